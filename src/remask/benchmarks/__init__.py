@@ -1,0 +1,31 @@
+"""Benchmarks: which images, in which tasks, and where the data comes from."""
+
+from remask.benchmarks.benchmark import Benchmark, split_classes
+from remask.benchmarks.files import DataError, DataFile, FileStatus
+from remask.benchmarks.mirror import Progress
+from remask.benchmarks.registry import (
+    BENCHMARKS,
+    DATASETS,
+    BenchmarkInfo,
+    find_dataset,
+    load_benchmark,
+)
+from remask.benchmarks.sources import Dataset, fetch, verify, where
+
+__all__ = [
+    "BENCHMARKS",
+    "DATASETS",
+    "Benchmark",
+    "BenchmarkInfo",
+    "DataError",
+    "DataFile",
+    "Dataset",
+    "FileStatus",
+    "Progress",
+    "fetch",
+    "find_dataset",
+    "load_benchmark",
+    "split_classes",
+    "verify",
+    "where",
+]

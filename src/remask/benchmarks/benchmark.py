@@ -1,0 +1,149 @@
+"""A benchmark: images, labels, and the tasks their classes are learned in."""
+
+import math
+from dataclasses import dataclass, field
+
+import torch
+
+Tasks = tuple[tuple[int, ...], ...]
+
+
+def split_classes(num_classes: int, num_tasks: int) -> Tasks:
+    """Deal the classes 0..num_classes-1 to tasks of equal size, in the order of their labels."""
+    if num_classes < 1 or num_tasks < 1:
+        raise ValueError(
+            f"need at least one class and one task, got {num_classes} classes, {num_tasks} tasks"
+        )
+    size, left_over = divmod(num_classes, num_tasks)
+    if left_over:
+        raise ValueError(
+            f"{num_classes} classes do not divide into {num_tasks} tasks of equal size"
+        )
+    return tuple(tuple(range(task * size, (task + 1) * size)) for task in range(num_tasks))
+
+
+# eq=False: comparing tensors field by field has no single truth value, so identity is equality.
+@dataclass(frozen=True, eq=False)
+class Benchmark:
+    """A labelled image set whose classes arrive in tasks.
+
+    Images stay uint8 until a batch is drawn; `batch * scale` is what the network sees, in [0, 1].
+    The shape of one input is free: `[1, 28, 28]` for grey images, `[3, 32, 32]` for colour.
+    """
+
+    name: str
+    train_inputs: torch.Tensor = field(repr=False)
+    """uint8 [N, *input_shape]"""
+    train_labels: torch.Tensor = field(repr=False)
+    """int64 [N], each in 0..K-1"""
+    test_inputs: torch.Tensor = field(repr=False)
+    """uint8 [N_test, *input_shape]"""
+    test_labels: torch.Tensor = field(repr=False)
+    """int64 [N_test], each in 0..K-1"""
+    tasks: Tasks
+    """The class ids of each task, in order of learning; tasks may differ in size."""
+    scale: float
+
+    def __post_init__(self) -> None:
+        """Refuse data that a run would only trip over much later."""
+        _check_tasks(self.tasks)
+        _check_part("train", self.train_inputs, self.train_labels, self.num_classes)
+        _check_part("test", self.test_inputs, self.test_labels, self.num_classes)
+        if self.train_inputs.shape[1:] != self.test_inputs.shape[1:]:
+            raise ValueError(
+                f"train inputs have shape {list(self.train_inputs.shape[1:])} each, "
+                f"test inputs {list(self.test_inputs.shape[1:])}"
+            )
+        _check_scale(self.scale, max(int(self.train_inputs.max()), int(self.test_inputs.max())))
+
+    @property
+    def num_classes(self) -> int:
+        """K, the number of classes of all tasks together."""
+        return sum(len(task) for task in self.tasks)
+
+    @property
+    def num_tasks(self) -> int:
+        """T, the number of tasks."""
+        return len(self.tasks)
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """The shape of one input, without the batch axis."""
+        return tuple(self.train_inputs.shape[1:])
+
+    def train_indices(self, task: int) -> torch.Tensor:
+        """Find the rows of the train set that belong to the task, ascending; int64 [N_task]."""
+        return self._rows(self.train_labels, task)
+
+    def test_indices(self, task: int) -> torch.Tensor:
+        """Find the rows of the test set that belong to the task, ascending; int64 [N_task]."""
+        return self._rows(self.test_labels, task)
+
+    def active(self, task: int) -> torch.Tensor:
+        """Mark the classes that belong to the task; bool [K]."""
+        mask = torch.zeros(self.num_classes, dtype=torch.bool)
+        mask[list(self._classes(task))] = True
+        return mask
+
+    def _rows(self, labels: torch.Tensor, task: int) -> torch.Tensor:
+        return self.active(task).to(labels.device)[labels].nonzero().squeeze(-1)
+
+    def _classes(self, task: int) -> tuple[int, ...]:
+        # A negative index would quietly answer for another task.
+        if not 0 <= task < self.num_tasks:
+            raise IndexError(
+                f"{self.name} has tasks 0..{self.num_tasks - 1}, there is no task {task}"
+            )
+        return self.tasks[task]
+
+
+def _check_tasks(tasks: Tasks) -> None:
+    if not tasks:
+        raise ValueError("a benchmark needs at least one task")
+    task_of: dict[int, int] = {}
+    for number, task in enumerate(tasks):
+        if not task:
+            raise ValueError(f"task {number} has no classes")
+        for label in task:
+            if label in task_of:
+                raise ValueError(
+                    f"class {label} is in task {task_of[label]} and again in task {number}"
+                )
+            task_of[label] = number
+    if set(task_of) != set(range(len(task_of))):
+        raise ValueError(
+            f"the tasks hold {len(task_of)} classes, so their ids must be "
+            f"0..{len(task_of) - 1}; got {sorted(task_of)}"
+        )
+
+
+def _check_part(part: str, inputs: torch.Tensor, labels: torch.Tensor, num_classes: int) -> None:
+    if inputs.dtype != torch.uint8:
+        raise ValueError(f"{part} inputs must be uint8, got {inputs.dtype}")
+    if labels.dtype != torch.int64:
+        raise ValueError(f"{part} labels must be int64, got {labels.dtype}")
+    if labels.ndim != 1:
+        raise ValueError(f"{part} labels must be one number per input, got {list(labels.shape)}")
+    if inputs.ndim < 2 or inputs[0:1].numel() == 0:
+        raise ValueError(
+            f"{part} inputs must be [N, *shape] and not empty, got {list(inputs.shape)}"
+        )
+    if len(inputs) != len(labels):
+        raise ValueError(f"{len(inputs)} {part} inputs but {len(labels)} {part} labels")
+    lowest, highest = int(labels.min()), int(labels.max())
+    if lowest < 0 or highest >= num_classes:
+        raise ValueError(
+            f"{part} labels must be in 0..{num_classes - 1}, found {lowest}..{highest}"
+        )
+    without_data = (torch.bincount(labels, minlength=num_classes) == 0).nonzero().squeeze(-1)
+    if len(without_data):
+        raise ValueError(f"classes without {part} data: {without_data.tolist()}")
+
+
+def _check_scale(scale: float, largest: int) -> None:
+    # The tolerance lets 255 * (1 / 255) round either way.
+    if not (math.isfinite(scale) and scale > 0 and largest * scale <= 1 + 1e-6):
+        raise ValueError(
+            f"scale must bring the inputs into [0, 1]; {scale} takes the largest, {largest}, "
+            f"to {largest * scale}"
+        )

@@ -1,0 +1,148 @@
+"""Where data comes from: the cache, then each source in turn, always verified.
+
+A dataset lives in its own folder of the cache: `$REMASK_DATA`, else `$XDG_CACHE_HOME/remask`,
+else `~/.cache/remask`. A file appears there only when all of its bytes have been checked.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from remask.benchmarks.files import (
+    DataError,
+    DataFile,
+    FileStatus,
+    SourceError,
+    check_file,
+    make_folder,
+    unpack_local_gz,
+)
+from remask.benchmarks.mirror import Progress
+
+
+class Source(Protocol):
+    """A way to get files; `str(source)` names it in messages."""
+
+    def obtain(
+        self, files: Sequence[DataFile], folder: Path, progress: Progress
+    ) -> Iterator[DataFile]:
+        """Place the files in `folder` with `files.place`, yielding each one placed.
+
+        Raises SourceError with the reason when it cannot go on. Files placed by then stay.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Files that are known by checksum, and the sources to try for them, in order."""
+
+    name: str
+    files: tuple[DataFile, ...]
+    sources: tuple[Source, ...] = ()
+    packaged_in: Path | None = None
+    """The folder inside the installed package, for a dataset that ships with it."""
+
+
+def where(dataset: Dataset) -> Path:
+    """Name the folder in which the dataset's files are, or will be."""
+    return dataset.packaged_in or _cache_folder() / dataset.name
+
+
+def verify(dataset: Dataset) -> list[FileStatus]:
+    """Compare every file of the dataset with its checksum. Reads all, changes nothing."""
+    folder = where(dataset)
+    return [check_file(folder, file) for file in dataset.files]
+
+
+def fetch(dataset: Dataset, *, force: bool = False, progress: Progress | None = None) -> Path:
+    """Make sure that the dataset is there and undamaged, and return its folder.
+
+    Only missing files are fetched; `force` fetches all again and replaces each once its
+    successor is verified. A damaged file is reported, never replaced without `force`.
+    Raises DataError.
+    """
+    folder = where(dataset)
+    if dataset.packaged_in is not None:
+        return folder
+    make_folder(folder)
+    wanted = list(dataset.files) if force else _missing(dataset, folder)
+    failures: list[str] = []
+    for source in dataset.sources:
+        if not wanted:
+            break
+        try:
+            for file in source.obtain(tuple(wanted), folder, progress or _silent):
+                wanted.remove(file)
+        except SourceError as error:
+            failures.append(f"  {source}: {error}")
+    if wanted:
+        raise DataError(_out_of_reach(dataset, wanted, folder, failures))
+    return folder
+
+
+def require_undamaged(dataset: Dataset) -> Path:
+    """Return the folder of a dataset after checking every file. Raises DataError."""
+    for status in verify(dataset):
+        if status.state != "ok":
+            raise DataError(_damaged(dataset, status))
+    return where(dataset)
+
+
+def _missing(dataset: Dataset, folder: Path) -> list[DataFile]:
+    missing = []
+    for status in verify(dataset):
+        if status.state == "damaged":
+            raise DataError(_damaged(dataset, status))
+        if status.state == "missing" and not unpack_local_gz(folder, status.file):
+            missing.append(status.file)
+    return missing
+
+
+def _cache_folder() -> Path:
+    chosen = os.environ.get("REMASK_DATA")
+    if chosen:
+        return Path(chosen).expanduser().absolute()
+    cache = os.environ.get("XDG_CACHE_HOME", "")
+    # The XDG specification says to ignore a relative path.
+    if Path(cache).is_absolute():
+        return Path(cache) / "remask"
+    try:
+        return Path.home() / ".cache" / "remask"
+    except RuntimeError as error:
+        raise DataError(
+            "there is no home folder to keep data in; set REMASK_DATA to a folder"
+        ) from error
+
+
+def _damaged(dataset: Dataset, status: FileStatus) -> str:
+    remedy = (
+        "Install remask again to restore it."
+        if dataset.packaged_in is not None
+        else f"It was left as it is; `remask data fetch {dataset.name} --force` downloads it again."
+    )
+    return (
+        f"{status.path} is {status.state}.\n"
+        f"  expected: {status.expected}\n"
+        f"  found:    {status.found}\n"
+        f"{remedy}"
+    )
+
+
+def _out_of_reach(
+    dataset: Dataset, wanted: list[DataFile], folder: Path, failures: list[str]
+) -> str:
+    tried = "\n".join(failures) or "  it has no sources"
+    by_hand = "\n".join(f"  {file}" for file in wanted)
+    return (
+        f"could not get {dataset.name}; this was tried:\n{tried}\n"
+        f"To supply the files by hand, put these, as they are or as NAME.gz, into\n{folder}\n"
+        f"and run the same command again (REMASK_DATA chooses another folder). Sizes and\n"
+        f"checksums are those of the unpacked files:\n{by_hand}"
+    )
+
+
+def _silent(name: str, done: int, total: int | None) -> None:
+    """Report nothing."""

@@ -1,0 +1,62 @@
+"""The settings of one trial: one typed, validated object."""
+
+import math
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+
+
+def parse_mask(value: object) -> object:
+    """Read a mask as people write it: `none`, `-inf`, or a number."""
+    if isinstance(value, str):
+        text = value.strip().lower().replace("\u2212", "-").replace("\u221e", "inf")
+        if text == "none":
+            return None
+        try:
+            return float(text)
+        except ValueError:
+            raise ValueError(f"a mask is 'none', '-inf' or a number, not {value!r}") from None
+    return value
+
+
+def _check_mask(value: float | None) -> float | None:
+    if value is not None and (math.isnan(value) or value > 0):
+        raise ValueError(f"a mask is a number in [-inf, 0] or 'none', not {value}")
+    return value
+
+
+def write_mask(value: float | None) -> float | str | None:
+    """The mask as JSON can carry it: null, "-inf", or a number."""
+    return "-inf" if value == float("-inf") else value
+
+
+Mask = Annotated[
+    float | None,
+    BeforeValidator(lambda value: _check_mask(value) if isinstance(value, float) else value),
+    BeforeValidator(parse_mask),
+    PlainSerializer(write_mask),
+]
+
+
+class TrialConfig(BaseModel):
+    """Everything that determines a trial. Two trials with equal configs have equal results."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    benchmark: str = Field(description="the benchmark's name")
+    method: str = Field(description="the method's name")
+    mask: Mask = Field(None, description="what absent classes' logits are set to; none = no mask")
+    buffer: int = Field(0, ge=0, le=10_000_000, description="capacity of the replay memory, samples")
+    seed: int = Field(0, ge=0, lt=2**63, description="determines weights, order, memory and draws")
+    net: str = Field("mlp", description="the network's name")
+    lr: float = Field(gt=0, allow_inf_nan=False, description="learning rate")
+    batch: int = Field(ge=1, description="samples of the stream in a step")
+    replay_batch: int = Field(0, ge=0, description="samples in one draw from memory")
+    epochs: int = Field(ge=1, description="passes over each task")
+    alpha: float = Field(0.0, ge=0, allow_inf_nan=False, description="weight of the distillation")
+    beta: float = Field(0.0, ge=0, allow_inf_nan=False, description="weight of the replayed labels")
+
+    def shape(self) -> tuple[Any, ...]:
+        """What trials of one stack must have in common; the rest may differ within a stack."""
+        free = {"seed", "mask", "lr", "alpha", "beta"}
+        return tuple(value for name, value in self if name not in free)

@@ -1,0 +1,60 @@
+"""Evaluation: Class-IL and Task-IL accuracy from the same logits, and the confidence per class."""
+
+import torch
+from torch import Tensor
+
+from remask.benchmarks import Benchmark
+from remask.engine.stacking import StackedNet
+
+_ROWS_AT_ONCE = 512  # a chunk whose activations stay in cache
+
+
+class Evaluator:
+    """Tests a stack of nets on the tasks of a benchmark."""
+
+    def __init__(self, benchmark: Benchmark, device: torch.device | str = "cpu") -> None:
+        self._benchmark = benchmark
+        self._inputs = benchmark.test_inputs.to(device)
+        self._labels = benchmark.test_labels.to(device)
+        tasks = range(benchmark.num_tasks)
+        self._rows = [benchmark.test_indices(task).to(device) for task in tasks]
+        self._active = [benchmark.active(task).to(device) for task in tasks]
+
+    def accuracy(self, net: StackedNet, tasks: int) -> tuple[Tensor, Tensor]:
+        """Percent correct on each of the first `tasks` tasks: (Class-IL, Task-IL), each [S, tasks].
+
+        In Class-IL all K classes compete, also those not seen yet; in Task-IL only the task's own.
+        """
+        class_il, task_il = [], []
+        for task in range(tasks):
+            outside = ~self._active[task]
+            right_of_all: Tensor | float = 0.0
+            right_of_task: Tensor | float = 0.0
+            for rows in self._rows[task].split(_ROWS_AT_ONCE):
+                logits, labels = self._logits(net, rows), self._labels[rows]
+                right_of_all = right_of_all + (logits.argmax(-1) == labels).sum(-1)
+                logits.masked_fill_(outside, float("-inf"))
+                right_of_task = right_of_task + (logits.argmax(-1) == labels).sum(-1)
+            share = 100.0 / len(self._rows[task])
+            class_il.append(right_of_all * share)
+            task_il.append(right_of_task * share)
+        return torch.stack(class_il, -1).double(), torch.stack(task_il, -1).double()
+
+    def confidence(self, net: StackedNet) -> Tensor:
+        """The mean softmax probability of the true class, for the test set of each class: [S, K]."""
+        sums: Tensor | None = None
+        counts = torch.bincount(self._labels, minlength=self._benchmark.num_classes)
+        for rows in torch.arange(len(self._labels), device=self._labels.device).split(
+            _ROWS_AT_ONCE
+        ):
+            labels = self._labels[rows]
+            probabilities = self._logits(net, rows).softmax(-1)
+            of_truth = probabilities.gather(-1, labels.expand(len(probabilities), -1).unsqueeze(-1))
+            if sums is None:
+                sums = torch.zeros(len(probabilities), len(counts), device=labels.device).double()
+            sums.index_add_(1, labels, of_truth.squeeze(-1).double())
+        assert sums is not None  # a benchmark has test data
+        return sums / counts
+
+    def _logits(self, net: StackedNet, rows: Tensor) -> Tensor:
+        return net.predict(self._inputs[rows] * self._benchmark.scale)

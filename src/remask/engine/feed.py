@@ -1,0 +1,169 @@
+"""The feed: turns a planned epoch into the batches of each step, and fills the memory behind it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from remask.benchmarks import Benchmark
+from remask.config import TrialConfig
+from remask.engine.stacking import StackedNet
+from remask.memory import Reservoir, plan_reservoir
+from remask.methods import Batch, Method, Step
+from remask.streams import Phase, batch_sizes, epoch_batches
+
+
+@dataclass(frozen=True, eq=False)
+class EpochPlan:
+    """Which rows every step of an epoch takes, for all trials. Pure function of seeds and place."""
+
+    arriving: list[Tensor]
+    """Per step, rows of the train set: int64 [S * B]."""
+    replayed: list[Tensor | None]
+    """Per step, rows of the memory: int64 [S, D * R]; None while it is empty."""
+    kept: list[tuple[Tensor, Tensor] | None]
+    """Per step, (rows of the batch, rows of the memory they go to)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Masking:
+    """The masks of a phase, for all trials; None where no trial of the stack wears one."""
+
+    active: Tensor | None
+    """bool [S, 1, K]; all true for a trial without a mask."""
+    value: Tensor | None
+    """[S, 1, 1]."""
+
+
+class Feed:
+    """The data side of a stack: train set, memory, and what is drawn from them."""
+
+    def __init__(
+        self,
+        benchmark: Benchmark,
+        configs: Sequence[TrialConfig],
+        method: type[Method],
+        net: StackedNet,
+        device: torch.device,
+    ) -> None:
+        shape = configs[0]
+        self._inputs = benchmark.train_inputs.to(device)
+        self._labels = benchmark.train_labels.to(device)
+        self._scale = benchmark.scale
+        self._seeds = [config.seed for config in configs]
+        self._masks = [config.mask for config in configs]
+        self._batch, self._epochs = shape.batch, shape.epochs
+        self._draws, self._draw_size = method.draws, shape.replay_batch
+        self._capacity = shape.buffer
+        self._net = net
+        # Without batch statistics one forward gives what several would, and is faster.
+        self._one_forward = method.one_forward or not net.couples_samples
+        self._device = device
+        self.memory = (
+            Reservoir(
+                trials=len(configs),
+                capacity=shape.buffer,
+                input_shape=benchmark.input_shape,
+                num_classes=benchmark.num_classes,
+                stores_logits=method.stores_logits,
+                device=device,
+            )
+            if method.draws
+            else None
+        )
+
+    def plan(self, phases: Sequence[Phase], phase: int, epoch: int) -> EpochPlan:
+        """Draw the plan of one epoch of a phase."""
+        rows = phases[phase].rows
+        arriving = epoch_batches(rows, self._batch, self._seeds, (phase, epoch))
+        arriving = [batch.to(self._device) for batch in arriving]
+        if self.memory is None:
+            nothing: list[None] = [None] * len(arriving)
+            return EpochPlan(arriving, [*nothing], [*nothing])
+        presented = self._epochs * sum(len(earlier.rows) for earlier in phases[:phase])
+        reservoir = plan_reservoir(
+            capacity=self._capacity,
+            seen=presented + epoch * len(rows),
+            sizes=batch_sizes(len(rows), self._batch),
+            draws=self._draws,
+            draw_size=self._draw_size,
+            seeds=self._seeds,
+            key=(phase, epoch),
+            device=self._device,
+        )
+        return EpochPlan(arriving, reservoir.draws, reservoir.kept)
+
+    def masking(self, phase: Phase) -> Masking:
+        """Which classes each trial's loss on the stream lets compete in a phase."""
+        if all(mask is None for mask in self._masks):
+            return Masking(None, None)
+        unmasked = torch.tensor([mask is None for mask in self._masks])
+        values = torch.tensor([0.0 if mask is None else mask for mask in self._masks])
+        active = phase.active | unmasked[:, None]
+        return Masking(
+            active.unsqueeze(1).to(self._device), values.view(-1, 1, 1).to(self._device)
+        )
+
+    def step(self, plan: EpochPlan, number: int, masking: Masking) -> Step:
+        """Gather what one step learns from."""
+        trials = len(self._seeds)
+        rows, drawn = plan.arriving[number], plan.replayed[number]
+        arrived = self._inputs.index_select(0, rows)
+        arrived = arrived.view(trials, -1, *arrived.shape[1:])
+        labels = self._labels.index_select(0, rows).view(trials, -1)
+        if drawn is None or self.memory is None:
+            stream = Batch(self._decode(arrived), labels, self._net)
+            return Step(stream, (), masking.active, masking.value)
+
+        slots = drawn.flatten()
+        recalled = self.memory.inputs.index_select(0, slots).view(
+            trials, -1, *arrived.shape[2:]
+        )
+        past_labels = self.memory.labels.index_select(0, slots).view(trials, -1)
+        past_logits = (
+            None
+            if self.memory.logits is None
+            else self.memory.logits.index_select(0, slots).view(trials, recalled.shape[1], -1)
+        )
+        inputs = self._decode(arrived, recalled)
+        logits = self._net(inputs) if self._one_forward else None
+
+        arrivals, draw = labels.shape[1], recalled.shape[1] // self._draws
+        batches = [Batch(inputs[:, :arrivals], labels, self._net)]
+        for start in range(0, recalled.shape[1], draw):
+            part = slice(start, start + draw)
+            recorded = None if past_logits is None else past_logits[:, part]
+            begin = arrivals + start
+            batches.append(
+                Batch(inputs[:, begin : begin + draw], past_labels[:, part], self._net, recorded)
+            )
+        if logits is not None:
+            sizes = [batch.labels.shape[1] for batch in batches]
+            for batch, part_logits in zip(batches, logits.split(sizes, dim=1), strict=True):
+                batch.logits = part_logits
+        return Step(batches[0], tuple(batches[1:]), masking.active, masking.value)
+
+    def remember(self, plan: EpochPlan, number: int, step: Step) -> None:
+        """Offer the step's stream to the memory, with the logits of before the update."""
+        kept = plan.kept[number]
+        if self.memory is None or kept is None:
+            return
+        self.memory.insert(
+            kept,
+            rows=plan.arriving[number],
+            inputs=self._inputs,
+            labels=self._labels,
+            logits=step.stream.logits.detach(),
+        )
+
+    def _decode(self, *parts: Tensor) -> Tensor:
+        """Stored bytes to what the network sees: uint8 [S, ...] side by side -> float [S, B, ...]."""
+        first = parts[0]
+        size = sum(part.shape[1] for part in parts)
+        inputs = torch.empty((len(first), size, *first.shape[2:]), device=self._device)
+        start = 0
+        for part in parts:
+            inputs[:, start : start + part.shape[1]] = part
+            start += part.shape[1]
+        return inputs.mul_(self._scale)

@@ -1,0 +1,232 @@
+"""A stack of trials: everything that changes while they run, and the loop that changes it.
+
+All state lives in the tensors that `state()` names and in a `Position`. Random numbers have none
+(see `remask.randomness`), so saving those two saves the run.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from remask.benchmarks import Benchmark
+from remask.config import TrialConfig
+from remask.engine.evaluation import Evaluator
+from remask.engine.feed import Feed
+from remask.engine.stacking import stack_nets
+from remask.methods import Method, find_method
+from remask.nets import NetBuilder, net_builder
+from remask.randomness import torch_seed
+from remask.streams import batch_sizes, task_phases, union_phase
+
+_STEPS_BETWEEN_CHECKS = 100
+
+
+class Position(NamedTuple):
+    """Where a stack stands: the next step to take."""
+
+    phase: int = 0
+    epoch: int = 0
+    step: int = 0
+
+
+@dataclass(frozen=True)
+class TrialResult:
+    """What one trial has shown."""
+
+    config: TrialConfig
+    class_il: list[list[float]]
+    """Accuracy matrix [T, T] in percent; NaN where not measured."""
+    task_il: list[list[float]]
+    """The same, when the task of a test sample is told."""
+    confidence: list[float]
+    """After the last task, the mean probability of the true class, for each class [K]."""
+    diverged_at: int | None
+    """The step, counted from 0, at which its loss was no longer a number; None if it always was."""
+
+
+class TrialStack:
+    """S trials that run as one. They may differ in seed, mask, learning rate and loss weights.
+
+    `method` and `build_net` override the ones that the configs name.
+    """
+
+    def __init__(
+        self,
+        configs: Sequence[TrialConfig],
+        benchmark: Benchmark,
+        *,
+        method: type[Method] | None = None,
+        build_net: NetBuilder | None = None,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        kind = method or find_method(configs[0].method)
+        _check(configs, kind)
+        device = torch.device(device)
+        self.configs = list(configs)
+        self.position = Position()
+        self._method = kind(
+            {name: _per_trial(configs, name, device) for name in kind.weights}
+        )
+        self._lr = _per_trial(configs, "lr", device)
+        builder = build_net or net_builder(configs[0].net)
+        nets = [_seeded_net(builder, benchmark, config.seed) for config in configs]
+        self._net = stack_nets(nets, device)
+        self._feed = Feed(benchmark, configs, kind, self._net, device)
+        self._evaluator = Evaluator(benchmark, device)
+        self._phases = task_phases(benchmark) if kind.learns == "tasks" else union_phase(benchmark)
+        self._epochs = configs[0].epochs
+        self._steps_in_epoch = [
+            len(batch_sizes(len(phase.rows), configs[0].batch)) for phase in self._phases
+        ]
+
+        trials, tasks = len(configs), benchmark.num_tasks
+        self._class_il = torch.full((trials, tasks, tasks), torch.nan, dtype=torch.float64)
+        self._task_il = torch.full((trials, tasks, tasks), torch.nan, dtype=torch.float64)
+        self._confidence = torch.full(
+            (trials, benchmark.num_classes), torch.nan, dtype=torch.float64
+        )
+        self._diverged_at = torch.full((trials,), -1, dtype=torch.int64)
+        self._unchecked: list[Tensor] = []  # the losses [S] of the latest steps
+
+    @property
+    def total_steps(self) -> int:
+        """How many steps the whole run takes."""
+        return sum(self._steps_in_epoch) * self._epochs
+
+    @property
+    def steps_done(self) -> int:
+        """How many steps have been taken."""
+        phase, epoch, step = self.position
+        earlier = sum(self._steps_in_epoch[:phase]) * self._epochs
+        return earlier + (epoch * self._steps_in_epoch[phase] if epoch else 0) + step
+
+    def run(self) -> Iterator[Position]:
+        """Train from where the stack stands to the end, yielding after every step.
+
+        At a yield the stack may be saved, and may be left for good.
+        """
+        while self.position.phase < len(self._phases):
+            index, epoch, done = self.position
+            phase = self._phases[index]
+            masking = self._feed.masking(phase)
+            if epoch < self._epochs:
+                plan = self._feed.plan(self._phases, index, epoch)
+                for number in range(done, self._steps_in_epoch[index]):
+                    step = self._feed.step(plan, number, masking)
+                    loss = self._method.loss(step)
+                    self._net.descend(loss, self._lr)
+                    self._feed.remember(plan, number, step)
+                    self._unchecked.append(loss.detach())
+                    self.position = Position(index, epoch, number + 1)
+                    if len(self._unchecked) == _STEPS_BETWEEN_CHECKS:
+                        self._check_losses()
+                    yield self.position
+                self.position = Position(index, epoch + 1)
+            else:
+                self._check_losses()
+                self._evaluate(phase.task, last=index + 1 == len(self._phases))
+                self.position = Position(index + 1)
+                yield self.position
+
+    def running_accuracy(self) -> float:
+        """The mean Class-IL accuracy over trials and tasks after the latest task; NaN before."""
+        rows = self._class_il.nanmean(dim=(0, 2))
+        measured = rows[~rows.isnan()]
+        return float(measured[-1]) if len(measured) else float("nan")
+
+    def results(self) -> list[TrialResult]:
+        """What each trial has shown so far."""
+        self._check_losses()
+        return [
+            TrialResult(
+                config=config,
+                class_il=self._class_il[trial].tolist(),
+                task_il=self._task_il[trial].tolist(),
+                confidence=self._confidence[trial].tolist(),
+                diverged_at=None if step < 0 else step,
+            )
+            for trial, (config, step) in enumerate(
+                zip(self.configs, self._diverged_at.tolist(), strict=True)
+            )
+        ]
+
+    def state(self) -> dict[str, Tensor]:
+        """Every tensor that changes during the run, by name; the live ones, not copies."""
+        self._check_losses()
+        parts = {"net": self._net.state(), "method": self._method.state()}
+        if self._feed.memory is not None:
+            parts["memory"] = self._feed.memory.state()
+        parts["metrics"] = {
+            "class_il": self._class_il,
+            "task_il": self._task_il,
+            "confidence": self._confidence,
+            "diverged_at": self._diverged_at,
+        }
+        return {
+            f"{part}/{name}": tensor for part, named in parts.items() for name, tensor in named.items()
+        }
+
+    @torch.no_grad()
+    def restore(self, state: dict[str, Tensor], position: Position) -> None:
+        """Go back to a saved state; refuses one that does not fit before it changes anything."""
+        own = self.state()
+        if own.keys() != state.keys():
+            odd = sorted(own.keys() ^ state.keys())
+            raise ValueError(f"the saved state is of another kind of run: {', '.join(odd)}")
+        for name, tensor in own.items():
+            saved = state[name]
+            if tensor.shape != saved.shape or tensor.dtype != saved.dtype:
+                raise ValueError(
+                    f"the saved {name} is {saved.dtype} {list(saved.shape)}, "
+                    f"this run's is {tensor.dtype} {list(tensor.shape)}"
+                )
+        for name, tensor in own.items():
+            tensor.copy_(state[name])
+        self.position = Position(*position)
+
+    @torch.no_grad()
+    def _evaluate(self, task: int, *, last: bool) -> None:
+        class_il, task_il = self._evaluator.accuracy(self._net, task + 1)
+        self._class_il[:, task, : task + 1] = class_il.cpu()
+        self._task_il[:, task, : task + 1] = task_il.cpu()
+        if last:
+            self._confidence.copy_(self._evaluator.confidence(self._net))
+
+    def _check_losses(self) -> None:
+        """Note the first step at which a trial's loss was not a number, trial by trial.
+
+        Its neighbours go on: nothing of theirs is computed from its numbers.
+        """
+        if not self._unchecked:
+            return
+        broken = ~torch.stack(self._unchecked).isfinite().cpu()  # [steps, S]
+        first_step = self.steps_done - len(self._unchecked)
+        found = broken.any(0) & (self._diverged_at < 0)
+        self._diverged_at[found] = first_step + broken.int().argmax(0)[found]
+        self._unchecked.clear()
+
+
+def _check(configs: Sequence[TrialConfig], method: type[Method]) -> None:
+    if len({config.shape() for config in configs}) > 1:
+        raise ValueError("trials of one stack may differ in seed, mask, lr, alpha and beta only")
+    if method.draws and not (configs[0].buffer and configs[0].replay_batch):
+        raise ValueError(
+            f"{method.title} replays: it needs a buffer and a replay batch of at least 1"
+        )
+    if method.unmaskable and any(config.mask is not None for config in configs):
+        raise ValueError(f"{method.title} cannot wear a mask: {method.unmaskable}")
+
+
+def _per_trial(configs: Sequence[TrialConfig], name: str, device: torch.device) -> Tensor:
+    """One setting of every trial, [S]."""
+    return torch.tensor([float(getattr(config, name)) for config in configs], device=device)
+
+
+def _seeded_net(build: NetBuilder, benchmark: Benchmark, seed: int) -> nn.Module:
+    """A net whose initial weights depend on the seed alone."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(torch_seed(seed, "init"))
+        return build(benchmark.input_shape, benchmark.num_classes)

@@ -1,0 +1,26 @@
+"""DER: dark experience replay (Buzzega et al. 2020)."""
+
+import torch
+
+from remask.losses import logit_mse
+from remask.methods.base import Method, Step
+
+
+class DER(Method):
+    """loss = CE(stream) + alpha * MSE(logits, stored logits)."""
+
+    name = "der"
+    title = "DER"
+    summary = "recalls the logits it once gave to stored samples"
+    weights = ("alpha",)
+    draws = 1
+    stores_logits = True
+    alpha: torch.Tensor
+
+    def loss(self, step: Step) -> torch.Tensor:
+        """The stream's cross-entropy, and the distance to what the network once said."""
+        loss = step.stream_loss()
+        if not step.replays:
+            return loss
+        (recalled,) = step.replays
+        return loss + self.alpha * logit_mse(recalled.logits, recalled.recorded)

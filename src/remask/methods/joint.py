@@ -1,0 +1,19 @@
+"""JOINT: all tasks at once, shuffled together; the upper bound."""
+
+import torch
+
+from remask.methods.base import Method, Step
+
+
+class Joint(Method):
+    """loss = CE(all data), trained once after the last task has arrived."""
+
+    name = "joint"
+    title = "JOINT"
+    summary = "training on all tasks at once, shuffled: the upper bound"
+    learns = "union"
+    unmaskable = "JOINT sees every class in every phase, so there is no absent class to mask"
+
+    def loss(self, step: Step) -> torch.Tensor:
+        """Cross-entropy over all classes."""
+        return step.stream_loss()

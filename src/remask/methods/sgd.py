@@ -1,0 +1,17 @@
+"""SGD: no defence against forgetting; the lower bound."""
+
+import torch
+
+from remask.methods.base import Method, Step
+
+
+class SGD(Method):
+    """loss = CE(stream)."""
+
+    name = "sgd"
+    title = "SGD"
+    summary = "plain training on the stream, no memory: the lower bound"
+
+    def loss(self, step: Step) -> torch.Tensor:
+        """Cross-entropy on the stream."""
+        return step.stream_loss()

@@ -1,0 +1,23 @@
+"""What to say when a user names something that does not exist."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class UnknownNameError(ValueError):
+    """A name that is not registered; the message suggests the nearest one."""
+
+
+def nearest(name: str, options: Iterable[str]) -> str | None:
+    """Find the option most like `name`, ignoring case, or None when nothing comes close."""
+    by_lower = {option.lower(): option for option in options}
+    matches = difflib.get_close_matches(name.lower(), by_lower, n=1)
+    return by_lower[matches[0]] if matches else None
+
+
+def unknown(kind: str, name: str, options: Iterable[str]) -> str:
+    """Write a one-line message: what is unknown, the nearest known name, and all known names."""
+    known = sorted(options)
+    suggestion = nearest(name, known)
+    hint = f"; did you mean {suggestion!r}?" if suggestion is not None else "."
+    return f"unknown {kind} {name!r}{hint} Known: {', '.join(known) or 'none'}"

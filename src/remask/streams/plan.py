@@ -1,0 +1,26 @@
+"""The order of an epoch, drawn ahead for every trial of a stack."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from remask.randomness import stream
+
+
+def batch_sizes(num_samples: int, batch: int) -> list[int]:
+    """The sizes of an epoch's batches; the last one may be smaller and is kept."""
+    full, rest = divmod(num_samples, batch)
+    return [batch] * full + [rest] * (rest > 0)
+
+
+def epoch_batches(
+    rows: torch.Tensor, batch: int, seeds: Sequence[int], key: tuple[int, ...]
+) -> list[torch.Tensor]:
+    """Every batch of an epoch: a list over steps of int64 [S * B], trial by trial.
+
+    Each trial shuffles `rows` [N] with a stream of its own, named by its seed and `key`.
+    """
+    orders = np.stack([stream(seed, "order", *key).permutation(len(rows)) for seed in seeds])
+    shuffled = rows[torch.from_numpy(orders)]
+    return [chunk.reshape(-1) for chunk in shuffled.split(batch, dim=1)]

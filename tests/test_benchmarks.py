@@ -1,0 +1,296 @@
+"""Benchmarks: tasks, validation, the shipped digits, MNIST from idx files, names."""
+
+import gzip
+import hashlib
+import struct
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remask.benchmarks import (
+    BENCHMARKS,
+    DATASETS,
+    Benchmark,
+    DataError,
+    DataFile,
+    Dataset,
+    find_dataset,
+    load_benchmark,
+    mnist,
+    split_classes,
+    verify,
+    where,
+)
+from remask.benchmarks.idx import map_idx
+from remask.names import UnknownNameError, nearest, unknown
+
+
+def small_benchmark(**changes: Any) -> Benchmark:
+    """Three classes in unequal tasks, learned out of label order."""
+    fields: dict[str, Any] = {
+        "name": "small",
+        "train_inputs": torch.arange(5, dtype=torch.uint8).reshape(5, 1),
+        "train_labels": torch.tensor([0, 1, 2, 1, 0]),
+        "test_inputs": torch.zeros(3, 1, dtype=torch.uint8),
+        "test_labels": torch.tensor([2, 1, 0]),
+        "tasks": ((2,), (0, 1)),
+        "scale": 1 / 255,
+    }
+    return Benchmark(**(fields | changes))
+
+
+def write_idx(path: Path, array: np.ndarray[Any, np.dtype[np.uint8]]) -> None:
+    header = bytes([0, 0, 8, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape)
+    path.write_bytes(header + array.tobytes())
+
+
+# Tasks
+
+
+@given(num_tasks=st.integers(1, 20), size=st.integers(1, 20))
+def test_equal_tasks_hold_every_class_once_in_label_order(num_tasks: int, size: int) -> None:
+    tasks = split_classes(num_tasks * size, num_tasks)
+    assert [len(task) for task in tasks] == [size] * num_tasks
+    assert [label for task in tasks for label in task] == list(range(num_tasks * size))
+
+
+def test_classes_that_do_not_divide_are_refused() -> None:
+    with pytest.raises(ValueError, match="10 classes do not divide into 3 tasks"):
+        split_classes(10, 3)
+
+
+@pytest.mark.parametrize(("num_classes", "num_tasks"), [(0, 1), (10, 0), (10, -5)])
+def test_no_classes_or_no_tasks_are_refused(num_classes: int, num_tasks: int) -> None:
+    with pytest.raises(ValueError, match="at least one class and one task"):
+        split_classes(num_classes, num_tasks)
+
+
+def test_unequal_tasks_find_their_rows_and_their_classes() -> None:
+    benchmark = small_benchmark()
+    assert (benchmark.num_classes, benchmark.num_tasks, benchmark.input_shape) == (3, 2, (1,))
+    assert benchmark.train_indices(0).tolist() == [2]
+    assert benchmark.train_indices(1).tolist() == [0, 1, 3, 4]
+    assert benchmark.test_indices(0).tolist() == [0]
+    assert benchmark.test_indices(1).tolist() == [1, 2]
+    assert benchmark.train_indices(0).dtype == torch.int64
+    assert benchmark.active(0).tolist() == [False, False, True]
+    assert benchmark.active(1).tolist() == [True, True, False]
+
+
+@pytest.mark.parametrize("task", [-1, 2])
+def test_a_task_that_does_not_exist_is_an_error(task: int) -> None:
+    with pytest.raises(IndexError, match=r"tasks 0\.\.1"):
+        small_benchmark().train_indices(task)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"train_inputs": torch.zeros(5, 1)}, "train inputs must be uint8"),
+        ({"test_labels": torch.zeros(3, dtype=torch.int32)}, "test labels must be int64"),
+        ({"test_labels": torch.zeros(3, 1, dtype=torch.int64)}, "one number per input"),
+        ({"train_inputs": torch.zeros(5, dtype=torch.uint8)}, r"must be \[N, \*shape\]"),
+        ({"train_inputs": torch.zeros(0, 1, dtype=torch.uint8)}, "not empty"),
+        ({"train_inputs": torch.zeros(4, 1, dtype=torch.uint8)}, "4 train inputs but 5 train"),
+        ({"train_labels": torch.tensor([0, 1, 2, 1, 3])}, r"0\.\.2, found 0\.\.3"),
+        ({"test_labels": torch.tensor([-1, 1, 0])}, r"0\.\.2, found -1\.\.1"),
+        ({"train_labels": torch.tensor([0, 1, 1, 1, 0])}, r"without train data: \[2\]"),
+        ({"test_labels": torch.tensor([0, 0, 0])}, r"without test data: \[1, 2\]"),
+        ({"test_inputs": torch.zeros(3, 2, dtype=torch.uint8)}, "test inputs"),
+        ({"tasks": ()}, "at least one task"),
+        ({"tasks": ((0, 1), (), (2,))}, "task 1 has no classes"),
+        ({"tasks": ((0, 1), (1, 2))}, "class 1 is in task 0 and again in task 1"),
+        ({"tasks": ((0, 1), (3,))}, r"ids must be 0\.\.2"),
+        ({"scale": 1.0}, "scale must bring"),
+        ({"scale": 0.0}, "scale must bring"),
+        ({"scale": float("nan")}, "scale must bring"),
+    ],
+)
+def test_wrong_data_is_refused_when_the_benchmark_is_made(
+    changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        small_benchmark(**changes)
+
+
+# Digits
+
+
+def test_split_digits_has_every_digit_in_five_tasks_of_two() -> None:
+    digits = load_benchmark("split-digits")
+    assert digits.tasks == ((0, 1), (2, 3), (4, 5), (6, 7), (8, 9))
+    assert digits.input_shape == (1, 8, 8)
+    assert len(digits.train_labels) + len(digits.test_labels) == 1797
+    # The counts per class that the origin publishes for this part of its data.
+    both = torch.cat([digits.train_labels, digits.test_labels])
+    assert torch.bincount(both).tolist() == [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]
+    assert int(digits.train_inputs.max()) * digits.scale == 1.0
+
+
+def test_split_digits_tests_on_every_fifth_image_of_each_class() -> None:
+    digits = load_benchmark("split-digits")
+    counts = torch.tensor([178, 182, 177, 183, 181, 182, 181, 179, 174, 180])
+    assert torch.equal(torch.bincount(digits.test_labels), counts // 5)
+    with np.load(where(DATASETS["digits"]) / "digits.npz", allow_pickle=False) as arrays:
+        zeros = arrays["images"][arrays["labels"] == 0]
+    np.testing.assert_array_equal(digits.test_inputs[digits.test_labels == 0][:, 0], zeros[4::5])
+
+
+def test_split_digits_looks_like_digits() -> None:
+    digits = load_benchmark("split-digits")
+    train, test = digits.train_inputs.flatten(1).float(), digits.test_inputs.flatten(1).float()
+    means = torch.stack([train[digits.train_labels == label].mean(0) for label in range(10)])
+    guesses = torch.cdist(test, means).argmin(-1)
+    # The nearest class mean is a weak classifier, yet hopeless if labels and images part ways.
+    assert (guesses == digits.test_labels).float().mean() > 0.85
+
+
+def test_the_shipped_digits_have_their_checksum_and_their_attribution() -> None:
+    dataset = DATASETS["digits"]
+    assert [status.state for status in verify(dataset)] == ["ok"]
+    attribution = (where(dataset) / "digits.ATTRIBUTION.txt").read_text()
+    assert "CC BY 4.0" in attribution
+    assert "Alpaydin" in attribution
+
+
+# MNIST
+
+
+@pytest.fixture
+def tiny_mnist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache with idx files in the layout of MNIST, ten train and ten test images."""
+    monkeypatch.setenv("REMASK_DATA", str(tmp_path))
+    folder = tmp_path / "mnist"
+    folder.mkdir()
+    images = np.arange(10 * 28 * 28, dtype=np.uint64).reshape(10, 28, 28).astype(np.uint8)
+    for part in ("train", "t10k"):
+        write_idx(folder / f"{part}-images-idx3-ubyte", images)
+        write_idx(folder / f"{part}-labels-idx1-ubyte", np.arange(10, dtype=np.uint8))
+    files = tuple(
+        DataFile(path.name, hashlib.sha256(path.read_bytes()).hexdigest(), path.stat().st_size)
+        for path in sorted(folder.iterdir())
+    )
+    monkeypatch.setattr(mnist, "MNIST", Dataset("mnist", files))
+    return folder
+
+
+def test_split_mnist_reads_the_cached_idx_files(tiny_mnist: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # torch warns when it is given a read-only array
+        benchmark = load_benchmark("split-mnist")
+    assert benchmark.input_shape == (1, 28, 28)
+    assert benchmark.tasks == ((0, 1), (2, 3), (4, 5), (6, 7), (8, 9))
+    assert benchmark.train_indices(1).tolist() == [2, 3]
+    assert benchmark.train_inputs[1, 0, 0, :3].tolist() == [16, 17, 18]  # 784 mod 256 = 16
+    assert 255 * benchmark.scale == pytest.approx(1.0)
+
+
+def test_writing_to_loaded_images_leaves_the_cached_file_alone(tiny_mnist: Path) -> None:
+    before = (tiny_mnist / "train-images-idx3-ubyte").read_bytes()
+    load_benchmark("split-mnist").train_inputs.zero_()
+    assert (tiny_mnist / "train-images-idx3-ubyte").read_bytes() == before
+
+
+def test_split_mnist_takes_gz_files_supplied_by_hand(tiny_mnist: Path) -> None:
+    path = tiny_mnist / "train-images-idx3-ubyte"
+    (tiny_mnist / f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
+    path.unlink()
+    assert len(load_benchmark("split-mnist").train_inputs) == 10
+
+
+def test_a_damaged_cached_file_is_reported_on_load_and_left_alone(tiny_mnist: Path) -> None:
+    path = tiny_mnist / "t10k-labels-idx1-ubyte"
+    damaged = path.read_bytes()[:-1]
+    path.write_bytes(damaged)
+    with pytest.raises(DataError) as caught:
+        load_benchmark("split-mnist")
+    message = str(caught.value)
+    assert f"{path} is damaged" in message
+    assert "expected: 18 bytes" in message
+    assert "found:    17 bytes" in message
+    assert hashlib.sha256(damaged).hexdigest() in message
+    assert "remask data fetch mnist --force" in message
+    assert path.read_bytes() == damaged
+
+
+@pytest.mark.data
+def test_the_real_mnist_has_the_published_number_of_images_in_each_task() -> None:
+    benchmark = load_benchmark("split-mnist")
+    train = [len(benchmark.train_indices(task)) for task in range(5)]
+    test = [len(benchmark.test_indices(task)) for task in range(5)]
+    assert train == [12665, 12089, 11263, 12183, 11800]
+    assert test == [2115, 2042, 1874, 1986, 1983]
+
+
+# IDX
+
+
+def header(*shape: int, kind: int = 8) -> bytes:
+    return bytes([0, 0, kind, len(shape)]) + struct.pack(f">{len(shape)}I", *shape)
+
+
+def test_an_idx_file_is_mapped_with_its_shape(tmp_path: Path) -> None:
+    array = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
+    write_idx(tmp_path / "a", array)
+    np.testing.assert_array_equal(map_idx(tmp_path / "a", ndim=3), array)
+
+
+@pytest.mark.parametrize(
+    ("contents", "message"),
+    [
+        (b"", "header is cut short"),
+        (header(2, 2)[:-1], "header is cut short"),
+        (header(2, 2, kind=0x0D) + bytes(4), "begins with 00000d02, expected 00000802"),
+        (header(1, 2, 2) + bytes(4), "begins with 00000803"),
+        (header(2, 2) + bytes(3), "2 x 2 = 4 bytes of data, but holds 3"),
+        (header(2, 2) + bytes(5), "but holds 5"),
+        (header(0, 2), "0 x 2 = 0 bytes"),
+        # Taken at its word, this header would ask for 16 exbibytes.
+        (header(2**32 - 1, 2**32 - 1) + bytes(4), "but holds 4"),
+    ],
+)
+def test_an_idx_file_that_contradicts_itself_is_refused(
+    tmp_path: Path, contents: bytes, message: str
+) -> None:
+    (tmp_path / "a").write_bytes(contents)
+    with pytest.raises(DataError, match=message):
+        map_idx(tmp_path / "a", ndim=2)
+
+
+def test_an_idx_file_that_is_not_there_is_a_data_error(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="cannot read"):
+        map_idx(tmp_path / "a", ndim=2)
+
+
+# Names
+
+
+@pytest.mark.parametrize("find", [load_benchmark, find_dataset])
+def test_an_unknown_name_is_answered_with_the_nearest(find: Callable[[str], object]) -> None:
+    with pytest.raises(UnknownNameError, match=r"did you mean '(split-)?mnist'"):
+        find("split-minst" if find is load_benchmark else "minst")
+
+
+def test_the_nearest_name_ignores_case_and_may_be_none() -> None:
+    assert nearest("DERpp", ["er", "der++"]) == "der++"
+    assert nearest("SPLIT-MNIST", ["split-mnist"]) == "split-mnist"
+    assert nearest("xyz", ["er", "der++"]) is None
+
+
+def test_a_name_like_no_other_still_gets_the_list_of_known_names() -> None:
+    assert unknown("method", "xyz", ["er", "der"]) == "unknown method 'xyz'. Known: der, er"
+
+
+def test_every_registered_benchmark_is_named_after_its_key_and_says_what_it_is() -> None:
+    for name, info in BENCHMARKS.items():
+        assert info.name == name
+        assert info.summary
+        assert "\n" not in info.summary
+        assert info.dataset is None or find_dataset(info.dataset.name) is info.dataset

