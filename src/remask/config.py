@@ -19,7 +19,8 @@ def parse_mask(value: object) -> object:
     return value
 
 
-def _check_mask(value: float | None) -> float | None:
+def check_mask(value: float | None) -> float | None:
+    """Refuse a mask that is not in [-inf, 0]."""
     if value is not None and (math.isnan(value) or value > 0):
         raise ValueError(f"a mask is a number in [-inf, 0] or 'none', not {value}")
     return value
@@ -32,7 +33,7 @@ def write_mask(value: float | None) -> float | str | None:
 
 Mask = Annotated[
     float | None,
-    BeforeValidator(lambda value: _check_mask(value) if isinstance(value, float) else value),
+    BeforeValidator(lambda value: check_mask(value) if isinstance(value, float) else value),
     BeforeValidator(parse_mask),
     PlainSerializer(write_mask),
 ]
@@ -46,7 +47,9 @@ class TrialConfig(BaseModel):
     benchmark: str = Field(description="the benchmark's name")
     method: str = Field(description="the method's name")
     mask: Mask = Field(None, description="what absent classes' logits are set to; none = no mask")
-    buffer: int = Field(0, ge=0, le=10_000_000, description="capacity of the replay memory, samples")
+    buffer: int = Field(
+        0, ge=0, le=10_000_000, description="capacity of the replay memory, samples"
+    )
     seed: int = Field(0, ge=0, lt=2**63, description="determines weights, order, memory and draws")
     net: str = Field("mlp", description="the network's name")
     lr: float = Field(gt=0, allow_inf_nan=False, description="learning rate")

@@ -73,9 +73,7 @@ def _mean(values: Accuracies) -> Accuracies:
     return np.asarray(values.mean(axis=-1))
 
 
-def _quiet(
-    reduce: Callable[..., Accuracies], values: Accuracies, *, axis: int
-) -> Accuracies:
+def _quiet(reduce: Callable[..., Accuracies], values: Accuracies, *, axis: int) -> Accuracies:
     """A nan-reduction whose answer for an all-NaN slice is NaN, without numpy's warning."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)

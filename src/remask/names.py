@@ -21,3 +21,15 @@ def unknown(kind: str, name: str, options: Iterable[str]) -> str:
     suggestion = nearest(name, known)
     hint = f"; did you mean {suggestion!r}?" if suggestion is not None else "."
     return f"unknown {kind} {name!r}{hint} Known: {', '.join(known) or 'none'}"
+
+
+_TITLES = {"sgd": "SGD", "joint": "JOINT", "er": "ER", "der": "DER", "derpp": "DER++"}
+
+
+def system_name(method: str, mask: float | None) -> str:
+    """Name a method with its mask as tables do: `ER`, `MSER(-inf)`, `MSDER++(-1)`."""
+    title = _TITLES.get(method, method.upper())
+    if mask is None:
+        return title
+    number = repr(float(mask) + 0.0).removesuffix(".0")  # + 0.0 takes the sign off a zero
+    return f"MS{title}({number})"

@@ -1,6 +1,6 @@
 """Random streams that belong to one trial and one purpose.
 
-A stream is a pure function of its name: (trial seed, purpose, and where asked a task, an epoch, ...).
+A stream is a pure function of its name: (trial seed, purpose, and perhaps a task, an epoch, ...).
 Two things follow. A trial draws the same numbers alone or in any company, and there is no random
 state to save: a run that resumes in the middle of an epoch draws that epoch's plan again.
 """

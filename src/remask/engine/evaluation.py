@@ -28,25 +28,25 @@ class Evaluator:
         class_il, task_il = [], []
         for task in range(tasks):
             outside = ~self._active[task]
-            right_of_all: Tensor | float = 0.0
-            right_of_task: Tensor | float = 0.0
-            for rows in self._rows[task].split(_ROWS_AT_ONCE):
+            right_of_all: Tensor | int = 0
+            right_of_task: Tensor | int = 0
+            for rows in torch.split(self._rows[task], _ROWS_AT_ONCE):
                 logits, labels = self._logits(net, rows), self._labels[rows]
                 right_of_all = right_of_all + (logits.argmax(-1) == labels).sum(-1)
                 logits.masked_fill_(outside, float("-inf"))
                 right_of_task = right_of_task + (logits.argmax(-1) == labels).sum(-1)
-            share = 100.0 / len(self._rows[task])
-            class_il.append(right_of_all * share)
-            task_il.append(right_of_task * share)
-        return torch.stack(class_il, -1).double(), torch.stack(task_il, -1).double()
+            # In float64, and divided last, so that all right is 100 and not a hair more.
+            size = len(self._rows[task])
+            class_il.append(torch.as_tensor(right_of_all, dtype=torch.float64) * 100 / size)
+            task_il.append(torch.as_tensor(right_of_task, dtype=torch.float64) * 100 / size)
+        return torch.stack(class_il, -1), torch.stack(task_il, -1)
 
     def confidence(self, net: StackedNet) -> Tensor:
-        """The mean softmax probability of the true class, for the test set of each class: [S, K]."""
+        """The mean probability of the true class over the test set, for each class: [S, K]."""
         sums: Tensor | None = None
         counts = torch.bincount(self._labels, minlength=self._benchmark.num_classes)
-        for rows in torch.arange(len(self._labels), device=self._labels.device).split(
-            _ROWS_AT_ONCE
-        ):
+        everything = torch.arange(len(self._labels), device=self._labels.device)
+        for rows in torch.split(everything, _ROWS_AT_ONCE):
             labels = self._labels[rows]
             probabilities = self._logits(net, rows).softmax(-1)
             of_truth = probabilities.gather(-1, labels.expand(len(probabilities), -1).unsqueeze(-1))

@@ -101,9 +101,7 @@ class Feed:
         unmasked = torch.tensor([mask is None for mask in self._masks])
         values = torch.tensor([0.0 if mask is None else mask for mask in self._masks])
         active = phase.active | unmasked[:, None]
-        return Masking(
-            active.unsqueeze(1).to(self._device), values.view(-1, 1, 1).to(self._device)
-        )
+        return Masking(active.unsqueeze(1).to(self._device), values.view(-1, 1, 1).to(self._device))
 
     def step(self, plan: EpochPlan, number: int, masking: Masking) -> Step:
         """Gather what one step learns from."""
@@ -117,9 +115,7 @@ class Feed:
             return Step(stream, (), masking.active, masking.value)
 
         slots = drawn.flatten()
-        recalled = self.memory.inputs.index_select(0, slots).view(
-            trials, -1, *arrived.shape[2:]
-        )
+        recalled = self.memory.inputs.index_select(0, slots).view(trials, -1, *arrived.shape[2:])
         past_labels = self.memory.labels.index_select(0, slots).view(trials, -1)
         past_logits = (
             None
@@ -140,7 +136,7 @@ class Feed:
             )
         if logits is not None:
             sizes = [batch.labels.shape[1] for batch in batches]
-            for batch, part_logits in zip(batches, logits.split(sizes, dim=1), strict=True):
+            for batch, part_logits in zip(batches, torch.split(logits, sizes, dim=1), strict=True):
                 batch.logits = part_logits
         return Step(batches[0], tuple(batches[1:]), masking.active, masking.value)
 
@@ -158,7 +154,7 @@ class Feed:
         )
 
     def _decode(self, *parts: Tensor) -> Tensor:
-        """Stored bytes to what the network sees: uint8 [S, ...] side by side -> float [S, B, ...]."""
+        """Parts uint8 [S, b, *shape], side by side, to what the network sees: [S, B, *shape]."""
         first = parts[0]
         size = sum(part.shape[1] for part in parts)
         inputs = torch.empty((len(first), size, *first.shape[2:]), device=self._device)

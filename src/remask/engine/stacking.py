@@ -20,13 +20,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state
+from typing_extensions import override
 
 
 class StackedNet(ABC):
     """S networks that are evaluated and updated together."""
 
     parameters: dict[str, Tensor]
-    """Name -> [S, ...], leaves that require a gradient."""
+    """Name -> [S, ...]: leaves; those that the nets had frozen require no gradient."""
     buffers: dict[str, Tensor]
     """Name -> [S, ...]: what the networks keep besides parameters (running statistics)."""
     couples_samples: bool
@@ -67,7 +68,8 @@ def _linear_chain(net: nn.Module) -> list[tuple[str, nn.Module]] | None:
     """The layers of a net that is flatten, linear layers and elementwise functions, in order."""
     if type(net) is not nn.Sequential or _has_hooks(net):
         return None
-    layers = list(net.named_children())
+    # Not named_children(): it leaves out the second place of a layer that stands in two.
+    layers = [(name, layer) for name, layer in net._modules.items() if layer is not None]
     first = [layer for _, layer in layers[:1]]
     if not (first and type(first[0]) is nn.Flatten and first[0].start_dim == 1):
         return None
@@ -75,6 +77,10 @@ def _linear_chain(net: nn.Module) -> list[tuple[str, nn.Module]] | None:
         plain_linear = type(layer) is nn.Linear and layer.bias is not None
         if not (plain_linear or type(layer) in _ELEMENTWISE):
             return None
+    parameters = [parameter for _, layer in layers for parameter in layer.parameters()]
+    shared = len({id(parameter) for parameter in parameters}) < len(parameters)
+    if shared or not all(parameter.requires_grad for parameter in parameters):
+        return None
     return layers[1:]
 
 
@@ -126,16 +132,18 @@ class LinearStack(StackedNet):
         self._layers = [(name, copy.deepcopy(layer)) for name, layer in layers]
         self._tape: list[tuple[str, Tensor, Tensor]] = []
 
+    @override
     def __call__(self, inputs: Tensor) -> Tensor:
         hidden = inputs.flatten(2)
         for name, layer in self._layers:
             if isinstance(layer, nn.Linear):
                 weight, bias = self._linear(name)
-                hidden = _FactoredLinear.apply(hidden, weight, bias, name, self._tape)
+                hidden = _FactoredLinear.apply(hidden, weight, bias, name, self._tape)  # type: ignore[no-untyped-call]
             else:
                 hidden = layer(hidden)
         return hidden
 
+    @override
     @torch.no_grad()
     def predict(self, inputs: Tensor) -> Tensor:
         hidden = inputs.flatten(1).expand(self._trials, -1, -1)
@@ -147,6 +155,7 @@ class LinearStack(StackedNet):
                 hidden = layer(hidden)
         return hidden
 
+    @override
     def descend(self, loss: Tensor, lr: Tensor) -> None:
         # One backward through all trials: the gradient of each loss by itself is 1.
         torch.autograd.backward(loss, torch.ones_like(loss))
@@ -172,8 +181,9 @@ class ModuleStack(StackedNet):
 
     def __init__(self, nets: Sequence[nn.Module], device: torch.device | str) -> None:
         self.parameters, self.buffers = _stacked_state(nets, device)
-        # The module only lends its forward; its own parameters would be dead weight.
-        self._module = copy.deepcopy(nets[0]).to("meta")
+        # The module only lends its forward. It keeps its own parameters, because moving them to
+        # the meta device would untie the ones that are tied.
+        self._module = copy.deepcopy(nets[0])
         self._trials = len(nets)
         if any(isinstance(module, nn.modules.dropout._DropoutNd) for module in nets[0].modules()):
             raise ValueError(
@@ -184,21 +194,23 @@ class ModuleStack(StackedNet):
             isinstance(module, nn.modules.batchnorm._NormBase) for module in nets[0].modules()
         )
 
+    @override
     def __call__(self, inputs: Tensor) -> Tensor:
         self._module.train()
         return self._forward(inputs, self.parameters, inputs_stacked=True)
 
+    @override
     @torch.no_grad()
     def predict(self, inputs: Tensor) -> Tensor:
         self._module.eval()
         return self._forward(inputs, self.parameters, inputs_stacked=False)
 
+    @override
     def descend(self, loss: Tensor, lr: Tensor) -> None:
-        gradients = torch.autograd.grad(
-            loss, list(self.parameters.values()), torch.ones_like(loss), allow_unused=True
-        )
+        trained = [value for value in self.parameters.values() if value.requires_grad]
+        gradients = torch.autograd.grad(loss, trained, torch.ones_like(loss), allow_unused=True)
         with torch.no_grad():
-            for parameter, gradient in zip(self.parameters.values(), gradients, strict=True):
+            for parameter, gradient in zip(trained, gradients, strict=True):
                 if gradient is not None:  # a parameter that this forward did not use
                     rates = lr.view(-1, *[1] * (parameter.ndim - 1))
                     parameter.addcmul_(gradient, rates, value=-1)
@@ -207,7 +219,9 @@ class ModuleStack(StackedNet):
         self, inputs: Tensor, parameters: dict[str, Tensor], *, inputs_stacked: bool
     ) -> Tensor:
         if self._trials == 1:  # squeezed views: the plain module, at its own speed
-            state = {name: value.squeeze(0) for name, value in {**parameters, **self.buffers}.items()}
+            state = {
+                name: value.squeeze(0) for name, value in {**parameters, **self.buffers}.items()
+            }
             plain = inputs.squeeze(0) if inputs_stacked else inputs
             return self._call(state, plain).unsqueeze(0)
         run = torch.vmap(self._call, in_dims=(0, 0 if inputs_stacked else None))
@@ -224,6 +238,9 @@ def _stacked_state(
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     parameters, buffers = stack_module_state(list(nets))
     return (
-        {name: value.detach().to(device).requires_grad_() for name, value in parameters.items()},
+        {
+            name: value.detach().to(device).requires_grad_(value.requires_grad)
+            for name, value in parameters.items()
+        },
         {name: value.detach().to(device) for name, value in buffers.items()},
     )

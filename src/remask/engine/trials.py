@@ -67,9 +67,7 @@ class TrialStack:
         device = torch.device(device)
         self.configs = list(configs)
         self.position = Position()
-        self._method = kind(
-            {name: _per_trial(configs, name, device) for name in kind.weights}
-        )
+        self._method = kind({name: _per_trial(configs, name, device) for name in kind.weights})
         self._lr = _per_trial(configs, "lr", device)
         builder = build_net or net_builder(configs[0].net)
         nets = [_seeded_net(builder, benchmark, config.seed) for config in configs]
@@ -90,6 +88,11 @@ class TrialStack:
         )
         self._diverged_at = torch.full((trials,), -1, dtype=torch.int64)
         self._unchecked: list[Tensor] = []  # the losses [S] of the latest steps
+
+    @property
+    def num_phases(self) -> int:
+        """How many times the run stops to be evaluated: once a task, or once in all."""
+        return len(self._phases)
 
     @property
     def total_steps(self) -> int:
@@ -166,7 +169,9 @@ class TrialStack:
             "diverged_at": self._diverged_at,
         }
         return {
-            f"{part}/{name}": tensor for part, named in parts.items() for name, tensor in named.items()
+            f"{part}/{name}": tensor
+            for part, named in parts.items()
+            for name, tensor in named.items()
         }
 
     @torch.no_grad()

@@ -79,9 +79,7 @@ def plan_reservoir(
     return ReservoirPlan(planned_draws, kept)
 
 
-def offer_slots(
-    random: np.random.Generator, seen: int, count: int, capacity: int
-) -> Integers:
+def offer_slots(random: np.random.Generator, seen: int, count: int, capacity: int) -> Integers:
     """The slot of each of the next `count` samples, or -1 where it is not kept: [count].
 
     Sample number n (from 0) takes slot n while there is room, then a slot drawn from 0..n if that
@@ -136,9 +134,7 @@ class Reservoir:
         rows = trials * capacity
         self.inputs = torch.zeros((rows, *input_shape), dtype=torch.uint8, device=device)
         self.labels = torch.zeros(rows, dtype=torch.int64, device=device)
-        self.logits = (
-            torch.zeros((rows, num_classes), device=device) if stores_logits else None
-        )
+        self.logits = torch.zeros((rows, num_classes), device=device) if stores_logits else None
 
     def insert(
         self,

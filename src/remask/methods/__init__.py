@@ -8,9 +8,7 @@ from remask.methods.joint import Joint
 from remask.methods.sgd import SGD
 from remask.names import UnknownNameError, unknown
 
-METHODS: dict[str, type[Method]] = {
-    method.name: method for method in (SGD, Joint, ER, DER, DERpp)
-}
+METHODS: dict[str, type[Method]] = {method.name: method for method in (SGD, Joint, ER, DER, DERpp)}
 
 MASKED_NAMES: dict[str, tuple[str, float]] = {
     "mser": ("er", float("-inf")),

@@ -15,7 +15,9 @@ class DERpp(Method):
 
     name = "derpp"
     title = "DER++"
-    summary = "recalls stored logits and, in a second draw, relearns stored labels; with a mask: MSDER++"
+    summary = (
+        "recalls stored logits and, in a second draw, relearns stored labels; with a mask: MSDER++"
+    )
     weights = ("alpha", "beta")
     draws = 2
     stores_logits = True

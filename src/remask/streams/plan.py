@@ -23,4 +23,4 @@ def epoch_batches(
     """
     orders = np.stack([stream(seed, "order", *key).permutation(len(rows)) for seed in seeds])
     shuffled = rows[torch.from_numpy(orders)]
-    return [chunk.reshape(-1) for chunk in shuffled.split(batch, dim=1)]
+    return [chunk.reshape(-1) for chunk in torch.split(shuffled, batch, dim=1)]

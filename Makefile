@@ -1,0 +1,52 @@
+# make demo: set everything up and see masked replay forget less.   make test: set up and test.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-slow test-paper test-faults soak lint format bench clean
+
+help: ## List the targets.
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+$(READY): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev]'
+	touch $(READY)
+
+demo: $(READY) ## Run five systems on the embedded digits and print the table.
+	$(BIN)/remask demo --store out/demo.db
+
+test: $(READY) lint ## Lint, type-check, and run the fast tests.
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q
+
+test-slow: $(READY) ## The tests that take longer.
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m slow
+
+test-paper: $(READY) ## The tests on real data, against published figures.
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m 'data or paper'
+
+test-faults: $(READY) ## The long fault tests: random kills, faults at every system call, fuzzing.
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m faults
+
+soak: $(READY) ## Thirty minutes of back-to-back runs with random kills.
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.soak --minutes 30
+
+lint: $(READY) ## Ruff, mypy, and the import rules.
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(READY) ## Put the code in order.
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(READY) ## Measure speed against a textbook loop, bare matmuls, and a full head.
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/stacked_trials.py
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/linear_head.py
+
+clean: ## Remove everything that was made here.
+	rm -rf $(VENV) out build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,107 @@
+"""`remask`: the commands, and what becomes of an error."""
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+import remask
+from remask.benchmarks import BENCHMARKS, DataError
+from remask.cli import data, results, run
+from remask.cli.console import errors, output
+from remask.durable import DurabilityError, LockHeldError
+from remask.engine.checkpoints import CheckpointError
+from remask.launch import RunError, Stopped
+from remask.methods import MASKED_NAMES, METHODS
+from remask.store import StoreError
+
+_USER_ERRORS = (
+    ValueError,  # settings and names
+    DataError,
+    StoreError,
+    CheckpointError,
+    RunError,
+    LockHeldError,
+    DurabilityError,
+)
+
+app = typer.Typer(
+    name="remask",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    help="Replay-based continual learning with the general masked softmax.",
+    epilog="Start with `remask demo`.",
+)
+app.command("demo")(run.demo)
+app.command("run")(run.run)
+app.command("resume")(run.resume)
+app.add_typer(results.app, name="results")
+app.add_typer(data.app, name="data")
+
+
+@app.callback(invoke_without_command=True)
+def _top(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and leave.")
+    ] = False,
+) -> None:
+    if version:
+        output.print(remask.__version__)
+        raise typer.Exit
+
+
+@app.command("methods")
+def methods() -> None:
+    """List the methods, with one line each."""
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for name, method in METHODS.items():
+        table.add_row(f"[bold]{name}", method.summary)
+    for name, (base, mask) in MASKED_NAMES.items():
+        table.add_row(f"[bold]{name}", f"{base} with a mask, {mask:g} unless --mask says otherwise")
+    output.print(table)
+
+
+@app.command("benchmarks")
+def benchmarks() -> None:
+    """List the benchmarks, with one line each."""
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for name, info in BENCHMARKS.items():
+        table.add_row(f"[bold]{name}", info.summary)
+    output.print(table)
+
+
+def main() -> None:
+    """Run the command line; a user's mistake is a message, never a traceback."""
+    try:
+        app()
+    except Stopped as stopped:
+        errors.print(
+            f"{stopped}; everything is saved. The same command, or `remask resume`, goes on.",
+            highlight=False,
+        )
+        sys.exit(stopped.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:
+        # The reader of a pipe has left (`remask results list | head`): nothing more to say.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+    except _USER_ERRORS as error:
+        _refuse(str(error))
+    except Exception as error:
+        if os.environ.get("REMASK_DEBUG"):
+            raise
+        _refuse(
+            f"{type(error).__name__}: {error}. This is a mistake in remask, not yours. "
+            "Set REMASK_DEBUG=1 to see where it happened, and please report it."
+        )
+
+
+def _refuse(message: str) -> None:
+    errors.print("[bold red]error:[/]", end=" ")
+    errors.print(message, markup=False, highlight=False, soft_wrap=True)
+    sys.exit(1)

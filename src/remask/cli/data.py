@@ -1,0 +1,61 @@
+"""`remask data`: fetch, verify, where."""
+
+from typing import Annotated
+
+import typer
+
+from remask import benchmarks
+from remask.benchmarks import BENCHMARKS, DATASETS, Dataset, find_dataset
+from remask.cli.console import errors, output
+from remask.cli.progress import download_bar
+
+app = typer.Typer(no_args_is_help=True, help="Fetch and check the datasets.")
+
+Name = Annotated[
+    str | None, typer.Argument(help="A dataset or benchmark, such as mnist. Default: all.")
+]
+
+
+@app.command()
+def fetch(
+    name: Name = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,
+) -> None:
+    """Fetch a dataset, check it, and keep it in the cache."""
+    for dataset in _chosen(name):
+        with download_bar() as bar:
+            path = benchmarks.fetch(dataset, force=force, progress=bar)
+        output.print(f"{dataset.name}: {path}", highlight=False, soft_wrap=True)
+
+
+@app.command()
+def verify(name: Name = None) -> None:
+    """Check every file against its checksum; exit with 1 if one is missing or damaged."""
+    sound = True
+    for dataset in _chosen(name):
+        for status in benchmarks.verify(dataset):
+            sound &= status.state == "ok"
+            line = f"{dataset.name}: {status.path}: {status.state}"
+            if status.state == "damaged":
+                line += f" (expected {status.expected}, found {status.found})"
+            output.print(line, highlight=False, soft_wrap=True)
+    if not sound:
+        errors.print("Run `remask data fetch NAME --force` to replace what is wrong.")
+        raise typer.Exit(1)
+
+
+@app.command()
+def where(name: Name = None) -> None:
+    """Print the folder a dataset is, or would be, in."""
+    for dataset in _chosen(name):
+        output.print(
+            f"{dataset.name}: {benchmarks.where(dataset)}", highlight=False, soft_wrap=True
+        )
+
+
+def _chosen(name: str | None) -> list[Dataset]:
+    if name is None:
+        return list(DATASETS.values())
+    if name in BENCHMARKS and (dataset := BENCHMARKS[name].dataset) is not None:
+        return [dataset]
+    return [find_dataset(name)]

@@ -1,0 +1,285 @@
+"""Checkpoints: the state of a running stack on disk, complete or not there.
+
+A checkpoint is one safetensors file, so that one renaming puts all of it in place. Its header
+carries one line of metadata: two SHA-256 digests and a JSON note of everything but the tensors.
+
+    {"__metadata__":{"remask":"<of the header><of the tensors>{...}"}, "net/0.weight":{...}, ...}
+
+The first digest is of all of the file up to the tensors, except its own digits; the second, which
+the first thus covers, is of the rest. So every byte is checked, and the header's before anything
+in it is believed. Nothing that is read can run code.
+"""
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from io import BufferedReader
+from pathlib import Path
+
+import safetensors.torch
+import torch
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from torch import Tensor
+
+from remask.durable import (
+    DurabilityError,
+    make_folder,
+    open_regular,
+    remove_quietly,
+    remove_stale_temporaries,
+    write_atomically,
+)
+
+_FORMAT = 1
+_NAME = re.compile(r"checkpoint-([0-9]{8,18})\.safetensors")
+_MARK = b'"__metadata__":{"remask":"'
+_DIGITS = hashlib.sha256().digest_size * 2
+_LENGTH_BYTES = 8
+_MAX_HEADER = 4 << 20
+
+
+class CheckpointError(Exception):
+    """Checkpoints are there, but this run cannot go on from them; the message says what to do."""
+
+
+class _DamagedError(Exception):
+    """One file is not the checkpoint that was written; the one before may be."""
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """A state that was saved."""
+
+    tensors: dict[str, Tensor]
+    position: dict[str, int]
+    extra: dict[str, JsonValue]
+    number: int
+    """Counts the checkpoints of a folder, from 1."""
+    warnings: tuple[str, ...]
+    """One for each newer checkpoint that could not be read."""
+
+
+class _Format(BaseModel):
+    """What the note of every format, past and future, says."""
+
+    format: int = Field(ge=1, lt=1000)
+
+
+class _Note(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    format: int
+    identity: str
+    tensors: dict[str, str]
+    position: dict[str, int]
+    extra: dict[str, JsonValue]
+
+
+class CheckpointFolder:
+    """The last two checkpoints of one run, `identity`, in a folder of their own.
+
+    Two processes must not use a folder at the same time: hold a `remask.durable.Lock`.
+    """
+
+    def __init__(self, folder: Path, identity: str) -> None:
+        self._folder = folder
+        self._identity = identity
+        self._last_good: Path | None = None
+        self._loaded = False
+
+    def save(
+        self,
+        tensors: Mapping[str, Tensor],
+        position: Mapping[str, int],
+        extra: Mapping[str, JsonValue],
+    ) -> int:
+        """Save a state and give its number. What was saved before goes once this is safe.
+
+        Raises DurabilityError if the disk refuses, and ValueError or TypeError if `position` or
+        `extra` would not read back from JSON as they are.
+        """
+        data = _encode(self._identity, tensors, position, extra)
+        make_folder(self._folder)
+        remove_stale_temporaries(self._folder)
+        older = self._numbered()
+        if older and not self._loaded:
+            raise CheckpointError(
+                f"{self._folder} holds checkpoints that were not loaded. Choose another folder, "
+                f"or remove them."
+            )
+        number = max(older, default=0) + 1
+        path = self._folder / f"checkpoint-{number:08d}.safetensors"
+        write_atomically(path, data)
+        # A damaged one must not take the place of the one that was good.
+        kept = self._last_good or older.get(number - 1)
+        for old in older.values():
+            if old != kept:
+                remove_quietly(old)
+        self._last_good, self._loaded = path, True
+        return number
+
+    def load(self, expected: Mapping[str, Tensor]) -> Checkpoint | None:
+        """Load the newest state that is whole, or None if none was ever saved.
+
+        `expected` are tensors like those that were saved; anything else is refused before memory
+        is taken for it. Raises CheckpointError if all are damaged, or the newest whole one is
+        another run's or a newer remask's. Deletes nothing.
+        """
+        damages = []
+        for number, path in sorted(self._numbered().items(), reverse=True):
+            try:
+                note, tensors = _decode(path, self._identity, expected)
+            except _DamagedError as error:
+                damages.append(f"{path} is damaged: {error}.")
+                continue
+            except CheckpointError as error:
+                raise CheckpointError(" ".join([*damages, str(error)])) from error
+            self._last_good, self._loaded = path, True
+            return Checkpoint(tensors, note.position, note.extra, number, tuple(damages))
+        if damages:
+            raise CheckpointError(
+                f"no checkpoint can be read. {' '.join(damages)} Nothing was deleted. Bring back "
+                f"a copy, or remove them to start from the beginning."
+            )
+        self._loaded = True
+        return None
+
+    def _numbered(self) -> dict[int, Path]:
+        try:
+            names = os.listdir(self._folder)  # noqa: PTH208 - unlike iterdir it cannot fail later
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise DurabilityError(
+                f"cannot list {self._folder}: {error.strerror}. Mend the permissions, or choose "
+                f"another folder."
+            ) from error
+        matches = (_NAME.fullmatch(name) for name in names)
+        return {int(match[1]): self._folder / match[0] for match in matches if match}
+
+
+def _encode(
+    identity: str,
+    tensors: Mapping[str, Tensor],
+    position: Mapping[str, int],
+    extra: Mapping[str, JsonValue],
+) -> tuple[bytes, memoryview]:
+    """Make the file, in two parts: up to the tensors, and the rest."""
+    note = {
+        "format": _FORMAT,
+        "identity": identity,
+        "tensors": _kinds(tensors),
+        "position": dict(position),
+        "extra": dict(extra),
+    }
+    text = json.dumps(note, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    if _Note.model_validate_json(text).model_dump() != note:
+        raise ValueError("position and extra must be plain JSON that reads back as it is")
+    # Copies, since safetensors takes neither views of one tensor nor other layouts.
+    plain = {
+        name: tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
+        for name, tensor in tensors.items()
+    }
+    return _seal(safetensors.torch.save(plain, {"remask": "0" * 2 * _DIGITS + text}))
+
+
+def _seal(data: bytes) -> tuple[bytes, memoryview]:
+    """Fill in the digests of a safetensors file."""
+    start = _LENGTH_BYTES + int.from_bytes(data[:_LENGTH_BYTES], "little")
+    if start > _MAX_HEADER:
+        raise ValueError(f"extra is too large: the header would have {start} bytes")
+    rest = memoryview(data)[start:]
+    at = data.index(_MARK, 0, start) + len(_MARK)
+    before, after = data[:at], data[at + 2 * _DIGITS : start]
+    inner = hashlib.sha256(rest).hexdigest().encode()
+    outer = hashlib.sha256(before + inner + after).hexdigest().encode()
+    return before + outer + inner + after, rest
+
+
+def _decode(
+    path: Path, identity: str, expected: Mapping[str, Tensor]
+) -> tuple[_Note, dict[str, Tensor]]:
+    """Read one file; what is cheap and decides is checked before what is large."""
+    try:
+        with open_regular(path) as stream:
+            size = os.fstat(stream.fileno()).st_size
+            header = _read_header(stream, size)
+            note, digest = _open_note(path, header)
+            _check_ours(path, note, identity, expected)
+            tensor_bytes = sum(tensor.nbytes for tensor in expected.values())
+            if size != len(header) + tensor_bytes:
+                raise _DamagedError(
+                    f"its tensors have {size - len(header)}, not {tensor_bytes} bytes"
+                )
+            stream.seek(0)
+            data = stream.read(size)
+    except OSError as error:
+        raise _DamagedError(f"cannot be read, {error.strerror}") from error
+    if hashlib.sha256(memoryview(data)[len(header) :]).hexdigest().encode() != digest:
+        raise _DamagedError("the checksum of its tensors is wrong")
+    try:
+        tensors = safetensors.torch.load(data)
+    except Exception as error:  # the parser's own, and whatever torch makes of odd values
+        raise _DamagedError(f"not a safetensors file, {error}") from error
+    if _kinds(tensors) != note.tensors:
+        raise _DamagedError("its tensors are not those that it announces")
+    return note, tensors
+
+
+def _read_header(stream: BufferedReader, size: int) -> bytes:
+    """All of the file up to the tensors, including the length that it begins with."""
+    length = stream.read(_LENGTH_BYTES)
+    start = _LENGTH_BYTES + int.from_bytes(length, "little")
+    if len(length) < _LENGTH_BYTES or start > min(size, _MAX_HEADER):
+        raise _DamagedError(f"its {size} bytes are no checkpoint, or not all of one")
+    return length + stream.read(start - _LENGTH_BYTES)
+
+
+def _open_note(path: Path, header: bytes) -> tuple[_Note, bytes]:
+    """Give the note and the digest of the tensors, once the header proves to be as written."""
+    at = header.find(_MARK) + len(_MARK)
+    outer, inner = header[at : at + _DIGITS], header[at + _DIGITS : at + 2 * _DIGITS]
+    sealed = header[:at] + header[at + _DIGITS :]
+    if _MARK not in header or hashlib.sha256(sealed).hexdigest().encode() != outer:
+        raise _DamagedError("the checksum of its header is wrong")
+    try:
+        # Only this one string, whatever else the header may hold; `at` is behind its quote.
+        line, _ = json.JSONDecoder().raw_decode(header[at - 1 :].decode())
+        text = str(line)[2 * _DIGITS :]
+        written_format = _Format.model_validate_json(text).format
+        if written_format > _FORMAT:
+            raise CheckpointError(
+                f"{path} was written by a newer remask (format {written_format}, this one reads "
+                f"up to {_FORMAT}). Update remask, or remove it to start from the beginning."
+            )
+        return _Note.model_validate_json(text), inner
+    except ValueError as error:  # pydantic's are among them
+        raise _DamagedError("its note makes no sense") from error
+
+
+def _check_ours(path: Path, note: _Note, identity: str, expected: Mapping[str, Tensor]) -> None:
+    if note.identity != identity:
+        raise CheckpointError(
+            f"{path} belongs to another run: it is of {_shown(note.identity)}, this is "
+            f"{identity!r}. Choose another folder, or remove it to start from the beginning."
+        )
+    ours = _kinds(expected)
+    if note.tensors != ours:
+        odd = min(ours.items() ^ note.tensors.items())[0]
+        raise CheckpointError(
+            f"{path} does not fit this run: {_shown(odd)} is {_shown(note.tensors.get(odd))}, "
+            f"this run's is {_shown(ours.get(odd))}. Choose another folder, or remove it to start "
+            f"from the beginning."
+        )
+
+
+def _shown(text: str | None) -> str:
+    """Quote what a file says, so that it can neither steer a terminal nor fill it."""
+    return "not there" if text is None else repr(text[:200])
+
+
+def _kinds(tensors: Mapping[str, Tensor]) -> dict[str, str]:
+    return {name: f"{tensor.dtype} {list(tensor.shape)}" for name, tensor in tensors.items()}

@@ -1,0 +1,26 @@
+"""Launching: stacks of trials on this machine, in one process or several, stoppable at any time."""
+
+from remask.launch.events import Event, Failed, Finished, Note, Progress
+from remask.launch.execute import Options
+from remask.launch.jobs import LARGEST_STACK, Job, plan_jobs
+from remask.launch.runs import Run, RunError, continue_run, plan_run, unfinished_runs
+from remask.launch.signals import Stopped, StopRequest
+
+__all__ = [
+    "LARGEST_STACK",
+    "Event",
+    "Failed",
+    "Finished",
+    "Job",
+    "Note",
+    "Options",
+    "Progress",
+    "Run",
+    "RunError",
+    "StopRequest",
+    "Stopped",
+    "continue_run",
+    "plan_jobs",
+    "plan_run",
+    "unfinished_runs",
+]

@@ -1,0 +1,69 @@
+"""What a job says while it runs. Events cross process borders as lines of JSON."""
+
+import json
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field, TypeAdapter
+
+from remask.engine import TrialResult
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a job is."""
+
+    job: str
+    task: int
+    tasks: int
+    steps_done: int
+    total_steps: int
+    accuracy: float
+    """Mean Class-IL accuracy after the latest finished task; NaN before the first."""
+    kind: Literal["progress"] = "progress"
+
+
+@dataclass(frozen=True)
+class Note:
+    """Something the user should know, which does not stop the job."""
+
+    job: str
+    text: str
+    kind: Literal["note"] = "note"
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A job's results."""
+
+    job: str
+    results: list[TrialResult]
+    started: str
+    """UTC, ISO 8601."""
+    seconds: float
+    """Wall time of the whole stack, over all sittings."""
+    kind: Literal["finished"] = "finished"
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A job that cannot go on."""
+
+    job: str
+    error: str
+    kind: Literal["failed"] = "failed"
+
+
+Event = Annotated[Progress | Note | Finished | Failed, Field(discriminator="kind")]
+_EVENTS: TypeAdapter[Progress | Note | Finished | Failed] = TypeAdapter(Event)
+
+
+def to_line(event: Progress | Note | Finished | Failed) -> bytes:
+    """One line of JSON."""
+    # Accuracies that were not measured are NaN; dump_json would write them as null.
+    return json.dumps(_EVENTS.dump_python(event, mode="json")).encode() + b"\n"
+
+
+def from_line(line: bytes) -> Progress | Note | Finished | Failed:
+    """Read what `to_line` wrote."""
+    return _EVENTS.validate_json(line)

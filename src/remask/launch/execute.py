@@ -1,0 +1,127 @@
+"""Run one job in this process: restore, train, save by the clock and at task ends, report."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import torch
+
+from remask.benchmarks import load_benchmark
+from remask.durable import Lock
+from remask.engine import Position, TrialStack
+from remask.engine.checkpoints import CheckpointFolder
+from remask.launch.events import Event, Finished, Note, Progress
+from remask.launch.jobs import Job
+from remask.launch.signals import Stopped, StopRequest
+
+_SECONDS_BETWEEN_REPORTS = 0.25
+_SECONDS_TO_WAIT_FOR_AN_ORPHAN = 30.0
+_LARGEST_SHARE = 0.02
+"""The share of the run's time that checkpoints at task ends may take."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to run a job; nothing here changes its results."""
+
+    device: str = "cpu"
+    threads: int = 1
+    checkpoint_seconds: float = 60.0
+
+
+def execute(
+    job: Job,
+    folder: Path,
+    options: Options,
+    stop: StopRequest,
+) -> Iterator[Event]:
+    """Run a job from its latest checkpoint in `folder`, if there is one, to the end.
+
+    Yields `Progress` on the way and `Finished` at the end. If asked to stop, saves and raises
+    `Stopped`.
+    """
+    # A worker whose parent was killed may live for another moment: wait for it to let go.
+    with Lock(folder / "lock", timeout=_SECONDS_TO_WAIT_FOR_AN_ORPHAN):
+        yield from _execute(job, folder, options, stop)
+
+
+def _execute(job: Job, folder: Path, options: Options, stop: StopRequest) -> Iterator[Event]:
+    torch.set_num_threads(options.threads)
+    benchmark = load_benchmark(job.configs[0].benchmark)
+    stack = TrialStack(job.configs, benchmark, device=options.device)
+    saver = _Saver(stack, CheckpointFolder(folder, identity=job.name), options.checkpoint_seconds)
+    for warning in saver.restore():
+        yield Note(job.name, warning)
+    yield _progress(job, stack)
+    next_report = time.monotonic() + _SECONDS_BETWEEN_REPORTS
+    phase = stack.position.phase
+    for position in stack.run():
+        task_ended, phase = position.phase > phase, position.phase
+        if stop.signal is not None:
+            saver.save()
+            raise Stopped(stop.signal)
+        saver.save_if_due(task_ended=task_ended)
+        if task_ended or time.monotonic() >= next_report:
+            yield _progress(job, stack)
+            next_report = time.monotonic() + _SECONDS_BETWEEN_REPORTS
+    yield Finished(job.name, stack.results(), saver.started, saver.seconds())
+
+
+class _Saver:
+    """Saves a stack by the clock and at task ends, and keeps the time over all sittings."""
+
+    def __init__(
+        self, stack: TrialStack, checkpoints: CheckpointFolder, seconds_between: float
+    ) -> None:
+        self.started = datetime.now(UTC).isoformat(timespec="seconds")
+        self._stack = stack
+        self._checkpoints = checkpoints
+        self._seconds_between = seconds_between
+        self._seconds_before = 0.0  # in earlier sittings
+        self._sat_down = self._last_saved = time.monotonic()
+        self._last_cost = 0.0
+
+    def seconds(self) -> float:
+        """How long the stack has been running, over all sittings."""
+        return self._seconds_before + time.monotonic() - self._sat_down
+
+    def restore(self) -> tuple[str, ...]:
+        """Go to the latest good checkpoint, if there is one; returns warnings of damaged ones."""
+        saved = self._checkpoints.load(self._stack.state())
+        if saved is None:
+            return ()
+        self._stack.restore(saved.tensors, Position(**saved.position))
+        self.started = str(saved.extra["started"])
+        self._seconds_before = float(str(saved.extra["seconds"]))
+        return saved.warnings
+
+    def save_if_due(self, *, task_ended: bool) -> None:
+        """Save if the time has come, or at a task's end if it costs little beside the task."""
+        waited = time.monotonic() - self._last_saved
+        worth_it = task_ended and self._last_cost <= _LARGEST_SHARE * waited
+        if worth_it or waited >= self._seconds_between:
+            self.save()
+
+    def save(self) -> None:
+        """Save now."""
+        began = time.monotonic()
+        self._checkpoints.save(
+            self._stack.state(),
+            self._stack.position._asdict(),
+            {"started": self.started, "seconds": self.seconds()},
+        )
+        self._last_saved = time.monotonic()
+        self._last_cost = self._last_saved - began
+
+
+def _progress(job: Job, stack: TrialStack) -> Progress:
+    return Progress(
+        job=job.name,
+        task=min(stack.position.phase + 1, stack.num_phases),
+        tasks=stack.num_phases,
+        steps_done=stack.steps_done,
+        total_steps=stack.total_steps,
+        accuracy=stack.running_accuracy(),
+    )

@@ -1,0 +1,45 @@
+"""Jobs: the stacks of trials that a run consists of."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from remask.config import TrialConfig
+from remask.store import config_hash
+
+LARGEST_STACK = 10
+"""Beyond about ten small nets a stack outgrows the cache of a core, and gains nothing."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """Trials that run as one stack."""
+
+    configs: tuple[TrialConfig, ...]
+
+    @property
+    def name(self) -> str:
+        """What identifies the job: its configs, in their order."""
+        hashes = " ".join(config_hash(config) for config in self.configs)
+        return hashlib.sha256(hashes.encode()).hexdigest()[:16]
+
+
+def plan_jobs(configs: Sequence[TrialConfig], workers: int, largest: int) -> list[Job]:
+    """Divide trials into stacks of at most `largest`, evenly, so that no worker idles.
+
+    Trials come in the order asked for, so that what was asked for first is done first.
+    """
+    by_shape: dict[object, list[TrialConfig]] = {}
+    for config in configs:
+        by_shape.setdefault(config.shape(), []).append(config)
+    jobs = []
+    for group in by_shape.values():
+        stacks = -(-len(group) // largest)
+        stacks = min(-(-stacks // workers) * workers, len(group))
+        size, extra = divmod(len(group), stacks)
+        start = 0
+        for number in range(stacks):
+            stop = start + size + (number < extra)
+            jobs.append(Job(tuple(group[start:stop])))
+            start = stop
+    return jobs

@@ -1,0 +1,55 @@
+"""A worker process: `python -m remask.launch`.
+
+It reads one job a line from standard input and writes events, one a line, to standard output, as
+JSON both ways. When its parent is gone its next report fails, and so it ends too.
+"""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from remask.config import TrialConfig
+from remask.launch.events import Failed, to_line
+from remask.launch.execute import Options, execute
+from remask.launch.failures import describe_failure
+from remask.launch.jobs import Job
+from remask.launch.signals import Stopped, StopRequest
+
+
+class Order(BaseModel):
+    """What a worker is told to do."""
+
+    model_config = ConfigDict(frozen=True)
+    configs: tuple[TrialConfig, ...]
+    folder: Path
+    options: Options
+
+
+def main() -> int:
+    """Work off the orders on standard input."""
+    # Only this process's own lines may reach the parent: whatever a library prints goes astray.
+    channel = os.fdopen(os.dup(sys.stdout.fileno()), "wb", buffering=0)
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    # Ctrl-C reaches every process of the terminal; the parent decides, and sends SIGTERM.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    with StopRequest() as stop:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        for line in sys.stdin.buffer:
+            order = Order.model_validate_json(line)
+            job = Job(order.configs)
+            try:
+                for event in execute(job, order.folder, order.options, stop):
+                    channel.write(to_line(event))
+            except Stopped as stopped:
+                return stopped.exit_code
+            except BrokenPipeError:
+                return 1
+            except Exception as error:
+                channel.write(to_line(Failed(job.name, describe_failure(error))))
+            if stop.signal is not None:
+                return 128 + stop.signal
+    return 0

@@ -1,0 +1,33 @@
+"""The general masked softmax and the losses built on it.
+
+For a sample whose active classes are the set A, the logits outside A are replaced by a constant m::
+
+    z'_c = z_c  if c in A,  else m        with m in [-inf, 0], a constant that receives no gradient
+    loss = -log softmax(z')[y]            with y in A
+
+The gradient is ``softmax(z')_c - 1[c = y]`` on A and exactly zero elsewhere. At m = -inf the masked
+classes vanish; at a finite m they stay as K - |A| fixed competitors that push the active logits up.
+
+Letters in shapes: S stacked trials, B batch, K classes (always the last axis), D features.
+"""
+
+from remask.losses.arguments import Active
+from remask.losses.linear import masked_linear_cross_entropy
+from remask.losses.masked import (
+    MaskedCrossEntropy,
+    masked_cross_entropy,
+    masked_log_softmax,
+    masked_softmax,
+)
+from remask.losses.trials import logit_mse, trial_cross_entropy
+
+__all__ = [
+    "Active",
+    "MaskedCrossEntropy",
+    "logit_mse",
+    "masked_cross_entropy",
+    "masked_linear_cross_entropy",
+    "masked_log_softmax",
+    "masked_softmax",
+    "trial_cross_entropy",
+]

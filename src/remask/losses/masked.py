@@ -1,0 +1,196 @@
+"""The general masked softmax, and its cross-entropy as a function and as a module."""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from remask.losses.arguments import (
+    INF,
+    Active,
+    as_labels,
+    check_labels,
+    check_mask_value,
+    check_options,
+    check_shape,
+    class_ids,
+    describe,
+    is_true,
+    mask_constant,
+)
+
+
+def masked_softmax(
+    logits: Tensor, active: Active, mask_value: float | Tensor = -INF, *, check: bool = True
+) -> Tensor:
+    """Softmax over the last axis of ``[..., K]`` with every class outside ``active`` held at m.
+
+    The arguments are those of :func:`masked_cross_entropy`.
+    """
+    return torch.softmax(_replace_masked(logits, active, mask_value, check)[0], dim=-1)
+
+
+def masked_log_softmax(
+    logits: Tensor, active: Active, mask_value: float | Tensor = -INF, *, check: bool = True
+) -> Tensor:
+    """Logarithm of :func:`masked_softmax`, computed stably. Masked classes are -inf at m = -inf."""
+    return torch.log_softmax(_replace_masked(logits, active, mask_value, check)[0], dim=-1)
+
+
+def masked_cross_entropy(
+    input: Tensor,  # noqa: A002 - torch's name for it
+    target: Tensor,
+    active: Active,
+    mask_value: float | Tensor = -INF,
+    *,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+    check: bool = True,
+) -> Tensor:
+    """Cross-entropy of the general masked softmax; reads like ``F.cross_entropy``.
+
+    Args:
+        input: logits ``[..., K]``. Unlike torch's, the classes are always the last axis.
+        target: integer class ids ``[...]``, each in its sample's active set.
+        active: a boolean mask ``[K]`` or one that broadcasts to ``[..., K]`` (aligned right, so
+            one mask per trial of ``[S, B, K]`` logits has shape ``[S, 1, K]``); or the class ids
+            themselves as a list, tuple, range, set or 1-D integer tensor, in any order. ``None``
+            masks nothing.
+        mask_value: m in [-inf, 0]. A tensor is aligned left with the leading axes: with
+            ``[S, B, K]`` logits, ``[S]`` or ``[S, 1]`` is one value per trial and ``[S, B]`` one
+            per sample. It is a constant: no gradient reaches it.
+        weight: one factor per class ``[K]``, as in torch.
+        ignore_index: targets with this value add nothing to the loss, as in torch.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``, as in torch.
+        label_smoothing: as in torch, but spread over the active classes only.
+        check: whether to look at the values of ``target``, ``active`` and a tensor ``mask_value``.
+            Looking synchronises a GPU. Values that cannot be read (under ``torch.compile``, in
+            ``torch.vmap``, on fake and meta tensors) are not looked at. Unchecked, a target
+            outside its active set costs its distance from m, which is infinite at m = -inf.
+
+    Returns:
+        A scalar, or ``[...]`` with ``reduction="none"``.
+
+    Raises:
+        ValueError: for a shape, value or option that cannot be meant; the message says which.
+
+    """
+    check_options(reduction, label_smoothing)
+    masked, mask = _replace_masked(input, active, mask_value, check)
+    labels, num_classes = as_labels(target, input.shape), input.shape[-1]
+    if weight is not None:
+        check_shape("weight", weight, num_classes)
+        weight = weight.to(masked)
+    if check and not torch.compiler.is_compiling():
+        check_labels(labels, mask, num_classes, ignore_index)
+    flat, flat_labels = masked.reshape(labels.numel(), num_classes), labels.reshape(-1)
+    options: dict[str, Any] = {"weight": weight, "ignore_index": ignore_index}
+    if mask is None or label_smoothing == 0:
+        options |= {"reduction": reduction, "label_smoothing": label_smoothing}
+        loss = F.cross_entropy(flat, flat_labels, **options)
+        return loss.reshape(labels.shape) if reduction == "none" else loss
+
+    log_probs = torch.log_softmax(flat, dim=-1)
+    own = F.nll_loss(log_probs, flat_labels, reduction="none", **options)
+    # Zero the masked classes before weighting: -inf times a class weight of 0 would be NaN.
+    others = torch.where(mask, log_probs.reshape(input.shape), 0.0)
+    if weight is not None:
+        others = others * weight
+    ignored = labels == ignore_index
+    spread = torch.where(ignored, 0.0, -others.sum(-1) / mask.sum(-1))
+    losses = (1 - label_smoothing) * own.reshape(labels.shape) + label_smoothing * spread
+    if reduction == "none":
+        return losses
+    if reduction == "sum":
+        return losses.sum()
+    if weight is None:
+        return losses.sum() / (~ignored).sum()
+    return losses.sum() / torch.where(ignored, 0.0, weight[torch.where(ignored, 0, labels)]).sum()
+
+
+class MaskedCrossEntropy(nn.Module):
+    """:func:`masked_cross_entropy` as a module; the active set is given at each call."""
+
+    mask_value: float | Tensor
+    weight: Tensor | None
+
+    def __init__(
+        self,
+        mask_value: float | Tensor = -INF,
+        *,
+        weight: Tensor | None = None,
+        ignore_index: int = -100,
+        reduction: str = "mean",
+        label_smoothing: float = 0.0,
+    ) -> None:
+        """Keep the options of :func:`masked_cross_entropy`; tensors become buffers."""
+        super().__init__()
+        check_options(reduction, label_smoothing)
+        check_mask_value(mask_value, check=True)
+        if isinstance(mask_value, Tensor):
+            self.register_buffer("mask_value", mask_value.detach())
+        else:
+            self.mask_value = float(mask_value)
+        self.register_buffer("weight", weight)
+        self.ignore_index = ignore_index
+        self.reduction = reduction
+        self.label_smoothing = label_smoothing
+
+    def forward(self, input: Tensor, target: Tensor, active: Active) -> Tensor:  # noqa: A002
+        """Return the loss of logits ``[..., K]`` against targets ``[...]``."""
+        return masked_cross_entropy(
+            input,
+            target,
+            active,
+            self.mask_value,
+            weight=self.weight,
+            ignore_index=self.ignore_index,
+            reduction=self.reduction,
+            label_smoothing=self.label_smoothing,
+        )
+
+    def extra_repr(self) -> str:
+        """Show m, the reduction, and whatever else differs from its default."""
+        m = self.mask_value
+        shown = f"tensor{list(m.shape)}" if isinstance(m, Tensor) else f"{m:g}"
+        parts = [f"mask_value={shown}", f"reduction={self.reduction!r}"]
+        if self.weight is not None:
+            parts.append(f"weight={list(self.weight.shape)}")
+        if self.ignore_index != -100:
+            parts.append(f"ignore_index={self.ignore_index}")
+        if self.label_smoothing != 0:
+            parts.append(f"label_smoothing={self.label_smoothing:g}")
+        return ", ".join(parts)
+
+
+def _replace_masked(
+    logits: Tensor, active: Active, mask_value: float | Tensor, check: bool
+) -> tuple[Tensor, Tensor | None]:
+    """Return the logits with m at the masked classes, and the mask (broadcastable to them)."""
+    if logits.ndim == 0 or not logits.is_floating_point():
+        raise ValueError(
+            f"logits need a floating dtype and a last axis of classes; got {describe(logits)}"
+        )
+    m = mask_constant(mask_value, logits.shape, check)
+    num_classes = logits.shape[-1]
+    if active is None:
+        return logits, None
+    if isinstance(active, Tensor) and active.dtype == torch.bool:
+        sizes = zip(reversed(active.shape), reversed(logits.shape), strict=False)
+        fits = 0 < active.ndim <= logits.ndim and all(have in (1, want) for have, want in sizes)
+        if not fits or active.shape[-1] != num_classes:
+            raise ValueError(
+                f"active has shape {list(active.shape)}, which does not broadcast to the logits' "
+                f"{list(logits.shape)}; give [{num_classes}] or [..., {num_classes}]"
+            )
+        mask = active.to(logits.device)
+        if check and is_true((~mask.any(-1)).any()):
+            raise ValueError("active is empty for at least one sample; every sample needs a class")
+    else:
+        ids = class_ids(active, num_classes, logits.device, check)
+        mask = torch.zeros(num_classes, dtype=torch.bool, device=logits.device)
+        mask = mask.scatter(0, ids, True)
+    return torch.where(mask, logits, m.to(logits) if isinstance(m, Tensor) else m), mask

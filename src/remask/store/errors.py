@@ -1,0 +1,62 @@
+"""What can go wrong with a results file, said so that a user knows what to do."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+class StoreError(Exception):
+    """Results cannot be read or written; the message says where, why, and what to do."""
+
+
+_ADVICE = {
+    sqlite3.SQLITE_BUSY: (
+        "is locked: another process has been writing to it for too long. Nothing was written. "
+        "Wait for that process to end, or end it, and try again."
+    ),
+    sqlite3.SQLITE_FULL: (
+        "cannot grow: the disk is full. Nothing was written and earlier results are safe. "
+        "Free some space and try again."
+    ),
+    sqlite3.SQLITE_READONLY: (
+        "is read-only, or its folder is. Nothing was written. Mend the permissions, or copy it to "
+        "another folder: SQLite keeps files beside it even while you only read."
+    ),
+    sqlite3.SQLITE_CANTOPEN: (
+        "cannot be opened. Mend the permissions of the file and its folder, or choose another file."
+    ),
+    sqlite3.SQLITE_IOERR: (
+        "cannot be read or written: the disk reports an error. Nothing was written by this "
+        "command. Check the disk, its free space and its quota."
+    ),
+}
+_DAMAGED = (
+    "is damaged. It was left as it is. Move it away and restore a backup, or rescue what can be "
+    "read with `sqlite3 FILE .recover`."
+)
+_ADVICE[sqlite3.SQLITE_LOCKED] = _ADVICE[sqlite3.SQLITE_BUSY]
+_ADVICE[sqlite3.SQLITE_PERM] = _ADVICE[sqlite3.SQLITE_CANTOPEN]
+_ADVICE[sqlite3.SQLITE_CORRUPT] = _DAMAGED
+_ADVICE[sqlite3.SQLITE_NOTADB] = _DAMAGED
+
+
+@contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """Turn what SQLite raises about the file at `path` into StoreError."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        advice = _ADVICE.get(error_code(error), "cannot be used.")
+        raise StoreError(f"{path} {advice} (SQLite: {error})") from error
+
+
+def damaged(path: Path, found: str) -> StoreError:
+    """Make the error for a file whose contents cannot be right."""
+    return StoreError(f"{path} {_DAMAGED} (Found: {found})")
+
+
+def error_code(error: sqlite3.Error) -> int:
+    """SQLite's primary result code; 0 for errors that Python's module raises by itself."""
+    extended: int = getattr(error, "sqlite_errorcode", 0)
+    return extended & 0xFF

@@ -1,0 +1,74 @@
+"""Choosing trials: filters by name, with values as people write them."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Annotated, Any, get_args
+
+from pydantic import AfterValidator, BeforeValidator, TypeAdapter, ValidationError
+
+from remask.config import Mask
+from remask.names import UnknownNameError, unknown
+from remask.store.record import Status, write_moment
+
+
+def _check_status(name: str) -> str:
+    if name not in get_args(Status):
+        raise UnknownNameError(unknown("status", name, get_args(Status)))
+    return name
+
+
+def _assume_utc(moment: datetime) -> datetime:
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _refuse_numbers(value: object) -> object:
+    # They would pass as seconds since 1970: `2026` would let everything through.
+    if isinstance(value, int | float) or (isinstance(value, str) and "-" not in value[1:]):
+        raise ValueError("a date such as 2026-01-31 or 2026-01-31T12:00:00+00:00 is needed")
+    return value
+
+
+_Since = Annotated[datetime, BeforeValidator(_refuse_numbers), AfterValidator(_assume_utc)]
+
+_FILTERS: dict[str, tuple[str, TypeAdapter[Any]]] = {
+    "benchmark": ("benchmark IS ?", TypeAdapter(str)),
+    "method": ("method IS ?", TypeAdapter(str)),
+    "mask": ("mask IS ?", TypeAdapter(Mask)),
+    "buffer": ("buffer IS ?", TypeAdapter(int)),
+    "seed": ("seed IS ?", TypeAdapter(int)),
+    "status": ("status IS ?", TypeAdapter(Annotated[str, AfterValidator(_check_status)])),
+    "since": ("created >= ?", TypeAdapter(_Since)),
+}
+"""By name: the condition, and how its value is read."""
+
+FILTERS = tuple(_FILTERS)
+"""The names that `where` knows."""
+
+
+def where(filters: Mapping[str, object]) -> tuple[str, list[object]]:
+    """Put the filters as a condition in SQL, with its values.
+
+    A list, tuple or set of values lets through what any of them lets through.
+    """
+    conditions = ["TRUE"]
+    parameters: list[object] = []
+    for name, value in filters.items():
+        if name not in _FILTERS:
+            raise UnknownNameError(unknown("filter", name, FILTERS))
+        condition, adapter = _FILTERS[name]
+        options = value if isinstance(value, list | tuple | set | frozenset) else [value]
+        conditions.append(" OR ".join([condition] * len(options)) or "FALSE")
+        parameters.extend(_read(name, adapter, option) for option in options)
+    return " AND ".join(f"({condition})" for condition in conditions), parameters
+
+
+def _read(name: str, adapter: TypeAdapter[Any], value: object) -> object:
+    try:
+        read = adapter.validate_python(value)
+    except ValidationError as error:
+        reason = error.errors()[0]
+        cause = reason.get("ctx", {}).get("error")
+        if isinstance(cause, UnknownNameError):
+            raise cause from None
+        raise ValueError(f"filter {name}: {value!r} will not do: {reason['msg']}") from None
+    return write_moment(read) if isinstance(read, datetime) else read

@@ -1,0 +1,75 @@
+"""Cells as a LaTeX table, mean ± standard deviation, for a paper."""
+
+import math
+import re
+from collections.abc import Sequence
+
+from remask.store.summary import Cell, Spread
+
+_ESCAPES = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    **{character: f"\\{character}" for character in "&%$#_{}"},
+}
+_MASK = re.compile(r"\((-inf|-?[0-9][0-9.e+-]*)\)")
+
+
+def latex_table(cells: Sequence[Cell]) -> str:
+    """Write a booktabs table with a row for each cell."""
+    several = len({cell.config.benchmark for cell in cells}) > 1
+    lines = [
+        r"% needs \usepackage{booktabs}; mean $\pm$ population standard deviation over the trials",
+        rf"\begin{{tabular}}{{{'l' if several else ''}lrrrrrr}}",
+        r"\toprule",
+        rf"{'& ' if several else ''}& & & \multicolumn{{2}}{{c}}{{Class-IL}}"
+        r" & \multicolumn{2}{c}{Task-IL} \\",
+        rf"{'Benchmark & ' if several else ''}Method & Buffer & Trials"
+        r" & $A_T$ & $F_T$ & $A_T$ & $F_T$ \\",
+        r"\midrule",
+        *(_row(cell, several) for cell in cells),
+        r"\bottomrule",
+        r"\end{tabular}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def escape(text: str) -> str:
+    """Write text so that LaTeX prints it as it is."""
+    return "".join(_ESCAPES.get(character, character) for character in text)
+
+
+def _row(cell: Cell, with_benchmark: bool) -> str:
+    columns = [
+        *([escape(cell.config.benchmark)] if with_benchmark else []),
+        _MASK.sub(_as_maths, escape(cell.label)),
+        str(cell.config.buffer) if cell.config.buffer else "--",
+        _trials(cell),
+        *(
+            _spread(spread, cell.trials)
+            for score in (cell.class_il, cell.task_il)
+            for spread in (score.accuracy, score.forgetting)
+        ),
+    ]
+    return " & ".join(columns) + r" \\"
+
+
+def _as_maths(mask: re.Match[str]) -> str:
+    return "($" + mask[1].replace("inf", r"\infty") + "$)"
+
+
+def _trials(cell: Cell) -> str:
+    left_out = [
+        f"{number} {what}"
+        for number, what in ((cell.diverged, "diverged"), (cell.failed, "failed"))
+        if number
+    ]
+    return f"{cell.trials} ({', '.join(left_out)})" if left_out else str(cell.trials)
+
+
+def _spread(spread: Spread, trials: int) -> str:
+    if math.isnan(spread.mean):
+        return "--"
+    if trials == 1:  # one trial has no spread; ± 0.00 would claim there is none
+        return f"${spread.mean:.2f}$"
+    return rf"${spread.mean:.2f} \pm {spread.std:.2f}$"

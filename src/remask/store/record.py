@@ -1,0 +1,146 @@
+"""What is kept of one trial, and the hash of its config that identifies it."""
+
+import hashlib
+import json
+import math
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    model_validator,
+)
+
+from remask.config import TrialConfig
+
+Status = Literal["finished", "diverged", "failed"]
+
+
+def _check_measurement(value: float) -> float:
+    if math.isinf(value):
+        raise ValueError("a measurement is a finite number, or NaN when it was not taken")
+    # One NaN object for all: it makes records with equal contents compare equal.
+    return math.nan if math.isnan(value) else value
+
+
+Measurement = Annotated[
+    float,
+    BeforeValidator(lambda value: math.nan if value is None else value),
+    AfterValidator(_check_measurement),
+    PlainSerializer(lambda value: None if math.isnan(value) else value, when_used="json"),
+]
+"""A number, or NaN where nothing was measured; JSON carries NaN as null."""
+
+Matrix = tuple[tuple[Measurement, ...], ...]
+
+Moment = Annotated[
+    AwareDatetime,
+    AfterValidator(lambda moment: moment.astimezone(UTC)),
+    PlainSerializer(lambda moment: write_moment(moment), when_used="json"),
+]
+
+# A traceback may quote file names that are not valid Unicode, and no database keeps those.
+Prose = Annotated[
+    str,
+    BeforeValidator(
+        lambda text: text.encode(errors="replace").decode() if isinstance(text, str) else text
+    ),
+]
+
+
+class TrialRecord(BaseModel):
+    """One trial: what was asked, what it showed, and what it ran on."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    config: TrialConfig = Field(description="the resolved config; nothing is left to a default")
+    status: Status = Field("finished", description="how the trial ended")
+    diverged_at: int | None = Field(None, ge=0, description="the step its loss broke down at")
+    error: Prose | None = Field(None, description="why the trial failed")
+    class_il: Matrix = Field((), description="accuracy matrix [T, T] in percent; NaN: not measured")
+    task_il: Matrix = Field((), description="the same, when the task of a test sample is told")
+    confidence: tuple[Measurement, ...] = Field(
+        (), description="mean probability of the true class after the last task, [K]"
+    )
+    versions: dict[str, str] = Field(default_factory=dict, description="of remask, torch, ...")
+    commit: str | None = Field(None, description="the git commit of remask's source, if known")
+    machine: dict[str, str | int] = Field(default_factory=dict, description="what it ran on")
+    started: Moment = Field(description="when the trial began, UTC")
+    seconds: float = Field(ge=0, allow_inf_nan=False, description="how long it took")
+    created: Moment = Field(
+        default_factory=lambda: datetime.now(UTC), description="when the record was made, UTC"
+    )
+
+    @classmethod
+    def failure(cls, config: TrialConfig, error: str, **provenance: Any) -> Self:
+        """Record that a trial has shown nothing, and why."""
+        return cls(
+            config=config,
+            status="failed",
+            error=error,
+            **{"started": datetime.now(UTC), "seconds": 0.0, **provenance},
+        )
+
+    @property
+    def config_hash(self) -> str:
+        """The trial's identity, see `config_hash`."""
+        return config_hash(self.config)
+
+    @property
+    def seed(self) -> int:
+        """The trial's seed."""
+        return self.config.seed
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.status == "diverged") != (self.diverged_at is not None):
+            raise ValueError("diverged_at is the step of a diverged trial, and of no other")
+        if (self.status == "failed") != (self.error is not None):
+            raise ValueError("error is the reason of a failed trial, and of no other")
+        tasks = len(self.class_il)
+        if tasks == 0 and self.status != "failed":
+            raise ValueError("only a failed trial has no accuracy matrix")
+        if len(self.task_il) != tasks or any(
+            len(row) != tasks for row in self.class_il + self.task_il
+        ):
+            raise ValueError("class_il and task_il are square matrices of the same size")
+        return self
+
+
+def config_hash(config: TrialConfig) -> str:
+    """Identify a trial by the SHA-256 of its config's canonical form, in hex.
+
+    The canonical form is ASCII JSON without spaces: the config's fields in alphabetical order,
+    each mask as null, "-inf" or a number, each float in the shortest form that reads back as the
+    same number, -0.0 as 0.0. A field that has its default value is left out, so that a field added
+    later, with a default that means "as before", leaves the hashes of earlier configs alone. In
+    return a default must never change: it would give old hashes a new meaning.
+    """
+    return hashlib.sha256(canonical_config(config).encode("ascii")).hexdigest()
+
+
+def canonical_config(config: TrialConfig) -> str:
+    """Write the text that `config_hash` is taken of."""
+    fields = type(config).model_fields
+    written = config.model_dump(mode="json")
+    chosen = {
+        name: value + 0.0 if isinstance(value, float) else value
+        for name, value in written.items()
+        if fields[name].is_required() or getattr(config, name) != _default(fields[name])
+    }
+    return json.dumps(chosen, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def write_moment(moment: datetime) -> str:
+    """Write a moment at a fixed width in UTC, so that texts sort as the moments do."""
+    return moment.astimezone(UTC).isoformat(timespec="microseconds")
+
+
+def _default(field: Any) -> object:
+    return field.get_default(call_default_factory=True)

@@ -1,0 +1,62 @@
+"""A record as a row of the table, and back. All columns are text or numbers."""
+
+import json
+import sqlite3
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from remask.store.errors import StoreError
+from remask.store.record import TrialRecord
+
+_AS_JSON = ("config", "class_il", "task_il", "confidence", "versions", "machine")
+_AS_IS = ("status", "diverged_at", "error", "started", "seconds", "created")
+_REPEATED = ("benchmark", "method", "mask", "buffer", "seed")
+
+COLUMNS = ("config_hash", *_REPEATED, *_AS_JSON, *_AS_IS, "source_commit")
+
+
+def to_row(record: TrialRecord) -> dict[str, object]:
+    """Write the record's columns, by name."""
+    written = record.model_dump(mode="json")
+    return {
+        "config_hash": record.config_hash,
+        **_repeated(record),
+        **{name: json.dumps(written[name], allow_nan=False) for name in _AS_JSON},
+        **{name: written[name] for name in _AS_IS},
+        "source_commit": record.commit,
+    }
+
+
+def from_row(row: sqlite3.Row, path: Path) -> TrialRecord:
+    """Read the record of a row, checking every part of it."""
+    try:
+        record = TrialRecord.model_validate(
+            {
+                **{name: json.loads(row[name]) for name in _AS_JSON},
+                **{name: row[name] for name in _AS_IS},
+                "commit": row["source_commit"],
+            }
+        )
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise _damaged(row, path, f"{place}: {first['msg']}") from error
+    except (ValueError, TypeError) as error:
+        raise _damaged(row, path, str(error)) from error
+    columns = {"config_hash": record.config_hash, **_repeated(record)}
+    for name, value in columns.items():
+        if row[name] != value:
+            raise _damaged(row, path, f"{name} is {row[name]!r}, its config says {value!r}")
+    return record
+
+
+def _repeated(record: TrialRecord) -> dict[str, object]:
+    return {name: getattr(record.config, name) for name in _REPEATED}
+
+
+def _damaged(row: sqlite3.Row, path: Path, reason: str) -> StoreError:
+    return StoreError(
+        f"the trial {row['config_hash']} in {path} is damaged: {reason}. Restore a backup, or "
+        f"delete that row and run the trial again."
+    )

@@ -1,0 +1,160 @@
+"""The results store: one SQLite file, a row for each trial that came to an end."""
+
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from remask.store.errors import StoreError, explained
+from remask.store.filters import where
+from remask.store.opening import open_for_reading, open_for_writing
+from remask.store.record import TrialRecord
+from remask.store.rows import COLUMNS, from_row, to_row
+from remask.store.schema import MIGRATIONS, Migration, check_version, version_of, writing
+
+_SELECT = f"SELECT {', '.join(COLUMNS)} FROM trials"
+_INSERT = (
+    f"INSERT OR REPLACE INTO trials ({', '.join(COLUMNS)})"
+    f" VALUES ({', '.join(f':{name}' for name in COLUMNS)})"
+)
+# By contents, not by age: stores with the same trials list them alike.
+_ORDER = "ORDER BY benchmark, method, mask, buffer, seed, config_hash"
+
+
+class Store:
+    """The trials in the file at `path`, which is made, with its folders, unless it is there.
+
+    Any number of processes may read and write one file at the same time; each opens its own Store,
+    and uses it in one thread. Whatever is wrong with the file raises StoreError.
+
+    `create=False` refuses a file that is not there. `timeout` is how many seconds to wait while
+    another process writes.
+    """
+
+    def __init__(
+        self,
+        path: Path | str,
+        *,
+        create: bool = True,
+        timeout: float = 30.0,
+        migrations: Sequence[Migration] = MIGRATIONS,
+    ) -> None:
+        self.path = Path(path)
+        self._timeout = timeout
+        self._version = len(migrations)
+        self._connection = open_for_writing(
+            self.path, create=create, timeout=timeout, migrations=migrations
+        )
+        self._connection.row_factory = sqlite3.Row
+        self._connection.text_factory = _lenient_text
+
+    def close(self) -> None:
+        """Close the file; closing twice does no harm."""
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def add(self, record: TrialRecord, *, replace: bool = False) -> bool:
+        """Store a record unless its trial is there; returns whether it was written.
+
+        When this returns True, the record is on the disk. A failed trial gives way to one that
+        came to its end; anything else is replaced only by `replace=True`.
+        """
+        row = to_row(record)
+        with explained(self.path), writing(self._connection):
+            # A later remask may have migrated the file while we had it open.
+            check_version(version_of(self._connection), self._version, self.path)
+            there = self._status(record.config_hash)
+            retried = there == "failed" and record.status != "failed"
+            if there is not None and not retried and not replace:
+                return False
+            self._connection.execute(_INSERT, row)
+        return True
+
+    def has(self, config_hash: str) -> bool:
+        """Whether the trial is there, however it ended."""
+        return self._status(config_hash) is not None
+
+    def is_done(self, config_hash: str) -> bool:
+        """Whether the trial is there and need not be run again: it did not fail."""
+        return self._status(config_hash) in ("finished", "diverged")
+
+    def get(self, config_hash: str) -> TrialRecord | None:
+        """Read the trial of that hash; None if it is not there."""
+        with explained(self.path):
+            row = self._connection.execute(
+                f"{_SELECT} WHERE config_hash = ?", [config_hash]
+            ).fetchone()
+        return None if row is None else from_row(row, self.path)
+
+    def find(self, prefix: str) -> TrialRecord:
+        """Read the one trial whose hash begins so; StoreError if there is none, or several."""
+        with explained(self.path):
+            rows = self._connection.execute(
+                f"{_SELECT} WHERE substr(config_hash, 1, ?) = ? ORDER BY config_hash LIMIT 4",
+                [len(prefix), prefix.lower()],
+            ).fetchall()
+        if not rows:
+            raise StoreError(f"no trial in {self.path} has a hash that begins with {prefix!r}.")
+        if len(rows) > 1:
+            some = ", ".join(row["config_hash"][: len(prefix) + 8] for row in rows[:3])
+            more = ", ..." if len(rows) > 3 else ""
+            raise StoreError(
+                f"several trials in {self.path} have a hash that begins with {prefix!r}: "
+                f"{some}{more}. Give more of it."
+            )
+        return from_row(rows[0], self.path)
+
+    def records(self, filters: Mapping[str, object] | None = None) -> Iterator[TrialRecord]:
+        """Read the trials that pass all `filters`, ordered by what was asked of them.
+
+        Filters: benchmark, method, mask, buffer, seed, status, since (made at that time or later);
+        a list of values lets any of them through. All trials come from one moment: what is added
+        while you iterate does not show.
+        """
+        condition, parameters = where(filters or {})
+        return self._rows(f"{_SELECT} WHERE {condition} {_ORDER}", parameters)
+
+    def count(self, filters: Mapping[str, object] | None = None) -> int:
+        """How many trials pass the filters of `records`."""
+        condition, parameters = where(filters or {})
+        with explained(self.path):
+            found = self._connection.execute(
+                f"SELECT count(*) FROM trials WHERE {condition}", parameters
+            ).fetchone()
+        return int(found[0])
+
+    def _status(self, config_hash: str) -> str | None:
+        with explained(self.path):
+            found = self._connection.execute(
+                "SELECT status FROM trials WHERE config_hash = ?", [config_hash]
+            ).fetchone()
+        return None if found is None else str(found["status"])
+
+    def _rows(self, query: str, parameters: list[object]) -> Iterator[TrialRecord]:
+        # A connection of its own keeps the view of one moment, whatever this store writes
+        # meanwhile.
+        with (
+            explained(self.path),
+            closing(open_for_reading(self.path, timeout=self._timeout)) as connection,
+        ):
+            connection.row_factory = sqlite3.Row
+            connection.text_factory = _lenient_text
+            for row in connection.execute(query, parameters):
+                yield from_row(row, self.path)
+
+
+def _lenient_text(raw: bytes) -> str:
+    """Damaged text is let through to where rows are checked, which can say which row it is in."""
+    return raw.decode(errors="replace")

@@ -1,0 +1,62 @@
+"""Trials as rows of one flat table, for CSV and Parquet."""
+
+import math
+from types import NoneType
+from typing import Any, get_args
+
+from remask.config import TrialConfig
+from remask.metrics import METRICS
+from remask.names import system_name
+from remask.store.record import TrialRecord
+from remask.store.summary import scores
+
+_SCORES = tuple(f"{setting}_{metric}" for setting in ("class_il", "task_il") for metric in METRICS)
+
+
+def column_types() -> dict[str, type]:
+    """List the columns in order, and what they hold beside None: str, int, float or bool."""
+    config = {
+        name: _plain_type(field.annotation) for name, field in TrialConfig.model_fields.items()
+    }
+    return {
+        "config_hash": str,
+        "name": str,
+        **config,
+        "status": str,
+        "diverged_at": int,
+        "error": str,
+        **dict.fromkeys(_SCORES, float),
+        "started": str,
+        "seconds": float,
+        "created": str,
+        "commit": str,
+    }
+
+
+def flat_row(record: TrialRecord) -> dict[str, Any]:
+    """Write a trial's values for the columns; None where there is none."""
+    written = record.model_dump(mode="json", include={"started", "created"})
+    types = column_types()
+    config = {
+        name: value if value is None or isinstance(value, types[name]) else str(value)
+        for name, value in record.config
+    }
+    return {
+        "config_hash": record.config_hash,
+        "name": system_name(record.config.method, record.config.mask),
+        **config,
+        "status": record.status,
+        "diverged_at": record.diverged_at,
+        "error": record.error,
+        **{name: None if math.isnan(value) else value for name, value in scores(record).items()},
+        **written,
+        "seconds": record.seconds,
+        "commit": record.commit,
+    }
+
+
+def _plain_type(annotation: Any) -> type:
+    """Find the type of a config's field in a table; what has none is written as text."""
+    options = [option for option in get_args(annotation) if option is not NoneType] or [annotation]
+    plain = options[0]
+    return plain if plain in (int, float, bool) else str

@@ -1,0 +1,78 @@
+"""What the tests share: one thread, small configs, small benchmarks."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from remask.benchmarks import Benchmark, load_benchmark
+from remask.config import TrialConfig
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_thread() -> Iterator[None]:
+    """Nets of this size only lose by threads, and sums keep one order."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="session")
+def config() -> Callable[..., TrialConfig]:
+    """Make the config of a short run, with any field changed."""
+
+    def make(**changes: Any) -> TrialConfig:
+        fields: dict[str, Any] = {
+            "benchmark": "tiny",
+            "method": "derpp",
+            "buffer": 12,
+            "lr": 0.1,
+            "batch": 5,
+            "replay_batch": 4,
+            "epochs": 2,
+            "alpha": 0.3,
+            "beta": 0.7,
+        }
+        return TrialConfig(**(fields | changes))
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def tiny_benchmark() -> Callable[..., Benchmark]:
+    """Noisy blobs: class k has 7 + 3k train and 3 + k test samples, in mixed order."""
+
+    def make(
+        tasks: tuple[tuple[int, ...], ...] = ((3, 0), (4,), (1, 2, 5)),
+        shape: tuple[int, ...] = (1, 3, 3),
+    ) -> Benchmark:
+        num_classes = sum(map(len, tasks))
+        generator = torch.Generator().manual_seed(11)
+        centres = torch.randint(60, 200, (num_classes, *shape), generator=generator)
+
+        def part(sizes: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
+            labels = torch.repeat_interleave(torch.arange(num_classes), torch.tensor(sizes))
+            labels = labels[torch.randperm(len(labels), generator=generator)]
+            noise = torch.randint(-55, 56, (len(labels), *shape), generator=generator)
+            return (centres[labels] + noise).to(torch.uint8), labels
+
+        train_inputs, train_labels = part([7 + 3 * k for k in range(num_classes)])
+        test_inputs, test_labels = part([3 + k for k in range(num_classes)])
+        return Benchmark(
+            "tiny", train_inputs, train_labels, test_inputs, test_labels, tasks, 1 / 255
+        )
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def tiny(tiny_benchmark: Callable[..., Benchmark]) -> Benchmark:
+    """Six classes in tasks of two, one and three; 23, 19 and 45 train samples."""
+    return tiny_benchmark()
+
+
+@pytest.fixture(scope="session")
+def digits() -> Benchmark:
+    return load_benchmark("split-digits")

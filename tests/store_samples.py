@@ -1,0 +1,63 @@
+"""Trials as the store's tests need them."""
+
+import math
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from remask.config import TrialConfig
+from remask.store import TrialRecord
+
+NAN = math.nan
+
+
+def make_config(**settings: Any) -> TrialConfig:
+    basics = {"benchmark": "split-digits", "method": "er", "lr": 0.1, "batch": 10, "epochs": 1}
+    return TrialConfig.model_validate(
+        {**basics, "buffer": 200, "replay_batch": 10, "seed": 1, **settings}
+    )
+
+
+def make_record(config: TrialConfig | None = None, **parts: Any) -> TrialRecord:
+    basics = {
+        "class_il": [[99.0, NAN], [50.5, 90.25]],
+        "task_il": [[99.5, NAN], [98.0, 97.0]],
+        "confidence": [0.1, 0.2, 0.7, 0.9],
+        "versions": {"remask": "0.1.0", "torch": "2.6.0", "numpy": "1.26.0", "python": "3.11.0"},
+        "commit": "0123456789abcdef0123456789abcdef01234567",
+        "machine": {"platform": "Linux", "cpu": "a fast one", "cores": 2},
+        "started": datetime(2026, 1, 31, 12, tzinfo=UTC),
+        "seconds": 12.5,
+        "created": datetime(2026, 1, 31, 13, tzinfo=UTC),
+    }
+    return TrialRecord.model_validate(
+        {**basics, "config": config if config is not None else make_config(), **parts}
+    )
+
+
+def make_records(number: int, **settings: Any) -> list[TrialRecord]:
+    """Trials that differ in their seed."""
+    return [make_record(make_config(seed=seed, **settings)) for seed in range(number)]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """What the files of a folder hold; an empty log and its index, which SQLite leaves, are none.
+
+    Without them nothing is lost, and with them nothing is changed.
+    """
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+        and path.suffix != ".db-shm"
+        and not (path.suffix == ".db-wal" and path.stat().st_size == 0)
+    }
+
+
+def diverged(config: TrialConfig | None = None) -> TrialRecord:
+    return make_record(config, status="diverged", diverged_at=7)
+
+
+def failed(config: TrialConfig | None = None, error: str = "no memory left") -> TrialRecord:
+    nothing: dict[str, Any] = {"class_il": [], "task_il": [], "confidence": []}
+    return make_record(config, status="failed", error=error, **nothing)

@@ -1,0 +1,357 @@
+"""The reservoir: exact probabilities, uniform draws, and the plan against a slow reference."""
+
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from remask.memory import Reservoir, ReservoirPlan, plan_reservoir
+from remask.memory.reservoir import draw_distinct, offer_slots
+from remask.randomness import stream
+
+# Seeds are fixed, so a test either always passes or always fails. A p-value this small means that
+# the distribution is wrong; an off-by-one gives less than 1e-6 in every test here.
+UNLIKELY = 1e-3
+
+
+def p_value(counts: Iterable[int], expected: Iterable[float]) -> float:
+    """Pearson's chi-square test that counts come from the expected ones, all of them positive."""
+    seen, due = np.array(list(counts), float), np.array(list(expected), float)
+    assert len(seen) == len(due)
+    assert seen.sum() == pytest.approx(due.sum())
+    statistic = float(((seen - due) ** 2 / due).sum())
+    freedom = torch.tensor((len(due) - 1) / 2, dtype=torch.float64)
+    return float(torch.special.gammaincc(freedom, torch.tensor(statistic / 2).double()))
+
+
+def plan(sizes: Sequence[int], **changes: Any) -> ReservoirPlan:
+    fields: dict[str, Any] = {
+        "capacity": 3,
+        "seen": 0,
+        "draws": 1,
+        "draw_size": 2,
+        "seeds": [0],
+        "key": (0, 0),
+    }
+    return plan_reservoir(sizes=sizes, **(fields | changes))
+
+
+def contents(planned: ReservoirPlan, sizes: Sequence[int], trials: int, capacity: int) -> Tensor:
+    """Follow a plan: the number of the sample that ends in each slot, [S, M]; -1 = empty."""
+    memory = torch.full((trials * capacity,), -1)
+    start = 0
+    for size, kept in zip(sizes, planned.kept, strict=True):
+        if kept is not None:
+            source, target = kept
+            memory[target] = start + source % size
+        start += size
+    return memory.view(trials, capacity)
+
+
+# ---- Which samples are kept ---------------------------------------------------------------------
+
+
+class Scripted:
+    """Stands in for a random generator: answers what it is told, and notes what it was asked."""
+
+    def __init__(self, answers: Sequence[int] | None) -> None:
+        self.answers = answers
+        self.highs: list[int] = []
+
+    def integers(self, low: int, high: np.ndarray[Any, np.dtype[np.int64]]) -> Any:
+        assert low == 0
+        self.highs = high.tolist()
+        return np.zeros_like(high) if self.answers is None else np.array(self.answers)
+
+
+def exact_distribution(capacity: int, count: int) -> dict[tuple[int, ...], Fraction]:
+    """Go through every answer the generator could give: final contents -> probability."""
+    asked = Scripted(None)
+    offer_slots(cast(np.random.Generator, asked), 0, count, capacity)
+    ways = list(itertools.product(*map(range, asked.highs)))
+    chances: Counter[tuple[int, ...]] = Counter()
+    for answers in ways:
+        slots = offer_slots(cast(np.random.Generator, Scripted(answers)), 0, count, capacity)
+        memory = [-1] * capacity
+        for sample, slot in enumerate(slots.tolist()):
+            if slot >= 0:
+                memory[slot] = sample
+        chances[tuple(memory)] += 1
+    return {memory: Fraction(n, len(ways)) for memory, n in chances.items()}
+
+
+@pytest.mark.parametrize(("capacity", "count"), [(1, 5), (2, 5), (3, 6), (4, 4), (3, 2)])
+def test_every_sample_is_kept_with_exactly_the_same_probability(capacity: int, count: int) -> None:
+    chances = exact_distribution(capacity, count)
+    for sample in range(count):
+        kept = sum((p for memory, p in chances.items() if sample in memory), Fraction(0))
+        assert kept == Fraction(min(capacity, count), count)
+
+
+def test_every_set_of_samples_is_kept_with_exactly_the_same_probability() -> None:
+    # More than equal inclusion: of 5 samples, each of the 10 pairs, 1/10.
+    pairs: dict[frozenset[int], Fraction] = {}
+    for memory, probability in exact_distribution(2, 5).items():
+        pairs[frozenset(memory)] = pairs.get(frozenset(memory), Fraction(0)) + probability
+    assert len(pairs) == 10
+    assert set(pairs.values()) == {Fraction(1, 10)}
+
+
+def test_each_slot_holds_its_first_sample_or_a_later_one_with_exact_probabilities() -> None:
+    # Slot s holds sample s unless one of the later ones came: M/N; each later one 1/N.
+    capacity, count = 3, 6
+    chances = exact_distribution(capacity, count)
+    for slot in range(capacity):
+        for sample in range(count):
+            p = sum((p for memory, p in chances.items() if memory[slot] == sample), Fraction(0))
+            first = Fraction(capacity, count) if sample == slot else Fraction(0)
+            assert p == (Fraction(1, count) if sample >= capacity else first)
+
+
+def test_planned_memories_follow_the_exact_distribution() -> None:
+    # Sample 2 draws from 3 numbers and sample 3 from 4: twelve equally likely ways to the end.
+    ways: Counter[tuple[int, ...]] = Counter()
+    for second, third in itertools.product(range(3), range(4)):
+        memory = [0, 1]
+        for sample, drawn in ((2, second), (3, third)):
+            if drawn < 2:
+                memory[drawn] = sample
+        ways[tuple(memory)] += 1
+    trials, sizes = 6000, [1, 2, 1]
+    planned = plan(sizes, capacity=2, seeds=range(trials), draws=0)
+    memories = Counter(map(tuple, contents(planned, sizes, trials, 2).tolist()))
+    assert set(memories) == set(ways)
+    due = [trials * n / 12 for n in ways.values()]
+    assert p_value([memories[memory] for memory in ways], due) > UNLIKELY
+
+
+def test_planned_memories_keep_every_sample_and_fill_every_slot_as_often_as_they_should() -> None:
+    trials, capacity, sizes = 6000, 3, [2, 2, 2, 2, 1]
+    planned = plan(sizes, capacity=capacity, seeds=range(trials), draws=0)
+    ended = contents(planned, sizes, trials, capacity)
+    count = sum(sizes)
+    per_sample = torch.bincount(ended.flatten(), minlength=count).tolist()
+    assert p_value(per_sample, [trials * capacity / count] * count) > UNLIKELY
+    for slot in range(capacity):
+        held = torch.bincount(ended[:, slot], minlength=count).tolist()
+        own, later = held[slot], held[capacity:]
+        assert own + sum(later) == trials
+        due = [trials * capacity / count, *[trials / count] * (count - capacity)]
+        assert p_value([own, *later], due) > UNLIKELY
+
+
+def test_the_counter_runs_on_from_what_was_seen_before() -> None:
+    # After 8 presentations, sample 8 enters a memory of 3 with probability 3/9.
+    trials = 9000
+    planned = plan([1], seen=8, capacity=3, seeds=range(trials), draws=0)
+    assert planned.kept[0] is not None
+    kept = torch.bincount(planned.kept[0][1] % 3, minlength=3).tolist()
+    assert p_value([*kept, trials - sum(kept)], [1000, 1000, 1000, 6000]) > UNLIKELY
+
+
+# ---- Which slots are drawn ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("filled", range(7))
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_a_draw_has_distinct_filled_slots_and_no_more_than_there_are(
+    filled: int, size: int
+) -> None:
+    draws = draw_distinct(stream(0, "test"), np.full(200, filled), size)
+    assert draws.shape == (200, size)
+    for draw in draws[:, : min(filled, size)].tolist():
+        assert len(set(draw)) == min(filled, size)
+        assert set(draw) <= set(range(filled))
+
+
+def test_every_subset_is_drawn_equally_often_and_two_draws_are_independent() -> None:
+    # A batch of 5 fills the memory, so the second step draws twice from slots 0..4.
+    trials = 20_000
+    planned = plan([5, 1], capacity=5, draws=2, seeds=range(trials))
+    assert planned.draws[0] is None
+    assert planned.draws[1] is not None
+    rows = planned.draws[1] - 5 * torch.arange(trials)[:, None]
+    assert rows.shape == (trials, 4)
+    subsets = {frozenset(pair): i for i, pair in enumerate(itertools.combinations(range(5), 2))}
+    table = np.zeros((10, 10), dtype=np.int64)
+    for a, b, c, d in rows.tolist():
+        table[subsets[frozenset((a, b))], subsets[frozenset((c, d))]] += 1
+    assert p_value(table.sum(axis=1).tolist(), [trials / 10] * 10) > UNLIKELY
+    assert p_value(table.sum(axis=0).tolist(), [trials / 10] * 10) > UNLIKELY
+    assert p_value(table.flatten().tolist(), [trials / 100] * 100) > UNLIKELY
+
+
+def test_draws_of_following_steps_and_epochs_are_independent_of_each_other() -> None:
+    trials = 10_000
+    first = plan([1, 1], seen=5, capacity=5, draw_size=1, seeds=range(trials), key=(0, 0))
+    second = plan([1], seen=5, capacity=5, draw_size=1, seeds=range(trials), key=(0, 1))
+    slots = []
+    for drawn in [*first.draws, *second.draws]:
+        assert drawn is not None
+        slots.append((drawn % 5).squeeze(1))
+    for a, b in itertools.combinations(slots, 2):
+        assert p_value(torch.bincount(5 * a + b, minlength=25).tolist(), [trials / 25] * 25) > (
+            UNLIKELY
+        )
+
+
+def test_draws_and_insertions_come_from_streams_of_their_own() -> None:
+    with_draws, without = plan([4, 4, 4], draws=2), plan([4, 4, 4], draws=0)
+    assert without.draws == [None, None, None]
+    for one, other in zip(with_draws.kept, without.kept, strict=True):
+        assert (one is None) == (other is None)
+        if one is not None and other is not None:
+            assert torch.equal(one[0], other[0])
+            assert torch.equal(one[1], other[1])
+
+
+def test_a_step_draws_from_what_was_there_before_its_own_batch() -> None:
+    sizes, trials = [4, 4, 4, 3], 300
+    planned = plan(sizes, capacity=10, draw_size=6, seeds=range(trials))
+    assert planned.draws[0] is None
+    for drawn, filled in zip(planned.draws[1:], [4, 8, 10], strict=True):
+        assert drawn is not None
+        slots = drawn - 10 * torch.arange(trials)[:, None]
+        assert slots.shape == (trials, min(6, filled))
+        # All of it, and only that: every filled slot turns up, none beyond.
+        assert sorted(set(slots.flatten().tolist())) == list(range(filled))
+
+
+# ---- The plan against one sample at a time ------------------------------------------------------
+
+
+class SlowReservoir:
+    """A reservoir as it is described: one sample after the other, into a list."""
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.presented = 0
+        self.slots: list[object] = []
+
+    def offer(self, sample: object, drawn: int) -> None:
+        """`drawn` is uniform on 0..n for the sample with number n."""
+        if self.presented < self.capacity:
+            self.slots.append(sample)
+        elif drawn < self.capacity:
+            self.slots[drawn] = sample
+        self.presented += 1
+
+
+@pytest.mark.parametrize("capacity", [1, 2, 7, 30, 200])
+@pytest.mark.parametrize("batch", [1, 4, 7, 64])
+def test_the_plan_equals_one_sample_at_a_time_over_epochs_and_tasks(
+    capacity: int, batch: int
+) -> None:
+    seeds = [3, 8]
+    rows = len(seeds) * capacity
+    memory = Reservoir(
+        trials=2, capacity=capacity, input_shape=(1,), num_classes=2, stores_logits=False
+    )
+    slow = [SlowReservoir(capacity) for _ in seeds]
+    presented = 0
+    for phase, count in enumerate([23, 9, 41]):
+        full, rest = divmod(count, batch)
+        sizes = [batch] * full + [rest] * (rest > 0)
+        for epoch in range(3):
+            key = (phase, epoch)
+            planned = plan(sizes, capacity=capacity, seen=presented, seeds=seeds, key=key)
+            drawn = [
+                stream(seed, "reservoir", *key).integers(0, presented + 1 + np.arange(count))
+                for seed in seeds
+            ]
+            start = 0
+            for size, kept in zip(sizes, planned.kept, strict=True):
+                numbers = presented + start + torch.arange(size)
+                labels = torch.stack([1000 + numbers, 5000 + numbers]).flatten()
+                if kept is not None:
+                    memory.insert(
+                        kept,
+                        rows=torch.arange(2 * size),
+                        inputs=(labels % 251).to(torch.uint8)[:, None],
+                        labels=labels,
+                        logits=torch.zeros(2, size, 2),
+                    )
+                for trial, reservoir in enumerate(slow):
+                    for i in range(size):
+                        label = int(labels[trial * size + i])
+                        reservoir.offer(label, int(drawn[trial][start + i]))
+                start += size
+            presented += count
+            for trial, reservoir in enumerate(slow):
+                stored = memory.labels[trial * capacity : (trial + 1) * capacity].tolist()
+                assert stored[: len(reservoir.slots)] == reservoir.slots
+                assert not any(stored[len(reservoir.slots) :])
+    assert len(memory.labels) == rows
+    filled = memory.labels > 0
+    assert torch.equal(memory.inputs[filled, 0], (memory.labels[filled] % 251).to(torch.uint8))
+
+
+def test_of_two_samples_of_a_batch_that_take_one_slot_the_later_is_kept() -> None:
+    # One slot and a batch of 8: the sample that ends there is the last one that drew it.
+    for seed in range(50):
+        planned = plan([8], capacity=1, draws=0, seeds=[seed])
+        drawn = stream(seed, "reservoir", 0, 0).integers(0, 1 + np.arange(8))
+        last = max(i for i in range(8) if i == 0 or drawn[i] == 0)
+        assert planned.kept[0] is not None
+        assert planned.kept[0][0].tolist() == [last]
+        assert planned.kept[0][1].tolist() == [0]
+
+
+def test_no_step_writes_a_slot_twice() -> None:
+    planned = plan([20] * 5, capacity=4, draws=0, seeds=range(20))
+    for kept in planned.kept:
+        assert kept is not None
+        assert len(set(kept[1].tolist())) == len(kept[1])
+
+
+def test_a_trial_has_the_same_plan_alone_and_in_company() -> None:
+    sizes = [6, 6, 5]
+    together = plan(sizes, capacity=4, draws=2, seeds=[5, 6, 7])
+    alone = plan(sizes, capacity=4, draws=2, seeds=[6])
+    for step, size in enumerate(sizes):
+        many, one = together.draws[step], alone.draws[step]
+        assert (many is None) == (one is None)
+        if many is not None and one is not None:
+            assert torch.equal(many[1] - 4, one[0])
+        kept, own = together.kept[step], alone.kept[step]
+        assert kept is not None
+        assert own is not None
+        mine = kept[0] // size == 1
+        assert torch.equal(kept[0][mine] - size, own[0])
+        assert torch.equal(kept[1][mine] - 4, own[1])
+
+
+# ---- What a slot holds --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stores_logits", [True, False])
+def test_an_insertion_copies_bytes_label_and_logits_to_the_slots_and_nowhere_else(
+    stores_logits: bool,
+) -> None:
+    memory = Reservoir(
+        trials=2, capacity=2, input_shape=(1, 2), num_classes=3, stores_logits=stores_logits
+    )
+    inputs = torch.arange(12, dtype=torch.uint8).reshape(6, 1, 2)
+    labels = torch.tensor([10, 11, 12, 13, 14, 15])
+    logits = torch.arange(12.0).reshape(2, 2, 3)
+    # Trial 0 saw rows 4 and 1, trial 1 rows 0 and 5. Keep the second of trial 0 in its slot 0 and
+    # the first of trial 1 in its slot 1 (row 3 of the memory).
+    memory.insert(
+        (torch.tensor([1, 2]), torch.tensor([0, 3])),
+        rows=torch.tensor([4, 1, 0, 5]),
+        inputs=inputs,
+        labels=labels,
+        logits=logits,
+    )
+    assert memory.inputs.dtype == torch.uint8
+    assert memory.inputs.flatten(1).tolist() == [[2, 3], [0, 0], [0, 0], [0, 1]]
+    assert memory.labels.tolist() == [11, 0, 0, 10]
+    assert set(memory.state()) == {"inputs", "labels"} | ({"logits"} if stores_logits else set())
+    if memory.logits is not None:
+        assert memory.logits.tolist() == [[3, 4, 5], [0, 0, 0], [0, 0, 0], [6, 7, 8]]

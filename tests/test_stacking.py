@@ -1,0 +1,344 @@
+"""Stacked nets against plain modules that are trained one by one with torch's SGD."""
+
+from collections.abc import Callable, Sequence
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from remask.engine.stacking import LinearStack, ModuleStack, StackedNet, stack_nets
+from remask.losses import trial_cross_entropy
+from remask.nets import mlp
+
+SHAPE, K = (2, 3, 3), 4
+LR = torch.tensor([0.2, 0.05, 0.5])
+
+
+def assert_close(actual: Tensor, expected: Tensor) -> None:
+    """Equal but for float32 sums in another order: a few units in the last place of weights ~ 1."""
+    torch.testing.assert_close(actual.detach(), expected.detach(), rtol=1e-5, atol=2e-6)
+
+
+class ResidualMLP(nn.Module):
+    """A module that is no nn.Sequential, calls functions, and uses one layer twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.into = nn.Linear(18, 7)
+        self.middle = nn.Linear(7, 7, bias=False)
+        self.scale = nn.Parameter(torch.ones(7))
+        self.out = nn.Linear(7, K)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        hidden = torch.tanh(self.into(inputs.flatten(1)))
+        for _ in range(2):
+            hidden = hidden + F.relu(self.middle(hidden)) * self.scale
+        logits: Tensor = self.out(hidden)
+        return logits
+
+
+class Tied(nn.Module):
+    """Two layers with one weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.into, self.first = nn.Linear(18, 6), nn.Linear(6, 6)
+        self.second, self.out = nn.Linear(6, 6), nn.Linear(6, K)
+        self.second.weight = self.first.weight
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        hidden = torch.relu(self.first(torch.relu(self.into(inputs.flatten(1)))))
+        logits: Tensor = self.out(torch.relu(self.second(hidden)))
+        return logits
+
+
+def chain(activation: Callable[[], nn.Module]) -> nn.Module:
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(18, 6), activation(), nn.Linear(6, 5), activation(), nn.Linear(5, K)
+    )
+
+
+def one_activation_in_two_places() -> nn.Module:
+    shared = nn.ReLU()
+    return chain(lambda: shared)
+
+
+def one_linear_in_two_places() -> nn.Module:
+    shared = nn.Linear(6, 6)
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(18, 6), nn.ReLU(), shared, nn.ReLU(), shared, nn.Linear(6, K)
+    )
+
+
+def half_frozen() -> nn.Module:
+    net = chain(nn.ReLU)
+    net.get_submodule("1").requires_grad_(False)
+    return net
+
+
+def without_bias() -> nn.Module:
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(18, 6, bias=False), nn.ReLU(), nn.Linear(6, K, bias=False)
+    )
+
+
+def hooked() -> nn.Module:
+    net = chain(nn.ReLU)
+    net.register_forward_hook(lambda _module, _inputs, output: 2 * output)
+    return net
+
+
+def convolutional() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(2, 5, 3, padding=1, bias=False),
+        nn.BatchNorm2d(5),
+        nn.ReLU(),
+        nn.Conv2d(5, 4, 2, bias=False),
+        nn.BatchNorm2d(4),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(16, K),
+    )
+
+
+LINEAR: dict[str, Callable[[], nn.Module]] = {
+    "mlp": lambda: mlp(SHAPE, K, hidden=(6, 5)),
+    "no hidden layer": lambda: mlp(SHAPE, K, hidden=()),
+    "tanh": lambda: chain(nn.Tanh),
+    "sigmoid": lambda: chain(nn.Sigmoid),
+    "gelu": lambda: chain(nn.GELU),
+    "elu": lambda: chain(nn.ELU),
+    "leaky relu": lambda: chain(lambda: nn.LeakyReLU(0.3)),
+    "silu": lambda: chain(nn.SiLU),
+    "identity": lambda: chain(nn.Identity),
+    "relu in place": lambda: chain(lambda: nn.ReLU(inplace=True)),
+    "one activation in two places": one_activation_in_two_places,
+}
+OTHER: dict[str, Callable[[], nn.Module]] = {
+    "residual": ResidualMLP,
+    "tied": Tied,
+    "one linear in two places": one_linear_in_two_places,
+    "half frozen": half_frozen,
+    "without bias": without_bias,
+    "hooked": hooked,
+    "convolutional": convolutional,
+}
+NETS = LINEAR | OTHER
+
+
+def build(name: str, trials: int) -> list[nn.Module]:
+    """Make nets that differ from each other, biases included."""
+    torch.manual_seed(5)
+    nets = [NETS[name]() for _ in range(trials)]
+    with torch.no_grad():
+        for net in nets:
+            for parameter in net.parameters():
+                parameter.add_(0.1 * torch.randn_like(parameter))
+    return nets
+
+
+def batches(trials: int, steps: int = 12) -> list[tuple[Tensor, Tensor]]:
+    generator = torch.Generator().manual_seed(9)
+    return [
+        (
+            torch.rand(trials, 5, *SHAPE, generator=generator),
+            torch.randint(K, (trials, 5), generator=generator),
+        )
+        for _ in range(steps)
+    ]
+
+
+def train(stack: StackedNet, data: Sequence[tuple[Tensor, Tensor]], lr: Tensor) -> None:
+    for inputs, labels in data:
+        stack.descend(trial_cross_entropy(stack(inputs), labels, None, None), lr)
+
+
+def train_plain(
+    nets: Sequence[nn.Module], data: Sequence[tuple[Tensor, Tensor]], lr: Tensor
+) -> None:
+    for trial, net in enumerate(nets):
+        net.train()
+        optimiser = torch.optim.SGD(net.parameters(), lr=float(lr[trial]))
+        for inputs, labels in data:
+            optimiser.zero_grad()
+            F.cross_entropy(net(inputs[trial]), labels[trial]).backward()  # type: ignore[no-untyped-call]
+            optimiser.step()
+
+
+def assert_same_state(stack: StackedNet, nets: Sequence[nn.Module]) -> None:
+    for trial, net in enumerate(nets):
+        named = {**dict(net.named_parameters()), **dict(net.named_buffers())}
+        assert stack.state().keys() == named.keys()
+        for name, value in named.items():
+            assert_close(stack.state()[name][trial], value.detach())
+
+
+@pytest.mark.parametrize("trials", [1, 3])
+@pytest.mark.parametrize("name", NETS)
+def test_a_stack_trains_as_plain_modules_do_with_sgd(name: str, trials: int) -> None:
+    nets, data, lr = build(name, trials), batches(trials), LR[:trials]
+    stack = stack_nets(nets)
+    assert isinstance(stack, LinearStack if name in LINEAR else ModuleStack)
+    before = {key: value.detach().clone() for key, value in stack.parameters.items()}
+    train(stack, data, lr)
+    train_plain(nets, data, lr)
+    assert_same_state(stack, nets)
+    moved = [key for key, value in stack.parameters.items() if not torch.equal(value, before[key])]
+    frozen = {"1.weight", "1.bias"} if name == "half frozen" else set()
+    assert set(moved) == before.keys() - frozen
+
+    inputs = torch.rand(7, *SHAPE, generator=torch.Generator().manual_seed(1))
+    predicted = stack.predict(inputs)
+    assert predicted.shape == (trials, 7, K)
+    assert not predicted.requires_grad
+    for trial, net in enumerate(nets):
+        net.eval()
+        assert_close(predicted[trial], net(inputs).detach())
+
+
+@pytest.mark.parametrize("trials", [1, 3])
+@pytest.mark.parametrize("name", LINEAR)
+def test_the_two_ways_to_stack_an_mlp_agree(name: str, trials: int) -> None:
+    nets, data, lr = build(name, trials), batches(trials), LR[:trials]
+    fast, general = stack_nets(nets), ModuleStack(nets, "cpu")
+    assert isinstance(fast, LinearStack)
+    assert_close(fast(data[0][0]), general(data[0][0]))
+    train(fast, data, lr)
+    train(general, data, lr)
+    for key, value in fast.state().items():
+        assert_close(value, general.state()[key])
+
+
+@pytest.mark.parametrize("trials", [1, 3])
+@pytest.mark.parametrize("name", NETS)
+def test_gradients_of_two_forwards_in_one_loss_add_up(name: str, trials: int) -> None:
+    nets = build(name, trials)
+    (inputs, labels), (others, other_labels) = batches(trials, steps=2)
+    lr = LR[:trials]
+    stack = stack_nets(nets)
+    first = trial_cross_entropy(stack(inputs), labels, None, None)
+    second = trial_cross_entropy(stack(others), other_labels, None, None)
+    stack.descend(first + 0.3 * second, lr)
+    for trial, net in enumerate(nets):
+        net.train()
+        optimiser = torch.optim.SGD(net.parameters(), lr=float(lr[trial]))
+        loss = F.cross_entropy(net(inputs[trial]), labels[trial])
+        loss = loss + 0.3 * F.cross_entropy(net(others[trial]), other_labels[trial])
+        optimiser.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+    assert_same_state(stack, nets)
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_a_forward_that_is_not_in_the_loss_changes_no_weight(name: str) -> None:
+    nets = build(name, 2)
+    with_extra, without = stack_nets(nets), stack_nets(nets)
+    ((inputs, labels),) = batches(2, steps=1)
+    with_extra(inputs + 1)
+    for stack in (with_extra, without):
+        stack.descend(trial_cross_entropy(stack(inputs), labels, None, None), LR[:2])
+    for key, value in with_extra.parameters.items():
+        assert torch.equal(value, without.parameters[key])
+
+
+@pytest.mark.parametrize("trials", [1, 3])
+def test_training_uses_batch_statistics_and_evaluation_the_running_ones(trials: int) -> None:
+    nets = build("convolutional", trials)
+    stack = stack_nets(nets)
+    inputs = batches(trials, steps=1)[0][0]
+    # Before any training the running statistics are mean 0 and variance 1.
+    fresh = stack.predict(inputs[0])
+    assert torch.equal(stack.buffers["1.num_batches_tracked"], torch.zeros(trials).long())
+    assert torch.equal(stack.buffers["1.running_mean"], torch.zeros(trials, 5))
+    in_training = stack(inputs)
+    assert torch.equal(stack.buffers["1.num_batches_tracked"], torch.ones(trials).long())
+    # By hand for the first layer: the running mean moves a tenth of the way to the batch's.
+    for trial, net in enumerate(nets):
+        maps = F.conv2d(inputs[trial], dict(net.named_parameters())["0.weight"], padding=1)
+        assert_close(stack.buffers["1.running_mean"][trial], 0.1 * maps.mean((0, 2, 3)).detach())
+        variance = maps.transpose(0, 1).flatten(1).var(1).detach()
+        assert_close(stack.buffers["1.running_var"][trial], 0.9 + 0.1 * variance)
+    after = stack.predict(inputs[0])
+    assert not torch.allclose(fresh, after)
+    assert not torch.allclose(in_training[0], after[0])
+    # Evaluation leaves the statistics alone, and a sample's answer does not depend on its batch.
+    assert torch.equal(stack.buffers["1.num_batches_tracked"], torch.ones(trials).long())
+    assert_close(stack.predict(inputs[0, :1]), after[:, :1])
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_only_nets_with_batch_statistics_couple_samples(name: str) -> None:
+    assert stack_nets(build(name, 2)).couples_samples == (name == "convolutional")
+
+
+@pytest.mark.parametrize("trials", [1, 3])
+@pytest.mark.parametrize("name", NETS)
+def test_the_stack_owns_copies_and_leaves_the_given_nets_alone(name: str, trials: int) -> None:
+    nets = build(name, trials)
+    before = [{key: value.clone() for key, value in net.state_dict().items()} for net in nets]
+    stack = stack_nets(nets)
+    train(stack, batches(trials, steps=2), LR[:trials])
+    for net, old in zip(nets, before, strict=True):
+        for key, value in net.state_dict().items():
+            assert torch.equal(value, old[key])
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_a_trial_with_learning_rate_zero_stays_while_its_neighbours_move(name: str) -> None:
+    # The same net twice, so that a gradient that leaks from one copy to the other would show.
+    (net,) = build(name, 1)
+    stack = stack_nets([net, net])
+    before = {key: value.detach().clone() for key, value in stack.parameters.items()}
+    train(stack, batches(2, steps=2), torch.tensor([0.0, 0.1]))
+    for key, value in stack.parameters.items():
+        assert torch.equal(value[0], before[key][0])
+        assert torch.equal(value[1], before[key][1]) == (not value.requires_grad)
+
+
+@pytest.mark.parametrize("trials", [1, 2])
+def test_dropout_is_refused_because_it_has_no_stream_of_its_own(trials: int) -> None:
+    nets = [
+        nn.Sequential(nn.Flatten(), nn.Linear(18, 6), nn.Dropout(0.5), nn.Linear(6, K))
+        for _ in range(trials)
+    ]
+    with pytest.raises(ValueError, match="dropout"):
+        stack_nets(nets)
+
+
+class Doubled(nn.Module):
+    """A parametrisation: the layer computes with twice what it learns."""
+
+    def forward(self, weight: Tensor) -> Tensor:
+        return 2 * weight
+
+
+def test_parametrised_layers_keep_their_parametrisation() -> None:
+    torch.manual_seed(2)
+    nets = [chain(nn.ReLU) for _ in range(2)]
+    for net in nets:
+        nn.utils.parametrize.register_parametrization(net.get_submodule("1"), "weight", Doubled())
+    stack = stack_nets(nets)
+    assert isinstance(stack, ModuleStack)
+    data = batches(2)
+    train(stack, data, LR[:2])
+    train_plain(nets, data, LR[:2])
+    assert_same_state(stack, nets)
+
+
+class Louder(nn.Sequential):
+    """A chain of layers with a forward of its own."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        logits: Tensor = super().forward(inputs)  # type: ignore[no-untyped-call]
+        return 3 * logits
+
+
+def test_a_subclass_of_sequential_keeps_its_own_forward() -> None:
+    torch.manual_seed(3)
+    nets = [Louder(nn.Flatten(), nn.Linear(18, K)) for _ in range(2)]
+    inputs = torch.rand(5, *SHAPE)
+    predicted = stack_nets(nets).predict(inputs)
+    for trial, net in enumerate(nets):
+        assert_close(predicted[trial], net(inputs))

@@ -1,0 +1,166 @@
+"""Old stores are brought up to date, with a backup; new ones are refused."""
+
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from store_samples import contents, make_config, make_record, make_records
+
+from remask.store import Store, StoreError
+from remask.store.schema import MIGRATIONS, Migration
+
+
+def add_note(connection: sqlite3.Connection) -> None:
+    connection.execute("ALTER TABLE trials ADD COLUMN note TEXT NOT NULL DEFAULT ''")
+    connection.execute("UPDATE trials SET note = 'seed ' || seed")
+
+
+def add_author(connection: sqlite3.Connection) -> None:
+    connection.execute("ALTER TABLE trials ADD COLUMN author TEXT")
+
+
+def break_down(connection: sqlite3.Connection) -> None:
+    connection.execute("DELETE FROM trials")
+    raise sqlite3.OperationalError("the made-up migration broke down")
+
+
+LATER: Sequence[Migration] = (*MIGRATIONS, add_note, add_author)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "results.db"
+    with Store(path) as store:
+        for record in make_records(5):
+            store.add(record)
+    return path
+
+
+def version(path: Path) -> int:
+    with closing(sqlite3.connect(path)) as connection:
+        return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_new_store_has_the_latest_version_and_needs_no_backup(tmp_path: Path) -> None:
+    with Store(tmp_path / "results.db", migrations=LATER):
+        pass
+    assert version(tmp_path / "results.db") == 3
+    assert names(tmp_path) == ["results.db"]
+
+
+def test_an_old_store_is_migrated_and_keeps_its_trials(path: Path) -> None:
+    with Store(path, migrations=LATER) as store:
+        assert list(store.records()) == make_records(5)
+        assert store.add(make_record(make_config(seed=9)))
+    assert version(path) == 3
+    with closing(sqlite3.connect(path)) as connection:
+        notes = connection.execute("SELECT note, author FROM trials WHERE seed < 9 ORDER BY seed")
+        assert notes.fetchall() == [(f"seed {seed}", None) for seed in range(5)]
+
+
+def test_the_old_store_is_kept_as_a_backup_that_can_be_opened(path: Path) -> None:
+    with Store(path, migrations=LATER):
+        pass
+    assert names(path.parent) == ["results.db", "results.db.v1.bak"]
+    backup = path.with_name("results.db.v1.bak")
+    with Store(backup) as store:
+        assert list(store.records()) == make_records(5)
+    assert version(backup) == 1
+
+
+def test_an_earlier_backup_is_not_overwritten(path: Path) -> None:
+    for name in ("results.db.v1.bak", "results.db.v1.bak2"):
+        path.with_name(name).write_text("precious")
+    with Store(path, migrations=LATER):
+        pass
+    assert path.with_name("results.db.v1.bak").read_text() == "precious"
+    assert path.with_name("results.db.v1.bak2").read_text() == "precious"
+    assert version(path.with_name("results.db.v1.bak3")) == 1
+
+
+def test_a_store_that_is_up_to_date_is_not_backed_up(path: Path) -> None:
+    with Store(path):
+        pass
+    assert names(path.parent) == ["results.db"]
+
+
+def test_a_step_that_breaks_down_undoes_the_steps_before_it(path: Path) -> None:
+    with pytest.raises(StoreError, match="the made-up migration broke down"):
+        Store(path, migrations=(*MIGRATIONS, add_note, break_down))
+    assert version(path) == 1
+    with Store(path, migrations=LATER) as store:
+        assert list(store.records()) == make_records(5)
+
+
+def test_a_backup_that_cannot_be_written_stops_the_migration(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = path.read_bytes()
+
+    def refuse(self: Path, target: Path) -> Path:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", refuse)
+    with pytest.raises(StoreError, match=r"cannot write the backup .*No space .*not migrated"):
+        Store(path, migrations=LATER)
+    assert names(path.parent) == ["results.db"]
+    assert path.read_bytes() == before
+
+
+def test_a_process_that_dies_while_migrating_changes_nothing(path: Path) -> None:
+    script = (
+        "import os, sys; from remask.store import Store; from remask.store.schema import *\n"
+        "def die(connection):\n"
+        "    connection.execute('DELETE FROM trials'); os._exit(9)\n"
+        "Store(sys.argv[1], migrations=(*MIGRATIONS, die))"
+    )
+    assert subprocess.run([sys.executable, "-c", script, str(path)], check=False).returncode == 9
+    assert version(path) == 1
+    with Store(path) as store:
+        assert list(store.records()) == make_records(5)
+
+
+def test_a_store_of_a_later_remask_is_refused_and_left_alone(path: Path) -> None:
+    with Store(path, migrations=LATER):
+        pass
+    before = contents(path.parent)
+    with pytest.raises(StoreError) as caught:
+        Store(path)
+    assert f"{path} has schema version 3" in str(caught.value)
+    assert "knows versions up to 1" in str(caught.value)
+    assert "Upgrade remask" in str(caught.value)
+    assert contents(path.parent) == before
+
+
+def test_a_store_that_is_migrated_while_open_is_no_longer_added_to(path: Path) -> None:
+    with Store(path) as old:
+        with Store(path, migrations=LATER) as new:
+            assert new.count() == 5
+        with pytest.raises(StoreError, match="Upgrade remask"):
+            old.add(make_record(make_config(seed=9)))
+        assert old.count() == 5
+
+
+def test_processes_that_migrate_at_once_do_it_once(path: Path) -> None:
+    script = (
+        "import sys; sys.path.insert(0, sys.argv[2]); from remask.store import Store\n"
+        "from test_store_migrations import LATER\n"
+        "sys.stdin.readline()\n"
+        "with Store(sys.argv[1], migrations=LATER) as store: assert store.count() == 5"
+    )
+    command = [sys.executable, "-c", script, str(path), str(Path(__file__).parent)]
+    several = [subprocess.Popen(command, stdin=subprocess.PIPE) for _ in range(3)]
+    for process in several:
+        assert process.stdin is not None
+        process.stdin.close()
+    assert [process.wait(timeout=60) for process in several] == [0, 0, 0]
+    assert version(path) == 3
+    assert names(path.parent) == ["results.db", "results.db.v1.bak"]
