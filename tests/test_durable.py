@@ -199,14 +199,16 @@ def test_a_lock_is_freed_when_its_block_or_its_entry_fails(
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    with pytest.raises(ZeroDivisionError), Lock(tmp_path / "lock"):
+    # Kept, since filelock frees what is no longer referred to.
+    first, second = Lock(tmp_path / "lock"), Lock(tmp_path / "lock")
+    with pytest.raises(ZeroDivisionError), first:
         _ = 1 / 0
     with monkeypatch.context() as patch:
         patch.setattr(durable, "_read_owner", interrupt)
-        with pytest.raises(KeyboardInterrupt), Lock(tmp_path / "lock"):
+        with pytest.raises(KeyboardInterrupt), second:
             pass
     with Lock(tmp_path / "lock"):
-        pass
+        assert first is not second
 
 
 def test_a_lock_is_not_taken_twice_within_a_process(tmp_path: Path) -> None:

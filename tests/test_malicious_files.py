@@ -86,8 +86,8 @@ NOT_SAFETENSORS = {
     "zip bomb": zip_bomb(),
     "gzip bomb": gzip.compress(bytes(32 << 20)),
     "nothing": b"",
-    "seven bytes": bytes(7),
     "zeros": bytes(1000),
+    "seven bytes": bytes(7),
     "random": b"\xd1\x07\xaa\x9e\x11\x80\xfe\x33" * 100,
     "text": b"import os; os.system('touch executed')",
     "header length 2**63": raw(b"{}", length=2**63),
@@ -145,7 +145,6 @@ SEALED = {
     "note of format 2": sealed(entries(), note(format=2)),
     "note with a field too many": sealed(entries(), note(__class__="os.system")),
     "note with a text as position": sealed(entries(), note(position={"step": "3"})),
-    "note with a list as position": sealed(entries(), note(position=[3])),
     "note with a number as identity": sealed(entries(), note(identity=1)),
     "note of other tensors": sealed(entries(), note(tensors={})),
     "note of paths as tensors": sealed(entries(), note(tensors={"../../executed": "x"})),
@@ -241,7 +240,7 @@ def test_what_is_no_file_is_refused_instead_of_waited_for(
 
 OWNERS = {
     "pickle": pickle.dumps(Payload()),
-    "nested deeply": DEEP.encode(),
+    "nested deeply": b"[" * 30_000 + b"]" * 30_000,  # within the size that is read
     "not UTF-8": b"\xff\xfe",
     "a list": b"[]",
     "other types": b'{"pid": "1", "host": 2, "command": [], "since": {}}',

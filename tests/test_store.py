@@ -8,10 +8,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from store_samples import diverged, failed, make_config, make_record, make_records
 
 from remask.names import UnknownNameError
 from remask.store import Store, StoreError, TrialRecord, config_hash
+from tests.store_samples import diverged, failed, make_config, make_record, make_records
 
 
 @pytest.fixture
@@ -184,7 +184,7 @@ def test_what_is_added_while_iterating_does_not_show(store: Store) -> None:
     ("column", "value", "reason"),
     [
         ("class_il", "[[1.0, null], [2.0", "Expecting"),
-        ("class_il", b"\xff\xfe", "Expecting|utf"),
+        ("class_il", b"\xff\xfe", "Expecting"),
         ("class_il", "[[1.0]]", "square matrices"),
         ("task_il", '[["high", 1], [1, 1]]', r"task_il\.0\.0"),
         ("confidence", "[NaN, Infinity]", r"confidence\.1"),
@@ -200,7 +200,9 @@ def test_a_damaged_row_is_named(store: Store, column: str, value: object, reason
     sound, broken = make_record(make_config(seed=0)), make_record()
     store.add(sound)
     store.add(broken)
-    edit(store, f"UPDATE trials SET {column} = ? WHERE config_hash = ?", value, broken.config_hash)
+    new = "CAST(? AS TEXT)" if isinstance(value, bytes) else "?"  # bytes that are no UTF-8
+    statement = f"UPDATE trials SET {column} = {new} WHERE config_hash = ?"
+    edit(store, statement, value, broken.config_hash)
     message = f"the trial {broken.config_hash} in .*results.db is damaged: .*({reason})"
     with pytest.raises(StoreError, match=message):
         store.get(broken.config_hash)

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from store_samples import NAN, diverged, failed, make_config, make_record
 
 from remask.names import UnknownNameError, system_name
 from remask.store import (
@@ -25,6 +24,7 @@ from remask.store import (
     trial_json,
     write,
 )
+from tests.store_samples import NAN, diverged, failed, make_config, make_record
 
 
 def trial(first: float, last: float, seed: int = 0, **settings: Any) -> TrialRecord:

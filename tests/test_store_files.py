@@ -5,14 +5,15 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
-from store_samples import contents, make_config, make_record, make_records
 
 from remask.store import Store, StoreError
+from tests.store_samples import contents, make_config, make_record, make_records
 
 
 def filled(path: Path, number: int = 5) -> Path:
@@ -131,11 +132,11 @@ def test_a_file_with_overwritten_pages_is_refused_and_left_alone(tmp_path: Path)
 def test_a_damaged_file_with_a_leftover_log_is_left_alone(tmp_path: Path) -> None:
     path = filled(tmp_path / "results.db", 40)
     script = (
-        "import os, sys; from pathlib import Path; from store_samples import *;"
+        "import os, sys; from pathlib import Path; from tests.store_samples import *;"
         "from remask.store import Store; store = Store(Path(sys.argv[1]));"
         "store.add(make_record(make_config(seed=99))); os._exit(0)"
     )
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
     subprocess.run([sys.executable, "-c", script, str(path)], check=True, env=environment)
     log = Path(f"{path}-wal")
     assert log.stat().st_size > 0
@@ -217,6 +218,18 @@ def test_a_full_disk_loses_nothing_that_was_stored(tmp_path: Path) -> None:
         assert store.add(make_record(make_config(seed=200)))
     with Store(path) as store:
         assert [record.seed for record in store.records()] == [*range(5), *stored, 200]
+
+
+def test_opening_waits_for_a_process_that_is_making_the_store(tmp_path: Path) -> None:
+    path = tmp_path / "results.db"
+    with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as other:
+        other.execute("PRAGMA user_version = 0")  # makes the file more than empty
+        other.execute("BEGIN IMMEDIATE")
+        release = threading.Timer(0.3, lambda: other.execute("COMMIT"))
+        release.start()
+        with Store(path) as store:
+            assert store.add(make_record())
+        release.join()
 
 
 def test_a_store_locked_by_another_writer_says_so_and_works_again_later(tmp_path: Path) -> None:

@@ -3,15 +3,17 @@
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
 import pytest
-from store_samples import contents, make_config, make_record, make_records
 
 from remask.store import Store, StoreError
 from remask.store.schema import MIGRATIONS, Migration
+from tests.store_samples import contents, make_config, make_record, make_records
 
 
 def add_note(connection: sqlite3.Connection) -> None:
@@ -149,14 +151,35 @@ def test_a_store_that_is_migrated_while_open_is_no_longer_added_to(path: Path) -
         assert old.count() == 5
 
 
+def test_a_store_that_another_process_migrates_meanwhile_is_not_migrated_twice(path: Path) -> None:
+    def open_it() -> int:
+        with Store(path, migrations=LATER) as store:
+            return store.count()
+
+    with (
+        ThreadPoolExecutor() as pool,
+        closing(sqlite3.connect(path, isolation_level=None)) as other,
+    ):
+        other.execute("BEGIN IMMEDIATE")
+        waiting = pool.submit(open_it)
+        time.sleep(0.3)  # by then it has seen version 1, and waits for the lock
+        assert not waiting.done()
+        add_note(other)
+        add_author(other)
+        other.execute("PRAGMA user_version = 3")
+        other.execute("COMMIT")
+        assert waiting.result(timeout=30) == 5
+    assert names(path.parent) == ["results.db"]
+
+
 def test_processes_that_migrate_at_once_do_it_once(path: Path) -> None:
     script = (
         "import sys; sys.path.insert(0, sys.argv[2]); from remask.store import Store\n"
-        "from test_store_migrations import LATER\n"
+        "from tests.test_store_migrations import LATER\n"
         "sys.stdin.readline()\n"
         "with Store(sys.argv[1], migrations=LATER) as store: assert store.count() == 5"
     )
-    command = [sys.executable, "-c", script, str(path), str(Path(__file__).parent)]
+    command = [sys.executable, "-c", script, str(path), str(Path(__file__).parents[1])]
     several = [subprocess.Popen(command, stdin=subprocess.PIPE) for _ in range(3)]
     for process in several:
         assert process.stdin is not None

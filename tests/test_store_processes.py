@@ -10,13 +10,13 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from store_samples import make_config, make_record
 
 from remask.store import Store
+from tests.store_samples import make_config, make_record
 
 ADD = """
 import sys
-from store_samples import make_config, make_record
+from tests.store_samples import make_config, make_record
 from remask.store import Store
 
 path, who, first, last = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
@@ -36,7 +36,7 @@ def start_adding(path: Path, who: str, first: int, last: int) -> "subprocess.Pop
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"

@@ -11,11 +11,11 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from store_samples import diverged, failed, make_config, make_record
 
 from remask.config import TrialConfig
 from remask.store import Store, TrialRecord, config_hash, summarise, trial_json
 from remask.store.record import canonical_config
+from tests.store_samples import diverged, failed, make_config, make_record
 
 ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 WEIGHTS = st.floats(0, 1e6)

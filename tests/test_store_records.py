@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError, create_model
-from store_samples import NAN, make_config, make_record
 
 from remask.config import TrialConfig
 from remask.store import config_hash
+from tests.store_samples import NAN, make_config, make_record
 
 # The identity of a trial
 
@@ -92,6 +92,14 @@ def test_equal_configs_have_equal_hashes_even_with_a_negative_zero() -> None:
 def test_a_record_that_contradicts_itself_is_refused(parts: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         make_record(**parts)
+
+
+def test_records_with_equal_contents_are_equal_though_nan_is_not() -> None:
+    one, other = (
+        make_record(class_il=[[float("nan")]], task_il=[[1.0]], confidence=[float("nan")])
+        for _ in range(2)
+    )
+    assert one == other
 
 
 def test_moments_are_kept_in_utc() -> None:

@@ -1,3 +1,62 @@
-"""Replay-based continual learning with the general masked softmax."""
+"""Replay-based continual learning with the general masked softmax.
+
+The loss, for anyone's training loop:
+
+    from remask import masked_cross_entropy
+
+    loss = masked_cross_entropy(logits, labels, active=classes_of_this_task, mask_value=-1.0)
+
+Everything else is for running trials: `TrialConfig`, `TrialStack`, `load_benchmark`, `Store`.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from remask.benchmarks import Benchmark, load_benchmark
+    from remask.config import TrialConfig
+    from remask.engine import TrialStack
+    from remask.losses import (
+        MaskedCrossEntropy,
+        masked_cross_entropy,
+        masked_linear_cross_entropy,
+        masked_log_softmax,
+        masked_softmax,
+    )
+    from remask.store import Store
 
 __version__ = "0.1.0"
+
+_HOME = {
+    "Benchmark": "benchmarks",
+    "MaskedCrossEntropy": "losses",
+    "Store": "store",
+    "TrialConfig": "config",
+    "TrialStack": "engine",
+    "load_benchmark": "benchmarks",
+    "masked_cross_entropy": "losses",
+    "masked_linear_cross_entropy": "losses",
+    "masked_log_softmax": "losses",
+    "masked_softmax": "losses",
+}
+
+__all__ = [
+    "Benchmark",
+    "MaskedCrossEntropy",
+    "Store",
+    "TrialConfig",
+    "TrialStack",
+    "load_benchmark",
+    "masked_cross_entropy",
+    "masked_linear_cross_entropy",
+    "masked_log_softmax",
+    "masked_softmax",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # Importing torch takes seconds: who wants the loss shall not wait for the engine, and
+    # `remask results list` not for torch.
+    if name in _HOME:
+        return getattr(import_module(f"remask.{_HOME[name]}"), name)
+    raise AttributeError(f"module 'remask' has no attribute {name!r}")

@@ -6,24 +6,19 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
 
 
-def parse_mask(value: object) -> object:
-    """Read a mask as people write it: `none`, `-inf`, or a number."""
+def read_mask(value: object) -> float | None:
+    """Read a mask as people write it, `none`, `-inf` or a number, and refuse one above 0."""
     if isinstance(value, str):
-        text = value.strip().lower().replace("\u2212", "-").replace("\u221e", "inf")
-        if text == "none":
-            return None
-        try:
-            return float(text)
-        except ValueError:
-            raise ValueError(f"a mask is 'none', '-inf' or a number, not {value!r}") from None
-    return value
-
-
-def check_mask(value: float | None) -> float | None:
-    """Refuse a mask that is not in [-inf, 0]."""
-    if value is not None and (math.isnan(value) or value > 0):
-        raise ValueError(f"a mask is a number in [-inf, 0] or 'none', not {value}")
-    return value
+        value = value.strip().lower().replace("\N{MINUS SIGN}", "-").replace("\N{INFINITY}", "inf")
+    if value is None or value == "none":
+        return None
+    try:
+        mask = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        mask = math.nan
+    if isinstance(value, bool) or math.isnan(mask) or mask > 0:
+        raise ValueError(f"a mask is 'none' or a number in [-inf, 0], not {value!r}")
+    return mask
 
 
 def write_mask(value: float | None) -> float | str | None:
@@ -31,12 +26,7 @@ def write_mask(value: float | None) -> float | str | None:
     return "-inf" if value == float("-inf") else value
 
 
-Mask = Annotated[
-    float | None,
-    BeforeValidator(lambda value: check_mask(value) if isinstance(value, float) else value),
-    BeforeValidator(parse_mask),
-    PlainSerializer(write_mask),
-]
+Mask = Annotated[float | None, BeforeValidator(read_mask), PlainSerializer(write_mask)]
 
 
 class TrialConfig(BaseModel):

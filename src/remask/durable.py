@@ -25,6 +25,8 @@ from typing import Self
 
 import filelock
 
+from remask.errors import RemaskError
+
 _ADVICE = {
     errno.ENOSPC: "Free some space there, or choose another folder",
     errno.EDQUOT: "Your quota is used up: free some space there, or choose another folder",
@@ -42,11 +44,11 @@ _MAX_OWNER_BYTES = 1 << 16
 _LONGEST_COMMAND = 200
 
 
-class DurabilityError(OSError):
+class DurabilityError(RemaskError, OSError):
     """The disk refused; the message says what failed, where, why, and what to do."""
 
 
-class LockHeldError(Exception):
+class LockHeldError(RemaskError):
     """Another process holds the lock; the message says which, since when, and what to do."""
 
 

@@ -3,8 +3,10 @@
 import difflib
 from collections.abc import Iterable
 
+from remask.errors import RemaskError
 
-class UnknownNameError(ValueError):
+
+class UnknownNameError(RemaskError, ValueError):
     """A name that is not registered; the message suggests the nearest one."""
 
 

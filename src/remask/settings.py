@@ -7,6 +7,7 @@ from pydantic import ValidationError
 
 from remask.benchmarks import BENCHMARKS
 from remask.config import TrialConfig
+from remask.errors import RemaskError
 from remask.methods import MASKED_NAMES, Method, find_method
 from remask.names import UnknownNameError, nearest, unknown
 from remask.papers import published_settings
@@ -15,7 +16,7 @@ DEFAULT_BUFFER = {"split-digits": 20}
 _DEFAULT_BUFFER = 200
 
 
-class SettingsError(ValueError):
+class SettingsError(RemaskError, ValueError):
     """Settings that cannot be run; the message says which, and what is allowed."""
 
 

@@ -11,10 +11,12 @@ from gzip import GzipFile
 from pathlib import Path
 from typing import IO, Literal
 
+from remask.errors import RemaskError
+
 CHUNK = 1 << 20
 
 
-class DataError(Exception):
+class DataError(RemaskError):
     """Data is missing, damaged or out of reach; the message says where, and what to do."""
 
 

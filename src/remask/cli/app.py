@@ -8,24 +8,9 @@ import typer
 from rich.table import Table
 
 import remask
-from remask.benchmarks import BENCHMARKS, DataError
 from remask.cli import data, results, run
 from remask.cli.console import errors, output
-from remask.durable import DurabilityError, LockHeldError
-from remask.engine.checkpoints import CheckpointError
-from remask.launch import RunError, Stopped
-from remask.methods import MASKED_NAMES, METHODS
-from remask.store import StoreError
-
-_USER_ERRORS = (
-    ValueError,  # settings and names
-    DataError,
-    StoreError,
-    CheckpointError,
-    RunError,
-    LockHeldError,
-    DurabilityError,
-)
+from remask.errors import RemaskError, Stopped
 
 app = typer.Typer(
     name="remask",
@@ -57,6 +42,8 @@ def _top(
 @app.command("methods")
 def methods() -> None:
     """List the methods, with one line each."""
+    from remask.methods import MASKED_NAMES, METHODS  # torch: not before it is needed
+
     table = Table(box=None, show_header=False, pad_edge=False)
     for name, method in METHODS.items():
         table.add_row(f"[bold]{name}", method.summary)
@@ -68,6 +55,8 @@ def methods() -> None:
 @app.command("benchmarks")
 def benchmarks() -> None:
     """List the benchmarks, with one line each."""
+    from remask.benchmarks import BENCHMARKS
+
     table = Table(box=None, show_header=False, pad_edge=False)
     for name, info in BENCHMARKS.items():
         table.add_row(f"[bold]{name}", info.summary)
@@ -90,7 +79,7 @@ def main() -> None:
         # The reader of a pipe has left (`remask results list | head`): nothing more to say.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
-    except _USER_ERRORS as error:
+    except RemaskError as error:
         _refuse(str(error))
     except Exception as error:
         if os.environ.get("REMASK_DEBUG"):

@@ -1,13 +1,13 @@
 """`remask data`: fetch, verify, where."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from remask import benchmarks
-from remask.benchmarks import BENCHMARKS, DATASETS, Dataset, find_dataset
 from remask.cli.console import errors, output
-from remask.cli.progress import download_bar
+
+if TYPE_CHECKING:
+    from remask.benchmarks import Dataset
 
 app = typer.Typer(no_args_is_help=True, help="Fetch and check the datasets.")
 
@@ -22,6 +22,9 @@ def fetch(
     force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,
 ) -> None:
     """Fetch a dataset, check it, and keep it in the cache."""
+    from remask import benchmarks
+    from remask.cli.progress import download_bar
+
     for dataset in _chosen(name):
         with download_bar() as bar:
             path = benchmarks.fetch(dataset, force=force, progress=bar)
@@ -31,6 +34,8 @@ def fetch(
 @app.command()
 def verify(name: Name = None) -> None:
     """Check every file against its checksum; exit with 1 if one is missing or damaged."""
+    from remask import benchmarks
+
     sound = True
     for dataset in _chosen(name):
         for status in benchmarks.verify(dataset):
@@ -47,13 +52,17 @@ def verify(name: Name = None) -> None:
 @app.command()
 def where(name: Name = None) -> None:
     """Print the folder a dataset is, or would be, in."""
+    from remask import benchmarks
+
     for dataset in _chosen(name):
         output.print(
             f"{dataset.name}: {benchmarks.where(dataset)}", highlight=False, soft_wrap=True
         )
 
 
-def _chosen(name: str | None) -> list[Dataset]:
+def _chosen(name: str | None) -> "list[Dataset]":
+    from remask.benchmarks import BENCHMARKS, DATASETS, find_dataset
+
     if name is None:
         return list(DATASETS.values())
     if name in BENCHMARKS and (dataset := BENCHMARKS[name].dataset) is not None:

@@ -32,6 +32,7 @@ from remask.durable import (
     remove_stale_temporaries,
     write_atomically,
 )
+from remask.errors import RemaskError
 
 _FORMAT = 1
 _NAME = re.compile(r"checkpoint-([0-9]{8,18})\.safetensors")
@@ -41,7 +42,7 @@ _LENGTH_BYTES = 8
 _MAX_HEADER = 4 << 20
 
 
-class CheckpointError(Exception):
+class CheckpointError(RemaskError):
     """Checkpoints are there, but this run cannot go on from them; the message says what to do."""
 
 

@@ -69,7 +69,7 @@ def _linear_chain(net: nn.Module) -> list[tuple[str, nn.Module]] | None:
     if type(net) is not nn.Sequential or _has_hooks(net):
         return None
     # Not named_children(): it leaves out the second place of a layer that stands in two.
-    layers = [(name, layer) for name, layer in net._modules.items() if layer is not None]
+    layers = list(net._modules.items())
     first = [layer for _, layer in layers[:1]]
     if not (first and type(first[0]) is nn.Flatten and first[0].start_dim == 1):
         return None

@@ -1,10 +1,10 @@
 """Launching: stacks of trials on this machine, in one process or several, stoppable at any time."""
 
 from remask.launch.events import Event, Failed, Finished, Note, Progress
-from remask.launch.execute import Options
+from remask.launch.execute import Options, check_device
 from remask.launch.jobs import LARGEST_STACK, Job, plan_jobs
 from remask.launch.runs import Run, RunError, continue_run, plan_run, unfinished_runs
-from remask.launch.signals import Stopped, StopRequest
+from remask.launch.signals import StopRequest
 
 __all__ = [
     "LARGEST_STACK",
@@ -18,7 +18,7 @@ __all__ = [
     "Run",
     "RunError",
     "StopRequest",
-    "Stopped",
+    "check_device",
     "continue_run",
     "plan_jobs",
     "plan_run",

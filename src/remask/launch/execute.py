@@ -12,9 +12,11 @@ from remask.benchmarks import load_benchmark
 from remask.durable import Lock
 from remask.engine import Position, TrialStack
 from remask.engine.checkpoints import CheckpointFolder
+from remask.errors import Stopped
 from remask.launch.events import Event, Finished, Note, Progress
 from remask.launch.jobs import Job
-from remask.launch.signals import Stopped, StopRequest
+from remask.launch.signals import StopRequest
+from remask.settings import SettingsError
 
 _SECONDS_BETWEEN_REPORTS = 0.25
 _SECONDS_TO_WAIT_FOR_AN_ORPHAN = 30.0
@@ -49,6 +51,7 @@ def execute(
 
 def _execute(job: Job, folder: Path, options: Options, stop: StopRequest) -> Iterator[Event]:
     torch.set_num_threads(options.threads)
+    check_device(options.device)
     benchmark = load_benchmark(job.configs[0].benchmark)
     stack = TrialStack(job.configs, benchmark, device=options.device)
     saver = _Saver(stack, CheckpointFolder(folder, identity=job.name), options.checkpoint_seconds)
@@ -67,6 +70,15 @@ def _execute(job: Job, folder: Path, options: Options, stop: StopRequest) -> Ite
             yield _progress(job, stack)
             next_report = time.monotonic() + _SECONDS_BETWEEN_REPORTS
     yield Finished(job.name, stack.results(), saver.started, saver.seconds())
+
+
+def check_device(name: str) -> None:
+    """Refuse a device that torch does not know or cannot reach."""
+    try:
+        torch.empty(1, device=name)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0]
+        raise SettingsError(f"the device {name!r} cannot be used: {reason}") from None
 
 
 class _Saver:

@@ -2,12 +2,12 @@
 
 import traceback
 
-from remask.benchmarks import DataError
+from remask.errors import RemaskError
 
 
 def describe_failure(error: Exception) -> str:
     """The message alone for a user's mistake; the place in the code as well for anything else."""
-    if isinstance(error, DataError | ValueError | OSError):
+    if isinstance(error, RemaskError):
         return str(error)
     place = traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__}: {error} (at {place.filename}:{place.lineno})"

@@ -11,11 +11,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import IO
 
+from remask.errors import Stopped
 from remask.launch.events import Event, Failed, Finished, from_line
 from remask.launch.execute import Options, execute
 from remask.launch.failures import describe_failure
 from remask.launch.jobs import Job
-from remask.launch.signals import Stopped, StopRequest
+from remask.launch.signals import StopRequest
 from remask.launch.worker import Order
 
 _SECONDS_TO_SAVE = 60.0

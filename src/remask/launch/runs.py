@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from remask.config import TrialConfig
 from remask.durable import Lock, read_limited, write_atomically
+from remask.errors import RemaskError
 from remask.launch.events import Event, Failed, Finished
 from remask.launch.execute import Options
 from remask.launch.jobs import Job, plan_jobs
@@ -28,7 +29,7 @@ from remask.store import Store, TrialRecord, config_hash
 _LARGEST_PLAN = 256 * 1024 * 1024
 
 
-class RunError(Exception):
+class RunError(RemaskError):
     """A run folder that cannot be used; the message says why, and what to do."""
 
 

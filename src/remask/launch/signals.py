@@ -9,7 +9,7 @@ from typing import Self
 class StopRequest:
     """While entered, a first SIGINT or SIGTERM is noted instead of obeyed.
 
-    The work in hand looks at `signal` between steps, saves, and raises `Stopped`.
+    The work in hand looks at `signal` between steps, saves, and raises `remask.errors.Stopped`.
     """
 
     def __init__(self) -> None:
@@ -29,11 +29,3 @@ class StopRequest:
         if self.signal is not None and number == signal.SIGINT:
             os._exit(128 + number)  # asked twice: at once, whatever is in hand
         self.signal = number
-
-
-class Stopped(Exception):  # noqa: N818 - a request that was granted, not an error
-    """The run was asked to stop, and everything is saved."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(f"stopped by {signal.Signals(number).name}")
-        self.exit_code = 128 + number

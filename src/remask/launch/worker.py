@@ -12,11 +12,12 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from remask.config import TrialConfig
+from remask.errors import Stopped
 from remask.launch.events import Failed, to_line
 from remask.launch.execute import Options, execute
 from remask.launch.failures import describe_failure
 from remask.launch.jobs import Job
-from remask.launch.signals import Stopped, StopRequest
+from remask.launch.signals import StopRequest
 
 
 class Order(BaseModel):

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from torch import nn
 
-from remask.names import unknown
+from remask.names import UnknownNameError, unknown
 from remask.nets.mlp import mlp
 
 NetBuilder = Callable[[tuple[int, ...], int], nn.Module]
@@ -16,7 +16,7 @@ NETS: dict[str, NetBuilder] = {"mlp": mlp}
 def net_builder(name: str) -> NetBuilder:
     """The builder of a named net."""
     if name not in NETS:
-        raise ValueError(unknown("net", name, NETS))
+        raise UnknownNameError(unknown("net", name, NETS))
     return NETS[name]
 
 

@@ -7,7 +7,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from remask.config import parse_mask
+from remask.config import read_mask
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def claims() -> tuple[Claim, ...]:
         Claim(
             benchmark=entry["dataset"],
             method=_BASE.get(entry["method"], entry["method"]),
-            mask=_as_mask(entry["mask"]),
+            mask=read_mask(entry["mask"]),
             buffer=entry["buffer"],
             setting=entry["setting"],
             metric=entry["metric"],
@@ -107,11 +107,6 @@ def claims() -> tuple[Claim, ...]:
         )
         for entry in found
     )
-
-
-def _as_mask(value: object) -> float | None:
-    mask = parse_mask(value)
-    return mask if mask is None else float(mask)  # type: ignore[arg-type]
 
 
 def _read(name: str) -> Any:

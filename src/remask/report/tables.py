@@ -1,7 +1,7 @@
 """Tables for the terminal."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rich import box
 from rich.table import Table
@@ -10,27 +10,42 @@ from remask.store import Cell, Spread
 
 
 def results_table(cells: Sequence[Cell]) -> Table:
-    """Mean and standard deviation of A_T and F_T, a row a cell."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    benchmarks = sorted({cell.config.benchmark for cell in cells})
-    if len(benchmarks) == 1:
-        table.title = benchmarks[0]
-    else:
-        table.add_column("benchmark")
-    table.add_column("method", no_wrap=True)
-    for name in ("buffer", "Class-IL A_T", "F_T", "Task-IL A_T", "F_T", "trials"):
-        table.add_column(name, justify="right", no_wrap=True)
+    """Mean and standard deviation of A_T and F_T, a row a cell.
+
+    What all cells have in common stands in the title instead of in a column.
+    """
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        header_style="bold",
+        title_justify="left",
+        title_style="bold",
+    )
+    columns: list[tuple[str, Callable[[Cell], str]]] = []
+    shared = []
+    for name, write, in_common in (
+        ("benchmark", lambda cell: cell.config.benchmark, "{}"),
+        ("method", lambda cell: cell.label, ""),
+        ("buffer", lambda cell: str(cell.config.buffer or "-"), "buffer {}"),
+        ("trials", _write_trials, "{} trials each"),
+    ):
+        values = {write(cell) for cell in cells}
+        if in_common and len(values) == 1:
+            shared.append(in_common.format(values.pop()))
+        else:
+            columns.append((name, write))
+    table.title = ", ".join(shared)
+    columns += [
+        ("Class-IL A_T", lambda cell: write_spread(cell.class_il.accuracy)),
+        ("F_T", lambda cell: write_spread(cell.class_il.forgetting)),
+        ("Task-IL A_T", lambda cell: write_spread(cell.task_il.accuracy)),
+        ("F_T", lambda cell: write_spread(cell.task_il.forgetting)),
+    ]
+    for name, _ in columns:
+        left = name in ("benchmark", "method")
+        table.add_column(name, justify="left" if left else "right", no_wrap=True)
     for cell in cells:
-        row = [
-            cell.label,
-            str(cell.config.buffer or "-"),
-            write_spread(cell.class_il.accuracy),
-            write_spread(cell.class_il.forgetting),
-            write_spread(cell.task_il.accuracy),
-            write_spread(cell.task_il.forgetting),
-            _write_trials(cell),
-        ]
-        table.add_row(*([] if len(benchmarks) == 1 else [cell.config.benchmark]), *row)
+        table.add_row(*[write(cell) for _, write in columns])
     return table
 
 

@@ -5,8 +5,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from remask.errors import RemaskError
 
-class StoreError(Exception):
+
+class StoreError(RemaskError):
     """Results cannot be read or written; the message says where, why, and what to do."""
 
 

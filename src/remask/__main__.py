@@ -1,0 +1,5 @@
+"""`python -m remask` is `remask`."""
+
+from remask.cli import main
+
+main()

@@ -1,0 +1,186 @@
+"""Behind `remask run`, `resume` and `demo`: from what was asked for to a table.
+
+Imported when a command needs it, because torch takes seconds to import.
+"""
+
+import itertools
+import os
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from remask.benchmarks import BENCHMARKS, fetch
+from remask.cli.console import errors, output
+from remask.cli.progress import Display, download_bar
+from remask.config import TrialConfig, read_mask
+from remask.launch import (
+    LARGEST_STACK,
+    Options,
+    Run,
+    StopRequest,
+    check_device,
+    continue_run,
+    plan_run,
+    unfinished_runs,
+)
+from remask.report import results_table
+from remask.settings import SettingsError, trial_configs
+from remask.store import Store, config_hash, export, summarise
+
+_DEMO: tuple[tuple[str, float | None], ...] = (
+    ("er", None),
+    ("er", float("-inf")),
+    ("derpp", None),
+    ("derpp", float("-inf")),
+    ("derpp", -1.0),
+)
+
+
+def run_configs(
+    store: Store,
+    configs: Sequence[TrialConfig],
+    *,
+    options: Options,
+    workers: int | None = None,
+    stack: int | None = None,
+    again: bool = False,
+    json: Path | None = None,
+) -> None:
+    """Run what the store lacks of these trials, then print the table of all of them."""
+    check_device(options.device)
+    dataset = BENCHMARKS[configs[0].benchmark].dataset
+    if dataset is not None:  # here, once, with a progress bar, rather than in every worker
+        with download_bar() as bar:
+            fetch(dataset, progress=bar)
+    planned = plan_run(
+        store,
+        configs,
+        workers=workers or _cores(),
+        largest_stack=stack or LARGEST_STACK,
+        again=again,
+    )
+    if planned is None:
+        output.print(f"All {len(configs)} trials are in {store.path} already.", highlight=False)
+    else:
+        _run(store, planned, workers=workers, options=options)
+    _show(store, configs, json)
+
+
+def resume_runs(
+    store: Store, name: str | None, *, options: Options, workers: int | None = None
+) -> None:
+    """Go on with the named run, or with every unfinished one."""
+    check_device(options.device)
+    runs = [run for run in unfinished_runs(store.path) if name is None or run.name == name]
+    if not runs:
+        what = "no unfinished run" if name is None else f"no unfinished run {name!r}"
+        raise SettingsError(f"there is {what} beside {store.path}")
+    for run in runs:
+        output.print(f"run {run.name}", highlight=False)
+        _run(store, run, workers=workers, options=options)
+        _show(store, [config for job in run.jobs for config in job.configs], None)
+
+
+def demo_configs(trials: int) -> list[TrialConfig]:
+    """The trials of the demo: replay with and without masks on the embedded digits."""
+    return [
+        config
+        for method, mask in _DEMO
+        for config in trial_configs(
+            benchmark="split-digits", method=method, masks=[mask], seeds=range(trials)
+        )
+    ]
+
+
+def configs_from(given: dict[str, Any]) -> list[TrialConfig]:
+    """The trials of every combination of method, mask and buffer asked for."""
+    benchmark = str(given.pop("benchmark", "split-digits"))
+    methods = _several(given.pop("method", "er"))
+    masks = [_mask(text) for text in _several(given.pop("mask"))] if "mask" in given else None
+    buffers = (
+        [_integer("buffer", text) for text in _several(given.pop("buffer"))]
+        if "buffer" in given
+        else [None]
+    )
+    trials, seed = (
+        _integer("trials", given.pop("trials", 10)),
+        _integer("seed", given.pop("seed", 0)),
+    )
+    if not 1 <= trials <= 1_000_000:
+        raise SettingsError(f"trials = {trials}: from 1 to 1,000,000")
+    if not 0 <= seed < 2**62:
+        raise SettingsError(f"seed = {seed}: from 0 to 2**62 - 1")
+    return [
+        config
+        for method, buffer in itertools.product(methods, buffers)
+        for config in trial_configs(
+            benchmark=benchmark,
+            method=method,
+            masks=masks,
+            buffer=buffer,
+            seeds=range(seed, seed + trials),
+            overrides=given,
+        )
+    ]
+
+
+def _several(value: object) -> list[str]:
+    """`a,b` from the command line, or a list from a file, as strings."""
+    parts = value if isinstance(value, list) else str(value).split(",")
+    texts = [str(part).strip() for part in parts]
+    if not texts or not all(texts):
+        raise SettingsError(f"{value!r} is not a comma-separated list of values")
+    return list(dict.fromkeys(texts))
+
+
+def _mask(text: str) -> float | None:
+    try:
+        return read_mask(text)
+    except ValueError as error:
+        raise SettingsError(str(error)) from None
+
+
+def _integer(name: str, value: object) -> int:
+    try:
+        return int(str(value))
+    except ValueError:
+        raise SettingsError(f"{name} = {value!r}: a whole number is needed") from None
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The settings in a TOML file."""
+    try:
+        if path.stat().st_size > 1_000_000:
+            raise SettingsError(f"{path} is larger than a config file can sensibly be (1 MB)")
+        return tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise SettingsError(f"the config file {path} cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"the config file {path} is not valid TOML: {error}") from None
+
+
+def _run(store: Store, planned: Run, *, workers: int | None, options: Options) -> None:
+    with StopRequest() as stop, Display(planned.jobs) as display:
+        for event in continue_run(
+            store, planned, workers=workers or _cores(), options=options, stop=stop
+        ):
+            display.show(event)
+    if display.failures:
+        for failure in display.failures:
+            errors.print(failure, style="red", highlight=False, markup=False)
+        raise typer.Exit(1)
+
+
+def _show(store: Store, configs: Sequence[TrialConfig], json: Path | None) -> None:
+    found = (store.get(config_hash(config)) for config in dict.fromkeys(configs))
+    records = [record for record in found if record is not None]
+    output.print(results_table(summarise(records)))
+    if json is not None:
+        export(records, "json", json)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

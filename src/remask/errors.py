@@ -1,0 +1,15 @@
+"""What ends a command early: what a user can cause or mend, and a stop that was asked for."""
+
+import signal
+
+
+class RemaskError(Exception):
+    """The message says what was wrong, where, and what to do. The command line prints just it."""
+
+
+class Stopped(Exception):  # noqa: N818 - a request that was granted, not an error
+    """The run was asked to stop, and everything is saved."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"stopped by {signal.Signals(number).name}")
+        self.exit_code = 128 + number

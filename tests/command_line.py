@@ -1,0 +1,59 @@
+"""Calling the command line from tests, in this process or in one of its own."""
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from remask.cli import main
+
+QUICK = ("--benchmark", "split-digits", "--epochs", "1", "--trials", "2")
+"""A run of two small trials: about half a second."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def text(self) -> str:
+        return " ".join((self.out + self.err).split())
+
+
+class CommandLine:
+    """`remask ARGS` in this process, with a store of the test's own."""
+
+    def __init__(
+        self, store: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        self.store = store
+        self._monkeypatch = monkeypatch
+        self._capfd = capfd
+        monkeypatch.setenv("REMASK_STORE", str(store))
+
+    def __call__(self, *args: str) -> Answer:
+        self._capfd.readouterr()
+        self._monkeypatch.setattr(sys, "argv", ["remask", *args])
+        code = 0
+        try:
+            main()
+        except SystemExit as leaving:
+            code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
+        out, err = self._capfd.readouterr()
+        return Answer(code, out, err)
+
+
+def start(*args: str, store: Path) -> subprocess.Popen[str]:
+    """`remask ARGS` as a process of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "remask", *args],
+        env={**os.environ, "REMASK_STORE": str(store), "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )

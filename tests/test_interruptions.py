@@ -1,0 +1,169 @@
+"""Stopped or killed at any moment, a run ends bit-identical to one that was left alone."""
+
+import os
+import random
+import signal
+import subprocess
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from remask.config import TrialConfig
+from remask.methods import METHODS
+from remask.settings import trial_configs
+from remask.store import Store, TrialRecord
+from tests.command_line import start
+from tests.killing import run_uninterrupted, run_with_kills
+
+
+def _configs(method: str, trials: int, epochs: int) -> list[TrialConfig]:
+    """A stack; of several trials, masked and unmasked ones."""
+    masks = [None, -1.0, float("-inf")] if METHODS[method].unmaskable is None else [None]
+    configs = [
+        config
+        for seed in range(trials)
+        for config in trial_configs(
+            benchmark="split-digits",
+            method=method,
+            masks=[masks[seed % len(masks)]],
+            seeds=[seed],
+            overrides={"epochs": epochs},
+        )
+    ]
+    assert len(configs) == trials
+    return configs
+
+
+@pytest.mark.parametrize(("method", "trials"), [("er", 1), ("derpp", 3)])
+def test_a_killed_run_ends_with_the_same_bits(tmp_path: Path, method: str, trials: int) -> None:
+    configs = _configs(method, trials, epochs=2)
+    whole = run_uninterrupted(configs, tmp_path / "whole")
+    source = random.Random(1)
+    bits, killed = run_with_kills(configs, tmp_path / "killed", kills=3, random_source=source)
+    assert killed >= 1
+    assert bits == whole
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("trials", [1, 4])
+@pytest.mark.parametrize("method", sorted(METHODS))
+def test_every_method_survives_many_kills(tmp_path: Path, method: str, trials: int) -> None:
+    configs = _configs(method, trials, epochs=12)
+    whole = run_uninterrupted(configs, tmp_path / "whole")
+    source = random.Random(f"{method} {trials}")
+    bits, killed = run_with_kills(configs, tmp_path / "killed", kills=10, random_source=source)
+    print(f"kills survived: {killed} ({method}, {trials} stacked)")
+    assert killed >= 3
+    assert bits == whole
+
+
+RUN = (
+    "run", "--benchmark", "split-digits", "--method", "derpp", "--mask", "none,-1",
+    "--trials", "3", "--epochs", "12", "--checkpoint-seconds", "0.1",
+)  # fmt: skip
+
+
+def _rows(store: Path) -> list[TrialRecord]:
+    """The stored trials, without what may differ: the times."""
+    with Store(store) as opened:
+        records = list(opened.records())
+    moment = datetime(2026, 1, 1, tzinfo=UTC)
+    same = {"created": moment, "started": moment, "seconds": 0.0}
+    return [record.model_copy(update=same) for record in records]
+
+
+def _wait_for_checkpoint(store: Path, process: "subprocess.Popen[str]") -> None:
+    """Until the run has something to lose."""
+    deadline = time.monotonic() + 60
+    while not list(store.parent.glob("*.runs/*/*/checkpoint-*")):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> list[TrialRecord]:
+    """What an undisturbed run stores."""
+    store = tmp_path_factory.mktemp("whole") / "results.db"
+    process = start(*RUN, "--workers", "2", store=store)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    return _rows(store)
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_saves_and_the_same_command_goes_on(
+    tmp_path: Path, whole: list[TrialRecord], workers: str, number: signal.Signals, code: int
+) -> None:
+    store = tmp_path / "results.db"
+    process = start(*RUN, "--workers", workers, store=store)
+    _wait_for_checkpoint(store, process)
+    process.send_signal(number)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == code, err
+    assert "everything is saved" in " ".join(err.split())
+    assert "Traceback" not in err
+    again = start(*RUN, "--workers", workers, store=store)
+    _, err = again.communicate(timeout=120)
+    assert again.returncode == 0, err
+    assert _rows(store) == whole
+
+
+def test_kill_9_of_everything_loses_nothing_and_resume_goes_on(
+    tmp_path: Path, whole: list[TrialRecord]
+) -> None:
+    store = tmp_path / "results.db"
+    for _ in range(2):
+        process = start(*RUN, "--workers", "2", store=store)
+        _wait_for_checkpoint(store, process)
+        time.sleep(0.3)
+        process.kill()
+        process.communicate(timeout=60)
+    # The orphaned workers end by themselves; the new ones wait for them to let go.
+    resumed = start("resume", "--workers", "2", store=store)
+    _, err = resumed.communicate(timeout=120)
+    assert resumed.returncode == 0, err
+    assert _rows(store) == whole
+
+
+def test_a_killed_worker_is_reported_and_its_trials_go_on_later(
+    tmp_path: Path, whole: list[TrialRecord]
+) -> None:
+    store = tmp_path / "results.db"
+    process = start(*RUN, "--workers", "2", store=store)
+    _wait_for_checkpoint(store, process)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    os.kill(int(children[0]), signal.SIGKILL)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 1
+    assert "was killed" in " ".join(err.split())
+    again = start(*RUN, "--workers", "2", store=store)
+    _, err = again.communicate(timeout=120)
+    assert again.returncode == 0, err
+    assert _rows(store) == whole
+
+
+def test_a_second_process_on_the_same_run_is_told_who_has_it(tmp_path: Path) -> None:
+    store = tmp_path / "results.db"
+    first = start(*RUN, "--workers", "1", store=store)
+    _wait_for_checkpoint(store, first)
+    second = start(*RUN, "--workers", "1", store=store)
+    _, err = second.communicate(timeout=60)
+    assert second.returncode == 1
+    assert f"process {first.pid}" in " ".join(err.split())
+    first.send_signal(signal.SIGINT)
+    first.communicate(timeout=60)
+    assert first.returncode == 130
+
+
+def test_a_second_ctrl_c_exits_at_once(tmp_path: Path) -> None:
+    store = tmp_path / "results.db"
+    process = start(*RUN, "--workers", "1", store=store)
+    _wait_for_checkpoint(store, process)
+    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=30)
+    assert process.returncode == 130
