@@ -152,7 +152,7 @@ def damaged_versions(data: bytes, bits: tuple[int, ...]) -> Iterator[bytes]:
 def run_script(script: str, *arguments: Path) -> str:
     result = subprocess.run(
         [sys.executable, "-c", script, *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent), "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent), "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         timeout=120,

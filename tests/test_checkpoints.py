@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 import safetensors
 import torch
-from faults import filled, reopened, save, state, version_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import JsonValue
@@ -18,6 +17,7 @@ from remask.durable import DurabilityError
 from remask.engine import checkpoints
 from remask.engine.checkpoints import CheckpointError, CheckpointFolder
 from remask.engine.trials import Position, TrialStack
+from tests.faults import filled, reopened, save, state, version_of
 
 DTYPES = (
     torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
@@ -195,6 +195,15 @@ def test_damage_to_both_is_an_error_and_deletes_nothing(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="were not loaded"):
         save(folder, 4)
     assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize("length", [0, 7, 8, 100])
+def test_a_checkpoint_cut_within_its_header_is_said_to_be(tmp_path: Path, length: int) -> None:
+    filled(tmp_path)
+    for path in tmp_path.iterdir():
+        path.write_bytes(path.read_bytes()[:length])
+    with pytest.raises(CheckpointError, match=f"its {length} bytes are no checkpoint, or not all"):
+        reopened(tmp_path).load(state(0))
 
 
 def test_another_runs_checkpoint_is_refused_and_never_overwritten(tmp_path: Path) -> None:

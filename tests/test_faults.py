@@ -10,7 +10,9 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from faults import (
+
+from remask.durable import DurabilityError, Lock, LockHeldError, make_folder
+from tests.faults import (
     CrashError,
     FaultyDisk,
     damaged_versions,
@@ -21,8 +23,6 @@ from faults import (
     state,
     version_of,
 )
-
-from remask.durable import DurabilityError, Lock, LockHeldError, make_folder
 
 ERRNOS = (errno.ENOSPC, errno.EIO, errno.EROFS)
 
@@ -126,8 +126,8 @@ def test_a_process_killed_at_any_point_of_a_save_leaves_a_whole_state(tmp_path: 
 import os, signal, sys
 from pathlib import Path
 import pytest
-from faults import FaultyDisk
-from faults import filled, save
+from tests.faults import FaultyDisk
+from tests.faults import filled, save
 for at in range(100):
     folder = filled(Path(sys.argv[1]) / str(at))
     child = os.fork()
@@ -158,7 +158,7 @@ def test_a_disk_that_really_takes_no_more_is_reported_and_the_state_before_is_ke
     script = """
 import resource, sys
 from pathlib import Path
-from faults import reopened, save, state
+from tests.faults import reopened, save, state
 from remask.durable import DurabilityError
 folder = reopened(Path(sys.argv[1]))
 folder.load(state(0))
@@ -254,7 +254,7 @@ def test_processes_killed_at_random_moments_never_leave_less_than_a_whole_state(
     script = """
 import sys
 from pathlib import Path
-from faults import reopened, save, state, version_of
+from tests.faults import reopened, save, state, version_of
 folder = reopened(Path(sys.argv[1]))
 version = version_of(folder.load(state(0)))
 print("ready", flush=True)
@@ -262,7 +262,11 @@ while True:
     version = (version + 1) % 256
     save(folder, version)
 """
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent), "OMP_NUM_THREADS": "1"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(Path(__file__).parent.parent),
+        "OMP_NUM_THREADS": "1",
+    }
     for attempt in range(8):
         process = subprocess.Popen(
             [sys.executable, "-c", script, str(tmp_path)], env=environment, stdout=subprocess.PIPE

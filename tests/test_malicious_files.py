@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from faults import filled, reopened, save, state, version_of
 
 import remask
 from remask.durable import Lock, LockHeldError
 from remask.engine import checkpoints
 from remask.engine.checkpoints import CheckpointError
+from tests.faults import filled, reopened, save, state, version_of
 
 SOURCES = sorted(Path(remask.__file__).parent.rglob("*.py"))
 DATA = bytes(31)  # as long as the tensors of state()
@@ -207,8 +207,9 @@ def test_the_checkpoint_before_a_malicious_one_is_loaded(tmp_path: Path, data: b
 
 
 def test_a_huge_file_is_refused_without_reading_it(tmp_path: Path) -> None:
-    for name, data in (("1", sealed(json.dumps(ENTRIES))), ("2", bytes(8)), ("3", raw(b"{}"))):
-        path = tmp_path / f"checkpoint-0000000{name}.safetensors"
+    honest, long = sealed(json.dumps(ENTRIES)), raw(b"{}", length=1 << 40)
+    for number, data in enumerate((honest, long, bytes(8), raw(b"{}"))):
+        path = tmp_path / f"checkpoint-0000000{number}.safetensors"
         path.write_bytes(data)
         os.truncate(path, 1 << 42)  # sparse: 4 TB that take no space
     tracemalloc.start()

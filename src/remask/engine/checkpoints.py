@@ -234,7 +234,7 @@ def _read_header(stream: BufferedReader, size: int) -> bytes:
     """All of the file up to the tensors, including the length that it begins with."""
     length = stream.read(_LENGTH_BYTES)
     start = _LENGTH_BYTES + int.from_bytes(length, "little")
-    if len(length) < _LENGTH_BYTES or start > min(size, _MAX_HEADER):
+    if start > min(size, _MAX_HEADER):
         raise _DamagedError(f"its {size} bytes are no checkpoint, or not all of one")
     return length + stream.read(start - _LENGTH_BYTES)
 

@@ -1,0 +1,115 @@
+"""Whatever is typed or written into a config file: an answer or a message, never a traceback."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.command_line import Answer, CommandLine
+
+EXAMPLES = int(os.environ.get("REMASK_FUZZ_EXAMPLES", "60"))
+fuzzed = settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+
+_text = st.text(st.characters(blacklist_characters="\x00", blacklist_categories=["Cs"]), max_size=8)
+_number = st.one_of(
+    st.integers(-(10**20), 10**20),
+    st.floats(allow_nan=True, allow_infinity=True),
+    st.sampled_from([0, 1, 2, -1, 0.5]),
+)
+_value = st.one_of(
+    _number.map(str),
+    _text,
+    st.sampled_from(
+        ["er", "derpp", "mser", "joint", "none", "-inf", "-1", "none,-1", "split-digits", "cpu", ""]
+    ),
+)
+_options = [
+    "--benchmark", "--method", "--mask", "--buffer", "--seed", "--lr", "--batch", "--replay-batch",
+    "--alpha", "--beta", "--net", "--device", "--threads", "--stack", "--checkpoint-seconds",
+    "--config", "--json", "--again", "--unknown",
+]  # fmt: skip
+# Without --trials and --epochs among the options, a run that happens to be valid stays small.
+_arguments = st.lists(
+    st.one_of(
+        st.tuples(st.sampled_from(_options), _value).map(list),
+        _value.map(lambda value: [value]),
+    ),
+    max_size=4,
+).map(lambda parts: [word for part in parts for word in part])
+_commands = st.sampled_from(
+    [["run"], ["resume"], ["results", "list"], ["results", "show"], ["results", "export"],
+     ["data", "verify"], ["data", "where"], ["methods"], ["rnu"], []]
+)  # fmt: skip
+
+
+@pytest.fixture
+def remask(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> CommandLine:
+    monkeypatch.chdir(tmp_path)  # a made-up file name shall not land in the project
+    return CommandLine(tmp_path / "results.db", monkeypatch, capfd)
+
+
+def _is_an_answer_or_a_message(answer: Answer) -> bool:
+    assert "Traceback" not in answer.text, answer.text
+    assert "mistake in remask" not in answer.text, answer.text
+    assert answer.code in (0, 1, 2), answer
+    assert answer.code == 0 or answer.text, "a failure without a word"
+    return True
+
+
+@fuzzed
+@given(command=_commands, arguments=_arguments)
+def test_any_arguments_get_an_answer_or_a_message(
+    remask: CommandLine, command: list[str], arguments: list[str]
+) -> None:
+    small = ["--trials", "1", "--epochs", "1", "--workers", "1"] if command == ["run"] else []
+    assert _is_an_answer_or_a_message(remask(*command, *small, *arguments))
+
+
+_scalar = st.one_of(
+    st.booleans(), _number, _text, st.lists(st.one_of(st.integers(-3, 3), _text), max_size=3)
+)
+_fields = st.sampled_from(
+    ["benchmark", "method", "mask", "buffer", "seed", "lr", "batch", "replay_batch", "alpha",
+     "beta", "net", "metod", "store"]
+)  # fmt: skip
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return f"[{', '.join(map(_toml, value))}]"
+    if isinstance(value, str):
+        escaped = "".join(f"\\U{ord(character):08x}" for character in value)
+        return f'"{escaped}"'
+    return str(value)
+
+
+@fuzzed
+@given(fields=st.dictionaries(_fields, _scalar, max_size=4))
+def test_any_config_file_gets_an_answer_or_a_message(
+    remask: CommandLine, fields: dict[str, object]
+) -> None:
+    lines = [f"{name} = {_toml(value)}" for name, value in fields.items()]
+    Path("run.toml").write_text("\n".join(lines), encoding="utf-8")
+    small = ("--trials", "1", "--epochs", "1", "--workers", "1")
+    assert _is_an_answer_or_a_message(remask("run", "--config", "run.toml", *small))
+
+
+@fuzzed
+@given(content=st.binary(max_size=300))
+def test_any_bytes_as_a_config_file_get_an_answer_or_a_message(
+    remask: CommandLine, content: bytes
+) -> None:
+    Path("run.toml").write_bytes(content)
+    small = ("--trials", "1", "--epochs", "1", "--workers", "1")
+    assert _is_an_answer_or_a_message(remask("run", "--config", "run.toml", *small))
