@@ -1,16 +1,14 @@
 """Files whose contents are known in advance: describing, checking and placing them."""
 
 import hashlib
-import os
-import secrets
 import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from gzip import GzipFile
 from pathlib import Path
 from typing import IO, Literal
 
+from remask import durable
 from remask.errors import RemaskError
 
 CHUNK = 1 << 20
@@ -77,8 +75,8 @@ def check_file(folder: Path, file: DataFile) -> FileStatus:
 def make_folder(folder: Path) -> None:
     """Make the folder and its parents unless they are there."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
+        durable.make_folder(folder)
+    except durable.DurabilityError as error:
         raise cannot_write(folder, error) from error
 
 
@@ -89,19 +87,10 @@ def place(folder: Path, file: DataFile, chunks: Iterable[bytes]) -> None:
     Raises WrongContentsError if they are not, having taken at most one chunk too many. Whoever
     makes the chunks reports trouble as SourceError: an OSError here is taken for a full disk.
     """
-    temporary = folder / f".{file.name}.{os.getpid()}-{secrets.token_hex(8)}.tmp"
     try:
-        with temporary.open("xb") as stream:
-            _write_verified(stream, file, chunks)
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(folder / file.name)
-        _sync_folder(folder)
-    except OSError as error:
+        durable.write_atomically(folder / file.name, _verified(file, chunks))
+    except durable.DurabilityError as error:
         raise cannot_write(folder, error) from error
-    finally:
-        with suppress(OSError):  # gone already when all went well
-            temporary.unlink()
 
 
 def unpack_local_gz(folder: Path, file: DataFile) -> bool:
@@ -136,13 +125,15 @@ def gunzip(stream: IO[bytes]) -> Iterator[bytes]:
 
 def cannot_write(folder: Path, error: OSError) -> DataError:
     """Make the error for a cache that cannot be written; no other source would mend it."""
+    reason = error.__cause__ if isinstance(error.__cause__, OSError) else error
     return DataError(
-        f"cannot write to {folder}: {error.strerror or error}. Free some space or mend the "
+        f"cannot write to {folder}: {reason.strerror or reason}. Free some space or mend the "
         f"permissions, or set REMASK_DATA to another folder."
     )
 
 
-def _write_verified(stream: IO[bytes], file: DataFile, chunks: Iterable[bytes]) -> None:
+def _verified(file: DataFile, chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """The chunks, as far as they can be the file's; raises at the end unless they were."""
     digest = hashlib.sha256()
     size = 0
     for chunk in chunks:
@@ -150,7 +141,7 @@ def _write_verified(stream: IO[bytes], file: DataFile, chunks: Iterable[bytes]) 
         if size > file.size:
             raise WrongContentsError(f"{file.name} is larger than its {file.size} bytes")
         digest.update(chunk)
-        stream.write(chunk)
+        yield chunk
     expected, found = describe(file.size, file.sha256), describe(size, digest.hexdigest())
     if found != expected:
         raise WrongContentsError(f"{file.name}: expected {expected}; found {found}")
@@ -158,13 +149,3 @@ def _write_verified(stream: IO[bytes], file: DataFile, chunks: Iterable[bytes]) 
 
 def _gz(folder: Path, file: DataFile) -> Path:
     return folder / f"{file.name}.gz"
-
-
-def _sync_folder(folder: Path) -> None:
-    if os.name != "posix":  # elsewhere a folder cannot be opened, and the rename is journalled
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -8,8 +8,9 @@ import typer
 
 from remask.cli.console import output
 from remask.cli.options import StorePath, store_path
+from remask.names import system_name
 from remask.report import results_table
-from remask.store import FORMATS, Store, StoreError, export, summarise, trial_json
+from remask.store import FORMATS, Store, StoreError, export, scores, summarise, trial_json
 
 app = typer.Typer(no_args_is_help=True, help="Look at what the store holds.")
 
@@ -46,11 +47,11 @@ def list_(
         output.print(results_table(summarise(records)))
     else:
         for record in records:
-            cell = summarise([record.model_copy(update={"status": record.status})])[0]
-            accuracy = cell.class_il.accuracy.mean
+            system = system_name(record.config.method, record.config.mask)
             output.print(
-                f"{record.config_hash[:12]}  {cell.label}  buffer {record.config.buffer}  "
-                f"seed {record.seed}  {record.status}  Class-IL A_T {accuracy:.2f}",
+                f"{record.config_hash[:12]}  {record.config.benchmark}  {system}  "
+                f"buffer {record.config.buffer}  seed {record.seed}  {record.status}  "
+                f"Class-IL A_T {scores(record)['class_il_A_T']:.2f}",
                 highlight=False,
                 soft_wrap=True,
             )

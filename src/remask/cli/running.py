@@ -177,7 +177,9 @@ def _run(store: Store, planned: Run, *, workers: int | None, options: Options) -
 def _show(store: Store, configs: Sequence[TrialConfig], json: Path | None) -> None:
     found = (store.get(config_hash(config)) for config in dict.fromkeys(configs))
     records = [record for record in found if record is not None]
-    output.print(results_table(summarise(records)))
+    asked = [config.model_copy(update={"seed": 0}) for config in configs]
+    cells = sorted(summarise(records), key=lambda cell: asked.index(cell.config))
+    output.print(results_table(cells))
     if json is not None:
         export(records, "json", json)
 

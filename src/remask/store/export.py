@@ -5,13 +5,11 @@ import importlib
 import io
 import json
 import math
-import os
-import secrets
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
+from remask.durable import DurabilityError, write_atomically
 from remask.names import UnknownNameError, unknown
 from remask.store.errors import StoreError
 from remask.store.latex import latex_table
@@ -29,21 +27,12 @@ def export(records: Iterable[TrialRecord], format: str, target: Path | str) -> N
     The file appears whole or not at all; one that was there before stays until then.
     """
     _check_format(format)
-    path = Path(target).resolve()  # a symbolic link stays one
-    temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(8)}.tmp")
+    content = io.BytesIO()
+    write(records, format, content)
     try:
-        with temporary.open("xb") as stream:
-            write(records, format, stream)
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        raise StoreError(
-            f"cannot write {target}: {error.strerror or error}. What was there before is unharmed."
-        ) from error
-    finally:
-        with suppress(OSError):  # gone already when all went well
-            temporary.unlink()
+        write_atomically(Path(target).resolve(), content.getvalue())  # a symbolic link stays one
+    except DurabilityError as error:
+        raise StoreError(f"{error} What was there before is unharmed.") from error
 
 
 def write(records: Iterable[TrialRecord], format: str, stream: IO[bytes]) -> None:  # noqa: A002
