@@ -20,7 +20,18 @@ from remask.benchmarks import Benchmark
 from remask.config import TrialConfig
 from remask.engine import Position, TrialResult, TrialStack
 from remask.memory.reservoir import draw_distinct
-from remask.methods import ER, METHODS, SGD, Batch, DERpp, Method, Step, find_method
+from remask.methods import (
+    DER,
+    ER,
+    METHODS,
+    SGD,
+    Batch,
+    DERpp,
+    Joint,
+    Method,
+    Step,
+    find_method,
+)
 from remask.metrics import forgetting
 from remask.nets import NetBuilder, mlp
 from remask.randomness import stream, torch_seed
@@ -570,6 +581,26 @@ def test_mser_masks_the_stream_and_leaves_the_replay_alone(mask: float) -> None:
     assert not step.stream.logits.grad[..., :2].any()
     assert step.stream.logits.grad[..., 2:].all()
     assert replay.logits.grad.all()
+
+
+@pytest.mark.parametrize("kind", [SGD, Joint])
+def test_sgd_and_joint_learn_from_the_stream_alone(kind: type[Method]) -> None:
+    step = made_step(None, draws=0)
+    loss = kind({}).loss(step)
+    for trial in range(2):
+        expected = F.cross_entropy(step.stream.logits[trial], step.stream.labels[trial])
+        torch.testing.assert_close(loss[trial], expected)
+
+
+def test_der_adds_the_distance_to_what_was_recorded() -> None:
+    step = made_step(None)
+    alpha = torch.tensor([0.5, 2.0])
+    loss = DER({"alpha": alpha}).loss(step)
+    for trial in range(2):
+        expected = F.cross_entropy(step.stream.logits[trial], step.stream.labels[trial])
+        # The mean runs over 5 samples and 4 classes; what was recorded is all ones.
+        distance = (step.replays[0].logits[trial] - 1).square().sum() / 20
+        torch.testing.assert_close(loss[trial], expected + alpha[trial] * distance)
 
 
 def test_derpp_weighs_its_two_draws_by_alpha_and_beta() -> None:

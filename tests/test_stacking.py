@@ -342,3 +342,18 @@ def test_a_subclass_of_sequential_keeps_its_own_forward() -> None:
     predicted = stack_nets(nets).predict(inputs)
     for trial, net in enumerate(nets):
         assert_close(predicted[trial], net(inputs))
+
+
+def test_the_mlp_of_mnist_has_89610_parameters_xavier_weights_and_zero_biases() -> None:
+    torch.manual_seed(0)
+    parameters = dict(mlp((1, 28, 28), 10).named_parameters())
+    assert sum(parameter.numel() for parameter in parameters.values()) == 89_610
+    for name, parameter in parameters.items():
+        if name.endswith("bias"):
+            assert not parameter.any()
+        else:
+            fan_out, fan_in = parameter.shape
+            bound = (6 / (fan_in + fan_out)) ** 0.5
+            # Uniform on +-bound: it comes close to its bounds, and has a deviation of bound / 3^.5.
+            assert 0.99 * bound < parameter.abs().max().item() <= bound
+            assert parameter.std().item() == pytest.approx(bound / 3**0.5, rel=0.05)

@@ -43,6 +43,14 @@ class Benchmark:
     tasks: Tasks
     """The class ids of each task, in order of learning; tasks may differ in size."""
     scale: float
+    mean: tuple[float, ...] | None = None
+    """Per channel, taken off after scaling; None: inputs are only scaled."""
+    std: tuple[float, ...] | None = None
+    """Per channel, divided by after the mean is off; given with `mean` or not at all."""
+    crop_padding: int = 0
+    """Train images are padded by so many zeros and cropped back at random; 0: they are not."""
+    flip: bool = False
+    """Whether train images are mirrored left to right, one in two."""
 
     def __post_init__(self) -> None:
         """Refuse data that a run would only trip over much later."""
@@ -55,6 +63,8 @@ class Benchmark:
                 f"test inputs {list(self.test_inputs.shape[1:])}"
             )
         _check_scale(self.scale, max(int(self.train_inputs.max()), int(self.test_inputs.max())))
+        _check_normalisation(self.mean, self.std, self.input_shape[0])
+        _check_augmentation(self.crop_padding, self.flip, self.input_shape)
 
     @property
     def num_classes(self) -> int:
@@ -70,6 +80,11 @@ class Benchmark:
     def input_shape(self) -> tuple[int, ...]:
         """The shape of one input, without the batch axis."""
         return tuple(self.train_inputs.shape[1:])
+
+    @property
+    def augment(self) -> bool:
+        """Whether the protocol changes train images at random; test images it never does."""
+        return self.crop_padding > 0 or self.flip
 
     def train_indices(self, task: int) -> torch.Tensor:
         """Find the rows of the train set that belong to the task, ascending; int64 [N_task]."""
@@ -146,4 +161,30 @@ def _check_scale(scale: float, largest: int) -> None:
         raise ValueError(
             f"scale must bring the inputs into [0, 1]; {scale} takes the largest, {largest}, "
             f"to {largest * scale}"
+        )
+
+
+def _check_normalisation(
+    mean: tuple[float, ...] | None, std: tuple[float, ...] | None, channels: int
+) -> None:
+    if mean is None and std is None:
+        return
+    if mean is None or std is None:
+        raise ValueError("mean and std are given together or not at all")
+    if len(mean) != channels or len(std) != channels:
+        raise ValueError(
+            f"inputs have {channels} channels, but mean has {len(mean)} numbers and std {len(std)}"
+        )
+    if not all(math.isfinite(number) for number in mean) or not all(
+        math.isfinite(number) and number > 0 for number in std
+    ):
+        raise ValueError(f"mean must be finite and std above zero, got {mean} and {std}")
+
+
+def _check_augmentation(crop_padding: int, flip: bool, shape: tuple[int, ...]) -> None:
+    if crop_padding < 0:
+        raise ValueError(f"crop_padding must not be negative, got {crop_padding}")
+    if (crop_padding or flip) and len(shape) != 3:
+        raise ValueError(
+            f"only images [C, H, W] can be cropped or flipped, inputs are {list(shape)}"
         )

@@ -1,4 +1,4 @@
-"""Files from a web server that offers each of them as NAME.gz."""
+"""Files from a web server: downloads that resume, and mirrors that offer files as NAME.gz."""
 
 import os
 import sys
@@ -49,7 +49,7 @@ class GzipMirror:
     ) -> Iterator[DataFile]:
         """Place the files in `folder`, yielding each; the first that fails ends it."""
         for file in files:
-            with _partial_file(folder, f"{file.name}.gz") as partial:
+            with partial_file(folder, f"{file.name}.gz") as partial:
                 self._obtain_one(file, folder, partial, progress)
             yield file
 
@@ -74,49 +74,72 @@ class GzipMirror:
     def _download(
         self, file: DataFile, folder: Path, partial: IO[bytes], progress: Progress
     ) -> None:
-        """Bring `partial` from the length it has to the whole of NAME.gz."""
+        # Deflate grows what it cannot compress by far less than this.
+        limit = file.size + file.size // 100 + 1024
+        name = f"{file.name}.gz"
+        download = Download(f"{self.url}{name}", name, limit, f"a file of {file.size}")
+        download.complete(
+            folder,
+            partial,
+            lambda _, done, total: progress(file.name, done, total),
+            timeout=self.timeout,
+        )
+
+
+@dataclass(frozen=True)
+class Download:
+    """A file on the web that shall not be larger than it may be."""
+
+    url: str
+    name: str
+    """As messages and progress name it."""
+    limit: int
+    """The most bytes that are taken."""
+    meant: str
+    """What it should have been, for the message about one that is larger."""
+
+    def complete(
+        self, folder: Path, partial: IO[bytes], progress: Progress, *, timeout: float
+    ) -> None:
+        """Bring `partial` from the length it has to the whole of the file."""
         start = partial.seek(0, os.SEEK_END)
-        url = f"{self.url}{file.name}.gz"
-        request = Request(url, headers={"Range": f"bytes={start}-"} if start else {})
+        request = Request(self.url, headers={"Range": f"bytes={start}-"} if start else {})
         try:
-            with urlopen(request, timeout=self.timeout) as response:
+            with urlopen(request, timeout=timeout) as response:
                 if start and response.status != HTTPStatus.PARTIAL_CONTENT:
                     partial.truncate(0)  # the server sends all of it again
-                _append(response, file, folder, partial, progress)
+                self._append(response, folder, partial, progress)
         except HTTPError as error:
             if error.code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-                raise WrongContentsError(f"{file.name}.gz: nothing left to resume") from error
-            raise SourceError(f"{file.name}.gz: HTTP {error.code} {error.reason}") from error
+                raise WrongContentsError(f"{self.name}: nothing left to resume") from error
+            raise SourceError(f"{self.name}: HTTP {error.code} {error.reason}") from error
         except URLError as error:
-            raise SourceError(f"{file.name}.gz: {error.reason}") from error
+            raise SourceError(f"{self.name}: {error.reason}") from error
         except (HTTPException, OSError) as error:
-            raise SourceError(f"{file.name}.gz: {error}") from error
+            raise SourceError(f"{self.name}: {error}") from error
 
-
-def _append(
-    response: HTTPResponse, file: DataFile, folder: Path, partial: IO[bytes], progress: Progress
-) -> None:
-    """Write the response behind what `partial` holds already."""
-    done = partial.seek(0, os.SEEK_END)
-    length = response.headers["Content-Length"]
-    total = done + int(length) if length is not None and length.isdecimal() else None
-    # Deflate grows what it cannot compress by far less than this.
-    limit = file.size + file.size // 100 + 1024
-    while piece := response.read(_PIECE):
-        done += len(piece)
-        if done > limit:
-            raise WrongContentsError(
-                f"{file.name}.gz is too large: over {limit} bytes for a file of {file.size}"
-            )
-        try:
-            partial.write(piece)
-            partial.flush()
-        except OSError as error:
-            raise cannot_write(folder, error) from error
-        progress(file.name, done, total)
-    # http.client does not mind a body that ends early when it is read in pieces.
-    if total is not None and done < total:
-        raise SourceError(f"{file.name}.gz: broke off after {done} of {total} bytes")
+    def _append(
+        self, response: HTTPResponse, folder: Path, partial: IO[bytes], progress: Progress
+    ) -> None:
+        """Write the response behind what `partial` holds already."""
+        done = partial.seek(0, os.SEEK_END)
+        length = response.headers["Content-Length"]
+        total = done + int(length) if length is not None and length.isdecimal() else None
+        while piece := response.read(_PIECE):
+            done += len(piece)
+            if done > self.limit:
+                raise WrongContentsError(
+                    f"{self.name} is too large: over {self.limit} bytes for {self.meant}"
+                )
+            try:
+                partial.write(piece)
+                partial.flush()
+            except OSError as error:
+                raise cannot_write(folder, error) from error
+            progress(self.name, done, total)
+        # http.client does not mind a body that ends early when it is read in pieces.
+        if total is not None and done < total:
+            raise SourceError(f"{self.name}: broke off after {done} of {total} bytes")
 
 
 def _unzipped(partial: IO[bytes]) -> Iterator[bytes]:
@@ -125,7 +148,7 @@ def _unzipped(partial: IO[bytes]) -> Iterator[bytes]:
 
 
 @contextmanager
-def _partial_file(folder: Path, name: str) -> Iterator[IO[bytes]]:
+def partial_file(folder: Path, name: str) -> Iterator[IO[bytes]]:
     """Open NAME.part for resuming, or an unnamed file while another process works on that one.
 
     NAME.part stays when the download breaks off and goes when it is done with or empty.

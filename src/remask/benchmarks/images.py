@@ -1,0 +1,63 @@
+"""Decoding PNG and JPEG files with Pillow, which is an optional extra."""
+
+import importlib
+from collections.abc import Sequence
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from remask.benchmarks.files import DataError, WrongContentsError
+
+_MODES = {1: "L", 3: "RGB"}
+
+
+def pillow() -> Any:
+    """Import PIL.Image, or say how to get it."""
+    try:
+        return importlib.import_module("PIL.Image")
+    except ImportError as error:
+        raise DataError(
+            "reading images needs Pillow, which is not installed: "
+            'run `pip install "remask[images]"`, then try again.'
+        ) from error
+
+
+def decode(
+    data: bytes,
+    name: str,
+    *,
+    formats: Sequence[str],
+    channels: int = 3,
+    size: tuple[int, int] | None = None,
+    resize: tuple[int, int] | None = None,
+) -> npt.NDArray[np.uint8]:
+    """Decode an image to uint8 [channels, H, W]; grey ones become colour where that is asked for.
+
+    `size` is the (height, width) that it must have, checked before its pixels take memory;
+    `resize` the one that it is brought to. Raises WrongContentsError that names the file.
+    """
+    image_module = pillow()
+    broken = (
+        OSError,
+        ValueError,
+        SyntaxError,  # Pillow's word for a broken PNG
+        EOFError,
+        image_module.DecompressionBombError,
+        image_module.DecompressionBombWarning,
+    )
+    try:
+        with image_module.open(BytesIO(data), formats=list(formats)) as image:
+            found = (image.height, image.width)
+            if size is not None and found != size:
+                raise WrongContentsError(
+                    f"{name} has {found[0]} x {found[1]} pixels, expected {size[0]} x {size[1]}"
+                )
+            pixels = image.convert(_MODES[channels])
+            if resize is not None and resize != found:
+                pixels = pixels.resize((resize[1], resize[0]), image_module.Resampling.BILINEAR)
+            array = np.asarray(pixels, dtype=np.uint8)
+    except broken as error:
+        raise WrongContentsError(f"{name} is not a whole image: {error}") from error
+    return np.ascontiguousarray(array.reshape(*array.shape[:2], channels).transpose(2, 0, 1))
