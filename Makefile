@@ -20,7 +20,7 @@ demo: $(READY) ## Run five systems on the embedded digits and print the table.
 	$(BIN)/remask demo --store out/demo.db
 
 test: $(READY) lint ## Lint, type-check, and run the fast tests.
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto
 
 test-slow: $(READY) ## The tests that take longer.
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m slow
@@ -29,7 +29,8 @@ test-paper: $(READY) ## The tests on real data, against published figures.
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m 'data or paper'
 
 test-faults: $(READY) ## The long fault tests: random kills, faults at every system call, fuzzing.
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m faults
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -rP -m faults
+	OMP_NUM_THREADS=1 REMASK_FUZZ_EXAMPLES=1000 $(BIN)/python -m pytest -q tests/test_fuzz.py
 
 soak: $(READY) ## Thirty minutes of back-to-back runs with random kills.
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.soak --minutes 30

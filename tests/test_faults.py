@@ -177,7 +177,7 @@ except DurabilityError as error:
 
 @pytest.mark.parametrize(
     "bits",
-    [(1,), (128,), pytest.param(tuple(1 << bit for bit in range(8)), marks=pytest.mark.slow)],
+    [(1,), (128,), pytest.param(tuple(1 << bit for bit in range(8)), marks=pytest.mark.faults)],
 )
 def test_a_checkpoint_damaged_anywhere_is_noticed_and_the_one_before_is_loaded(
     tmp_path: Path, bits: tuple[int, ...]
@@ -246,7 +246,7 @@ def test_a_save_that_always_fails_keeps_failing_in_the_same_way(
     assert save(folder, 4) == 4
 
 
-@pytest.mark.slow
+@pytest.mark.faults
 def test_processes_killed_at_random_moments_never_leave_less_than_a_whole_state(
     tmp_path: Path,
 ) -> None:

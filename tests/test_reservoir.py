@@ -172,7 +172,7 @@ def test_a_draw_has_distinct_filled_slots_and_no_more_than_there_are(
 
 def test_every_subset_is_drawn_equally_often_and_two_draws_are_independent() -> None:
     # A batch of 5 fills the memory, so the second step draws twice from slots 0..4.
-    trials = 20_000
+    trials = 10_000
     planned = plan([5, 1], capacity=5, draws=2, seeds=range(trials))
     assert planned.draws[0] is None
     assert planned.draws[1] is not None
@@ -188,7 +188,7 @@ def test_every_subset_is_drawn_equally_often_and_two_draws_are_independent() -> 
 
 
 def test_draws_of_following_steps_and_epochs_are_independent_of_each_other() -> None:
-    trials = 10_000
+    trials = 5_000
     first = plan([1, 1], seen=5, capacity=5, draw_size=1, seeds=range(trials), key=(0, 0))
     second = plan([1], seen=5, capacity=5, draw_size=1, seeds=range(trials), key=(0, 1))
     slots = []

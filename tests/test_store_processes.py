@@ -104,7 +104,7 @@ def kill_while_adding(path: Path, first: int, moment: float) -> list[int]:
     return [int(line) for line in lines if line.endswith("\n")]
 
 
-@pytest.mark.parametrize("rounds", [4, pytest.param(40, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rounds", [4, pytest.param(40, marks=pytest.mark.faults)])
 def test_what_was_added_survives_a_kill_at_any_moment(tmp_path: Path, rounds: int) -> None:
     path = tmp_path / "results.db"
     chance = random.Random(rounds)
