@@ -210,3 +210,13 @@ def test_a_damaged_row_is_named(store: Store, column: str, value: object, reason
     with pytest.raises(StoreError, match=message):
         list(store.records())
     assert store.get(sound.config_hash) == sound
+
+
+def test_a_row_with_a_setting_from_the_future_is_not_called_damaged(store: Store) -> None:
+    record = make_record()
+    store.add(record)
+    config = {**record.config.model_dump(mode="json"), "flux": 1.21}
+    statement = "UPDATE trials SET config = ? WHERE config_hash = ?"
+    edit(store, statement, json.dumps(config), record.config_hash)
+    with pytest.raises(StoreError, match=r"config\.flux, which this remask does not know"):
+        store.get(record.config_hash)

@@ -41,6 +41,11 @@ def from_row(row: sqlite3.Row, path: Path) -> TrialRecord:
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
+        if first["type"] == "extra_forbidden":
+            raise StoreError(
+                f"the trial {row['config_hash']} in {path} has {place}, which this remask does "
+                f"not know: it was stored by a newer one. Upgrade remask to read it."
+            ) from error
         raise _damaged(row, path, f"{place}: {first['msg']}") from error
     except (ValueError, TypeError) as error:
         raise _damaged(row, path, str(error)) from error
