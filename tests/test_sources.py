@@ -66,8 +66,8 @@ class Server:
     requests: list[tuple[str, str | None]] = field(default_factory=list)
 
 
-@pytest.fixture
-def server() -> Iterator[Server]:
+@pytest.fixture(name="server")
+def serve() -> Iterator[Server]:
     state = Server()
 
     class Handler(BaseHTTPRequestHandler):

@@ -1,9 +1,11 @@
 """The settings of one trial: one typed, validated object."""
 
 import math
+from itertools import pairwise
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+from typing_extensions import TypeAliasType
 
 
 def read_mask(value: object) -> float | None:
@@ -29,6 +31,16 @@ def write_mask(value: float | None) -> float | str | None:
 Mask = Annotated[float | None, BeforeValidator(read_mask), PlainSerializer(write_mask)]
 
 
+def _check_drops(drops: tuple[int, ...]) -> tuple[int, ...]:
+    if any(drop < 1 for drop in drops) or any(b <= a for a, b in pairwise(drops)):
+        raise ValueError("epochs are counted from 1, each later than the one before")
+    return drops
+
+
+# A named type, because tables write a field whose type has a name, and no other, as text.
+Epochs = TypeAliasType("Epochs", tuple[int, ...])
+
+
 class TrialConfig(BaseModel):
     """Everything that determines a trial. Two trials with equal configs have equal results."""
 
@@ -48,6 +60,9 @@ class TrialConfig(BaseModel):
     epochs: int = Field(ge=1, description="passes over each task")
     alpha: float = Field(0.0, ge=0, allow_inf_nan=False, description="weight of the distillation")
     beta: float = Field(0.0, ge=0, allow_inf_nan=False, description="weight of the replayed labels")
+    lr_drops: Annotated[Epochs, AfterValidator(_check_drops)] = Field(
+        (), description="epochs of each task after which the learning rate falls to a tenth"
+    )
 
     def shape(self) -> tuple[Any, ...]:
         """What trials of one stack must have in common; the rest may differ within a stack."""

@@ -12,8 +12,15 @@ from remask.methods import MASKED_NAMES, Method, find_method
 from remask.names import UnknownNameError, nearest, unknown
 from remask.papers import published_settings
 
-DEFAULT_BUFFER = {"split-digits": 20}
+_BUFFERS = {"split-digits": 20}
 _DEFAULT_BUFFER = 200
+_NETS = {
+    "split-cifar10": "resnet18",
+    "split-cifar100": "resnet18",
+    "split-tiny-imagenet": "resnet18",
+}
+_DEFAULT_NET = "mlp"
+_HAVE_DEFAULTS = {"net", "lr_drops", "tasks", "class_order", "limit", "task_free"}
 
 
 class SettingsError(RemaskError, ValueError):
@@ -77,7 +84,7 @@ def _buffer_of(kind: type[Method], benchmark: str, buffer: int | None) -> int:
             raise SettingsError(f"{kind.title} keeps no memory; leave the buffer out, or say 0")
         return 0
     if buffer is None:
-        return DEFAULT_BUFFER.get(benchmark, _DEFAULT_BUFFER)
+        return _BUFFERS.get(benchmark, _DEFAULT_BUFFER)
     if buffer < 1:
         raise SettingsError(f"{kind.title} replays from memory: the buffer must be at least 1")
     return buffer
@@ -87,7 +94,7 @@ def _settings_of(
     kind: type[Method], benchmark: str, buffer: int, overrides: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Published settings, then overrides; what the method does not use stays out of the config."""
-    used = {"lr", "batch", "epochs", "net", *kind.weights}
+    used = {"lr", "batch", "epochs", *kind.weights, *_HAVE_DEFAULTS}
     if kind.draws:
         used.add("replay_batch")
     for name in overrides:
@@ -99,8 +106,8 @@ def _settings_of(
         if name not in used:
             raise SettingsError(f"{kind.title} has no setting {name!r}; it has {sorted(used)}")
     published = published_settings(benchmark, kind.name, buffer)
-    settings = {}
-    for name in sorted(used - {"net"}):
+    settings: dict[str, Any] = {"net": _NETS.get(benchmark, _DEFAULT_NET)}
+    for name in sorted(used - _HAVE_DEFAULTS):
         if name not in overrides and published is None:
             option = name.replace("_", "-")
             raise SettingsError(
@@ -108,6 +115,8 @@ def _settings_of(
             )
         if published is not None:
             settings[name] = getattr(published, name)
+    if published is not None and "epochs" not in overrides:
+        settings["lr_drops"] = published.lr_drops  # of so many epochs, and no others
     return {**settings, **overrides}
 
 

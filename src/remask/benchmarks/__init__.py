@@ -3,6 +3,7 @@
 from remask.benchmarks.benchmark import Benchmark, split_classes
 from remask.benchmarks.files import DataError, DataFile, FileStatus
 from remask.benchmarks.mirror import Progress
+from remask.benchmarks.own import arrays, from_dataset, image_folder
 from remask.benchmarks.registry import (
     BENCHMARKS,
     DATASETS,
@@ -11,6 +12,7 @@ from remask.benchmarks.registry import (
     load_benchmark,
 )
 from remask.benchmarks.sources import Dataset, fetch, verify, where
+from remask.benchmarks.splitting import SplitError, spread_classes
 
 __all__ = [
     "BENCHMARKS",
@@ -22,10 +24,15 @@ __all__ = [
     "Dataset",
     "FileStatus",
     "Progress",
+    "SplitError",
+    "arrays",
     "fetch",
     "find_dataset",
+    "from_dataset",
+    "image_folder",
     "load_benchmark",
     "split_classes",
+    "spread_classes",
     "verify",
     "where",
 ]

@@ -11,16 +11,17 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO, Protocol
+from typing import IO, Generic, Protocol, TypeVar
 
 from remask import durable
 from remask.benchmarks.files import CHUNK, WrongContentsError, cannot_write, gunzip
 
 # What a tarball may hold beside the files that are wanted: a readme, padding, headers.
 _SLACK = 16 << 20
+Member = TypeVar("Member")
 _BROKEN = (tarfile.TarError, zipfile.BadZipFile, zlib.error, OSError, EOFError, ValueError)
 
 
@@ -40,7 +41,9 @@ class Archive:
     def check(self, stream: IO[bytes]) -> None:
         """Raise WrongContentsError unless the stream, read from its start, is this archive."""
         stream.seek(0)
-        digest = hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False))
+        digest = hashlib.md5(usedforsecurity=False)
+        while chunk := stream.read(CHUNK):
+            digest.update(chunk)
         size = stream.tell()
         if (size, digest.hexdigest()) != (self.size, self.md5):
             raise WrongContentsError(
@@ -102,7 +105,7 @@ class Folder:
             raise WrongContentsError(f"{self._path / name}: {error.strerror}") from error
 
 
-class _Packed[Member]:
+class _Packed(Generic[Member]):
     """The members of an archive that are in its top folder."""
 
     verified = True
@@ -192,14 +195,13 @@ def open_archive(
     magic = stream.read(4)
     stream.seek(0)
     if magic[:2] == b"\x1f\x8b":
-        with _temporary(workplace) as plain:
-            _unpack(stream, plain, unpacked_size + _SLACK, workplace)
+        with ExitStack() as stack:
             try:
-                tar = tarfile.open(fileobj=plain, mode="r:")
-                originals: Originals = _Tarball(tar, top)
-            except _BROKEN as error:
-                raise WrongContentsError(f"not a whole tarball: {error}") from error
-            yield originals
+                plain = stack.enter_context(tempfile.TemporaryFile(dir=workplace))
+            except OSError as error:
+                raise cannot_write(workplace, error) from error
+            _unpack(stream, plain, unpacked_size + _SLACK, workplace)
+            yield _open_tarball(plain, top)
     elif magic == b"PK\x03\x04":
         try:
             packed = zipfile.ZipFile(stream)
@@ -209,6 +211,14 @@ def open_archive(
             yield _Zip(packed, top)
     else:
         raise WrongContentsError("neither a .tar.gz nor a .zip file")
+
+
+def _open_tarball(plain: IO[bytes], top: str) -> Originals:
+    try:
+        # Left open, as `plain` is whoever's it is, and the members are read from it later.
+        return _Tarball(tarfile.TarFile(fileobj=plain), top)
+    except _BROKEN as error:
+        raise WrongContentsError(f"not a whole tarball: {error}") from error
 
 
 def read_chunks(originals: Originals, name: str, size: int, piece: int) -> Iterator[bytes]:
@@ -252,13 +262,3 @@ def _unpack(stream: IO[bytes], plain: IO[bytes], limit: int, workplace: Path) ->
         except OSError as error:
             raise cannot_write(workplace, error) from error
     plain.seek(0)
-
-
-@contextmanager
-def _temporary(folder: Path) -> Iterator[IO[bytes]]:
-    try:
-        stream = tempfile.TemporaryFile(dir=folder, buffering=CHUNK)
-    except OSError as error:
-        raise cannot_write(folder, error) from error
-    with stream:
-        yield stream

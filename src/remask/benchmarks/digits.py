@@ -8,7 +8,7 @@ import torch
 
 from remask.benchmarks.benchmark import Benchmark, split_classes
 from remask.benchmarks.files import DataFile
-from remask.benchmarks.sources import Dataset, require_undamaged
+from remask.benchmarks.sources import Dataset, fetch, require_undamaged
 
 DIGITS = Dataset(
     name="digits",
@@ -25,11 +25,12 @@ DIGITS = Dataset(
 _TEST_EVERY = 5
 
 
-def load_split_digits() -> Benchmark:
+def load_split_digits(data: Path | None = None) -> Benchmark:
     """Load the digits in 5 tasks of 2 classes; inputs [N, 1, 8, 8], 0..16.
 
     Every fifth image of each class is for testing, so the split depends on the data alone.
     """
+    fetch(DIGITS, data=data)  # refuses data from elsewhere
     path = require_undamaged(DIGITS) / "digits.npz"
     with np.load(path, allow_pickle=False) as arrays:
         images = torch.from_numpy(arrays["images"]).unsqueeze(1)

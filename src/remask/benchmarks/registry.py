@@ -1,12 +1,26 @@
 """The benchmarks by name."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from remask.benchmarks.benchmark import Benchmark
+from remask.benchmarks.cifar import (
+    CIFAR10,
+    CIFAR100,
+    load_split_cifar10,
+    load_split_cifar100,
+)
 from remask.benchmarks.digits import DIGITS, load_split_digits
-from remask.benchmarks.mnist import MNIST, load_split_mnist
+from remask.benchmarks.mnist import (
+    FASHION_MNIST,
+    MNIST,
+    load_split_fashion_mnist,
+    load_split_mnist,
+)
 from remask.benchmarks.sources import Dataset
+from remask.benchmarks.splitting import resplit
+from remask.benchmarks.tiny_imagenet import TINY_IMAGENET, load_split_tiny_imagenet
 from remask.names import UnknownNameError, unknown
 
 
@@ -16,7 +30,8 @@ class BenchmarkInfo:
 
     name: str
     summary: str
-    load: Callable[[], Benchmark]
+    load: Callable[[Path | None], Benchmark]
+    """Takes the folder or archive that the user has, or None."""
     dataset: Dataset | None
     """What `remask data` fetches and verifies for it; None if it needs no files."""
 
@@ -36,6 +51,30 @@ BENCHMARKS: dict[str, BenchmarkInfo] = {
             load=load_split_mnist,
             dataset=MNIST,
         ),
+        BenchmarkInfo(
+            name="split-fashion-mnist",
+            summary="Fashion-MNIST, 70,000 clothes of 28 x 28 pixels, in 5 tasks of 2 classes",
+            load=load_split_fashion_mnist,
+            dataset=FASHION_MNIST,
+        ),
+        BenchmarkInfo(
+            name="split-cifar10",
+            summary="CIFAR-10, 60,000 colour images of 32 x 32 pixels, in 5 tasks of 2 classes",
+            load=load_split_cifar10,
+            dataset=CIFAR10,
+        ),
+        BenchmarkInfo(
+            name="split-cifar100",
+            summary="CIFAR-100, 60,000 colour images of 32 x 32 pixels, in 10 tasks of 10 classes",
+            load=load_split_cifar100,
+            dataset=CIFAR100,
+        ),
+        BenchmarkInfo(
+            name="split-tiny-imagenet",
+            summary="Tiny-ImageNet, 110,000 photos of 64 x 64 pixels, in 10 tasks of 20 classes",
+            load=load_split_tiny_imagenet,
+            dataset=TINY_IMAGENET,
+        ),
     )
 }
 
@@ -44,15 +83,28 @@ DATASETS: dict[str, Dataset] = {
 }
 
 
-def load_benchmark(name: str) -> Benchmark:
+def load_benchmark(
+    name: str,
+    *,
+    tasks: int | None = None,
+    class_order: Sequence[int] | int | None = None,
+    limit: int | None = None,
+    data: Path | None = None,
+) -> Benchmark:
     """Load a benchmark by name, fetching its data if need be.
 
-    Raises UnknownNameError for a name that is not in BENCHMARKS, and DataError when the data
-    is damaged or out of reach.
+    `tasks` deals its classes to so many tasks, as evenly as possible, larger tasks first;
+    `class_order` in the order given, or drawn from a seed. `limit` keeps the first so many train
+    and test inputs of each class. `data` is a folder or an archive that has the data already; it
+    is copied into the cache, unless it is there. Labels stay what they are in the files.
+
+    Raises UnknownNameError for a name that is not in BENCHMARKS, SplitError for tasks that it
+    cannot have, and DataError when the data is damaged or out of reach.
     """
     if name not in BENCHMARKS:
         raise UnknownNameError(unknown("benchmark", name, BENCHMARKS))
-    return BENCHMARKS[name].load()
+    benchmark = BENCHMARKS[name].load(data)
+    return resplit(benchmark, tasks=tasks, class_order=class_order, limit=limit)
 
 
 def find_dataset(name: str) -> Dataset:

@@ -19,7 +19,9 @@ from remask.benchmarks.files import (
     make_folder,
     unpack_local_gz,
 )
+from remask.benchmarks.local import LocalFiles
 from remask.benchmarks.mirror import Progress
+from remask.benchmarks.prepared import Arrays, Preparation, map_arrays, prepare, verify_prepared
 
 
 class Source(Protocol):
@@ -44,6 +46,10 @@ class Dataset:
     sources: tuple[Source, ...] = ()
     packaged_in: Path | None = None
     """The folder inside the installed package, for a dataset that ships with it."""
+    preparation: Preparation | None = None
+    """How its arrays are made, for a dataset that is not used as it was published."""
+    subfolders: tuple[str, ...] = ()
+    """Where else in a user's folder its files may be."""
 
 
 def where(dataset: Dataset) -> Path:
@@ -54,33 +60,64 @@ def where(dataset: Dataset) -> Path:
 def verify(dataset: Dataset) -> list[FileStatus]:
     """Compare every file of the dataset with its checksum. Reads all, changes nothing."""
     folder = where(dataset)
+    if dataset.preparation is not None:
+        return verify_prepared(dataset.name, dataset.preparation, folder)
     return [check_file(folder, file) for file in dataset.files]
 
 
-def fetch(dataset: Dataset, *, force: bool = False, progress: Progress | None = None) -> Path:
+def fetch(
+    dataset: Dataset,
+    *,
+    force: bool = False,
+    progress: Progress | None = None,
+    data: Path | None = None,
+) -> Path:
     """Make sure that the dataset is there and undamaged, and return its folder.
 
     Only missing files are fetched; `force` fetches all again and replaces each once its
     successor is verified. A damaged file is reported, never replaced without `force`.
-    Raises DataError.
+    With `data`, a folder or archive that the user has, what is missing is taken from there and
+    nowhere else. Raises DataError.
     """
     folder = where(dataset)
+    if data is not None:
+        data = _users_own(dataset, data)
     if dataset.packaged_in is not None:
+        return folder
+    if dataset.preparation is not None:
+        prepare(
+            dataset.name,
+            dataset.preparation,
+            folder,
+            data=data,
+            force=force,
+            progress=progress or _silent,
+        )
         return folder
     make_folder(folder)
     wanted = list(dataset.files) if force else _missing(dataset, folder)
     failures: list[str] = []
-    for source in dataset.sources:
+    sources = dataset.sources if data is None else (LocalFiles(data, dataset.subfolders),)
+    for source in sources:
         if not wanted:
             break
         try:
             for file in source.obtain(tuple(wanted), folder, progress or _silent):
                 wanted.remove(file)
         except SourceError as error:
+            if data is not None:
+                raise DataError(f"cannot take {dataset.name} from {data}: {error}") from error
             failures.append(f"  {source}: {error}")
     if wanted:
         raise DataError(_out_of_reach(dataset, wanted, folder, failures))
     return folder
+
+
+def fetch_arrays(dataset: Dataset, data: Path | None = None) -> Arrays:
+    """Fetch a dataset that is prepared as arrays, and map them into memory. Raises DataError."""
+    assert dataset.preparation is not None, f"{dataset.name} has no arrays"
+    folder = fetch(dataset, data=data)
+    return map_arrays(dataset.name, dataset.preparation, folder)
 
 
 def require_undamaged(dataset: Dataset) -> Path:
@@ -99,6 +136,21 @@ def _missing(dataset: Dataset, folder: Path) -> list[DataFile]:
         if status.state == "missing" and not unpack_local_gz(folder, status.file):
             missing.append(status.file)
     return missing
+
+
+def _users_own(dataset: Dataset, data: Path) -> Path:
+    """Refuse a place that could not have the data, also when the cache would do without it."""
+    if dataset.packaged_in is not None:
+        raise DataError(f"{dataset.name} ships with remask and takes no other data; leave it out")
+    path = data.expanduser().absolute()
+    if not path.exists():
+        raise DataError(f"there is no {path} to take {dataset.name} from")
+    if dataset.preparation is None and not path.is_dir():
+        raise DataError(
+            f"{path} is a file; give the folder that holds "
+            f"{', '.join(file.name for file in dataset.files)}, as they are or as .gz"
+        )
+    return path
 
 
 def _cache_folder() -> Path:

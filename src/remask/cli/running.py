@@ -16,8 +16,8 @@ from remask.benchmarks import BENCHMARKS, fetch
 from remask.cli.console import errors, output
 from remask.cli.progress import Display, download_bar
 from remask.config import TrialConfig, read_mask
+from remask.engine import preferred_stack
 from remask.launch import (
-    LARGEST_STACK,
     Options,
     Run,
     StopRequest,
@@ -59,7 +59,7 @@ def run_configs(
         store,
         configs,
         workers=workers or _cores(),
-        largest_stack=stack or LARGEST_STACK,
+        largest_stack=stack or preferred_stack(configs[0].net, options.device),
         again=again,
     )
     if planned is None:

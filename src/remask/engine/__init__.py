@@ -1,6 +1,13 @@
 """The engine: stacks of trials, trained step by step and evaluated after every task."""
 
-from remask.engine.stacking import StackedNet, stack_nets
+from remask.engine.stacking import StackedNet, preferred_stack, stack_nets
 from remask.engine.trials import Position, TrialResult, TrialStack
 
-__all__ = ["Position", "StackedNet", "TrialResult", "TrialStack", "stack_nets"]
+__all__ = [
+    "Position",
+    "StackedNet",
+    "TrialResult",
+    "TrialStack",
+    "preferred_stack",
+    "stack_nets",
+]

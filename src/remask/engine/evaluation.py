@@ -5,6 +5,7 @@ from torch import Tensor
 
 from remask.benchmarks import Benchmark
 from remask.engine.stacking import StackedNet
+from remask.streams.augmentation import Standardise
 
 _ROWS_AT_ONCE = 512  # a chunk whose activations stay in cache
 
@@ -16,6 +17,7 @@ class Evaluator:
         self._benchmark = benchmark
         self._inputs = benchmark.test_inputs.to(device)
         self._labels = benchmark.test_labels.to(device)
+        self._standardise = Standardise.of(benchmark, device)
         tasks = range(benchmark.num_tasks)
         self._rows = [benchmark.test_indices(task).to(device) for task in tasks]
         self._active = [benchmark.active(task).to(device) for task in tasks]
@@ -57,4 +59,5 @@ class Evaluator:
         return sums / counts
 
     def _logits(self, net: StackedNet, rows: Tensor) -> Tensor:
-        return net.predict(self._inputs[rows] * self._benchmark.scale)
+        inputs = self._inputs[rows] * self._benchmark.scale
+        return net.predict(inputs if self._standardise is None else self._standardise(inputs))

@@ -12,6 +12,7 @@ from remask.engine.stacking import StackedNet
 from remask.memory import Reservoir, plan_reservoir
 from remask.methods import Batch, Method, Step
 from remask.streams import Phase, batch_sizes, epoch_batches
+from remask.streams.augmentation import Cropper, Standardise, plan_views
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,6 +25,9 @@ class EpochPlan:
     """Per step, rows of the memory: int64 [S, D * R]; None while it is empty."""
     kept: list[tuple[Tensor, Tensor] | None]
     """Per step, (rows of the batch, rows of the memory they go to)."""
+    views: list[Tensor] | None
+    """Per step, how its samples are seen, the stream's, then the draws': what the cropper takes,
+    int64 [S, B + D * R]; None: as they are."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +55,9 @@ class Feed:
         self._inputs = benchmark.train_inputs.to(device)
         self._labels = benchmark.train_labels.to(device)
         self._scale = benchmark.scale
+        self._standardise = Standardise.of(benchmark, device)
+        self._padding, self._flip = benchmark.crop_padding, benchmark.flip
+        self._crop = Cropper(benchmark.input_shape, self._padding) if benchmark.augment else None
         self._seeds = [config.seed for config in configs]
         self._masks = [config.mask for config in configs]
         self._batch, self._epochs = shape.batch, shape.epochs
@@ -78,9 +85,10 @@ class Feed:
         rows = phases[phase].rows
         arriving = epoch_batches(rows, self._batch, self._seeds, (phase, epoch))
         arriving = [batch.to(self._device) for batch in arriving]
+        views = self._plan_views(len(arriving), (phase, epoch))
         if self.memory is None:
             nothing: list[None] = [None] * len(arriving)
-            return EpochPlan(arriving, [*nothing], [*nothing])
+            return EpochPlan(arriving, [*nothing], [*nothing], views)
         presented = self._epochs * sum(len(earlier.rows) for earlier in phases[:phase])
         reservoir = plan_reservoir(
             capacity=self._capacity,
@@ -92,7 +100,7 @@ class Feed:
             key=(phase, epoch),
             device=self._device,
         )
-        return EpochPlan(arriving, reservoir.draws, reservoir.kept)
+        return EpochPlan(arriving, reservoir.draws, reservoir.kept, views)
 
     def masking(self, phase: Phase) -> Masking:
         """Which classes each trial's loss on the stream lets compete in a phase."""
@@ -110,8 +118,9 @@ class Feed:
         arrived = self._inputs.index_select(0, rows)
         arrived = arrived.view(trials, -1, *arrived.shape[1:])
         labels = self._labels.index_select(0, rows).view(trials, -1)
+        views = None if plan.views is None else plan.views[number]
         if drawn is None or self.memory is None:
-            stream = Batch(self._decode(arrived), labels, self._net)
+            stream = Batch(self._decode(views, arrived), labels, self._net)
             return Step(stream, (), masking.active, masking.value)
 
         slots = drawn.flatten()
@@ -122,7 +131,7 @@ class Feed:
             if self.memory.logits is None
             else self.memory.logits.index_select(0, slots).view(trials, recalled.shape[1], -1)
         )
-        inputs = self._decode(arrived, recalled)
+        inputs = self._decode(views, arrived, recalled)
         logits = self._net(inputs) if self._one_forward else None
 
         arrivals, draw = labels.shape[1], recalled.shape[1] // self._draws
@@ -153,8 +162,24 @@ class Feed:
             logits=step.stream.logits.detach(),
         )
 
-    def _decode(self, *parts: Tensor) -> Tensor:
+    def _plan_views(self, steps: int, key: tuple[int, ...]) -> list[Tensor] | None:
+        if self._crop is None:
+            return None
+        views = plan_views(
+            steps=steps,
+            samples=self._batch + self._draws * self._draw_size,
+            padding=self._padding,
+            flip=self._flip,
+            seeds=self._seeds,
+            key=key,
+            device=self._device,
+        )
+        return list(self._crop.starts(views))
+
+    def _decode(self, views: Tensor | None, *parts: Tensor) -> Tensor:
         """Parts uint8 [S, b, *shape], side by side, to what the network sees: [S, B, *shape]."""
+        if self._crop is not None and views is not None:
+            parts = (self._crop(torch.cat(parts, dim=1), views),)
         first = parts[0]
         size = sum(part.shape[1] for part in parts)
         inputs = torch.empty((len(first), size, *first.shape[2:]), device=self._device)
@@ -162,4 +187,5 @@ class Feed:
         for part in parts:
             inputs[:, start : start + part.shape[1]] = part
             start += part.shape[1]
-        return inputs.mul_(self._scale)
+        inputs.mul_(self._scale)
+        return inputs if self._standardise is None else self._standardise(inputs)

@@ -7,7 +7,7 @@ chooses how to run them together:
   a weight gradient to memory: it keeps the two factors of it, and the descent adds their product
   to the weights in one batched matmul. For small nets that is most of the time saved.
 - `ModuleStack`, for any module: torch.func's functional_call under vmap, or the plain module when
-  S is 1.
+  S is 1. Convolutions on a CPU run trial after trial, with channels last.
 
 Parameters of different trials never meet in a reduction, so trials cannot disturb each other.
 """
@@ -21,6 +21,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state
 from typing_extensions import override
+
+from remask.nets import net_builder
 
 
 class StackedNet(ABC):
@@ -59,6 +61,17 @@ def stack_nets(nets: Sequence[nn.Module], device: torch.device | str = "cpu") ->
     if chain is not None:
         return LinearStack(nets, chain, device)
     return ModuleStack(nets, device)
+
+
+def preferred_stack(net: str, device: torch.device | str = "cpu") -> int:
+    """How many trials of a named net to stack.
+
+    Small matrix products leave a machine idle, and stacked ones do not; a convolution fills a CPU
+    by itself, and stacked ones only take more memory.
+    """
+    with torch.device("meta"):  # only its layers matter, so no weights are made
+        module = net_builder(net)((3, 32, 32), 10)
+    return 1 if _convolves(module) and torch.device(device).type == "cpu" else 10
 
 
 _ELEMENTWISE = (nn.ReLU, nn.Tanh, nn.Sigmoid, nn.GELU, nn.ELU, nn.LeakyReLU, nn.SiLU, nn.Identity)
@@ -180,7 +193,11 @@ class ModuleStack(StackedNet):
     """A stack of any modules."""
 
     def __init__(self, nets: Sequence[nn.Module], device: torch.device | str) -> None:
+        on_cpu = torch.device(device).type == "cpu"
+        self._channels_last = on_cpu and _convolves(nets[0]) and _safe_with_channels_last(nets[0])
         self.parameters, self.buffers = _stacked_state(nets, device)
+        if self._channels_last:
+            self.parameters = {n: _with_channels_last(v) for n, v in self.parameters.items()}
         # The module only lends its forward. It keeps its own parameters, because moving them to
         # the meta device would untie the ones that are tied.
         self._module = copy.deepcopy(nets[0])
@@ -218,17 +235,18 @@ class ModuleStack(StackedNet):
     def _forward(
         self, inputs: Tensor, parameters: dict[str, Tensor], *, inputs_stacked: bool
     ) -> Tensor:
-        if self._trials == 1:  # squeezed views: the plain module, at its own speed
-            state = {
-                name: value.squeeze(0) for name, value in {**parameters, **self.buffers}.items()
-            }
-            plain = inputs.squeeze(0) if inputs_stacked else inputs
-            return self._call(state, plain).unsqueeze(0)
+        if self._trials == 1 or self._channels_last:  # the plain module, at its own speed
+            states = _by_trial({**parameters, **self.buffers}, self._trials)
+            plain = inputs if inputs_stacked else inputs.expand(self._trials, *inputs.shape)
+            logits = [self._call(state, plain[trial]) for trial, state in enumerate(states)]
+            return logits[0].unsqueeze(0) if self._trials == 1 else torch.stack(logits)
         run = torch.vmap(self._call, in_dims=(0, 0 if inputs_stacked else None))
         stacked: Tensor = run({**parameters, **self.buffers}, inputs)
         return stacked
 
     def _call(self, state: dict[str, Tensor], inputs: Tensor) -> Tensor:
+        if self._channels_last and inputs.ndim == 4:
+            inputs = inputs.contiguous(memory_format=torch.channels_last)
         logits: Tensor = functional_call(self._module, state, (inputs,))
         return logits
 
@@ -244,3 +262,38 @@ def _stacked_state(
         },
         {name: value.detach().to(device) for name, value in buffers.items()},
     )
+
+
+def _by_trial(stacked: dict[str, Tensor], trials: int) -> list[dict[str, Tensor]]:
+    """The state of each trial, as views: name -> [S, ...] to S times name -> [...]."""
+    if trials == 1:  # not unbind, whose backward would copy every gradient
+        return [{name: value.squeeze(0) for name, value in stacked.items()}]
+    parts = {name: value.unbind(0) for name, value in stacked.items()}
+    return [{name: part[trial] for name, part in parts.items()} for trial in range(trials)]
+
+
+def _convolves(net: nn.Module) -> bool:
+    return any(isinstance(module, nn.Conv2d) for module in net.modules())
+
+
+def _safe_with_channels_last(net: nn.Module) -> bool:
+    """Whether oneDNN can train the net with channels last.
+
+    It writes past its own memory where a 1x1 convolution with a stride has fewer input channels
+    than one of its blocks, which are 8 or 16 (https://github.com/uxlfoundation/oneDNN/issues/6035).
+    """
+    return not any(
+        set(module.kernel_size) == {1} and set(module.stride) != {1} and module.in_channels < 16
+        for module in net.modules()
+        if isinstance(module, nn.Conv2d)
+    )
+
+
+def _with_channels_last(stacked: Tensor) -> Tensor:
+    """Kernels [S, out, in, h, w] with the channels last in memory; other tensors as they are."""
+    if stacked.ndim != 5:
+        return stacked
+    # Not contiguous() of a permuted tensor: it takes a 1x1 kernel to be in order already.
+    memory = torch.empty_like(stacked.movedim(2, -1), memory_format=torch.contiguous_format)
+    copied = memory.movedim(-1, 2).copy_(stacked.detach())
+    return copied.requires_grad_(stacked.requires_grad)

@@ -22,6 +22,7 @@ from remask.randomness import torch_seed
 from remask.streams import batch_sizes, task_phases, union_phase
 
 _STEPS_BETWEEN_CHECKS = 100
+_LR_DROP = 0.1
 
 
 class Position(NamedTuple):
@@ -75,7 +76,7 @@ class TrialStack:
         self._feed = Feed(benchmark, configs, kind, self._net, device)
         self._evaluator = Evaluator(benchmark, device)
         self._phases = task_phases(benchmark) if kind.learns == "tasks" else union_phase(benchmark)
-        self._epochs = configs[0].epochs
+        self._epochs, self._lr_drops = configs[0].epochs, configs[0].lr_drops
         self._steps_in_epoch = [
             len(batch_sizes(len(phase.rows), configs[0].batch)) for phase in self._phases
         ]
@@ -116,11 +117,12 @@ class TrialStack:
             phase = self._phases[index]
             masking = self._feed.masking(phase)
             if epoch < self._epochs:
+                lr = self._learning_rates(epoch)
                 plan = self._feed.plan(self._phases, index, epoch)
                 for number in range(done, self._steps_in_epoch[index]):
                     step = self._feed.step(plan, number, masking)
                     loss = self._method.loss(step)
-                    self._net.descend(loss, self._lr)
+                    self._net.descend(loss, lr)
                     self._feed.remember(plan, number, step)
                     self._unchecked.append(loss.detach())
                     self.position = Position(index, epoch, number + 1)
@@ -191,6 +193,11 @@ class TrialStack:
         for name, tensor in own.items():
             tensor.copy_(state[name])
         self.position = Position(*position)
+
+    def _learning_rates(self, epoch: int) -> Tensor:
+        """The trials' learning rates [S] in an epoch, counted from 0, of any task."""
+        drops = sum(epoch >= drop for drop in self._lr_drops)
+        return self._lr * _LR_DROP**drops if drops else self._lr
 
     @torch.no_grad()
     def _evaluate(self, task: int, *, last: bool) -> None:

@@ -2,12 +2,11 @@
 
 from remask.launch.events import Event, Failed, Finished, Note, Progress
 from remask.launch.execute import Options, check_device
-from remask.launch.jobs import LARGEST_STACK, Job, plan_jobs
+from remask.launch.jobs import Job, plan_jobs
 from remask.launch.runs import Run, RunError, continue_run, plan_run, unfinished_runs
 from remask.launch.signals import StopRequest
 
 __all__ = [
-    "LARGEST_STACK",
     "Event",
     "Failed",
     "Finished",

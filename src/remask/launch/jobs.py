@@ -7,9 +7,6 @@ from dataclasses import dataclass
 from remask.config import TrialConfig
 from remask.store import config_hash
 
-LARGEST_STACK = 10
-"""Beyond about ten small nets a stack outgrows the cache of a core, and gains nothing."""
-
 
 @dataclass(frozen=True)
 class Job:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -67,13 +68,15 @@ def _run_in_workers(
             threading.Thread(target=_listen, args=(number, process, events), daemon=True).start()
             in_hand[number] = _give(process, *waiting.pop(), options)
         asked = False
-        while in_hand:
+        deadline = float("inf")
+        while in_hand and time.monotonic() < deadline:
             try:
                 number, event = events.get(timeout=0.1)
             except queue.Empty:
                 number, event = -1, None
             if stop.signal is not None and not asked:
                 asked = True
+                deadline = time.monotonic() + _SECONDS_TO_SAVE
                 for process in processes:
                     process.send_signal(signal.SIGTERM)
             if number < 0:

@@ -20,6 +20,8 @@ class Settings:
     epochs: int
     alpha: float
     beta: float
+    lr_drops: tuple[int, ...]
+    """Epochs of each task after which the learning rate falls to a tenth."""
     source: str
 
 
@@ -50,9 +52,12 @@ _DIGITS = Settings(
     epochs=5,
     alpha=0.2,
     beta=1.0,
+    lr_drops=(),
     source="remask's own choice for the embedded digits",
 )
 _BASE = {"mser": "er", "msderpp": "derpp"}
+_LIKE = {"split-fashion-mnist": "split-mnist"}  # nothing is published: the same shapes and sizes
+_BENCHMARKS = {"split-tinyimagenet": "split-tiny-imagenet"}  # as remask spells them
 
 
 @cache
@@ -62,7 +67,8 @@ def _settings() -> dict[tuple[str, str], dict[int, Settings]]:
     for entry in _read("hyperparameters.json")["entries"]:
         if not entry["in_scope"] or entry["method"] in _BASE:
             continue  # a masked method has the settings of the method it masks
-        by_buffer = table.setdefault((entry["dataset"], entry["method"]), {})
+        benchmark = _BENCHMARKS.get(entry["dataset"], entry["dataset"])
+        by_buffer = table.setdefault((benchmark, entry["method"]), {})
         by_buffer[entry["buffer"] or 0] = Settings(
             lr=entry["lr"],
             batch=entry["batch_size"],
@@ -70,6 +76,7 @@ def _settings() -> dict[tuple[str, str], dict[int, Settings]]:
             epochs=entry["n_epochs"],
             alpha=entry["alpha"] or 0.0,
             beta=entry["beta"] or 0.0,
+            lr_drops=tuple((entry["lr_schedule"] or {"milestones": ()})["milestones"]),
             source=entry["source"],
         )
     return table
@@ -82,7 +89,7 @@ def published_settings(benchmark: str, method: str, buffer: int) -> Settings | N
     """
     if benchmark == "split-digits":
         return _DIGITS
-    by_buffer = _settings().get((benchmark, method))
+    by_buffer = _settings().get((_LIKE.get(benchmark, benchmark), method))
     if not by_buffer:
         return None
     return by_buffer[min(by_buffer, key=lambda size: abs(size - buffer))]
@@ -94,7 +101,7 @@ def claims() -> tuple[Claim, ...]:
     found: Iterable[dict[str, Any]] = _read("results.json")
     return tuple(
         Claim(
-            benchmark=entry["dataset"],
+            benchmark=_BENCHMARKS.get(entry["dataset"], entry["dataset"]),
             method=_BASE.get(entry["method"], entry["method"]),
             mask=read_mask(entry["mask"]),
             buffer=entry["buffer"],

@@ -1,0 +1,242 @@
+"""Your own data: a folder of images, arrays, or any torch Dataset, as a Benchmark.
+
+Each takes `tasks`, a number of tasks or the classes of each, and `test`, the test data or the
+fraction of every class that is set aside for it. To normalise or augment, use
+`dataclasses.replace(benchmark, mean=..., std=..., crop_padding=4, flip=True)`.
+"""
+
+import zipfile
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch.utils.data import Dataset
+
+from remask import durable
+from remask.benchmarks.benchmark import Benchmark
+from remask.benchmarks.files import DataError, WrongContentsError
+from remask.benchmarks.images import decode, pillow
+from remask.benchmarks.own_parts import Part, TaskList, assemble, from_numpy
+
+_ENDINGS = (".png", ".jpg", ".jpeg")
+_LARGEST_IMAGE = 64 << 20
+_FRACTION = 0.2
+# The names that arrays go by in a .npz: ours, then those of Keras.
+_NPZ_NAMES = (
+    ("inputs", "labels", "test_inputs", "test_labels"),
+    ("x_train", "y_train", "x_test", "y_test"),
+)
+
+ArrayFiles = Path | tuple[Path, Path]
+"""A .npz, or the .npy of the inputs and the .npy of the labels."""
+
+
+def image_folder(
+    path: Path,
+    *,
+    tasks: TaskList,
+    test: Path | float = _FRACTION,
+    size: tuple[int, int] | int | None = None,
+    channels: int = 3,
+    seed: int = 0,
+    name: str = "own-images",
+) -> Benchmark:
+    """Load CLASS/NAME.png (or .jpg, .jpeg); classes are numbered in the order of their names.
+
+    `tasks` may name the classes. `size`, (height, width) or one number for both, resizes every
+    image; without it all must have one size. `channels` is 3 for colour, 1 for grey. Images are
+    in memory as uint8 [N, channels, height, width]. Raises DataError.
+    """
+    pillow()
+    if channels not in (1, 3):
+        raise DataError(f"channels must be 1 or 3, got {channels}")
+    shape = (size, size) if isinstance(size, int) else size
+    classes = _class_folders(path)
+    train = _read_folder(classes, shape, channels)
+    if isinstance(test, Path):
+        test_classes = _class_folders(test)
+        if [folder.name for folder in classes] != [folder.name for folder in test_classes]:
+            different = {folder.name for folder in classes} ^ {f.name for f in test_classes}
+            raise DataError(
+                f"{path} and {test} must hold the same classes; only one of them has "
+                f"{', '.join(sorted(different))}"
+            )
+        held_out: Part | float = _read_folder(test_classes, shape, channels)
+    else:
+        held_out = test
+    names = [folder.name for folder in classes]
+    return assemble(name, train, held_out, tasks, seed=seed, class_names=names)
+
+
+def arrays(
+    train: ArrayFiles,
+    *,
+    tasks: TaskList,
+    test: ArrayFiles | float | None = None,
+    seed: int = 0,
+    name: str = "own-arrays",
+) -> Benchmark:
+    """Load uint8 inputs [N, C, H, W] or [N, H, W] or [N, D], and integer labels [N] in 0..K-1.
+
+    A .npz holds `inputs` and `labels`, and perhaps `test_inputs` and `test_labels` (or x_train,
+    y_train, x_test, y_test). Unless `test` says otherwise, those are the test data, and without
+    them a fifth of each class is. Raises DataError.
+    """
+    part, own_test = _read_arrays(train)
+    if test is None:
+        held_out: Part | float = own_test if own_test is not None else _FRACTION
+    else:
+        held_out = test if isinstance(test, float) else _read_arrays(test)[0]
+    return assemble(name, part, held_out, tasks, seed=seed)
+
+
+def from_dataset(
+    train: Dataset[Any],
+    *,
+    tasks: TaskList,
+    test: Dataset[Any] | float = _FRACTION,
+    seed: int = 0,
+    name: str = "own-dataset",
+) -> Benchmark:
+    """Load every (input, label) of a torch Dataset into memory.
+
+    An input is a uint8 tensor or array, a PIL image, or a float tensor in [0, 1], such as
+    torchvision's ToTensor makes, which is brought back to 0..255. Raises DataError.
+    """
+    held_out = test if isinstance(test, float) else _read_dataset(test, "test")
+    return assemble(name, _read_dataset(train, "train"), held_out, tasks, seed=seed)
+
+
+def _class_folders(path: Path) -> list[Path]:
+    try:
+        folders = sorted(folder for folder in path.iterdir() if folder.is_dir())
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror}") from error
+    folders = [folder for folder in folders if not folder.name.startswith(".")]
+    if not folders:
+        raise DataError(f"{path} has no images: expected a folder per class, CLASS/NAME.png")
+    return folders
+
+
+def _read_folder(classes: Sequence[Path], size: tuple[int, int] | None, channels: int) -> Part:
+    files = [(label, file) for label, folder in enumerate(classes) for file in _images(folder)]
+    inputs: npt.NDArray[np.uint8] | None = None
+    for row, (_, file) in enumerate(files):
+        image = _decode(file, size, channels)
+        if inputs is None:  # the first image says how much memory all will take
+            inputs = np.empty((len(files), *image.shape), dtype=np.uint8)
+        if image.shape != inputs.shape[1:]:
+            first, this = inputs.shape[2:], image.shape[1:]
+            raise DataError(
+                f"images differ in size: {files[0][1]} has {first[0]} x {first[1]} pixels, {file} "
+                f"{this[0]} x {this[1]}. Give size=(height, width) to resize them all."
+            )
+        inputs[row] = image
+    assert inputs is not None  # _images refuses a folder without any
+    return from_numpy(inputs, np.array([label for label, _ in files]), str(classes[0].parent))
+
+
+def _images(folder: Path) -> list[Path]:
+    files = sorted(file for file in folder.iterdir() if file.suffix.lower() in _ENDINGS)
+    if not files:
+        raise DataError(f"{folder} has no images: expected files that end in {', '.join(_ENDINGS)}")
+    return files
+
+
+def _decode(file: Path, size: tuple[int, int] | None, channels: int) -> npt.NDArray[np.uint8]:
+    try:
+        data = durable.read_limited(file, _LARGEST_IMAGE)
+        return decode(data, str(file), formats=["PNG", "JPEG"], channels=channels, resize=size)
+    except WrongContentsError as error:
+        raise DataError(f"{error}. Replace the file or remove it.") from error
+    except OSError as error:
+        raise DataError(f"cannot read {file}: {error.strerror}") from error
+
+
+def _read_arrays(source: ArrayFiles) -> tuple[Part, Part | None]:
+    if isinstance(source, tuple):
+        inputs, labels = (_load(path) for path in source)
+        if isinstance(inputs, Mapping) or isinstance(labels, Mapping):
+            raise DataError("give either one .npz or a pair of .npy files")
+        return from_numpy(inputs, labels, str(source[0])), None
+    loaded = _load(source)
+    if not isinstance(loaded, Mapping):
+        raise DataError(f"{source} holds one array; give a pair: the inputs and the labels")
+    for inputs_name, labels_name, test_inputs, test_labels in _NPZ_NAMES:
+        if inputs_name in loaded and labels_name in loaded:
+            test = None
+            if test_inputs in loaded and test_labels in loaded:
+                test = from_numpy(loaded[test_inputs], loaded[test_labels], f"{source}, test")
+            return from_numpy(loaded[inputs_name], loaded[labels_name], str(source)), test
+    raise DataError(
+        f"{source} holds {', '.join(sorted(loaded)) or 'nothing'}; expected inputs and labels, "
+        f"and perhaps test_inputs and test_labels"
+    )
+
+
+def _load(path: Path) -> Any:
+    """Load an array, or a dict of arrays; arrays of objects, which are in pickle, are refused."""
+    try:
+        with durable.open_regular(path) as stream:
+            if stream.peek(4)[:4] == b"PK\x03\x04":
+                with np.load(stream, allow_pickle=False) as loaded:
+                    return {name: loaded[name] for name in loaded.files}
+        return np.load(path, mmap_mode="c", allow_pickle=False)
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        if "allow_pickle" in str(error) or "pickled" in str(error):
+            raise DataError(
+                f"{path} is in pickle or holds Python objects, and loading such can run any code. "
+                f"Save plain numbers: np.save(file, array.astype(np.uint8))"
+            ) from error
+        raise DataError(f"cannot read {path}: {error}") from error
+
+
+def _read_dataset(dataset: Dataset[Any], part: str) -> Part:
+    try:
+        count = len(dataset)  # type: ignore[arg-type]
+    except TypeError as error:
+        raise DataError(f"the {part} dataset has no length, so it cannot be loaded") from error
+    inputs: npt.NDArray[np.uint8] | None = None
+    labels = []
+    for row in range(count):
+        item, label = dataset[row]
+        image = _to_uint8(item, f"{part} input {row}")
+        if inputs is None:
+            inputs = np.empty((count, *image.shape), dtype=np.uint8)
+        if image.shape != inputs.shape[1:]:
+            raise DataError(
+                f"{part} inputs differ in shape: {list(inputs.shape[1:])} at first, "
+                f"{list(image.shape)} at {row}. Resize them in the dataset's transform."
+            )
+        inputs[row] = image
+        labels.append(int(label))
+    if inputs is None:
+        raise DataError(f"the {part} dataset is empty")
+    return from_numpy(inputs, np.array(labels), f"the {part} dataset")
+
+
+def _to_uint8(item: Any, what: str) -> npt.NDArray[np.uint8]:
+    array: npt.NDArray[Any]
+    if isinstance(item, torch.Tensor):
+        array = item.detach().cpu().numpy()
+    else:
+        if getattr(item, "mode", "RGB") not in ("L", "RGB"):  # a palette's numbers are no colours
+            raise DataError(f"{what} is an image of mode {item.mode}; use image.convert('RGB')")
+        array = np.asarray(item)
+        # PIL images, unlike tensors, have their channels last.
+        if not isinstance(item, np.ndarray) and array.ndim == 3:
+            array = array.transpose(2, 0, 1)
+    if np.issubdtype(array.dtype, np.floating):
+        if not (array.min() >= 0 and array.max() <= 1):  # so that NaN is refused, too
+            raise DataError(
+                f"{what} is not in [0, 1]. Leave normalisation out of the transform: "
+                f"remask does it, with the benchmark's mean and std"
+            )
+        array = np.rint(array * 255).astype(np.uint8)
+    if array.dtype != np.uint8:
+        raise DataError(f"{what} is {array.dtype}; expected uint8, or floats in [0, 1]")
+    return array

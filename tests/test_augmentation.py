@@ -1,0 +1,115 @@
+"""Crops and mirrorings of batches, against one image at a time."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from remask.streams.augmentation import Cropper, Standardise, Views, plan_views
+
+
+def slow_view(image: Tensor, top: int, left: int, mirrored: bool, padding: int) -> Tensor:
+    """One image [C, H, W], pixel by pixel."""
+    channels, height, width = image.shape
+    seen = torch.zeros_like(image)
+    for row in range(height):
+        for column in range(width):
+            y, x = row + top - padding, column + left - padding
+            if 0 <= y < height and 0 <= x < width:
+                for channel in range(channels):
+                    at = width - 1 - column if mirrored else column
+                    seen[channel, row, at] = image[channel, y, x]
+    return seen
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    shape=st.tuples(*[st.integers(1, n) for n in (3, 4, 3, 6, 6)]),
+    padding=st.integers(0, 4),
+    flip=st.booleans(),
+    spare=st.integers(0, 2),
+    seed=st.integers(0, 2**20),
+)
+def test_batches_are_cropped_and_mirrored_as_single_images_are(
+    shape: tuple[int, ...], padding: int, flip: bool, spare: int, seed: int
+) -> None:
+    trials, samples = shape[:2]
+    images = torch.from_numpy(np.random.default_rng(seed).integers(1, 256, shape, dtype=np.uint8))
+    views = plan_views(
+        steps=2,
+        samples=samples + spare,
+        padding=padding,
+        flip=flip,
+        seeds=range(seed, seed + trials),
+        key=(0,),
+    )
+    before = images.clone()
+    cropper = Cropper(tuple(shape[2:]), padding)
+    starts = cropper.starts(views)
+    if spare:  # what an earlier and larger batch left behind must not shine through
+        cropper(torch.full((trials, samples + spare, *shape[2:]), 255).byte(), starts[0])
+    for step in range(2):
+        seen = cropper(images, starts[step])
+        assert seen.dtype == torch.uint8
+        assert torch.equal(images, before)
+        for trial in range(trials):
+            for n in range(samples):
+                at = (step, trial, n)
+                place = int(views.tops[at]), int(views.lefts[at]), bool(views.mirrored[at])
+                assert torch.equal(seen[trial, n], slow_view(images[trial, n], *place, padding))
+
+
+@pytest.mark.parametrize("mirrored", [False, True])
+def test_all_offsets_of_a_small_frame_come_out_right(mirrored: bool) -> None:
+    # Every corner of the frame, so that a crop that reads past its image would show.
+    offsets = torch.cartesian_prod(torch.arange(5), torch.arange(5))
+    images = torch.arange(1, 1 + 25 * 2 * 3 * 4).remainder(255).add(1).to(torch.uint8)
+    images = images.view(1, 25, 2, 3, 4)
+    views = Views(offsets[:, 0][None], offsets[:, 1][None], torch.full((1, 25), mirrored))
+    cropper = Cropper((2, 3, 4), 2)
+    seen = cropper(images, cropper.starts(views))
+    for n, (top, left) in enumerate(offsets.tolist()):
+        assert torch.equal(seen[0, n], slow_view(images[0, n], top, left, mirrored, 2))
+
+
+def test_views_are_uniform_independent_and_fresh_for_every_sample() -> None:
+    views = plan_views(steps=50, samples=200, padding=1, flip=True, seeds=[3], key=(0, 0))
+    kinds = Counter((views.tops * 6 + views.lefts * 2 + views.mirrored).flatten().tolist())
+    # 10,000 samples of 18 kinds: 555.6 each, standard deviation 23; five of them.
+    assert set(kinds) == set(range(18))
+    assert max(abs(count - 10_000 / 18) for count in kinds.values()) < 5 * 23
+    assert len({tuple(step[0]) for step in views.tops.tolist()}) == 50
+
+
+def test_a_trial_draws_the_same_views_alone_and_in_company() -> None:
+    def planned(seeds: list[int], key: tuple[int, ...] = (1, 2)) -> Views:
+        return plan_views(steps=3, samples=7, padding=4, flip=True, seeds=seeds, key=key)
+
+    together = planned([5, 0, 9])
+    for trial, seed in enumerate([5, 0, 9]):
+        alone = planned([seed])
+        assert torch.equal(together.tops[:, trial], alone.tops[:, 0])
+        assert torch.equal(together.lefts[:, trial], alone.lefts[:, 0])
+        assert torch.equal(together.mirrored[:, trial], alone.mirrored[:, 0])
+    for other in (planned([6, 1, 8]), planned([5, 0, 9], (1, 3)), planned([5, 0, 9], (2, 2))):
+        for trial in range(3):
+            assert not torch.equal(together.tops[:, trial], other.tops[:, trial])
+
+
+def test_nothing_is_mirrored_unless_asked() -> None:
+    views = plan_views(steps=1, samples=99, padding=0, flip=False, seeds=[0], key=())
+    for part in (views.mirrored, views.tops, views.lefts):
+        assert not part.any()
+
+
+def test_images_are_standardised_channel_by_channel() -> None:
+    images = torch.rand(2, 3, 2, 4, 4)
+    mean, std = (0.25, 0.5), (0.5, 2.0)
+    expected = images.clone()
+    for channel in range(2):
+        expected[:, :, channel] = (images[:, :, channel] - mean[channel]) / std[channel]
+    assert torch.equal(Standardise(mean, std, (2, 4, 4))(images.clone()), expected)

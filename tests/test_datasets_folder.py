@@ -1,0 +1,121 @@
+"""One's own data: a folder of images, a folder per class."""
+
+import io
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from remask.benchmarks import DataError, image_folder
+
+Write = Callable[..., None]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    image_module = pytest.importorskip("PIL.Image")
+
+    def make(
+        name: str, colour: Any = (9, 8, 7), mode: str = "RGB", size: tuple[int, int] = (4, 6)
+    ) -> None:
+        """Write an image of (height, width) below tmp_path."""
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        buffer = io.BytesIO()
+        kind = "PNG" if path.suffix.lower() == ".png" else "JPEG"
+        image_module.new(mode, size[::-1], colour).save(buffer, format=kind)
+        path.write_bytes(buffer.getvalue())
+
+    return make
+
+
+def test_a_folder_of_images_numbers_its_classes_by_name(write: Write, tmp_path: Path) -> None:
+    for number, name in enumerate(["bee", "ant", "cat"]):
+        for image in range(5):
+            write(f"all/{name}/{image}.png", (number, image, 0))
+    (tmp_path / "all" / "bee" / "notes.txt").write_text("not an image")
+    (tmp_path / "all" / ".hidden").mkdir()
+    benchmark = image_folder(tmp_path / "all", tasks=[["cat", "ant"], [1]])
+    assert benchmark.tasks == ((2, 0), (1,))
+    assert benchmark.input_shape == (3, 4, 6)
+    number_of = torch.tensor([1, 0, 2])  # ant, bee, cat were written as 1, 0, 2
+    for inputs, labels in (
+        (benchmark.train_inputs, benchmark.train_labels),
+        (benchmark.test_inputs, benchmark.test_labels),
+    ):
+        assert torch.equal(inputs[:, 0, 0, 0].long(), number_of[labels])
+    assert len(benchmark.train_labels) == 12
+
+
+def test_a_test_folder_has_the_same_classes_and_jpeg_and_grey_will_do(
+    write: Write, tmp_path: Path
+) -> None:
+    for part in ("train", "test"):
+        write(f"{part}/a/0.JPG", 50, mode="L")
+        write(f"{part}/b/0.jpeg")
+    benchmark = image_folder(tmp_path / "train", test=tmp_path / "test", tasks=2)
+    assert benchmark.input_shape == (3, 4, 6)
+    assert torch.equal(benchmark.train_inputs, benchmark.test_inputs)
+    grey = image_folder(tmp_path / "train", test=tmp_path / "test", tasks=2, channels=1)
+    assert grey.input_shape == (1, 4, 6)
+    write("test/c/0.png")
+    with pytest.raises(DataError, match="the same classes; only one of them has c"):
+        image_folder(tmp_path / "train", test=tmp_path / "test", tasks=2)
+
+
+def test_images_of_mixed_sizes_are_refused_unless_resized(write: Write, tmp_path: Path) -> None:
+    write("all/a/0.png")
+    write("all/a/1.png", size=(8, 8))
+    write("all/b/0.png")
+    write("all/b/1.png")
+    with pytest.raises(
+        DataError,
+        match=r"a/0\.png has 4 x 6 pixels, .*a/1\.png 8 x 8\. Give size=\(height, width\)",
+    ):
+        image_folder(tmp_path / "all", tasks=2)
+    assert image_folder(tmp_path / "all", tasks=2, size=(3, 5)).input_shape == (3, 3, 5)
+    resized = image_folder(tmp_path / "all", tasks=2, size=7)
+    assert resized.input_shape == (3, 7, 7)
+    assert (resized.train_inputs == torch.tensor([9, 8, 7]).view(3, 1, 1)).all()
+
+
+def test_wrong_folders_are_refused(write: Write, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"cannot read .*nowhere"):
+        image_folder(tmp_path / "nowhere", tasks=1)
+    (tmp_path / "all").mkdir()
+    with pytest.raises(DataError, match=r"no images: expected a folder per class, CLASS/NAME\.png"):
+        image_folder(tmp_path / "all", tasks=1)
+    write("all/a/0.png")
+    write("all/a/1.png")
+    with pytest.raises(DataError, match="1 class only"):
+        image_folder(tmp_path / "all", tasks=1)
+    (tmp_path / "all" / "b").mkdir()
+    with pytest.raises(DataError, match=r"all/b has no images: expected files that end in \.png"):
+        image_folder(tmp_path / "all", tasks=1)
+    with pytest.raises(DataError, match="channels must be 1 or 3"):
+        image_folder(tmp_path / "all", tasks=1, channels=2)
+
+
+@pytest.mark.parametrize(
+    "spoil", [lambda data: data[:-20], lambda data: b"GIF89a", lambda data: b""]
+)
+def test_a_corrupt_image_is_named(
+    write: Write, tmp_path: Path, spoil: Callable[[bytes], bytes]
+) -> None:
+    write("all/a/0.png")
+    write("all/b/0.png")
+    path = tmp_path / "all" / "b" / "0.png"
+    path.write_bytes(spoil(path.read_bytes()))
+    with pytest.raises(DataError, match=r"all/b/0\.png is not a whole image.*Replace the file"):
+        image_folder(tmp_path / "all", tasks=1)
+
+
+def test_without_pillow_a_folder_of_images_says_how_to_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "PIL.Image", None)
+    with pytest.raises(DataError, match=r'pip install "remask\[images\]"'):
+        image_folder(tmp_path, tasks=1)

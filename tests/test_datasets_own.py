@@ -1,0 +1,229 @@
+"""One's own data: arrays and torch Datasets."""
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from torch.utils.data import Dataset, IterableDataset, TensorDataset
+
+from remask.benchmarks import DataError, arrays, from_dataset
+
+LABELS = np.repeat(np.arange(4), 5)
+INPUTS = np.arange(20 * 12, dtype=np.uint8).reshape(20, 3, 2, 2)
+
+
+# Arrays
+
+
+def save(folder: Path, **changes: npt.NDArray[Any]) -> Path:
+    path = folder / "data.npz"
+    np.savez(path, **({"inputs": INPUTS, "labels": LABELS} | changes))  # type: ignore[arg-type]
+    return path
+
+
+def test_an_npz_becomes_a_benchmark_with_a_fifth_of_each_class_for_testing(tmp_path: Path) -> None:
+    benchmark = arrays(save(tmp_path), tasks=2)
+    assert benchmark.tasks == ((0, 1), (2, 3))
+    assert benchmark.input_shape == (3, 2, 2)
+    assert torch.bincount(benchmark.train_labels).tolist() == [4] * 4
+    assert torch.bincount(benchmark.test_labels).tolist() == [1] * 4
+    both = torch.cat([benchmark.train_inputs, benchmark.test_inputs]).flatten(1)
+    assert sorted(both.tolist()) == sorted(INPUTS.reshape(20, -1).tolist())
+    for inputs, labels in (
+        (benchmark.train_inputs, benchmark.train_labels),
+        (benchmark.test_inputs, benchmark.test_labels),
+    ):
+        for image, label in zip(inputs, labels, strict=True):
+            row = int(np.flatnonzero((image.numpy() == INPUTS).all((1, 2, 3)))[0])
+            assert LABELS[row] == label
+
+
+def test_the_seed_decides_what_is_for_testing(tmp_path: Path) -> None:
+    path = save(tmp_path)
+
+    def held_out(seed: int) -> list[Any]:
+        held: list[Any] = arrays(path, tasks=2, test=0.4, seed=seed).test_inputs.tolist()
+        return held
+
+    assert held_out(0) == held_out(0) != held_out(1)
+    assert len(held_out(0)) == 8
+
+
+def test_a_pair_of_npy_files_and_a_pair_for_testing(tmp_path: Path) -> None:
+    pairs = []
+    for part in ("train", "test"):
+        np.save(tmp_path / f"{part}-x.npy", INPUTS)
+        np.save(tmp_path / f"{part}-y.npy", LABELS[:, None])
+        pairs.append((tmp_path / f"{part}-x.npy", tmp_path / f"{part}-y.npy"))
+    benchmark = arrays(pairs[0], test=pairs[1], tasks=[[3], [0, 2], [1]], name="mine")
+    assert (benchmark.name, benchmark.tasks) == ("mine", ((3,), (0, 2), (1,)))
+    np.testing.assert_array_equal(benchmark.train_inputs, INPUTS)
+    np.testing.assert_array_equal(benchmark.test_labels, LABELS)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("inputs", "labels", "test_inputs", "test_labels"),
+        ("x_train", "y_train", "x_test", "y_test"),
+    ],
+)
+def test_test_data_in_the_npz_is_used(tmp_path: Path, names: tuple[str, ...]) -> None:
+    values = (INPUTS, LABELS, INPUTS[::5], LABELS[::5])
+    np.savez(tmp_path / "a.npz", **dict(zip(names, values, strict=True)))  # type: ignore[arg-type]
+    benchmark = arrays(tmp_path / "a.npz", tasks=3)
+    np.testing.assert_array_equal(benchmark.train_inputs, INPUTS)
+    np.testing.assert_array_equal(benchmark.test_inputs, INPUTS[::5])
+    assert benchmark.tasks == ((0, 1), (2,), (3,))
+
+
+def test_grey_images_get_a_channel_axis_and_vectors_stay_vectors(tmp_path: Path) -> None:
+    grey = arrays(save(tmp_path, inputs=INPUTS[:, 0]), tasks=2)
+    assert grey.input_shape == (1, 2, 2)
+    flat = arrays(save(tmp_path, inputs=INPUTS.reshape(20, -1)), tasks=2)
+    assert flat.input_shape == (12,)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"inputs": INPUTS / 255}, r"must be uint8, got float64; .*np\.rint"),
+        ({"inputs": INPUTS[..., None]}, r"must be \[N, C, H, W\]"),
+        ({"inputs": np.zeros((20, 8, 8, 3), np.uint8)}, r"channels last; .*np\.moveaxis"),
+        ({"inputs": INPUTS[:19]}, "19 inputs but 20 labels"),
+        ({"labels": LABELS / 1}, "labels must be one integer per input, got float64"),
+        ({"labels": LABELS.reshape(10, 2)}, r"one integer per input, got int64 \[10, 2\]"),
+        ({"labels": LABELS + 1}, r"labels out of range: 4 classes .* 0\.\.3, found 1, 2, 3, 4"),
+        ({"labels": LABELS - 1}, "out of range: .* found -1, 0, 1, 2"),
+        ({"labels": LABELS * 2**50}, "labels out of range"),
+        ({"labels": LABELS * 0}, "1 class only"),
+        ({"labels": np.array([*LABELS[:-5], 3, 2, 2, 2, 2])}, "class 3 has one input only"),
+        ({"labels": np.array([object()] * 20)}, "Python objects.*can run any code"),
+        ({"inputs": INPUTS[:0], "labels": LABELS[:0]}, "0 class only"),
+    ],
+)
+def test_wrong_arrays_are_refused(
+    tmp_path: Path, changes: dict[str, npt.NDArray[Any]], message: str
+) -> None:
+    with pytest.raises(DataError, match=message):
+        arrays(save(tmp_path, **changes), tasks=2)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "message"),
+    [
+        (5, r"4 classes can be dealt to 1\.\.4 tasks, not to 5"),
+        (0, "not to 0"),
+        ([[0, 1], [2]], "the tasks hold 3 classes, the data has 4"),
+        ([[0, 1], [2, 2]], "class 2 is in task 1 and again in task 1"),
+        ([[0, 1], [2, 4]], r"ids must be 0\.\.3"),
+        ([["cat"], [0, 1, 2]], "there is no class 'cat'; known: numbers only"),
+    ],
+)
+def test_wrong_tasks_are_refused(tmp_path: Path, tasks: Any, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        arrays(save(tmp_path), tasks=tasks)
+
+
+@pytest.mark.parametrize("fraction", [0.0, 1.0, -0.5, float("nan")])
+def test_a_fraction_outside_zero_and_one_is_refused(tmp_path: Path, fraction: float) -> None:
+    with pytest.raises(DataError, match="fraction must be between 0 and 1"):
+        arrays(save(tmp_path), tasks=2, test=fraction)
+
+
+def test_files_that_are_no_arrays_are_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "odd.npz", pictures=INPUTS)
+    np.save(tmp_path / "one.npy", INPUTS)
+    (tmp_path / "text.npy").write_text("hello")
+    whole = save(tmp_path).read_bytes()
+    (tmp_path / "cut.npz").write_bytes(whole[:-10])
+    (tmp_path / "short.npy").write_bytes((tmp_path / "one.npy").read_bytes()[:-10])
+    for name, message in (
+        ("odd.npz", "holds pictures; expected inputs and labels"),
+        ("one.npy", "holds one array; give a pair"),
+        ("text.npy", "in pickle"),
+        ("cut.npz", r"cannot read .*cut\.npz"),
+        ("short.npy", r"cannot read .*short\.npy"),
+        ("none.npz", r"cannot read .*none\.npz"),
+    ):
+        with pytest.raises(DataError, match=message):
+            arrays(tmp_path / name, tasks=2)
+    with pytest.raises(DataError, match=r"a pair of \.npy files"):
+        arrays((tmp_path / "data.npz", tmp_path / "data.npz"), tasks=2)
+
+
+# Datasets
+
+
+def test_a_dataset_of_floats_as_totensor_makes_them_is_brought_back_exactly() -> None:
+    every = np.arange(256, dtype=np.uint8).reshape(16, 1, 4, 4)
+    inputs = torch.from_numpy(every).float() / 255
+    labels = torch.arange(16) % 2
+    benchmark = from_dataset(
+        TensorDataset(inputs, labels), tasks=2, test=TensorDataset(inputs, labels)
+    )
+    np.testing.assert_array_equal(benchmark.train_inputs, every)
+    assert benchmark.test_labels.tolist() == labels.tolist()
+    assert benchmark.tasks == ((0,), (1,))
+
+
+def test_floats_between_two_levels_go_to_the_nearer() -> None:
+    inputs = torch.tensor([1.4, 1.6]).div(255).repeat(5).view(10, 1, 1, 1)
+    both = TensorDataset(inputs, torch.arange(10) % 2)
+    assert from_dataset(both, tasks=2, test=both).train_inputs.flatten().tolist() == [1, 2] * 5
+
+
+class Listed(Dataset[tuple[Any, int]]):
+    def __init__(self, items: list[tuple[Any, int]]) -> None:
+        self.items = items
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, index: int) -> tuple[Any, int]:
+        return self.items[index]
+
+
+def test_a_dataset_of_pil_images_has_its_channels_brought_to_the_front() -> None:
+    image_module = pytest.importorskip("PIL.Image")
+    image = image_module.new("RGB", (5, 4), (1, 2, 3))
+    benchmark = from_dataset(Listed([(image, label % 2) for label in range(10)]), tasks=1)
+    assert benchmark.input_shape == (3, 4, 5)
+    assert benchmark.train_inputs[0, :, 0, 0].tolist() == [1, 2, 3]
+    grey = Listed([(image.convert("L"), label % 2) for label in range(10)])
+    assert from_dataset(grey, tasks=1).input_shape == (1, 4, 5)
+    with pytest.raises(DataError, match=r"image of mode P; use image\.convert\('RGB'\)"):
+        from_dataset(Listed([(image.convert("P"), 0)]), tasks=1)
+
+
+@pytest.mark.parametrize(
+    ("items", "message"),
+    [
+        ([], "the train dataset is empty"),
+        ([(torch.tensor([[-0.5]]), 0)], r"train input 0 is not in \[0, 1\]. Leave normalisation"),
+        ([(torch.tensor([[float("nan")]]), 0)], r"is not in \[0, 1\]"),
+        ([(torch.tensor([[3]]), 0)], "train input 0 is int64; expected uint8"),
+        (
+            [(torch.zeros(1, 2, 2), 0), (torch.zeros(1, 3, 3), 1)],
+            r"differ in shape: \[1, 2, 2\] at first, \[1, 3, 3\] at 1",
+        ),
+        ([(torch.zeros(1, 2, 2), 0)] * 3, "1 class only"),
+    ],
+)
+def test_wrong_datasets_are_refused(items: list[tuple[Any, int]], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        from_dataset(Listed(items), tasks=1)
+
+
+def test_a_dataset_without_a_length_is_refused() -> None:
+    class Endless(IterableDataset[int]):
+        def __iter__(self) -> Iterator[int]:
+            return itertools.count()
+
+    with pytest.raises(DataError, match="has no length"):
+        from_dataset(Endless(), tasks=1)

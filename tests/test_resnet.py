@@ -1,0 +1,229 @@
+"""ResNet-18: its parameters, and a training step against plain calls of torch's functions."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from remask.engine import preferred_stack, stack_nets
+from remask.engine.stacking import ModuleStack
+from remask.losses import trial_cross_entropy
+from remask.names import UnknownNameError
+from remask.nets import ResNet18, net_builder, resnet18
+
+
+def count(net: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in net.parameters())
+
+
+# By hand, for K classes: stem 3*64*9 + 2*64; a block a -> b has 9ab + 9bb + 4b, and ab + 2b more
+# for a shortcut; head 512K + K.
+@pytest.mark.parametrize(
+    ("num_classes", "parameters"), [(10, 11_173_962), (100, 11_220_132), (200, 11_271_432)]
+)
+def test_the_published_net_has_the_published_number_of_parameters(
+    num_classes: int, parameters: int
+) -> None:
+    with torch.device("meta"):
+        assert count(net_builder("resnet18")((3, 32, 32), num_classes)) == parameters
+
+
+class Reference:
+    """The same net as one function of named tensors, written out layer by layer."""
+
+    def __init__(self, state: dict[str, Tensor]) -> None:
+        self.state = state
+
+    def conv(self, name: str, maps: Tensor, stride: int) -> Tensor:
+        weight = self.state[f"{name}.weight"]
+        return F.conv2d(maps, weight, stride=stride, padding=weight.shape[-1] // 2)
+
+    def norm(self, name: str, maps: Tensor) -> Tensor:
+        """Batch statistics by hand; the running ones move a tenth of the way."""
+        mean = maps.mean((0, 2, 3))
+        centred = maps - mean[:, None, None]
+        variance = centred.square().mean((0, 2, 3))
+        count = maps.numel() // maps.shape[1]
+        with torch.no_grad():
+            self.state[f"{name}.running_mean"].mul_(0.9).add_(0.1 * mean)
+            unbiased = variance * count / (count - 1)
+            self.state[f"{name}.running_var"].mul_(0.9).add_(0.1 * unbiased)
+            self.state[f"{name}.num_batches_tracked"].add_(1)
+        normed = centred / (variance + 1e-5).sqrt()[:, None, None]
+        gain, bias = self.state[f"{name}.weight"], self.state[f"{name}.bias"]
+        return normed * gain[:, None, None] + bias[:, None, None]
+
+    def logits(self, images: Tensor) -> Tensor:
+        maps = self.norm("bn", self.conv("conv", images, 1)).clamp(min=0)
+        # (stride, whether the shortcut is a convolution) of the eight blocks.
+        plan = [(1, False), (1, False)] + [(2, True), (1, False)] * 3
+        for number, (stride, has_shortcut) in enumerate(plan):
+            name = f"blocks.{number}"
+            hidden = self.norm(f"{name}.bn1", self.conv(f"{name}.conv1", maps, stride))
+            hidden = self.norm(f"{name}.bn2", self.conv(f"{name}.conv2", hidden.clamp(min=0), 1))
+            if has_shortcut:
+                maps = self.conv(f"{name}.shortcut.0", maps, stride)
+                maps = self.norm(f"{name}.shortcut.1", maps)
+            maps = (hidden + maps).clamp(min=0)
+        pooled = F.avg_pool2d(maps, maps.shape[-1]).flatten(1)
+        return F.linear(pooled, self.state["head.weight"], self.state["head.bias"])
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("size", [16, 24])
+def test_a_training_step_equals_plain_function_calls(
+    size: int, layout: torch.memory_format
+) -> None:
+    torch.manual_seed(3)
+    net = resnet18((3, size, size), 5, width=16).double()
+    net.to(memory_format=layout)  # type: ignore[call-overload]
+    state = {name: value.detach().clone() for name, value in net.state_dict().items()}
+    named = dict(net.named_parameters())
+    trained = {name: state[name].requires_grad_() for name in named}
+    images, labels = torch.randn(6, 3, size, size).double(), torch.randint(5, (6,))
+
+    expected = F.cross_entropy(Reference(state).logits(images), labels)
+    gradients = torch.autograd.grad(expected, list(trained.values()))
+    loss = F.cross_entropy(net(images.contiguous(memory_format=layout)), labels)
+    loss.backward()  # type: ignore[no-untyped-call]
+
+    torch.testing.assert_close(loss, expected)
+    for (name, parameter), gradient in zip(named.items(), gradients, strict=True):
+        assert gradient.abs().max() > 1e-6
+        torch.testing.assert_close(parameter.grad, gradient, msg=name)
+    for name, buffer in net.named_buffers():
+        torch.testing.assert_close(buffer, state[name], msg=name)
+    assert not torch.equal(dict(net.named_buffers())["bn.running_mean"], torch.zeros(16).double())
+
+
+def test_the_logits_are_a_linear_map_of_the_features() -> None:
+    torch.manual_seed(0)
+    net = resnet18((1, 16, 16), 3, width=4).eval()
+    assert isinstance(net, ResNet18)
+    images = torch.randn(2, 1, 16, 16)
+    features = net.features(images)
+    assert features.shape == (2, 32)
+    torch.testing.assert_close(net(images), features @ net.head.weight.T + net.head.bias)
+
+
+def test_layers_start_as_torch_starts_them() -> None:
+    torch.manual_seed(7)
+    net = resnet18((3, 8, 8), 4, width=4)
+    torch.manual_seed(7)
+    first = nn.Conv2d(3, 4, 3, bias=False).weight
+    assert torch.equal(dict(net.named_parameters())["conv.weight"], first)
+    for name, parameter in net.named_parameters():
+        if ".bn" in name or name.startswith("bn"):
+            assert torch.equal(
+                parameter, torch.full_like(parameter, float(name.endswith("weight")))
+            )
+
+
+# ---- Names --------------------------------------------------------------------------------------
+
+
+def test_a_name_may_end_with_a_width() -> None:
+    for name, width in (("resnet18", 64), ("resnet18:20", 20), ("resnet18:1", 1)):
+        with torch.device("meta"):
+            net = net_builder(name)((3, 32, 32), 10)
+        widths = [p.shape[0] for n, p in net.named_parameters() if n.endswith("conv1.weight")]
+        assert widths == [width * factor for factor in (1, 1, 2, 2, 4, 4, 8, 8)]
+
+
+@pytest.mark.parametrize(
+    "width", ["", "0", "-4", "07", "1.5", " 8", "8 ", "10000", "x", "8:8", "٣"]
+)
+def test_a_width_that_is_no_plain_number_is_refused(width: str) -> None:
+    with pytest.raises(UnknownNameError, match=r"from 1 to 9999, as in 'resnet18:20'"):
+        net_builder(f"resnet18:{width}")
+
+
+def test_an_unknown_net_is_refused_with_the_nearest_name() -> None:
+    for name in ("resnet8", "resnet8:20"):
+        with pytest.raises(UnknownNameError, match=r"did you mean 'resnet18'\?"):
+            net_builder(name)
+    with pytest.raises(UnknownNameError, match="'mlp' takes no width"):
+        net_builder("mlp:20")
+
+
+def test_flat_inputs_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"\(channels, height, width\).*\(784,\)"):
+        resnet18((784,), 10)
+
+
+# ---- Stacks -------------------------------------------------------------------------------------
+
+
+def test_mlps_are_stacked_by_ten_and_convolutional_nets_on_a_cpu_are_not() -> None:
+    assert preferred_stack("mlp") == preferred_stack("mlp", "cuda") == 10
+    assert preferred_stack("resnet18") == preferred_stack("resnet18:8", "cpu") == 1
+    assert preferred_stack("resnet18", torch.device("cuda")) > 1
+    with pytest.raises(UnknownNameError):
+        preferred_stack("resnet")
+
+
+def layouts(stack: ModuleStack, images: Tensor) -> set[bool]:
+    """Whether channels are last: of the kernels, and of the maps that they see and make."""
+    found: set[bool] = set()
+
+    def look(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        assert isinstance(module, nn.Conv2d)
+        if module.kernel_size == (1, 1):
+            return  # such a kernel is in both layouts
+        for tensor in (module.weight, inputs[0], output):
+            found.add(tensor.is_contiguous(memory_format=torch.channels_last))
+
+    for module in stack._module.modules():
+        if isinstance(module, nn.Conv2d):
+            module.register_forward_hook(look)
+    stack(images)
+    return found
+
+
+@pytest.mark.parametrize("trials", [1, 2])
+def test_convolutions_on_a_cpu_keep_channels_last_after_steps_and_restores(trials: int) -> None:
+    nets = [resnet18((3, 16, 16), 4, width=16) for _ in range(trials)]
+    stack = stack_nets(nets)
+    assert isinstance(stack, ModuleStack)
+    images, labels = torch.randn(trials, 3, 3, 16, 16), torch.randint(4, (trials, 3))
+    stack.descend(
+        trial_cross_entropy(stack(images), labels, None, None), torch.full((trials,), 0.1)
+    )
+    with torch.no_grad():
+        for value in stack.state().values():
+            value.copy_(value.clone(memory_format=torch.contiguous_format))
+    assert layouts(stack, images) == {True}
+
+
+def test_nets_that_break_onednn_with_channels_last_keep_the_default_layout() -> None:
+    # The shortcut from 15 to 30 channels would write past oneDNN's memory on AVX-512.
+    images = torch.randn(1, 3, 3, 16, 16)
+    for width, last in ((15, False), (16, True)):
+        stack = stack_nets([resnet18((3, 16, 16), 4, width=width)])
+        assert isinstance(stack, ModuleStack)
+        assert layouts(stack, images) == {last}
+
+
+@pytest.mark.parametrize("width", [4, 16])
+def test_stacked_resnets_train_as_single_ones(width: int) -> None:
+    torch.manual_seed(1)
+    nets = [resnet18((3, 8, 8), 4, width=width) for _ in range(2)]
+    together, alone = stack_nets(nets), [stack_nets([net]) for net in nets]
+    lr = torch.tensor([0.1, 0.02])
+    for _ in range(2):
+        images, labels = torch.randn(2, 5, 3, 8, 8), torch.randint(4, (2, 5))
+        together.descend(trial_cross_entropy(together(images), labels, None, None), lr)
+        for trial, single in enumerate(alone):
+            part = slice(trial, trial + 1)
+            loss = trial_cross_entropy(single(images[part]), labels[part], None, None)
+            single.descend(loss, lr[part])
+    for trial, single in enumerate(alone):
+        for name, value in single.state().items():
+            torch.testing.assert_close(
+                together.state()[name][trial], value[0], rtol=1e-3, atol=1e-4, msg=name
+            )
+    tested = torch.randn(3, 3, 8, 8)
+    for trial, single in enumerate(alone):
+        torch.testing.assert_close(
+            together.predict(tested)[trial], single.predict(tested)[0], rtol=1e-3, atol=1e-3
+        )
