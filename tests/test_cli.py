@@ -126,6 +126,12 @@ def test_joint_has_no_forgetting(remask: CommandLine) -> None:
         (["--config", "nowhere.toml"], "nowhere.toml"),
         (["--workers", "0"], "--workers"),
         (["--epohcs", "3"], "--epohcs"),
+        (["--tasks", "30"], "not to 30"),
+        (["--class-order", "1,2"], "class_order"),
+        (["--class-order", "x"], "whole number"),
+        (["--limit", "0"], "limit"),
+        (["--net", "resnet18:wide"], "width"),
+        (["--data", "nowhere"], "ships with remask"),
     ],
 )
 def test_a_mistake_gets_a_message_and_a_non_zero_exit(

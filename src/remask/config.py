@@ -37,8 +37,9 @@ def _check_drops(drops: tuple[int, ...]) -> tuple[int, ...]:
     return drops
 
 
-# A named type, because tables write a field whose type has a name, and no other, as text.
+# Named types, because tables write a field whose type has a name, and no other, as text.
 Epochs = TypeAliasType("Epochs", tuple[int, ...])
+ClassOrder = TypeAliasType("ClassOrder", int | tuple[int, ...] | None)
 
 
 class TrialConfig(BaseModel):
@@ -62,6 +63,15 @@ class TrialConfig(BaseModel):
     beta: float = Field(0.0, ge=0, allow_inf_nan=False, description="weight of the replayed labels")
     lr_drops: Annotated[Epochs, AfterValidator(_check_drops)] = Field(
         (), description="epochs of each task after which the learning rate falls to a tenth"
+    )
+
+    tasks: int | None = Field(None, ge=1, description="deal the classes to so many tasks")
+    class_order: ClassOrder = Field(
+        None, description="the order of the classes, or the seed to draw it from; none: by label"
+    )
+    limit: int | None = Field(None, ge=1, description="keep only so many samples of each class")
+    task_free: bool = Field(
+        False, description="tell no task boundaries: a batch's own labels are its active classes"
     )
 
     def shape(self) -> tuple[Any, ...]:

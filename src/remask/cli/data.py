@@ -1,5 +1,6 @@
 """`remask data`: fetch, verify, where."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -20,6 +21,9 @@ Name = Annotated[
 def fetch(
     name: Name = None,
     force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,
+    data: Annotated[
+        Path | None, typer.Option(help="A folder or archive that has the dataset already.")
+    ] = None,
 ) -> None:
     """Fetch a dataset, check it, and keep it in the cache."""
     from remask import benchmarks
@@ -27,7 +31,7 @@ def fetch(
 
     for dataset in _chosen(name):
         with download_bar() as bar:
-            path = benchmarks.fetch(dataset, force=force, progress=bar)
+            path = benchmarks.fetch(dataset, force=force, progress=bar, data=data)
         output.print(f"{dataset.name}: {path}", highlight=False, soft_wrap=True)
 
 

@@ -64,7 +64,25 @@ def run(
     beta: Annotated[
         float | None, typer.Option(help="Weight of the replayed labels (DER++).")
     ] = None,
-    net: Annotated[str | None, typer.Option(help="The network. Default: mlp.")] = None,
+    net: Annotated[
+        str | None,
+        typer.Option(help="`mlp`, `resnet18`, or `resnet18:20` (width 20). Default: the paper's."),
+    ] = None,
+    tasks: Annotated[int | None, typer.Option(help="Deal the classes to so many tasks.")] = None,
+    class_order: Annotated[
+        str | None,
+        typer.Option(help="The order of the classes, `3,1,0,2`, or one number: a seed to draw it."),
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(help="Keep only so many samples of each class, for a quick look.")
+    ] = None,
+    task_free: Annotated[
+        bool,
+        typer.Option("--task-free", help="Tell no task boundaries: mask by each batch's labels."),
+    ] = False,
+    data: Annotated[
+        Path | None, typer.Option(help="A folder or archive that has the dataset already.")
+    ] = None,
     device: Device = "cpu",
     workers: Workers = None,
     threads: Threads = 1,
@@ -96,6 +114,7 @@ def run(
         "benchmark": benchmark, "method": method, "mask": mask, "buffer": buffer,
         "trials": trials, "seed": seed, "lr": lr, "batch": batch, "replay_batch": replay_batch,
         "epochs": epochs, "alpha": alpha, "beta": beta, "net": net,
+        "tasks": tasks, "class_order": class_order, "limit": limit, "task_free": task_free or None,
     }  # fmt: skip
     given.update({name: value for name, value in options.items() if value is not None})
     configs = running.configs_from(given)
@@ -108,6 +127,7 @@ def run(
             stack=stack,
             again=again,
             json=json,
+            data=data,
         )
 
 

@@ -21,6 +21,7 @@ from remask.launch import (
     Options,
     Run,
     StopRequest,
+    benchmark_of,
     check_device,
     continue_run,
     plan_run,
@@ -48,13 +49,15 @@ def run_configs(
     stack: int | None = None,
     again: bool = False,
     json: Path | None = None,
+    data: Path | None = None,
 ) -> None:
     """Run what the store lacks of these trials, then print the table of all of them."""
     check_device(options.device)
     dataset = BENCHMARKS[configs[0].benchmark].dataset
     if dataset is not None:  # here, once, with a progress bar, rather than in every worker
         with download_bar() as bar:
-            fetch(dataset, progress=bar)
+            fetch(dataset, progress=bar, data=data)
+    benchmark_of(configs[0])  # a wrong split is better refused here than by every worker
     planned = plan_run(
         store,
         configs,
@@ -113,6 +116,8 @@ def configs_from(given: dict[str, Any]) -> list[TrialConfig]:
         raise SettingsError(f"trials = {trials}: from 1 to 1,000,000")
     if not 0 <= seed < 2**62:
         raise SettingsError(f"seed = {seed}: from 0 to 2**62 - 1")
+    if "class_order" in given:
+        given["class_order"] = _class_order(given["class_order"])
     return [
         config
         for method, buffer in itertools.product(methods, buffers)
@@ -134,6 +139,11 @@ def _several(value: object) -> list[str]:
     if not texts or not all(texts):
         raise SettingsError(f"{value!r} is not a comma-separated list of values")
     return list(dict.fromkeys(texts))
+
+
+def _class_order(value: object) -> int | list[int]:
+    order = [_integer("class_order", text) for text in _several(value)]
+    return order if len(order) > 1 or isinstance(value, list) else order[0]
 
 
 def _mask(text: str) -> float | None:

@@ -38,6 +38,8 @@ class Masking:
     """bool [S, 1, K]; all true for a trial without a mask."""
     value: Tensor | None
     """[S, 1, 1]."""
+    unmasked: Tensor | None
+    """bool [S, 1]: the trials that wear no mask."""
 
 
 class Feed:
@@ -61,6 +63,7 @@ class Feed:
         self._seeds = [config.seed for config in configs]
         self._masks = [config.mask for config in configs]
         self._batch, self._epochs = shape.batch, shape.epochs
+        self._task_free = shape.task_free
         self._draws, self._draw_size = method.draws, shape.replay_batch
         self._capacity = shape.buffer
         self._net = net
@@ -105,11 +108,22 @@ class Feed:
     def masking(self, phase: Phase) -> Masking:
         """Which classes each trial's loss on the stream lets compete in a phase."""
         if all(mask is None for mask in self._masks):
-            return Masking(None, None)
+            return Masking(None, None, None)
         unmasked = torch.tensor([mask is None for mask in self._masks])
         values = torch.tensor([0.0 if mask is None else mask for mask in self._masks])
         active = phase.active | unmasked[:, None]
-        return Masking(active.unsqueeze(1).to(self._device), values.view(-1, 1, 1).to(self._device))
+        return Masking(
+            active.unsqueeze(1).to(self._device),
+            values.view(-1, 1, 1).to(self._device),
+            unmasked.unsqueeze(1).to(self._device),
+        )
+
+    def _active(self, masking: Masking, labels: Tensor) -> Tensor | None:
+        """The active classes of a step, [S, 1, K]: the phase's, or if task-free the batch's."""
+        if not self._task_free or masking.active is None or masking.unmasked is None:
+            return masking.active
+        present = torch.zeros_like(masking.active.squeeze(1)).scatter_(1, labels, True)
+        return (present | masking.unmasked).unsqueeze(1)
 
     def step(self, plan: EpochPlan, number: int, masking: Masking) -> Step:
         """Gather what one step learns from."""
@@ -121,7 +135,7 @@ class Feed:
         views = None if plan.views is None else plan.views[number]
         if drawn is None or self.memory is None:
             stream = Batch(self._decode(views, arrived), labels, self._net)
-            return Step(stream, (), masking.active, masking.value)
+            return Step(stream, (), self._active(masking, labels), masking.value)
 
         slots = drawn.flatten()
         recalled = self.memory.inputs.index_select(0, slots).view(trials, -1, *arrived.shape[2:])
@@ -147,7 +161,8 @@ class Feed:
             sizes = [batch.labels.shape[1] for batch in batches]
             for batch, part_logits in zip(batches, torch.split(logits, sizes, dim=1), strict=True):
                 batch.logits = part_logits
-        return Step(batches[0], tuple(batches[1:]), masking.active, masking.value)
+        active = self._active(masking, labels)
+        return Step(batches[0], tuple(batches[1:]), active, masking.value)
 
     def remember(self, plan: EpochPlan, number: int, step: Step) -> None:
         """Offer the step's stream to the memory, with the logits of before the update."""

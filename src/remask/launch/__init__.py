@@ -1,7 +1,7 @@
 """Launching: stacks of trials on this machine, in one process or several, stoppable at any time."""
 
 from remask.launch.events import Event, Failed, Finished, Note, Progress
-from remask.launch.execute import Options, check_device
+from remask.launch.execute import Options, benchmark_of, check_device
 from remask.launch.jobs import Job, plan_jobs
 from remask.launch.runs import Run, RunError, continue_run, plan_run, unfinished_runs
 from remask.launch.signals import StopRequest
@@ -17,6 +17,7 @@ __all__ = [
     "Run",
     "RunError",
     "StopRequest",
+    "benchmark_of",
     "check_device",
     "continue_run",
     "plan_jobs",

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import torch
 
-from remask.benchmarks import load_benchmark
+from remask.benchmarks import Benchmark, load_benchmark
+from remask.config import TrialConfig
 from remask.durable import Lock
 from remask.engine import Position, TrialStack
 from remask.engine.checkpoints import CheckpointFolder
@@ -52,8 +53,7 @@ def execute(
 def _execute(job: Job, folder: Path, options: Options, stop: StopRequest) -> Iterator[Event]:
     torch.set_num_threads(options.threads)
     check_device(options.device)
-    benchmark = load_benchmark(job.configs[0].benchmark)
-    stack = TrialStack(job.configs, benchmark, device=options.device)
+    stack = TrialStack(job.configs, benchmark_of(job.configs[0]), device=options.device)
     saver = _Saver(stack, CheckpointFolder(folder, identity=job.name), options.checkpoint_seconds)
     for warning in saver.restore():
         yield Note(job.name, warning)
@@ -70,6 +70,13 @@ def _execute(job: Job, folder: Path, options: Options, stop: StopRequest) -> Ite
             yield _progress(job, stack)
             next_report = time.monotonic() + _SECONDS_BETWEEN_REPORTS
     yield Finished(job.name, stack.results(), saver.started, saver.seconds())
+
+
+def benchmark_of(config: TrialConfig) -> Benchmark:
+    """The benchmark of a trial, with its classes dealt as the trial wants them."""
+    return load_benchmark(
+        config.benchmark, tasks=config.tasks, class_order=config.class_order, limit=config.limit
+    )
 
 
 def check_device(name: str) -> None:
