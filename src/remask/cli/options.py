@@ -12,7 +12,8 @@ StorePath = Annotated[
     Path | None,
     typer.Option(
         help="The results store, an SQLite file. Default: $REMASK_STORE, else "
-        "`~/.local/share/remask/results.db`."
+        "`~/.local/share/remask/results.db`.",
+        metavar="FILE",
     ),
 ]
 
