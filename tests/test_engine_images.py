@@ -57,12 +57,6 @@ def snapshot(stack: TrialStack) -> dict[str, Tensor]:
     return {name: tensor.detach().clone() for name, tensor in stack.state().items()}
 
 
-def assert_same(one: dict[str, Tensor], other: dict[str, Tensor]) -> None:
-    assert one.keys() == other.keys()
-    for name, value in one.items():
-        torch.testing.assert_close(value, other[name], rtol=0, atol=0, equal_nan=True, msg=name)
-
-
 def normalise(images: Tensor) -> Tensor:
     """Bytes [..., 3, H, W] as the benchmark's protocol has them seen."""
     mean, std = torch.tensor(MEAN)[:, None, None], torch.tensor(STD)[:, None, None]
@@ -125,9 +119,8 @@ class HandWritten:
             loss = F.cross_entropy(logits, labels)
             if replays:
                 once = torch.stack([said for _, _, said in replays[0]])
-                loss = loss + self.config.alpha * F.mse_loss(self.net(seen[0]), once)
-                again = F.cross_entropy(self.net(seen[1]), old_labels[1])
-                loss = loss + self.config.beta * again
+                loss += self.config.alpha * F.mse_loss(self.net(seen[0]), once)
+                loss += self.config.beta * F.cross_entropy(self.net(seen[1]), old_labels[1])
         self.net.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         torch.optim.SGD(self.net.parameters(), self.lr).step()
@@ -207,7 +200,8 @@ def test_an_augmented_run_that_is_killed_in_an_epoch_resumes_bit_identical(
         saved = {name: value.contiguous() for name, value in snapshot(killed).items()}
         resumed = TrialStack(configs, images, build_net=build_net)
         resumed.restore(saved, killed.position)
-        assert_same(snapshot(finish(resumed)), whole)
+        ended = snapshot(finish(resumed))
+        torch.testing.assert_close(ended, whole, rtol=0, atol=0, equal_nan=True)
 
 
 def watch(configs: list[TrialConfig], benchmark: Benchmark) -> list[Step]:
