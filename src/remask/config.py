@@ -5,7 +5,6 @@ from itertools import pairwise
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
-from typing_extensions import TypeAliasType
 
 
 def read_mask(value: object) -> float | None:
@@ -37,11 +36,6 @@ def _check_drops(drops: tuple[int, ...]) -> tuple[int, ...]:
     return drops
 
 
-# Named types, because tables write a field whose type has a name, and no other, as text.
-Epochs = TypeAliasType("Epochs", tuple[int, ...])
-ClassOrder = TypeAliasType("ClassOrder", int | tuple[int, ...] | None)
-
-
 class TrialConfig(BaseModel):
     """Everything that determines a trial. Two trials with equal configs have equal results."""
 
@@ -61,12 +55,12 @@ class TrialConfig(BaseModel):
     epochs: int = Field(ge=1, description="passes over each task")
     alpha: float = Field(0.0, ge=0, allow_inf_nan=False, description="weight of the distillation")
     beta: float = Field(0.0, ge=0, allow_inf_nan=False, description="weight of the replayed labels")
-    lr_drops: Annotated[Epochs, AfterValidator(_check_drops)] = Field(
+    lr_drops: Annotated[tuple[int, ...], AfterValidator(_check_drops)] = Field(
         (), description="epochs of each task after which the learning rate falls to a tenth"
     )
 
     tasks: int | None = Field(None, ge=1, description="deal the classes to so many tasks")
-    class_order: ClassOrder = Field(
+    class_order: int | tuple[int, ...] | None = Field(
         None, description="the order of the classes, or the seed to draw it from; none: by label"
     )
     limit: int | None = Field(None, ge=1, description="keep only so many samples of each class")

@@ -115,8 +115,8 @@ def _settings_of(
             )
         if published is not None:
             settings[name] = getattr(published, name)
-    if published is not None and "epochs" not in overrides:
-        settings["lr_drops"] = published.lr_drops  # of so many epochs, and no others
+    if published is not None and "epochs" not in overrides and kind.learns == "tasks":
+        settings["lr_drops"] = published.lr_drops  # for tasks of so many epochs, and no others
     return {**settings, **overrides}
 
 

@@ -1,8 +1,8 @@
 """Trials as rows of one flat table, for CSV and Parquet."""
 
 import math
-from types import NoneType
-from typing import Any, get_args
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin
 
 from remask.config import TrialConfig
 from remask.metrics import METRICS
@@ -56,7 +56,7 @@ def flat_row(record: TrialRecord) -> dict[str, Any]:
 
 
 def _plain_type(annotation: Any) -> type:
-    """Find the type of a config's field in a table; what has none is written as text."""
-    options = [option for option in get_args(annotation) if option is not NoneType] or [annotation]
-    plain = options[0]
-    return plain if plain in (int, float, bool) else str
+    """Find the type of a config's field in a table; what has no plain one is written as text."""
+    union = get_origin(annotation) in (Union, UnionType)
+    options = [o for o in (get_args(annotation) if union else (annotation,)) if o is not NoneType]
+    return options[0] if len(options) == 1 and options[0] in (int, float, bool) else str
