@@ -99,7 +99,9 @@ def kill_while_adding(path: Path, first: int, moment: float) -> list[int]:
     time.sleep(moment)
     process.kill()
     # A line without its end was cut off by the kill, and may be any number's beginning.
-    lines = (begun + process.communicate()[0]).splitlines(keepends=True)
+    # (Not communicate(): it would not see what readline() has taken beyond its line.)
+    lines = (begun + process.stdout.read()).splitlines(keepends=True)
+    process.communicate()
     assert process.returncode == -9
     return [int(line) for line in lines if line.endswith("\n")]
 
