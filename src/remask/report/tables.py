@@ -27,7 +27,7 @@ def results_table(cells: Sequence[Cell]) -> Table:
         ("benchmark", lambda cell: cell.config.benchmark, "{}"),
         ("method", lambda cell: cell.label, ""),
         ("buffer", lambda cell: str(cell.config.buffer or "-"), "buffer {}"),
-        ("trials", _write_trials, "{} trials each"),
+        ("trials", _write_trials, "trials each: {}"),
     ):
         values = {write(cell) for cell in cells}
         if in_common and len(values) == 1:

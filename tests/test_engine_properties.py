@@ -1,0 +1,165 @@
+"""What must hold for any reservoir, any stream and any config."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from remask.benchmarks import Benchmark
+from remask.config import TrialConfig, read_mask
+from remask.engine import TrialStack
+from remask.memory import plan_reservoir
+from remask.memory.reservoir import offer_slots
+from remask.methods import METHODS
+from remask.randomness import stream
+
+pinned = settings(
+    deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+@settings(pinned, max_examples=150)
+@given(
+    capacity=st.integers(1, 30),
+    seen=st.integers(0, 60),
+    sizes=st.lists(st.integers(1, 9), min_size=1, max_size=12),
+    draws=st.integers(0, 3),
+    draw_size=st.integers(1, 12),
+    seeds=st.lists(st.integers(0, 99), min_size=1, max_size=3),
+)
+def test_any_reservoir_draws_what_is_there_and_keeps_what_a_slow_one_keeps(
+    capacity: int, seen: int, sizes: list[int], draws: int, draw_size: int, seeds: list[int]
+) -> None:
+    plan = plan_reservoir(
+        capacity=capacity, seen=seen, sizes=sizes, draws=draws, draw_size=draw_size, seeds=seeds,
+        key=(1, 2),
+    )  # fmt: skip
+    slow = [
+        offer_slots(stream(seed, "reservoir", 1, 2), seen, sum(sizes), capacity) for seed in seeds
+    ]
+    memory = np.full((len(seeds), capacity), -1)
+    slow_memory = memory.copy()
+    start, filled = 0, min(seen, capacity)
+    for number, size in enumerate(sizes):
+        drawn = plan.draws[number]
+        if filled == 0 or draws == 0:
+            assert drawn is None
+        else:
+            assert drawn is not None
+            rows = drawn.reshape(len(seeds), draws, -1).numpy()
+            assert rows.shape[2] == min(draw_size, filled)
+            for trial in range(len(seeds)):
+                for draw in rows[trial] - trial * capacity:
+                    assert len(set(draw)) == len(draw)
+                    assert 0 <= min(draw) <= max(draw) < filled
+        kept = plan.kept[number]
+        if kept is not None:
+            source, target = (tensor.numpy() for tensor in kept)
+            assert len(set(target)) == len(target)  # a copy to repeated rows has no order
+            trials, positions = source // size, source % size
+            memory[trials, target - trials * capacity] = start + positions
+        for trial, slots in enumerate(slow):
+            for position in range(start, start + size):
+                if slots[position] >= 0:
+                    slow_memory[trial, slots[position]] = position
+        assert (memory == slow_memory).all()
+        start += size
+        filled = min(seen + start, capacity)
+
+
+@st.composite
+def _streams(draw: st.DrawFn) -> tuple[tuple[tuple[int, ...], ...], dict[str, Any]]:
+    """Tasks of any sizes, the classes in any order, and settings that may not fit them well."""
+    sizes = draw(st.lists(st.integers(1, 3), min_size=1, max_size=4))
+    order = draw(st.permutations(range(sum(sizes))))
+    tasks, start = [], 0
+    for size in sizes:
+        tasks.append(tuple(order[start : start + size]))
+        start += size
+    changes = {
+        "epochs": draw(st.integers(1, 2)),
+        "batch": draw(st.integers(1, 40)),
+        "buffer": draw(st.integers(1, 30)),
+        "replay_batch": draw(st.integers(1, 12)),
+        "task_free": draw(st.booleans()),
+    }
+    return tuple(tasks), changes
+
+
+@settings(pinned, max_examples=40)
+@given(chosen=_streams(), method=st.sampled_from(sorted(METHODS)), stop=st.floats(0, 1))
+def test_any_stream_can_be_learnt_left_and_gone_on_with(
+    config: Callable[..., TrialConfig],
+    tiny_benchmark: Callable[..., Benchmark],
+    chosen: tuple[tuple[tuple[int, ...], ...], dict[str, Any]],
+    method: str,
+    stop: float,
+) -> None:
+    tasks, changes = chosen
+    benchmark = tiny_benchmark(tasks)
+    masks = [None] if METHODS[method].unmaskable else [None, -1.0, -math.inf]
+    configs = [
+        config(method=method, mask=mask, seed=seed, **changes) for seed, mask in enumerate(masks)
+    ]
+
+    whole = TrialStack(configs, benchmark)
+    positions = list(whole.run())
+    assert whole.steps_done == whole.total_steps == len(positions) - whole.num_phases
+
+    left = TrialStack(configs, benchmark)
+    steps = left.run()
+    for _ in range(int(stop * len(positions))):
+        next(steps)
+    resumed = TrialStack(configs, benchmark)
+    resumed.restore({k: v.clone() for k, v in left.state().items()}, left.position)
+    assert list(resumed.run()) == positions[int(stop * len(positions)) :]
+    for name, tensor in whole.state().items():
+        assert torch.equal(tensor.nan_to_num(-1), resumed.state()[name].nan_to_num(-1)), name
+
+    for result in whole.results():
+        matrix = torch.tensor(result.class_il)
+        assert matrix.shape == (len(tasks), len(tasks))
+        unseen = torch.ones_like(matrix).triu(1).bool()
+        assert matrix[unseen].isnan().all()
+        assert ((matrix[-1] >= 0) & (matrix[-1] <= 100)).all()
+        assert (torch.tensor(result.task_il)[-1] >= matrix[-1]).all()  # fewer classes compete
+
+
+@settings(pinned, max_examples=200)
+@given(
+    mask=st.one_of(st.none(), st.floats(max_value=0, allow_nan=False)),
+    lr=st.floats(1e-300, 1e300),
+    seed=st.integers(0, 2**63 - 1),
+    order=st.one_of(st.none(), st.integers(0, 9), st.lists(st.integers(0, 9), min_size=1)),
+)
+def test_any_config_comes_back_from_json_as_it_went_in(
+    config: Callable[..., TrialConfig],
+    mask: float | None,
+    lr: float,
+    seed: int,
+    order: int | list[int] | None,
+) -> None:
+    made = config(mask=mask, lr=lr, seed=seed, class_order=order)
+    assert TrialConfig.model_validate_json(made.model_dump_json()) == made
+
+
+@settings(pinned, max_examples=300)
+@given(value=st.one_of(st.text(max_size=6), st.floats(), st.integers(), st.booleans(), st.binary()))
+def test_a_mask_is_read_as_none_or_a_number_up_to_0_or_refused(value: object) -> None:
+    try:
+        mask = read_mask(value)
+    except ValueError:
+        return
+    assert mask is None or mask <= 0
+    assert read_mask(mask) == mask
+
+
+def test_a_mask_above_0_is_refused_whatever_its_form() -> None:
+    for value in (1, 0.5, "1", math.inf, "inf", math.nan, "nan", True):
+        with pytest.raises(ValueError, match=r"in \[-inf, 0\], not"):
+            read_mask(value)
