@@ -30,7 +30,8 @@ def results_table(cells: Sequence[Cell]) -> Table:
         ("trials", _write_trials, "trials each: {}"),
     ):
         values = {write(cell) for cell in cells}
-        if in_common and len(values) == 1:
+        # What is out of the ordinary ("9, 1 diverged") stays in a column of its own.
+        if in_common and len(values) == 1 and not any("," in value for value in values):
             shared.append(in_common.format(values.pop()))
         else:
             columns.append((name, write))
