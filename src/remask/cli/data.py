@@ -1,10 +1,10 @@
 """`remask data`: fetch, verify, where."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from remask.cli import options as o
 from remask.cli.console import errors, output
 
 if TYPE_CHECKING:
@@ -21,9 +21,7 @@ Name = Annotated[
 def fetch(
     name: Name = None,
     force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,
-    data: Annotated[
-        Path | None, typer.Option(help="A folder or archive that has the dataset already.")
-    ] = None,
+    data: o.Data = None,
 ) -> None:
     """Fetch a dataset, check it, and keep it in the cache."""
     from remask import benchmarks

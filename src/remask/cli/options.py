@@ -1,21 +1,118 @@
-"""Options that several commands share."""
+"""The options of the commands: what each is called, takes, and means.
+
+A command's signature names them in one line each; everything that `--help` says stands here.
+"""
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from remask.store import Store
 
-StorePath = Annotated[
-    Path | None,
-    typer.Option(
-        help="The results store, an SQLite file. Default: $REMASK_STORE, else "
-        "`~/.local/share/remask/results.db`.",
-        metavar="FILE",
+_WHAT = "What to run"
+_SETTINGS = "Settings; the paper's unless given"
+_HOW = "How to run it"
+_ONLY = "Only these results"
+
+
+def _option(panel: str | None, takes: str | None, meaning: str, *names: str, **limits: Any) -> Any:
+    return typer.Option(*names, help=meaning, metavar=takes, rich_help_panel=panel, **limits)
+
+
+def _what(takes: str, meaning: str) -> Any:
+    return _option(_WHAT, takes, meaning)
+
+
+def _setting(takes: str | None, meaning: str, *names: str) -> Any:
+    return _option(_SETTINGS, takes, meaning, *names)
+
+
+def _how(takes: str | None, meaning: str, *names: str, **limits: Any) -> Any:
+    return _option(_HOW, takes, meaning, *names, **limits)
+
+
+def _only(takes: str, meaning: str) -> Any:
+    return _option(_ONLY, takes, meaning)
+
+
+_MASK = (
+    "What the logits of absent classes are set to: `none`, `-inf` or a number <= 0. "
+    "Several: `none,-1,-inf`."
+)
+ConfigFile = Annotated[
+    Path | None, _what("FILE", "A TOML file with any of the settings below; options win over it.")
+]
+Benchmark = Annotated[
+    str | None, _what("NAME", "What to learn; see `remask benchmarks`. Default: split-digits.")
+]
+Methods = Annotated[
+    str | None,
+    _what("NAMES", "How to learn it; see `remask methods`. Several: `er,derpp`. Default: er."),
+]
+Masks = Annotated[str | None, _what("MASKS", _MASK)]
+Buffers = Annotated[str | None, _what("SIZES", "Samples the memory holds. Several: `200,500`.")]
+Trials = Annotated[int | None, _what("N", "Seeds to run. Default: 10.")]
+DemoTrials = Annotated[int, _option(_WHAT, "N", "Seeds to run.", min=1, max=1000)]
+Seed = Annotated[int | None, _what("N", "The first seed. Default: 0.")]
+
+LearningRate = Annotated[float | None, _setting("X", "Learning rate.")]
+Batch = Annotated[int | None, _setting("N", "Samples of the stream in a step.")]
+ReplayBatch = Annotated[int | None, _setting("N", "Samples in one draw from memory.")]
+Epochs = Annotated[int | None, _setting("N", "Passes over each task.")]
+Alpha = Annotated[float | None, _setting("X", "Weight of the distillation (DER, DER++).")]
+Beta = Annotated[float | None, _setting("X", "Weight of the replayed labels (DER++).")]
+Net = Annotated[str | None, _setting("NAME", "`mlp`, `resnet18`, or `resnet18:20` for width 20.")]
+Tasks = Annotated[int | None, _setting("N", "Deal the classes to so many tasks.")]
+ClassOrder = Annotated[
+    str | None,
+    _setting("ORDER", "The order of the classes, `3,1,0,2`, or one number: a seed to draw it."),
+]
+Limit = Annotated[
+    int | None, _setting("N", "Keep only so many samples of each class, for a quick look.")
+]
+TaskFree = Annotated[
+    bool, _setting(None, "Tell no task boundaries: mask by each batch's labels.", "--task-free")
+]
+
+Data = Annotated[Path | None, _how("PATH", "A folder or archive that has the dataset already.")]
+Device = Annotated[str, _how("NAME", "Where to compute, as torch names it: cpu, cuda, mps.")]
+Workers = Annotated[
+    int | None, _how("N", "Processes to run at once. Default: one a core.", min=1, max=4096)
+]
+Threads = Annotated[int, _how("N", "Threads of each process.", min=1, max=4096)]
+Stack = Annotated[
+    int | None,
+    _how(
+        "N",
+        "The most trials to train as one. Default: 10; 1 for convolutions on a CPU.",
+        min=1,
+        max=100_000,
     ),
 ]
+Again = Annotated[bool, _how(None, "Run and replace also what the store already has.", "--again")]
+CheckpointSeconds = Annotated[
+    float, _how("X", "Seconds between checkpoints within a task.", min=0.1)
+]
+JsonFile = Annotated[Path | None, _how("FILE", "Also write the trials' results to this file.")]
+StorePath = Annotated[
+    Path | None,
+    _option(
+        None,
+        "FILE",
+        "The results store, an SQLite file. Default: $REMASK_STORE, else "
+        "`~/.local/share/remask/results.db`.",
+    ),
+]
+
+OnlyBenchmarks = Annotated[str | None, _only("NAMES", "Benchmarks, comma-separated.")]
+OnlyMethods = Annotated[str | None, _only("NAMES", "Methods; MSER is `er` with a mask.")]
+OnlyMasks = Annotated[str | None, _only("MASKS", "Masks, such as `none,-inf`.")]
+OnlyBuffers = Annotated[str | None, _only("SIZES", "Buffer sizes.")]
+OnlySeeds = Annotated[str | None, _only("SEEDS", "Seeds.")]
+OnlyStatus = Annotated[str | None, _only("STATUS", "finished, diverged or failed.")]
+Since = Annotated[str | None, _only("DATE", "What was made since, such as 2026-01-31.")]
 
 
 def store_path(given: Path | None) -> Path:

@@ -6,36 +6,28 @@ from typing import Annotated
 
 import typer
 
+from remask.cli import options as o
 from remask.cli.console import output
-from remask.cli.options import StorePath, store_path
 from remask.names import system_name
 from remask.report import results_table
 from remask.store import FORMATS, Store, StoreError, export, scores, summarise, trial_json
 
 app = typer.Typer(no_args_is_help=True, help="Look at what the store holds.")
 
-Benchmark = Annotated[str | None, typer.Option(help="Only these benchmarks, comma-separated.")]
-Method = Annotated[str | None, typer.Option(help="Only these methods.")]
-Mask = Annotated[str | None, typer.Option(help="Only these masks, such as `none,-inf`.")]
-Buffer = Annotated[str | None, typer.Option(help="Only these buffer sizes.")]
-Seed = Annotated[str | None, typer.Option(help="Only these seeds.")]
-Status = Annotated[str | None, typer.Option(help="Only finished, diverged or failed trials.")]
-Since = Annotated[str | None, typer.Option(help="Only what was made since, such as 2026-01-31.")]
-
 
 @app.command("list")
 def list_(
-    benchmark: Benchmark = None,
-    method: Method = None,
-    mask: Mask = None,
-    buffer: Buffer = None,
-    seed: Seed = None,
-    status: Status = None,
-    since: Since = None,
+    benchmark: o.OnlyBenchmarks = None,
+    method: o.OnlyMethods = None,
+    mask: o.OnlyMasks = None,
+    buffer: o.OnlyBuffers = None,
+    seed: o.OnlySeeds = None,
+    status: o.OnlyStatus = None,
+    since: o.Since = None,
     trials: Annotated[
         bool, typer.Option("--trials", help="A line per trial, with its hash, not per cell.")
     ] = False,
-    store: StorePath = None,
+    store: o.StorePath = None,
 ) -> None:
     """Print the results, a row for all trials that differ in their seed only."""
     filters = _filters(benchmark, method, mask, buffer, seed, status, since)
@@ -60,7 +52,7 @@ def list_(
 @app.command()
 def show(
     hash: Annotated[str, typer.Argument(help="The trial's hash, or enough of its beginning.")],  # noqa: A002
-    store: StorePath = None,
+    store: o.StorePath = None,
 ) -> None:
     """Print everything that is kept of one trial, as JSON."""
     with _existing(store) as opened:
@@ -75,14 +67,14 @@ def export_(
         str | None,
         typer.Option(help=f"One of {', '.join(FORMATS)}. Default: by the file's ending."),
     ] = None,
-    benchmark: Benchmark = None,
-    method: Method = None,
-    mask: Mask = None,
-    buffer: Buffer = None,
-    seed: Seed = None,
-    status: Status = None,
-    since: Since = None,
-    store: StorePath = None,
+    benchmark: o.OnlyBenchmarks = None,
+    method: o.OnlyMethods = None,
+    mask: o.OnlyMasks = None,
+    buffer: o.OnlyBuffers = None,
+    seed: o.OnlySeeds = None,
+    status: o.OnlyStatus = None,
+    since: o.Since = None,
+    store: o.StorePath = None,
 ) -> None:
     """Write results to a file: CSV, Parquet, JSON (everything), or a LaTeX table of means."""
     endings = {".csv": "csv", ".parquet": "parquet", ".json": "json", ".tex": "latex"}
@@ -100,7 +92,7 @@ def export_(
 
 
 def _existing(store: Path | None) -> Store:
-    return Store(store_path(store), create=False)
+    return Store(o.store_path(store), create=False)
 
 
 def _filters(

@@ -27,7 +27,7 @@ def results_table(cells: Sequence[Cell]) -> Table:
         ("benchmark", lambda cell: cell.config.benchmark, "{}"),
         ("method", lambda cell: cell.label, ""),
         ("buffer", lambda cell: str(cell.config.buffer or "-"), "buffer {}"),
-        ("trials", _write_trials, "trials each: {}"),
+        ("trials", _write_trials, "trials: {}"),
     ):
         values = {write(cell) for cell in cells}
         # What is out of the ordinary ("9, 1 diverged") stays in a column of its own.
