@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from remask.engine import preferred_stack, stack_nets
-from remask.engine.stacking import ModuleStack
+from remask.engine.module_stack import ModuleStack
 from remask.losses import trial_cross_entropy
 from remask.names import UnknownNameError
 from remask.nets import ResNet18, net_builder, resnet18

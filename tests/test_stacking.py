@@ -7,7 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from remask.engine.stacking import LinearStack, ModuleStack, StackedNet, stack_nets
+from remask.engine import StackedNet, stack_nets
+from remask.engine.linear_stack import LinearStack
+from remask.engine.module_stack import ModuleStack
 from remask.losses import trial_cross_entropy
 from remask.nets import mlp
 
@@ -201,7 +203,7 @@ def test_a_stack_trains_as_plain_modules_do_with_sgd(name: str, trials: int) -> 
 @pytest.mark.parametrize("name", LINEAR)
 def test_the_two_ways_to_stack_an_mlp_agree(name: str, trials: int) -> None:
     nets, data, lr = build(name, trials), batches(trials), LR[:trials]
-    fast, general = stack_nets(nets), ModuleStack(nets, "cpu")
+    fast, general = stack_nets(nets), ModuleStack(nets, range(trials), "cpu")
     assert isinstance(fast, LinearStack)
     assert_close(fast(data[0][0]), general(data[0][0]))
     train(fast, data, lr)
@@ -297,14 +299,66 @@ def test_a_trial_with_learning_rate_zero_stays_while_its_neighbours_move(name: s
         assert torch.equal(value[1], before[key][1]) == (not value.requires_grad)
 
 
-@pytest.mark.parametrize("trials", [1, 2])
-def test_dropout_is_refused_because_it_has_no_stream_of_its_own(trials: int) -> None:
-    nets = [
-        nn.Sequential(nn.Flatten(), nn.Linear(18, 6), nn.Dropout(0.5), nn.Linear(6, K))
-        for _ in range(trials)
-    ]
-    with pytest.raises(ValueError, match="dropout"):
-        stack_nets(nets)
+class FunctionalDropout(nn.Module):
+    """Draws random numbers in a way that none of its modules tells."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.into, self.out = nn.Linear(18, 40), nn.Linear(40, K)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        hidden = F.dropout(self.into(inputs.flatten(1)), 0.5, self.training)
+        logits: Tensor = self.out(hidden)
+        return logits
+
+
+def module_dropout() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(18, 40), nn.Dropout(0.5), nn.Linear(40, K))
+
+
+@pytest.mark.parametrize("make", [module_dropout, FunctionalDropout])
+def test_a_net_with_dropout_draws_its_own_numbers_alone_and_in_company(
+    make: Callable[[], nn.Module],
+) -> None:
+    torch.manual_seed(5)
+    nets, data = [make() for _ in range(3)], batches(3, steps=4)
+    together = stack_nets(nets, seeds=[7, 8, 9])
+    before = torch.get_rng_state()
+    train(together, data, LR)
+    assert torch.equal(torch.get_rng_state(), before)  # nobody else's numbers are used up
+    alone = stack_nets(nets[1:2], seeds=[8])
+    train(alone, [(inputs[1:2], labels[1:2]) for inputs, labels in data], LR[1:2])
+    for name, value in alone.parameters.items():
+        assert torch.equal(value[0], together.parameters[name][1])
+
+
+@pytest.mark.parametrize("make", [module_dropout, FunctionalDropout])
+def test_dropout_differs_by_trial_and_by_time_and_is_off_in_evaluation(
+    make: Callable[[], nn.Module],
+) -> None:
+    net = make()
+    stack = stack_nets([net, net], seeds=[1, 2])
+    inputs = torch.randn(1, 6, *SHAPE)
+    first, second = stack(inputs.expand(2, -1, -1, -1, -1)), stack(inputs.expand(2, -1, -1, -1, -1))
+    assert not torch.equal(first[0], first[1])
+    assert not torch.equal(first[0], second[0])
+    predicted = stack.predict(inputs[0])
+    assert torch.equal(predicted[0], predicted[1])
+    assert torch.equal(predicted, stack.predict(inputs[0]))
+
+
+def test_the_time_names_what_a_net_draws() -> None:
+    net, (inputs, _) = module_dropout(), batches(1)[0]
+    stack, resumed = stack_nets([net], seeds=[3]), stack_nets([net], seeds=[3])
+    stack.at(0, 0, 1)
+    first = stack(inputs)
+    stack.at(0, 0, 2)
+    second, third = stack(inputs), stack(inputs)
+    resumed.at(0, 0, 2)
+    assert torch.equal(resumed(inputs), second)
+    assert torch.equal(resumed(inputs), third)
+    assert not torch.equal(first, second)
+    assert not torch.equal(second, third)
 
 
 class Doubled(nn.Module):

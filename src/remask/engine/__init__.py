@@ -1,6 +1,7 @@
 """The engine: stacks of trials, trained step by step and evaluated after every task."""
 
-from remask.engine.stacking import StackedNet, preferred_stack, stack_nets
+from remask.engine.stacked_net import StackedNet
+from remask.engine.stacking import preferred_stack, stack_nets
 from remask.engine.trials import Position, TrialResult, TrialStack
 
 __all__ = [

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from remask.benchmarks import Benchmark
-from remask.engine.stacking import StackedNet
+from remask.engine.stacked_net import StackedNet
 from remask.streams.augmentation import Standardise
 
 _ROWS_AT_ONCE = 512  # a chunk whose activations stay in cache

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from remask.benchmarks import Benchmark
 from remask.config import TrialConfig
-from remask.engine.stacking import StackedNet
+from remask.engine.stacked_net import StackedNet
 from remask.memory import Reservoir, plan_reservoir
 from remask.methods import Batch, Method, Step
 from remask.streams import Phase, batch_sizes, epoch_batches

@@ -72,7 +72,7 @@ class TrialStack:
         self._lr = _per_trial(configs, "lr", device)
         builder = build_net or net_builder(configs[0].net)
         nets = [_seeded_net(builder, benchmark, config.seed) for config in configs]
-        self._net = stack_nets(nets, device)
+        self._net = stack_nets(nets, device, seeds=[config.seed for config in configs])
         self._feed = Feed(benchmark, configs, kind, self._net, device)
         self._evaluator = Evaluator(benchmark, device)
         self._phases = task_phases(benchmark) if kind.learns == "tasks" else union_phase(benchmark)
@@ -120,6 +120,7 @@ class TrialStack:
                 lr = self._learning_rates(epoch)
                 plan = self._feed.plan(self._phases, index, epoch)
                 for number in range(done, self._steps_in_epoch[index]):
+                    self._net.at(index, epoch, number)
                     step = self._feed.step(plan, number, masking)
                     loss = self._method.loss(step)
                     self._net.descend(loss, lr)
