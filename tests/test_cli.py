@@ -71,6 +71,7 @@ def test_a_diverging_trial_is_reported_and_left_out_of_the_mean(remask: CommandL
     answer = remask("run", *QUICK, "--lr", "1e30", "--workers", "1")
     assert answer.code == 0
     assert "2 diverged" in answer.out
+    assert "ER with seed 1 diverged at step" in answer.err
     with Store(remask.store) as store:
         assert all(r.status == "diverged" and r.diverged_at is not None for r in store.records())
 

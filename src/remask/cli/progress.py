@@ -20,6 +20,7 @@ from remask.benchmarks import Progress as OnDownload
 from remask.cli.console import errors
 from remask.launch import Event, Failed, Finished, Job, Note
 from remask.launch import Progress as JobProgress
+from remask.names import system_name
 
 
 class Display:
@@ -61,6 +62,14 @@ class Display:
             self._update(event)
         elif isinstance(event, Finished):
             self._trials_done += len(event.results)
+            for result in event.results:
+                if result.diverged_at is not None:
+                    system = system_name(result.config.method, result.config.mask)
+                    errors.print(
+                        f"note: {system} with seed {result.config.seed} diverged at step "
+                        f"{result.diverged_at:,}: its loss was no longer a number",
+                        highlight=False,
+                    )
             if not errors.is_terminal:
                 errors.print(
                     f"{self._trials_done} of {self._trials} trials done, {self._rate()}",

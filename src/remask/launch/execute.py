@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 
 import torch
@@ -74,9 +75,14 @@ def _execute(job: Job, folder: Path, options: Options, stop: StopRequest) -> Ite
 
 def benchmark_of(config: TrialConfig) -> Benchmark:
     """The benchmark of a trial, with its classes dealt as the trial wants them."""
-    return load_benchmark(
-        config.benchmark, tasks=config.tasks, class_order=config.class_order, limit=config.limit
-    )
+    return _load(config.benchmark, config.tasks, config.class_order, config.limit)
+
+
+@lru_cache(maxsize=1)  # the jobs of a process mostly have one benchmark, and loading checks it all
+def _load(
+    name: str, tasks: int | None, class_order: int | tuple[int, ...] | None, limit: int | None
+) -> Benchmark:
+    return load_benchmark(name, tasks=tasks, class_order=class_order, limit=limit)
 
 
 def check_device(name: str) -> None:

@@ -1,6 +1,5 @@
 """Run many jobs at once, in this process or in several."""
 
-import os
 import queue
 import signal
 import subprocess
@@ -98,14 +97,11 @@ def _run_in_workers(
 
 def _worker() -> subprocess.Popen[bytes]:
     """A worker in a session of its own, so that a terminal's Ctrl-C reaches its parent only."""
-    # Threads are set by torch from the options; the variables keep libraries from adding more.
-    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     return subprocess.Popen(
         [sys.executable, "-m", "remask.launch"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         start_new_session=True,
-        env=environment,
     )
 
 

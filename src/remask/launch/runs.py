@@ -7,16 +7,23 @@ trial is in the store, the folder goes.
 """
 
 import hashlib
+import json
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from remask.config import TrialConfig
-from remask.durable import Lock, read_limited, write_atomically
+from remask.durable import (
+    Lock,
+    make_folder,
+    read_limited,
+    remove_quietly,
+    write_atomically,
+)
 from remask.errors import RemaskError
 from remask.launch.events import Event, Failed, Finished
 from remask.launch.execute import Options
@@ -87,8 +94,8 @@ def plan_run(
         return None
     jobs = plan_jobs(missing, workers, largest_stack)
     plan = _Plan(again=again, stacks=[list(job.configs) for job in jobs])
-    folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / "run.json", plan.model_dump_json(indent=1).encode())
+    make_folder(folder)
+    write_atomically(folder / "run.json", _seal(plan))
     return Run(folder, jobs, again)
 
 
@@ -110,7 +117,8 @@ def continue_run(
             if isinstance(event, Finished):
                 for record in _records(event):
                     store.add(record, replace=run.again)
-                write_atomically(_mark(run, by_name[event.job]), b"")
+                if run.again:
+                    write_atomically(_mark(run, by_name[event.job]), b"")
                 shutil.rmtree(run.folder / event.job, ignore_errors=True)
             elif isinstance(event, Failed):
                 failed = True
@@ -118,9 +126,8 @@ def continue_run(
             yield event
         if not failed:
             # The plan goes first: a folder without one is nothing, whatever else is left in it.
-            (run.folder / "run.json").unlink()
-    if not failed:
-        shutil.rmtree(run.folder, ignore_errors=True)
+            remove_quietly(run.folder / "run.json")
+            shutil.rmtree(run.folder, ignore_errors=True)
 
 
 def _is_done(store: Store, run: Run, job: Job) -> bool:
@@ -130,20 +137,38 @@ def _is_done(store: Store, run: Run, job: Job) -> bool:
 
 
 def _mark(run: Run, job: Job) -> Path:
-    """A file whose presence says that the job's results are in the store."""
+    """A file whose presence says that the job was run again, and its results replaced."""
     return run.folder / f"{job.name}.done"
 
 
 def _open(folder: Path) -> Run:
     path = folder / "run.json"
     try:
-        plan = _Plan.model_validate_json(read_limited(path, _LARGEST_PLAN))
-    except (OSError, ValidationError, ValueError) as error:
+        plan = _unseal(read_limited(path, _LARGEST_PLAN))
+    except (OSError, ValueError, RecursionError) as error:
         raise RunError(
             f"{path} cannot be read as the plan of a run ({_first_line(error)}). Nothing was "
             f"changed. Move the folder {folder} away to begin that run anew."
         ) from None
     return Run(folder, [Job(tuple(stack)) for stack in plan.stacks], plan.again)
+
+
+def _seal(plan: _Plan) -> bytes:
+    """The plan with a checksum: an altered digit would train something else without a word."""
+    body = plan.model_dump(mode="json")
+    return json.dumps({"sha256": _checksum(body), "plan": body}, indent=1).encode()
+
+
+def _unseal(data: bytes) -> _Plan:
+    """Read what `_seal` wrote; raises ValueError."""
+    match json.loads(data):
+        case {"sha256": str(checksum), "plan": dict(body)} if checksum == _checksum(body):
+            return _Plan.model_validate(body)
+    raise ValueError("its checksum is wrong or missing")
+
+
+def _checksum(body: object) -> str:
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 
 def _first_line(error: Exception) -> str:
