@@ -234,7 +234,7 @@ def test_the_step_of_divergence_is_exact_wherever_losses_are_looked_at(
 
 def test_trials_of_one_stack_must_have_one_shape(config: MakeConfig, tiny: Benchmark) -> None:
     for change in ({"batch": 3}, {"buffer": 5}, {"epochs": 3}, {"replay_batch": 2}):
-        with pytest.raises(ValueError, match="seed, mask, lr, alpha and beta only"):
+        with pytest.raises(ValueError, match="seed, mask, lr and weights only"):
             stack_of([config(), config(**change)], tiny)
 
 

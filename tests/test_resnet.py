@@ -9,7 +9,7 @@ from remask.engine import preferred_stack, stack_nets
 from remask.engine.module_stack import ModuleStack
 from remask.losses import trial_cross_entropy
 from remask.names import UnknownNameError
-from remask.nets import ResNet18, net_builder, resnet18
+from remask.nets import ResNet18, mlp, net_builder, resnet18
 
 
 def count(net: nn.Module) -> int:
@@ -155,11 +155,10 @@ def test_flat_inputs_are_refused() -> None:
 
 
 def test_mlps_are_stacked_by_ten_and_convolutional_nets_on_a_cpu_are_not() -> None:
-    assert preferred_stack("mlp") == preferred_stack("mlp", "cuda") == 10
-    assert preferred_stack("resnet18") == preferred_stack("resnet18:8", "cpu") == 1
-    assert preferred_stack("resnet18", torch.device("cuda")) > 1
-    with pytest.raises(UnknownNameError):
-        preferred_stack("resnet")
+    perceptron, residual = mlp((4,), 2), resnet18((3, 8, 8), 2, width=8)
+    assert preferred_stack(perceptron) == preferred_stack(perceptron, "cuda") == 10
+    assert preferred_stack(residual) == preferred_stack(residual, "cpu") == 1
+    assert preferred_stack(residual, torch.device("cuda")) > 1
 
 
 def layouts(stack: ModuleStack, images: Tensor) -> set[bool]:

@@ -23,13 +23,17 @@ if TYPE_CHECKING:
         masked_log_softmax,
         masked_softmax,
     )
+    from remask.methods import Batch, Method, Step
     from remask.store import Store
 
 __version__ = "0.1.0"
 
 _HOME = {
+    "Batch": "methods",
     "Benchmark": "benchmarks",
     "MaskedCrossEntropy": "losses",
+    "Method": "methods",
+    "Step": "methods",
     "Store": "store",
     "TrialConfig": "config",
     "TrialStack": "engine",
@@ -41,8 +45,11 @@ _HOME = {
 }
 
 __all__ = [
+    "Batch",
     "Benchmark",
     "MaskedCrossEntropy",
+    "Method",
+    "Step",
     "Store",
     "TrialConfig",
     "TrialStack",

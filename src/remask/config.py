@@ -1,6 +1,7 @@
 """The settings of one trial: one typed, validated object."""
 
 import math
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Annotated, Any
 
@@ -30,10 +31,34 @@ def write_mask(value: float | None) -> float | str | None:
 Mask = Annotated[float | None, BeforeValidator(read_mask), PlainSerializer(write_mask)]
 
 
+def _read_weights(value: object) -> object:
+    """Accept a mapping; keep sorted pairs, because a config must be hashable."""
+    return sorted(value.items()) if isinstance(value, Mapping) else value
+
+
+def _check_weights(weights: tuple[tuple[str, float], ...]) -> tuple[tuple[str, float], ...]:
+    for name, value in weights:
+        if not math.isfinite(value):
+            raise ValueError(f"{name} must be a finite number, not {value}")
+    return tuple((name, value + 0.0) for name, value in weights)  # + 0.0: one zero, not two
+
+
+Weights = Annotated[
+    tuple[tuple[str, float], ...],
+    BeforeValidator(_read_weights),
+    AfterValidator(_check_weights),
+    PlainSerializer(dict, return_type=dict[str, float]),
+]
+
+
 def _check_drops(drops: tuple[int, ...]) -> tuple[int, ...]:
     if any(drop < 1 for drop in drops) or any(b <= a for a, b in pairwise(drops)):
         raise ValueError("epochs are counted from 1, each later than the one before")
     return drops
+
+
+COMMON_WEIGHTS = ("alpha", "beta")
+"""Weights that several methods have, with a field of their own; the others are in `weights`."""
 
 
 class TrialConfig(BaseModel):
@@ -55,6 +80,7 @@ class TrialConfig(BaseModel):
     epochs: int = Field(ge=1, description="passes over each task")
     alpha: float = Field(0.0, ge=0, allow_inf_nan=False, description="weight of the distillation")
     beta: float = Field(0.0, ge=0, allow_inf_nan=False, description="weight of the replayed labels")
+    weights: Weights = Field((), description="settings that only this method has, by name")
     lr_drops: Annotated[tuple[int, ...], AfterValidator(_check_drops)] = Field(
         (), description="epochs of each task after which the learning rate falls to a tenth"
     )
@@ -68,7 +94,11 @@ class TrialConfig(BaseModel):
         False, description="tell no task boundaries: a batch's own labels are its active classes"
     )
 
+    def weight(self, name: str) -> float:
+        """A weight of the method's loss, wherever it is kept."""
+        return float(getattr(self, name) if name in COMMON_WEIGHTS else dict(self.weights)[name])
+
     def shape(self) -> tuple[Any, ...]:
         """What trials of one stack must have in common; the rest may differ within a stack."""
-        free = {"seed", "mask", "lr", "alpha", "beta"}
+        free = {"seed", "mask", "lr", "weights", *COMMON_WEIGHTS}
         return tuple(value for name, value in self if name not in free)

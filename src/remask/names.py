@@ -30,7 +30,8 @@ _TITLES = {"sgd": "SGD", "joint": "JOINT", "er": "ER", "der": "DER", "derpp": "D
 
 def system_name(method: str, mask: float | None) -> str:
     """Name a method with its mask as tables do: `ER`, `MSER(-inf)`, `MSDER++(-1)`."""
-    title = _TITLES.get(method, method.upper())
+    _, colon, own = method.rpartition(":")
+    title = own if colon else _TITLES.get(method, method.upper())
     if mask is None:
         return title
     number = repr(float(mask) + 0.0).removesuffix(".0")  # + 0.0 takes the sign off a zero

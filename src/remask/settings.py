@@ -1,15 +1,15 @@
 """From what a user asks for to the configs of the trials to run."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
 
-from remask.benchmarks import BENCHMARKS
-from remask.config import TrialConfig
+from remask.benchmarks import check_name
+from remask.config import COMMON_WEIGHTS, TrialConfig
 from remask.errors import RemaskError
 from remask.methods import MASKED_NAMES, Method, find_method
-from remask.names import UnknownNameError, nearest, unknown
+from remask.names import nearest
 from remask.papers import published_settings
 
 _BUFFERS = {"split-digits": 20}
@@ -40,8 +40,7 @@ def trial_configs(
 
     `masks=None` means the mask that the method's name implies: none for `er`, -inf for `mser`.
     """
-    if benchmark not in BENCHMARKS:
-        raise UnknownNameError(unknown("benchmark", benchmark, BENCHMARKS))
+    check_name(benchmark)
     name, masks = _split_masked_name(method, masks)
     kind = find_method(name)
     if kind.unmaskable and any(mask is not None for mask in masks):
@@ -94,30 +93,47 @@ def _settings_of(
     kind: type[Method], benchmark: str, buffer: int, overrides: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Published settings, then overrides; what the method does not use stays out of the config."""
-    used = {"lr", "batch", "epochs", *kind.weights, *_HAVE_DEFAULTS}
-    if kind.draws:
-        used.add("replay_batch")
-    for name in overrides:
-        if name not in TrialConfig.model_fields:
-            hint = nearest(name, TrialConfig.model_fields)
-            raise SettingsError(
-                f"there is no setting {name!r}" + (f"; did you mean {hint!r}?" if hint else "")
-            )
-        if name not in used:
-            raise SettingsError(f"{kind.title} has no setting {name!r}; it has {sorted(used)}")
+    needed = ["lr", "batch", "epochs", *(["replay_batch"] if kind.draws else [])]
+    common = [name for name in COMMON_WEIGHTS if name in kind.weights]
+    _check_names(overrides, TrialConfig.model_fields, "there is no setting")
+    _check_used(kind, overrides, {*needed, *common, *_HAVE_DEFAULTS, "weights"})
     published = published_settings(benchmark, kind.name, buffer)
     settings: dict[str, Any] = {"net": _NETS.get(benchmark, _DEFAULT_NET)}
-    for name in sorted(used - _HAVE_DEFAULTS):
-        if name not in overrides and published is None:
-            option = name.replace("_", "-")
+    if published is not None:
+        settings.update({name: getattr(published, name) for name in needed})
+        if "epochs" not in overrides and kind.learns == "tasks":
+            settings["lr_drops"] = published.lr_drops  # for tasks of so many epochs, and no others
+    missing = [name for name in needed if name not in settings and name not in overrides]
+    if missing:
+        options = ", ".join(f"--{name.replace('_', '-')}" for name in missing)
+        raise SettingsError(f"nothing is published for {kind.title} on {benchmark}: say {options}")
+    weights = {**kind.weights, **(_known_weights(kind, published.weights) if published else {})}
+    settings.update({name: weights.pop(name) for name in common})
+    given = overrides.get("weights", {})
+    if not isinstance(given, Mapping):
+        raise SettingsError(f"weights = {given!r}: names with values are needed, as in gamma = 0.5")
+    _check_names(given, weights, f"{kind.title} has no weight")
+    return {**settings, **overrides, "weights": {**weights, **given}}
+
+
+def _known_weights(kind: type[Method], weights: Mapping[str, float]) -> dict[str, float]:
+    return {name: value for name, value in weights.items() if name in kind.weights}
+
+
+def _check_names(given: Iterable[str], known: Iterable[str], refusal: str) -> None:
+    known = list(known)
+    for name in given:
+        if name not in known:
+            hint = nearest(name, known)
             raise SettingsError(
-                f"nothing is published for {kind.title} on {benchmark}: say --{option}"
+                f"{refusal} {name!r}" + (f"; did you mean {hint!r}?" if hint else "")
             )
-        if published is not None:
-            settings[name] = getattr(published, name)
-    if published is not None and "epochs" not in overrides and kind.learns == "tasks":
-        settings["lr_drops"] = published.lr_drops  # for tasks of so many epochs, and no others
-    return {**settings, **overrides}
+
+
+def _check_used(kind: type[Method], given: Iterable[str], used: set[str]) -> None:
+    for name in given:
+        if name not in used:
+            raise SettingsError(f"{kind.title} has no setting {name!r}; it has {sorted(used)}")
 
 
 def _validated(values: Mapping[str, Any]) -> TrialConfig:

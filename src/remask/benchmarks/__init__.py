@@ -8,6 +8,7 @@ from remask.benchmarks.registry import (
     BENCHMARKS,
     DATASETS,
     BenchmarkInfo,
+    check_name,
     find_dataset,
     load_benchmark,
 )
@@ -26,6 +27,7 @@ __all__ = [
     "Progress",
     "SplitError",
     "arrays",
+    "check_name",
     "fetch",
     "find_dataset",
     "from_dataset",

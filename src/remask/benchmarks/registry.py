@@ -21,7 +21,9 @@ from remask.benchmarks.mnist import (
 from remask.benchmarks.sources import Dataset
 from remask.benchmarks.splitting import resplit
 from remask.benchmarks.tiny_imagenet import TINY_IMAGENET, load_split_tiny_imagenet
+from remask.errors import RemaskError
 from remask.names import UnknownNameError, unknown
+from remask.own_code import OwnCodeError, failure_of, import_own, names_own_code
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ def load_benchmark(
     limit: int | None = None,
     data: Path | None = None,
 ) -> Benchmark:
-    """Load a benchmark by name, fetching its data if need be.
+    """Load a benchmark by name, fetching its data if need be; `module:function` is the user's own.
 
     `tasks` deals its classes to so many tasks, as evenly as possible, larger tasks first;
     `class_order` in the order given, or drawn from a seed. `limit` keeps the first so many train
@@ -99,12 +101,32 @@ def load_benchmark(
     is copied into the cache, unless it is there. Labels stay what they are in the files.
 
     Raises UnknownNameError for a name that is not in BENCHMARKS, SplitError for tasks that it
-    cannot have, and DataError when the data is damaged or out of reach.
+    cannot have, DataError when the data is damaged or out of reach, and OwnCodeError.
     """
-    if name not in BENCHMARKS:
-        raise UnknownNameError(unknown("benchmark", name, BENCHMARKS))
-    benchmark = BENCHMARKS[name].load(data)
+    check_name(name)
+    benchmark = BENCHMARKS[name].load(data) if name in BENCHMARKS else _own_benchmark(name)
     return resplit(benchmark, tasks=tasks, class_order=class_order, limit=limit)
+
+
+def check_name(name: str) -> None:
+    """Refuse a name that can be no benchmark, before anything is loaded or imported."""
+    if name not in BENCHMARKS and not names_own_code(name):
+        raise UnknownNameError(
+            unknown("benchmark", name, BENCHMARKS) + "; or say module:function for one of your own"
+        )
+
+
+def _own_benchmark(name: str) -> Benchmark:
+    make = import_own("benchmark", name)
+    try:
+        benchmark = make()
+    except RemaskError:
+        raise
+    except Exception as error:
+        raise failure_of(f"{name}()", error) from error
+    if not isinstance(benchmark, Benchmark):
+        raise OwnCodeError(f"{name}() must return a remask.Benchmark, not {benchmark!r:.100}")
+    return benchmark
 
 
 def find_dataset(name: str) -> Dataset:

@@ -45,11 +45,20 @@ ConfigFile = Annotated[
     Path | None, _what("FILE", "A TOML file with any of the settings below; options win over it.")
 ]
 Benchmark = Annotated[
-    str | None, _what("NAME", "What to learn; see `remask benchmarks`. Default: split-digits.")
+    str | None,
+    _what(
+        "NAME",
+        "What to learn; see `remask benchmarks`. Or your own, `module:function`. "
+        "Default: split-digits.",
+    ),
 ]
 Methods = Annotated[
     str | None,
-    _what("NAMES", "How to learn it; see `remask methods`. Several: `er,derpp`. Default: er."),
+    _what(
+        "NAMES",
+        "How to learn it; see `remask methods`. Or your own, `module:Class`. "
+        "Several: `er,derpp`. Default: er.",
+    ),
 ]
 Masks = Annotated[str | None, _what("MASKS", _MASK)]
 Buffers = Annotated[str | None, _what("SIZES", "Samples the memory holds. Several: `200,500`.")]
@@ -63,7 +72,16 @@ ReplayBatch = Annotated[int | None, _setting("N", "Samples in one draw from memo
 Epochs = Annotated[int | None, _setting("N", "Passes over each task.")]
 Alpha = Annotated[float | None, _setting("X", "Weight of the distillation (DER, DER++).")]
 Beta = Annotated[float | None, _setting("X", "Weight of the replayed labels (DER++).")]
-Net = Annotated[str | None, _setting("NAME", "`mlp`, `resnet18`, or `resnet18:20` for width 20.")]
+Weights = Annotated[
+    list[str] | None,
+    _setting("NAME=X", "A weight that only this method has. May be repeated.", "--weight"),
+]
+Net = Annotated[
+    str | None,
+    _setting(
+        "NAME", "`mlp`, `resnet18`, `resnet18:20` for width 20, or your own, `module:function`."
+    ),
+]
 Tasks = Annotated[int | None, _setting("N", "Deal the classes to so many tasks.")]
 ClassOrder = Annotated[
     str | None,
@@ -92,6 +110,10 @@ Stack = Annotated[
     ),
 ]
 Again = Annotated[bool, _how(None, "Run and replace also what the store already has.", "--again")]
+OwnCode = Annotated[
+    bool,
+    _how(None, "Import the `module:name` that a file names, too: importing runs it.", "--own-code"),
+]
 CheckpointSeconds = Annotated[
     float, _how("X", "Seconds between checkpoints within a task.", min=0.1)
 ]

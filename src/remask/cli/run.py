@@ -22,7 +22,7 @@ Next: `remask run --help`, or the loss in your own loop, see README.md."""
 
 _TRIAL_OPTIONS = (
     "benchmark", "method", "mask", "buffer", "trials", "seed", "lr", "batch", "replay_batch",
-    "epochs", "alpha", "beta", "net", "tasks", "class_order", "limit", "task_free",
+    "epochs", "alpha", "beta", "weights", "net", "tasks", "class_order", "limit", "task_free",
 )  # fmt: skip
 """The options of `run` that say which trials; a config file may have the same ones."""
 
@@ -42,6 +42,7 @@ def run(
     epochs: o.Epochs = None,
     alpha: o.Alpha = None,
     beta: o.Beta = None,
+    weights: o.Weights = None,
     net: o.Net = None,
     tasks: o.Tasks = None,
     class_order: o.ClassOrder = None,
@@ -53,6 +54,7 @@ def run(
     threads: o.Threads = 1,
     stack: o.Stack = None,
     again: o.Again = False,
+    own_code: o.OwnCode = False,
     checkpoint_seconds: o.CheckpointSeconds = 60.0,
     json: o.JsonFile = None,
     store: o.StorePath = None,
@@ -70,8 +72,9 @@ def run(
     given = running.read_config(config) if config else {}
     typed = {name: context.params[name] for name in _TRIAL_OPTIONS}
     # Not `not in (None, False)`: 0 equals False, and somebody who says 0 means it.
-    given.update({n: v for n, v in typed.items() if v is not None and v is not False})
-    configs = running.configs_from(given)
+    left_out = [n for n, v in typed.items() if v is None or v is False or v == ()]
+    given.update({name: typed[name] for name in _TRIAL_OPTIONS if name not in left_out})
+    configs = running.configs_from(given, trusted=None if own_code else [benchmark, method, net])
     with o.open_store(store) as opened:
         running.run_configs(
             opened,
@@ -92,6 +95,7 @@ def resume(
     device: o.Device = "cpu",
     workers: o.Workers = None,
     threads: o.Threads = 1,
+    own_code: o.OwnCode = False,
     checkpoint_seconds: o.CheckpointSeconds = 60.0,
     store: o.StorePath = None,
 ) -> None:
@@ -101,7 +105,7 @@ def resume(
 
     options = Options(device, threads, checkpoint_seconds)
     with o.open_store(store) as opened:
-        running.resume_runs(opened, name, options=options, workers=workers)
+        running.resume_runs(opened, name, options=options, workers=workers, own_code=own_code)
 
 
 def demo(trials: o.DemoTrials = 10, workers: o.Workers = None, store: o.StorePath = None) -> None:

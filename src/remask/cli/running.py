@@ -27,6 +27,8 @@ from remask.launch import (
     plan_run,
     unfinished_runs,
 )
+from remask.nets import net_builder
+from remask.own_code import names_own_code
 from remask.report import results_table
 from remask.settings import SettingsError, trial_configs
 from remask.store import Store, config_hash, export, summarise
@@ -53,16 +55,18 @@ def run_configs(
 ) -> None:
     """Run what the store lacks of these trials, then print the table of all of them."""
     check_device(options.device)
-    dataset = BENCHMARKS[configs[0].benchmark].dataset
-    if dataset is not None:  # here, once, with a progress bar, rather than in every worker
+    info = BENCHMARKS.get(configs[0].benchmark)
+    if info and info.dataset is not None:  # here, with a progress bar, not in every worker
         with download_bar() as bar:
-            fetch(dataset, progress=bar, data=data)
-    benchmark_of(configs[0])  # a wrong split is better refused here than by every worker
+            fetch(info.dataset, progress=bar, data=data)
+    # A wrong split, or a wrong net, is better refused here than by every worker.
+    benchmark = benchmark_of(configs[0])
+    net = net_builder(configs[0].net)(benchmark.input_shape, benchmark.num_classes)
     planned = plan_run(
         store,
         configs,
         workers=workers or _cores(),
-        largest_stack=stack or preferred_stack(configs[0].net, options.device),
+        largest_stack=stack or preferred_stack(net, options.device),
         again=again,
     )
     if planned is None:
@@ -73,14 +77,26 @@ def run_configs(
 
 
 def resume_runs(
-    store: Store, name: str | None, *, options: Options, workers: int | None = None
+    store: Store,
+    name: str | None,
+    *,
+    options: Options,
+    workers: int | None = None,
+    own_code: bool = False,
 ) -> None:
-    """Go on with the named run, or with every unfinished one."""
+    """Go on with the named run, or with every unfinished one.
+
+    With `own_code`, what their plans name of the user's own code is imported.
+    """
     check_device(options.device)
     runs = [run for run in unfinished_runs(store.path) if name is None or run.name == name]
     if not runs:
         what = "no unfinished run" if name is None else f"no unfinished run {name!r}"
         raise SettingsError(f"there is {what} beside {store.path}")
+    if not own_code:
+        for run in runs:
+            for config in (config for job in run.jobs for config in job.configs):
+                _check_trusted([config.benchmark, config.method, config.net], trusted=[])
     for run in runs:
         output.print(f"run {run.name}", highlight=False)
         _run(store, run, workers=workers, options=options)
@@ -98,10 +114,18 @@ def demo_configs(trials: int) -> list[TrialConfig]:
     ]
 
 
-def configs_from(given: dict[str, Any]) -> list[TrialConfig]:
-    """The trials of every combination of method, mask and buffer asked for."""
+def configs_from(
+    given: dict[str, Any], trusted: Sequence[str | None] | None = None
+) -> list[TrialConfig]:
+    """The trials of every combination of method, mask and buffer asked for.
+
+    With `trusted`, only own code that one of these texts names may be imported.
+    """
     benchmark = str(given.pop("benchmark", "split-digits"))
     methods = _several(given.pop("method", "er"))
+    if trusted is not None:
+        typed = [name for text in trusted if text for name in _several(text)]
+        _check_trusted([benchmark, *methods, str(given.get("net", ""))], typed)
     masks = [_mask(text) for text in _several(given.pop("mask"))] if "mask" in given else None
     buffers = (
         [_integer("buffer", text) for text in _several(given.pop("buffer"))]
@@ -118,6 +142,8 @@ def configs_from(given: dict[str, Any]) -> list[TrialConfig]:
         raise SettingsError(f"seed = {seed}: from 0 to 2**62 - 1")
     if "class_order" in given:
         given["class_order"] = _class_order(given["class_order"])
+    if isinstance(given.get("weights"), list | tuple):  # from the command line; a file has a table
+        given["weights"] = dict(_weight(text) for text in given["weights"])
     return [
         config
         for method, buffer in itertools.product(methods, buffers)
@@ -144,6 +170,24 @@ def _several(value: object) -> list[str]:
 def _class_order(value: object) -> int | list[int]:
     order = [_integer("class_order", text) for text in _several(value)]
     return order if len(order) > 1 or isinstance(value, list) else order[0]
+
+
+def _weight(text: object) -> tuple[str, float]:
+    name, _, value = str(text).partition("=")
+    try:
+        return name.strip(), float(value)
+    except ValueError:
+        raise SettingsError(f"{text!r} is no weight: say its name and value, gamma=0.5") from None
+
+
+def _check_trusted(names: Sequence[str], trusted: Sequence[str]) -> None:
+    """Nothing that is read from a file may run code, unless the user says so."""
+    for name in names:
+        if names_own_code(name) and name not in trusted:
+            raise SettingsError(
+                f"a file names code to import, {name!r}, and importing runs it. If it is yours, "
+                f"say --own-code, or name it on the command line yourself."
+            )
 
 
 def _mask(text: str) -> float | None:

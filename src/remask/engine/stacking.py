@@ -12,7 +12,6 @@ from torch import nn
 from remask.engine.linear_stack import LinearStack, linear_chain
 from remask.engine.module_stack import ModuleStack, convolves
 from remask.engine.stacked_net import StackedNet
-from remask.nets import net_builder
 
 
 def stack_nets(
@@ -31,12 +30,10 @@ def stack_nets(
     return ModuleStack(nets, range(len(nets)) if seeds is None else seeds, device)
 
 
-def preferred_stack(net: str, device: torch.device | str = "cpu") -> int:
-    """How many trials of a named net to stack.
+def preferred_stack(net: nn.Module, device: torch.device | str = "cpu") -> int:
+    """How many trials of a net to stack.
 
     Small matrix products leave a machine idle, and stacked ones do not; a convolution fills a CPU
     by itself, and stacked ones only take more memory.
     """
-    with torch.device("meta"):  # only its layers matter, so no weights are made
-        module = net_builder(net)((3, 32, 32), 10)
-    return 1 if convolves(module) and torch.device(device).type == "cpu" else 10
+    return 1 if convolves(net) and torch.device(device).type == "cpu" else 10

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from remask.benchmarks import Benchmark
-from remask.config import TrialConfig
+from remask.config import COMMON_WEIGHTS, TrialConfig
 from remask.engine.evaluation import Evaluator
 from remask.engine.feed import Feed
 from remask.engine.stacking import stack_nets
@@ -63,13 +63,19 @@ class TrialStack:
         build_net: NetBuilder | None = None,
         device: torch.device | str = "cpu",
     ) -> None:
+        _check_same_shape(configs)
         kind = method or find_method(configs[0].method)
         _check(configs, kind)
         device = torch.device(device)
         self.configs = list(configs)
         self.position = Position()
-        self._method = kind({name: _per_trial(configs, name, device) for name in kind.weights})
-        self._lr = _per_trial(configs, "lr", device)
+        self._method = kind(
+            {
+                name: _per_trial([config.weight(name) for config in configs], device)
+                for name in kind.weights
+            }
+        )
+        self._lr = _per_trial([config.lr for config in configs], device)
         builder = build_net or net_builder(configs[0].net)
         nets = [_seeded_net(builder, benchmark, config.seed) for config in configs]
         self._net = stack_nets(nets, device, seeds=[config.seed for config in configs])
@@ -222,9 +228,19 @@ class TrialStack:
         self._unchecked.clear()
 
 
-def _check(configs: Sequence[TrialConfig], method: type[Method]) -> None:
+def _check_same_shape(configs: Sequence[TrialConfig]) -> None:
+    if not configs:
+        raise ValueError("a stack needs at least one trial")
     if len({config.shape() for config in configs}) > 1:
-        raise ValueError("trials of one stack may differ in seed, mask, lr, alpha and beta only")
+        raise ValueError("trials of one stack may differ in seed, mask, lr and weights only")
+
+
+def _check(configs: Sequence[TrialConfig], method: type[Method]) -> None:
+    own = set(method.weights) - set(COMMON_WEIGHTS)
+    for config in configs:
+        if {name for name, _ in config.weights} != own:
+            given = sorted(name for name, _ in config.weights)
+            raise ValueError(f"the weights of {method.title} are {sorted(own)}, not {given}")
     if method.draws and not (configs[0].buffer and configs[0].replay_batch):
         raise ValueError(
             f"{method.title} replays: it needs a buffer and a replay batch of at least 1"
@@ -233,9 +249,9 @@ def _check(configs: Sequence[TrialConfig], method: type[Method]) -> None:
         raise ValueError(f"{method.title} cannot wear a mask: {method.unmaskable}")
 
 
-def _per_trial(configs: Sequence[TrialConfig], name: str, device: torch.device) -> Tensor:
+def _per_trial(values: Sequence[float], device: torch.device) -> Tensor:
     """One setting of every trial, [S]."""
-    return torch.tensor([float(getattr(config, name)) for config in configs], device=device)
+    return torch.tensor(values, dtype=torch.float32, device=device)
 
 
 def _seeded_net(build: NetBuilder, benchmark: Benchmark, seed: int) -> nn.Module:

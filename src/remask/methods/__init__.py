@@ -1,5 +1,7 @@
 """The methods by name. A new one is one file here and one entry in METHODS."""
 
+import inspect
+
 from remask.methods.base import Batch, Method, Step
 from remask.methods.der import DER
 from remask.methods.derpp import DERpp
@@ -7,6 +9,7 @@ from remask.methods.er import ER
 from remask.methods.joint import Joint
 from remask.methods.sgd import SGD
 from remask.names import UnknownNameError, unknown
+from remask.own_code import OwnCodeError, import_own, names_own_code
 
 METHODS: dict[str, type[Method]] = {method.name: method for method in (SGD, Joint, ER, DER, DERpp)}
 
@@ -18,10 +21,24 @@ MASKED_NAMES: dict[str, tuple[str, float]] = {
 
 
 def find_method(name: str) -> type[Method]:
-    """The method of that name; raises UnknownNameError, suggesting the nearest."""
-    if name not in METHODS:
-        raise UnknownNameError(unknown("method", name, [*METHODS, *MASKED_NAMES]))
-    return METHODS[name]
+    """The method of that name, or the user's own if it is `module:Class`.
+
+    Raises UnknownNameError, suggesting the nearest name, and OwnCodeError.
+    """
+    if name in METHODS:
+        return METHODS[name]
+    if not names_own_code(name):
+        known = [*METHODS, *MASKED_NAMES]
+        raise UnknownNameError(
+            unknown("method", name, known) + "; or say module:Class for one of your own"
+        )
+    own = import_own("method", name)
+    if not (isinstance(own, type) and issubclass(own, Method)):
+        raise OwnCodeError(f"the method {name!r} must be a class derived from remask.Method")
+    if inspect.isabstract(own):
+        missing = ", ".join(sorted(own.__abstractmethods__))
+        raise OwnCodeError(f"the method {name!r} must define {missing}")
+    return own
 
 
 __all__ = [

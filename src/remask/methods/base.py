@@ -88,14 +88,15 @@ class Method(ABC):
     It never touches the optimiser, the memory or the loop: it declares what it needs of them.
     """
 
-    name: ClassVar[str]
-    """What it is called on the command line."""
+    name: ClassVar[str] = ""
+    """What it is called on the command line, and in the published settings."""
     title: ClassVar[str]
-    """What it is called in a table."""
-    summary: ClassVar[str]
+    """What it is called in a table; the name of the class unless it says otherwise."""
+    summary: ClassVar[str] = ""
     """One line for `remask methods`."""
-    weights: ClassVar[tuple[str, ...]] = ()
-    """Names of its loss weights; each becomes an attribute, a tensor [S]."""
+    weights: ClassVar[Mapping[str, float]] = {}
+    """Its loss weights, each with its value where nothing is published; each becomes an attribute,
+    a tensor [S]."""
     draws: ClassVar[int] = 0
     """How many independent draws from memory it makes in a step; 0 = it keeps no memory."""
     stores_logits: ClassVar[bool] = False
@@ -109,6 +110,9 @@ class Method(ABC):
     """Why it cannot wear a mask, if it cannot."""
     remembers: ClassVar[tuple[str, ...]] = ()
     """Names of attributes (tensors) that change from step to step: they are saved and restored."""
+
+    def __init_subclass__(cls) -> None:
+        cls.title = cls.__dict__.get("title", cls.__name__)  # not the one of the class above
 
     def __init__(self, weights: Mapping[str, torch.Tensor]) -> None:
         for name in self.weights:

@@ -1,5 +1,7 @@
 """DER: dark experience replay (Buzzega et al. 2020)."""
 
+from typing import ClassVar
+
 import torch
 
 from remask.losses import logit_mse
@@ -12,7 +14,7 @@ class DER(Method):
     name = "der"
     title = "DER"
     summary = "recalls the logits it once gave to stored samples"
-    weights = ("alpha",)
+    weights: ClassVar = {"alpha": 0.2}
     draws = 1
     stores_logits = True
     alpha: torch.Tensor

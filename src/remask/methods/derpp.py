@@ -1,5 +1,7 @@
 """DER++: dark experience replay with labels (Buzzega et al. 2020). With a mask: MSDER++."""
 
+from typing import ClassVar
+
 import torch
 
 from remask.losses import logit_mse
@@ -18,7 +20,7 @@ class DERpp(Method):
     summary = (
         "recalls stored logits and, in a second draw, relearns stored labels; with a mask: MSDER++"
     )
-    weights = ("alpha", "beta")
+    weights: ClassVar = {"alpha": 0.2, "beta": 1.0}
     draws = 2
     stores_logits = True
     alpha: torch.Tensor

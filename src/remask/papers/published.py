@@ -1,7 +1,7 @@
 """The paper's settings and figures, read from the JSON files that ship with the package."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -18,8 +18,8 @@ class Settings:
     batch: int
     replay_batch: int
     epochs: int
-    alpha: float
-    beta: float
+    weights: Mapping[str, float]
+    """By the names that remask gives them; empty where a method's own defaults hold."""
     lr_drops: tuple[int, ...]
     """Epochs of each task after which the learning rate falls to a tenth."""
     source: str
@@ -50,11 +50,14 @@ _DIGITS = Settings(
     batch=10,
     replay_batch=10,
     epochs=5,
-    alpha=0.2,
-    beta=1.0,
+    weights={},
     lr_drops=(),
     source="remask's own choice for the embedded digits",
 )
+_WEIGHTS = {  # as the JSON file has them -> as remask does
+    "alpha": "alpha",
+    "beta": "beta",
+}
 _BASE = {"mser": "er", "msderpp": "derpp"}
 _LIKE = {"split-fashion-mnist": "split-mnist"}  # nothing is published: the same shapes and sizes
 _BENCHMARKS = {"split-tinyimagenet": "split-tiny-imagenet"}  # as remask spells them
@@ -74,8 +77,11 @@ def _settings() -> dict[tuple[str, str], dict[int, Settings]]:
             batch=entry["batch_size"],
             replay_batch=entry["minibatch_size"] or 0,
             epochs=entry["n_epochs"],
-            alpha=entry["alpha"] or 0.0,
-            beta=entry["beta"] or 0.0,
+            weights={
+                ours: float(entry[theirs])
+                for theirs, ours in _WEIGHTS.items()
+                if entry[theirs] is not None
+            },
             lr_drops=tuple((entry["lr_schedule"] or {"milestones": ()})["milestones"]),
             source=entry["source"],
         )

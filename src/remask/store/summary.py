@@ -118,9 +118,15 @@ def _shown(config: TrialConfig) -> tuple[object, ...]:
 
 
 def _label(config: TrialConfig, alike: Sequence[TrialConfig]) -> str:
+    others = [_settings(other) for other in alike]
     differing = (
         f"{name}={value}"
-        for name, value in config
-        if any(getattr(other, name) != value for other in alike)
+        for name, value in _settings(config).items()
+        if any(other.get(name) != value for other in others)
     )
     return ", ".join([system_name(config.method, config.mask), *differing])
+
+
+def _settings(config: TrialConfig) -> dict[str, object]:
+    """All settings by name, the method's own weights among them."""
+    return {**{name: value for name, value in config if name != "weights"}, **dict(config.weights)}

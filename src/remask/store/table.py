@@ -41,6 +41,7 @@ def flat_row(record: TrialRecord) -> dict[str, Any]:
         name: value if value is None or isinstance(value, types[name]) else str(value)
         for name, value in record.config
     }
+    config["weights"] = ", ".join(f"{name}={value}" for name, value in record.config.weights)
     return {
         "config_hash": record.config_hash,
         "name": system_name(record.config.method, record.config.mask),

@@ -1,0 +1,60 @@
+"""Code of the user's own, named `module:name`, as in `--net mynets:build`.
+
+Only what a user names is ever imported: names that were read from a file need a word from the
+user first, since importing a module runs it.
+"""
+
+import importlib
+import re
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+from remask.errors import RemaskError
+
+_NAME = re.compile(r"[^\W\d][\w.]*:[^\W\d]\w*")
+
+
+class OwnCodeError(RemaskError):
+    """The user's own code cannot be used; the message says which, where and why."""
+
+
+def names_own_code(name: str) -> bool:
+    """Whether this is a `module:name`, rather than the name of something of remask's."""
+    return _NAME.fullmatch(name) is not None
+
+
+def import_own(kind: str, name: str) -> Any:
+    """Import what `name` names, looking in the current folder first. Raises OwnCodeError."""
+    module_name, _, attribute = name.partition(":")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise failure_of(f"the module of the {kind} {name!r}", error) from error
+        raise OwnCodeError(
+            f"the {kind} {name!r} is not there: no module {error.name!r} in {here} or installed"
+        ) from error
+    except Exception as error:
+        raise failure_of(f"the module of the {kind} {name!r}", error) from error
+    try:
+        return getattr(module, attribute)
+    except AttributeError as error:
+        raise OwnCodeError(
+            f"the {kind} {name!r} is not there: {module.__file__} has no {attribute!r}"
+        ) from error
+
+
+def failure_of(what: str, error: Exception) -> OwnCodeError:
+    """The error of a user's code, as a message that leads them to the line."""
+    if isinstance(error, SyntaxError):
+        place = f" (at {error.filename}:{error.lineno})"
+    else:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        ours = Path(last.filename).is_relative_to(Path(__file__).parent)  # only the call is ours
+        place = "" if ours else f" (at {last.filename}:{last.lineno})"
+    return OwnCodeError(f"{what} failed: {type(error).__name__}: {error}{place}")
