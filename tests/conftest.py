@@ -1,13 +1,16 @@
 """What the tests share: one thread, small configs, small benchmarks."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 from remask.benchmarks import Benchmark, load_benchmark
-from remask.config import TrialConfig
+from remask.config import COMMON_WEIGHTS, TrialConfig
+from remask.methods import METHODS
+from tests.command_line import CommandLine
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -35,6 +38,10 @@ def config() -> Callable[..., TrialConfig]:
             "alpha": 0.3,
             "beta": 0.7,
         }
+        kind = METHODS.get(changes.get("method", fields["method"]))
+        if kind is not None:
+            own = {n: v for n, v in kind.weights.items() if n not in COMMON_WEIGHTS}
+            fields["weights"] = own
         return TrialConfig(**(fields | changes))
 
     return make
@@ -76,3 +83,11 @@ def tiny(tiny_benchmark: Callable[..., Benchmark]) -> Benchmark:
 @pytest.fixture(scope="session")
 def digits() -> Benchmark:
     return load_benchmark("split-digits")
+
+
+@pytest.fixture
+def remask(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> CommandLine:
+    """The command line, with a store of the test's own."""
+    return CommandLine(tmp_path / "results.db", monkeypatch, capfd)

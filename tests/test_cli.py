@@ -8,13 +8,6 @@ from remask.store import Store
 from tests.command_line import QUICK, CommandLine
 
 
-@pytest.fixture
-def remask(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> CommandLine:
-    return CommandLine(tmp_path / "results.db", monkeypatch, capfd)
-
-
 def test_a_run_prints_a_table_and_stores_every_trial(remask: CommandLine) -> None:
     answer = remask("run", *QUICK, "--method", "er", "--mask", "none,-inf", "--workers", "1")
     assert answer.code == 0, answer.err

@@ -296,5 +296,5 @@ def test_drops_of_the_learning_rate_are_epochs_in_order_and_one_for_a_stack(
     assert config().lr_drops == ()
     written = config(lr_drops=(35, 45)).model_dump_json()
     assert TrialConfig.model_validate_json(written).lr_drops == (35, 45)
-    with pytest.raises(ValueError, match="seed, mask, lr, alpha and beta only"):
+    with pytest.raises(ValueError, match="seed, mask, lr and weights only"):
         TrialStack([config(), config(lr_drops=(1,))], tiny)

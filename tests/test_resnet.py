@@ -172,7 +172,7 @@ def layouts(stack: ModuleStack, images: Tensor) -> set[bool]:
         for tensor in (module.weight, inputs[0], output):
             found.add(tensor.is_contiguous(memory_format=torch.channels_last))
 
-    for module in stack._module.modules():
+    for module in stack.module.modules():
         if isinstance(module, nn.Conv2d):
             module.register_forward_hook(look)
     stack(images)

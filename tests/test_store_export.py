@@ -55,7 +55,7 @@ def written(records: list[TrialRecord], name: str) -> str:
         ("der", -0.5, "MSDER(-0.5)"),
         ("derpp", None, "DER++"),
         ("derpp", -1.0, "MSDER++(-1)"),
-        ("icarl", -10, "MSICARL(-10)"),
+        ("icarl", -10, "MSiCaRL(-10)"),
         ("er", -0.0, "MSER(0)"),
         ("er", -1.23456789, "MSER(-1.23456789)"),
     ],

@@ -25,7 +25,15 @@ def unknown(kind: str, name: str, options: Iterable[str]) -> str:
     return f"unknown {kind} {name!r}{hint} Known: {', '.join(known) or 'none'}"
 
 
-_TITLES = {"sgd": "SGD", "joint": "JOINT", "er": "ER", "der": "DER", "derpp": "DER++"}
+_TITLES = {  # where the name in capitals is not the title
+    "derpp": "DER++",
+    "oewc": "oEWC",
+    "lwf": "LwF",
+    "agem": "A-GEM",
+    "icarl": "iCaRL",
+    "er_ace": "ER-ACE",
+    "pnn-independent": "PNN without laterals",
+}
 
 
 def system_name(method: str, mask: float | None) -> str:

@@ -78,14 +78,14 @@ def _split_masked_name(
 
 
 def _buffer_of(kind: type[Method], benchmark: str, buffer: int | None) -> int:
-    if kind.draws == 0:
+    if not kind.uses_buffer():
         if buffer:
             raise SettingsError(f"{kind.title} keeps no memory; leave the buffer out, or say 0")
         return 0
     if buffer is None:
         return _BUFFERS.get(benchmark, _DEFAULT_BUFFER)
     if buffer < 1:
-        raise SettingsError(f"{kind.title} replays from memory: the buffer must be at least 1")
+        raise SettingsError(f"{kind.title} keeps samples: the buffer must be at least 1")
     return buffer
 
 
@@ -93,7 +93,7 @@ def _settings_of(
     kind: type[Method], benchmark: str, buffer: int, overrides: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Published settings, then overrides; what the method does not use stays out of the config."""
-    needed = ["lr", "batch", "epochs", *(["replay_batch"] if kind.draws else [])]
+    needed = ["lr", "batch", "epochs", *(["replay_batch"] if kind.uses_replay_batch() else [])]
     common = [name for name in COMMON_WEIGHTS if name in kind.weights]
     _check_names(overrides, TrialConfig.model_fields, "there is no setting")
     _check_used(kind, overrides, {*needed, *common, *_HAVE_DEFAULTS, "weights"})

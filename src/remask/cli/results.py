@@ -1,4 +1,4 @@
-"""`remask results`: list, show, export."""
+"""`remask results`: list, show, compare, export."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,14 @@ import typer
 from remask.cli import options as o
 from remask.cli.console import output
 from remask.names import system_name
-from remask.report import results_table
+from remask.papers import claims
+from remask.report import (
+    compare,
+    comparison_markdown,
+    comparison_table,
+    results_table,
+    verdicts,
+)
 from remask.store import FORMATS, Store, StoreError, export, scores, summarise, trial_json
 
 app = typer.Typer(no_args_is_help=True, help="Look at what the store holds.")
@@ -89,6 +96,36 @@ def export_(
         )
     export(records, chosen, target)
     output.print(f"{len(records)} trials written to {target}", highlight=False, soft_wrap=True)
+
+
+@app.command("compare")
+def compare_(
+    benchmark: o.OnlyBenchmarks = None,
+    method: o.OnlyMethods = None,
+    mask: o.OnlyMasks = None,
+    buffer: o.OnlyBuffers = None,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="A table for a document, not for the terminal.")
+    ] = False,
+    store: o.StorePath = None,
+) -> None:
+    """Put results beside the published figures, where the settings are the published ones."""
+    from remask.cli.running import has_published_settings  # torch: not before it is needed
+
+    filters = _filters(benchmark, method, mask, buffer, None, None, None)
+    with _existing(store) as opened:
+        records = [r for r in opened.records(filters) if has_published_settings(r.config)]
+    cells = summarise(records)
+    published = claims()
+    if not any(compare(cell, published) for cell in cells):
+        output.print("Nothing is published about any of these results.")
+        return
+    if markdown:
+        typer.echo(comparison_markdown(cells, published), nl=False)
+    else:
+        output.print(comparison_table(cells, published), crop=False, soft_wrap=True)
+    counts = ", ".join(f"{count} {what}" for what, count in verdicts(cells, published).items())
+    typer.echo(f"{counts}. Reproduced: within 2 std of the published figure, or Welch's z <= 2.")
 
 
 def _existing(store: Path | None) -> Store:

@@ -17,6 +17,7 @@ from remask.cli.console import errors, output
 from remask.cli.progress import Display, download_bar
 from remask.config import TrialConfig, read_mask
 from remask.engine import preferred_stack
+from remask.errors import RemaskError
 from remask.launch import (
     Options,
     Run,
@@ -112,6 +113,21 @@ def demo_configs(trials: int) -> list[TrialConfig]:
             benchmark="split-digits", method=method, masks=[mask], seeds=range(trials)
         )
     ]
+
+
+def has_published_settings(config: TrialConfig) -> bool:
+    """Whether a trial has exactly the settings that were published for its cell."""
+    try:
+        (published,) = trial_configs(
+            benchmark=config.benchmark,
+            method=config.method,
+            masks=[config.mask],
+            buffer=config.buffer or None,
+            seeds=[config.seed],
+        )
+    except RemaskError:  # nothing is published, or a name is no longer known
+        return False
+    return published == config
 
 
 def configs_from(

@@ -1,5 +1,7 @@
 """Evaluation: Class-IL and Task-IL accuracy from the same logits, and the confidence per class."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -8,6 +10,10 @@ from remask.engine.stacked_net import StackedNet
 from remask.streams.augmentation import Standardise
 
 _ROWS_AT_ONCE = 512  # a chunk whose activations stay in cache
+
+
+Scores = Callable[[Tensor, int], Tensor]
+"""How a method rates the classes for inputs [B, *shape] of a task: [S, B, K]."""
 
 
 class Evaluator:
@@ -22,7 +28,7 @@ class Evaluator:
         self._rows = [benchmark.test_indices(task).to(device) for task in tasks]
         self._active = [benchmark.active(task).to(device) for task in tasks]
 
-    def accuracy(self, net: StackedNet, tasks: int) -> tuple[Tensor, Tensor]:
+    def accuracy(self, scores: Scores, tasks: int) -> tuple[Tensor, Tensor]:
         """Percent correct on each of the first `tasks` tasks: (Class-IL, Task-IL), each [S, tasks].
 
         In Class-IL all K classes compete, also those not seen yet; in Task-IL only the task's own.
@@ -33,10 +39,10 @@ class Evaluator:
             right_of_all: Tensor | int = 0
             right_of_task: Tensor | int = 0
             for rows in torch.split(self._rows[task], _ROWS_AT_ONCE):
-                logits, labels = self._logits(net, rows), self._labels[rows]
-                right_of_all = right_of_all + (logits.argmax(-1) == labels).sum(-1)
-                logits.masked_fill_(outside, float("-inf"))
-                right_of_task = right_of_task + (logits.argmax(-1) == labels).sum(-1)
+                rated, labels = scores(self._see(rows), task), self._labels[rows]
+                right_of_all = right_of_all + (rated.argmax(-1) == labels).sum(-1)
+                rated = rated.masked_fill(outside, float("-inf"))
+                right_of_task = right_of_task + (rated.argmax(-1) == labels).sum(-1)
             # In float64, and divided last, so that all right is 100 and not a hair more.
             size = len(self._rows[task])
             class_il.append(torch.as_tensor(right_of_all, dtype=torch.float64) * 100 / size)
@@ -50,7 +56,7 @@ class Evaluator:
         everything = torch.arange(len(self._labels), device=self._labels.device)
         for rows in torch.split(everything, _ROWS_AT_ONCE):
             labels = self._labels[rows]
-            probabilities = self._logits(net, rows).softmax(-1)
+            probabilities = net.predict(self._see(rows)).softmax(-1)
             of_truth = probabilities.gather(-1, labels.expand(len(probabilities), -1).unsqueeze(-1))
             if sums is None:
                 sums = torch.zeros(len(probabilities), len(counts), device=labels.device).double()
@@ -58,6 +64,6 @@ class Evaluator:
         assert sums is not None  # a benchmark has test data
         return sums / counts
 
-    def _logits(self, net: StackedNet, rows: Tensor) -> Tensor:
+    def _see(self, rows: Tensor) -> Tensor:
         inputs = self._inputs[rows] * self._benchmark.scale
-        return net.predict(inputs if self._standardise is None else self._standardise(inputs))
+        return inputs if self._standardise is None else self._standardise(inputs)

@@ -10,7 +10,7 @@ from remask.benchmarks import Benchmark
 from remask.config import TrialConfig
 from remask.engine.stacked_net import StackedNet
 from remask.memory import Reservoir, plan_reservoir
-from remask.methods import Batch, Method, Step
+from remask.methods import Batch, Method, Step, Task
 from remask.streams import Phase, batch_sizes, epoch_batches
 from remask.streams.augmentation import Cropper, Standardise, plan_views
 
@@ -50,10 +50,12 @@ class Feed:
         benchmark: Benchmark,
         configs: Sequence[TrialConfig],
         method: type[Method],
+        phases: Sequence[Phase],
         net: StackedNet,
         device: torch.device,
     ) -> None:
         shape = configs[0]
+        self._phases = phases
         self._inputs = benchmark.train_inputs.to(device)
         self._labels = benchmark.train_labels.to(device)
         self._scale = benchmark.scale
@@ -83,16 +85,19 @@ class Feed:
             else None
         )
 
-    def plan(self, phases: Sequence[Phase], phase: int, epoch: int) -> EpochPlan:
-        """Draw the plan of one epoch of a phase."""
-        rows = phases[phase].rows
+    def plan(self, phase: int, epoch: int, more: Tensor | None = None) -> EpochPlan:
+        """Draw the plan of one epoch of a phase, with `more` rows [S, n] than the phase has."""
+        rows = self._phases[phase].rows
+        if more is not None:
+            rows = torch.cat([rows.expand(len(more), -1), more.cpu()], dim=1)
         arriving = epoch_batches(rows, self._batch, self._seeds, (phase, epoch))
         arriving = [batch.to(self._device) for batch in arriving]
-        views = self._plan_views(len(arriving), (phase, epoch))
+        samples = self._batch + self._draws * self._draw_size
+        views = self._views(len(arriving), samples, (phase, epoch)) if self._crop else None
         if self.memory is None:
             nothing: list[None] = [None] * len(arriving)
             return EpochPlan(arriving, [*nothing], [*nothing], views)
-        presented = self._epochs * sum(len(earlier.rows) for earlier in phases[:phase])
+        presented = self._epochs * sum(len(earlier.rows) for earlier in self._phases[:phase])
         reservoir = plan_reservoir(
             capacity=self._capacity,
             seen=presented + epoch * len(rows),
@@ -125,7 +130,33 @@ class Feed:
         present = torch.zeros_like(masking.active.squeeze(1)).scatter_(1, labels, True)
         return (present | masking.unmasked).unsqueeze(1)
 
-    def step(self, plan: EpochPlan, number: int, masking: Masking) -> Step:
+    def batch(self, rows: Tensor, *, views_key: tuple[int, ...] | None) -> Batch:
+        """Samples of the train set, int64 [S, n], augmented by the random numbers of that name."""
+        inputs = self._inputs[rows]
+        views = None
+        if self._crop is not None and views_key is not None:
+            (views,) = self._views(1, rows.shape[1], views_key)
+        return Batch(self._decode(views, inputs), self._labels[rows], self._net)
+
+    def filled(self, phase: int) -> int:
+        """How many samples the memory holds after a phase."""
+        presented = self._epochs * sum(len(earlier.rows) for earlier in self._phases[: phase + 1])
+        return min(self._capacity, presented)
+
+    def recall(self, slots: Tensor, *, views_key: tuple[int, ...]) -> Batch:
+        """Samples of the memory, by slots int64 [S, n] of each trial's own."""
+        if self.memory is None:
+            raise ValueError("there is no reservoir: the method must set draws")
+        first = torch.arange(len(slots), device=self._device).unsqueeze(1) * self._capacity
+        inputs, labels = self.memory.inputs[slots + first], self.memory.labels[slots + first]
+        views = self._views(1, slots.shape[1], views_key)[0] if self._crop else None
+        return Batch(self._decode(views, inputs), labels, self._net)
+
+    def labels(self, rows: Tensor) -> Tensor:
+        """The labels of rows of the train set."""
+        return self._labels[rows]
+
+    def step(self, plan: EpochPlan, number: int, masking: Masking, task: Task) -> Step:
         """Gather what one step learns from."""
         trials = len(self._seeds)
         rows, drawn = plan.arriving[number], plan.replayed[number]
@@ -135,7 +166,8 @@ class Feed:
         views = None if plan.views is None else plan.views[number]
         if drawn is None or self.memory is None:
             stream = Batch(self._decode(views, arrived), labels, self._net)
-            return Step(stream, (), self._active(masking, labels), masking.value)
+            active = self._active(masking, labels)
+            return Step(stream, (), active, masking.value, rows.view(trials, -1), task)
 
         slots = drawn.flatten()
         recalled = self.memory.inputs.index_select(0, slots).view(trials, -1, *arrived.shape[2:])
@@ -162,7 +194,9 @@ class Feed:
             for batch, part_logits in zip(batches, torch.split(logits, sizes, dim=1), strict=True):
                 batch.logits = part_logits
         active = self._active(masking, labels)
-        return Step(batches[0], tuple(batches[1:]), active, masking.value)
+        return Step(
+            batches[0], tuple(batches[1:]), active, masking.value, rows.view(trials, -1), task
+        )
 
     def remember(self, plan: EpochPlan, number: int, step: Step) -> None:
         """Offer the step's stream to the memory, with the logits of before the update."""
@@ -177,12 +211,11 @@ class Feed:
             logits=step.stream.logits.detach(),
         )
 
-    def _plan_views(self, steps: int, key: tuple[int, ...]) -> list[Tensor] | None:
-        if self._crop is None:
-            return None
+    def _views(self, steps: int, samples: int, key: tuple[int, ...]) -> list[Tensor]:
+        assert self._crop is not None
         views = plan_views(
             steps=steps,
-            samples=self._batch + self._draws * self._draw_size,
+            samples=samples,
             padding=self._padding,
             flip=self._flip,
             seeds=self._seeds,

@@ -6,7 +6,7 @@ time saved.
 """
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -14,6 +14,10 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from remask.engine.stacked_net import StackedNet, stacked_state
+from remask.methods import Gradients, SampleGradients, State
+
+Tape = list[tuple[str, Tensor, Tensor]]
+"""(layer, gradient of its outputs [S, B, out], its inputs [S, B, in]), in the order of backward."""
 
 _ELEMENTWISE = (nn.ReLU, nn.Tanh, nn.Sigmoid, nn.GELU, nn.ELU, nn.LeakyReLU, nn.SiLU, nn.Identity)
 
@@ -56,7 +60,7 @@ class _FactoredLinear(torch.autograd.Function):
         weight: Tensor,  # [S, out, in]
         bias: Tensor,  # [S, out]
         name: str,
-        tape: list[tuple[str, Tensor, Tensor]],
+        tape: Tape,
     ) -> Tensor:
         ctx.save_for_backward(inputs, weight)
         ctx.name, ctx.tape = name, tape
@@ -83,52 +87,136 @@ class LinearStack(StackedNet):
         device: torch.device | str,
     ) -> None:
         self.parameters, self.buffers = stacked_state(nets, device)
+        self.module = copy.deepcopy(nets[0])
         self._layers = [(name, copy.deepcopy(layer)) for name, layer in layers]
-        self._tape: list[tuple[str, Tensor, Tensor]] = []
+        self._head = max(
+            (place for place, (_, layer) in enumerate(layers) if isinstance(layer, nn.Linear)),
+            default=-1,
+        )
+        self._tape: Tape = []
 
     @override
-    def __call__(self, inputs: Tensor) -> Tensor:
-        return self._run(inputs.flatten(2), self._taped)
+    def __call__(self, inputs: Tensor, parameters: Mapping[str, Tensor] | None = None) -> Tensor:
+        if parameters is not None:
+            return self._run(inputs.flatten(2), self._layers, self._plain(parameters))
+        return self._run(inputs.flatten(2), self._layers, self._taped)
 
     @override
     @torch.no_grad()
     def predict(self, inputs: Tensor) -> Tensor:
-        return self._run(inputs.flatten(1).expand(self._trials, -1, -1), self._plain)
+        shared = inputs.flatten(1).expand(self._trials, -1, -1)
+        return self._run(shared, self._layers, self._plain(self.parameters))
+
+    @override
+    @torch.no_grad()
+    def evaluate(self, inputs: Tensor, state: State | None = None) -> Tensor:
+        linear = self._plain(self.parameters if state is None else state)
+        return self._run(inputs.flatten(2), self._layers, linear)
+
+    @override
+    def features(self, inputs: Tensor, *, training: bool) -> Tensor:
+        with torch.set_grad_enabled(training and torch.is_grad_enabled()):
+            return self._run(inputs.flatten(2), self._layers[: self._head], self._taped)
+
+    @override
+    def head(self, features: Tensor) -> Tensor:
+        return self._run(features, self._layers[self._head :], self._taped)
 
     @override
     def at(self, *moment: int) -> None:
         """Its layers draw nothing."""
 
     @override
+    def gradients(self, loss: Tensor) -> Gradients:
+        gradients: Gradients = {}
+        for name, gradient, inputs in self._backward(loss):
+            own = {
+                f"{name}.weight": torch.bmm(gradient.transpose(1, 2), inputs),
+                f"{name}.bias": gradient.sum(1),
+            }
+            for key, value in own.items():  # a layer is met again by every forward in the loss
+                gradients[key] = gradients[key] + value if key in gradients else value
+        return gradients
+
+    @override
     def descend(self, loss: Tensor, lr: Tensor) -> None:
-        # One backward through all trials: the gradient of each loss by itself is 1.
-        torch.autograd.backward(loss, torch.ones_like(loss))
         step = -lr.view(-1, 1, 1)
+        tape = self._backward(loss)
         with torch.no_grad():
-            for name, gradient, inputs in self._tape:
-                weight, bias = self._linear(name)
+            for name, gradient, inputs in tape:
+                weight, bias = self.parameters[f"{name}.weight"], self.parameters[f"{name}.bias"]
                 scaled = gradient * step
                 weight.baddbmm_(scaled.transpose(1, 2), inputs)
                 bias.add_(scaled.sum(1))
-        self._tape.clear()
 
-    def _run(self, hidden: Tensor, linear: Callable[[str, Tensor], Tensor]) -> Tensor:
-        for name, layer in self._layers:
+    @override
+    @torch.enable_grad()
+    def sample_gradients(self, inputs: Tensor, labels: Tensor) -> "FactoredGradients":
+        logits = self(inputs)
+        own = logits.log_softmax(2).gather(2, labels.unsqueeze(2))
+        return FactoredGradients(self._backward(-own.sum((1, 2))))  # samples do not meet in a sum
+
+    def _backward(self, loss: Tensor) -> "Tape":
+        self._tape.clear()  # of what a gradient of the inputs may have left there
+        # One backward through all trials: the gradient of each loss by itself is 1.
+        torch.autograd.backward(loss, torch.ones_like(loss))
+        tape = [(name, gradient, inputs.detach()) for name, gradient, inputs in self._tape]
+        self._tape.clear()
+        return tape
+
+    def _run(
+        self,
+        hidden: Tensor,
+        layers: Sequence[tuple[str, nn.Module]],
+        linear: Callable[[str, Tensor], Tensor],
+    ) -> Tensor:
+        for name, layer in layers:
             hidden = linear(name, hidden) if isinstance(layer, nn.Linear) else layer(hidden)
         return hidden
 
     def _taped(self, name: str, inputs: Tensor) -> Tensor:
-        weight, bias = self._linear(name)
+        weight, bias = self.parameters[f"{name}.weight"], self.parameters[f"{name}.bias"]
         outputs: Tensor = _FactoredLinear.apply(inputs, weight, bias, name, self._tape)  # type: ignore[no-untyped-call]
         return outputs
 
-    def _plain(self, name: str, inputs: Tensor) -> Tensor:
-        weight, bias = self._linear(name)
-        return torch.baddbmm(bias.unsqueeze(1), inputs, weight.transpose(1, 2))
+    def _plain(self, parameters: Mapping[str, Tensor]) -> Callable[[str, Tensor], Tensor]:
+        def linear(name: str, inputs: Tensor) -> Tensor:
+            weight, bias = parameters[f"{name}.weight"], parameters[f"{name}.bias"]
+            return torch.baddbmm(bias.unsqueeze(1), inputs, weight.transpose(1, 2))
+
+        return linear
 
     @property
     def _trials(self) -> int:
         return len(next(iter(self.parameters.values())))
 
-    def _linear(self, name: str) -> tuple[Tensor, Tensor]:
-        return self.parameters[f"{name}.weight"], self.parameters[f"{name}.bias"]
+
+class FactoredGradients:
+    """Gradients of single samples: of each layer, the gradient of its outputs and its inputs.
+
+    The gradient of a sample's weights is the outer product of the two, and is never formed.
+    """
+
+    def __init__(self, tape: "Tape") -> None:
+        self._tape = sorted(tape, key=lambda entry: entry[0])
+
+    def inner(self, other: SampleGradients) -> Tensor:
+        """All inner products: of outer products it is the product of two inner products."""
+        if not isinstance(other, FactoredGradients):
+            raise TypeError("gradients of one kind of stack have products with their own kind only")
+        total: Tensor | None = None
+        for (_, gradient, inputs), (_, others, their) in zip(self._tape, other._tape, strict=True):
+            outputs = torch.bmm(gradient, others.transpose(1, 2))
+            part = outputs * (torch.bmm(inputs, their.transpose(1, 2)) + 1)  # + 1 for the bias
+            total = part if total is None else total + part
+        assert total is not None  # a net has a layer
+        return total
+
+    def squares(self, weights: Tensor) -> Gradients:
+        """The weighted sums: an outer product squared is the outer product of the squares."""
+        sums = {}
+        for name, gradient, inputs in self._tape:
+            squared = gradient.square() * weights.unsqueeze(2)
+            sums[f"{name}.weight"] = torch.bmm(squared.transpose(1, 2), inputs.square())
+            sums[f"{name}.bias"] = squared.sum(1)
+        return sums

@@ -5,16 +5,21 @@ there is one trial only, and where the net draws random numbers (dropout).
 """
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 from typing_extensions import override
 
 from remask.engine.stacked_net import StackedNet, stacked_state
+from remask.methods import Gradients, SampleGradients, State
 from remask.randomness import torch_seed
+
+_Forward = Callable[[State, Tensor], Tensor]
+"""One trial's: (state, inputs [B, *shape]) -> outputs."""
 
 
 class ModuleStack(StackedNet):
@@ -31,7 +36,8 @@ class ModuleStack(StackedNet):
             self.parameters = {n: _with_channels_last(v) for n, v in self.parameters.items()}
         # The module only lends its forward. It keeps its own parameters, because moving them to
         # the meta device would untie the ones that are tied.
-        self._module = copy.deepcopy(nets[0])
+        self.module = copy.deepcopy(nets[0])
+        self._head = _last_linear(self.module)
         self._seeds = list(seeds)
         self._moment: tuple[int, ...] = ()
         self._forwards = 0  # since that moment
@@ -44,51 +50,102 @@ class ModuleStack(StackedNet):
         )
 
     @override
-    def __call__(self, inputs: Tensor) -> Tensor:
-        self._module.train()
-        self._forwards += 1
-        if not self._in_turn:
-            try:
-                return self._at_once(inputs, inputs_stacked=True)
-            except RuntimeError as error:
-                if "randomness" not in str(error):
-                    raise
-                self._in_turn = True  # it draws in a way that no module of it tells: F.dropout
-        return self._one_by_one(list(inputs), drawing=True)
+    def __call__(self, inputs: Tensor, parameters: Mapping[str, Tensor] | None = None) -> Tensor:
+        state = {**(self.parameters if parameters is None else parameters), **self.buffers}
+        return self._train(self._call, state, inputs)
 
     @override
     @torch.no_grad()
     def predict(self, inputs: Tensor) -> Tensor:
-        self._module.eval()
-        if not self._in_turn:
-            return self._at_once(inputs, inputs_stacked=False)
-        return self._one_by_one([inputs] * len(self._seeds), drawing=False)
+        return self._test(self._call, self.state(), inputs, shared=True)
+
+    @override
+    @torch.no_grad()
+    def evaluate(self, inputs: Tensor, state: State | None = None) -> Tensor:
+        return self._test(self._call, self.state() if state is None else state, inputs)
+
+    @override
+    def features(self, inputs: Tensor, *, training: bool) -> Tensor:
+        if training:
+            return self._train(self._call_features, self.state(), inputs)
+        with torch.no_grad():
+            return self._test(self._call_features, self.state(), inputs)
+
+    @override
+    def head(self, features: Tensor) -> Tensor:
+        weight = self.parameters[f"{self._needed_head}.weight"]
+        logits = torch.bmm(features, weight.transpose(1, 2))
+        bias = self.parameters.get(f"{self._needed_head}.bias")
+        return logits if bias is None else logits + bias.unsqueeze(1)
 
     @override
     def at(self, *moment: int) -> None:
         self._moment, self._forwards = moment, 0
 
     @override
-    def descend(self, loss: Tensor, lr: Tensor) -> None:
-        trained = [value for value in self.parameters.values() if value.requires_grad]
-        gradients = torch.autograd.grad(loss, trained, torch.ones_like(loss), allow_unused=True)
-        with torch.no_grad():
-            for parameter, gradient in zip(trained, gradients, strict=True):
-                if gradient is not None:  # a parameter that this forward did not use
-                    rates = lr.view(-1, *[1] * (parameter.ndim - 1))
-                    parameter.addcmul_(gradient, rates, value=-1)
+    def gradients(self, loss: Tensor) -> Gradients:
+        trained = {n: value for n, value in self.parameters.items() if value.requires_grad}
+        gradients: tuple[Tensor | None, ...] = torch.autograd.grad(
+            loss, list(trained.values()), torch.ones_like(loss), allow_unused=True
+        )
+        return {n: g for n, g in zip(trained, gradients, strict=True) if g is not None}
 
-    def _at_once(self, inputs: Tensor, *, inputs_stacked: bool) -> Tensor:
-        run = torch.vmap(self._call, in_dims=(0, 0 if inputs_stacked else None))
-        stacked: Tensor = run({**self.parameters, **self.buffers}, inputs)
+    @override
+    def descend(self, loss: Tensor, lr: Tensor) -> None:
+        self.move(self.gradients(loss), lr)
+
+    @override
+    def sample_gradients(self, inputs: Tensor, labels: Tensor) -> "PlainGradients":
+        self.module.eval()
+        trained = {n for n, value in self.parameters.items() if value.requires_grad}
+
+        def loss(own: dict[str, Tensor], rest: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
+            return F.cross_entropy(self._call({**own, **rest}, x.unsqueeze(0)), y.unsqueeze(0))
+
+        each = torch.vmap(torch.func.grad(loss), in_dims=(None, None, 0, 0))
+        trials = []
+        for state, own, truth in zip(self._states(self.state()), inputs, labels, strict=True):
+            detached = {name: value.detach() for name, value in state.items()}
+            ours = {name: detached.pop(name) for name in trained}
+            trials.append(each(ours, detached, own, truth))
+        return PlainGradients({n: torch.stack([trial[n] for trial in trials]) for n in trained})
+
+    def _train(self, call: _Forward, state: State, inputs: Tensor) -> Tensor:
+        self.module.train()
+        self._forwards += 1
+        if not self._in_turn:
+            try:
+                return self._at_once(call, state, inputs)
+            except RuntimeError as error:
+                if "randomness" not in str(error):
+                    raise
+                self._in_turn = True  # it draws in a way that no module of it tells: F.dropout
+        return self._one_by_one(call, state, list(inputs), drawing=True)
+
+    def _test(
+        self, call: _Forward, state: State, inputs: Tensor, *, shared: bool = False
+    ) -> Tensor:
+        self.module.eval()
+        if not self._in_turn:
+            return self._at_once(call, state, inputs, shared=shared)
+        own = [inputs] * len(self._seeds) if shared else list(inputs)
+        return self._one_by_one(call, state, own, drawing=False)
+
+    def _at_once(
+        self, call: _Forward, state: State, inputs: Tensor, *, shared: bool = False
+    ) -> Tensor:
+        run = torch.vmap(call, in_dims=(0, None if shared else 0))
+        stacked: Tensor = run(state, inputs)
         return stacked
 
-    def _one_by_one(self, inputs: Sequence[Tensor], *, drawing: bool) -> Tensor:
-        logits = []
-        for seed, state, own in zip(self._seeds, self._states(), inputs, strict=True):
+    def _one_by_one(
+        self, call: _Forward, state: State, inputs: Sequence[Tensor], *, drawing: bool
+    ) -> Tensor:
+        outputs = []
+        for seed, own_state, own in zip(self._seeds, self._states(state), inputs, strict=True):
             with self._random_numbers_of(seed) if drawing else nullcontext():
-                logits.append(self._call(state, own))
-        return logits[0].unsqueeze(0) if len(logits) == 1 else torch.stack(logits)
+                outputs.append(call(own_state, own))
+        return outputs[0].unsqueeze(0) if len(outputs) == 1 else torch.stack(outputs)
 
     @contextmanager
     def _random_numbers_of(self, seed: int) -> Iterator[None]:
@@ -98,9 +155,8 @@ class ModuleStack(StackedNet):
             torch.manual_seed(torch_seed(seed, "forward", *self._moment, self._forwards))
             yield
 
-    def _states(self) -> list[dict[str, Tensor]]:
+    def _states(self, stacked: State) -> list[State]:
         """The state of each trial, as views: name -> [...]."""
-        stacked = {**self.parameters, **self.buffers}
         if len(self._seeds) == 1:  # not unbind, whose backward would copy every gradient
             return [{name: value.squeeze(0) for name, value in stacked.items()}]
         parts = {name: value.unbind(0) for name, value in stacked.items()}
@@ -109,8 +165,54 @@ class ModuleStack(StackedNet):
     def _call(self, state: dict[str, Tensor], inputs: Tensor) -> Tensor:
         if self._channels_last and inputs.ndim == 4:
             inputs = inputs.contiguous(memory_format=torch.channels_last)
-        logits: Tensor = functional_call(self._module, state, (inputs,))
+        logits: Tensor = functional_call(self.module, state, (inputs,))
         return logits
+
+    def _call_features(self, state: dict[str, Tensor], inputs: Tensor) -> Tensor:
+        caught: list[Tensor] = []
+        layer = self.module.get_submodule(self._needed_head)
+        hook = layer.register_forward_pre_hook(lambda _, arguments: caught.append(arguments[0]))
+        try:
+            self._call(state, inputs)
+        finally:
+            hook.remove()
+        return caught[-1]
+
+    @property
+    def _needed_head(self) -> str:
+        if self._head is None:
+            raise ValueError("a method that uses features needs a net with a linear last layer")
+        return self._head
+
+
+class PlainGradients:
+    """Gradients of single samples, as they are: name -> [S, n, ...]."""
+
+    def __init__(self, gradients: Gradients) -> None:
+        self._gradients = gradients
+
+    def inner(self, other: SampleGradients) -> Tensor:
+        """All inner products: [S, n, m]."""
+        if not isinstance(other, PlainGradients):
+            raise TypeError("gradients of one kind of stack have products with their own kind only")
+        products = [
+            torch.bmm(own.flatten(2), other._gradients[name].flatten(2).transpose(1, 2))
+            for name, own in self._gradients.items()
+        ]
+        return torch.stack(products).sum(0)
+
+    def squares(self, weights: Tensor) -> Gradients:
+        """The sums over samples of weight times squared gradient."""
+        return {
+            name: torch.einsum("sn...,sn->s...", own.square(), weights)
+            for name, own in self._gradients.items()
+        }
+
+
+def _last_linear(net: nn.Module) -> str | None:
+    """The name of the last linear layer, as its modules were defined."""
+    names = [name for name, module in net.named_modules() if isinstance(module, nn.Linear)]
+    return names[-1] if names else None
 
 
 def convolves(net: nn.Module) -> bool:

@@ -1,44 +1,38 @@
 """What a stack of networks can do, whichever way it does it."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.func import stack_module_state
+from typing_extensions import override
+
+from remask.methods import Gradients, Net, State
 
 
-class StackedNet(ABC):
+class StackedNet(Net):
     """S networks that are evaluated and updated together."""
 
-    parameters: dict[str, Tensor]
-    """Name -> [S, ...]: leaves; those that the nets had frozen require no gradient."""
     buffers: dict[str, Tensor]
     """Name -> [S, ...]: what the networks keep besides parameters (running statistics)."""
     couples_samples: bool
     """Whether a sample's logits depend on the rest of its batch in training (batch statistics)."""
 
     @abstractmethod
-    def __call__(self, inputs: Tensor) -> Tensor:
-        """Logits in training: [S, B, *shape] -> [S, B, K]."""
-
-    @abstractmethod
-    def predict(self, inputs: Tensor) -> Tensor:
-        """Logits in evaluation, without a graph, of inputs that all trials share.
-
-        [B, *shape] -> [S, B, K].
-        """
-
-    @abstractmethod
-    def descend(self, loss: Tensor, lr: Tensor) -> None:
-        """One step of gradient descent on the trials' losses [S], with learning rates [S]."""
-
-    @abstractmethod
     def at(self, *moment: int) -> None:
         """Be told the time, which names what a net draws: there is no random state to save."""
 
-    def state(self) -> dict[str, Tensor]:
-        """The tensors to save and restore; they are the live ones, not copies."""
+    @override
+    @torch.no_grad()
+    def move(self, gradients: Gradients, lr: Tensor) -> None:
+        for name, gradient in gradients.items():
+            parameter = self.parameters[name]
+            rates = lr.view(-1, *[1] * (parameter.ndim - 1))
+            parameter.addcmul_(gradient, rates, value=-1)
+
+    @override
+    def state(self) -> State:
         return {**self.parameters, **self.buffers}
 
 

@@ -13,16 +13,18 @@ from torch import Tensor, nn
 
 from remask.benchmarks import Benchmark
 from remask.config import COMMON_WEIGHTS, TrialConfig
+from remask.engine.bench import Bench
 from remask.engine.evaluation import Evaluator
 from remask.engine.feed import Feed
 from remask.engine.stacking import stack_nets
-from remask.methods import Method, find_method
+from remask.methods import Method, Step, Task, find_method
 from remask.nets import NetBuilder, net_builder
 from remask.randomness import torch_seed
-from remask.streams import batch_sizes, task_phases, union_phase
+from remask.streams import Phase, batch_sizes, task_phases, union_phase
 
 _STEPS_BETWEEN_CHECKS = 100
 _LR_DROP = 0.1
+_BEGIN, _END = -1, -2  # moments of a task that no epoch has
 
 
 class Position(NamedTuple):
@@ -67,6 +69,7 @@ class TrialStack:
         kind = method or find_method(configs[0].method)
         _check(configs, kind)
         device = torch.device(device)
+        trials, tasks = len(configs), benchmark.num_tasks
         self.configs = list(configs)
         self.position = Position()
         self._method = kind(
@@ -75,19 +78,24 @@ class TrialStack:
                 for name in kind.weights
             }
         )
+        self._bends = kind.bend is not Method.bend
         self._lr = _per_trial([config.lr for config in configs], device)
-        builder = build_net or net_builder(configs[0].net)
+        builder = kind.adapt_net(build_net or net_builder(configs[0].net), tasks)
         nets = [_seeded_net(builder, benchmark, config.seed) for config in configs]
         self._net = stack_nets(nets, device, seeds=[config.seed for config in configs])
-        self._feed = Feed(benchmark, configs, kind, self._net, device)
-        self._evaluator = Evaluator(benchmark, device)
         self._phases = task_phases(benchmark) if kind.learns == "tasks" else union_phase(benchmark)
+        self._feed = Feed(benchmark, configs, kind, self._phases, self._net, device)
+        self._evaluator = Evaluator(benchmark, device)
         self._epochs, self._lr_drops = configs[0].epochs, configs[0].lr_drops
+        self._tasks = _tasks_of(self._phases, device)
+        self._bench = Bench(benchmark, configs, self._net, self._feed, self._lr)
+        self._method.bench = self._bench
+        self._method.prepare()
         self._steps_in_epoch = [
-            len(batch_sizes(len(phase.rows), configs[0].batch)) for phase in self._phases
+            len(batch_sizes(len(task.rows) + self._method.more_samples(task), configs[0].batch))
+            for task in self._tasks
         ]
 
-        trials, tasks = len(configs), benchmark.num_tasks
         self._class_il = torch.full((trials, tasks, tasks), torch.nan, dtype=torch.float64)
         self._task_il = torch.full((trials, tasks, tasks), torch.nan, dtype=torch.float64)
         self._confidence = torch.full(
@@ -120,18 +128,22 @@ class TrialStack:
         """
         while self.position.phase < len(self._phases):
             index, epoch, done = self.position
-            phase = self._phases[index]
+            phase, task = self._phases[index], self._tasks[index]
             masking = self._feed.masking(phase)
             if epoch < self._epochs:
                 lr = self._learning_rates(epoch)
-                plan = self._feed.plan(self._phases, index, epoch)
+                if epoch == done == 0:
+                    self._bench.at(lr, index, _BEGIN)
+                    self._method.begin_task(task)
+                more = self._method.more_rows(task) if self._method.more_samples(task) else None
+                plan = self._feed.plan(index, epoch, more)
                 for number in range(done, self._steps_in_epoch[index]):
-                    self._net.at(index, epoch, number)
-                    step = self._feed.step(plan, number, masking)
-                    loss = self._method.loss(step)
-                    self._net.descend(loss, lr)
+                    self._bench.at(lr, index, epoch, number)
+                    step = self._feed.step(plan, number, masking, task)
+                    loss = self._descend(step, lr)
                     self._feed.remember(plan, number, step)
-                    self._unchecked.append(loss.detach())
+                    self._method.after_step(step)
+                    self._unchecked.append(loss)
                     self.position = Position(index, epoch, number + 1)
                     if len(self._unchecked) == _STEPS_BETWEEN_CHECKS:
                         self._check_losses()
@@ -139,6 +151,8 @@ class TrialStack:
                 self.position = Position(index, epoch + 1)
             else:
                 self._check_losses()
+                self._bench.at(self._learning_rates(epoch - 1), index, _END)
+                self._method.end_task(task)
                 self._evaluate(phase.task, last=index + 1 == len(self._phases))
                 self.position = Position(index + 1)
                 yield self.position
@@ -201,6 +215,15 @@ class TrialStack:
             tensor.copy_(state[name])
         self.position = Position(*position)
 
+    def _descend(self, step: Step, lr: Tensor) -> Tensor:
+        """Update the networks; returns the losses, [S]."""
+        loss = self._method.loss(step)
+        if self._bends:
+            self._net.move(self._method.bend(step, self._net.gradients(loss)), lr)
+        else:  # the same, without ever writing the gradients down
+            self._net.descend(loss, lr)
+        return loss.detach()
+
     def _learning_rates(self, epoch: int) -> Tensor:
         """The trials' learning rates [S] in an epoch, counted from 0, of any task."""
         drops = sum(epoch >= drop for drop in self._lr_drops)
@@ -208,10 +231,11 @@ class TrialStack:
 
     @torch.no_grad()
     def _evaluate(self, task: int, *, last: bool) -> None:
-        class_il, task_il = self._evaluator.accuracy(self._net, task + 1)
-        self._class_il[:, task, : task + 1] = class_il.cpu()
+        class_il, task_il = self._evaluator.accuracy(self._method.scores, task + 1)
+        if self._method.class_il:
+            self._class_il[:, task, : task + 1] = class_il.cpu()
         self._task_il[:, task, : task + 1] = task_il.cpu()
-        if last:
+        if last and self._method.confidence:
             self._confidence.copy_(self._evaluator.confidence(self._net))
 
     def _check_losses(self) -> None:
@@ -241,12 +265,27 @@ def _check(configs: Sequence[TrialConfig], method: type[Method]) -> None:
         if {name for name, _ in config.weights} != own:
             given = sorted(name for name, _ in config.weights)
             raise ValueError(f"the weights of {method.title} are {sorted(own)}, not {given}")
-    if method.draws and not (configs[0].buffer and configs[0].replay_batch):
+    if method.uses_buffer() and not configs[0].buffer:
+        raise ValueError(f"{method.title} keeps samples: it needs a buffer of at least 1")
+    if method.uses_replay_batch() and not configs[0].replay_batch:
+        raise ValueError(f"{method.title} replays: it needs a replay batch of at least 1")
+    if method.uses_tasks() and configs[0].task_free:
         raise ValueError(
-            f"{method.title} replays: it needs a buffer and a replay batch of at least 1"
+            f"{method.title} acts where a task begins or ends, and a task-free stream does not tell"
         )
     if method.unmaskable and any(config.mask is not None for config in configs):
         raise ValueError(f"{method.title} cannot wear a mask: {method.unmaskable}")
+
+
+def _tasks_of(phases: Sequence[Phase], device: torch.device) -> list[Task]:
+    """What a method is told of each phase."""
+    seen = torch.zeros_like(phases[0].active)
+    tasks = []
+    for phase in phases:
+        seen = seen | phase.active
+        own = [tensor.to(device) for tensor in (phase.rows, phase.active, seen)]
+        tasks.append(Task(phase.task, *own))
+    return tasks
 
 
 def _per_trial(values: Sequence[float], device: torch.device) -> Tensor:

@@ -2,16 +2,32 @@
 
 import inspect
 
-from remask.methods.base import Batch, Method, Step
+from remask.methods.agem import AGEM
+from remask.methods.base import Batch, Method, MethodError, Step
 from remask.methods.der import DER
 from remask.methods.derpp import DERpp
 from remask.methods.er import ER
+from remask.methods.er_ace import ERACE
+from remask.methods.fdr import FDR
+from remask.methods.gem import GEM
+from remask.methods.gss import GSS
+from remask.methods.hal import HAL
+from remask.methods.icarl import ICaRL
 from remask.methods.joint import Joint
+from remask.methods.lwf import LwF
+from remask.methods.oewc import OEWC
 from remask.methods.sgd import SGD
+from remask.methods.si import SI
+from remask.methods.workbench import Gradients, Net, SampleGradients, State, Task, Workbench
 from remask.names import UnknownNameError, unknown
 from remask.own_code import OwnCodeError, import_own, names_own_code
 
-METHODS: dict[str, type[Method]] = {method.name: method for method in (SGD, Joint, ER, DER, DERpp)}
+METHODS: dict[str, type[Method]] = {
+    method.name: method
+    for method in (
+        SGD, Joint, OEWC, SI, LwF, ER, GEM, AGEM, ICaRL, FDR, GSS, HAL, DER, DERpp, ERACE,
+    )
+}  # fmt: skip
 
 MASKED_NAMES: dict[str, tuple[str, float]] = {
     "mser": ("er", float("-inf")),
@@ -42,15 +58,32 @@ def find_method(name: str) -> type[Method]:
 
 
 __all__ = [
+    "AGEM",
     "DER",
     "ER",
+    "ERACE",
+    "FDR",
+    "GEM",
+    "GSS",
+    "HAL",
     "MASKED_NAMES",
     "METHODS",
+    "OEWC",
     "SGD",
+    "SI",
     "Batch",
     "DERpp",
+    "Gradients",
+    "ICaRL",
     "Joint",
+    "LwF",
     "Method",
+    "MethodError",
+    "Net",
+    "SampleGradients",
+    "State",
     "Step",
+    "Task",
+    "Workbench",
     "find_method",
 ]

@@ -1,4 +1,4 @@
-"""What a method is: a loss over the batches of one step.
+"""What a method is: a loss over the batches of one step, and perhaps more.
 
 Axes: S stacked trials, B samples of the stream, R replayed samples, K classes. A loss has one
 entry a trial, [S]; no reduction crosses trials.
@@ -9,8 +9,12 @@ from collections.abc import Callable, Mapping
 from typing import ClassVar, Literal
 
 import torch
+from torch import Tensor
 
+from remask.errors import RemaskError
 from remask.losses import trial_cross_entropy
+from remask.methods.workbench import Gradients, Task, Workbench
+from remask.nets import NetBuilder
 
 
 class Batch:
@@ -55,7 +59,7 @@ class Batch:
 class Step:
     """All that a method may look at to compute one step's loss."""
 
-    __slots__ = ("active", "mask_value", "replays", "stream")
+    __slots__ = ("active", "mask_value", "replays", "rows", "stream", "task")
 
     def __init__(
         self,
@@ -63,6 +67,8 @@ class Step:
         replays: tuple[Batch, ...],
         active: torch.Tensor | None,
         mask_value: torch.Tensor | None,
+        rows: torch.Tensor,
+        task: Task,
     ) -> None:
         self.stream = stream
         """The samples that have just arrived."""
@@ -70,22 +76,41 @@ class Step:
         """The method's independent draws from memory; empty while the memory is."""
         self.active = active
         self.mask_value = mask_value
+        self.rows = rows
+        """Where in the train set the samples of the stream stand: int64 [S, B]."""
+        self.task = task
+        """The task that is being learnt."""
 
-    def stream_loss(self) -> torch.Tensor:
-        """Cross-entropy on the stream, [S]. The mask, where a trial wears one, acts here."""
-        return trial_cross_entropy(
-            self.stream.logits, self.stream.labels, self.active, self.mask_value
-        )
+    def stream_loss(self, among: torch.Tensor | None = None) -> torch.Tensor:
+        """Cross-entropy on the stream, [S]. The mask, where a trial wears one, acts here.
 
-    def cross_entropy(self, batch: Batch) -> torch.Tensor:
-        """Ordinary cross-entropy over all classes, [S]."""
-        return trial_cross_entropy(batch.logits, batch.labels, None, None)
+        In trials without one, all classes compete, or those `among` [K], if given.
+        """
+        active, value = self.active, self.mask_value
+        if among is not None:
+            if active is None or value is None:
+                active, value = among.expand(1, 1, -1), None
+            else:
+                unmasked = active.all(-1, keepdim=True)
+                active = torch.where(unmasked, among, active)
+                value = value.masked_fill(unmasked, -torch.inf)
+        return trial_cross_entropy(self.stream.logits, self.stream.labels, active, value)
+
+    def cross_entropy(self, batch: Batch, among: torch.Tensor | None = None) -> torch.Tensor:
+        """Ordinary cross-entropy, [S], over all classes, or `among` some: bool [S or 1, 1, K]."""
+        return trial_cross_entropy(batch.logits, batch.labels, among, None)
+
+
+class MethodError(RemaskError, ValueError):
+    """A method that cannot run as it was asked to; the message says why, and what to do."""
 
 
 class Method(ABC):
     """A way to learn from a stream. A subclass is mainly its loss.
 
-    It never touches the optimiser, the memory or the loop: it declares what it needs of them.
+    Most methods are a loss and a few declarations. One that needs more may bend the gradients, act
+    after a step and at the borders of tasks, and predict in its own way; `self.bench` then has the
+    networks, the data and named random numbers. Nothing of it may cross trials.
     """
 
     name: ClassVar[str] = ""
@@ -98,18 +123,28 @@ class Method(ABC):
     """Its loss weights, each with its value where nothing is published; each becomes an attribute,
     a tensor [S]."""
     draws: ClassVar[int] = 0
-    """How many independent draws from memory it makes in a step; 0 = it keeps no memory."""
+    """How many independent draws it makes in a step from a reservoir that the engine keeps."""
     stores_logits: ClassVar[bool] = False
-    """Whether the memory keeps the logits of the moment of insertion."""
+    """Whether the reservoir keeps the logits of the moment of insertion."""
     one_forward: ClassVar[bool] = False
     """Whether stream and replay go through the network as one batch. It matters to batch
     statistics only; without them, the engine always takes one forward."""
+    own_memory: ClassVar[Literal["no", "whole", "drawn"]] = "no"
+    """Whether it keeps samples itself, up to the buffer's size, and uses all of them or draws of
+    the replay batch's size."""
     learns: ClassVar[Literal["tasks", "union"]] = "tasks"
     """Task after task, or all tasks at once at the end."""
     unmaskable: ClassVar[str | None] = None
     """Why it cannot wear a mask, if it cannot."""
+    class_il: ClassVar[bool] = True
+    """Whether it can tell classes of different tasks apart without being told the task."""
+    confidence: ClassVar[bool] = True
+    """Whether the softmax of its scores is a probability."""
     remembers: ClassVar[tuple[str, ...]] = ()
-    """Names of attributes (tensors) that change from step to step: they are saved and restored."""
+    """Names of attributes that change from step to step, made in `prepare` and of one shape for
+    ever: tensors [S, ...], or dicts of them. They are saved and restored."""
+
+    bench: Workbench
 
     def __init_subclass__(cls) -> None:
         cls.title = cls.__dict__.get("title", cls.__name__)  # not the one of the class above
@@ -118,10 +153,65 @@ class Method(ABC):
         for name in self.weights:
             setattr(self, name, weights[name])
 
+    @classmethod
+    def uses_buffer(cls) -> bool:
+        """Whether samples are kept, by the engine or by the method itself."""
+        return cls.draws > 0 or cls.own_memory != "no"
+
+    @classmethod
+    def uses_replay_batch(cls) -> bool:
+        """Whether it draws from what is kept."""
+        return cls.draws > 0 or cls.own_memory == "drawn"
+
+    @classmethod
+    def uses_tasks(cls) -> bool:
+        """Whether it does something where a task begins or ends, so that it must be told."""
+        return cls.begin_task is not Method.begin_task or cls.end_task is not Method.end_task
+
+    @classmethod
+    def adapt_net(cls, build: NetBuilder, num_tasks: int) -> NetBuilder:
+        """The builder of the networks it trains, from that of the plain ones."""
+        return build
+
+    def prepare(self) -> None:
+        """Make what the method remembers; called once, before everything else."""
+
+    def begin_task(self, task: Task) -> None:
+        """Called once before the first step of a task."""
+
     @abstractmethod
     def loss(self, step: Step) -> torch.Tensor:
         """The loss of each trial, [S]."""
 
-    def state(self) -> dict[str, torch.Tensor]:
+    def bend(self, step: Step, gradients: Gradients) -> Gradients:
+        """Change the gradients of the loss before they are used."""
+        return gradients
+
+    def after_step(self, step: Step) -> None:
+        """Called after the networks have been updated."""
+
+    def end_task(self, task: Task) -> None:
+        """Called once after the last step of a task, before it is evaluated."""
+
+    def more_samples(self, task: Task) -> int:
+        """How many samples beside its own every epoch of a task has; known before the run."""
+        return 0
+
+    def more_rows(self, task: Task) -> Tensor:
+        """Their rows of the train set: int64 [S, more_samples]."""
+        return torch.empty((self.bench.trials, 0), dtype=torch.int64, device=self.bench.device)
+
+    def scores(self, inputs: Tensor, task: int) -> Tensor:
+        """Rate the classes for test inputs [B, *shape] of a task: [S, B, K], the highest wins."""
+        return self.bench.net.predict(inputs)
+
+    def state(self) -> dict[str, Tensor]:
         """The tensors to save and restore; the live ones, not copies."""
-        return {name: getattr(self, name) for name in self.remembers}
+        tensors: dict[str, Tensor] = {}
+        for name in self.remembers:
+            value = getattr(self, name)
+            if isinstance(value, Tensor):
+                tensors[name] = value
+            else:
+                tensors.update({f"{name}/{key}": tensor for key, tensor in value.items()})
+        return tensors

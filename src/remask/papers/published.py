@@ -57,9 +57,17 @@ _DIGITS = Settings(
 _WEIGHTS = {  # as the JSON file has them -> as remask does
     "alpha": "alpha",
     "beta": "beta",
+    "gamma": "gamma",
+    "e_lambda": "penalty",
+    "c": "c",
+    "xi": "xi",
+    "wd_reg": "decay",
+    "hal_lambda": "anchoring",
+    "gss_minibatch_size": "probes",
 }
 _BASE = {"mser": "er", "msderpp": "derpp"}
 _LIKE = {"split-fashion-mnist": "split-mnist"}  # nothing is published: the same shapes and sizes
+_AS = {"er_ace": "er", "pnn-independent": "pnn"}  # where a method itself has no settings
 _BENCHMARKS = {"split-tinyimagenet": "split-tiny-imagenet"}  # as remask spells them
 
 
@@ -95,7 +103,8 @@ def published_settings(benchmark: str, method: str, buffer: int) -> Settings | N
     """
     if benchmark == "split-digits":
         return _DIGITS
-    by_buffer = _settings().get((_LIKE.get(benchmark, benchmark), method))
+    like = _LIKE.get(benchmark, benchmark)
+    by_buffer = _settings().get((like, method)) or _settings().get((like, _AS.get(method, "")))
     if not by_buffer:
         return None
     return by_buffer[min(by_buffer, key=lambda size: abs(size - buffer))]

@@ -1,0 +1,86 @@
+"""Measure what a step of every method costs, in steps of SGD.
+
+Run with ``python benchmarks/method_cost.py``. One process and one thread; CPU time; the methods take
+turns, medians. Ten stacked trials of the MNIST network on random images, batches of 10, replay of
+10, a buffer of 200 that is full; steps of the third task, and, apart, what a method does before and
+after that task (a warm-up, a Fisher matrix, herding, ...), spread over as many steps.
+"""
+
+import argparse
+import statistics
+import time
+
+import torch
+
+from remask import Benchmark, TrialConfig, TrialStack
+from remask.config import COMMON_WEIGHTS
+from remask.methods import METHODS
+
+TRIALS, PER_CLASS, BATCH = 10, 300, 10
+
+
+def random_digits() -> Benchmark:
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(10).repeat(PER_CLASS)
+    inputs = torch.randint(256, (len(labels), 1, 28, 28), dtype=torch.uint8, generator=generator)
+    tasks = tuple((2 * task, 2 * task + 1) for task in range(5))
+    return Benchmark("random", inputs, labels, inputs[:50], labels[:50], tasks, 1 / 255)
+
+
+def cost(name: str, benchmark: Benchmark) -> tuple[float, float]:
+    """Milliseconds of CPU time: of a step of all trials, and of a task's ends a step."""
+    kind = METHODS[name]
+    weights = {n: v for n, v in kind.weights.items() if n not in COMMON_WEIGHTS}
+    configs = [
+        TrialConfig(
+            benchmark=benchmark.name,
+            method=name,
+            buffer=200 if kind.uses_buffer() else 0,
+            seed=seed,
+            lr=0.03,
+            batch=BATCH,
+            replay_batch=BATCH if kind.uses_replay_batch() else 0,
+            epochs=1,
+            alpha=0.2,
+            beta=0.5,
+            weights=weights,
+        )
+        for seed in range(TRIALS)
+    ]
+    stack = TrialStack(configs, benchmark)
+    steps = 0
+    measured = 0 if kind.learns == "union" else 2
+    began = last = first = 0.0
+    for position in stack.run():
+        now = time.process_time()
+        if position.phase == measured and position.step == 1:
+            began, first = now, now - last
+        if position.phase == measured and position.step > 1:
+            steps, in_steps = position.step - 1, now - began
+        if position.phase > measured:
+            a_step = in_steps / steps
+            around = max(first - a_step, 0) + now - last
+            return 1000 * a_step, 1000 * around / steps
+        last = now
+    raise AssertionError("a run ends after its last task")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    rounds = parser.parse_args().rounds
+    torch.set_num_threads(1)
+    benchmark = random_digits()
+    measured: dict[str, list[tuple[float, float]]] = {name: [] for name in METHODS}
+    for _ in range(rounds):
+        for name in METHODS:
+            measured[name].append(cost(name, benchmark))
+    steps = {name: statistics.median(step for step, _ in costs) for name, costs in measured.items()}
+    ends = {name: statistics.median(end for _, end in costs) for name, costs in measured.items()}
+    print(f"{'method':16} {'ms a step':>10} {'of SGD':>8} {'ms a step for ends':>20}")
+    for name in sorted(METHODS, key=steps.__getitem__):
+        print(f"{name:16} {steps[name]:10.2f} {steps[name] / steps['sgd']:8.2f} {ends[name]:20.2f}")
+
+
+if __name__ == "__main__":
+    main()

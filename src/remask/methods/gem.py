@@ -1,0 +1,107 @@
+"""GEM: gradient episodic memory (Lopez-Paz and Ranzato 2017)."""
+
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from remask.memory import choose_rows
+from remask.methods.base import Method, MethodError, Step
+from remask.methods.workbench import Gradients, Task
+
+_RIDGE = 1e-3
+
+
+class GEM(Method):
+    """g <- g + G'v, where the rows of G are the gradients of CE on each past task's memory.
+
+    If g points against one of them, v = argmin_v v'(GG' + 0.001 I)v / 2 + (Gg)'v with v >= gamma;
+    otherwise v = 0. The memory has floor(buffer / tasks) places for every task.
+    """
+
+    name = "gem"
+    title = "GEM"
+    summary = "turns a step that would raise the loss on any past task's memory"
+    weights: ClassVar = {"gamma": 0.5}
+    own_memory = "whole"
+    remembers = ("rows", "sizes")
+    gamma: Tensor
+
+    def prepare(self) -> None:
+        """The memory is empty."""
+        solver()
+        bench = self.bench
+        self.quota = bench.capacity // bench.num_tasks
+        shape = (bench.trials, bench.num_tasks, self.quota)
+        self.rows = torch.zeros(shape, dtype=torch.int64, device=bench.device)
+        self.sizes = torch.zeros((bench.trials, bench.num_tasks), dtype=torch.int64)
+
+    def loss(self, step: Step) -> Tensor:
+        """The cross-entropy."""
+        return step.stream_loss()
+
+    def bend(self, step: Step, gradients: Gradients) -> Gradients:
+        """Turn the gradient until no past task's loss rises, or more, as gamma says."""
+        past = [self._past_gradient(step, task) for task in range(self.bench.num_tasks)]
+        references = [reference for reference in past if reference is not None]
+        if not references:
+            return gradients
+        own = _flat(gradients)  # [S, P]
+        memory = torch.stack([_flat(reference) for reference in references], dim=1)  # [S, k, P]
+        products = torch.bmm(memory, own.unsqueeze(2)).squeeze(2)
+        for trial in (products < 0).any(1).nonzero().flatten().tolist():
+            wide = memory[trial].double()
+            gram = (wide @ wide.T).cpu().numpy()
+            linear = products[trial].double().cpu().numpy()
+            if np.isfinite(gram).all() and np.isfinite(linear).all():  # else it has diverged
+                shares = solve(gram, linear, float(self.gamma[trial]))
+                own[trial] += torch.from_numpy(shares).to(own) @ memory[trial]
+        return _unflat(own, gradients)
+
+    def end_task(self, task: Task) -> None:
+        """Keep a random sample of the task."""
+        chosen = choose_rows(self.bench.random("memory"), task.rows, self.quota)
+        self.rows[:, task.number, : chosen.shape[1]] = chosen
+        self.sizes[:, task.number] = chosen.shape[1]
+
+    def _past_gradient(self, step: Step, task: int) -> Gradients | None:
+        size = int(self.sizes[0, task])
+        if not size:
+            return None
+        memory = self.bench.batch(self.rows[:, task, :size])
+        return self.bench.net.gradients(step.cross_entropy(memory))
+
+
+def solve(
+    gram: NDArray[np.float64], linear: NDArray[np.float64], least: float
+) -> NDArray[np.float64]:
+    """Minimise v'(gram + ridge I)v / 2 + linear'v over v >= least: [k].
+
+    With gram + ridge I = LL' and v = u + least it is the non-negative least squares problem
+    |L'u + L^-1 (linear + LL' least)|, u >= 0.
+    """
+    quadratic = (gram + gram.T) / 2 + _RIDGE * np.eye(len(gram))
+    lower = np.linalg.cholesky(quadratic)
+    target = -np.linalg.solve(lower, linear + quadratic.sum(1) * least)
+    positive, _ = solver()(lower.T, target)
+    return np.asarray(positive, dtype=np.float64) + least
+
+
+def solver() -> Any:
+    """SciPy's solver, or a message that says how to get it."""
+    try:
+        from scipy.optimize import nnls  # type: ignore[import-untyped]
+    except ImportError as error:
+        raise MethodError('GEM needs SciPy: pip install "remask[gem]"') from error
+    return nnls
+
+
+def _flat(gradients: Gradients) -> Tensor:
+    return torch.cat([gradient.flatten(1) for gradient in gradients.values()], dim=1)
+
+
+def _unflat(flat: Tensor, like: Gradients) -> Gradients:
+    parts = torch.split(flat, [gradient[0].numel() for gradient in like.values()], dim=1)
+    return {n: part.view_as(like[n]) for n, part in zip(like, parts, strict=True)}

@@ -1,0 +1,99 @@
+"""HAL: hindsight anchor learning (Chaudhry et al. 2021)."""
+
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from remask.methods.base import Step
+from remask.methods.er import ER
+from remask.methods.workbench import Gradients, Task, spread
+
+_STEPS_ON_ANCHORS = 100
+
+
+class HAL(ER):
+    """ER, and anchoring * mean (f(anchors; theta - lr g) - f(anchors; theta))^2.
+
+    An anchor of each class of a finished task is an input that the network would forget most: it
+    descends CE(theta) - CE(theta after a step on memory) + gamma * |features - mean features|^2.
+    """
+
+    name = "hal"
+    title = "HAL"
+    summary = "replay that holds the outputs at one invented input a class"
+    weights: ClassVar = {"anchoring": 0.1, "beta": 0.5, "gamma": 0.1}
+    remembers = ("anchors", "mean_features")
+    anchoring: Tensor
+    beta: Tensor
+    gamma: Tensor
+
+    def prepare(self) -> None:
+        """No anchors yet."""
+        bench = self.bench
+        shape = (bench.trials, bench.num_classes, *bench.input_shape)
+        self.anchors = torch.zeros(shape, device=bench.device)
+        features = bench.net.features(self.anchors[:, :1], training=False)
+        self.mean_features = torch.zeros_like(features[:, 0])
+
+    def bend(self, step: Step, gradients: Gradients) -> Gradients:
+        """Add the gradient of what the step alone would change at the anchors."""
+        old = (step.task.seen & ~step.task.classes).nonzero().flatten()
+        if not len(old):
+            return gradients
+        net, anchors = self.bench.net, self.anchors[:, old]
+        with torch.no_grad():
+            wanted = net(anchors, parameters=self._stepped(gradients))
+        change = (wanted - net(anchors)).square().mean((1, 2))
+        more = net.gradients(self.anchoring * change)
+        return {name: gradient + more[name] for name, gradient in gradients.items()}
+
+    @torch.no_grad()
+    def after_step(self, step: Step) -> None:
+        """Follow the mean of the stream's features."""
+        mean = self.bench.net.features(step.stream.inputs, training=True).mean(1)
+        beta = self.beta.unsqueeze(1)
+        self.mean_features.mul_(beta).add_((1 - beta) * mean)
+
+    def end_task(self, task: Task) -> None:
+        """Find the anchors of the task's classes."""
+        bench = self.bench
+        memory = bench.recall(bench.batch_size)
+        loss = F.cross_entropy(memory.logits.transpose(1, 2), memory.labels, reduction="none").mean(
+            1
+        )
+        forgetful = self._stepped(bench.net.gradients(loss))
+        classes = task.classes.nonzero().flatten()
+        labels = classes.expand(bench.trials, -1)
+        start = [
+            torch.from_numpy(random.random((len(classes), *bench.input_shape)))
+            for random in bench.random("anchors")
+        ]
+        anchors = torch.stack(start).float().to(bench.device)
+        rates = spread(bench.lr, anchors)
+        for _ in range(_STEPS_ON_ANCHORS):
+            anchors.requires_grad_()
+            features = bench.net.features(anchors, training=True)
+            kept = bench.net.head(features).transpose(1, 2)
+            forgotten = bench.net(anchors, parameters=forgetful).transpose(1, 2)
+            away = (features - self.mean_features.unsqueeze(1)).square().sum(2)
+            loss = (
+                F.cross_entropy(kept, labels, reduction="none")
+                - F.cross_entropy(forgotten, labels, reduction="none")
+                + self.gamma.unsqueeze(1) * away
+            )
+            (slope,) = torch.autograd.grad(loss.sum(), anchors)
+            anchors = (anchors - rates * slope).detach()
+        self.anchors[:, classes] = anchors
+        self.mean_features.zero_()
+
+    @torch.no_grad()
+    def _stepped(self, gradients: Gradients) -> dict[str, Tensor]:
+        """The parameters after a step along the gradients, which is not taken."""
+        return {
+            name: parameter - spread(self.bench.lr, parameter) * gradients[name]
+            if name in gradients
+            else parameter.detach()
+            for name, parameter in self.bench.net.parameters.items()
+        }

@@ -1,0 +1,115 @@
+"""iCaRL: incremental classifier and representation learning (Rebuffi et al. 2017)."""
+
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from remask.memory import herd
+from remask.methods.base import Method, MethodError, Step
+from remask.methods.workbench import Gradients, State, Task, spread
+
+_AT_ONCE = 512
+
+
+class ICaRL(Method):
+    """loss = mean BCE(f(x), old outputs for old classes, one-hot for new ones) + decay * |theta|^2.
+
+    The exemplars, chosen by herding, are learnt beside each task. A sample is of the class whose
+    exemplars' mean features are nearest.
+    """
+
+    name = "icarl"
+    title = "iCaRL"
+    summary = "learns exemplars beside each task; predicts by the nearest mean of features"
+    weights: ClassVar = {"decay": 0.0}
+    own_memory = "whole"
+    confidence = False
+    unmaskable = "iCaRL's outputs are sigmoids, so no class pushes another down"
+    remembers = ("exemplars", "sizes", "teacher")
+    decay: Tensor
+
+    def prepare(self) -> None:
+        """The memory is empty."""
+        bench = self.bench
+        if bench.capacity < bench.num_classes:
+            raise MethodError(
+                f"iCaRL needs an exemplar of every class: the buffer must be at least "
+                f"{bench.num_classes}, not {bench.capacity}"
+            )
+        most = min(bench.capacity, int(bench.class_sizes.max()))
+        shape = (bench.trials, bench.num_classes, most)
+        self.exemplars = torch.zeros(shape, dtype=torch.int64, device=bench.device)
+        self.sizes = torch.zeros((bench.trials, bench.num_classes), dtype=torch.int64)
+        self.teacher: State = {n: t.detach().clone() for n, t in bench.net.state().items()}
+        features = bench.net.features(
+            torch.zeros((bench.trials, 1, *bench.input_shape), device=bench.device), training=False
+        )
+        self._means = torch.zeros(
+            (bench.trials, bench.num_classes, features.shape[2]), device=bench.device
+        )
+
+    def more_samples(self, task: Task) -> int:
+        """As many exemplars as all earlier classes have."""
+        old = task.seen & ~task.classes
+        if not old.any():
+            return 0
+        quota = self.bench.capacity // int(old.sum())
+        return int(self.bench.class_sizes[old.cpu()].clamp(max=quota).sum())
+
+    def more_rows(self, task: Task) -> Tensor:
+        """The exemplars of all earlier classes."""
+        old = (task.seen & ~task.classes).nonzero().flatten().tolist()
+        return torch.cat([self.exemplars[:, c, : int(self.sizes[0, c])] for c in old], dim=1)
+
+    def loss(self, step: Step) -> Tensor:
+        """Old classes as the network of before the task had them, new ones as the labels say."""
+        logits = step.stream.logits
+        wanted = F.one_hot(step.stream.labels, logits.shape[2]).to(logits.dtype)
+        old = step.task.seen & ~step.task.classes
+        if step.task.number:
+            before = self.bench.net.evaluate(step.stream.inputs, self.teacher).sigmoid()
+            wanted = torch.where(old, before, wanted)
+        each = F.binary_cross_entropy_with_logits(logits, wanted, reduction="none")
+        return each[..., step.task.seen].mean((1, 2))
+
+    @torch.no_grad()
+    def bend(self, step: Step, gradients: Gradients) -> Gradients:
+        """Add the gradient of decay * |theta|^2."""
+        for name, gradient in gradients.items():
+            gradient.addcmul_(self.bench.net.parameters[name], spread(2 * self.decay, gradient))
+        return gradients
+
+    @torch.no_grad()
+    def end_task(self, task: Task) -> None:
+        """Keep the network and as many exemplars as there is room for."""
+        for name, tensor in self.bench.net.state().items():
+            self.teacher[name].copy_(tensor)
+        quota = self.bench.capacity // int(task.seen.sum())
+        self.sizes.clamp_(max=quota)
+        labels = self.bench.labels(task.rows)
+        for label in task.classes.nonzero().flatten().tolist():
+            rows = task.rows[labels == label]
+            chosen = herd(self._features(rows.expand(self.bench.trials, -1)), quota)
+            self.exemplars[:, label, : chosen.shape[1]] = rows[chosen]
+            self.sizes[:, label] = chosen.shape[1]
+        for label in task.seen.nonzero().flatten().tolist():
+            own = self.exemplars[:, label, : int(self.sizes[0, label])]
+            self._means[:, label] = self._features(own).mean(1)
+        self._seen = task.seen
+
+    def scores(self, inputs: Tensor, task: int) -> Tensor:
+        """The nearer a class's mean, the higher its score."""
+        shared = inputs.expand(self.bench.trials, *inputs.shape)
+        features = self.bench.net.features(shared, training=False)
+        distances = torch.cdist(features, self._means).square()
+        return (-distances).masked_fill(~self._seen, -torch.inf)
+
+    def _features(self, rows: Tensor) -> Tensor:
+        """What the network makes of samples as they are: int64 [S, n] -> [S, n, F]."""
+        parts = [
+            self.bench.net.features(self.bench.batch(part, augment=False).inputs, training=False)
+            for part in torch.split(rows, _AT_ONCE, dim=1)
+        ]
+        return torch.cat(parts, dim=1)

@@ -1,0 +1,72 @@
+"""LwF: learning without forgetting (Li and Hoiem 2017)."""
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from remask.losses import trial_cross_entropy
+from remask.methods.base import Method, Step
+from remask.methods.workbench import Gradients, Task, spread
+
+_TEMPERATURE = 2.0
+_AT_ONCE = 512
+
+
+class LwF(Method):
+    """loss = CE(stream, among seen classes) + alpha * D + decay * |theta|^2.
+
+    D is the cross-entropy between what the network said of the samples before the task and what it
+    says now, among old classes, at temperature 2. Before a task, its classes' outputs are warmed
+    up: one more training of the task, of the last layer alone.
+    """
+
+    name = "lwf"
+    title = "LwF"
+    summary = "keeps its answers to the new samples as they were; no memory of samples"
+    weights: ClassVar = {"alpha": 1.0, "decay": 0.0005}
+    remembers = ("recorded",)
+    alpha: Tensor
+    decay: Tensor
+
+    def prepare(self) -> None:
+        """Make room for the answers of the largest task."""
+        bench = self.bench
+        shape = (bench.trials, bench.largest_task, bench.num_classes)
+        self.recorded = torch.zeros(shape, device=bench.device)
+
+    def begin_task(self, task: Task) -> None:
+        """Warm up the head, then record what the network says of every sample."""
+        if task.number == 0:
+            return
+        bench = self.bench
+        for _ in range(bench.epochs):
+            for rows in bench.shuffled(task, "warm-up"):
+                batch = bench.batch(rows)
+                logits = bench.net.head(bench.net.features(batch.inputs, training=False))
+                loss = trial_cross_entropy(logits, batch.labels, task.classes, None)
+                bench.net.descend(loss, bench.lr)
+        start = 0
+        for rows in torch.split(task.rows, _AT_ONCE):
+            batch = bench.batch(rows.expand(bench.trials, -1), augment=False)
+            self.recorded[:, start : start + len(rows)] = bench.net.evaluate(batch.inputs)
+            start += len(rows)
+
+    def loss(self, step: Step) -> Tensor:
+        """Learn the new, and say the same as before of the old."""
+        loss = step.stream_loss(among=step.task.seen)
+        if step.task.number == 0:
+            return loss
+        old = (step.task.seen & ~step.task.classes).nonzero().flatten()
+        trials = torch.arange(len(step.rows), device=step.rows.device).unsqueeze(1)
+        before = self.recorded[trials, torch.searchsorted(step.task.rows, step.rows.contiguous())]
+        wanted = (before[..., old] / _TEMPERATURE).softmax(2)
+        said = (step.stream.logits[..., old] / _TEMPERATURE).log_softmax(2)
+        return loss - self.alpha * (wanted * said).sum(2).mean(1)
+
+    @torch.no_grad()
+    def bend(self, step: Step, gradients: Gradients) -> Gradients:
+        """Add the gradient of decay * |theta|^2."""
+        for name, gradient in gradients.items():
+            gradient.addcmul_(self.bench.net.parameters[name], spread(2 * self.decay, gradient))
+        return gradients

@@ -1,0 +1,62 @@
+"""oEWC: online elastic weight consolidation (Kirkpatrick et al. 2017; Schwarz et al. 2018)."""
+
+from typing import ClassVar
+
+import torch
+
+from remask.methods.base import Method, Step
+from remask.methods.workbench import Gradients, State, Task, spread
+
+_AT_ONCE = 512
+
+
+class OEWC(Method):
+    """loss = CE(stream) + penalty * sum_i importance_i (theta_i - anchor_i)^2.
+
+    After a task, importance <- gamma * importance + mean over its samples of p(y|x) (grad log
+    p(y|x))^2, and anchor <- theta.
+    """
+
+    name = "oewc"
+    title = "oEWC"
+    summary = "holds the weights that mattered to earlier tasks; no memory of samples"
+    weights: ClassVar = {"penalty": 10.0, "gamma": 1.0}
+    remembers = ("importance", "anchor")
+    penalty: torch.Tensor
+    gamma: torch.Tensor
+
+    def prepare(self) -> None:
+        """Nothing matters yet."""
+        parameters = self.bench.net.parameters
+        self.importance: State = {n: torch.zeros_like(p.detach()) for n, p in parameters.items()}
+        self.anchor: State = {n: p.detach().clone() for n, p in parameters.items()}
+
+    def loss(self, step: Step) -> torch.Tensor:
+        """The cross-entropy; the penalty's gradient is added in `bend`."""
+        return step.stream_loss()
+
+    @torch.no_grad()
+    def bend(self, step: Step, gradients: Gradients) -> Gradients:
+        """Add the penalty's gradient."""
+        for name, gradient in gradients.items():
+            distance = self.bench.net.parameters[name] - self.anchor[name]
+            pull = self.importance[name] * spread(2 * self.penalty, gradient)
+            gradient.addcmul_(pull, distance)
+        return gradients
+
+    def end_task(self, task: Task) -> None:
+        """Weigh every parameter by what the task's samples say of it."""
+        bench = self.bench
+        batches = -(-len(task.rows) // bench.batch_size)
+        share = 1 / (batches * bench.batch_size)
+        for value in self.importance.values():
+            value.mul_(spread(self.gamma, value))
+        for rows in torch.split(task.rows, _AT_ONCE):
+            batch = bench.batch(rows.expand(bench.trials, -1))
+            logits = bench.net.evaluate(batch.inputs)
+            certainty = logits.softmax(2).gather(2, batch.labels.unsqueeze(2)).squeeze(2)
+            gradients = bench.net.sample_gradients(batch.inputs, batch.labels)
+            for name, squares in gradients.squares(certainty * share).items():
+                self.importance[name].add_(squares)
+        for name, parameter in bench.net.parameters.items():
+            self.anchor[name].copy_(parameter.detach())

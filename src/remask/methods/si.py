@@ -1,0 +1,54 @@
+"""SI: synaptic intelligence (Zenke et al. 2017)."""
+
+from typing import ClassVar
+
+import torch
+
+from remask.methods.base import Method, Step
+from remask.methods.workbench import Gradients, State, Task, spread
+
+
+class SI(Method):
+    """loss = CE(stream) + c * sum_i importance_i (theta_i - anchor_i)^2.
+
+    Every step adds lr * g_i^2 to a path; after a task, importance_i grows by
+    path_i / ((theta_i - anchor_i)^2 + xi). The gradients g are clipped to [-1, 1].
+    """
+
+    name = "si"
+    title = "SI"
+    summary = "holds the weights whose way lowered earlier losses; no memory of samples"
+    weights: ClassVar = {"c": 1.0, "xi": 1.0}
+    remembers = ("importance", "anchor", "path")
+    c: torch.Tensor
+    xi: torch.Tensor
+
+    def prepare(self) -> None:
+        """Nothing matters yet."""
+        parameters = {n: p.detach() for n, p in self.bench.net.parameters.items()}
+        self.importance: State = {n: torch.zeros_like(p) for n, p in parameters.items()}
+        self.path: State = {n: torch.zeros_like(p) for n, p in parameters.items()}
+        self.anchor: State = {n: p.clone() for n, p in parameters.items()}
+
+    def loss(self, step: Step) -> torch.Tensor:
+        """The cross-entropy; the penalty's gradient is added in `bend`."""
+        return step.stream_loss()
+
+    @torch.no_grad()
+    def bend(self, step: Step, gradients: Gradients) -> Gradients:
+        """Add the penalty's gradient, clip, and lengthen the path."""
+        for name, gradient in gradients.items():
+            distance = self.bench.net.parameters[name] - self.anchor[name]
+            pull = self.importance[name] * spread(2 * self.c, gradient)
+            gradient.addcmul_(pull, distance).clamp_(-1, 1)
+            self.path[name].addcmul_(gradient.square(), spread(self.bench.lr, gradient))
+        return gradients
+
+    @torch.no_grad()
+    def end_task(self, task: Task) -> None:
+        """Turn paths into importance."""
+        for name, parameter in self.bench.net.parameters.items():
+            moved = (parameter - self.anchor[name]).square()
+            self.importance[name].add_(self.path[name] / (moved + spread(self.xi, moved)))
+            self.anchor[name].copy_(parameter)
+            self.path[name].zero_()
