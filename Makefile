@@ -45,9 +45,11 @@ format: $(READY) ## Put the code in order.
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(READY) ## Measure speed against a textbook loop, bare matmuls, and a full head.
+bench: $(READY) ## Measure speed, as ratios: trials, heads, ResNet steps, methods.
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/stacked_trials.py
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/linear_head.py
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/resnet_step.py
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/method_cost.py
 
 clean: ## Remove everything that was made here.
 	rm -rf $(VENV) out build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

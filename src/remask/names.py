@@ -32,6 +32,7 @@ _TITLES = {  # where the name in capitals is not the title
     "agem": "A-GEM",
     "icarl": "iCaRL",
     "er_ace": "ER-ACE",
+    "icarl-dark": "iCaRL with dark exemplars",
     "pnn-independent": "PNN without laterals",
 }
 

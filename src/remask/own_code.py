@@ -7,6 +7,7 @@ user first, since importing a module runs it.
 import importlib
 import re
 import sys
+import sysconfig
 import traceback
 from pathlib import Path
 from typing import Any
@@ -39,22 +40,30 @@ def import_own(kind: str, name: str) -> Any:
         raise OwnCodeError(
             f"the {kind} {name!r} is not there: no module {error.name!r} in {here} or installed"
         ) from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise failure_of(f"the module of the {kind} {name!r}", error) from error
     try:
         return getattr(module, attribute)
     except AttributeError as error:
+        folders = getattr(module, "__path__", [])  # a folder without __init__.py has no file
+        place = getattr(module, "__file__", None) or next(iter(folders), f"module {module_name}")
         raise OwnCodeError(
-            f"the {kind} {name!r} is not there: {module.__file__} has no {attribute!r}"
+            f"the {kind} {name!r} is not there: {place} has no {attribute!r}"
         ) from error
 
 
-def failure_of(what: str, error: Exception) -> OwnCodeError:
+def failure_of(what: str, error: BaseException) -> OwnCodeError:
     """The error of a user's code, as a message that leads them to the line."""
-    if isinstance(error, SyntaxError):
-        place = f" (at {error.filename}:{error.lineno})"
-    else:
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        ours = Path(last.filename).is_relative_to(Path(__file__).parent)  # only the call is ours
-        place = "" if ours else f" (at {last.filename}:{last.lineno})"
+    places = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    if isinstance(error, SyntaxError) and error.filename:
+        places.append((error.filename, error.lineno))
+    own = [(file, line) for file, line in places if _is_own(Path(file))]
+    place = " (at {}:{})".format(*own[-1]) if own else ""
     return OwnCodeError(f"{what} failed: {type(error).__name__}: {error}{place}")
+
+
+def _is_own(file: Path) -> bool:
+    """Whether a file is neither remask's, nor Python's, nor of an installed package."""
+    libraries = {sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")}
+    not_own = [Path(__file__).parent, *map(Path, libraries)]
+    return file.is_file() and not any(file.is_relative_to(folder) for folder in not_own)

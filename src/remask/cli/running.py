@@ -57,6 +57,10 @@ def run_configs(
     """Run what the store lacks of these trials, then print the table of all of them."""
     check_device(options.device)
     info = BENCHMARKS.get(configs[0].benchmark)
+    if info is None and data is not None:
+        raise SettingsError(
+            f"--data is for remask's own datasets; {configs[0].benchmark} says itself where its is"
+        )
     if info and info.dataset is not None:  # here, with a progress bar, not in every worker
         with download_bar() as bar:
             fetch(info.dataset, progress=bar, data=data)
@@ -240,7 +244,7 @@ def _run(store: Store, planned: Run, *, workers: int | None, options: Options) -
             display.show(event)
     if display.failures:
         for failure in display.failures:
-            errors.print(failure, style="red", highlight=False, markup=False)
+            errors.print(failure, style="red", highlight=False, markup=False, soft_wrap=True)
         raise typer.Exit(1)
 
 

@@ -17,7 +17,7 @@ from remask.engine.bench import Bench
 from remask.engine.evaluation import Evaluator
 from remask.engine.feed import Feed
 from remask.engine.stacking import stack_nets
-from remask.methods import Method, Step, Task, find_method
+from remask.methods import Method, MethodError, Step, Task, find_method
 from remask.nets import NetBuilder, net_builder
 from remask.randomness import torch_seed
 from remask.streams import Phase, batch_sizes, task_phases, union_phase
@@ -218,6 +218,11 @@ class TrialStack:
     def _descend(self, step: Step, lr: Tensor) -> Tensor:
         """Update the networks; returns the losses, [S]."""
         loss = self._method.loss(step)
+        if loss.shape != lr.shape:
+            raise MethodError(
+                f"the loss of {self._method.title} must have one entry a trial, "
+                f"{list(lr.shape)}, not the shape {list(loss.shape)}"
+            )
         if self._bends:
             self._net.move(self._method.bend(step, self._net.gradients(loss)), lr)
         else:  # the same, without ever writing the gradients down

@@ -98,7 +98,8 @@ def _run_in_workers(
 def _worker() -> subprocess.Popen[bytes]:
     """A worker in a session of its own, so that a terminal's Ctrl-C reaches its parent only."""
     return subprocess.Popen(
-        [sys.executable, "-m", "remask.launch"],
+        # -P: not with the current folder on the path, where anything may lie about.
+        [sys.executable, "-P", "-m", "remask.launch"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         start_new_session=True,

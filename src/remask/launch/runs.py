@@ -88,7 +88,15 @@ def plan_run(
     name = hashlib.sha256(" ".join([mark, *hashes]).encode()).hexdigest()[:12]
     folder = runs_folder(store.path) / name
     if (folder / "run.json").exists():
-        return _open(folder)
+        begun = _open(folder)
+        if not {config for job in begun.jobs for config in job.configs} <= set(wanted):
+            raise RunError(
+                f"{folder / 'run.json'} is the plan of other trials than its name says. Nothing "
+                f"was changed. Move the folder {folder} away to begin this run anew."
+            )
+        if all(len(job.configs) <= largest_stack for job in begun.jobs):
+            return begun
+        # Smaller stacks are wanted now, perhaps because the larger ones failed.
     missing = [c for c in wanted if again or not store.is_done(config_hash(c))]
     if not missing:
         return None

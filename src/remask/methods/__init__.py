@@ -12,7 +12,7 @@ from remask.methods.fdr import FDR
 from remask.methods.gem import GEM
 from remask.methods.gss import GSS
 from remask.methods.hal import HAL
-from remask.methods.icarl import ICaRL
+from remask.methods.icarl import DarkICaRL, ICaRL
 from remask.methods.joint import Joint
 from remask.methods.lwf import LwF
 from remask.methods.oewc import OEWC
@@ -25,7 +25,8 @@ from remask.own_code import OwnCodeError, import_own, names_own_code
 METHODS: dict[str, type[Method]] = {
     method.name: method
     for method in (
-        SGD, Joint, OEWC, SI, LwF, ER, GEM, AGEM, ICaRL, FDR, GSS, HAL, DER, DERpp, ERACE,
+        SGD, Joint, OEWC, SI, LwF,
+        ER, GEM, AGEM, ICaRL, DarkICaRL, FDR, GSS, HAL, DER, DERpp, ERACE,
     )
 }  # fmt: skip
 
@@ -73,6 +74,7 @@ __all__ = [
     "SI",
     "Batch",
     "DERpp",
+    "DarkICaRL",
     "Gradients",
     "ICaRL",
     "Joint",

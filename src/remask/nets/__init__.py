@@ -72,6 +72,8 @@ def _own_net(name: str, input_shape: tuple[int, ...], num_classes: int) -> nn.Mo
             f"the net {name!r} must turn inputs {[2, *input_shape]} into logits "
             f"{[2, num_classes]}, but gives {shape}"
         )
+    if not any(parameter.requires_grad for parameter in net.parameters()):
+        raise OwnCodeError(f"the net {name!r} has no parameters to train")
     return net.train()
 
 

@@ -67,7 +67,11 @@ _WEIGHTS = {  # as the JSON file has them -> as remask does
 }
 _BASE = {"mser": "er", "msderpp": "derpp"}
 _LIKE = {"split-fashion-mnist": "split-mnist"}  # nothing is published: the same shapes and sizes
-_AS = {"er_ace": "er", "pnn-independent": "pnn"}  # where a method itself has no settings
+_AS = {  # where a method itself has no settings
+    "er_ace": "er",
+    "icarl-dark": "icarl",
+    "pnn-independent": "pnn",
+}
 _BENCHMARKS = {"split-tinyimagenet": "split-tiny-imagenet"}  # as remask spells them
 
 

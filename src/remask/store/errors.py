@@ -18,8 +18,8 @@ _ADVICE = {
         "Wait for that process to end, or end it, and try again."
     ),
     sqlite3.SQLITE_FULL: (
-        "cannot grow: the disk is full. Nothing was written and earlier results are safe. "
-        "Free some space and try again."
+        "cannot grow: the disk is full. The newest result was not written; earlier ones are safe. "
+        "Free some space and give the same command again."
     ),
     sqlite3.SQLITE_READONLY: (
         "is read-only, or its folder is. Nothing was written. Mend the permissions, or copy it to "
@@ -29,8 +29,9 @@ _ADVICE = {
         "cannot be opened. Mend the permissions of the file and its folder, or choose another file."
     ),
     sqlite3.SQLITE_IOERR: (
-        "cannot be read or written: the disk reports an error. Nothing was written by this "
-        "command. Check the disk, its free space and its quota."
+        "cannot be read or written: the disk reports an error. The newest result was not written; "
+        "earlier ones are safe. Check the disk, its free space and its quota, and give the same "
+        "command again."
     ),
 }
 _DAMAGED = (
