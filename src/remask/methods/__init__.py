@@ -16,6 +16,7 @@ from remask.methods.icarl import DarkICaRL, ICaRL
 from remask.methods.joint import Joint
 from remask.methods.lwf import LwF
 from remask.methods.oewc import OEWC
+from remask.methods.pnn import PNN, IndependentPNN
 from remask.methods.sgd import SGD
 from remask.methods.si import SI
 from remask.methods.workbench import Gradients, Net, SampleGradients, State, Task, Workbench
@@ -25,7 +26,7 @@ from remask.own_code import OwnCodeError, import_own, names_own_code
 METHODS: dict[str, type[Method]] = {
     method.name: method
     for method in (
-        SGD, Joint, OEWC, SI, LwF,
+        SGD, Joint, OEWC, SI, LwF, PNN, IndependentPNN,
         ER, GEM, AGEM, ICaRL, DarkICaRL, FDR, GSS, HAL, DER, DERpp, ERACE,
     )
 }  # fmt: skip
@@ -70,6 +71,7 @@ __all__ = [
     "MASKED_NAMES",
     "METHODS",
     "OEWC",
+    "PNN",
     "SGD",
     "SI",
     "Batch",
@@ -77,6 +79,7 @@ __all__ = [
     "DarkICaRL",
     "Gradients",
     "ICaRL",
+    "IndependentPNN",
     "Joint",
     "LwF",
     "Method",

@@ -1,0 +1,221 @@
+"""Columns: a network for every task, with or without connections between them (Rusu et al. 2016).
+
+The connections are those of the code behind the published figures (Buzzega et al. 2020), but that
+there an old column runs without its own, and normalises by statistics that are not its own. Here
+it runs as it was trained, by its own running statistics, which fit only so.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from remask.errors import RemaskError
+from remask.nets.resnet import BasicBlock, ResNet18
+
+Layer = Callable[[Tensor], Tensor]
+
+_LARGEST_FACTOR = 0.1
+_IN_A_CHAIN = (
+    *(nn.Flatten, nn.Linear, nn.Dropout, nn.Identity, nn.ReLU, nn.LeakyReLU),
+    *(nn.ELU, nn.GELU, nn.SiLU, nn.Sigmoid, nn.Tanh),
+)
+
+
+class LateralsError(RemaskError):
+    """Nobody has said where the lateral connections of such a net would be."""
+
+
+class Columns(nn.Module):
+    """T networks, each with all K outputs; `column` is the number of the one that answers."""
+
+    def __init__(self, columns: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.column = 0
+        self.columns = nn.ModuleList(columns)
+
+
+class IndependentColumns(Columns):
+    """Columns that know nothing of each other."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Logits: [B, *shape] -> [B, K]."""
+        logits: Tensor = self.columns[self.column](inputs)
+        return logits
+
+
+class ProgressiveColumns(Columns):
+    """Columns that see what is hidden in the older ones, and never change them.
+
+    h_i^t = f_i(W_i(h_{i-1}^t) + A_i^t(h_{i-1}^0, ..., h_{i-1}^{t-1})) is what part i of column t
+    makes; W_i and f_i are layers of the net, A_i^t is a lateral, and h_0 has none.
+    """
+
+    def __init__(self, nets: Sequence[nn.Module], input_shape: tuple[int, ...]) -> None:
+        super().__init__(
+            [_Column(net, _laterals(net, older, input_shape)) for older, net in enumerate(nets)]
+        )
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Logits: [B, *shape] -> [B, K]."""
+        older: list[list[Tensor]] = []
+        for number in range(self.column):
+            column = self._column(number)
+            column.eval()  # it is finished: its running statistics are used, and stay
+            with torch.no_grad():
+                older.append(column.hidden(inputs, older))
+        newest = self._column(self.column)
+        newest.train(self.training)  # as an older one it may have been put in evaluation
+        return newest.logits(inputs, older)
+
+    def _column(self, number: int) -> "_Column":
+        column = self.columns[number]
+        assert isinstance(column, _Column)
+        return column
+
+
+class _Part(NamedTuple):
+    """The layers of a net from where a lateral may start to where the next one may."""
+
+    layers: Sequence[Layer]
+    """W, whose outputs a lateral is added to."""
+    then: Sequence[Layer]
+    """f, which acts on the sum."""
+
+
+class _Column(nn.Module):
+    """A net, and the laterals into it: one for every part but the first, or none at all."""
+
+    def __init__(self, net: nn.Module, laterals: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.net = net
+        self.laterals = nn.ModuleList(laterals)
+
+    def hidden(self, inputs: Tensor, older: Sequence[Sequence[Tensor]]) -> list[Tensor]:
+        """What every part but the last makes, given what it made in older columns."""
+        return self._run(_parts(self.net)[:-1], inputs, older)
+
+    def logits(self, inputs: Tensor, older: Sequence[Sequence[Tensor]]) -> Tensor:
+        """What the last part makes, given what is hidden in older columns."""
+        return self._run(_parts(self.net), inputs, older)[-1]
+
+    def _run(
+        self, parts: Sequence[_Part], inputs: Tensor, older: Sequence[Sequence[Tensor]]
+    ) -> list[Tensor]:
+        made: list[Tensor] = []
+        for place, part in enumerate(parts):
+            hidden = _through(part.layers, made[-1] if made else inputs)
+            if place > 0 and older:
+                theirs = torch.cat([old[place - 1] for old in older], dim=1)
+                hidden = hidden + self.laterals[place - 1](theirs)
+            made.append(_through(part.then, hidden))
+        return made
+
+
+class Scale(nn.Module):
+    """A factor for every unit: [B, *shape] -> [B, *shape]."""
+
+    def __init__(self, *shape: int) -> None:
+        super().__init__()
+        self.factors = nn.Parameter(_LARGEST_FACTOR * torch.rand(shape))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """The products."""
+        return inputs * self.factors
+
+
+def _through(layers: Sequence[Layer], hidden: Tensor) -> Tensor:
+    for layer in layers:
+        hidden = layer(hidden)
+    return hidden
+
+
+def _parts(net: nn.Module) -> list[_Part]:
+    """The parts of a net. Raises LateralsError if it is not known how to part it."""
+    parts: list[_Part] = []
+    if type(net) is ResNet18:
+        parts = _parts_of_resnet(net)
+    elif type(net) is nn.Sequential and all(type(layer) in _IN_A_CHAIN for layer in net):
+        parts = _parts_of_chain(list(net))
+    if not parts:
+        raise LateralsError(
+            "PNN has lateral connections for ResNet-18 and for chains of linear layers, and this "
+            f"net ({type(net).__name__}) is neither; the method 'pnn-independent' does without "
+            "them, with any net"
+        )
+    return parts
+
+
+def _laterals(net: nn.Module, older: int, input_shape: tuple[int, ...]) -> list[nn.Module]:
+    """The laterals from so many older columns, into every part of a net but the first."""
+    parts = _parts(net)
+    if older == 0:
+        return []
+    if isinstance(net, ResNet18):
+        return _laterals_of_resnet(net, older, input_shape)
+    linears = [layer for part in parts for layer in part.layers if isinstance(layer, nn.Linear)]
+    return [_lateral_of_linear(linear, older) for linear in linears[1:]]
+
+
+def _parts_of_chain(layers: list[nn.Module]) -> list[_Part]:
+    """A linear layer and what follows it up to the next one; Flatten belongs to the first."""
+    starts = [place for place, layer in enumerate(layers) if isinstance(layer, nn.Linear)]
+    ends = [*starts[1:], len(layers)]
+    return [
+        _Part(layers[start if number else 0 : start + 1], layers[start + 1 : end])
+        for number, (start, end) in enumerate(zip(starts, ends, strict=False))
+    ]
+
+
+def _lateral_of_linear(linear: nn.Linear, older: int) -> nn.Module:
+    """V ReLU(U (s * h)), through as many units as one column has there: [B, older * in] -> out."""
+    width = linear.in_features
+    into, out = nn.Linear(older * width, width), nn.Linear(width, linear.out_features, bias=False)
+    nn.init.xavier_uniform_(into.weight)  # as the layers of the MLP start
+    nn.init.zeros_(into.bias)
+    nn.init.xavier_uniform_(out.weight)
+    return nn.Sequential(Scale(older * width), into, nn.ReLU(), out)
+
+
+def _parts_of_resnet(net: ResNet18) -> list[_Part]:
+    """The stem and the first stage, three more stages, and the head on the mean of the maps."""
+    first, second, third, fourth = _stages(net)
+    return [
+        _Part([net.conv, net.bn, F.relu, *first], []),
+        _Part(second, []),  # not ReLU: a sum of rectified maps is not negative
+        _Part(third, []),
+        _Part(fourth, [_mean_of_maps]),
+        _Part([net.head], []),
+    ]
+
+
+def _laterals_of_resnet(net: ResNet18, older: int, input_shape: tuple[int, ...]) -> list[nn.Module]:
+    """A scale, the width of one column and ReLU; then another such stage, or another head."""
+    laterals: list[nn.Module] = []
+    height, width = input_shape[1:]
+    for stage in _stages(net)[1:]:
+        convs = [block.conv1 for block in stage]
+        seen = convs[0].in_channels
+        laterals.append(
+            nn.Sequential(
+                Scale(older * seen, height, width),
+                nn.Conv2d(older * seen, seen, 1),
+                nn.ReLU(),
+                *(BasicBlock(own.in_channels, own.out_channels, own.stride[0]) for own in convs),
+            )
+        )
+        height, width = (-(-size // convs[0].stride[0]) for size in (height, width))
+    seen = net.head.in_features
+    into, head = nn.Linear(older * seen, seen), nn.Linear(seen, net.head.out_features)
+    return [*laterals, nn.Sequential(Scale(older * seen), into, nn.ReLU(), head)]
+
+
+def _stages(net: ResNet18) -> list[list[BasicBlock]]:
+    blocks = [block for block in net.blocks if isinstance(block, BasicBlock)]
+    return [blocks[start : start + 2] for start in range(0, len(blocks), 2)]
+
+
+def _mean_of_maps(maps: Tensor) -> Tensor:
+    return maps.mean((-2, -1))
