@@ -411,3 +411,285 @@ def test_the_mlp_of_mnist_has_89610_parameters_xavier_weights_and_zero_biases() 
             # Uniform on +-bound: it comes close to its bounds, and has a deviation of bound / 3^.5.
             assert 0.99 * bound < parameter.abs().max().item() <= bound
             assert parameter.std().item() == pytest.approx(bound / 3**0.5, rel=0.05)
+
+
+# ---- What methods that are more than a loss use -------------------------------------------------
+
+every_stack = pytest.mark.parametrize("name", [*NETS, "mlp as any module"])
+with_features = pytest.mark.parametrize(  # a hook on the whole net comes after its last layer
+    "name", [name for name in (*NETS, "mlp as any module") if name != "hooked"]
+)
+one_or_three = pytest.mark.parametrize("trials", [1, 3])
+
+
+def stacked(name: str, trials: int) -> tuple[list[nn.Module], StackedNet]:
+    """Nets that have been trained a little, so that running statistics say something."""
+    base = name.removesuffix(" as any module")
+    nets = build(base, trials)
+    train_plain(nets, batches(trials, steps=3), LR[:trials])
+    if base == name:
+        return nets, stack_nets(nets)
+    return nets, ModuleStack(nets, range(trials), "cpu")
+
+
+def trained(net: nn.Module) -> dict[str, nn.Parameter]:
+    return {name: value for name, value in net.named_parameters() if value.requires_grad}
+
+
+def own_gradients(net: nn.Module, loss: Tensor) -> dict[str, Tensor]:
+    named = trained(net)
+    return dict(zip(named, torch.autograd.grad(loss, list(named.values())), strict=True))
+
+
+def copied(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: value.detach().clone() for name, value in tensors.items()}
+
+
+def assert_untouched(stack: StackedNet, before: dict[str, Tensor]) -> None:
+    for name, value in stack.state().items():
+        assert torch.equal(value, before[name]), name
+
+
+@one_or_three
+@every_stack
+def test_gradients_are_those_of_each_trial_s_own_module(name: str, trials: int) -> None:
+    nets, stack = stacked(name, trials)
+    (inputs, labels), (others, other_labels) = batches(trials, steps=2)
+    weight = torch.tensor([0.3, 2.0, 0.7])[:trials]
+    before = copied(stack.parameters)
+    loss = trial_cross_entropy(stack(inputs), labels, None, None)
+    loss = loss + weight * trial_cross_entropy(stack(others), other_labels, None, None)
+    gradients = stack.gradients(loss)
+    for trial, net in enumerate(nets):
+        net.train()
+        own = F.cross_entropy(net(inputs[trial]), labels[trial])
+        own = own + weight[trial] * F.cross_entropy(net(others[trial]), other_labels[trial])
+        expected = own_gradients(net, own)
+        assert gradients.keys() == expected.keys()
+        for key, value in expected.items():
+            assert value.any()
+            assert_close(gradients[key][trial], value)
+    for key, value in stack.parameters.items():
+        assert torch.equal(value, before[key])
+
+
+@one_or_three
+@with_features
+def test_gradients_are_of_the_parameters_that_the_loss_depends_on(name: str, trials: int) -> None:
+    nets, stack = stacked(name, trials)
+    ((inputs, labels),) = batches(trials, steps=1)
+    features = stack.features(inputs, training=False)
+    gradients = stack.gradients(trial_cross_entropy(stack.head(features), labels, None, None))
+    last = list(dict(nets[0].named_modules()))[-1]
+    assert gradients.keys() == {key for key in stack.parameters if key.startswith(f"{last}.")}
+    before = copied(stack.state())
+    stack.descend(trial_cross_entropy(stack.head(features), labels, None, None), LR[:trials])
+    for key, value in stack.state().items():
+        if key in gradients:
+            rates = LR[:trials].view(-1, *[1] * (value.ndim - 1))
+            assert_close(value, before[key] - rates * gradients[key])
+        else:
+            assert torch.equal(value, before[key])
+
+
+@one_or_three
+@every_stack
+def test_a_move_goes_along_the_given_gradients_at_each_trial_s_rate(name: str, trials: int) -> None:
+    _, stack = stacked(name, trials)
+    before = copied(stack.state())
+    generator = torch.Generator().manual_seed(4)
+    first, *rest = (key for key, value in stack.parameters.items() if value.requires_grad)
+    gradients = {key: torch.randn(stack.parameters[key].shape, generator=generator) for key in rest}
+    stack.move(gradients, LR[:trials])
+    for key, value in stack.state().items():
+        if key in gradients:
+            assert not torch.equal(value, before[key])
+            for trial in range(trials):
+                expected = before[key][trial] - float(LR[trial]) * gradients[key][trial]
+                assert_close(value[trial], expected)
+        else:  # the first, which had none, what is frozen, and buffers
+            assert torch.equal(value, before[key])
+    assert first not in gradients
+
+
+@one_or_three
+@every_stack
+def test_evaluation_can_be_with_another_state_and_changes_nothing(name: str, trials: int) -> None:
+    nets, stack = stacked(name, trials)
+    ((inputs, _),) = batches(trials, steps=1)
+    before = copied(stack.state())
+    now = stack.evaluate(inputs)
+    train(stack, batches(trials, steps=2), LR[:trials])
+    later, kept = stack.evaluate(inputs), copied(stack.state())
+    then = stack.evaluate(inputs, before)
+    assert_untouched(stack, kept)
+    assert not then.requires_grad
+    assert torch.equal(then, now)
+    assert not torch.allclose(then, later, atol=1e-3)
+    assert torch.equal(stack.evaluate(inputs), later)
+    for trial, net in enumerate(nets):
+        net.eval()
+        assert_close(then[trial], net(inputs[trial]))
+
+
+@one_or_three
+@with_features
+def test_features_and_head_compose_to_the_logits_of_each_trial_s_own_module(
+    name: str, trials: int
+) -> None:
+    nets, stack = stacked(name, trials)
+    ((inputs, labels),) = batches(trials, steps=1)
+    for training in (False, True):
+        features = stack.features(inputs, training=training)
+        assert features.requires_grad == (training and name != "no hidden layer")
+        logits = stack.head(features)
+        for trial, net in enumerate(nets):
+            net.train(training)
+            seen: list[Tensor] = []
+            *_, last = net.modules()
+            hook = last.register_forward_pre_hook(lambda _, given, seen=seen: seen.append(given[0]))
+            said = net(inputs[trial])
+            hook.remove()
+            assert_close(features[trial], seen[-1])
+            assert_close(logits[trial], said)
+    gradients = stack.gradients(trial_cross_entropy(logits, labels, None, None))
+    for trial, net in enumerate(nets):
+        expected = own_gradients(net, F.cross_entropy(net(inputs[trial]), labels[trial]))
+        for key, value in expected.items():
+            assert_close(gradients[key][trial], value)
+
+
+def test_features_in_training_update_running_statistics_and_in_evaluation_do_not() -> None:
+    nets, stack = stacked("convolutional", 3)
+    ((inputs, _),) = batches(3, steps=1)
+    before = copied(stack.state())
+    stack.features(inputs, training=False)
+    assert_untouched(stack, before)
+    stack.features(inputs, training=True)
+    for trial, net in enumerate(nets):
+        net.train()(inputs[trial])
+    assert_same_state(stack, nets)
+    assert not torch.equal(stack.buffers["1.running_mean"], before["1.running_mean"])
+
+
+def test_a_net_without_a_linear_layer_has_no_features() -> None:
+    stack = stack_nets([nn.Sequential(nn.Conv2d(2, K, 3), nn.Flatten())])
+    with pytest.raises(ValueError, match="needs a net with a linear last layer"):
+        stack.features(torch.zeros(1, 1, *SHAPE), training=False)
+
+
+@one_or_three
+@every_stack
+def test_gradients_of_single_samples_equal_a_loop_in_evaluation(name: str, trials: int) -> None:
+    nets, stack = stacked(name, trials)
+    (inputs, labels), (others, other_labels) = batches(trials, steps=2)
+    others, other_labels = others[:, :3], other_labels[:, :3]
+    before = copied(stack.state())
+    some, few = stack.sample_gradients(inputs, labels), stack.sample_gradients(others, other_labels)
+    weights = torch.rand(trials, 5, generator=torch.Generator().manual_seed(6))
+    inner, with_itself = some.inner(few), some.inner(some)
+    squares = some.squares(weights)
+    assert_untouched(stack, before)
+    assert inner.shape == (trials, 5, 3)
+    for trial, net in enumerate(nets):
+        net.eval()
+
+        def loop(images: Tensor, truth: Tensor, net: nn.Module = net) -> list[dict[str, Tensor]]:
+            return [
+                own_gradients(net, F.cross_entropy(net(images[i : i + 1]), truth[i : i + 1]))
+                for i in range(len(truth))
+            ]
+
+        each, rest = loop(inputs[trial], labels[trial]), loop(others[trial], other_labels[trial])
+        assert squares.keys() == trained(net).keys()
+        for key in squares:
+            summed = sum(
+                float(w) * g[key].square() for w, g in zip(weights[trial], each, strict=True)
+            )
+            assert isinstance(summed, Tensor)
+            assert_close(squares[key][trial], summed)
+        for theirs, products in ((rest, inner), (each, with_itself)):
+            for i, one in enumerate(each):
+                for j, other in enumerate(theirs):
+                    expected = torch.stack([(one[key] * other[key]).sum() for key in one]).sum()
+                    torch.testing.assert_close(
+                        products[trial, i, j], expected, rtol=1e-4, atol=1e-5
+                    )
+
+
+def test_gradients_of_single_samples_are_found_where_no_graph_is_wanted() -> None:
+    for name in ("mlp", "mlp as any module"):
+        _, stack = stacked(name, 3)
+        ((inputs, labels),) = batches(3, steps=1)
+        expected = stack.sample_gradients(inputs, labels).squares(torch.ones(3, 5))
+        with torch.no_grad():
+            found = stack.sample_gradients(inputs, labels).squares(torch.ones(3, 5))
+        for key, value in expected.items():
+            assert torch.equal(found[key], value)
+
+
+def test_gradients_of_single_samples_of_two_kinds_of_stack_have_no_product() -> None:
+    ((inputs, labels),) = batches(3, steps=1)
+    linear, general = (
+        stacked(name, 3)[1].sample_gradients(inputs, labels) for name in ("mlp", "residual")
+    )
+    for one, other in ((linear, general), (general, linear)):
+        with pytest.raises(TypeError, match="their own kind only"):
+            one.inner(other)
+
+
+@one_or_three
+@every_stack
+def test_a_call_with_other_parameters_uses_those_and_has_their_gradients(
+    name: str, trials: int
+) -> None:
+    nets, stack = stacked(name, trials)
+    ((inputs, labels),) = batches(trials, steps=1)
+    before = copied(stack.parameters)
+    other = {
+        key: (value.detach() * 0.7 + 0.1).requires_grad_(value.requires_grad)
+        for key, value in stack.parameters.items()
+    }
+    inputs.requires_grad_()
+    logits = stack(inputs, parameters=other)
+    (of_inputs,) = torch.autograd.grad(
+        trial_cross_entropy(logits, labels, None, None).sum(), inputs, retain_graph=True
+    )
+    asked = {key: value for key, value in other.items() if value.requires_grad}
+    of_others = torch.autograd.grad(
+        trial_cross_entropy(logits, labels, None, None).sum(), list(asked.values())
+    )
+    for trial, net in enumerate(nets):
+        net.train()
+        with torch.no_grad():
+            for key, own_value in net.named_parameters():
+                own_value.copy_(other[key][trial])
+        said = net(inputs[trial])
+        assert_close(logits[trial], said)
+        loss = F.cross_entropy(said, labels[trial])
+        (expected,) = torch.autograd.grad(loss, inputs, retain_graph=True)
+        assert_close(of_inputs[trial], expected[trial])
+        own = own_gradients(net, loss)
+        for key, slope in zip(asked, of_others, strict=True):
+            assert_close(slope[trial], own[key])
+    for key, value in stack.parameters.items():
+        assert torch.equal(value, before[key])
+
+
+@one_or_three
+@with_features
+def test_a_gradient_of_inputs_leaves_nothing_behind(name: str, trials: int) -> None:
+    nets, stack = stacked(name, trials)
+    ((inputs, labels),) = batches(trials, steps=1)
+    images = inputs.clone().requires_grad_()
+    logits = stack.head(stack.features(images, training=True))
+    loss = trial_cross_entropy(logits, labels, None, None)
+    (slopes,) = torch.autograd.grad(loss.sum(), images)
+    stack.descend(trial_cross_entropy(stack(inputs), labels, None, None), LR[:trials])
+    for trial, net in enumerate(nets):
+        own = inputs[trial].clone().requires_grad_()
+        loss = F.cross_entropy(net.train()(own), labels[trial])
+        (expected,) = torch.autograd.grad(loss, own)
+        assert_close(slopes[trial], expected)
+    train_plain(nets, [(inputs, labels)], LR[:trials])
+    assert_same_state(stack, nets)

@@ -28,6 +28,7 @@ from remask.launch import (
     plan_run,
     unfinished_runs,
 )
+from remask.methods import find_method
 from remask.nets import net_builder
 from remask.own_code import names_own_code
 from remask.report import results_table
@@ -66,7 +67,10 @@ def run_configs(
             fetch(info.dataset, progress=bar, data=data)
     # A wrong split, or a wrong net, is better refused here than by every worker.
     benchmark = benchmark_of(configs[0])
-    net = net_builder(configs[0].net)(benchmark.input_shape, benchmark.num_classes)
+    build, shape = net_builder(configs[0].net), (benchmark.input_shape, benchmark.num_classes)
+    net = build(*shape)
+    for method in {config.method for config in configs}:
+        find_method(method).adapt_net(build, benchmark.num_tasks)(*shape)
     planned = plan_run(
         store,
         configs,

@@ -100,7 +100,9 @@ class ModuleStack(StackedNet):
         trained = {n for n, value in self.parameters.items() if value.requires_grad}
 
         def loss(own: dict[str, Tensor], rest: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
-            return F.cross_entropy(self._call({**own, **rest}, x.unsqueeze(0)), y.unsqueeze(0))
+            # Not _call: vmap knows no channels last.
+            logits = functional_call(self.module, {**own, **rest}, (x.unsqueeze(0),))
+            return F.cross_entropy(logits, y.unsqueeze(0))
 
         each = torch.vmap(torch.func.grad(loss), in_dims=(None, None, 0, 0))
         trials = []

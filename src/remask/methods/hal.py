@@ -39,7 +39,7 @@ class HAL(ER):
 
     def bend(self, step: Step, gradients: Gradients) -> Gradients:
         """Add the gradient of what the step alone would change at the anchors."""
-        old = (step.task.seen & ~step.task.classes).nonzero().flatten()
+        old = step.task.old.nonzero().flatten()
         if not len(old):
             return gradients
         net, anchors = self.bench.net, self.anchors[:, old]

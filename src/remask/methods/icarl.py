@@ -8,7 +8,7 @@ from torch import Tensor
 
 from remask.memory import herd
 from remask.methods.base import Method, MethodError, Step
-from remask.methods.workbench import Gradients, State, Task, spread
+from remask.methods.workbench import Gradients, State, Task, add_decay
 
 _AT_ONCE = 512
 
@@ -52,33 +52,30 @@ class ICaRL(Method):
 
     def more_samples(self, task: Task) -> int:
         """As many exemplars as all earlier classes have."""
-        old = task.seen & ~task.classes
+        old = task.old.cpu()
         if not old.any():
             return 0
         quota = self.bench.capacity // int(old.sum())
-        return int(self.bench.class_sizes[old.cpu()].clamp(max=quota).sum())
+        return int(self.bench.class_sizes[old].clamp(max=quota).sum())
 
     def more_rows(self, task: Task) -> Tensor:
         """The exemplars of all earlier classes."""
-        old = (task.seen & ~task.classes).nonzero().flatten().tolist()
+        old = task.old.nonzero().flatten().tolist()
         return torch.cat([self.exemplars[:, c, : int(self.sizes[0, c])] for c in old], dim=1)
 
     def loss(self, step: Step) -> Tensor:
         """Old classes as the network of before the task had them, new ones as the labels say."""
         logits = step.stream.logits
         wanted = F.one_hot(step.stream.labels, logits.shape[2]).to(logits.dtype)
-        old = step.task.seen & ~step.task.classes
         if step.task.number:
             before = self.bench.net.evaluate(step.stream.inputs, self.teacher).sigmoid()
-            wanted = torch.where(old, before, wanted)
+            wanted = torch.where(step.task.old, before, wanted)
         each = F.binary_cross_entropy_with_logits(logits, wanted, reduction="none")
         return each[..., step.task.seen].mean((1, 2))
 
-    @torch.no_grad()
     def bend(self, step: Step, gradients: Gradients) -> Gradients:
         """Add the gradient of decay * |theta|^2."""
-        for name, gradient in gradients.items():
-            gradient.addcmul_(self.bench.net.parameters[name], spread(2 * self.decay, gradient))
+        add_decay(gradients, self.bench.net.parameters, self.decay)
         return gradients
 
     @torch.no_grad()
@@ -128,8 +125,7 @@ class DarkICaRL(ICaRL):
 
     def loss(self, step: Step) -> Tensor:
         """As iCaRL, on what the accident leaves of the exemplars."""
-        old = step.task.seen & ~step.task.classes
         inputs, labels = step.stream.inputs, step.stream.labels
-        exemplar = old[labels].view(*labels.shape, *[1] * (inputs.ndim - 2))
+        exemplar = step.task.old[labels].view(*labels.shape, *[1] * (inputs.ndim - 2))
         step.stream.inputs = torch.where(exemplar, inputs.floor(), inputs)
         return super().loss(step)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from remask.losses import trial_cross_entropy
 from remask.methods.base import Method, Step
-from remask.methods.workbench import Gradients, Task, spread
+from remask.methods.workbench import Gradients, Task, add_decay
 
 _TEMPERATURE = 2.0
 _AT_ONCE = 512
@@ -57,16 +57,14 @@ class LwF(Method):
         loss = step.stream_loss(among=step.task.seen)
         if step.task.number == 0:
             return loss
-        old = (step.task.seen & ~step.task.classes).nonzero().flatten()
+        old = step.task.old.nonzero().flatten()
         trials = torch.arange(len(step.rows), device=step.rows.device).unsqueeze(1)
         before = self.recorded[trials, torch.searchsorted(step.task.rows, step.rows.contiguous())]
         wanted = (before[..., old] / _TEMPERATURE).softmax(2)
         said = (step.stream.logits[..., old] / _TEMPERATURE).log_softmax(2)
         return loss - self.alpha * (wanted * said).sum(2).mean(1)
 
-    @torch.no_grad()
     def bend(self, step: Step, gradients: Gradients) -> Gradients:
         """Add the gradient of decay * |theta|^2."""
-        for name, gradient in gradients.items():
-            gradient.addcmul_(self.bench.net.parameters[name], spread(2 * self.decay, gradient))
+        add_decay(gradients, self.bench.net.parameters, self.decay)
         return gradients

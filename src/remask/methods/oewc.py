@@ -5,7 +5,7 @@ from typing import ClassVar
 import torch
 
 from remask.methods.base import Method, Step
-from remask.methods.workbench import Gradients, State, Task, spread
+from remask.methods.workbench import Gradients, State, Task, add_pull, spread
 
 _AT_ONCE = 512
 
@@ -35,13 +35,10 @@ class OEWC(Method):
         """The cross-entropy; the penalty's gradient is added in `bend`."""
         return step.stream_loss()
 
-    @torch.no_grad()
     def bend(self, step: Step, gradients: Gradients) -> Gradients:
         """Add the penalty's gradient."""
-        for name, gradient in gradients.items():
-            distance = self.bench.net.parameters[name] - self.anchor[name]
-            pull = self.importance[name] * spread(2 * self.penalty, gradient)
-            gradient.addcmul_(pull, distance)
+        parameters = self.bench.net.parameters
+        add_pull(gradients, parameters, self.anchor, self.importance, self.penalty)
         return gradients
 
     def end_task(self, task: Task) -> None:

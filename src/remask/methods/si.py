@@ -5,7 +5,7 @@ from typing import ClassVar
 import torch
 
 from remask.methods.base import Method, Step
-from remask.methods.workbench import Gradients, State, Task, spread
+from remask.methods.workbench import Gradients, State, Task, add_pull, spread
 
 
 class SI(Method):
@@ -37,10 +37,9 @@ class SI(Method):
     @torch.no_grad()
     def bend(self, step: Step, gradients: Gradients) -> Gradients:
         """Add the penalty's gradient, clip, and lengthen the path."""
+        add_pull(gradients, self.bench.net.parameters, self.anchor, self.importance, self.c)
         for name, gradient in gradients.items():
-            distance = self.bench.net.parameters[name] - self.anchor[name]
-            pull = self.importance[name] * spread(2 * self.c, gradient)
-            gradient.addcmul_(pull, distance).clamp_(-1, 1)
+            gradient.clamp_(-1, 1)
             self.path[name].addcmul_(gradient.square(), spread(self.bench.lr, gradient))
         return gradients
 

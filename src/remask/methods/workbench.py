@@ -23,6 +23,25 @@ def spread(values: Tensor, like: Tensor) -> Tensor:
     return values.view(-1, *[1] * (like.ndim - 1))
 
 
+def add_pull(
+    gradients: Gradients,
+    parameters: Mapping[str, Tensor],
+    towards: Mapping[str, Tensor],
+    importance: Mapping[str, Tensor],
+    strength: Tensor,
+) -> None:
+    """Add the gradient of strength * sum importance * (parameter - towards)^2, strength [S]."""
+    for name, gradient in gradients.items():
+        pull = importance[name] * spread(2 * strength, gradient)
+        gradient.addcmul_(pull, parameters[name].detach() - towards[name])
+
+
+def add_decay(gradients: Gradients, parameters: Mapping[str, Tensor], strength: Tensor) -> None:
+    """Add the gradient of strength * sum parameter^2, strength [S]."""
+    for name, gradient in gradients.items():
+        gradient.addcmul_(parameters[name].detach(), spread(2 * strength, gradient))
+
+
 def inner(one: Gradients, other: Gradients) -> Tensor:
     """The inner products of each trial's gradients: [S]."""
     return torch.stack([(one[name] * other[name]).flatten(1).sum(1) for name in one]).sum(0)
@@ -40,6 +59,11 @@ class Task:
     """bool [K]: its own."""
     seen: Tensor
     """bool [K]: its own, and those of all tasks before it."""
+
+    @property
+    def old(self) -> Tensor:
+        """Bool [K]: the classes of all tasks before it."""
+        return self.seen & ~self.classes
 
 
 class SampleGradients(Protocol):
