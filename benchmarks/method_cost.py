@@ -1,9 +1,9 @@
 """Measure what a step of every method costs, in steps of SGD.
 
-Run with ``python benchmarks/method_cost.py``. One process and one thread; CPU time; the methods take
-turns, medians. Ten stacked trials of the MNIST network on random images, batches of 10, replay of
-10, a buffer of 200 that is full; steps of the third task, and, apart, what a method does before and
-after that task (a warm-up, a Fisher matrix, herding, ...), spread over as many steps.
+Run with ``python benchmarks/method_cost.py``. One process and one thread; CPU time; the methods
+take turns, medians. Ten stacked trials of the MNIST network on random images, batches of 10, replay
+of 10, a buffer of 200 that is full; steps of the third task, and, apart, what a method does before
+and after that task (a warm-up, a Fisher matrix, herding, ...), spread over as many steps.
 """
 
 import argparse
