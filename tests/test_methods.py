@@ -816,8 +816,9 @@ def test_a_method_equals_a_slow_one_alone_and_in_a_stack(
         ("agem", {"buffer": 66}),
         ("icarl", {"buffer": 60}),
         ("fdr", {"buffer": 60}),
-        # A first batch that does not fit.
+        # A first batch that does not fit; a later one whose rest may take the place of others.
         ("gss", {"buffer": 4}),
+        ("gss", {"buffer": 27}),
         # The learning rate of the moment, wherever a method uses it.
         ("si", {"lr_drops": (1,)}),
         ("lwf", {"lr_drops": (1,)}),
@@ -1074,6 +1075,28 @@ def test_the_published_settings_of_split_mnist_are_the_defaults(
     assert {name for name, _ in config.weights} == {
         name for name in METHODS[method].weights if name not in ("alpha", "beta")
     }
+
+
+@pytest.mark.parametrize(
+    ("method", "buffer", "expected"),
+    [
+        ("oewc", None, {"lr": 0.03, "penalty": 10, "gamma": 1}),
+        ("si", None, {"lr": 0.03, "c": 0.5, "xi": 1}),
+        ("lwf", None, {"lr": 0.01, "alpha": 3, "decay": 0.0005}),
+        ("icarl", 200, {"lr": 0.1, "decay": 1e-5}),
+        ("icarl", 5120, {"lr": 0.03, "decay": 1e-5}),
+        ("gss", 200, {"epochs": 50, "probes": 32}),
+        ("gss", 5120, {"epochs": 1, "probes": 32}),
+        ("hal", 200, {"anchoring": 0.2, "beta": 0.5, "gamma": 0.1}),
+        ("hal", 500, {"anchoring": 0.1, "beta": 0.3, "gamma": 0.1}),
+    ],
+)
+def test_split_cifar10_has_published_settings_of_its_own(
+    method: str, buffer: int | None, expected: dict[str, float]
+) -> None:
+    (config,) = trial_configs(benchmark="split-cifar10", method=method, buffer=buffer, seeds=[0])
+    settings = {**config.model_dump(), **dict(config.weights)}
+    assert {name: settings[name] for name in expected} == expected
 
 
 @pytest.mark.parametrize("name", sorted({*MASKABLE, *UNMASKABLE}))

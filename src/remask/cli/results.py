@@ -125,7 +125,10 @@ def compare_(
     else:
         output.print(comparison_table(cells, published), crop=False, soft_wrap=True)
     counts = ", ".join(f"{count} {what}" for what, count in verdicts(cells, published).items())
-    typer.echo(f"{counts}. Reproduced: within 2 std of the published figure, or Welch's z <= 2.")
+    typer.echo(
+        f"{counts}. Reproduced: within 2 std of the published figure. Not told apart: further off, "
+        f"but Welch's z <= 2."
+    )
 
 
 def _existing(store: Path | None) -> Store:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from rich import box
 from rich.table import Table
@@ -12,7 +12,7 @@ from remask.papers import Claim
 from remask.report.tables import write_spread
 from remask.store import Cell, Spread
 
-Verdict = Literal["reproduced", "better", "worse"]
+Verdict = Literal["reproduced", "not told apart", "better", "worse"]
 
 _MEASURES = (
     ("class-il", "A_T", "Class-IL A_T"),
@@ -54,12 +54,15 @@ class Comparison:
 
     @property
     def verdict(self) -> Verdict:
-        """Reproduced: within two standard deviations of the claim, or not to be told from it.
+        """Reproduced: within two standard deviations of the claim.
 
-        Otherwise better or worse: more accuracy, or less forgetting.
+        Not told apart: further off, but ours are too spread to say that the means differ (Welch's
+        z within 2). Otherwise better or worse: more accuracy, or less forgetting.
         """
-        if abs(self.deviations) <= 2 or abs(self.welch) <= 2:
+        if abs(self.deviations) <= 2:
             return "reproduced"
+        if abs(self.welch) <= 2:
+            return "not told apart"
         higher_is_better = self.claim.metric == "A_T"
         return "better" if (self.deviations > 0) == higher_is_better else "worse"
 
@@ -98,7 +101,7 @@ def comparison_markdown(cells: Sequence[Cell], claims: Sequence[Claim]) -> str:
 
 def verdicts(cells: Sequence[Cell], claims: Sequence[Claim]) -> dict[Verdict, int]:
     """How many figures there are of each verdict."""
-    counts: dict[Verdict, int] = {"reproduced": 0, "better": 0, "worse": 0}
+    counts: dict[Verdict, int] = dict.fromkeys(get_args(Verdict), 0)
     for cell in cells:
         for comparison in compare(cell, claims).values():
             counts[comparison.verdict] += 1
