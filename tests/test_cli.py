@@ -109,6 +109,8 @@ def test_joint_has_no_forgetting(remask: CommandLine) -> None:
         (["--method", "er", "--alpha", "1"], "alpha"),
         (["--buffer", "0"], "at least 1"),
         (["--buffer", "many"], "whole number"),
+        (["--method", "gem", "--buffer", "4"], "with 5 tasks and 10 classes it needs a buffer of"),
+        (["--method", "icarl", "--buffer", "9"], "at least 10, not 9"),
         (["--buffer", "99999999999999999999"], "buffer"),
         (["--trials", "0"], "trials"),
         (["--seed", "-1"], "seed"),

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from remask.benchmarks import Benchmark
 from remask.config import TrialConfig
-from remask.engine import TrialStack
+from remask.engine import TrialStack, module_stack
 from remask.memory.reservoir import draw_distinct
 from remask.methods import METHODS, DERpp, Step
 from remask.nets import NetBuilder, resnet18
@@ -202,6 +202,26 @@ def test_an_augmented_run_that_is_killed_in_an_epoch_resumes_bit_identical(
         resumed.restore(saved, killed.position)
         ended = snapshot(finish(resumed))
         torch.testing.assert_close(ended, whole, rtol=0, atol=0, equal_nan=True)
+
+
+def test_importance_is_the_same_however_few_samples_gradients_fit_into_memory(
+    config: MakeConfig, images: Benchmark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Without a penalty, importance is measured and changes nothing: both runs train alike.
+    single = config(method="oewc", weights={"penalty": 0.0, "gamma": 1.0}, buffer=0, replay_batch=0)
+    plain = dataclasses.replace(images, crop_padding=0, flip=False)  # else views are drawn anew
+
+    def importance() -> dict[str, Tensor]:
+        state = snapshot(finish(TrialStack([single], plain, build_net=small_resnet)))
+        return {name: value for name, value in state.items() if "importance" in name}
+
+    at_once = importance()
+    monkeypatch.setattr(module_stack, "_LARGEST_GRADIENTS", 1)
+    one_by_one = importance()
+    assert at_once
+    assert any(value.any() for value in at_once.values())
+    for name, value in at_once.items():
+        torch.testing.assert_close(one_by_one[name], value, rtol=1e-3, atol=1e-6)
 
 
 def watch(configs: list[TrialConfig], benchmark: Benchmark) -> list[Step]:

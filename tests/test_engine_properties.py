@@ -15,7 +15,7 @@ from remask.config import TrialConfig, read_mask
 from remask.engine import TrialStack
 from remask.memory import plan_reservoir
 from remask.memory.reservoir import offer_slots
-from remask.methods import METHODS, ICaRL
+from remask.methods import METHODS
 from remask.randomness import stream
 
 pinned = settings(
@@ -103,12 +103,15 @@ def test_any_stream_can_be_learnt_left_and_gone_on_with(
     tasks, changes = chosen
     benchmark = tiny_benchmark(tasks)
     kind = METHODS[method]
+    least = kind.least_buffer(benchmark.num_tasks, benchmark.num_classes)
+    if changes["buffer"] < least:
+        with pytest.raises(ValueError, match=f"a buffer of at least {least}"):
+            TrialStack([config(method=method, **changes)], benchmark)
+        changes = {**changes, "buffer": least}
     if kind.uses_tasks() and changes["task_free"]:
         with pytest.raises(ValueError, match="a task-free stream does not tell"):
             TrialStack([config(method=method, **changes)], benchmark)
         changes = {**changes, "task_free": False}
-    if issubclass(kind, ICaRL):
-        changes = {**changes, "buffer": max(changes["buffer"], benchmark.num_classes)}
     masks = [None] if kind.unmaskable else [None, -1.0, -math.inf]
     configs = [
         config(method=method, mask=mask, seed=seed, **changes) for seed, mask in enumerate(masks)

@@ -885,6 +885,20 @@ def test_gem_s_solution_is_the_best_of_all_that_stand_at_some_of_the_bounds(
     assert bound["none"] or count > 3
 
 
+@pytest.mark.parametrize("count", [2, 5])
+def test_gem_s_solution_is_found_for_huge_gradients_that_all_point_one_way(count: int) -> None:
+    random = np.random.default_rng(count)
+    for _ in range(100):
+        past = np.outer(random.uniform(0.5, 2, count), random.standard_normal(8)) * 1e7
+        own = random.standard_normal(8) * 1e7
+        gram, linear = past @ past.T, past @ own
+        found = solve(gram, linear, 0.5)
+        assert (found >= 0.5).all()
+        # The kept gradient disagrees with no past one, but for what 0.5 of each adds anyway.
+        bent = past @ (past.T @ found + own)
+        assert (bent >= -1e-6 * np.abs(gram).max()).all()
+
+
 def test_herding_takes_what_brings_the_mean_nearest_and_nothing_twice() -> None:
     features = torch.randn(3, 20, 5, generator=torch.Generator().manual_seed(2)).double()
     features[1] += 4  # a mean far from 0
@@ -1095,6 +1109,25 @@ def test_split_cifar10_has_published_settings_of_its_own(
     method: str, buffer: int | None, expected: dict[str, float]
 ) -> None:
     (config,) = trial_configs(benchmark="split-cifar10", method=method, buffer=buffer, seeds=[0])
+    settings = {**config.model_dump(), **dict(config.weights)}
+    assert {name: settings[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("method", "expected"),
+    [
+        # Their optimiser's weight decay w is the gradient of w / 2 |theta|^2.
+        ("icarl", {"decay": 5e-6}),
+        ("lwf", {"decay": 0.00025}),
+        ("er_ace", {"lr": 0.03}),
+        ("er", {"lr_drops": (35, 45)}),
+    ],
+)
+def test_split_cifar100_has_published_settings_of_its_own(
+    method: str, expected: dict[str, float]
+) -> None:
+    buffer = 500 if METHODS[method].uses_buffer() else None
+    (config,) = trial_configs(benchmark="split-cifar100", method=method, buffer=buffer, seeds=[0])
     settings = {**config.model_dump(), **dict(config.weights)}
     assert {name: settings[name] for name in expected} == expected
 

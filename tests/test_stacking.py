@@ -572,6 +572,29 @@ def test_features_in_training_update_running_statistics_and_in_evaluation_do_not
     assert not torch.equal(stack.buffers["1.running_mean"], before["1.running_mean"])
 
 
+class HeadDefinedFirst(nn.Module):
+    """A net whose last layer is the first that it defines."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.out = nn.Linear(6, K)
+        self.into = nn.Linear(18, 6)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        logits: Tensor = self.out(torch.relu(self.into(inputs.flatten(1))))
+        return logits
+
+
+def test_the_features_are_what_the_layer_that_is_called_last_gets() -> None:
+    nets = [HeadDefinedFirst() for _ in range(2)]
+    stack = stack_nets(nets)
+    ((inputs, _),) = batches(2, steps=1)
+    features = stack.features(inputs, training=False)
+    for trial, net in enumerate(nets):
+        assert_close(features[trial], torch.relu(net.into(inputs[trial].flatten(1))))
+        assert_close(stack.head(features)[trial], net(inputs[trial]))
+
+
 def test_a_net_without_a_linear_layer_has_no_features() -> None:
     stack = stack_nets([nn.Sequential(nn.Conv2d(2, K, 3), nn.Flatten())])
     with pytest.raises(ValueError, match="needs a net with a linear last layer"):

@@ -16,7 +16,7 @@ from remask.benchmarks import BENCHMARKS, fetch
 from remask.cli.console import errors, output
 from remask.cli.progress import Display, download_bar
 from remask.config import TrialConfig, read_mask
-from remask.engine import preferred_stack
+from remask.engine import check_config, preferred_stack
 from remask.errors import RemaskError
 from remask.launch import (
     Options,
@@ -69,8 +69,11 @@ def run_configs(
     benchmark = benchmark_of(configs[0])
     build, shape = net_builder(configs[0].net), (benchmark.input_shape, benchmark.num_classes)
     net = build(*shape)
-    for method in {config.method for config in configs}:
-        find_method(method).adapt_net(build, benchmark.num_tasks)(*shape)
+    methods = {name: find_method(name) for name in dict.fromkeys(c.method for c in configs)}
+    for config in configs:
+        check_config(config, methods[config.method], benchmark)
+    for method in methods.values():
+        method.adapt_net(build, benchmark.num_tasks)(*shape)
     planned = plan_run(
         store,
         configs,

@@ -2,13 +2,14 @@
 
 from remask.engine.stacked_net import StackedNet
 from remask.engine.stacking import preferred_stack, stack_nets
-from remask.engine.trials import Position, TrialResult, TrialStack
+from remask.engine.trials import Position, TrialResult, TrialStack, check_config
 
 __all__ = [
     "Position",
     "StackedNet",
     "TrialResult",
     "TrialStack",
+    "check_config",
     "preferred_stack",
     "stack_nets",
 ]

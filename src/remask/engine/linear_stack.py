@@ -79,6 +79,7 @@ class LinearStack(StackedNet):
     """A stack of multilayer perceptrons."""
 
     couples_samples = False
+    samples_at_once = 512  # in factors
 
     def __init__(
         self,

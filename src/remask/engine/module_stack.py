@@ -15,9 +15,10 @@ from torch.func import functional_call
 from typing_extensions import override
 
 from remask.engine.stacked_net import StackedNet, stacked_state
-from remask.methods import Gradients, SampleGradients, State
+from remask.methods import Gradients, MethodError, SampleGradients, State
 from remask.randomness import torch_seed
 
+_LARGEST_GRADIENTS = 1 << 26  # numbers, a quarter of a GiB
 _Forward = Callable[[State, Tensor], Tensor]
 """One trial's: (state, inputs [B, *shape]) -> outputs."""
 
@@ -37,7 +38,9 @@ class ModuleStack(StackedNet):
         # The module only lends its forward. It keeps its own parameters, because moving them to
         # the meta device would untie the ones that are tied.
         self.module = copy.deepcopy(nets[0])
-        self._head = _last_linear(self.module)
+        weights = sum(parameter.numel() for parameter in self.parameters.values())
+        self.samples_at_once = max(1, _LARGEST_GRADIENTS // max(weights, 1))
+        self._head: str | None = None  # the linear layer that is called last, once one was
         self._seeds = list(seeds)
         self._moment: tuple[int, ...] = ()
         self._forwards = 0  # since that moment
@@ -73,9 +76,9 @@ class ModuleStack(StackedNet):
 
     @override
     def head(self, features: Tensor) -> Tensor:
-        weight = self.parameters[f"{self._needed_head}.weight"]
+        weight = self.parameters[f"{self._head}.weight"]
         logits = torch.bmm(features, weight.transpose(1, 2))
-        bias = self.parameters.get(f"{self._needed_head}.bias")
+        bias = self.parameters.get(f"{self._head}.bias")
         return logits if bias is None else logits + bias.unsqueeze(1)
 
     @override
@@ -171,20 +174,26 @@ class ModuleStack(StackedNet):
         return logits
 
     def _call_features(self, state: dict[str, Tensor], inputs: Tensor) -> Tensor:
-        caught: list[Tensor] = []
-        layer = self.module.get_submodule(self._needed_head)
-        hook = layer.register_forward_pre_hook(lambda _, arguments: caught.append(arguments[0]))
+        caught: list[tuple[nn.Linear, Tensor]] = []
+        linears: dict[nn.Module, str] = {
+            layer: name
+            for name, layer in self.module.named_modules()
+            if isinstance(layer, nn.Linear)
+        }
+        hooks = [
+            layer.register_forward_pre_hook(lambda own, given: caught.append((own, given[0])))
+            for layer in linears
+        ]
         try:
             self._call(state, inputs)
         finally:
-            hook.remove()
-        return caught[-1]
-
-    @property
-    def _needed_head(self) -> str:
-        if self._head is None:
-            raise ValueError("a method that uses features needs a net with a linear last layer")
-        return self._head
+            for hook in hooks:
+                hook.remove()
+        if not caught:
+            raise MethodError("a method that uses features needs a net with a linear last layer")
+        last, features = caught[-1]
+        self._head = linears[last]
+        return features
 
 
 class PlainGradients:
@@ -209,12 +218,6 @@ class PlainGradients:
             name: torch.einsum("sn...,sn->s...", own.square(), weights)
             for name, own in self._gradients.items()
         }
-
-
-def _last_linear(net: nn.Module) -> str | None:
-    """The name of the last linear layer, as its modules were defined."""
-    names = [name for name, module in net.named_modules() if isinstance(module, nn.Linear)]
-    return names[-1] if names else None
 
 
 def convolves(net: nn.Module) -> bool:

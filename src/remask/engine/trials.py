@@ -67,7 +67,8 @@ class TrialStack:
     ) -> None:
         _check_same_shape(configs)
         kind = method or find_method(configs[0].method)
-        _check(configs, kind)
+        for config in configs:
+            check_config(config, kind, benchmark)
         device = torch.device(device)
         trials, tasks = len(configs), benchmark.num_tasks
         self.configs = list(configs)
@@ -264,22 +265,26 @@ def _check_same_shape(configs: Sequence[TrialConfig]) -> None:
         raise ValueError("trials of one stack may differ in seed, mask, lr and weights only")
 
 
-def _check(configs: Sequence[TrialConfig], method: type[Method]) -> None:
-    own = set(method.weights) - set(COMMON_WEIGHTS)
-    for config in configs:
-        if {name for name, _ in config.weights} != own:
-            given = sorted(name for name, _ in config.weights)
-            raise ValueError(f"the weights of {method.title} are {sorted(own)}, not {given}")
-    if method.uses_buffer() and not configs[0].buffer:
-        raise ValueError(f"{method.title} keeps samples: it needs a buffer of at least 1")
-    if method.uses_replay_batch() and not configs[0].replay_batch:
-        raise ValueError(f"{method.title} replays: it needs a replay batch of at least 1")
-    if method.uses_tasks() and configs[0].task_free:
-        raise ValueError(
+def check_config(config: TrialConfig, method: type[Method], benchmark: Benchmark) -> None:
+    """Refuse settings that the method cannot run with; raises MethodError, which says why."""
+    own, given = set(method.weights) - set(COMMON_WEIGHTS), {name for name, _ in config.weights}
+    if given != own:
+        raise MethodError(f"the weights of {method.title} are {sorted(own)}, not {sorted(given)}")
+    least = method.least_buffer(benchmark.num_tasks, benchmark.num_classes)
+    if method.uses_buffer() and config.buffer < least:
+        raise MethodError(
+            f"{method.title} keeps samples: with {benchmark.num_tasks} tasks and "
+            f"{benchmark.num_classes} classes it needs a buffer of at least {least}, not "
+            f"{config.buffer}"
+        )
+    if method.uses_replay_batch() and not config.replay_batch:
+        raise MethodError(f"{method.title} replays: it needs a replay batch of at least 1")
+    if method.uses_tasks() and config.task_free:
+        raise MethodError(
             f"{method.title} acts where a task begins or ends, and a task-free stream does not tell"
         )
-    if method.unmaskable and any(config.mask is not None for config in configs):
-        raise ValueError(f"{method.title} cannot wear a mask: {method.unmaskable}")
+    if method.unmaskable and config.mask is not None:
+        raise MethodError(f"{method.title} cannot wear a mask: {method.unmaskable}")
 
 
 def _tasks_of(phases: Sequence[Phase], device: torch.device) -> list[Task]:

@@ -19,6 +19,11 @@ class AGEM(Method):
     own_memory = "drawn"
     remembers = ("rows", "filled")
 
+    @classmethod
+    def least_buffer(cls, num_tasks: int, num_classes: int) -> int:
+        """Every task has a place."""
+        return num_tasks
+
     def prepare(self) -> None:
         """The memory is empty."""
         bench = self.bench

@@ -159,6 +159,11 @@ class Method(ABC):
         return cls.draws > 0 or cls.own_memory != "no"
 
     @classmethod
+    def least_buffer(cls, num_tasks: int, num_classes: int) -> int:
+        """How many places its memory needs to be of any use."""
+        return 1
+
+    @classmethod
     def uses_replay_batch(cls) -> bool:
         """Whether it draws from what is kept."""
         return cls.draws > 0 or cls.own_memory == "drawn"

@@ -20,6 +20,11 @@ class FDR(Method):
     own_memory = "drawn"
     remembers = ("rows", "logits", "sizes")
 
+    @classmethod
+    def least_buffer(cls, num_tasks: int, num_classes: int) -> int:
+        """Every task has a place."""
+        return num_tasks
+
     def prepare(self) -> None:
         """The memory is empty."""
         bench = self.bench

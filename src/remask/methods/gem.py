@@ -29,6 +29,11 @@ class GEM(Method):
     remembers = ("rows", "sizes")
     gamma: Tensor
 
+    @classmethod
+    def least_buffer(cls, num_tasks: int, num_classes: int) -> int:
+        """Every task has a place."""
+        return num_tasks
+
     def prepare(self) -> None:
         """The memory is empty."""
         solver()
@@ -79,13 +84,15 @@ def solve(
 ) -> NDArray[np.float64]:
     """Minimise v'(gram + ridge I)v / 2 + linear'v over v >= least: [k].
 
-    With gram + ridge I = LL' and v = u + least it is the non-negative least squares problem
-    |L'u + L^-1 (linear + LL' least)|, u >= 0.
+    With gram + ridge I = A'A and v = u + least it is the non-negative least squares problem
+    |Au + A'^-1 (linear + A'A least)|, u >= 0.
     """
-    quadratic = (gram + gram.T) / 2 + _RIDGE * np.eye(len(gram))
-    lower = np.linalg.cholesky(quadratic)
-    target = -np.linalg.solve(lower, linear + quadratic.sum(1) * least)
-    positive, _ = solver()(lower.T, target)
+    values, vectors = np.linalg.eigh((gram + gram.T) / 2)
+    # Rounding may leave the smallest below zero, by more than the ridge where gradients are large.
+    quadratic = values.clip(min=0) + _RIDGE
+    root = np.sqrt(quadratic)[:, None] * vectors.T
+    slope = linear + vectors @ (quadratic * vectors.sum(0)) * least
+    positive, _ = solver()(root, -(vectors.T @ slope) / np.sqrt(quadratic))
     return np.asarray(positive, dtype=np.float64) + least
 
 

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from remask.memory import herd
-from remask.methods.base import Method, MethodError, Step
+from remask.methods.base import Method, Step
 from remask.methods.workbench import Gradients, State, Task, add_decay
 
 _AT_ONCE = 512
@@ -30,14 +30,14 @@ class ICaRL(Method):
     remembers = ("exemplars", "sizes", "teacher")
     decay: Tensor
 
+    @classmethod
+    def least_buffer(cls, num_tasks: int, num_classes: int) -> int:
+        """Every class has an exemplar."""
+        return num_classes
+
     def prepare(self) -> None:
         """The memory is empty."""
         bench = self.bench
-        if bench.capacity < bench.num_classes:
-            raise MethodError(
-                f"iCaRL needs an exemplar of every class: the buffer must be at least "
-                f"{bench.num_classes}, not {bench.capacity}"
-            )
         most = min(bench.capacity, int(bench.class_sizes.max()))
         shape = (bench.trials, bench.num_classes, most)
         self.exemplars = torch.zeros(shape, dtype=torch.int64, device=bench.device)

@@ -7,14 +7,12 @@ import torch
 from remask.methods.base import Method, Step
 from remask.methods.workbench import Gradients, State, Task, add_pull, spread
 
-_AT_ONCE = 512
-
 
 class OEWC(Method):
     """loss = CE(stream) + penalty * sum_i importance_i (theta_i - anchor_i)^2.
 
-    After a task, importance <- gamma * importance + mean over its samples of p(y|x) (grad log
-    p(y|x))^2, and anchor <- theta.
+    After a task, importance <- gamma * importance + sum over its samples of p(y|x) (grad log
+    p(y|x))^2 / (batches * batch size), and anchor <- theta.
     """
 
     name = "oewc"
@@ -48,7 +46,7 @@ class OEWC(Method):
         share = 1 / (batches * bench.batch_size)
         for value in self.importance.values():
             value.mul_(spread(self.gamma, value))
-        for rows in torch.split(task.rows, _AT_ONCE):
+        for rows in torch.split(task.rows, bench.net.samples_at_once):
             batch = bench.batch(rows.expand(bench.trials, -1))
             logits = bench.net.evaluate(batch.inputs)
             certainty = logits.softmax(2).gather(2, batch.labels.unsqueeze(2)).squeeze(2)

@@ -83,6 +83,8 @@ class Net(ABC):
     """Name -> [S, ...]: leaves; those that the nets had frozen require no gradient."""
     module: nn.Module
     """The network that lends its forward; its own parameters mean nothing."""
+    samples_at_once: int
+    """Of how many single samples the gradients fit into memory at a time."""
 
     @abstractmethod
     def __call__(self, inputs: Tensor, parameters: Mapping[str, Tensor] | None = None) -> Tensor:
@@ -108,7 +110,7 @@ class Net(ABC):
 
     @abstractmethod
     def head(self, features: Tensor) -> Tensor:
-        """The last linear layer: [S, B, F] -> [S, B, K]."""
+        """The last linear layer, on what `features` gave: [S, B, F] -> [S, B, K]."""
 
     @abstractmethod
     def gradients(self, loss: Tensor) -> Gradients:

@@ -80,7 +80,7 @@ def _settings() -> dict[tuple[str, str], dict[int, Settings]]:
     """(benchmark, method) -> buffer -> settings; buffer 0 for a method without memory."""
     table: dict[tuple[str, str], dict[int, Settings]] = {}
     for entry in _read("hyperparameters.json")["entries"]:
-        if not entry["in_scope"] or entry["method"] in _BASE:
+        if entry["method"] in _BASE:
             continue  # a masked method has the settings of the method it masks
         benchmark = _BENCHMARKS.get(entry["dataset"], entry["dataset"])
         by_buffer = table.setdefault((benchmark, entry["method"]), {})
@@ -89,15 +89,20 @@ def _settings() -> dict[tuple[str, str], dict[int, Settings]]:
             batch=entry["batch_size"],
             replay_batch=entry["minibatch_size"] or 0,
             epochs=entry["n_epochs"],
-            weights={
-                ours: float(entry[theirs])
-                for theirs, ours in _WEIGHTS.items()
-                if entry[theirs] is not None
-            },
+            weights=_weights_of(entry),
             lr_drops=tuple((entry["lr_schedule"] or {"milestones": ()})["milestones"]),
             source=entry["source"],
         )
     return table
+
+
+def _weights_of(entry: dict[str, Any]) -> dict[str, float]:
+    weights = {
+        ours: float(entry[theirs]) for theirs, ours in _WEIGHTS.items() if entry[theirs] is not None
+    }
+    if entry["weight_decay"]:  # the optimiser's w * theta is the gradient of w / 2 * |theta|^2
+        weights["decay"] = entry["weight_decay"] / 2
+    return weights
 
 
 def published_settings(benchmark: str, method: str, buffer: int) -> Settings | None:
