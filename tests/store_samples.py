@@ -1,9 +1,12 @@
 """Trials as the store's tests need them."""
 
 import math
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from remask.config import TrialConfig
 from remask.store import TrialRecord
@@ -38,6 +41,27 @@ def make_record(config: TrialConfig | None = None, **parts: Any) -> TrialRecord:
 def make_records(number: int, **settings: Any) -> list[TrialRecord]:
     """Trials that differ in their seed."""
     return [make_record(make_config(seed=seed, **settings)) for seed in range(number)]
+
+
+def trial_with_accuracy(
+    config: TrialConfig,
+    accuracy: float,
+    *,
+    forgetting: float = 0.0,
+    task_il: float | None = None,
+    confidence: Sequence[float] = (0.5,) * 10,
+) -> TrialRecord:
+    """A trial of five tasks with a given A_T and F_T; in Task-IL, that accuracy everywhere."""
+    told = accuracy if task_il is None else task_il
+    lost = forgetting * np.tri(5, k=-1)  # at every task's own end it is `forgetting` better ...
+    matrix = np.where(np.tri(5) > 0, accuracy + forgetting - lost, NAN)
+    matrix[-1, :] = accuracy  # ... and the last task is as good as the others are in the end
+    return make_record(
+        config,
+        class_il=matrix.tolist(),
+        task_il=np.where(np.tri(5) > 0, told, NAN).tolist(),
+        confidence=list(confidence),
+    )
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -5,13 +5,13 @@ from remask.store.export import FORMATS, export, trial_json, write
 from remask.store.filters import FILTERS
 from remask.store.record import Status, TrialRecord, config_hash
 from remask.store.store import Store
-from remask.store.summary import Cell, Score, Spread, scores, summarise
+from remask.store.summary import SCORES, Cell, Spread, labels, scores, spread, summarise
 
 __all__ = [
     "FILTERS",
     "FORMATS",
+    "SCORES",
     "Cell",
-    "Score",
     "Spread",
     "Status",
     "Store",
@@ -19,7 +19,9 @@ __all__ = [
     "TrialRecord",
     "config_hash",
     "export",
+    "labels",
     "scores",
+    "spread",
     "summarise",
     "trial_json",
     "write",

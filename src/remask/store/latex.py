@@ -46,9 +46,8 @@ def _row(cell: Cell, with_benchmark: bool) -> str:
         str(cell.config.buffer) if cell.config.buffer else "--",
         _trials(cell),
         *(
-            _spread(spread, cell.trials)
-            for score in (cell.class_il, cell.task_il)
-            for spread in (score.accuracy, score.forgetting)
+            _spread(cell.spreads[measure], cell.trials)
+            for measure in ("class_il_A_T", "class_il_F_T", "task_il_A_T", "task_il_F_T")
         ),
     ]
     return " & ".join(columns) + r" \\"

@@ -12,7 +12,7 @@ from remask.store.filters import where
 from remask.store.opening import open_for_reading, open_for_writing
 from remask.store.record import TrialRecord
 from remask.store.rows import COLUMNS, from_row, to_row
-from remask.store.schema import MIGRATIONS, Migration, check_version, version_of, writing
+from remask.store.schema import MIGRATIONS, Migration, check_version, pragma, version_of, writing
 
 _SELECT = f"SELECT {', '.join(COLUMNS)} FROM trials"
 _INSERT = (
@@ -134,6 +134,11 @@ class Store:
                 f"SELECT count(*) FROM trials WHERE {condition}", parameters
             ).fetchone()
         return int(found[0])
+
+    def changes(self) -> int:
+        """Read a number that is another one after another process, or Store, has written."""
+        with explained(self.path):
+            return pragma(self._connection, "data_version")
 
     def _status(self, config_hash: str) -> str | None:
         with explained(self.path):

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -10,6 +11,9 @@ from remask.config import TrialConfig
 from remask.metrics import METRICS
 from remask.names import system_name
 from remask.store.record import Matrix, TrialRecord
+
+SCORES = tuple(f"{setting}_{metric}" for setting in ("class_il", "task_il") for metric in METRICS)
+"""The names of all metrics, `class_il_A_T` and so on."""
 
 
 @dataclass(frozen=True)
@@ -21,16 +25,6 @@ class Spread:
 
 
 @dataclass(frozen=True)
-class Score:
-    """What a cell shows in one setting, Class-IL or Task-IL."""
-
-    accuracy: Spread
-    """A_T, percent."""
-    forgetting: Spread
-    """F_T, points."""
-
-
-@dataclass(frozen=True)
 class Cell:
     """The trials of one config, whatever their seed. Means are over the finished ones alone."""
 
@@ -38,12 +32,39 @@ class Cell:
     """The config of any of the trials; its seed means nothing."""
     label: str
     """The method's name as tables print it, with what sets it apart from its like: `ER, lr=0.1`."""
-    trials: int
-    """How many trials finished, and are in the means."""
-    diverged: int
-    failed: int
-    class_il: Score
-    task_il: Score
+    records: tuple[TrialRecord, ...]
+    """All its trials, by seed."""
+
+    @property
+    def finished(self) -> tuple[TrialRecord, ...]:
+        """The trials that are in the means."""
+        return tuple(record for record in self.records if record.status == "finished")
+
+    @property
+    def trials(self) -> int:
+        """How many trials finished."""
+        return len(self.finished)
+
+    @property
+    def diverged(self) -> int:
+        """How many trials diverged."""
+        return sum(record.status == "diverged" for record in self.records)
+
+    @property
+    def failed(self) -> int:
+        """How many trials failed."""
+        return sum(record.status == "failed" for record in self.records)
+
+    @cached_property
+    def spreads(self) -> dict[str, Spread]:
+        """Every metric, `class_il_A_T` and so on; NaN where none was measured."""
+        return {name: spread(values) for name, values in self.samples.items()}
+
+    @cached_property
+    def samples(self) -> dict[str, list[float]]:
+        """Every metric's values, one a finished trial."""
+        found = [scores(record) for record in self.finished]
+        return {name: [score[name] for score in found] for name in SCORES}
 
 
 def summarise(records: Iterable[TrialRecord]) -> list[Cell]:
@@ -52,17 +73,18 @@ def summarise(records: Iterable[TrialRecord]) -> list[Cell]:
     for record in records:
         groups.setdefault(record.config.model_copy(update={"seed": 0}), []).append(record)
     configs = sorted(groups, key=_order)
-    labels = _labels(configs)
     return [
-        _cell(config, label, groups[config]) for config, label in zip(configs, labels, strict=True)
+        Cell(config, label, tuple(sorted(groups[config], key=lambda record: record.seed)))
+        for config, label in zip(configs, labels(configs), strict=True)
     ]
 
 
 def scores(record: TrialRecord) -> dict[str, float]:
     """Compute all metrics of a trial, `class_il_A_T` and so on; NaN where one is not defined."""
+    matrices = {"class_il": record.class_il, "task_il": record.task_il}
     return {
         f"{setting}_{metric}": _measure(matrix, metric)
-        for setting, matrix in (("class_il", record.class_il), ("task_il", record.task_il))
+        for setting, matrix in matrices.items()
         for metric in METRICS
     }
 
@@ -73,26 +95,11 @@ def _measure(matrix: Matrix, metric: str) -> float:
     return float(METRICS[metric](np.array(matrix, dtype=np.float64)))
 
 
-def _cell(config: TrialConfig, label: str, records: Sequence[TrialRecord]) -> Cell:
-    finished = [record for record in records if record.status == "finished"]
-    class_il = [record.class_il for record in finished]
-    task_il = [record.task_il for record in finished]
-    return Cell(
-        config=config,
-        label=label,
-        trials=len(finished),
-        diverged=sum(record.status == "diverged" for record in records),
-        failed=sum(record.status == "failed" for record in records),
-        class_il=Score(_spread(class_il, "A_T"), _spread(class_il, "F_T")),
-        task_il=Score(_spread(task_il, "A_T"), _spread(task_il, "F_T")),
-    )
-
-
-def _spread(matrices: Sequence[Matrix], metric: str) -> Spread:
-    if not matrices:
+def spread(values: Sequence[float]) -> Spread:
+    """The mean and population standard deviation; NaN if there are no values."""
+    if not values:
         return Spread(math.nan, math.nan)
-    values = np.array([_measure(matrix, metric) for matrix in matrices])
-    return Spread(float(values.mean()), float(values.std()))
+    return Spread(float(np.mean(values)), float(np.std(values)))
 
 
 _COLUMNS = ("benchmark", "method", "mask", "buffer")
@@ -105,7 +112,7 @@ def _order(config: TrialConfig) -> list[tuple[bool, object]]:
     return [(value is not None, value if value is not None else 0) for value in values]
 
 
-def _labels(configs: Sequence[TrialConfig]) -> list[str]:
+def labels(configs: Sequence[TrialConfig]) -> list[str]:
     """Name every config so that no two rows of a table look the same."""
     alike: dict[tuple[object, ...], list[TrialConfig]] = {}
     for config in configs:

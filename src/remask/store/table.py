@@ -5,12 +5,9 @@ from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin
 
 from remask.config import TrialConfig
-from remask.metrics import METRICS
 from remask.names import system_name
 from remask.store.record import TrialRecord
-from remask.store.summary import scores
-
-_SCORES = tuple(f"{setting}_{metric}" for setting in ("class_il", "task_il") for metric in METRICS)
+from remask.store.summary import SCORES, scores
 
 
 def column_types() -> dict[str, type]:
@@ -25,7 +22,7 @@ def column_types() -> dict[str, type]:
         "status": str,
         "diverged_at": int,
         "error": str,
-        **dict.fromkeys(_SCORES, float),
+        **dict.fromkeys(SCORES, float),
         "started": str,
         "seconds": float,
         "created": str,

@@ -1,0 +1,94 @@
+"""The paper's experiments: the cells that each of its tables and figures consists of."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from remask.names import UnknownNameError, unknown
+from remask.papers.published import claims
+
+ABLATION_MASKS = (-math.inf, -1e9, -1e6, -1e3, -10.0, -5.0, -2.0, -1.0, 0.0)
+_PAPERS_OWN = "paper-dagger"
+_SMALLEST_MAIN_BUFFER = 200
+_BUFFERS = (200, 500, 5120)
+
+
+@dataclass(frozen=True)
+class PaperCell:
+    """A method with its mask on a benchmark, with a memory of so many samples."""
+
+    benchmark: str
+    method: str
+    mask: float | None
+    buffer: int
+    """0 for a method without memory."""
+
+
+def _main(benchmark: str) -> list[PaperCell]:
+    return _claimed(benchmark, lambda buffer, own: own and buffer >= _SMALLEST_MAIN_BUFFER)
+
+
+def _low_buffer(benchmark: str) -> list[PaperCell]:
+    return _claimed(benchmark, lambda buffer, own: own and buffer < _SMALLEST_MAIN_BUFFER)
+
+
+def _appendix(benchmark: str) -> list[PaperCell]:
+    return _claimed(benchmark, lambda buffer, _: not 0 < buffer < _SMALLEST_MAIN_BUFFER)
+
+
+def _ablation(benchmark: str) -> list[PaperCell]:
+    """With DER++ without a mask, which is the figure's dotted line."""
+    if benchmark not in ("split-mnist", "split-cifar10"):
+        return []
+    return [
+        PaperCell(benchmark, "derpp", mask, buffer)
+        for buffer in _BUFFERS
+        for mask in (None, *ABLATION_MASKS)
+    ]
+
+
+def _confidence(benchmark: str) -> list[PaperCell]:
+    methods = {"split-mnist": ("er", "derpp"), "split-cifar10": ("derpp",)}.get(benchmark, ())
+    return [
+        PaperCell(benchmark, method, mask, 200) for method in methods for mask in (None, -math.inf)
+    ]
+
+
+_EXPERIMENTS: dict[str, Callable[[str], list[PaperCell]]] = {
+    "main": _main,
+    "low-buffer": _low_buffer,
+    "ablation": _ablation,
+    "confidence": _confidence,
+    "appendix": _appendix,
+}
+EXPERIMENTS = (*_EXPERIMENTS, "all")
+"""The names that `experiment_cells` knows."""
+
+
+def experiment_cells(name: str, benchmark: str) -> list[PaperCell]:
+    """The cells of an experiment on a benchmark, in the paper's order; `all` is all of them."""
+    if name not in EXPERIMENTS:
+        raise UnknownNameError(unknown("experiment", name, EXPERIMENTS))
+    chosen = _EXPERIMENTS.values() if name == "all" else [_EXPERIMENTS[name]]
+    return list(dict.fromkeys(cell for cells in chosen for cell in cells(benchmark)))
+
+
+def experiments_of(cell: PaperCell) -> list[str]:
+    """The experiments that a cell is part of."""
+    return [name for name, cells in _EXPERIMENTS.items() if cell in cells(cell.benchmark)]
+
+
+def published_benchmarks() -> list[str]:
+    """The benchmarks that the paper has figures for."""
+    return list(dict.fromkeys(claim.benchmark for claim in claims()))
+
+
+def _claimed(benchmark: str, wanted: Callable[[int, bool], bool]) -> list[PaperCell]:
+    return list(
+        dict.fromkeys(
+            PaperCell(claim.benchmark, claim.method, claim.mask, claim.buffer or 0)
+            for claim in claims()
+            if claim.benchmark == benchmark
+            and wanted(claim.buffer or 0, claim.source == _PAPERS_OWN)
+        )
+    )
