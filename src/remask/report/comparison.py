@@ -1,41 +1,45 @@
 """Ours beside what was published: cells of the store and the claims about them."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal, get_args
 
 from rich import box
 from rich.table import Table
 
-from remask.papers import Claim
+from remask.names import system_name
+from remask.papers import Claim, PaperCell, claims
 from remask.report.tables import write_spread
 from remask.store import Cell, Spread
 
-Verdict = Literal["reproduced", "not told apart", "better", "worse"]
+Verdict = Literal["reproduced", "not told apart", "better", "worse", "not run"]
 
-_MEASURES = (
-    ("class-il", "A_T", "Class-IL A_T"),
-    ("class-il", "F_T", "Class-IL F_T"),
-    ("task-il", "A_T", "Task-IL A_T"),
-    ("task-il", "F_T", "Task-IL F_T"),
-)
+MEASURES = {
+    "class_il_A_T": "Class-IL A_T",
+    "class_il_F_T": "Class-IL F_T",
+    "task_il_A_T": "Task-IL A_T",
+    "task_il_F_T": "Task-IL F_T",
+}
+"""What is published of a cell, and how tables call it."""
 _PREFERRED = "paper-dagger"  # the paper's own runs, before those that it quotes
 _ROUNDING = 0.005  # published figures have two decimals
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """One figure of ours beside the published one."""
+    """One published figure, and ours beside it if there is one."""
 
-    ours: Spread
-    trials: int
     claim: Claim
+    ours: Spread | None
+    trials: int
 
     @property
     def deviations(self) -> float:
         """How many standard deviations of the claim ours lies above it."""
-        difference = self.ours.mean - self.claim.mean
+        difference = self._difference
         if abs(difference) <= _ROUNDING:
             return 0.0
         if not self.claim.std:
@@ -45,11 +49,11 @@ class Comparison:
     @property
     def welch(self) -> float:
         """The difference of the means over its standard error, both samples' own (Welch)."""
-        difference = self.ours.mean - self.claim.mean
         error = math.hypot(
-            self.ours.std / math.sqrt(self.trials),
+            (self.ours.std if self.ours else math.nan) / math.sqrt(self.trials or math.nan),
             (self.claim.std or 0.0) / math.sqrt(self.claim.trials),
         )
+        difference = self._difference
         return difference / error if error else 0.0 if difference == 0 else math.inf
 
     @property
@@ -59,6 +63,8 @@ class Comparison:
         Not told apart: further off, but ours are too spread to say that the means differ (Welch's
         z within 2). Otherwise better or worse: more accuracy, or less forgetting.
         """
+        if self.ours is None:
+            return "not run"
         if abs(self.deviations) <= 2:
             return "reproduced"
         if abs(self.welch) <= 2:
@@ -66,74 +72,127 @@ class Comparison:
         higher_is_better = self.claim.metric == "A_T"
         return "better" if (self.deviations > 0) == higher_is_better else "worse"
 
+    @property
+    def _difference(self) -> float:
+        return math.nan if self.ours is None else self.ours.mean - self.claim.mean
 
-def compare(cell: Cell, claims: Iterable[Claim]) -> dict[str, Comparison]:
-    """What was published of a cell, by measure: `Class-IL A_T` and so on."""
+
+@dataclass(frozen=True)
+class ComparedCell:
+    """A cell of the paper, ours if it was run, and every figure that is published of it."""
+
+    paper: PaperCell
+    ours: Cell | None
+    figures: Mapping[str, Comparison]
+    """By measure, see MEASURES."""
+
+    @property
+    def label(self) -> str:
+        """The system's name as tables print it."""
+        return system_name(self.paper.method, self.paper.mask)
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """That of the figure that is furthest from being reproduced; None: nothing is published."""
+        if self.ours is None:
+            return "not run"
+        found = [figure.verdict for figure in self.figures.values()]
+        return next((name for name in _WORST_FIRST if name in found), None)
+
+
+_WORST_FIRST: tuple[Verdict, ...] = ("worse", "better", "not told apart", "reproduced")
+
+
+def paper_cell(cell: Cell) -> PaperCell:
+    """The cell of a paper that a cell of the store would be, if its settings are the paper's."""
     config = cell.config
-    wanted = (config.benchmark, config.method, config.mask, config.buffer)
-    about = [c for c in claims if (c.benchmark, c.method, c.mask, c.buffer or 0) == wanted]
-    found = {}
-    for setting, metric, title in _MEASURES:
-        score = cell.class_il if setting == "class-il" else cell.task_il
-        ours = score.accuracy if metric == "A_T" else score.forgetting
-        fitting = [c for c in about if (c.setting, c.metric) == (setting, metric)]
-        fitting.sort(key=lambda claim: claim.source != _PREFERRED)
-        if fitting and not math.isnan(ours.mean):
-            found[title] = Comparison(ours, cell.trials, fitting[0])
-    return found
+    return PaperCell(config.benchmark, config.method, config.mask, config.buffer)
 
 
-def comparison_table(cells: Sequence[Cell], claims: Sequence[Claim]) -> Table:
-    """Ours, the claim, and the difference in the claim's standard deviations: a row a cell."""
+def compare(wanted: Sequence[PaperCell], cells: Sequence[Cell]) -> list[ComparedCell]:
+    """Put what is published of the wanted cells beside ours, all with the published settings."""
+    ours = {paper_cell(cell): cell for cell in cells if cell.trials}
+    return [ComparedCell(paper, ours.get(paper), _figures(paper, ours)) for paper in wanted]
+
+
+def verdicts(compared: Sequence[ComparedCell]) -> dict[Verdict, int]:
+    """How many figures there are of each verdict."""
+    found = Counter(figure.verdict for cell in compared for figure in cell.figures.values())
+    return {verdict: found[verdict] for verdict in get_args(Verdict)}
+
+
+def comparison_table(compared: Sequence[ComparedCell]) -> Table:
+    """A row a cell: ours, and below it the claim and how many of its std ours lies above it."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    for name in _COLUMNS:
-        table.add_column(name, justify="left" if name == "method" else "right", no_wrap=True)
-    for row in _rows(cells, claims):
-        table.add_row(*row)
+    for name in ("method", "buffer", "trials", *MEASURES.values(), "verdict"):
+        table.add_column(name, justify="left" if name in _WORDS else "right", no_wrap=True)
+    for cell in compared:
+        method, buffer, trials, *figures, verdict = _row(cell)
+        ours, published, deviations = figures[::3], figures[1::3], figures[2::3]
+        both = [
+            mean if claim == "-" else f"{mean}\n[dim]{claim} {_shorten(std):>6}[/]"
+            for mean, claim, std in zip(ours, published, deviations, strict=True)
+        ]
+        table.add_row(method, buffer, trials, *both, verdict)
     return table
 
 
-def comparison_markdown(cells: Sequence[Cell], claims: Sequence[Claim]) -> str:
-    """The same, for a document."""
-    lines = [_COLUMNS, ["---"] + ["---:"] * (len(_COLUMNS) - 1), *_rows(cells, claims)]
+def comparison_markdown(compared: Sequence[ComparedCell]) -> str:
+    """The same with a column for each, for a document."""
+    rules = ["---" if name in _WORDS else "---:" for name in _COLUMNS]
+    lines = [_COLUMNS, rules, *map(_row, compared)]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def verdicts(cells: Sequence[Cell], claims: Sequence[Claim]) -> dict[Verdict, int]:
-    """How many figures there are of each verdict."""
-    counts: dict[Verdict, int] = dict.fromkeys(get_args(Verdict), 0)
-    for cell in cells:
-        for comparison in compare(cell, claims).values():
-            counts[comparison.verdict] += 1
-    return counts
-
-
-_COLUMNS = ["method", "buffer"] + [
-    text for _, _, title in _MEASURES for text in (title, "published", "std")
+_WORDS = ("method", "verdict")
+_COLUMNS = [
+    "method",
+    "buffer",
+    "trials",
+    *(text for title in MEASURES.values() for text in (title, "published", "std")),
+    "verdict",
 ]
 
 
-def _rows(cells: Sequence[Cell], claims: Sequence[Claim]) -> list[list[str]]:
-    rows = []
-    for cell in cells:
-        found = compare(cell, claims)
-        if not found:
-            continue
-        row = [cell.label, str(cell.config.buffer or "-")]
-        for _, _, title in _MEASURES:
-            if title in found:
-                row += _write(found[title])
-            else:
-                row += ["-"] * 3
-        rows.append(row)
-    return rows
+@cache
+def _claims_by_cell() -> dict[tuple[PaperCell, str], Claim]:
+    """(cell, measure) -> the claim to compare with."""
+    found: dict[tuple[PaperCell, str], Claim] = {}
+    for claim in sorted(claims(), key=lambda claim: claim.source != _PREFERRED):
+        cell = PaperCell(claim.benchmark, claim.method, claim.mask, claim.buffer or 0)
+        found.setdefault((cell, f"{claim.setting.replace('-', '_')}_{claim.metric}"), claim)
+    return found
 
 
-def _write(comparison: Comparison) -> tuple[str, str, str]:
-    claim = comparison.claim
-    mark = "" if comparison.verdict == "reproduced" else f" {comparison.verdict}"
-    return (
-        write_spread(comparison.ours),
-        write_spread(Spread(claim.mean, claim.std or 0.0)),
-        f"{comparison.deviations:+.1f}{mark}",
-    )
+def _figures(paper: PaperCell, ours: Mapping[PaperCell, Cell]) -> dict[str, Comparison]:
+    cell = ours.get(paper)
+    figures = {}
+    for measure in MEASURES:
+        claim = _claims_by_cell().get((paper, measure))
+        measured = cell.spreads[measure] if cell else None
+        if claim and not (measured and math.isnan(measured.mean)):
+            figures[measure] = Comparison(claim, measured, cell.trials if cell else 0)
+    return figures
+
+
+def _row(cell: ComparedCell) -> list[str]:
+    row = [cell.label, str(cell.paper.buffer or "-"), str(cell.ours.trials if cell.ours else 0)]
+    for measure in MEASURES:
+        figure = cell.figures.get(measure)
+        row.append(write_spread(cell.ours.spreads[measure]) if cell.ours else "-")
+        row += _published(figure) if figure else ["-", "-"]
+    return [*row, cell.verdict or "nothing published"]
+
+
+def _shorten(deviations: str) -> str:
+    """`-2.8 worse` as `-2.8!`: the verdict stands at the end of the row."""
+    number, _, verdict = deviations.partition(" ")
+    return number + ("?" if verdict == "not told apart" else "!" if verdict else "")
+
+
+def _published(figure: Comparison) -> list[str]:
+    claim = write_spread(Spread(figure.claim.mean, figure.claim.std or 0.0))
+    if figure.ours is None:
+        return [claim, "-"]
+    mark = "" if figure.verdict == "reproduced" else f" {figure.verdict}"
+    return [claim, f"{figure.deviations:+.1f}{mark}"]

@@ -37,10 +37,10 @@ def results_table(cells: Sequence[Cell]) -> Table:
             columns.append((name, write))
     table.title = ", ".join(shared)
     columns += [
-        ("Class-IL A_T", lambda cell: write_spread(cell.class_il.accuracy)),
-        ("F_T", lambda cell: write_spread(cell.class_il.forgetting)),
-        ("Task-IL A_T", lambda cell: write_spread(cell.task_il.accuracy)),
-        ("F_T", lambda cell: write_spread(cell.task_il.forgetting)),
+        ("Class-IL A_T", lambda cell: write_spread(cell.spreads["class_il_A_T"])),
+        ("F_T", lambda cell: write_spread(cell.spreads["class_il_F_T"])),
+        ("Task-IL A_T", lambda cell: write_spread(cell.spreads["task_il_A_T"])),
+        ("F_T", lambda cell: write_spread(cell.spreads["task_il_F_T"])),
     ]
     for name, _ in columns:
         left = name in ("benchmark", "method")
