@@ -87,7 +87,7 @@ def _configs(method: str, first_seed: int) -> list[TrialConfig]:
 
 
 def _run_here(store: Store, configs: list[TrialConfig]) -> None:
-    run = plan_run(store, configs, workers=1, largest_stack=_TRIALS, again=False)
+    run = plan_run(store, configs, workers=1, largest_stack=lambda _: _TRIALS, again=False)
     assert run is not None
     for _ in continue_run(store, run, workers=1, options=Options(), stop=StopRequest()):
         pass

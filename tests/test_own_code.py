@@ -496,12 +496,12 @@ def test_the_plan_of_another_run_cannot_bring_in_own_code(
         benchmark="split-digits", method="er", seeds=range(2), overrides={"epochs": 1}
     )
     with Store(store) as opened:
-        named = plan_run(opened, asked, workers=1, largest_stack=2, again=False)
+        named = plan_run(opened, asked, workers=1, largest_stack=lambda _: 2, again=False)
         other = plan_run(
             opened,
             [config.model_copy(update={"benchmark": "mine:photos"}) for config in asked],
             workers=1,
-            largest_stack=2,
+            largest_stack=lambda _: 2,
             again=False,
         )
     assert named is not None

@@ -63,7 +63,7 @@ def _planned(store: Store) -> Run:
         seeds=range(TRIALS),
         overrides={"limit": 20, "epochs": 1},
     )
-    run = plan_run(store, configs, workers=1, largest_stack=1, again=False)
+    run = plan_run(store, configs, workers=1, largest_stack=lambda _: 1, again=False)
     assert run is not None
     return run
 

@@ -10,6 +10,7 @@ from remask.config import COMMON_WEIGHTS, TrialConfig
 from remask.errors import RemaskError
 from remask.methods import MASKED_NAMES, Method, find_method
 from remask.names import nearest
+from remask.own_code import names_own_code
 from remask.papers import published_settings
 
 _BUFFERS = {"split-digits": 20}
@@ -61,6 +62,30 @@ def trial_configs(
         for mask in masks
         for seed in seeds
     ]
+
+
+def changed_settings(config: TrialConfig) -> dict[str, Any]:
+    """The settings of a trial that are not what they would be if nothing were said, as JSON values.
+
+    Nothing that it names is imported: of a method or benchmark of the user's own, all are.
+    """
+    identity = {"benchmark", "method", "mask", "buffer", "seed"}
+    own = config.model_dump(mode="json", exclude=identity)
+    implied = config.model_dump(mode="json", exclude=identity, exclude_defaults=True)
+    if names_own_code(config.benchmark) or names_own_code(config.method):
+        return implied
+    try:
+        (default,) = trial_configs(
+            benchmark=config.benchmark,
+            method=config.method,
+            masks=[config.mask],
+            buffer=config.buffer or None,
+            seeds=[config.seed],
+        )
+    except RemaskError:  # nothing is published, or a name is no longer known
+        return implied
+    usual = default.model_dump(mode="json", exclude=identity)
+    return {name: value for name, value in own.items() if value != usual[name]}
 
 
 def _split_masked_name(

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from remask.store import Store
+from remask.store import FILTERS, Store
 
 _WHAT = "What to run"
 _SETTINGS = "Settings; the paper's unless given"
@@ -70,6 +70,12 @@ LearningRate = Annotated[float | None, _setting("X", "Learning rate.")]
 Batch = Annotated[int | None, _setting("N", "Samples of the stream in a step.")]
 ReplayBatch = Annotated[int | None, _setting("N", "Samples in one draw from memory.")]
 Epochs = Annotated[int | None, _setting("N", "Passes over each task.")]
+LearningRateDrops = Annotated[
+    str | None,
+    _setting(
+        "EPOCHS", "Epochs of each task after which the learning rate falls to a tenth: `35,45`."
+    ),
+]
 Alpha = Annotated[float | None, _setting("X", "Weight of the distillation (DER, DER++).")]
 Beta = Annotated[float | None, _setting("X", "Weight of the replayed labels (DER++).")]
 Weights = Annotated[
@@ -128,6 +134,36 @@ StorePath = Annotated[
     ),
 ]
 
+Experiment = Annotated[
+    str,
+    typer.Argument(
+        metavar="EXPERIMENT",
+        help="`main`, `low-buffer`, `ablation`, `confidence`, `appendix`, `all`; or several, "
+        "comma-separated.",
+    ),
+]
+PaperBenchmarks = Annotated[
+    str, _what("NAMES", "On which benchmarks of the paper. Several: `split-mnist,split-cifar10`.")
+]
+PaperTrials = Annotated[
+    int | None, _option(_WHAT, "N", "Seeds to run. Default: as many as the paper.", min=1, max=1000)
+]
+DryRun = Annotated[
+    bool, _how(None, "Say what would be run and how long it would take, and leave.", "--dry-run")
+]
+Markdown = Annotated[
+    bool, typer.Option("--markdown", help="A table for a document, not for the terminal.")
+]
+GridFile = Annotated[Path, typer.Argument(metavar="GRID.toml", help="What to sweep over.")]
+Page = Annotated[Path, typer.Argument(metavar="FILE", help="The HTML file to write.")]
+Figures = Annotated[
+    Path | None,
+    typer.Option(metavar="FOLDER", help="Also draw the figures, as SVG and PNG, in this folder."),
+]
+Watch = Annotated[
+    bool, typer.Option("--watch", help="Write the page anew whenever a trial comes in.")
+]
+
 OnlyBenchmarks = Annotated[str | None, _only("NAMES", "Benchmarks, comma-separated.")]
 OnlyMethods = Annotated[str | None, _only("NAMES", "Methods; MSER is `er` with a mask.")]
 OnlyMasks = Annotated[str | None, _only("MASKS", "Masks, such as `none,-inf`.")]
@@ -150,3 +186,13 @@ def store_path(given: Path | None) -> Path:
 def open_store(given: Path | None) -> Store:
     """Open the store a user means, making it if need be."""
     return Store(store_path(given))
+
+
+def filters(context: typer.Context) -> dict[str, object]:
+    """The filters of a command that has some of the `Only...` options, as the store takes them."""
+    given = {name: context.params.get(name) for name in FILTERS}
+    return {
+        name: text if name == "since" else [part.strip() for part in text.split(",")]
+        for name, text in given.items()
+        if text is not None
+    }

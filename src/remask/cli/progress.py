@@ -1,11 +1,12 @@
-"""The live display: one bar for the whole run, with task, rate, time left and accuracy."""
+"""The live display: a bar for the whole run, and one for each cell in hand."""
 
-import math
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Self
 
+import numpy as np
 from rich.progress import (
     BarColumn,
     DownloadColumn,
@@ -18,22 +19,35 @@ from rich.progress import (
 
 from remask.benchmarks import Progress as OnDownload
 from remask.cli.console import errors
+from remask.config import TrialConfig
+from remask.engine import TrialResult
 from remask.launch import Event, Failed, Finished, Job, Note
 from remask.launch import Progress as JobProgress
+from remask.metrics import average_accuracy
 from remask.names import system_name
+from remask.store import labels
 
 
 class Display:
-    """Shows the events of a run. On a terminal it is a bar, elsewhere a line per finished stack."""
+    """Shows the events of a run: bars on a terminal, elsewhere a line for each finished cell.
+
+    A cell is what differs in its seed only; its trials may be in several stacks, and a stack may
+    have trials of several cells.
+    """
 
     def __init__(self, jobs: Sequence[Job]) -> None:
         self.failures: list[str] = []
         self._jobs = {job.name: job for job in jobs}
-        self._trials = sum(len(job.configs) for job in jobs)
-        self._latest: dict[str, JobProgress] = {}
-        self._trials_done = 0
+        self._cells = {job.name: Counter(map(_cell, job.configs)) for job in jobs}
+        self._weights = {job.name: _weight(job) for job in jobs}
+        self._trials = sum(self._cells.values(), Counter[TrialConfig]())
+        self._names = _names(list(self._trials))
+        self._fractions: dict[str, float] = {}  # of each job that is begun or done
+        self._results: dict[TrialConfig, list[TrialResult]] = {}
+        self._cells_done = 0
+        self._steps = 0
+        self._steps_before: dict[str, int] = {}
         self._began = time.monotonic()
-        self._begun_with: dict[str, int] = {}
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -45,10 +59,11 @@ class Display:
             disable=not errors.is_terminal,
             transient=True,
         )
+        self._bars: dict[TrialConfig, TaskID] = {}
 
     def __enter__(self) -> Self:
         self._bar.start()
-        self._task: TaskID = self._bar.add_task("starting", total=len(self._jobs), detail="")
+        self._whole: TaskID = self._bar.add_task("starting", total=1.0, detail="")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -57,48 +72,99 @@ class Display:
     def show(self, event: Event) -> None:
         """Take notice of an event."""
         if isinstance(event, JobProgress):
-            self._latest[event.job] = event
-            self._begun_with.setdefault(event.job, event.steps_done)
-            self._update(event)
+            self._move(event)
         elif isinstance(event, Finished):
-            self._trials_done += len(event.results)
-            for result in event.results:
-                if result.diverged_at is not None:
-                    system = system_name(result.config.method, result.config.mask)
-                    errors.print(
-                        f"note: {system} with seed {result.config.seed} diverged at step "
-                        f"{result.diverged_at:,}: its loss was no longer a number",
-                        highlight=False,
-                    )
-            if not errors.is_terminal:
-                errors.print(
-                    f"{self._trials_done} of {self._trials} trials done, {self._rate()}",
-                    highlight=False,
-                )
+            self._finish(event)
         elif isinstance(event, Note):
             errors.print(f"note: {event.text}", highlight=False, markup=False)
         elif isinstance(event, Failed):
             config = self._jobs[event.job].configs[0]
             self.failures.append(f"{config.method} on {config.benchmark}: {event.error}")
 
-    def _update(self, event: JobProgress) -> None:
-        done = sum(job.steps_done / job.total_steps for job in self._latest.values())
-        accuracy = "" if math.isnan(event.accuracy) else f" · accuracy {event.accuracy:.1f}"
-        config = self._jobs[event.job].configs[0]
+    def _move(self, event: JobProgress) -> None:
+        trials = len(self._jobs[event.job].configs)
+        before = self._steps_before.get(event.job, event.steps_done)
+        self._steps += (event.steps_done - before) * trials
+        self._steps_before[event.job] = event.steps_done
+        self._fractions[event.job] = event.steps_done / event.total_steps
+        accuracy = "" if np.isnan(event.accuracy) else f"accuracy {event.accuracy:.1f}"
+        for cell in self._cells[event.job]:
+            self._update_cell(cell, f"task {event.task}/{event.tasks} {accuracy}")
+        self._update_whole()
+
+    def _finish(self, event: Finished) -> None:
+        self._fractions[event.job] = 1.0
+        for result in event.results:
+            self._results.setdefault(_cell(result.config), []).append(result)
+            if result.diverged_at is not None:
+                system = system_name(result.config.method, result.config.mask)
+                errors.print(
+                    f"note: {system} with seed {result.config.seed} diverged at step "
+                    f"{result.diverged_at:,}: its loss was no longer a number",
+                    highlight=False,
+                )
+        for cell in self._cells[event.job]:
+            if len(self._results[cell]) == self._trials[cell]:
+                self._finish_cell(cell)
+        self._update_whole()
+
+    def _finish_cell(self, cell: TrialConfig) -> None:
+        self._cells_done += 1
+        if cell in self._bars:
+            self._bar.remove_task(self._bars.pop(cell))
+        results = self._results.pop(cell)
+        accuracy = average_accuracy(np.array([result.class_il for result in results]))
+        shown = "" if np.isnan(accuracy).any() else f", accuracy {accuracy.mean():.2f}"
+        errors.print(
+            f"{self._names[cell]}: {len(results)} trials{shown}  "
+            f"[dim]{self._cells_done} of {len(self._trials)} cells, {self._rate()}[/]",
+            highlight=False,
+        )
+
+    def _update_cell(self, cell: TrialConfig, detail: str) -> None:
+        if cell not in self._bars:
+            self._bars[cell] = self._bar.add_task(self._names[cell], total=1.0, detail="")
+        done = sum(fraction * self._cells[name][cell] for name, fraction in self._fractions.items())
+        self._bar.update(self._bars[cell], completed=done / self._trials[cell], detail=detail)
+
+    def _update_whole(self) -> None:
+        done = sum(self._weights[name] * part for name, part in self._fractions.items())
         self._bar.update(
-            self._task,
-            completed=done,
-            description=f"{config.method} {config.buffer or ''} task {event.task}/{event.tasks}",
-            detail=f"{self._rate()}{accuracy}",
+            self._whole,
+            completed=done / sum(self._weights.values()),
+            description=f"{self._cells_done} of {len(self._trials)} cells",
+            detail=self._rate(),
         )
 
     def _rate(self) -> str:
         """Steps of single trials a second, over all stacks, in this sitting."""
-        steps = sum(
-            (job.steps_done - self._begun_with[name]) * len(self._jobs[name].configs)
-            for name, job in self._latest.items()
+        return f"{self._steps / max(time.monotonic() - self._began, 1e-9):,.0f} trial steps/s"
+
+
+def _names(cells: Sequence[TrialConfig]) -> dict[TrialConfig, str]:
+    """What to call each cell: its system and buffer, and what else sets it apart."""
+    several_benchmarks = len({cell.benchmark for cell in cells}) > 1
+    return {
+        cell: ", ".join(
+            [
+                *([cell.benchmark] if several_benchmarks else []),
+                label,
+                *([f"buffer {cell.buffer}"] if cell.buffer else []),
+            ]
         )
-        return f"{steps / max(time.monotonic() - self._began, 1e-9):,.0f} trial steps/s"
+        for cell, label in zip(cells, labels(cells), strict=True)
+    }
+
+
+def _cell(config: TrialConfig) -> TrialConfig:
+    return config.model_copy(update={"seed": 0})
+
+
+def _weight(job: Job) -> float:
+    """About how much of the run's time a job takes: samples seen, new and replayed."""
+    config = job.configs[0]
+    replayed = min(config.replay_batch, config.buffer) / config.batch
+    return len(job.configs) * config.epochs * (1 + replayed)
 
 
 @contextmanager

@@ -8,15 +8,9 @@ import typer
 
 from remask.cli import options as o
 from remask.cli.console import output
+from remask.cli.printing import print_comparison
 from remask.names import system_name
-from remask.papers import claims
-from remask.report import (
-    compare,
-    comparison_markdown,
-    comparison_table,
-    results_table,
-    verdicts,
-)
+from remask.report import compare, paper_cell, results_table
 from remask.store import FORMATS, Store, StoreError, export, scores, summarise, trial_json
 
 app = typer.Typer(no_args_is_help=True, help="Look at what the store holds.")
@@ -24,6 +18,7 @@ app = typer.Typer(no_args_is_help=True, help="Look at what the store holds.")
 
 @app.command("list")
 def list_(
+    context: typer.Context,
     benchmark: o.OnlyBenchmarks = None,
     method: o.OnlyMethods = None,
     mask: o.OnlyMasks = None,
@@ -37,9 +32,8 @@ def list_(
     store: o.StorePath = None,
 ) -> None:
     """Print the results, a row for all trials that differ in their seed only."""
-    filters = _filters(benchmark, method, mask, buffer, seed, status, since)
     with _existing(store) as opened:
-        records = list(opened.records(filters))
+        records = list(opened.records(o.filters(context)))
     if not records:
         output.print("No trial matches.")
     elif not trials:
@@ -69,6 +63,7 @@ def show(
 
 @app.command("export")
 def export_(
+    context: typer.Context,
     target: Annotated[Path, typer.Argument(help="The file to write.")],
     format: Annotated[  # noqa: A002
         str | None,
@@ -91,66 +86,33 @@ def export_(
             f"{target.name} has none of the endings {', '.join(endings)}: say --format."
         )
     with _existing(store) as opened:
-        records = list(
-            opened.records(_filters(benchmark, method, mask, buffer, seed, status, since))
-        )
+        records = list(opened.records(o.filters(context)))
     export(records, chosen, target)
     output.print(f"{len(records)} trials written to {target}", highlight=False, soft_wrap=True)
 
 
 @app.command("compare")
 def compare_(
+    context: typer.Context,
     benchmark: o.OnlyBenchmarks = None,
     method: o.OnlyMethods = None,
     mask: o.OnlyMasks = None,
     buffer: o.OnlyBuffers = None,
-    markdown: Annotated[
-        bool, typer.Option("--markdown", help="A table for a document, not for the terminal.")
-    ] = False,
+    markdown: o.Markdown = False,
     store: o.StorePath = None,
 ) -> None:
     """Put results beside the published figures, where the settings are the published ones."""
-    from remask.cli.running import has_published_settings  # torch: not before it is needed
+    from remask.settings import changed_settings  # torch: not before it is needed
 
-    filters = _filters(benchmark, method, mask, buffer, None, None, None)
     with _existing(store) as opened:
-        records = [r for r in opened.records(filters) if has_published_settings(r.config)]
+        records = [r for r in opened.records(o.filters(context)) if not changed_settings(r.config)]
     cells = summarise(records)
-    published = claims()
-    if not any(compare(cell, published) for cell in cells):
+    compared = [cell for cell in compare([paper_cell(c) for c in cells], cells) if cell.figures]
+    if not compared:
         output.print("Nothing is published about any of these results.")
         return
-    if markdown:
-        typer.echo(comparison_markdown(cells, published), nl=False)
-    else:
-        output.print(comparison_table(cells, published), crop=False, soft_wrap=True)
-    counts = ", ".join(f"{count} {what}" for what, count in verdicts(cells, published).items())
-    typer.echo(
-        f"{counts}. Reproduced: within 2 std of the published figure. Not told apart: further off, "
-        f"but Welch's z <= 2."
-    )
+    print_comparison(compared, markdown=markdown)
 
 
 def _existing(store: Path | None) -> Store:
     return Store(o.store_path(store), create=False)
-
-
-def _filters(
-    benchmark: str | None,
-    method: str | None,
-    mask: str | None,
-    buffer: str | None,
-    seed: str | None,
-    status: str | None,
-    since: str | None,
-) -> dict[str, object]:
-    given = {
-        "benchmark": benchmark, "method": method, "mask": mask, "buffer": buffer, "seed": seed,
-        "status": status,
-    }  # fmt: skip
-    filters: dict[str, object] = {
-        name: [part.strip() for part in text.split(",")]
-        for name, text in given.items()
-        if text is not None
-    }
-    return filters if since is None else {**filters, "since": since}

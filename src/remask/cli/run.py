@@ -3,7 +3,7 @@
 What they need of torch is imported when they are called: it takes seconds.
 """
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -22,7 +22,8 @@ Next: `remask run --help`, or the loss in your own loop, see README.md."""
 
 _TRIAL_OPTIONS = (
     "benchmark", "method", "mask", "buffer", "trials", "seed", "lr", "batch", "replay_batch",
-    "epochs", "alpha", "beta", "weights", "net", "tasks", "class_order", "limit", "task_free",
+    "epochs", "lr_drops", "alpha", "beta", "weights", "net", "tasks", "class_order", "limit",
+    "task_free",
 )  # fmt: skip
 """The options of `run` that say which trials; a config file may have the same ones."""
 
@@ -40,6 +41,7 @@ def run(
     batch: o.Batch = None,
     replay_batch: o.ReplayBatch = None,
     epochs: o.Epochs = None,
+    lr_drops: o.LearningRateDrops = None,
     alpha: o.Alpha = None,
     beta: o.Beta = None,
     weights: o.Weights = None,
@@ -66,26 +68,22 @@ def run(
 
     Example: `remask run --benchmark split-mnist --method derpp --mask none,-1,-inf --buffer 200`
     """
-    from remask.cli import running
+    from remask.cli import asking, running
     from remask.launch import Options
 
-    given = running.read_config(config) if config else {}
+    given = {**(asking.read_config(config) if config else {}), **asked_for(context)}
+    configs = asking.configs_from(given, trusted=None if own_code else [benchmark, method, net])
+    options = Options(device, threads, checkpoint_seconds)
+    how = running.How(options, workers, stack, again, data)
+    with o.open_store(store) as opened:
+        running.run_and_show(opened, configs, how, json)
+
+
+def asked_for(context: typer.Context) -> dict[str, Any]:
+    """Those of the options that say which trials that were given."""
     typed = {name: context.params[name] for name in _TRIAL_OPTIONS}
     # Not `not in (None, False)`: 0 equals False, and somebody who says 0 means it.
-    left_out = [n for n, v in typed.items() if v is None or v is False or v == ()]
-    given.update({name: typed[name] for name in _TRIAL_OPTIONS if name not in left_out})
-    configs = running.configs_from(given, trusted=None if own_code else [benchmark, method, net])
-    with o.open_store(store) as opened:
-        running.run_configs(
-            opened,
-            configs,
-            options=Options(device, threads, checkpoint_seconds),
-            workers=workers,
-            stack=stack,
-            again=again,
-            json=json,
-            data=data,
-        )
+    return {n: v for n, v in typed.items() if not (v is None or v is False or v == ())}
 
 
 def resume(
@@ -103,17 +101,20 @@ def resume(
     from remask.cli import running
     from remask.launch import Options
 
-    options = Options(device, threads, checkpoint_seconds)
+    how = running.How(Options(device, threads, checkpoint_seconds), workers)
     with o.open_store(store) as opened:
-        running.resume_runs(opened, name, options=options, workers=workers, own_code=own_code)
+        running.resume_runs(opened, name, how, own_code=own_code)
 
 
 def demo(trials: o.DemoTrials = 10, workers: o.Workers = None, store: o.StorePath = None) -> None:
     """See masked replay forget less, in under a minute, on digits that ship with remask."""
     from remask.cli import running
+    from remask.cli.page import write_page
     from remask.launch import Options
 
     configs = running.demo_configs(trials)
     with o.open_store(store) as opened:
-        running.run_configs(opened, configs, options=Options(), workers=workers)
+        running.run_and_show(opened, configs, running.How(Options(), workers))
+        page = write_page(opened, opened.path.with_suffix(".html"))
     output.print(_DEMO_EXPLAINED, highlight=False)
+    output.print(f"The page: {page}", highlight=False, soft_wrap=True)

@@ -1,23 +1,21 @@
-"""Behind `remask run`, `resume` and `demo`: from what was asked for to a table.
+"""Behind `remask run`, `sweep`, `reproduce`, `resume` and `demo`: trials, from asked to stored.
 
 Imported when a command needs it, because torch takes seconds to import.
 """
 
-import itertools
 import os
-import tomllib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import typer
 
 from remask.benchmarks import BENCHMARKS, fetch
+from remask.cli.asking import check_trusted
 from remask.cli.console import errors, output
 from remask.cli.progress import Display, download_bar
-from remask.config import TrialConfig, read_mask
+from remask.config import TrialConfig
 from remask.engine import check_config, preferred_stack
-from remask.errors import RemaskError
 from remask.launch import (
     Options,
     Run,
@@ -30,10 +28,9 @@ from remask.launch import (
 )
 from remask.methods import find_method
 from remask.nets import net_builder
-from remask.own_code import names_own_code
 from remask.report import results_table
 from remask.settings import SettingsError, trial_configs
-from remask.store import Store, config_hash, export, summarise
+from remask.store import Store, TrialRecord, config_hash, export, summarise
 
 _DEMO: tuple[tuple[str, float | None], ...] = (
     ("er", None),
@@ -44,63 +41,67 @@ _DEMO: tuple[tuple[str, float | None], ...] = (
 )
 
 
-def run_configs(
-    store: Store,
-    configs: Sequence[TrialConfig],
-    *,
-    options: Options,
-    workers: int | None = None,
-    stack: int | None = None,
-    again: bool = False,
-    json: Path | None = None,
-    data: Path | None = None,
-) -> None:
-    """Run what the store lacks of these trials, then print the table of all of them."""
-    check_device(options.device)
-    info = BENCHMARKS.get(configs[0].benchmark)
-    if info is None and data is not None:
-        raise SettingsError(
-            f"--data is for remask's own datasets; {configs[0].benchmark} says itself where its is"
-        )
-    if info and info.dataset is not None:  # here, with a progress bar, not in every worker
-        with download_bar() as bar:
-            fetch(info.dataset, progress=bar, data=data)
-    # A wrong split, or a wrong net, is better refused here than by every worker.
-    benchmark = benchmark_of(configs[0])
-    build, shape = net_builder(configs[0].net), (benchmark.input_shape, benchmark.num_classes)
-    net = build(*shape)
-    methods = {name: find_method(name) for name in dict.fromkeys(c.method for c in configs)}
-    for config in configs:
-        check_config(config, methods[config.method], benchmark)
-    for method in methods.values():
-        method.adapt_net(build, benchmark.num_tasks)(*shape)
-    planned = plan_run(
-        store,
-        configs,
-        workers=workers or _cores(),
-        largest_stack=stack or preferred_stack(net, options.device),
-        again=again,
-    )
+@dataclass(frozen=True)
+class How:
+    """How to run trials; nothing here changes their results."""
+
+    options: Options
+    workers: int | None = None
+    """Processes; None: one a core."""
+    stack: int | None = None
+    """The most trials to train as one; None: what suits the net."""
+    again: bool = False
+    data: Path | None = None
+
+    @property
+    def processes(self) -> int:
+        """How many processes to run."""
+        return self.workers or _cores()
+
+
+def run_trials(store: Store, configs: Sequence[TrialConfig], how: How) -> list[str]:
+    """Run what the store lacks of these trials; returns what failed, for people."""
+    planned = plan_trials(store, configs, how)
     if planned is None:
         output.print(f"All {len(configs)} trials are in {store.path} already.", highlight=False)
-    else:
-        _run(store, planned, workers=workers, options=options)
-    _show(store, configs, json)
+        return []
+    return _run(store, planned, how)
 
 
-def resume_runs(
-    store: Store,
-    name: str | None,
-    *,
-    options: Options,
-    workers: int | None = None,
-    own_code: bool = False,
+def plan_trials(store: Store, configs: Sequence[TrialConfig], how: How) -> Run | None:
+    """The run of what the store lacks of these trials, or None; refuses what cannot be run."""
+    check_device(how.options.device)
+    largest: dict[str, int] = {}
+    if how.again or not all(store.is_done(config_hash(config)) for config in configs):
+        _fetch(configs, how.data)
+        largest = largest_stacks(configs, how)
+    return plan_run(
+        store,
+        configs,
+        workers=how.processes,
+        largest_stack=lambda config: largest.get(config.net, len(configs)),
+        again=how.again,
+    )
+
+
+def run_and_show(
+    store: Store, configs: Sequence[TrialConfig], how: How, json: Path | None = None
 ) -> None:
+    """Run what the store lacks of these trials, then print the table of all of them."""
+    failures = run_trials(store, configs, how)
+    records = stored(store, configs)
+    _show(configs, records)
+    if json is not None:
+        export(records, "json", json)
+    leave_if_failed(failures)
+
+
+def resume_runs(store: Store, name: str | None, how: How, *, own_code: bool = False) -> None:
     """Go on with the named run, or with every unfinished one.
 
     With `own_code`, what their plans name of the user's own code is imported.
     """
-    check_device(options.device)
+    check_device(how.options.device)
     runs = [run for run in unfinished_runs(store.path) if name is None or run.name == name]
     if not runs:
         what = "no unfinished run" if name is None else f"no unfinished run {name!r}"
@@ -108,11 +109,14 @@ def resume_runs(
     if not own_code:
         for run in runs:
             for config in (config for job in run.jobs for config in job.configs):
-                _check_trusted([config.benchmark, config.method, config.net], trusted=[])
+                check_trusted([config.benchmark, config.method, config.net], trusted=[])
+    failures = []
     for run in runs:
         output.print(f"run {run.name}", highlight=False)
-        _run(store, run, workers=workers, options=options)
-        _show(store, [config for job in run.jobs for config in job.configs], None)
+        failures += _run(store, run, how)
+        configs = [config for job in run.jobs for config in job.configs]
+        _show(configs, stored(store, configs))
+    leave_if_failed(failures)
 
 
 def demo_configs(trials: int) -> list[TrialConfig]:
@@ -126,143 +130,70 @@ def demo_configs(trials: int) -> list[TrialConfig]:
     ]
 
 
-def has_published_settings(config: TrialConfig) -> bool:
-    """Whether a trial has exactly the settings that were published for its cell."""
-    try:
-        (published,) = trial_configs(
-            benchmark=config.benchmark,
-            method=config.method,
-            masks=[config.mask],
-            buffer=config.buffer or None,
-            seeds=[config.seed],
-        )
-    except RemaskError:  # nothing is published, or a name is no longer known
-        return False
-    return published == config
+def stored(store: Store, configs: Sequence[TrialConfig]) -> list[TrialRecord]:
+    """What the store has of these trials."""
+    found = (store.get(config_hash(config)) for config in dict.fromkeys(configs))
+    return [record for record in found if record is not None]
 
 
-def configs_from(
-    given: dict[str, Any], trusted: Sequence[str | None] | None = None
-) -> list[TrialConfig]:
-    """The trials of every combination of method, mask and buffer asked for.
-
-    With `trusted`, only own code that one of these texts names may be imported.
-    """
-    benchmark = str(given.pop("benchmark", "split-digits"))
-    methods = _several(given.pop("method", "er"))
-    if trusted is not None:
-        typed = [name for text in trusted if text for name in _several(text)]
-        _check_trusted([benchmark, *methods, str(given.get("net", ""))], typed)
-    masks = [_mask(text) for text in _several(given.pop("mask"))] if "mask" in given else None
-    buffers = (
-        [_integer("buffer", text) for text in _several(given.pop("buffer"))]
-        if "buffer" in given
-        else [None]
-    )
-    trials, seed = (
-        _integer("trials", given.pop("trials", 10)),
-        _integer("seed", given.pop("seed", 0)),
-    )
-    if not 1 <= trials <= 1_000_000:
-        raise SettingsError(f"trials = {trials}: from 1 to 1,000,000")
-    if not 0 <= seed < 2**62:
-        raise SettingsError(f"seed = {seed}: from 0 to 2**62 - 1")
-    if "class_order" in given:
-        given["class_order"] = _class_order(given["class_order"])
-    if isinstance(given.get("weights"), list | tuple):  # from the command line; a file has a table
-        given["weights"] = dict(_weight(text) for text in given["weights"])
-    return [
-        config
-        for method, buffer in itertools.product(methods, buffers)
-        for config in trial_configs(
-            benchmark=benchmark,
-            method=method,
-            masks=masks,
-            buffer=buffer,
-            seeds=range(seed, seed + trials),
-            overrides=given,
-        )
-    ]
-
-
-def _several(value: object) -> list[str]:
-    """`a,b` from the command line, or a list from a file, as strings."""
-    parts = value if isinstance(value, list) else str(value).split(",")
-    texts = [str(part).strip() for part in parts]
-    if not texts or not all(texts):
-        raise SettingsError(f"{value!r} is not a comma-separated list of values")
-    return list(dict.fromkeys(texts))
-
-
-def _class_order(value: object) -> int | list[int]:
-    order = [_integer("class_order", text) for text in _several(value)]
-    return order if len(order) > 1 or isinstance(value, list) else order[0]
-
-
-def _weight(text: object) -> tuple[str, float]:
-    name, _, value = str(text).partition("=")
-    try:
-        return name.strip(), float(value)
-    except ValueError:
-        raise SettingsError(f"{text!r} is no weight: say its name and value, gamma=0.5") from None
-
-
-def _check_trusted(names: Sequence[str], trusted: Sequence[str]) -> None:
-    """Nothing that is read from a file may run code, unless the user says so."""
-    for name in names:
-        if names_own_code(name) and name not in trusted:
-            raise SettingsError(
-                f"a file names code to import, {name!r}, and importing runs it. If it is yours, "
-                f"say --own-code, or name it on the command line yourself."
-            )
-
-
-def _mask(text: str) -> float | None:
-    try:
-        return read_mask(text)
-    except ValueError as error:
-        raise SettingsError(str(error)) from None
-
-
-def _integer(name: str, value: object) -> int:
-    try:
-        return int(str(value))
-    except ValueError:
-        raise SettingsError(f"{name} = {value!r}: a whole number is needed") from None
-
-
-def read_config(path: Path) -> dict[str, Any]:
-    """The settings in a TOML file."""
-    try:
-        if path.stat().st_size > 1_000_000:
-            raise SettingsError(f"{path} is larger than a config file can sensibly be (1 MB)")
-        return tomllib.loads(path.read_text("utf-8"))
-    except OSError as error:
-        raise SettingsError(f"the config file {path} cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingsError(f"the config file {path} is not valid TOML: {error}") from None
-
-
-def _run(store: Store, planned: Run, *, workers: int | None, options: Options) -> None:
-    with StopRequest() as stop, Display(planned.jobs) as display:
-        for event in continue_run(
-            store, planned, workers=workers or _cores(), options=options, stop=stop
-        ):
-            display.show(event)
-    if display.failures:
-        for failure in display.failures:
+def leave_if_failed(failures: Sequence[str]) -> None:
+    """Say what failed, and leave with an error, if anything did."""
+    if failures:
+        for failure in failures:
             errors.print(failure, style="red", highlight=False, markup=False, soft_wrap=True)
         raise typer.Exit(1)
 
 
-def _show(store: Store, configs: Sequence[TrialConfig], json: Path | None) -> None:
-    found = (store.get(config_hash(config)) for config in dict.fromkeys(configs))
-    records = [record for record in found if record is not None]
+def _fetch(configs: Sequence[TrialConfig], data: Path | None) -> None:
+    """Here, with a progress bar, not in every worker."""
+    names = list(dict.fromkeys(config.benchmark for config in configs))
+    if data is not None and (len(names) > 1 or names[0] not in BENCHMARKS):
+        raise SettingsError(
+            f"--data is for one of remask's own datasets at a time, not for {', '.join(names)}"
+        )
+    for info in (BENCHMARKS[name] for name in names if name in BENCHMARKS):
+        if info.dataset is not None:
+            with download_bar() as bar:
+                fetch(info.dataset, progress=bar, data=data)
+
+
+def largest_stacks(configs: Sequence[TrialConfig], how: How) -> dict[str, int]:
+    """How many trials of each net to stack.
+
+    On the way, what no worker could run is refused: a wrong split, net or setting.
+    """
+    methods = {name: find_method(name) for name in dict.fromkeys(c.method for c in configs)}
+    largest = {}
+    built = set()
+    for config in sorted(configs, key=_split):  # a benchmark is loaded once
+        benchmark, method = benchmark_of(config), methods[config.method]
+        check_config(config, method, benchmark)
+        if (key := (*_split(config), config.net, config.method)) not in built:
+            built.add(key)
+            build, shape = net_builder(config.net), (benchmark.input_shape, benchmark.num_classes)
+            largest[config.net] = how.stack or preferred_stack(build(*shape), how.options.device)
+            method.adapt_net(build, benchmark.num_tasks)(*shape)
+    return largest
+
+
+def _split(config: TrialConfig) -> tuple[str, ...]:
+    """What decides which benchmark is loaded, in an order to sort by."""
+    return tuple(map(str, (config.benchmark, config.tasks, config.class_order, config.limit)))
+
+
+def _run(store: Store, planned: Run, how: How) -> list[str]:
+    with StopRequest() as stop, Display(planned.jobs) as display:
+        for event in continue_run(
+            store, planned, workers=how.processes, options=how.options, stop=stop
+        ):
+            display.show(event)
+    return display.failures
+
+
+def _show(configs: Sequence[TrialConfig], records: Sequence[TrialRecord]) -> None:
     asked = [config.model_copy(update={"seed": 0}) for config in configs]
     cells = sorted(summarise(records), key=lambda cell: asked.index(cell.config))
     output.print(results_table(cells))
-    if json is not None:
-        export(records, "json", json)
 
 
 def _cores() -> int:

@@ -1,5 +1,6 @@
 """Launching: stacks of trials on this machine, in one process or several, stoppable at any time."""
 
+from remask.launch.estimate import estimate_seconds
 from remask.launch.events import Event, Failed, Finished, Note, Progress
 from remask.launch.execute import Options, benchmark_of, check_device
 from remask.launch.jobs import Job, plan_jobs
@@ -20,6 +21,7 @@ __all__ = [
     "benchmark_of",
     "check_device",
     "continue_run",
+    "estimate_seconds",
     "plan_jobs",
     "plan_run",
     "unfinished_runs",

@@ -1,7 +1,7 @@
 """Jobs: the stacks of trials that a run consists of."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from remask.config import TrialConfig
@@ -21,8 +21,10 @@ class Job:
         return hashlib.sha256(hashes.encode()).hexdigest()[:16]
 
 
-def plan_jobs(configs: Sequence[TrialConfig], workers: int, largest: int) -> list[Job]:
-    """Divide trials into stacks of at most `largest`, evenly, so that no worker idles.
+def plan_jobs(
+    configs: Sequence[TrialConfig], workers: int, largest: Callable[[TrialConfig], int]
+) -> list[Job]:
+    """Divide trials into stacks of at most `largest` of their like, so that no worker idles.
 
     Trials come in the order asked for, so that what was asked for first is done first.
     """
@@ -31,7 +33,7 @@ def plan_jobs(configs: Sequence[TrialConfig], workers: int, largest: int) -> lis
         by_shape.setdefault(config.shape(), []).append(config)
     jobs = []
     for group in by_shape.values():
-        stacks = -(-len(group) // largest)
+        stacks = -(-len(group) // largest(group[0]))
         stacks = min(-(-stacks // workers) * workers, len(group))
         size, extra = divmod(len(group), stacks)
         start = 0

@@ -9,7 +9,7 @@ trial is in the store, the folder goes.
 import hashlib
 import json
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -76,11 +76,17 @@ def unfinished_runs(store: Path) -> list[Run]:
 
 
 def plan_run(
-    store: Store, configs: Sequence[TrialConfig], *, workers: int, largest_stack: int, again: bool
+    store: Store,
+    configs: Sequence[TrialConfig],
+    *,
+    workers: int,
+    largest_stack: Callable[[TrialConfig], int],
+    again: bool,
 ) -> Run | None:
     """The run for these trials: the one begun earlier, or a new one of what the store lacks.
 
-    None if there is nothing to do. With `again`, what the store has is run once more.
+    `largest_stack` says how many trials like a given one to train as one. None if there is nothing
+    to do. With `again`, what the store has is run once more.
     """
     wanted = list(dict.fromkeys(configs))
     hashes = sorted(config_hash(config) for config in wanted)
@@ -94,7 +100,7 @@ def plan_run(
                 f"{folder / 'run.json'} is the plan of other trials than its name says. Nothing "
                 f"was changed. Move the folder {folder} away to begin this run anew."
             )
-        if all(len(job.configs) <= largest_stack for job in begun.jobs):
+        if all(len(job.configs) <= largest_stack(job.configs[0]) for job in begun.jobs):
             return begun
         # Smaller stacks are wanted now, perhaps because the larger ones failed.
     missing = [c for c in wanted if again or not store.is_done(config_hash(c))]

@@ -1,0 +1,118 @@
+"""From what a user asks for, on the command line or in a file, to the configs of the trials.
+
+Imported when a command needs it, because torch takes seconds to import.
+"""
+
+import itertools
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from remask.config import TrialConfig, read_mask
+from remask.own_code import names_own_code
+from remask.settings import SettingsError, trial_configs
+
+
+def configs_from(
+    given: dict[str, Any], trusted: Sequence[str | None] | None = None
+) -> list[TrialConfig]:
+    """The trials of every combination of method, mask and buffer asked for.
+
+    With `trusted`, only own code that one of these texts names may be imported.
+    """
+    benchmark = str(given.pop("benchmark", "split-digits"))
+    methods = several(given.pop("method", "er"))
+    if trusted is not None:
+        typed = [name for text in trusted if text for name in several(text)]
+        check_trusted([benchmark, *methods, str(given.get("net", ""))], typed)
+    masks = [_mask(text) for text in several(given.pop("mask"))] if "mask" in given else None
+    buffers = (
+        [_integer("buffer", text) for text in several(given.pop("buffer"))]
+        if "buffer" in given
+        else [None]
+    )
+    trials, seed = (
+        _integer("trials", given.pop("trials", 10)),
+        _integer("seed", given.pop("seed", 0)),
+    )
+    if not 1 <= trials <= 1_000_000:
+        raise SettingsError(f"trials = {trials}: from 1 to 1,000,000")
+    if not 0 <= seed < 2**62:
+        raise SettingsError(f"seed = {seed}: from 0 to 2**62 - 1")
+    if "class_order" in given:
+        given["class_order"] = _class_order(given["class_order"])
+    if isinstance(given.get("lr_drops"), str):
+        given["lr_drops"] = [_integer("lr_drops", text) for text in several(given["lr_drops"])]
+    if isinstance(given.get("weights"), list | tuple):  # from the command line; a file has a table
+        given["weights"] = dict(_weight(text) for text in given["weights"])
+    return [
+        config
+        for method, buffer in itertools.product(methods, buffers)
+        for config in trial_configs(
+            benchmark=benchmark,
+            method=method,
+            masks=masks,
+            buffer=buffer,
+            seeds=range(seed, seed + trials),
+            overrides=given,
+        )
+    ]
+
+
+def several(value: object) -> list[str]:
+    """`a,b` from the command line, or a list from a file, as strings."""
+    parts = value if isinstance(value, list) else str(value).split(",")
+    texts = [str(part).strip() for part in parts]
+    if not texts or not all(texts):
+        raise SettingsError(f"{value!r} is not a comma-separated list of values")
+    return list(dict.fromkeys(texts))
+
+
+def _class_order(value: object) -> int | list[int]:
+    order = [_integer("class_order", text) for text in several(value)]
+    return order if len(order) > 1 or isinstance(value, list) else order[0]
+
+
+def _weight(text: object) -> tuple[str, float]:
+    name, _, value = str(text).partition("=")
+    try:
+        return name.strip(), float(value)
+    except ValueError:
+        raise SettingsError(f"{text!r} is no weight: say its name and value, gamma=0.5") from None
+
+
+def check_trusted(names: Sequence[str], trusted: Sequence[str]) -> None:
+    """Nothing that is read from a file may run code, unless the user says so."""
+    for name in names:
+        if names_own_code(name) and name not in trusted:
+            raise SettingsError(
+                f"a file names code to import, {name!r}, and importing runs it. If it is yours, "
+                f"say --own-code, or name it on the command line yourself."
+            )
+
+
+def _mask(text: str) -> float | None:
+    try:
+        return read_mask(text)
+    except ValueError as error:
+        raise SettingsError(str(error)) from None
+
+
+def _integer(name: str, value: object) -> int:
+    try:
+        return int(str(value))
+    except ValueError:
+        raise SettingsError(f"{name} = {value!r}: a whole number is needed") from None
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The settings in a TOML file."""
+    try:
+        if path.stat().st_size > 1_000_000:
+            raise SettingsError(f"{path} is larger than a config file can sensibly be (1 MB)")
+        return tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise SettingsError(f"the config file {path} cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"the config file {path} is not valid TOML: {error}") from None

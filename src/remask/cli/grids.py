@@ -1,0 +1,105 @@
+"""Grids: settings that are crossed, settings that go together, and settings that all share."""
+
+import itertools
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from remask.cli.asking import configs_from, read_config
+from remask.config import TrialConfig
+from remask.names import nearest
+from remask.settings import SettingsError
+
+_AXES = (*TrialConfig.model_fields, "trials")
+_SHAPE_OF_A_GRID = (
+    "a grid has settings, lists under [grid] that are crossed, and lists in each [[zip]] that go "
+    "together"
+)
+_MOST_POINTS = 100_000
+
+
+def grid_configs(path: Path, *, own_code: bool) -> list[TrialConfig]:
+    """The trials of every point of the grid in a TOML file; raises SettingsError."""
+    shared = read_config(path)
+    crossed = _table(path, "[grid]", shared.pop("grid", {}))
+    zipped = shared.pop("zip", [])
+    if not isinstance(zipped, list):
+        raise SettingsError(f"{path}: zip is [[zip]], with two brackets: {_SHAPE_OF_A_GRID}")
+    zips = [_table(path, f"[[zip]] {n}", table) for n, table in enumerate(zipped, start=1)]
+    if not crossed and not zips:
+        raise SettingsError(f"{path} has no axis: {_SHAPE_OF_A_GRID}")
+    axes = [*([{name: value} for value in values] for name, values in crossed.items())]
+    axes += [_together(path, number, table) for number, table in enumerate(zips, start=1)]
+    _check_names(path, shared, [*crossed, *(name for table in zips for name in table)])
+    return list(
+        dict.fromkeys(
+            config
+            for point in _points(path, axes)
+            for config in configs_from(
+                _with_weights(shared, point), trusted=None if own_code else []
+            )
+        )
+    )
+
+
+def _table(path: Path, where: str, table: object) -> dict[str, list[Any]]:
+    """An axis a name; every one a list with something in it."""
+    if not isinstance(table, dict):
+        raise SettingsError(f"{path}: {where} is no table: {_SHAPE_OF_A_GRID}")
+    for name, values in table.items():
+        if name == "weights" and isinstance(values, dict):  # weights.gamma = [0.5, 1]
+            continue
+        if not isinstance(values, list) or not values:
+            raise SettingsError(
+                f"{path}: {name} in {where} is {values!r}: an axis is a list of values, "
+                f"with at least one"
+            )
+    weights = table.get("weights")
+    if not isinstance(weights, dict):
+        return table
+    rest = {name: values for name, values in table.items() if name != "weights"}
+    dotted = {f"weights.{name}": values for name, values in weights.items()}
+    return {**rest, **_table(path, where, dotted)}
+
+
+def _together(path: Path, number: int, table: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
+    lengths = {name: len(values) for name, values in table.items()}
+    if not table or len(set(lengths.values())) != 1:
+        told = (
+            ", ".join(f"{name} has {length}" for name, length in lengths.items()) or "it is empty"
+        )
+        raise SettingsError(f"{path}: the lists of [[zip]] {number} must be of one length: {told}")
+    return [dict(zip(table, values, strict=True)) for values in zip(*table.values(), strict=True)]
+
+
+def _check_names(path: Path, shared: Mapping[str, Any], axes: list[str]) -> None:
+    """Every axis is a setting that exists, and is said once."""
+    for name in axes:
+        plain = name.partition(".")[0] if name.startswith("weights.") else name
+        if plain not in _AXES:
+            hint = nearest(name, _AXES)
+            raise SettingsError(
+                f"{path}: there is no setting {name!r} to sweep over"
+                + (f"; did you mean {hint!r}?" if hint else f". There are {', '.join(_AXES)}")
+            )
+        if axes.count(name) > 1 or name in shared:
+            raise SettingsError(f"{path}: {name} is said twice")
+
+
+def _points(path: Path, axes: list[list[dict[str, Any]]]) -> Iterator[dict[str, Any]]:
+    count = 1
+    for axis in axes:
+        count *= len(axis)
+    if count > _MOST_POINTS:
+        raise SettingsError(f"{path} has {count:,} points; {_MOST_POINTS:,} are the most")
+    for chosen in itertools.product(*axes):
+        yield {name: value for part in chosen for name, value in part.items()}
+
+
+def _with_weights(shared: Mapping[str, Any], point: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a point, with `weights.gamma = x` put where weights are."""
+    settings = {**shared, **{n: v for n, v in point.items() if not n.startswith("weights.")}}
+    own = {n.removeprefix("weights."): v for n, v in point.items() if n.startswith("weights.")}
+    if own:
+        settings["weights"] = {**settings.get("weights", {}), **own}
+    return settings

@@ -1,0 +1,54 @@
+"""Behind `remask report`: from the store to the page.
+
+Imported when a command needs it, because torch takes seconds to import.
+"""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+import remask
+from remask.cli.rerun import rerun_command
+from remask.durable import write_atomically
+from remask.launch import RunError, unfinished_runs
+from remask.report import Knowledge, page_data, page_html
+from remask.settings import changed_settings
+from remask.store import Store, config_hash
+
+KNOWLEDGE = Knowledge(
+    is_published=lambda config: not changed_settings(config), command=rerun_command
+)
+
+
+def write_page(
+    store: Store,
+    target: Path,
+    filters: Mapping[str, object] | None = None,
+    *,
+    refresh_seconds: float | None = None,
+) -> Path:
+    """Write the page of the trials that pass the filters; returns where it is."""
+    data = {
+        **page_data(list(store.records(filters)), KNOWLEDGE),
+        "title": "remask results",
+        "generated": datetime.now(UTC).isoformat(timespec="seconds"),
+        "store": store.path.name,
+        "version": remask.__version__,
+        "running": _running(store),
+    }
+    write_atomically(target, page_html(data, refresh_seconds=refresh_seconds).encode())
+    return target
+
+
+def _running(store: Store) -> list[dict[str, object]]:
+    """The runs that are not finished, and how far each is."""
+    try:
+        runs = unfinished_runs(store.path)
+    except (RunError, OSError):  # one has just ended, or is damaged: `remask resume` says more
+        return []
+    found = []
+    for run in runs:
+        configs = [config for job in run.jobs for config in job.configs]
+        done = sum(store.is_done(config_hash(config)) for config in configs)
+        found.append({"name": run.name, "done": done, "trials": len(configs)})
+    return found

@@ -1,0 +1,78 @@
+"""`remask report`: the store as a page, and as figures."""
+
+import time
+from pathlib import Path
+
+import typer
+
+from remask.cli import options as o
+from remask.cli.console import output
+from remask.store import Store, StoreError, summarise
+
+_SECONDS_BETWEEN_LOOKS = 2.0
+
+
+def report(
+    context: typer.Context,
+    target: o.Page = Path("remask-report.html"),
+    figures: o.Figures = None,
+    watch: o.Watch = False,
+    benchmark: o.OnlyBenchmarks = None,
+    method: o.OnlyMethods = None,
+    mask: o.OnlyMasks = None,
+    buffer: o.OnlyBuffers = None,
+    seed: o.OnlySeeds = None,
+    since: o.Since = None,
+    store: o.StorePath = None,
+) -> None:
+    """Write a page of the results: tables beside the paper's, curves, every trial.
+
+    It is one HTML file that needs nothing else and no network. With `--watch` it is written anew
+    while trials come in, and reloads itself, until Ctrl-C.
+    """
+    filters = o.filters(context)
+    if target.is_dir():
+        raise StoreError(f"{target} is a folder: name the file to write.")
+    with Store(o.store_path(store), create=False) as opened:
+        if watch:
+            _watch(opened, target, filters)
+            return
+        if not opened.count(filters):
+            raise StoreError(
+                f"{opened.path} has no trial to report{' that passes the filters' * bool(filters)}."
+                f" `remask demo`, `remask run` and `remask reproduce` make some."
+            )
+        _write(opened, target, filters)
+        if figures is not None:
+            from remask.report import write_figures  # matplotlib: not before it is needed
+
+            written = write_figures(summarise(opened.records(filters)), figures)
+            output.print(f"{len(written)} figures in {figures}", highlight=False, soft_wrap=True)
+
+
+def _watch(store: Store, target: Path, filters: dict[str, object]) -> None:
+    """Write the page whenever the store or a run beside it has changed."""
+    seen = None
+    try:
+        while True:
+            if (state := _state(store)) != seen:
+                _write(store, target, filters, refresh_seconds=5.0)
+                seen = state
+            time.sleep(_SECONDS_BETWEEN_LOOKS)
+    except KeyboardInterrupt:  # the usual way out
+        _write(store, target, filters)  # the last page, which no longer reloads itself
+
+
+def _state(store: Store) -> tuple[object, ...]:
+    """What changes when a trial comes in, or a run begins or ends."""
+    runs = store.path.with_name(store.path.name + ".runs")
+    return store.changes(), sorted(runs.iterdir()) if runs.is_dir() else []
+
+
+def _write(
+    store: Store, target: Path, filters: dict[str, object], refresh_seconds: float | None = None
+) -> None:
+    from remask.cli.page import write_page  # torch: not before it is needed
+
+    write_page(store, target, filters, refresh_seconds=refresh_seconds)
+    output.print(f"{store.count(filters)} trials in {target}", highlight=False, soft_wrap=True)

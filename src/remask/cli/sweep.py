@@ -1,0 +1,32 @@
+"""`remask sweep`: every combination of the settings in a file."""
+
+from remask.cli import options as o
+
+
+def sweep(
+    grid: o.GridFile,
+    data: o.Data = None,
+    device: o.Device = "cpu",
+    workers: o.Workers = None,
+    threads: o.Threads = 1,
+    stack: o.Stack = None,
+    again: o.Again = False,
+    own_code: o.OwnCode = False,
+    checkpoint_seconds: o.CheckpointSeconds = 60.0,
+    json: o.JsonFile = None,
+    store: o.StorePath = None,
+) -> None:
+    """Train every combination of settings that a file asks for, and print a table.
+
+    The file has settings that all trials share, as for `remask run --config`; under `[grid]` lists
+    that are crossed; in each `[[zip]]` lists of one length that go together. Its trials are
+    stored, resumed and reported like all others. See `examples/sweep_masks.toml`.
+    """
+    from remask.cli import grids, running
+    from remask.launch import Options
+
+    configs = grids.grid_configs(grid, own_code=own_code)
+    options = Options(device, threads, checkpoint_seconds)
+    how = running.How(options, workers, stack, again, data)
+    with o.open_store(store) as opened:
+        running.run_and_show(opened, configs, how, json)

@@ -1,0 +1,146 @@
+// All there is about one cell, in a dialog with an address of its own.
+
+function openCell(id) {
+  state.change({ cell: id }, { newEntry: true });
+  showDetail();
+}
+
+// The dialog follows the address: the back button closes it, and a link opens it.
+function showDetail() {
+  const dialog = byId("detail");
+  const cell = cellsById.get(state.get("cell"));
+  if (!cell) {
+    if (dialog.open) dialog.close();
+    return;
+  }
+  if (dialog.open && dialog.dataset.cell === cell.id) return;
+  dialog.dataset.cell = cell.id;
+  if (!dialog.open) dialog.showModal(); // first, so that its charts know their width
+  dialog.replaceChildren(html("div", { class: "detail" }, ...detailOf(cell)));
+  dialog.scrollTop = 0;
+  byId("detail-close").focus({ preventScroll: true });
+}
+
+function detailOf(cell) {
+  const mask = cell.mask === null ? "no mask" : `mask m = ${writtenMask(cell.mask)}`;
+  const kind = [cell.benchmark, `buffer ${writtenBuffer(cell.buffer)}`, mask];
+  return [
+    html("header", {},
+      html("div", {}, html("h2", { id: "detail-title" }, cell.label), html("p", {}, kind.join(" · "))),
+      cell.verdict ? badge(cell.verdict) : "",
+      html("button", {
+        id: "detail-close", type: "button", class: "quiet", "aria-label": "Close",
+        onclick: () => byId("detail").close(),
+      }, "✕")),
+    measureTable(cell),
+    commandBox(cell),
+    cell.trials ? matricesOf(cell) : "",
+    cell.records?.length
+      ? html("section", {}, html("h3", {}, "Trials"), scrolling(trialTable(cell), "Trials"))
+      : "",
+    cell.config ? html("section", {}, html("h3", {}, "Settings"), settingsOf(cell)) : "",
+  ];
+}
+
+function measureTable(cell) {
+  const known = measures.filter(([key]) => cell.scores?.[key] || cell.claims?.[key]);
+  if (!known.length) {
+    return html("p", { class: "empty" }, cell.scores
+      ? "No trial of this cell has finished, so there is nothing to average."
+      : "Not run here, and no figure of it is printed in the paper's tables.");
+  }
+  const claimed = Object.keys(cell.claims ?? {}).length > 0;
+  const head = ["Measure", "Ours", ...(claimed ? ["Published", "Difference", "Verdict", "Source"] : [])];
+  return scrolling(table(head, known.map(([key, name]) => {
+    const claim = cell.claims?.[key];
+    const ours = html("b", {}, writtenSpread(cell.scores?.[key]));
+    if (!claimed) return [measureName(name), ours];
+    if (!claim) return [measureName(name), ours, MISSING, MISSING, MISSING, MISSING];
+    const difference = Number.isNaN(toNumber(claim.deviations)) ? MISSING : `${signed(claim.deviations)} std`;
+    return [measureName(name), ours, writtenSpread(claim), difference, badge(claim.verdict),
+      `${sourceOf(claim)}, ${counted(claim.trials, "trial")}`];
+  }), { class: "measures" }), "Measures");
+}
+
+function sourceOf(claim) {
+  return claim.source === "paper-dagger" ? "the paper's own runs (†)" : claim.source;
+}
+
+function commandBox(cell) {
+  const code = html("code", { id: "command", tabindex: "0" }, cell.command);
+  const button = html("button", { type: "button", id: "copy", onclick: () => copy(code, button) }, "Copy");
+  return html("section", {}, html("h3", {}, cell.trials ? "Run it again" : "Run it"),
+    html("div", { class: "command" }, code, button));
+}
+
+// The clipboard may be forbidden to a page from a file; then the text is selected, one key away.
+async function copy(code, button) {
+  let done = "Copied";
+  try {
+    await navigator.clipboard.writeText(code.textContent);
+  } catch {
+    getSelection().selectAllChildren(code);
+    done = "Selected: press Ctrl+C";
+  }
+  button.textContent = done;
+  setTimeout(() => (button.textContent = "Copy"), 2500);
+}
+
+function matricesOf(cell) {
+  const known = Object.keys(SETTINGS).filter((setting) => cell[setting].flat().some((value) => value !== null));
+  if (!known.length) return "";
+  const low = lowestOf(known.map((setting) => cell[setting]));
+  const width = Math.min(380, byId("detail").clientWidth - 48);
+  return html("section", {}, html("h3", {}, "Accuracy on every task after every task"), heatKey(low),
+    html("div", { class: "panels" }, known.map((setting) => html("div", { class: "panel" },
+      html("h4", {}, SETTINGS[setting]),
+      heatMap({ width, matrix: cell[setting], low, label: cell.label, setting })))));
+}
+
+function trialTable(cell) {
+  const rowsOf = (record) => {
+    const status = record.status === "diverged" ? `diverged at step ${record.diverged_at}` : record.status;
+    return html("tr", { class: record.status === "finished" ? null : "bad" },
+      html("td", {}, String(record.seed)),
+      html("td", {}, status, record.error ? html("pre", {}, record.error) : ""),
+      measures.map(([key]) => html("td", {}, written(record.scores[key]))),
+      html("td", {}, written(record.seconds, 1)),
+      html("td", {}, html("code", { title: record.hash }, record.hash.slice(0, 12))));
+  };
+  const head = ["Seed", "Status", ...measures.map(([, name]) => measureName(name)), "Seconds", "Hash"];
+  return html("table", { class: "trials" },
+    html("thead", {}, html("tr", {}, head.map((name) => html("th", { scope: "col" }, name)))),
+    html("tbody", {}, cell.records.map(rowsOf)));
+}
+
+function settingsOf(cell) {
+  return html("dl", { class: "settings" }, Object.entries(cell.config).map(([name, value]) =>
+    html("div", {}, html("dt", {}, name.replaceAll("_", " ")), html("dd", {}, writtenSetting(value)))));
+}
+
+function writtenSetting(value) {
+  if (value === null) return "none";
+  if (value === true || value === false) return value ? "yes" : "no";
+  if (Array.isArray(value)) return value.length ? value.join(", ") : "none";
+  if (typeof value === "object") {
+    return Object.entries(value).map(([name, each]) => `${name} ${each}`).join(", ") || "none";
+  }
+  return String(value);
+}
+
+function watchDetail() {
+  const dialog = byId("detail");
+  dialog.addEventListener("click", (event) => {
+    if (event.target === dialog) dialog.close(); // beside it
+  });
+  dialog.addEventListener("close", () => {
+    if (dialog.open) return; // the event comes late, and another cell was opened meanwhile
+    hideTip();
+    document.body.append(byId("tip"));
+    dialog.replaceChildren();
+    if (!state.get("cell")) return;
+    // Go back over the entry that opened it; a page that was opened by a link has none.
+    if (history.state?.opened) history.back();
+    else state.change({ cell: null });
+  });
+}

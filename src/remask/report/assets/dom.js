@@ -1,0 +1,113 @@
+// Making elements and writing numbers.
+
+// Strings become text nodes, never markup: a method may be named by anyone.
+function fill(element, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (typeof value === "function") element.addEventListener(name.slice(2), value);
+    else element.setAttribute(name, value === true ? "" : value);
+  }
+  element.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  return element;
+}
+
+function html(tag, attributes = {}, ...children) {
+  return fill(document.createElement(tag), attributes, children);
+}
+
+// Read off an element that is there, so that the page contains no address, not even this one.
+const SVG = document.querySelector("svg").namespaceURI;
+
+function svg(tag, attributes = {}, ...children) {
+  return fill(document.createElementNS(SVG, tag), attributes, children);
+}
+
+function byId(id) {
+  return document.getElementById(id);
+}
+
+const MISSING = "–";
+
+// Infinite numbers travel through JSON as text.
+function toNumber(value) {
+  if (value === null || value === undefined) return NaN;
+  return typeof value === "string" ? Number(value.replace("inf", "Infinity")) : value;
+}
+
+function written(value, digits = 2) {
+  const number = toNumber(value);
+  if (Number.isNaN(number)) return MISSING;
+  if (!Number.isFinite(number)) return number < 0 ? "−∞" : "∞";
+  const text = Math.abs(number).toFixed(digits);
+  return number < 0 && Number(text) !== 0 ? `−${text}` : text; // never "−0.00"
+}
+
+function writtenSpread(spread, digits = 2) {
+  if (!spread) return MISSING;
+  const std = toNumber(spread.std);
+  return written(spread.mean, digits) + (Number.isNaN(std) ? "" : ` ±${written(std, digits)}`);
+}
+
+function signed(value, digits = 1) {
+  const text = written(value, digits);
+  return text === MISSING || text.startsWith("−") ? text : `+${text}`;
+}
+
+function counted(number, one, many = `${one}s`) {
+  return `${number.toLocaleString("en-GB")} ${number === 1 ? one : many}`;
+}
+
+function listed(items) {
+  if (items.length < 2) return items.join("");
+  return `${items.slice(0, -1).join(", ")} and ${items.at(-1)}`;
+}
+
+function writtenMask(value) {
+  if (value === null) return "no mask";
+  const mask = toNumber(value);
+  const magnitude = Math.abs(mask);
+  if (magnitude >= 1000 && Number.isFinite(mask)) {
+    const power = Math.log10(magnitude);
+    if (Number.isInteger(power)) return `−10${superscript(power)}`;
+  }
+  return Number.isFinite(mask) ? String(mask).replace("-", "−") : "−∞";
+}
+
+function superscript(number) {
+  return String(number).replace(/\d/g, (digit) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[digit]);
+}
+
+// A_T reads best with its index set as one; the rest of a measure's name is left as it is.
+function measureName(name) {
+  const [before, index] = name.split(/_(?=[A-Z]$)/);
+  return index ? html("span", {}, before, html("sub", {}, index)) : html("span", {}, name);
+}
+
+function badge(word) {
+  return html("span", { class: `badge is-${word.replaceAll(" ", "-")}` }, word);
+}
+
+function table(head, rows, attributes = {}) {
+  return html(
+    "table",
+    attributes,
+    html("thead", {}, html("tr", {}, head.map((title) => html("th", { scope: "col" }, title)))),
+    html("tbody", {}, rows.map((row) => html("tr", {}, row.map((entry) => html("td", {}, entry))))),
+  );
+}
+
+// A wide table scrolls inside its own box; the box takes the focus so that arrow keys scroll it.
+function scrolling(content, label) {
+  return html("div", { class: "scrolling", tabindex: "0", role: "region", "aria-label": label }, content);
+}
+
+function labelled(text, control) {
+  return html("label", { class: "field" }, html("span", {}, text), control);
+}
+
+function choiceOf(id, options, chosen, onchoose) {
+  const entries = options.map(([value, text]) =>
+    html("option", { value, selected: value === chosen }, text),
+  );
+  return html("select", { id, onchange: (event) => onchoose(event.target.value) }, entries);
+}

@@ -1,0 +1,76 @@
+// The head of the page: how much there is, what is running, and how it compares.
+
+function drawOverview() {
+  document.title = report.title ?? "remask";
+  byId("title").textContent = report.title ?? "Results";
+  const trials = cells.reduce((sum, cell) => sum + cell.trials, 0);
+  const lost = cells.reduce((sum, cell) => sum + (cell.failed ?? 0) + (cell.diverged ?? 0), 0);
+  const facts = [
+    [runCells.length, runCells.length === 1 ? "cell with results" : "cells with results"],
+    [trials, trials === 1 ? "finished trial" : "finished trials"],
+    [systems.length, systems.length === 1 ? "system" : "systems"],
+    [distinct(runCells.map((cell) => cell.benchmark)).length, "benchmark"],
+  ];
+  if (facts[3][0] !== 1) facts[3][1] = "benchmarks";
+  if (lost) facts.push([lost, "failed or diverged"]);
+  byId("facts").replaceChildren(
+    html("dl", { class: "facts" }, facts.map(([number, name]) =>
+      html("div", {}, html("dt", {}, name), html("dd", {}, number.toLocaleString("en-GB"))),
+    )),
+  );
+  drawRunning();
+  drawVerdicts();
+  rememberOpen(byId("how"));
+  byId("provenance").replaceChildren(...provenance());
+}
+
+function drawRunning() {
+  const running = report.running ?? [];
+  if (!running.length) return;
+  byId("running").replaceChildren(
+    html("h2", { class: "small" }, "Running now"),
+    html("ul", { class: "running" }, running.map((run) =>
+      html("li", {}, html("label", {},
+        html("span", { class: "run-name" }, run.name),
+        html("progress", { value: run.done, max: Math.max(run.trials, 1) }),
+        html("span", { class: "run-count" }, `${run.done} of ${counted(run.trials, "trial")}`),
+      )),
+    )),
+  );
+}
+
+function drawVerdicts() {
+  if (!hasClaims) return;
+  const total = Object.values(report.counts).reduce((sum, count) => sum + count, 0);
+  const known = Object.keys(VERDICTS).filter((word) => report.counts[word] > 0);
+  byId("verdicts").replaceChildren(
+    html("h2", { class: "small" }, `Beside ${counted(total, "published figure")}`),
+    html("div", { class: "share", "aria-hidden": "true" }, known.map((word) =>
+      html("span", {
+        class: `is-${word.replaceAll(" ", "-")}`,
+        style: `flex-grow: ${report.counts[word]}`,
+      }),
+    )),
+    html("ul", { class: "verdicts" }, known.map((word) =>
+      html("li", {},
+        html("span", { class: "verdict-count" }, String(report.counts[word])),
+        badge(word),
+        html("p", {}, VERDICTS[word]),
+      ),
+    )),
+  );
+}
+
+function provenance() {
+  const parts = [];
+  if (report.generated) {
+    const moment = new Date(report.generated);
+    const text = Number.isNaN(moment.getTime())
+      ? report.generated
+      : moment.toLocaleString("en-GB", { dateStyle: "long", timeStyle: "short" });
+    parts.push(html("span", {}, "Written ", html("time", { datetime: report.generated }, text)));
+  }
+  if (report.store) parts.push(html("span", {}, "from ", html("code", {}, report.store)));
+  if (report.version) parts.push(html("span", {}, `by remask ${report.version}`));
+  return parts.flatMap((part) => [part, " "]);
+}

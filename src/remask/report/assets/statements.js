@@ -1,0 +1,86 @@
+// What the paper says, and what our trials say to it.
+
+const FINDINGS = ["holds", "contradicted", "undecided", "not run"];
+
+function drawStatements() {
+  const statements = report.statements ?? [];
+  if (!statements.length) {
+    document.querySelector('nav a[href="#statements"]').hidden = true;
+    return;
+  }
+  byId("statements").hidden = false;
+  byId("statements-intro").replaceChildren(...introduction(statements));
+  const benchmarks = distinct(statements.map((statement) => statement.benchmark));
+  byId("statements-list").replaceChildren(...benchmarks.flatMap((benchmark) => [
+    benchmarks.length > 1 ? html("h3", {}, benchmark) : "",
+    html("div", { class: "statements" },
+      html("div", { class: "statement-head", "aria-hidden": "true" },
+        html("span", {}, "our trials"), html("span", {}, "statement"), html("span", {}, "the paper's own figures")),
+      statements.map((statement, index) =>
+        statement.benchmark === benchmark ? statementRow(statement, index) : null),
+    ),
+  ]));
+}
+
+function introduction(statements) {
+  const found = FINDINGS.map((finding) => [
+    finding, statements.filter((statement) => statement.finding === finding).length,
+  ]).filter(([, count]) => count);
+  const words = {
+    holds: ["holds", "hold"], contradicted: ["is contradicted", "are contradicted"],
+    undecided: ["is undecided", "are undecided"], "not run": ["is not run", "are not run"],
+  };
+  const counts = found.map(([finding, count]) => `${count} ${words[finding][count === 1 ? 0 : 1]}`);
+  return [
+    `Of ${counted(statements.length, "statement")}, ${listed(counts)}. `,
+    "Each is a set of comparisons; open one to see them. ",
+    "Undecided means that the trials cannot settle it either way. Beside it stands what the same test ",
+    "says of the figures that the paper printed. ",
+    html("span", { class: "test" }, `The test: ${report.test}.`),
+  ];
+}
+
+function statementRow(statement, index) {
+  return rememberOpen(html("details", { id: `statement-${index}`, class: "statement" },
+    html("summary", {},
+      html("span", { class: "ours" }, badge(statement.finding)),
+      html("span", { class: "claim" },
+        html("span", { class: "text" }, statement.text),
+        html("span", { class: "section" }, statement.section)),
+      html("span", { class: "theirs" },
+        html("span", { class: "theirs-label" }, "by the paper's own figures: "), theirs(statement.by_the_paper)),
+    ),
+    scrolling(table(
+      ["Measure", "Buffer", "Expected to be higher", "Expected to be lower", "p", "Finding"],
+      statement.evidence.map(evidenceRow),
+      { class: "evidence" },
+    ), `Evidence: ${statement.text}`),
+  ));
+}
+
+// The paper prints nothing about some of its statements; "not run" would be the wrong word.
+function theirs(finding) {
+  return finding === "not run"
+    ? html("span", { class: "badge is-not-run" }, "not printed")
+    : badge(finding);
+}
+
+function evidenceRow(evidence) {
+  return [
+    measureName(nameOfMeasure(evidence.measure)),
+    writtenBuffer(evidence.buffer),
+    measured(evidence.higher, evidence.ours_higher),
+    measured(evidence.lower, evidence.ours_lower),
+    writtenP(evidence.p),
+    badge(evidence.finding),
+  ];
+}
+
+function measured(label, spread) {
+  return html("span", { class: "measured" }, html("span", {}, label), " ", html("b", {}, writtenSpread(spread)));
+}
+
+function writtenP(p) {
+  if (p === null) return MISSING;
+  return p < 0.0001 ? "< 0.0001" : written(p, p < 0.01 ? 4 : 2);
+}

@@ -1,0 +1,203 @@
+// Ours beside the published: a row a cell, to sort and to filter.
+
+const benchmarkNames = distinct(cells.map((cell) => cell.benchmark));
+const COLUMNS = [
+  benchmarkNames.length > 1 && { key: "benchmark", title: "Benchmark", value: (cell) => cell.benchmark },
+  { key: "label", title: "System", value: (cell) => cell.label },
+  { key: "buffer", title: "Buffer", value: (cell) => cell.buffer },
+  { key: "trials", title: "Trials", value: (cell) => cell.trials, first: "descending" },
+  ...measures.map(([key, title]) => ({
+    key, title, measure: true,
+    value: (cell) => cell.scores?.[key]?.mean,
+    first: key.endsWith("F_T") ? "ascending" : "descending", // the best on top
+  })),
+  hasClaims && {
+    key: "verdict", title: "Verdict",
+    value: (cell) => (cell.verdict ? Object.keys(VERDICTS).indexOf(cell.verdict) : null),
+  },
+].filter(Boolean);
+
+const FILTERS = [
+  { key: "benchmark", title: "Benchmark", of: (cell) => [cell.benchmark] },
+  { key: "experiment", title: "Experiment", of: (cell) => cell.experiments ?? [] },
+  { key: "buffer", title: "Buffer", of: (cell) => [String(cell.buffer)], number: true,
+    text: (value) => writtenBuffer(Number(value)) },
+  { key: "verdict", title: "Verdict", of: (cell) => (hasClaims ? [cell.verdict ?? "nothing published"] : []) },
+];
+
+const rows = new Map(); // each row is made once, and then only moved
+
+function drawResults() {
+  byId("results-intro").textContent =
+    "A row a cell: our mean and standard deviation over its trials" +
+    (hasClaims
+      ? "; beneath it the published figure, and how far ours lies from it in published standard deviations (std). " +
+        "The small scale under it runs from −4 to +4 std, its shaded part is ±2."
+      : ".") +
+    " Choose a system to see its settings, its trials and how to run it again.";
+  drawFilters();
+  // The roles are spelt out because a table that is laid out as blocks would lose them.
+  const head = COLUMNS.map((column) => html("th", {
+    scope: "col", role: "columnheader", class: column.measure ? "measure" : column.key, "data-key": column.key,
+  }, html("button", { type: "button", onclick: () => sortBy(column) }, measureName(column.title))));
+  const kind = hasClaims ? "results compared" : "results";
+  byId("results-table").replaceChildren(
+    html("table", { class: kind, role: "table", "aria-labelledby": "results-title" },
+      html("thead", { role: "rowgroup" }, html("tr", { role: "row" }, head)),
+      html("tbody", { role: "rowgroup" })),
+    html("p", { id: "nothing", class: "empty" }, cells.length
+      ? "No cell matches all of these filters."
+      : "There are no results yet. They appear here as trials finish."),
+  );
+  updateRows();
+  window.addEventListener("resize", fitTable);
+}
+
+// A table that does not fit becomes blocks. Only measuring tells: names may have any length.
+function fitTable() {
+  const box = byId("results-table");
+  box.parentElement.classList.remove("narrow");
+  box.parentElement.classList.toggle("narrow", box.scrollWidth > box.clientWidth);
+}
+
+function drawFilters() {
+  const text = html("input", {
+    id: "filter-text", type: "search", placeholder: "e.g. MSDER++", autocomplete: "off", spellcheck: "false",
+    value: state.get("q", ""),
+    oninput: (event) => changeFilter({ q: event.target.value }),
+  });
+  const selects = FILTERS.map((filter) => {
+    const values = distinct(cells.flatMap(filter.of));
+    if (values.length < 2) return null;
+    values.sort(filter.number ? (a, b) => a - b : undefined);
+    const options = [["", "all"], ...values.map((value) => [value, filter.text?.(value) ?? value])];
+    return labelled(filter.title, choiceOf(`filter-${filter.key}`, options, state.get(filter.key, ""),
+      (value) => changeFilter({ [filter.key]: value })));
+  });
+  const orders = COLUMNS.flatMap((column) => ["ascending", "descending"].map((order) =>
+    [`${column.key} ${order}`, `${column.title}, ${order}`]));
+  byId("filters").replaceChildren(
+    labelled("Search", text),
+    ...selects.filter(Boolean),
+    html("div", { class: "narrow-only" }, labelled("Sort by", choiceOf(
+      "sort", [["", "as stored"], ...orders], `${state.get("sort", "")} ${state.get("order", "")}`.trim(),
+      (value) => {
+        const [sort, order] = value ? value.split(" ") : [null, null];
+        state.change({ sort, order });
+        updateRows();
+      }))),
+    html("button", { id: "clear", type: "button", class: "quiet", onclick: clearFilters }, "Clear"),
+  );
+}
+
+function changeFilter(changes) {
+  state.change(changes);
+  updateRows();
+}
+
+function clearFilters() {
+  state.change(Object.fromEntries(["q", ...FILTERS.map((filter) => filter.key)].map((key) => [key, null])));
+  drawFilters();
+  updateRows();
+  byId("filter-text").focus();
+}
+
+// First the order that puts the best on top, then its reverse, then as stored again.
+function sortBy(column) {
+  const first = column.first ?? "ascending";
+  const second = first === "ascending" ? "descending" : "ascending";
+  const now = state.get("sort") === column.key ? state.get("order") : null;
+  const next = now === first ? second : now === second ? null : first;
+  state.change({ sort: next && column.key, order: next });
+  updateRows();
+}
+
+function updateRows() {
+  const shown = inOrder(cells.filter(matches));
+  document.querySelector(".results tbody").replaceChildren(...shown.map(rowOf));
+  for (const th of document.querySelectorAll(".results th")) {
+    const sorted = th.dataset.key === state.get("sort");
+    th.setAttribute("aria-sort", sorted ? state.get("order", "ascending") : "none");
+  }
+  byId("shown").textContent = shown.length === cells.length
+    ? counted(cells.length, "cell")
+    : `${shown.length} of ${counted(cells.length, "cell")}`;
+  byId("clear").hidden = !["q", ...FILTERS.map((filter) => filter.key)].some((key) => state.get(key));
+  byId("nothing").hidden = shown.length > 0;
+  fitTable();
+}
+
+function matches(cell) {
+  const text = `${cell.benchmark} ${cell.label} ${cell.method} ${cell.verdict ?? ""}`.toLowerCase();
+  const words = state.get("q", "").toLowerCase().split(/\s+/);
+  return words.every((word) => text.includes(word)) &&
+    FILTERS.every(({ key, of }) => !state.get(key) || of(cell).includes(state.get(key)));
+}
+
+function inOrder(list) {
+  const column = COLUMNS.find(({ key }) => key === state.get("sort"));
+  if (!column) return list;
+  const direction = state.get("order") === "descending" ? -1 : 1;
+  const missing = (value) => value === null || value === undefined;
+  return [...list].sort((one, other) => {
+    const [a, b] = [column.value(one), column.value(other)];
+    if (missing(a) || missing(b)) return missing(a) - missing(b); // missing last, either way
+    return direction * (typeof a === "string" ? a.localeCompare(b, "en", { numeric: true }) : a - b);
+  });
+}
+
+function rowOf(cell) {
+  if (!rows.has(cell.id)) rows.set(cell.id, makeRow(cell));
+  return rows.get(cell.id);
+}
+
+function makeRow(cell) {
+  const open = (event) => {
+    if (event.ctrlKey || event.metaKey || event.shiftKey || !getSelection().isCollapsed) return;
+    event.preventDefault();
+    openCell(cell.id);
+  };
+  const named = (column) => column.measure || ["buffer", "trials"].includes(column.key);
+  const entry = (column) => html("td", { role: "cell", class: column.measure ? "measure" : column.key },
+    // Where rows become blocks, the column's name stands in each.
+    named(column) ? html("span", { class: "name", "aria-hidden": "true" }, measureName(column.title)) : "",
+    column.measure ? measureEntry(cell, column.key) : plainEntry(cell, column.key));
+  return html("tr", { role: "row", class: cell.trials ? null : "idle", "data-cell": cell.id, onclick: open },
+    COLUMNS.map(entry));
+}
+
+function plainEntry(cell, key) {
+  switch (key) {
+    case "label":
+      return html("a", { href: `#${new URLSearchParams({ cell: cell.id })}` }, cell.label);
+    case "buffer":
+      return cell.buffer ? String(cell.buffer) : MISSING;
+    case "trials": {
+      const lost = ["diverged", "failed"].filter((end) => cell[end]).map((end) => `${cell[end]} ${end}`);
+      return [String(cell.trials), lost.length ? html("small", { class: "lost" }, lost.join(", ")) : ""];
+    }
+    case "verdict":
+      return cell.verdict ? badge(cell.verdict) : html("span", { class: "nothing" }, "nothing published");
+    default:
+      return cell[key];
+  }
+}
+
+function measureEntry(cell, key) {
+  const ours = cell.scores?.[key];
+  const claim = cell.claims?.[key];
+  const top = html("div", { class: "ours" }, html("b", {}, written(ours?.mean)),
+    ours ? html("span", {}, ` ±${written(ours.std)}`) : "");
+  if (!claim) return top;
+  const deviations = toNumber(claim.deviations);
+  const away = ours && !Number.isNaN(deviations);
+  return [
+    top,
+    html("div", { class: `published is-${claim.verdict.replaceAll(" ", "-")}` },
+      html("span", { class: "visually-hidden" }, "published "),
+      html("span", {}, writtenSpread(claim)), " ",
+      away ? html("span", { class: "std" }, `${signed(deviations, claim.verdict === "reproduced" ? 1 : 2)} std`) : "",
+      away ? html("span", { class: "visually-hidden" }, `, ${claim.verdict}`) : "",
+      away ? html("i", { class: "gauge", style: `--at: ${Math.max(-4, Math.min(4, deviations))}` }) : ""),
+  ];
+}

@@ -1,0 +1,198 @@
+"""What the page shows, as JSON: cells, what is published of them, and the paper's statements."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from remask.config import TrialConfig, write_mask
+from remask.papers import (
+    PaperCell,
+    experiment_cells,
+    experiments_of,
+    published_benchmarks,
+    statements,
+)
+from remask.report.comparison import MEASURES, ComparedCell, compare, paper_cell, verdicts
+from remask.report.findings import (
+    TEST,
+    Decision,
+    Evidence,
+    MissingPackageError,
+    Sample,
+    decide,
+    decide_by_the_paper,
+)
+from remask.store import Cell, Spread, TrialRecord, config_hash, scores, spread, summarise
+
+_MEASURES_ON_PAGE = (*MEASURES, "class_il_plasticity", "task_il_plasticity")
+
+
+@dataclass(frozen=True)
+class Knowledge:
+    """What the page says of a config, and only the rest of remask knows."""
+
+    is_published: Callable[[TrialConfig], bool]
+    """Whether its settings are the published ones."""
+    command: Callable[[TrialConfig, Sequence[int]], str]
+    """How to run the trials of these seeds again."""
+
+
+def page_data(records: Sequence[TrialRecord], knowledge: Knowledge) -> dict[str, Any]:
+    """Everything on the page, as JSON values."""
+    cells = summarise(records)
+    ours = {paper_cell(cell): cell for cell in cells if knowledge.is_published(cell.config)}
+    begun = [name for name in published_benchmarks() if name in {c.benchmark for c in ours}]
+    wanted = [cell for benchmark in begun for cell in experiment_cells("all", benchmark)]
+    compared = compare(wanted, list(ours.values()))
+    beside = {id(cell.ours): cell for cell in compared if cell.ours}
+    return {
+        "measures": MEASURES,
+        "cells": [
+            *(_cell(cell, beside.get(id(cell)), knowledge) for cell in cells),
+            *(_not_run(cell) for cell in compared if cell.ours is None),
+        ],
+        "counts": verdicts(compared),
+        "test": TEST,
+        "statements": [row for benchmark in begun for row in _statements(benchmark, ours)],
+    }
+
+
+def _cell(cell: Cell, compared: ComparedCell | None, knowledge: Knowledge) -> dict[str, Any]:
+    config = cell.config
+    paper = paper_cell(cell)
+    return {
+        **_identity(paper, cell.label),
+        "id": config_hash(config.model_copy(update={"seed": 0}))[:12],
+        "experiments": experiments_of(paper) if compared else [],
+        "trials": cell.trials,
+        "diverged": cell.diverged,
+        "failed": cell.failed,
+        "verdict": compared.verdict if compared else None,
+        "scores": {name: _spread(cell.spreads[name]) for name in _MEASURES_ON_PAGE},
+        "claims": _claims(compared) if compared else {},
+        "class_il": _mean([record.class_il for record in cell.finished]),
+        "task_il": _mean([record.task_il for record in cell.finished]),
+        "confidence": [
+            _spread(spread([100 * value for value in values]))
+            for values in zip(*(r.confidence for r in cell.finished), strict=True)
+        ],
+        "config": config.model_dump(mode="json", exclude={"seed"}),
+        "command": knowledge.command(config, [record.seed for record in cell.records]),
+        "records": [_record(record) for record in cell.records],
+    }
+
+
+def _not_run(compared: ComparedCell) -> dict[str, Any]:
+    paper = compared.paper
+    return {
+        **_identity(paper, compared.label),
+        "id": f"not-run-{paper.benchmark}-{compared.label}-{paper.buffer}",
+        "experiments": experiments_of(paper),
+        "trials": 0,
+        "verdict": "not run",
+        "claims": _claims(compared),
+        "command": f"remask reproduce {experiments_of(paper)[0]} --benchmark {paper.benchmark}",
+    }
+
+
+def _identity(paper: PaperCell, label: str) -> dict[str, Any]:
+    return {
+        "benchmark": paper.benchmark,
+        "label": label,
+        "method": paper.method,
+        "mask": write_mask(paper.mask),
+        "buffer": paper.buffer,
+    }
+
+
+def _claims(compared: ComparedCell) -> dict[str, Any]:
+    return {
+        measure: {
+            "mean": figure.claim.mean,
+            "std": figure.claim.std,
+            "trials": figure.claim.trials,
+            "source": figure.claim.source,
+            "deviations": _number(figure.deviations),
+            "verdict": figure.verdict,
+        }
+        for measure, figure in compared.figures.items()
+    }
+
+
+def _record(record: TrialRecord) -> dict[str, Any]:
+    measured = scores(record)
+    return {
+        "hash": record.config_hash,
+        "seed": record.seed,
+        "status": record.status,
+        "diverged_at": record.diverged_at,
+        "error": record.error,
+        "seconds": record.seconds,
+        "scores": {measure: _number(measured[measure]) for measure in MEASURES},
+    }
+
+
+def _statements(benchmark: str, ours: Mapping[PaperCell, Cell]) -> list[dict[str, Any]]:
+    asked = statements(benchmark)
+    try:
+        decided = decide(asked, ours)
+        theirs = decide_by_the_paper(asked)
+    except MissingPackageError:  # the rest of the page needs no SciPy
+        return []
+    return [
+        _statement(benchmark, decision, by_the_paper)
+        for decision, by_the_paper in zip(decided, theirs, strict=True)
+    ]
+
+
+def _statement(benchmark: str, ours: Decision, theirs: Decision) -> dict[str, Any]:
+    return {
+        "benchmark": benchmark,
+        "text": ours.statement.text,
+        "section": ours.statement.section,
+        "quantifier": ours.statement.quantifier,
+        "finding": ours.finding,
+        "by_the_paper": theirs.finding,
+        "evidence": [_evidence(evidence) for evidence in ours.evidence],
+    }
+
+
+def _evidence(evidence: Evidence) -> dict[str, Any]:
+    expected = evidence.expectation
+    compared = compare([expected.higher, expected.lower], [])
+    return {
+        "measure": expected.measure,
+        "buffer": expected.higher.buffer,
+        "higher": compared[0].label,
+        "lower": compared[1].label,
+        "ours_higher": _sample(evidence.higher),
+        "ours_lower": _sample(evidence.lower),
+        "p": _number(evidence.p),
+        "finding": evidence.finding,
+    }
+
+
+def _sample(sample: Sample | None) -> dict[str, Any] | None:
+    return None if sample is None else _spread(sample.spread)
+
+
+def _mean(matrices: Sequence[Sequence[Sequence[float]]]) -> list[list[float | str | None]]:
+    """The mean over trials, entry by entry; None where nothing was measured."""
+    if not matrices:
+        return []
+    mean = np.array(matrices, dtype=np.float64).mean(axis=0)
+    return [[_number(value) for value in row] for row in mean.tolist()]
+
+
+def _spread(spread: Spread) -> dict[str, Any] | None:
+    return None if math.isnan(spread.mean) else {"mean": spread.mean, "std": spread.std}
+
+
+def _number(value: float) -> float | str | None:
+    """A number as JSON can carry it; an infinite one as text."""
+    if math.isnan(value):
+        return None
+    return value if math.isfinite(value) else str(value)

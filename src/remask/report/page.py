@@ -1,0 +1,65 @@
+"""The results as one HTML file that needs nothing else: no network, no server, no other file."""
+
+import html
+import json
+import math
+import re
+from collections.abc import Mapping
+from importlib.resources import files
+from typing import Any
+
+_STYLES = ("page.css", "results.css", "figures.css")
+_SCRIPTS = (  # in this order, in one scope: a file may use what those before it define
+    "dom.js",
+    "model.js",
+    "state.js",
+    "overview.js",
+    "statements.js",
+    "table.js",
+    "chart.js",
+    "reader.js",
+    "line_figures.js",
+    "mask_figure.js",
+    "matrix_figure.js",
+    "balance_figure.js",
+    "figures.js",
+    "detail.js",
+    "page.js",
+)
+_PLACE = re.compile(r"\{\{(\w+)\}\}")
+_UNSAFE_IN_SCRIPT = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
+
+
+def page_html(data: Mapping[str, Any], *, refresh_seconds: float | None = None) -> str:
+    """Write the page of what `page_data` returns, with `title`, `generated` and so on added.
+
+    With `refresh_seconds` the page loads itself anew that often, and keeps what the reader chose.
+    """
+    if refresh_seconds is not None and not (0 < refresh_seconds < math.inf):
+        raise ValueError(f"refresh_seconds is a positive number of seconds, not {refresh_seconds}")
+    parts = {
+        "title": _text(str(data.get("title", "remask"))),
+        "style": _assets(*_STYLES),
+        "theme": _assets("theme.js"),
+        "refresh": "" if refresh_seconds is None else f"{refresh_seconds:g}",
+        "data": _json(data),
+        "script": _assets(*_SCRIPTS),
+    }
+    # One pass, so that a placeholder in the data is left alone.
+    return _PLACE.sub(lambda place: parts[place[1]], _assets("page.html"))
+
+
+def _assets(*names: str) -> str:
+    folder = files("remask.report") / "assets"
+    return "\n".join((folder / name).read_text(encoding="utf-8").strip() for name in names) + "\n"
+
+
+def _json(data: Mapping[str, Any]) -> str:
+    """JSON that stays inside its script element, whatever its strings say."""
+    text = json.dumps(data, allow_nan=False, separators=(",", ":"))
+    return text.translate(_UNSAFE_IN_SCRIPT)
+
+
+def _text(text: str) -> str:
+    """Text as HTML; a file name that is not valid Unicode must not keep the page unwritten."""
+    return html.escape(text.encode(errors="replace").decode())

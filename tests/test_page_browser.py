@@ -1,0 +1,578 @@
+"""The page in a real browser: what a reader sees, clicks, types and comes back to."""
+
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from remask.report.page import page_html
+from tests.test_page import HOSTILE, make_cell, make_data, real_data, rich_data
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, BrowserContext, Page
+
+sync_api = pytest.importorskip("playwright.sync_api")
+
+_CHROMIUM = os.environ.get("REMASK_CHROMIUM") or next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
+pytestmark = pytest.mark.skipif(
+    _CHROMIUM is None, reason="no Chromium found; REMASK_CHROMIUM can name one"
+)
+_ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+Open = Callable[..., "Page"]
+
+MINUS, MISSING = "\N{MINUS SIGN}", "\N{EN DASH}"  # as the page writes them
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator["Browser"]:
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=_CHROMIUM, args=_ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def context(browser: "Browser") -> "BrowserContext":
+    """One for all tests: it is slow to make, and all that is left in it is a choice of theme."""
+    context = browser.new_context(reduced_motion="reduce")
+    context.set_default_timeout(5000)
+    return context
+
+
+@pytest.fixture
+def show(context: "BrowserContext", tmp_path: Path) -> Iterator[Open]:
+    """Open data as a page from a file; it must neither complain nor ask for anything."""
+    page = context.new_page()
+    complaints: list[str] = []
+    page.on("console", lambda message: complaints.append(message.text))
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on(
+        "request",
+        lambda asked: None if asked.url.startswith("file:") else complaints.append(asked.url),
+    )
+
+    def show(
+        data: dict[str, Any],
+        address: str = "",
+        *,
+        width: int = 1280,
+        dark: bool = False,
+        refresh_seconds: float | None = None,
+        script: str = "",
+    ) -> "Page":
+        page.set_viewport_size({"width": width, "height": 800})
+        page.emulate_media(color_scheme="dark" if dark else "light")
+        page.add_init_script(script)
+        path = tmp_path / "page.html"
+        path.write_text(page_html(data, refresh_seconds=refresh_seconds), encoding="utf-8")
+        page.goto(f"{path.as_uri()}{address}")
+        return page
+
+    yield show
+    page.close()
+    assert complaints == []
+
+
+def shown(page: "Page", column: int = 0) -> list[str]:
+    """The visible text of a column of the table of results."""
+    return [row.split("\t")[column] for row in rows(page)]
+
+
+def rows(page: "Page") -> list[str]:
+    found: list[str] = page.eval_on_selector_all(
+        ".results tbody tr",
+        """rows => rows.map(row => [...row.cells].map(cell =>
+            (cell.querySelector('.ours, a, .badge') ?? cell).textContent).join('\\t'))""",
+    )
+    return found
+
+
+def hover(page: "Page", mark: str) -> str:
+    """Point at the middle of a mark, and read what appears."""
+    target = page.locator(mark).first
+    target.scroll_into_view_if_needed()
+    box = target.bounding_box()
+    assert box
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    return page.locator("#tip").inner_text()
+
+
+def until(page: "Page", condition: str) -> None:
+    """Wait for something to be true. Playwright's own way needs eval, which is forbidden."""
+    for _ in range(250):
+        if page.evaluate(condition):
+            return
+        page.wait_for_timeout(20)
+    raise AssertionError(f"never true: {condition}")
+
+
+def heading(page: "Page", name: str) -> Any:
+    return page.locator(f'.results th[data-key="{name}"]')
+
+
+# -- the head of the page
+
+
+def test_the_overview_counts_what_there_is(show: Open) -> None:
+    page = show(rich_data())
+
+    assert page.title() == page.locator("h1").inner_text() == "Toy results"
+    facts = page.locator(".facts").inner_text().split()
+    assert "9 cells with results" in " ".join(reversed_pairs(page))
+    assert "18" in facts
+    assert "2 failed or diverged" in " ".join(reversed_pairs(page))
+    assert page.locator(".verdicts li").all_inner_texts()[0].split()[:2] == ["2", "reproduced"]
+    assert page.locator(".verdicts li").count() == 3
+    assert page.locator("progress").evaluate("bar => [bar.value, bar.max]") == [3, 10]
+    assert "toy.db" in page.locator("#provenance").inner_text()
+
+
+def reversed_pairs(page: "Page") -> list[str]:
+    found: list[str] = page.eval_on_selector_all(
+        ".facts > div",
+        "all => all.map(one => `${one.children[1].textContent} ${one.children[0].textContent}`)",
+    )
+    return found
+
+
+def test_a_statement_shows_both_findings_and_opens_to_its_evidence(show: Open) -> None:
+    page = show(rich_data())
+    statement = page.locator(".statement")
+
+    assert statement.locator("summary .badge").all_inner_texts() == ["holds", "contradicted"]
+    assert not statement.locator("table").is_visible()
+    statement.locator("summary").click()
+    evidence = statement.locator("tbody").inner_text()
+    assert "ER 20.00 ±1.00" in " ".join(evidence.split())
+    assert "MSER(-inf) 18.00 ±1.00" in " ".join(evidence.split())
+    assert "0.01" in evidence
+    assert "a test of tests" in page.locator("#statements-intro").inner_text()
+
+
+def test_results_of_ones_own_show_no_verdicts_and_no_statements(show: Open) -> None:
+    page = show(real_data())
+
+    assert not page.locator("#statements").is_visible()
+    assert not page.get_by_role("link", name="Statements").is_visible()
+    assert page.locator(".verdicts").count() == 0
+    assert heading(page, "verdict").count() == 0
+    assert "1 diverged" in page.locator(".results").inner_text()
+
+
+def test_an_empty_store_says_so(show: Open) -> None:
+    page = show(make_data([], running=[{"name": "first", "done": 0, "trials": 5}]))
+
+    assert page.locator("#nothing").is_visible()
+    assert not page.locator("#figures").is_visible()
+    assert "0 of 5 trials" in page.locator(".running").inner_text()
+
+
+# -- the table
+
+
+def test_numbers_sort_as_numbers_and_missing_ones_come_last_either_way(show: Open) -> None:
+    page = show(rich_data())
+    button = heading(page, "class_il_A_T").locator("button")
+
+    button.click()
+    assert heading(page, "class_il_A_T").get_attribute("aria-sort") == "descending"
+    best = [text.split()[0] for text in shown(page, 4)]
+    assert best == [
+        "88.00",
+        "86.00",
+        "85.00",
+        "84.00",
+        "82.00",
+        "80.00",
+        "50.00",
+        "20.00",
+        "9.50",
+        MISSING,
+        MISSING,
+    ]
+    button.click()
+    assert heading(page, "class_il_A_T").get_attribute("aria-sort") == "ascending"
+    worst = [text.split()[0] for text in shown(page, 4)]
+    assert worst == [*reversed(best[:-2]), MISSING, MISSING]
+    button.click()
+    assert heading(page, "class_il_A_T").get_attribute("aria-sort") == "none"
+    assert shown(page, 1)[:2] == ["ER", "ER"]
+
+
+def test_forgetting_sorts_the_least_first(show: Open) -> None:
+    page = show(rich_data())
+
+    heading(page, "class_il_F_T").locator("button").click()
+    assert shown(page, 5)[0].startswith("12.00")
+
+
+def test_every_column_sorts_from_the_keyboard(show: Open) -> None:
+    page = show(rich_data())
+
+    for name in ("benchmark", "label", "buffer", "trials", "task_il_A_T", "verdict"):
+        heading(page, name).locator("button").focus()
+        page.keyboard.press("Enter")
+        first, order = rows(page), heading(page, name).get_attribute("aria-sort")
+        page.keyboard.press("Enter")
+        orders = {order, heading(page, name).get_attribute("aria-sort")}
+        assert orders == {"ascending", "descending"}, name
+        assert rows(page) != first
+        assert sorted(rows(page)) == sorted(first)
+
+
+def test_filters_combine_and_can_be_cleared(show: Open) -> None:
+    page = show(rich_data())
+
+    page.locator("#filter-experiment").select_option("main")
+    assert shown(page, 1) == ["ER", "ER", "MSER(-inf)", "DER++", "MSDER++(-inf)", "MSDER++(-1)"]
+    page.locator("#filter-buffer").select_option("200")
+    assert shown(page, 1) == ["ER", "MSER(-inf)", "DER++", "MSDER++(-inf)", "MSDER++(-1)"]
+    page.locator("#filter-text").fill("DER -INF")
+    assert shown(page, 1) == ["MSDER++(-inf)"]
+    assert page.locator("#shown").inner_text() == "1 of 11 cells"
+    page.locator("#filter-verdict").select_option("worse")
+    assert shown(page, 1) == []
+    assert page.locator("#nothing").is_visible()
+    page.locator("#clear").click()
+    assert len(rows(page)) == 11
+    assert page.locator("#filter-text").input_value() == ""
+
+
+def test_ours_stands_beside_the_published_figure_and_the_difference(show: Open) -> None:
+    page = show(rich_data(), "#q=er&buffer=200&verdict=reproduced")
+
+    entry = page.locator(".results td.measure").first
+    assert entry.locator(".ours").inner_text() == "80.00 ±1.00"
+    assert "80.50 ±1.00" in entry.locator(".published").inner_text()
+    assert entry.locator(".std").inner_text() == f"{MINUS}0.5 std"
+    assert page.locator(".results td.verdict").inner_text() == "reproduced"
+
+
+def test_the_head_of_the_table_stays_in_sight(show: Open) -> None:
+    page = show(make_data([make_cell(f"system {n}", n / 4, id=f"c{n}") for n in range(300)]))
+
+    assert len(rows(page)) == 300
+    page.locator("tr[data-cell='c150']").scroll_into_view_if_needed()
+    page.mouse.wheel(0, 300)
+    until(page, "document.querySelector('.results th').getBoundingClientRect().top < 60")
+    assert heading(page, "label").evaluate("head => head.getBoundingClientRect().top") > 40
+
+
+# -- the figures
+
+
+def test_pointing_at_a_mark_shows_its_value(show: Open) -> None:
+    data = rich_data()
+    for cell in data["cells"]:
+        if cell["label"] == "DER++":  # its error bars reach out of the frame
+            cell["scores"]["class_il_F_T"]["std"] = 15.0
+    page = show(data)
+
+    for figure, mark, expected in (
+        ("confidence", ".panel:nth-child(1) .marker", ["class 0, task 1", "80.00 ±0.50 %"]),
+        ("confidence", ".panel:nth-child(2) .marker", ["task 1", "70.00 %"]),
+        ("learning", ".panel:nth-child(3) .marker", ["task 2, after task 2", "80.00 %"]),
+        ("masks", ".marker >> nth=-1", [f"m = {MINUS}1", "88.00 ±1.00 %"]),
+        ("matrices", ".panel:nth-child(1) .heat-cell", ["task 1, after task 1", "80.00 %"]),
+        ("balance", "[data-series='DER++'] .marker", ["stability 85.00 ±15.00", "95.00 ±2.00"]),
+    ):
+        text = hover(page, f"#figure-{figure} {mark}")
+        assert all(part in text for part in expected), (figure, text)
+
+
+def test_the_tip_goes_when_the_pointer_does(show: Open) -> None:
+    page = show(rich_data())
+
+    hover(page, "#figure-confidence .chart .marker")
+    assert page.locator("#tip").is_visible()
+    page.mouse.move(2, 2)
+    assert not page.locator("#tip").is_visible()
+
+
+def test_arrow_keys_read_a_chart(show: Open) -> None:
+    page = show(rich_data())
+
+    page.locator("#figure-confidence .panel:nth-child(1) svg").focus()
+    page.keyboard.press("ArrowRight")
+    assert "class 0" in page.locator("#tip").inner_text()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    assert "class 2" in page.locator("#tip").inner_text()
+    assert page.locator("#tip .chosen").inner_text().split() == ["ER", "78.00", "±0.50", "%"]
+    page.keyboard.press("ArrowUp")
+    assert page.locator("#tip .chosen").inner_text().split()[0] == "MSER(-inf)"
+    page.keyboard.press("Escape")
+    assert not page.locator("#tip").is_visible()
+
+
+def test_masks_run_from_minus_infinity_with_a_break_beside_the_unmasked_line(show: Open) -> None:
+    page = show(rich_data())
+
+    ticks = page.locator("#figure-masks .ticks.x text").all_text_contents()
+    assert ticks == [f"{MINUS}∞", f"{MINUS}10³", f"{MINUS}1"]
+    assert page.locator("#figure-masks .break").count() == 1
+    assert page.locator("#figure-masks .chart .reference").count() == 1
+    assert f"best at m = {MINUS}1, 88.00 %" in page.locator("#figure-masks figcaption").inner_text()
+
+
+def test_a_figure_without_data_says_what_it_needs(show: Open) -> None:
+    page = show(real_data())
+
+    assert page.locator("#figure-masks svg").count() == 0
+    assert "three masking values" in page.locator("#figure-masks").inner_text()
+
+
+def test_the_numbers_of_a_figure_can_be_read_as_a_table(show: Open) -> None:
+    page = show(rich_data())
+
+    page.locator("#numbers-matrices summary").click()
+    lines = page.locator("#numbers-matrices tbody tr")
+    assert lines.count() == 5 * 6  # five systems, the lower triangle of three tasks
+    assert lines.nth(1).inner_text().split("\t") == ["ER", "ER", "task 1, after task 2", "75.00 %"]
+
+
+def test_choosing_another_question_and_other_systems_redraws(show: Open) -> None:
+    page = show(rich_data())
+    numbers = page.locator("#figure-matrices .number")
+
+    assert numbers.first.text_content() == "80.0"
+    page.get_by_role("radio", name="Task-IL").check()
+    assert numbers.first.text_content() == "99.0"
+    page.locator("label.pill", has_text="SGD").click()
+    assert page.locator("#figure-matrices .panel h4").all_inner_texts()[-1] == "SGD"
+    page.locator("label.pill", has_text="DER++").first.click()
+    assert "DER++" not in page.locator("#figure-confidence .legend").all_inner_texts()[0].split()
+    page.locator("#choose-buffer").select_option("500")
+    assert page.locator("#figure-matrices .panel h4").all_inner_texts() == ["ER", "SGD"]
+
+
+def test_one_task_and_many_are_both_drawn(show: Open) -> None:
+    single = make_cell("one", 70.0, class_il=[[70.0]], task_il=[[70.0]], benchmark="a")
+    matrix = [[50.0 if task <= after else None for task in range(20)] for after in range(20)]
+    classes = [{"mean": float(index % 100), "std": 0.0} for index in range(200)]
+    long = make_cell(
+        "many", 50.0, class_il=matrix, task_il=matrix, confidence=classes, benchmark="b"
+    )
+    page = show(make_data([single, long]), "#at=b")
+
+    assert page.locator("#figure-matrices .heat-cell").count() == 210
+    assert "class 199" in page.locator("#figure-confidence .chart").first.evaluate(
+        "chart => chart.marks.at(-1).where"
+    )
+    page.locator("#choose-benchmark").select_option("a")
+    assert page.locator("#figure-matrices .heat-cell").count() == 1
+    assert "more than one task" in page.locator("#figure-learning").inner_text()
+
+
+# -- one cell
+
+
+def test_a_row_opens_its_cell_and_escape_closes_it(show: Open) -> None:
+    page = show(rich_data())
+
+    page.locator("tr[data-cell='ER200'] td.trials").click()
+    dialog = page.locator("dialog")
+    assert dialog.locator("h2").inner_text() == "ER"
+    assert "cell=ER200" in page.url
+    assert dialog.locator(".trials tbody tr").count() == 2
+    assert "gamma 0.5" in dialog.locator(".settings").inner_text()
+    assert dialog.locator(".heat-cell").count() == 2 * 6
+    assert "task 1, after task 1" in hover(page, "dialog .heat-cell")
+    page.mouse.move(2, 2)
+    page.keyboard.press("Escape")
+    until(page, "!document.querySelector('dialog').open && !location.hash")
+    page.go_forward()  # closing went back, so the cell is still one step ahead
+    until(page, "document.querySelector('dialog').open")
+
+
+def test_the_back_button_closes_a_cell_and_forward_opens_it(show: Open) -> None:
+    page = show(rich_data(), "#q=er")
+
+    page.get_by_role("link", name="MSER(-inf)").focus()
+    page.keyboard.press("Enter")
+    assert page.locator("dialog").is_visible()
+    page.go_back()
+    assert not page.locator("dialog").is_visible()
+    assert page.url.endswith("#q=er")
+    page.go_forward()
+    assert page.locator("dialog h2").inner_text() == "MSER(-inf)"
+
+
+def test_a_link_opens_a_cell_and_closing_it_keeps_the_rest(show: Open) -> None:
+    page = show(rich_data(), "#q=er&cell=ER200")
+
+    assert page.locator("dialog h2").inner_text() == "ER"
+    page.get_by_role("button", name="Close").click()
+    until(page, "location.hash === '#q=er'")
+    assert not page.locator("dialog").is_visible()
+
+
+def test_a_cell_without_a_finished_trial_shows_why(show: Open) -> None:
+    page = show(rich_data(), "#cell=broken200")
+
+    text = page.locator("dialog").inner_text()
+    assert "No trial of this cell has finished" in text
+    assert "no <b>memory</b> left" in text
+    assert "diverged at step 7" in text
+
+
+def test_a_cell_that_was_not_run_shows_the_claim_and_the_command(show: Open) -> None:
+    page = show(rich_data(), "#cell=not-run-MSDER%2B%2B(-inf)")
+
+    assert "70.00 ±1.00" in page.locator("dialog").inner_text()
+    assert page.locator("#command").inner_text().startswith("remask reproduce low-buffer")
+
+
+def test_the_command_is_copied(show: Open) -> None:
+    stub = """Object.defineProperty(navigator, 'clipboard', {
+        value: { writeText: async (text) => { window.copied = text; } } });"""
+    page = show(rich_data(), "#cell=ER200", script=stub)
+
+    page.locator("#copy").click()
+    until(page, "document.getElementById('copy').textContent === 'Copied'")
+    assert page.evaluate("window.copied") == "remask run --method toy --trials 2  # ER"
+
+
+def test_where_copying_is_forbidden_the_command_is_selected(show: Open) -> None:
+    stub = "Object.defineProperty(navigator, 'clipboard', { value: undefined });"
+    page = show(rich_data(), "#cell=ER200", script=stub)
+
+    page.locator("#copy").click()
+    until(page, "document.getElementById('copy').textContent.startsWith('Selected')")
+    assert page.evaluate("String(getSelection())").startswith("remask run --method toy")
+
+
+# -- what is kept
+
+
+def test_a_reload_keeps_everything_that_was_chosen(show: Open) -> None:
+    page = show(rich_data())
+    page.locator("#filter-text").fill("er")
+    page.locator("#filter-buffer").select_option("200")
+    heading(page, "class_il_A_T").locator("button").click()
+    page.locator("label.pill", has_text="SGD").click()
+    page.locator("#choose-buffer").select_option("500")
+    page.locator(".statement summary").click()
+    page.get_by_role("link", name="MSER(-inf)").click()
+    before = rows(page)
+
+    page.reload()
+    assert page.locator("dialog h2").inner_text() == "MSER(-inf)"
+    assert rows(page) == before
+    assert page.locator("#filter-text").input_value() == "er"
+    assert page.locator("#filter-buffer").input_value() == "200"
+    assert page.locator("#choose-buffer").input_value() == "500"
+    assert page.locator(".statement").get_attribute("open") is not None
+    assert heading(page, "class_il_A_T").get_attribute("aria-sort") == "descending"
+    assert "SGD" in page.locator("#figure-confidence .legend").inner_text()
+
+
+def test_an_address_with_nonsense_in_it_is_survived(show: Open) -> None:
+    page = show(rich_data(), "#sort=nothing&order=up&cell=none&memory=x&system=y&at=z&buffer=%")
+
+    assert not page.locator("dialog").is_visible()
+    assert page.locator("#figure-confidence .chart .marker").count() > 0
+
+
+def test_a_live_page_refreshes_itself_and_loses_nothing(show: Open) -> None:
+    page = show(rich_data(), "#live=paused", refresh_seconds=1.5)
+    page.locator("#filter-text").fill("er")
+    page.locator("#filter-text").evaluate("field => field.setSelectionRange(1, 1)")
+    page.evaluate("scrollTo(0, 700)")
+    filtered = rows(page)
+    press = "document.getElementById('pause').click()"  # a real click would take the focus
+
+    with page.expect_event("load"):
+        page.evaluate(press)
+        assert page.locator("#live span").inner_text() == "live: refreshed every 1.5 s"
+    page.evaluate(press)
+    assert page.locator("#filter-text").input_value() == "er"
+    assert rows(page) == filtered
+    assert 0 < len(filtered) < 11
+    assert page.evaluate("scrollY") == 700
+    place = "[document.activeElement.id, document.activeElement.selectionStart]"
+    assert page.evaluate(place) == ["filter-text", 1]
+
+
+def test_a_live_page_that_is_paused_stays_as_it_is(show: Open) -> None:
+    page = show(rich_data(), "#live=paused", refresh_seconds=0.2)
+    page.evaluate("window.old = true")
+
+    page.wait_for_timeout(500)
+    assert page.evaluate("window.old") is True
+    assert "paused" in page.locator("#live").inner_text()
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_colours_follow_the_system_until_toggled_and_the_choice_is_kept(
+    show: Open, dark: bool
+) -> None:
+    page = show(rich_data(), dark=dark)
+
+    def is_dark() -> bool:
+        colour = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        return max(map(int, re.findall(r"\d+", colour)[:3])) < 128
+
+    assert is_dark() is dark
+    page.locator("#theme").click()
+    assert is_dark() is not dark
+    page.reload()
+    assert is_dark() is not dark
+    page.evaluate("localStorage.clear()")
+
+
+# -- any width, any name
+
+
+def test_the_page_never_scrolls_sideways(show: Open) -> None:
+    page = show(rich_data(), width=1920)
+    overflow = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+
+    for width in (1920, 1280, 1060, 800, 390, 320):
+        page.set_viewport_size({"width": width, "height": 800})
+        until(page, f"innerWidth === {width} && !({overflow})")
+        page.locator("tr[data-cell='hostile'] a").click()
+        assert page.locator(".detail").evaluate("inside => inside.scrollWidth <= innerWidth")
+        assert page.evaluate(overflow) == 0
+        page.get_by_role("button", name="Close").click()
+
+
+def test_on_a_phone_rows_become_blocks_that_can_be_sorted(show: Open) -> None:
+    page = show(rich_data(), width=390)
+
+    assert (
+        page.locator(".results tr").nth(1).evaluate("row => getComputedStyle(row).display")
+        == "grid"
+    )
+    page.locator("#sort").select_option("class_il_A_T descending")
+    assert shown(page, 1)[0] == "MSDER++(-1)"
+    assert "Class-IL A" in page.locator(".results tbody tr").first.inner_text()
+
+
+def test_hostile_names_are_shown_as_text(show: Open) -> None:
+    page = show(rich_data(), f"#at={HOSTILE.replace('&', '%26')}")
+
+    assert page.title() == "Toy results"
+    assert page.locator("img").count() == 0
+    assert HOSTILE in page.locator("tr[data-cell='hostile']").inner_text()
+    assert HOSTILE in page.locator(".running").inner_text()
+    assert HOSTILE in page.locator("#figure-confidence .legend").inner_text()
+    assert HOSTILE in hover(page, "#figure-confidence .chart .marker")
+    page.locator("tr[data-cell='hostile'] a").click()
+    assert page.locator("dialog h2").inner_text() == HOSTILE
+    assert page.locator("main b", has_text="&amp;").count() == 0
