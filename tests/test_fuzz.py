@@ -45,7 +45,7 @@ _arguments = st.lists(
 ).map(lambda parts: [word for part in parts for word in part])
 _commands = st.sampled_from(
     [["run"], ["resume"], ["results", "list"], ["results", "show"], ["results", "export"],
-     ["data", "verify"], ["data", "where"], ["methods"], ["rnu"], []]
+     ["report"], ["sweep"], ["data", "verify"], ["data", "where"], ["methods"], ["rnu"], []]
 )  # fmt: skip
 
 
@@ -103,6 +103,27 @@ def test_any_config_file_gets_an_answer_or_a_message(
     Path("run.toml").write_text("\n".join(lines), encoding="utf-8")
     small = ("--trials", "1", "--epochs", "1", "--workers", "1")
     assert _is_an_answer_or_a_message(remask("run", "--config", "run.toml", *small))
+
+
+_axis = st.one_of(_scalar, st.lists(st.one_of(_scalar, st.sampled_from([1, -1])), max_size=2))
+_axes = st.dictionaries(_fields, _axis, max_size=2)
+
+
+@fuzzed
+@given(shared=st.dictionaries(_fields, _scalar, max_size=2), grid=_axes, zipped=_axes)
+def test_any_grid_gets_an_answer_or_a_message(
+    remask: CommandLine,
+    shared: dict[str, object],
+    grid: dict[str, object],
+    zipped: dict[str, object],
+) -> None:
+    small = {"trials": 1, "epochs": 1, "limit": 5, **shared}
+    lines = [f"{name} = {_toml(value)}" for name, value in small.items()]
+    for heading, axes in (("[grid]", grid), ("[[zip]]", zipped)):
+        if axes:
+            lines += [heading, *(f"{name} = {_toml(value)}" for name, value in axes.items())]
+    Path("grid.toml").write_text("\n".join(lines), encoding="utf-8")
+    assert _is_an_answer_or_a_message(remask("sweep", "grid.toml", "--workers", "1"))
 
 
 @fuzzed

@@ -119,6 +119,7 @@ class Display:
             f"{self._names[cell]}: {len(results)} trials{shown}  "
             f"[dim]{self._cells_done} of {len(self._trials)} cells, {self._rate()}[/]",
             highlight=False,
+            soft_wrap=True,
         )
 
     def _update_cell(self, cell: TrialConfig, detail: str) -> None:

@@ -23,6 +23,7 @@ from remask.launch import (
     benchmark_of,
     check_device,
     continue_run,
+    jobs_left,
     plan_run,
     unfinished_runs,
 )
@@ -182,7 +183,7 @@ def _split(config: TrialConfig) -> tuple[str, ...]:
 
 
 def _run(store: Store, planned: Run, how: How) -> list[str]:
-    with StopRequest() as stop, Display(planned.jobs) as display:
+    with StopRequest() as stop, Display(jobs_left(store, planned)) as display:
         for event in continue_run(
             store, planned, workers=how.processes, options=how.options, stop=stop
         ):

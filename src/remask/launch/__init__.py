@@ -4,7 +4,7 @@ from remask.launch.estimate import estimate_seconds
 from remask.launch.events import Event, Failed, Finished, Note, Progress
 from remask.launch.execute import Options, benchmark_of, check_device
 from remask.launch.jobs import Job, plan_jobs
-from remask.launch.runs import Run, RunError, continue_run, plan_run, unfinished_runs
+from remask.launch.runs import Run, RunError, continue_run, jobs_left, plan_run, unfinished_runs
 from remask.launch.signals import StopRequest
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "check_device",
     "continue_run",
     "estimate_seconds",
+    "jobs_left",
     "plan_jobs",
     "plan_run",
     "unfinished_runs",

@@ -124,8 +124,7 @@ def continue_run(
         if not (run.folder / "run.json").exists():
             return  # another process finished it while this one waited
         by_name = {job.name: job for job in run.jobs}
-        left = [job for job in run.jobs if not _is_done(store, run, job)]
-        jobs = [(job, run.folder / job.name) for job in left]
+        jobs = [(job, run.folder / job.name) for job in jobs_left(store, run)]
         failed = False
         for event in run_jobs(jobs, workers=workers, options=options, stop=stop):
             if isinstance(event, Finished):
@@ -142,6 +141,11 @@ def continue_run(
             # The plan goes first: a folder without one is nothing, whatever else is left in it.
             remove_quietly(run.folder / "run.json")
             shutil.rmtree(run.folder, ignore_errors=True)
+
+
+def jobs_left(store: Store, run: Run) -> list[Job]:
+    """Those of a run's jobs that are not done."""
+    return [job for job in run.jobs if not _is_done(store, run, job)]
 
 
 def _is_done(store: Store, run: Run, job: Job) -> bool:

@@ -10,16 +10,19 @@ function stepFor(span, count) {
   return power * [1, 2, 2.5, 5, 10].find((factor) => factor * power >= rough);
 }
 
+const LEAST_RANGE = 2; // points
+
 // The range of an axis of percentages that holds all values, with round ends.
 function roundRange(values, count = 4) {
   const known = values.filter(Number.isFinite);
   if (!known.length) return { range: [0, 100], ticks: [0, 25, 50, 75, 100] };
-  const low = Math.max(0, Math.min(...known));
-  const high = Math.min(100, Math.max(...known));
-  const step = stepFor(Math.max(high - low, 1), count);
-  let from = Math.floor(low / step + 1e-9) * step;
+  const [least, most] = [Math.min(...known), Math.max(...known)];
+  const apart = Math.max(0, LEAST_RANGE - (most - least)) / 2; // differences that are nothing look it
+  const low = Math.max(0, least - apart);
+  const high = Math.min(100, most + apart);
+  const step = stepFor(high - low, count);
+  const from = Math.floor(low / step + 1e-9) * step;
   const to = Math.min(100, Math.ceil(high / step - 1e-9) * step);
-  if (to <= from) from = to - step;
   const ticks = [];
   for (let tick = from; tick <= to + step / 1000; tick += step) ticks.push(Number(tick.toFixed(6)));
   return { range: [from, to], ticks };
