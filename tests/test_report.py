@@ -133,6 +133,14 @@ def test_figures_are_drawn_into_a_folder(remask: CommandLine, tmp_path: Path) ->
     assert f"{len(written)} figures in" in answer.text
 
 
+def test_the_demo_writes_its_page_beside_its_store(remask: CommandLine) -> None:
+    answer = remask("demo", "--trials", "1", "--workers", "1")
+    assert answer.code == 0
+    page = remask.store.with_suffix(".html")
+    assert str(page) in answer.text.replace(" ", "")
+    assert _labels(page) == {"ER", "MSER(-inf)", "DER++", "MSDER++(-inf)", "MSDER++(-1)"}
+
+
 def _wait_for(page: Path, trials: int) -> None:
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:

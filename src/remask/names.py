@@ -1,6 +1,7 @@
 """What to say when a user names something that does not exist."""
 
 import difflib
+import math
 from collections.abc import Iterable
 
 from remask.errors import RemaskError
@@ -43,5 +44,14 @@ def system_name(method: str, mask: float | None) -> str:
     title = own if colon else _TITLES.get(method, method.upper())
     if mask is None:
         return title
-    number = repr(float(mask) + 0.0).removesuffix(".0")  # + 0.0 takes the sign off a zero
-    return f"MS{title}({number})"
+    return f"MS{title}({_short(float(mask) + 0.0)})"  # + 0.0 takes the sign off a zero
+
+
+def _short(number: float) -> str:
+    """`-1`, `-0.5`, `-1e9`: the shortest form that reads back as the same number."""
+    plain = repr(number).removesuffix(".0")
+    if not math.isfinite(number):
+        return plain
+    digits, _, exponent = f"{number:e}".partition("e")
+    scientific = f"{digits.rstrip('0').rstrip('.')}e{int(exponent)}"
+    return min(plain, scientific, key=len) if float(scientific) == number else plain

@@ -1,4 +1,4 @@
-"""`remask results`: list, show, compare, export."""
+"""`remask results`: list, show, compare, export, import."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,16 @@ from remask.cli.console import output
 from remask.cli.printing import print_comparison
 from remask.names import system_name
 from remask.report import compare, paper_cell, results_table
-from remask.store import FORMATS, Store, StoreError, export, scores, summarise, trial_json
+from remask.store import (
+    FORMATS,
+    Store,
+    StoreError,
+    export,
+    read_export,
+    scores,
+    summarise,
+    trial_json,
+)
 
 app = typer.Typer(no_args_is_help=True, help="Look at what the store holds.")
 
@@ -89,6 +98,18 @@ def export_(
         records = list(opened.records(o.filters(context)))
     export(records, chosen, target)
     output.print(f"{len(records)} trials written to {target}", highlight=False, soft_wrap=True)
+
+
+@app.command("import")
+def import_(
+    source: Annotated[Path, typer.Argument(help="A JSON file that `results export` wrote.")],
+    store: o.StorePath = None,
+) -> None:
+    """Add the trials of an exported JSON file; what the store has stays as it is."""
+    records = read_export(source)
+    with o.open_store(store) as opened:
+        new = sum(opened.add(record) for record in records)
+    output.print(f"{len(records)} trials read, {new} of them new", highlight=False)
 
 
 @app.command("compare")

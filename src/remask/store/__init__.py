@@ -3,6 +3,7 @@
 from remask.store.errors import StoreError
 from remask.store.export import FORMATS, export, trial_json, write
 from remask.store.filters import FILTERS
+from remask.store.importing import read_export
 from remask.store.record import Status, TrialRecord, config_hash
 from remask.store.store import Store
 from remask.store.summary import SCORES, Cell, Spread, labels, scores, spread, summarise
@@ -20,6 +21,7 @@ __all__ = [
     "config_hash",
     "export",
     "labels",
+    "read_export",
     "scores",
     "spread",
     "summarise",
