@@ -163,20 +163,25 @@ def test_the_shipped_digits_have_their_checksum_and_their_attribution() -> None:
 # MNIST
 
 
+def write_small_mnist(folder: Path) -> tuple[DataFile, ...]:
+    """Write ten train and ten test images in the layout of MNIST."""
+    images = np.arange(10 * 28 * 28, dtype=np.uint64).reshape(10, 28, 28).astype(np.uint8)
+    for part in ("train", "t10k"):
+        write_idx(folder / f"{part}-images-idx3-ubyte", images)
+        write_idx(folder / f"{part}-labels-idx1-ubyte", np.arange(10, dtype=np.uint8))
+    return tuple(
+        DataFile(path.name, hashlib.sha256(path.read_bytes()).hexdigest(), path.stat().st_size)
+        for path in sorted(folder.iterdir())
+    )
+
+
 @pytest.fixture
 def tiny_mnist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache with idx files in the layout of MNIST, ten train and ten test images."""
     monkeypatch.setenv("REMASK_DATA", str(tmp_path))
     folder = tmp_path / "mnist"
     folder.mkdir()
-    images = np.arange(10 * 28 * 28, dtype=np.uint64).reshape(10, 28, 28).astype(np.uint8)
-    for part in ("train", "t10k"):
-        write_idx(folder / f"{part}-images-idx3-ubyte", images)
-        write_idx(folder / f"{part}-labels-idx1-ubyte", np.arange(10, dtype=np.uint8))
-    files = tuple(
-        DataFile(path.name, hashlib.sha256(path.read_bytes()).hexdigest(), path.stat().st_size)
-        for path in sorted(folder.iterdir())
-    )
+    files = write_small_mnist(folder)
     monkeypatch.setattr(mnist, "MNIST", Dataset("mnist", files))
     return folder
 

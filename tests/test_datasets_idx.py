@@ -1,16 +1,14 @@
 """MNIST and Fashion-MNIST from folders that users and packages leave on the disk."""
 
 import gzip
-import hashlib
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from remask.benchmarks import DATASETS, DataError, DataFile, load_benchmark, mnist, verify
+from remask.benchmarks import DATASETS, DataError, load_benchmark, mnist, verify
 from remask.benchmarks.local import LocalFiles
-from tests.test_benchmarks import write_idx
+from tests.test_benchmarks import write_small_mnist
 
 DEBIAN = Path("/usr/share/datasets/fashion-mnist")
 
@@ -26,14 +24,7 @@ def raw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("REMASK_DATA", str(tmp_path / "cache"))
     folder = tmp_path / "mine"
     folder.mkdir()
-    images = np.arange(10 * 28 * 28, dtype=np.uint64).reshape(10, 28, 28).astype(np.uint8)
-    for part in ("train", "t10k"):
-        write_idx(folder / f"{part}-images-idx3-ubyte", images)
-        write_idx(folder / f"{part}-labels-idx1-ubyte", np.arange(10, dtype=np.uint8))
-    files = tuple(
-        DataFile(path.name, hashlib.sha256(path.read_bytes()).hexdigest(), path.stat().st_size)
-        for path in sorted(folder.iterdir())
-    )
+    files = write_small_mnist(folder)
     for constant in ("MNIST", "FASHION_MNIST"):
         dataset = replace(getattr(mnist, constant), files=files, sources=())
         monkeypatch.setattr(mnist, constant, dataset)

@@ -39,26 +39,13 @@ from remask.metrics import forgetting
 from remask.nets import NetBuilder, mlp
 from remask.randomness import stream, torch_seed
 from remask.streams import batch_sizes, epoch_batches
+from tests.stack_samples import batch_normed, finish, small_mlp, snapshot
 
 INF = float("inf")
 MASKS = (None, -1.0, -INF)
 MakeConfig = Callable[..., TrialConfig]
 
 every_method = pytest.mark.parametrize("method", METHODS)
-
-
-def small_mlp(shape: tuple[int, ...], num_classes: int) -> nn.Module:
-    return mlp(shape, num_classes, hidden=(8, 7))
-
-
-def batch_normed(shape: tuple[int, ...], num_classes: int) -> nn.Module:
-    return nn.Sequential(
-        nn.Conv2d(shape[0], 4, 2, bias=False),
-        nn.BatchNorm2d(4),
-        nn.ReLU(),
-        nn.Flatten(),
-        nn.Linear(16, num_classes),
-    )
 
 
 every_method_and_net = pytest.mark.parametrize(
@@ -74,16 +61,6 @@ every_method_and_net = pytest.mark.parametrize(
 
 def stack_of(configs: Sequence[TrialConfig], benchmark: Benchmark, **options: Any) -> TrialStack:
     return TrialStack(configs, benchmark, **({"build_net": small_mlp} | options))
-
-
-def finish(stack: TrialStack) -> TrialStack:
-    for _ in stack.run():
-        pass
-    return stack
-
-
-def snapshot(stack: TrialStack) -> dict[str, Tensor]:
-    return {name: tensor.detach().clone() for name, tensor in stack.state().items()}
 
 
 def matrices(stack: TrialStack) -> np.ndarray[Any, np.dtype[np.float64]]:

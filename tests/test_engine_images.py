@@ -16,9 +16,10 @@ from remask.config import TrialConfig
 from remask.engine import TrialStack, module_stack
 from remask.memory.reservoir import draw_distinct
 from remask.methods import METHODS, DERpp, Step
-from remask.nets import NetBuilder, resnet18
+from remask.nets import NetBuilder
 from remask.randomness import stream, torch_seed
 from remask.streams import batch_sizes
+from tests.stack_samples import finish, small_resnet, snapshot
 from tests.test_augmentation import slow_view
 
 MakeConfig = Callable[..., TrialConfig]
@@ -32,10 +33,6 @@ def images(tiny_benchmark: Callable[..., Benchmark]) -> Benchmark:
     return dataclasses.replace(plain, mean=MEAN, std=STD, crop_padding=PADDING, flip=True)
 
 
-def small_resnet(shape: tuple[int, ...], num_classes: int) -> nn.Module:
-    return resnet18(shape, num_classes, width=4)
-
-
 def channels_last_net(shape: tuple[int, ...], num_classes: int) -> nn.Module:
     """A net without the small shortcuts that keep ResNets of width 4 in the default layout."""
     return nn.Sequential(
@@ -45,16 +42,6 @@ def channels_last_net(shape: tuple[int, ...], num_classes: int) -> nn.Module:
         nn.Flatten(),
         nn.Linear(128, num_classes),
     )
-
-
-def finish(stack: TrialStack) -> TrialStack:
-    for _ in stack.run():
-        pass
-    return stack
-
-
-def snapshot(stack: TrialStack) -> dict[str, Tensor]:
-    return {name: tensor.detach().clone() for name, tensor in stack.state().items()}
 
 
 def normalise(images: Tensor) -> Tensor:

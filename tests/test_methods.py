@@ -23,10 +23,10 @@ from remask.memory.reservoir import draw_distinct
 from remask.methods import METHODS, Batch, Method, Step, Task, find_method
 from remask.methods.gem import solve
 from remask.metrics import forgetting
-from remask.nets import mlp
 from remask.randomness import stream, torch_seed
 from remask.settings import SettingsError, trial_configs
 from remask.streams import batch_sizes
+from tests.stack_samples import finish, small_mlp
 
 INF = float("inf")
 MASKS = (None, -1.0, -INF)
@@ -34,16 +34,6 @@ MakeConfig = Callable[..., TrialConfig]
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 Weights = list[Tensor]
 """A number for every parameter of a net, in its order."""
-
-
-def small_mlp(shape: tuple[int, ...], num_classes: int) -> nn.Module:
-    return mlp(shape, num_classes, hidden=(8, 7))
-
-
-def finish(stack: TrialStack) -> TrialStack:
-    for _ in stack.run():
-        pass
-    return stack
 
 
 # ---- What chance decided ------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from remask.metrics import forgetting
 from remask.nets import NetBuilder, mlp, resnet18
 from remask.nets.progressive import Columns, LateralsError, ProgressiveColumns
 from remask.randomness import stream, torch_seed
+from tests.stack_samples import batch_normed, finish, small_mlp, small_resnet, snapshot
 
 MakeConfig = Callable[..., TrialConfig]
 State = dict[str, Tensor]
@@ -26,38 +27,10 @@ State = dict[str, Tensor]
 both_kinds = pytest.mark.parametrize("kind", [PNN, IndependentPNN])
 
 
-def small_mlp(shape: tuple[int, ...], num_classes: int) -> nn.Module:
-    return mlp(shape, num_classes, hidden=(8, 7))
-
-
-def small_resnet(shape: tuple[int, ...], num_classes: int) -> nn.Module:
-    return resnet18(shape, num_classes, width=4)
-
-
-def convolutional(shape: tuple[int, ...], num_classes: int) -> nn.Module:
-    return nn.Sequential(
-        nn.Conv2d(shape[0], 4, 2, bias=False),
-        nn.BatchNorm2d(4),
-        nn.ReLU(),
-        nn.Flatten(),
-        nn.Linear(16, num_classes),
-    )
-
-
 @pytest.fixture(scope="module")
 def images(tiny_benchmark: Callable[..., Benchmark]) -> Benchmark:
     """Two tasks of two classes, 17 and 29 train samples: no batch of 6 or less is of one."""
     return tiny_benchmark(tasks=((0, 1), (2, 3)), shape=(3, 8, 8))
-
-
-def finish(stack: TrialStack) -> TrialStack:
-    for _ in stack.run():
-        pass
-    return stack
-
-
-def snapshot(stack: TrialStack) -> State:
-    return {name: tensor.detach().clone() for name, tensor in stack.state().items()}
 
 
 def randomised(net: Columns) -> Columns:
@@ -329,7 +302,7 @@ class OwnModule(nn.Module):
 
 
 UNKNOWN: dict[str, NetBuilder] = {
-    "convolutional": convolutional,
+    "batch_normed": batch_normed,
     "subclass": lambda shape, k: OwnSequential(nn.Flatten(), nn.Linear(9, k)),
     "module": lambda shape, k: OwnModule(),
     "without linear layers": lambda shape, k: nn.Sequential(nn.Flatten(), nn.ReLU()),
@@ -347,7 +320,7 @@ def test_a_net_whose_laterals_are_unknown_is_refused_with_the_way_out(
 
 
 @pytest.mark.parametrize("seeds", [[1], [1, 2, 3]])
-@pytest.mark.parametrize("net", ["convolutional", "subclass", "module"])
+@pytest.mark.parametrize("net", ["batch_normed", "subclass", "module"])
 def test_without_laterals_any_net_will_do(
     net: str, seeds: list[int], config: MakeConfig, tiny: Benchmark
 ) -> None:
@@ -519,7 +492,7 @@ def test_a_run_equals_a_hand_written_loop(
         assert stack.results()[trial].task_il[2] == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("net", [small_mlp, convolutional])
+@pytest.mark.parametrize("net", [small_mlp, batch_normed])
 def test_without_laterals_a_column_learns_as_a_net_that_sees_its_task_alone(
     net: NetBuilder, config: MakeConfig, tiny: Benchmark
 ) -> None:

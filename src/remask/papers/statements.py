@@ -151,25 +151,19 @@ def _on_benchmarks(paper: _Cells) -> list[Statement]:
 
 def _on_low_buffers(paper: _Cells) -> list[Statement]:
     section = "Continual Learning in Low Buffer Size"
+    settings: tuple[tuple[Measure, str], ...]
+    settings = (("class_il_A_T", "Class-IL"), ("task_il_A_T", "Task-IL"))
     found = [
         Statement(
-            "With 10, 50 and 100 samples in memory, m = -inf beats no mask (Class-IL).",
+            f"With 10, 50 and 100 samples in memory, m = -inf beats no mask ({setting}).",
             section,
             "every",
             tuple(
-                Expectation("class_il_A_T", paper.msderpp(-math.inf, buffer), paper.derpp(buffer))
+                Expectation(measure, paper.msderpp(-math.inf, buffer), paper.derpp(buffer))
                 for buffer in _LOW
             ),
-        ),
-        Statement(
-            "With 10, 50 and 100 samples in memory, m = -inf beats no mask (Task-IL).",
-            section,
-            "every",
-            tuple(
-                Expectation("task_il_A_T", paper.msderpp(-math.inf, buffer), paper.derpp(buffer))
-                for buffer in _LOW
-            ),
-        ),
+        )
+        for measure, setting in settings
     ]
     if paper.benchmark == "split-mnist":
         found.append(
