@@ -130,6 +130,42 @@ def test_kill_9_of_everything_loses_nothing_and_resume_goes_on(
     assert _rows(store) == whole
 
 
+def test_a_sweep_that_is_stopped_goes_on_like_any_run(
+    tmp_path: Path, whole: list[TrialRecord]
+) -> None:
+    store, grid = tmp_path / "results.db", tmp_path / "grid.toml"
+    grid.write_text("method = 'derpp'\ntrials = 3\nepochs = 10\n[grid]\nmask = ['none', -1]\n")
+    sweep = ("sweep", str(grid), "--checkpoint-seconds", "0.1", "--workers", "2")
+    process = start(*sweep, store=store)
+    _wait_for_checkpoint(store, process)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    again = start(*sweep, store=store)
+    _, err = again.communicate(timeout=120)
+    assert again.returncode == 0, err
+    assert _rows(store) == whole
+
+
+@pytest.mark.data
+def test_a_reproduction_that_is_stopped_goes_on_like_any_run(tmp_path: Path) -> None:
+    command = ("reproduce", "confidence", "--method", "er", "--trials", "2", "--workers", "2")
+    stores = tmp_path / "left alone.db", tmp_path / "stopped.db"
+    for store in stores:
+        process = start(*command, "--checkpoint-seconds", "0.1", store=store)
+        if store == stores[1]:
+            _wait_for_checkpoint(store, process)
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate(timeout=60)
+            assert process.returncode == 130, err
+            process = start(*command, store=store)
+        out, err = process.communicate(timeout=300)
+        assert process.returncode == 0, err
+        assert "MSER(-inf)" in out
+    assert len(_rows(stores[0])) == 4
+    assert _rows(stores[0]) == _rows(stores[1])
+
+
 def test_a_killed_worker_is_reported_and_its_trials_go_on_later(
     tmp_path: Path, whole: list[TrialRecord]
 ) -> None:
