@@ -1,5 +1,7 @@
 """`remask reproduce`: what it would run, and what it says of what the store has."""
 
+import re
+
 import pytest
 
 from remask.cli.reproducing import configs_of, wanted_cells
@@ -13,6 +15,12 @@ from remask.papers import (
 from remask.store import Store
 from tests.command_line import CommandLine
 from tests.store_samples import contents, failed, trial_with_accuracy
+
+
+@pytest.fixture
+def no_data(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a machine that has fetched nothing."""
+    monkeypatch.setenv("REMASK_DATA", str(tmp_path_factory.mktemp("data")))
 
 
 def _fill(remask: CommandLine, cells: list[PaperCell], accuracy: float, trials: int = 10) -> None:
@@ -113,9 +121,8 @@ def test_what_the_store_has_is_not_run_and_is_put_beside_the_paper(remask: Comma
     assert sum(counts) == 15 * 4
 
 
-def test_a_cell_that_failed_is_reported_as_not_run_and_asked_for_again(
-    remask: CommandLine,
-) -> None:
+@pytest.mark.usefixtures("no_data")
+def test_a_cell_that_failed_is_asked_for_again(remask: CommandLine) -> None:
     (cell,) = wanted_cells(
         "main", "split-mnist", {"method": ["er"], "mask": ["none"], "buffer": ["200"]}
     )
@@ -127,15 +134,26 @@ def test_a_cell_that_failed_is_reported_as_not_run_and_asked_for_again(
     assert "15 cells, 30 trials, 30 to run" in answer.text
 
 
+@pytest.mark.usefixtures("no_data")
 def test_a_dry_run_says_what_is_left_and_changes_nothing(remask: CommandLine) -> None:
     _fill(remask, experiment_cells("confidence", "split-mnist"), 80.0)
     before = contents(remask.store.parent)
     answer = remask("reproduce", "confidence,low-buffer", "--dry-run", "--method", "derpp")
     assert answer.code == 0
-    assert "11 cells, 110 trials, 90 to run" in answer.text
+    assert "11 cells, 110 trials, 90 to run: no time is known for split-mnist" in answer.text
     everything = remask("reproduce", "confidence", "--dry-run")
     assert "4 cells, 40 trials, 0 to run." in everything.text
     assert contents(remask.store.parent) == before
+
+
+@pytest.mark.data
+def test_a_dry_run_tells_the_time_from_a_measured_rate(remask: CommandLine) -> None:
+    answer = remask("reproduce", "low-buffer", "--buffer", "10", "--workers", "2", "--dry-run")
+    assert answer.code == 0
+    assert "3 cells, 30 trials, 30 to run: about" in answer.text
+    found = re.search(r"about (\d+) s with 2 at a time", answer.text)
+    assert found
+    assert 5 < int(found[1]) < 600
 
 
 def test_markdown_is_for_documents(remask: CommandLine) -> None:

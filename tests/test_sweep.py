@@ -80,6 +80,7 @@ def test_a_trial_that_two_points_ask_for_is_run_once(grid: Path) -> None:
         ("[grid]\nmethod = ['drepp']\n", "did you mean 'derpp'"),
         ("[grid]\nmethod = ['oewc']\nweights.penalti = [1]\n", "no weight 'penalti'"),
         ("nonsense = 1\n[grid]\nlr = [0.1]\n", "no setting 'nonsense'"),
+        ("method = 'oewc'\nweights = 3\n[grid.weights]\ngamma = [1]\n", "names with values"),
         ("[grid]\nmethod = ['mine:Method']\n", "--own-code"),
         ("[grid]\nmethod = ['gem']\nbuffer = [20, 3]\n", "at least 5, not 3"),
         ("[grid]\nseed = [" + "0," * 400 + "]\nlr = [" + "1," * 400 + "]\n", "160,000 points"),

@@ -100,6 +100,7 @@ def _with_weights(shared: Mapping[str, Any], point: Mapping[str, Any]) -> dict[s
     """The settings of a point, with `weights.gamma = x` put where weights are."""
     settings = {**shared, **{n: v for n, v in point.items() if not n.startswith("weights.")}}
     own = {n.removeprefix("weights."): v for n, v in point.items() if n.startswith("weights.")}
-    if own:
-        settings["weights"] = {**settings.get("weights", {}), **own}
+    said = settings.get("weights", {})
+    if own and isinstance(said, Mapping):  # anything else is refused where settings are read
+        settings["weights"] = {**said, **own}
     return settings

@@ -149,11 +149,15 @@ def _plain(value: object) -> str:
 
 def _seconds(configs: Sequence[TrialConfig], how: How) -> dict[TrialConfig, float]:
     """What each trial takes of a core, as one of its stack; no entry where the data is missing."""
-    measurable = [config for config in configs if _has_data(config.benchmark)]
+    benchmarks = dict.fromkeys(config.benchmark for config in configs)
+    there = [benchmark for benchmark in benchmarks if _has_data(benchmark)]
+    measurable = [config for config in configs if config.benchmark in there]
     largest = largest_stacks(measurable, how)
     jobs = plan_jobs(measurable, how.processes, lambda config: largest[config.net])
     rates: dict[object, float] = {}
     found = {}
+    if jobs:
+        errors.print("timing a few steps of every kind of trial ...", highlight=False)
     for job in jobs:
         shape = (job.configs[0].shape(), len(job.configs))
         if shape not in rates:
