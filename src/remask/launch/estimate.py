@@ -32,17 +32,22 @@ def _tasks(stack: TrialStack, epochs: int) -> Iterator[float]:
     for phase in range(stack.num_phases):
         before = stack.steps_done
         marks = [time.perf_counter()]
-        for _ in stack.run():
+        for position in stack.run():
             marks.append(time.perf_counter())
-            if len(marks) > (_STEPS if marks[-1] < deadline else _FEWEST_STEPS):
+            if position.phase > phase or len(marks) > _enough(marks[-1] > deadline):
                 break
         steps = np.diff(marks)
         step = float(np.median(steps[len(steps) // 2 :]))
         beginning = max(float(steps[0]) - step, 0.0)  # a method may do more before the first step
-        stack.position = Position(phase, epochs)  # as if all its steps were taken
         if marks[-1] > deadline:
             yield beginning + step * stack.total_steps / stack.num_phases
             return
-        next(stack.run())
+        if stack.position.phase == phase:
+            stack.position = Position(phase, epochs)  # as if all its steps were taken
+            next(stack.run())
         ending = time.perf_counter() - marks[-1]
         yield beginning + step * (stack.steps_done - before) + ending
+
+
+def _enough(late: bool) -> int:
+    return _FEWEST_STEPS if late else _STEPS
