@@ -16,7 +16,7 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev]'
 	touch $(READY)
 
-demo: $(READY) ## Run five systems on the embedded digits and print the table.
+demo: $(READY) ## Run five systems on the embedded digits, print the table and write the page.
 	$(BIN)/remask demo --store out/demo.db
 
 test: $(READY) lint ## Lint, type-check, and run the fast tests.

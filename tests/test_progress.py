@@ -97,8 +97,8 @@ def test_cells_with_other_settings_have_other_names(console: Console) -> None:
     with Display(jobs) as display:
         for job in jobs:
             display.show(_finished(job))
-    assert "ER, lr=0.1, buffer 200: 1 trials" in _written(console)
-    assert "ER, lr=0.2, buffer 200: 1 trials" in _written(console)
+    assert "ER, lr=0.1, buffer 200: 1 trial," in _written(console)
+    assert "ER, lr=0.2, buffer 200: 1 trial," in _written(console)
 
 
 def test_a_run_says_when_each_of_its_cells_is_done(remask: CommandLine) -> None:

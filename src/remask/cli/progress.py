@@ -116,7 +116,7 @@ class Display:
         accuracy = average_accuracy(np.array([result.class_il for result in results]))
         shown = "" if np.isnan(accuracy).any() else f", accuracy {accuracy.mean():.2f}"
         errors.print(
-            f"{self._names[cell]}: {len(results)} trials{shown}  "
+            f"{self._names[cell]}: {len(results)} trial{'s' * (len(results) > 1)}{shown}  "
             f"[dim]{self._cells_done} of {len(self._trials)} cells, {self._rate()}[/]",
             highlight=False,
             soft_wrap=True,
