@@ -51,16 +51,17 @@ def report(
 
 
 def _watch(store: Store, target: Path, filters: dict[str, object]) -> None:
-    """Write the page whenever the store or a run beside it has changed."""
+    """Write the page whenever the store or a run beside it has changed, until asked to stop."""
+    from remask.launch import StopRequest  # torch: not before it is needed
+
     seen = None
-    try:
-        while True:
+    with StopRequest() as stop:
+        while stop.signal is None:
             if (state := _state(store)) != seen:
                 _write(store, target, filters, refresh_seconds=5.0)
                 seen = state
             time.sleep(_SECONDS_BETWEEN_LOOKS)
-    except KeyboardInterrupt:  # the usual way out
-        _write(store, target, filters)  # the last page, which no longer reloads itself
+    _write(store, target, filters)  # the last page, which no longer reloads itself
 
 
 def _state(store: Store) -> tuple[object, ...]:
