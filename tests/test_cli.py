@@ -199,6 +199,8 @@ def test_results_can_be_listed_shown_and_exported(remask: CommandLine, tmp_path:
         (["list", "--status", "finishd"], "did you mean 'finished'"),
         (["list", "--buffer", "x"], "buffer"),
         (["list", "--since", "yesterday"], "since"),
+        (["list", "--mask", ""], "a mask is"),
+        (["compare", "--buffer", "1,x"], "'x' will not do"),
         (["show", "ffff"], "no trial"),
         (["export", "results.xyz"], "--format"),
         (["export", "results.csv", "--format", "cvs"], "did you mean 'csv'"),
@@ -212,6 +214,7 @@ def test_asking_wrongly_for_results_gets_a_message(
     answer = remask("results", *arguments)
     assert answer.code == 1
     assert expected in answer.text
+    assert "mistake in remask" not in answer.text
 
 
 def test_a_store_that_is_not_there_is_not_made_by_looking(remask: CommandLine) -> None:

@@ -8,7 +8,12 @@ from pydantic import AfterValidator, BeforeValidator, TypeAdapter, ValidationErr
 
 from remask.config import Mask
 from remask.names import UnknownNameError, unknown
+from remask.store.errors import StoreError
 from remask.store.record import Status, write_moment
+
+
+class FilterError(StoreError, ValueError):
+    """A filter's value that cannot be meant; the message says which, and what is allowed."""
 
 
 def _check_status(name: str) -> str:
@@ -70,5 +75,6 @@ def _read(name: str, adapter: TypeAdapter[Any], value: object) -> object:
         cause = reason.get("ctx", {}).get("error")
         if isinstance(cause, UnknownNameError):
             raise cause from None
-        raise ValueError(f"filter {name}: {value!r} will not do: {reason['msg']}") from None
+        allowed = reason["msg"].removeprefix("Value error, ")
+        raise FilterError(f"filter {name}: {value!r} will not do: {allowed}") from None
     return write_moment(read) if isinstance(read, datetime) else read
