@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from remask.cli.reproducing import configs_of, wanted_cells
+from remask.cli.reproducing import _write_time, configs_of, wanted_cells
 from remask.papers import (
     EXPERIMENTS,
     PaperCell,
@@ -154,6 +154,16 @@ def test_a_dry_run_tells_the_time_from_a_measured_rate(remask: CommandLine) -> N
     found = re.search(r"about (\d+) s with 2 at a time", answer.text)
     assert found
     assert 5 < int(found[1]) < 600
+
+
+@pytest.mark.parametrize(
+    ("seconds", "written"),
+    [(None, "?"), (0.4, "0 s"), (89, "89 s"), (90, "2 min"), (5400, "2 h"), (1e8, "1,157 days")],
+)
+def test_times_are_written_in_the_unit_that_people_would_take(
+    seconds: float | None, written: str
+) -> None:
+    assert _write_time(seconds) == written
 
 
 def test_markdown_is_for_documents(remask: CommandLine) -> None:
