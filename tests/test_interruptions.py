@@ -5,6 +5,7 @@ import random
 import signal
 import subprocess
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -83,6 +84,14 @@ def _wait_for_checkpoint(store: Path, process: "subprocess.Popen[str]") -> None:
         time.sleep(0.02)
 
 
+def _stop_at_a_checkpoint(command: Sequence[str], store: Path) -> None:
+    process = start(*command, store=store)
+    _wait_for_checkpoint(store, process)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+
+
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> list[TrialRecord]:
     """What an undisturbed run stores."""
@@ -136,11 +145,7 @@ def test_a_sweep_that_is_stopped_goes_on_like_any_run(
     store, grid = tmp_path / "results.db", tmp_path / "grid.toml"
     grid.write_text("method = 'derpp'\ntrials = 3\nepochs = 10\n[grid]\nmask = ['none', -1]\n")
     sweep = ("sweep", str(grid), "--checkpoint-seconds", "0.1", "--workers", "2")
-    process = start(*sweep, store=store)
-    _wait_for_checkpoint(store, process)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 130, err
+    _stop_at_a_checkpoint(sweep, store)
     again = start(*sweep, store=store)
     _, err = again.communicate(timeout=120)
     assert again.returncode == 0, err
@@ -151,14 +156,9 @@ def test_a_sweep_that_is_stopped_goes_on_like_any_run(
 def test_a_reproduction_that_is_stopped_goes_on_like_any_run(tmp_path: Path) -> None:
     command = ("reproduce", "confidence", "--method", "er", "--trials", "2", "--workers", "2")
     stores = tmp_path / "left alone.db", tmp_path / "stopped.db"
+    _stop_at_a_checkpoint((*command, "--checkpoint-seconds", "0.1"), stores[1])
     for store in stores:
-        process = start(*command, "--checkpoint-seconds", "0.1", store=store)
-        if store == stores[1]:
-            _wait_for_checkpoint(store, process)
-            process.send_signal(signal.SIGINT)
-            _, err = process.communicate(timeout=60)
-            assert process.returncode == 130, err
-            process = start(*command, store=store)
+        process = start(*command, store=store)
         out, err = process.communicate(timeout=300)
         assert process.returncode == 0, err
         assert "MSER(-inf)" in out

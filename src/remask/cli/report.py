@@ -66,8 +66,9 @@ def _watch(store: Store, target: Path, filters: dict[str, object]) -> None:
 
 def _state(store: Store) -> tuple[object, ...]:
     """What changes when a trial comes in, or a run begins or ends."""
-    runs = store.path.with_name(store.path.name + ".runs")
-    return store.changes(), sorted(runs.iterdir()) if runs.is_dir() else []
+    from remask.launch import runs_folder  # torch: not before it is needed
+
+    return store.changes(), sorted(runs_folder(store.path).glob("*"))
 
 
 def _write(

@@ -3,7 +3,7 @@
 import typer
 
 from remask.cli import options as o
-from remask.cli.console import output
+from remask.cli.console import errors
 
 
 def reproduce(
@@ -43,5 +43,5 @@ def reproduce(
         configs = [config for cell in cells for config in reproducing.configs_of(cell, trials)]
         failures = running.run_trials(opened, configs, how)
         reproducing.print_findings(cells, running.stored(opened, configs), markdown=markdown)
-    output.print("`remask report` makes a page of it.", highlight=False)
+    errors.print("`remask report` makes a page of it.", highlight=False)
     running.leave_if_failed(failures)

@@ -20,6 +20,7 @@ from remask.papers import (
     PaperCell,
     experiment_cells,
     published_benchmarks,
+    published_figures,
     statements,
 )
 from remask.report import (
@@ -56,8 +57,7 @@ def wanted_cells(
 
 def configs_of(cell: PaperCell, trials: int | None) -> list[TrialConfig]:
     """The trials of a cell, with the published settings; as many as the paper has, or as asked."""
-    (published,) = compare([cell], [])
-    in_the_paper = next((figure.claim.trials for figure in published.figures.values()), None)
+    in_the_paper = next((claim.trials for claim in published_figures(cell).values()), None)
     return trial_configs(
         benchmark=cell.benchmark,
         method=cell.method,

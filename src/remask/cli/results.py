@@ -126,8 +126,8 @@ def compare_(
     from remask.settings import changed_settings  # torch: not before it is needed
 
     with _existing(store) as opened:
-        records = [r for r in opened.records(o.filters(context)) if not changed_settings(r.config)]
-    cells = summarise(records)
+        cells = summarise(opened.records(o.filters(context)))
+    cells = [cell for cell in cells if not changed_settings(cell.config)]
     compared = [cell for cell in compare([paper_cell(c) for c in cells], cells) if cell.figures]
     if not compared:
         output.print("Nothing is published about any of these results.")

@@ -18,7 +18,8 @@ F_T: points lost since each task was at its best; lower is better.
 MS = masked softmax: while a task is learnt, the logits of all other classes are held
 at the value in brackets and get no gradient, so new classes do not push old ones down.
 
-Next: `remask run --help`, or the loss in your own loop, see README.md."""
+Next: `remask reproduce --dry-run` for the paper's own tables, or the loss in your own loop, see
+README.md."""
 
 _TRIAL_OPTIONS = (
     "benchmark", "method", "mask", "buffer", "trials", "seed", "lr", "batch", "replay_batch",
@@ -117,4 +118,8 @@ def demo(trials: o.DemoTrials = 10, workers: o.Workers = None, store: o.StorePat
         running.run_and_show(opened, configs, running.How(Options(), workers))
         page = write_page(opened, opened.path.with_suffix(".html"))
     output.print(_DEMO_EXPLAINED, highlight=False)
-    output.print(f"The page: {page}", highlight=False, soft_wrap=True)
+    output.print(
+        f"Open {page} in a browser to see why: curves, every trial, how to run each again.",
+        highlight=False,
+        soft_wrap=True,
+    )

@@ -4,7 +4,15 @@ from remask.launch.estimate import estimate_seconds
 from remask.launch.events import Event, Failed, Finished, Note, Progress
 from remask.launch.execute import Options, benchmark_of, check_device
 from remask.launch.jobs import Job, plan_jobs
-from remask.launch.runs import Run, RunError, continue_run, jobs_left, plan_run, unfinished_runs
+from remask.launch.runs import (
+    Run,
+    RunError,
+    continue_run,
+    jobs_left,
+    plan_run,
+    runs_folder,
+    unfinished_runs,
+)
 from remask.launch.signals import StopRequest
 
 __all__ = [
@@ -25,5 +33,6 @@ __all__ = [
     "jobs_left",
     "plan_jobs",
     "plan_run",
+    "runs_folder",
     "unfinished_runs",
 ]

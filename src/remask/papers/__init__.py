@@ -6,6 +6,7 @@ from remask.papers.experiments import (
     experiment_cells,
     experiments_of,
     published_benchmarks,
+    published_figures,
 )
 from remask.papers.published import Claim, Settings, claims, published_settings
 from remask.papers.statements import Expectation, Statement, statements
@@ -21,6 +22,7 @@ __all__ = [
     "experiment_cells",
     "experiments_of",
     "published_benchmarks",
+    "published_figures",
     "published_settings",
     "statements",
 ]

@@ -3,9 +3,10 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 from remask.names import UnknownNameError, unknown
-from remask.papers.published import claims
+from remask.papers.published import Claim, claims
 
 ABLATION_MASKS = (-math.inf, -1e9, -1e6, -1e3, -10.0, -5.0, -2.0, -1.0, 0.0)
 _PAPERS_OWN = "paper-dagger"
@@ -83,10 +84,31 @@ def published_benchmarks() -> list[str]:
     return list(dict.fromkeys(claim.benchmark for claim in claims()))
 
 
+def published_figures(cell: PaperCell) -> dict[str, Claim]:
+    """What is published of a cell, by measure, `class_il_A_T` and so on.
+
+    The paper's own runs come before those that it quotes.
+    """
+    return _figures().get(cell, {})
+
+
+@cache
+def _figures() -> dict[PaperCell, dict[str, Claim]]:
+    found: dict[PaperCell, dict[str, Claim]] = {}
+    for claim in sorted(claims(), key=lambda claim: claim.source != _PAPERS_OWN):
+        measure = f"{claim.setting.replace('-', '_')}_{claim.metric}"
+        found.setdefault(_cell_of(claim), {}).setdefault(measure, claim)
+    return found
+
+
+def _cell_of(claim: Claim) -> PaperCell:
+    return PaperCell(claim.benchmark, claim.method, claim.mask, claim.buffer or 0)
+
+
 def _claimed(benchmark: str, wanted: Callable[[int, bool], bool]) -> list[PaperCell]:
     return list(
         dict.fromkeys(
-            PaperCell(claim.benchmark, claim.method, claim.mask, claim.buffer or 0)
+            _cell_of(claim)
             for claim in claims()
             if claim.benchmark == benchmark
             and wanted(claim.buffer or 0, claim.source == _PAPERS_OWN)

@@ -4,14 +4,13 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Literal, get_args
 
 from rich import box
 from rich.table import Table
 
 from remask.names import system_name
-from remask.papers import Claim, PaperCell, claims
+from remask.papers import Claim, PaperCell, published_figures
 from remask.report.tables import write_spread
 from remask.store import Cell, Spread
 
@@ -24,7 +23,6 @@ MEASURES = {
     "task_il_F_T": "Task-IL F_T",
 }
 """What is published of a cell, and how tables call it."""
-_PREFERRED = "paper-dagger"  # the paper's own runs, before those that it quotes
 _ROUNDING = 0.005  # published figures have two decimals
 
 
@@ -112,7 +110,7 @@ def paper_cell(cell: Cell) -> PaperCell:
 def compare(wanted: Sequence[PaperCell], cells: Sequence[Cell]) -> list[ComparedCell]:
     """Put what is published of the wanted cells beside ours, all with the published settings."""
     ours = {paper_cell(cell): cell for cell in cells if cell.trials}
-    return [ComparedCell(paper, ours.get(paper), _figures(paper, ours)) for paper in wanted]
+    return [_compared(paper, ours.get(paper)) for paper in wanted]
 
 
 def verdicts(compared: Sequence[ComparedCell]) -> dict[Verdict, int]:
@@ -154,25 +152,13 @@ _COLUMNS = [
 ]
 
 
-@cache
-def _claims_by_cell() -> dict[tuple[PaperCell, str], Claim]:
-    """(cell, measure) -> the claim to compare with."""
-    found: dict[tuple[PaperCell, str], Claim] = {}
-    for claim in sorted(claims(), key=lambda claim: claim.source != _PREFERRED):
-        cell = PaperCell(claim.benchmark, claim.method, claim.mask, claim.buffer or 0)
-        found.setdefault((cell, f"{claim.setting.replace('-', '_')}_{claim.metric}"), claim)
-    return found
-
-
-def _figures(paper: PaperCell, ours: Mapping[PaperCell, Cell]) -> dict[str, Comparison]:
-    cell = ours.get(paper)
+def _compared(paper: PaperCell, ours: Cell | None) -> ComparedCell:
     figures = {}
-    for measure in MEASURES:
-        claim = _claims_by_cell().get((paper, measure))
-        measured = cell.spreads[measure] if cell else None
-        if claim and not (measured and math.isnan(measured.mean)):
-            figures[measure] = Comparison(claim, measured, cell.trials if cell else 0)
-    return figures
+    for measure, claim in published_figures(paper).items():
+        measured = ours.spreads[measure] if ours else None
+        if not (measured and math.isnan(measured.mean)):
+            figures[measure] = Comparison(claim, measured, ours.trials if ours else 0)
+    return ComparedCell(paper, ours, figures)
 
 
 def _row(cell: ComparedCell) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from remask.config import TrialConfig, write_mask
+from remask.names import system_name
 from remask.papers import (
     PaperCell,
     experiment_cells,
@@ -162,12 +163,11 @@ def _statement(benchmark: str, ours: Decision, theirs: Decision) -> dict[str, An
 
 def _evidence(evidence: Evidence) -> dict[str, Any]:
     expected = evidence.expectation
-    compared = compare([expected.higher, expected.lower], [])
     return {
         "measure": expected.measure,
         "buffer": expected.higher.buffer,
-        "higher": compared[0].label,
-        "lower": compared[1].label,
+        "higher": system_name(expected.higher.method, expected.higher.mask),
+        "lower": system_name(expected.lower.method, expected.lower.mask),
         "ours_higher": _sample(evidence.higher),
         "ours_lower": _sample(evidence.lower),
         "p": _number(evidence.p),

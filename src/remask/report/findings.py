@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from remask.errors import RemaskError
-from remask.papers import Expectation, PaperCell, Statement, claims
+from remask.papers import Expectation, PaperCell, Statement, published_figures
 from remask.store import Cell, Spread, TrialRecord, scores, spread
 
 Finding = Literal["holds", "contradicted", "undecided", "not run"]
@@ -89,13 +89,10 @@ def decide_by_the_paper(statements: Sequence[Statement]) -> list[Decision]:
     """What the paper's own figures say to each statement, by the same test."""
 
     def published(measure: str, cell: PaperCell) -> Sample | None:
-        wanted = (cell.benchmark, cell.method, cell.mask, cell.buffer, "paper-dagger", measure)
-        for claim in claims():
-            name = f"{claim.setting.replace('-', '_')}_{claim.metric}"
-            about = (claim.benchmark, claim.method, claim.mask, claim.buffer, claim.source, name)
-            if about == wanted and claim.std is not None:
-                return Sample(Spread(claim.mean, claim.std), claim.trials)
-        return None
+        claim = published_figures(cell).get(measure)
+        if claim is None or claim.std is None:
+            return None
+        return Sample(Spread(claim.mean, claim.std), claim.trials)
 
     return [_decide(statement, published) for statement in statements]
 
