@@ -1,12 +1,14 @@
 """Stacks of multilayer perceptrons, as batched matmuls.
 
-The backward never writes a weight gradient to memory: it keeps the two factors of it, and the
-descent adds their product to the weights in one batched matmul. For small nets that is most of the
-time saved.
+The backward of a step never writes the weight gradient of a forward to memory: it keeps the two
+factors of it, and the descent adds their product to the weights in one batched matmul. For small
+nets that is most of the time saved. What a loss computes from the parameters in any other way (a
+penalty, a forward with parameters of its own) reaches them as ordinary gradients, and is added.
 """
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -16,7 +18,7 @@ from typing_extensions import override
 from remask.engine.stacked_net import StackedNet, stacked_state
 from remask.methods import Gradients, SampleGradients, State
 
-Tape = list[tuple[str, Tensor, Tensor]]
+Factors = list[tuple[str, Tensor, Tensor]]
 """(layer, gradient of its outputs [S, B, out], its inputs [S, B, in]), in the order of backward."""
 
 _ELEMENTWISE = (nn.ReLU, nn.Tanh, nn.Sigmoid, nn.GELU, nn.ELU, nn.LeakyReLU, nn.SiLU, nn.Identity)
@@ -50,8 +52,28 @@ def _has_hooks(net: nn.Module) -> bool:
     )
 
 
+class _Tape:
+    """Where a backward of the stack's own leaves the factors of the weights' gradients."""
+
+    def __init__(self) -> None:
+        self.factors: Factors | None = None
+
+    @contextmanager
+    def recording(self) -> Iterator[Factors]:
+        """Record in place of computing the weights' gradients."""
+        self.factors = []
+        try:
+            yield self.factors
+        finally:
+            self.factors = None
+
+
 class _FactoredLinear(torch.autograd.Function):
-    """A stacked linear layer whose backward records (layer, output gradient, input) on a tape."""
+    """A stacked linear layer that records the factors of its weight's gradient, if there is a tape.
+
+    In any other backward, such as one that a method runs inside its loss, it is a linear layer like
+    all others.
+    """
 
     @staticmethod
     def forward(
@@ -60,18 +82,22 @@ class _FactoredLinear(torch.autograd.Function):
         weight: Tensor,  # [S, out, in]
         bias: Tensor,  # [S, out]
         name: str,
-        tape: Tape,
+        tape: _Tape,
     ) -> Tensor:
         ctx.save_for_backward(inputs, weight)
         ctx.name, ctx.tape = name, tape
         return torch.baddbmm(bias.unsqueeze(1), inputs, weight.transpose(1, 2))
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, None, None, None, None]:
+    def backward(
+        ctx: Any, *gradients: Tensor
+    ) -> tuple[Tensor | None, Tensor | None, Tensor | None, None, None]:
         (gradient,) = gradients
         inputs, weight = ctx.saved_tensors
-        ctx.tape.append((ctx.name, gradient, inputs))
         back = torch.bmm(gradient, weight) if ctx.needs_input_grad[0] else None
+        if ctx.tape.factors is None:
+            return back, torch.bmm(gradient.transpose(1, 2), inputs), gradient.sum(1), None, None
+        ctx.tape.factors.append((ctx.name, gradient, inputs.detach()))
         return back, None, None, None, None
 
 
@@ -94,7 +120,7 @@ class LinearStack(StackedNet):
             (place for place, (_, layer) in enumerate(layers) if isinstance(layer, nn.Linear)),
             default=-1,
         )
-        self._tape: Tape = []
+        self._tape = _Tape()
 
     @override
     def __call__(self, inputs: Tensor, parameters: Mapping[str, Tensor] | None = None) -> Tensor:
@@ -129,41 +155,45 @@ class LinearStack(StackedNet):
 
     @override
     def gradients(self, loss: Tensor) -> Gradients:
-        gradients: Gradients = {}
-        for name, gradient, inputs in self._backward(loss):
+        factors, gradients = self._backward(loss)
+        for name, gradient, inputs in factors:
             own = {
                 f"{name}.weight": torch.bmm(gradient.transpose(1, 2), inputs),
                 f"{name}.bias": gradient.sum(1),
             }
             for key, value in own.items():  # a layer is met again by every forward in the loss
                 gradients[key] = gradients[key] + value if key in gradients else value
-        return gradients
+        return {name: gradients[name] for name in self.parameters if name in gradients}
 
     @override
     def descend(self, loss: Tensor, lr: Tensor) -> None:
         step = -lr.view(-1, 1, 1)
-        tape = self._backward(loss)
+        factors, gradients = self._backward(loss)
         with torch.no_grad():
-            for name, gradient, inputs in tape:
+            for name, gradient, inputs in factors:
                 weight, bias = self.parameters[f"{name}.weight"], self.parameters[f"{name}.bias"]
                 scaled = gradient * step
                 weight.baddbmm_(scaled.transpose(1, 2), inputs)
                 bias.add_(scaled.sum(1))
+        self.move(gradients, lr)
 
     @override
     @torch.enable_grad()
     def sample_gradients(self, inputs: Tensor, labels: Tensor) -> "FactoredGradients":
         logits = self(inputs)
         own = logits.log_softmax(2).gather(2, labels.unsqueeze(2))
-        return FactoredGradients(self._backward(-own.sum((1, 2))))  # samples do not meet in a sum
+        factors, _ = self._backward(-own.sum((1, 2)))  # samples do not meet in a sum
+        return FactoredGradients(factors)
 
-    def _backward(self, loss: Tensor) -> "Tape":
-        self._tape.clear()  # of what a gradient of the inputs may have left there
-        # One backward through all trials: the gradient of each loss by itself is 1.
-        torch.autograd.backward(loss, torch.ones_like(loss))
-        tape = [(name, gradient, inputs.detach()) for name, gradient, inputs in self._tape]
-        self._tape.clear()
-        return tape
+    def _backward(self, loss: Tensor) -> tuple[Factors, Gradients]:
+        """The gradients of the losses: those of forwards in factors, and what is beside them."""
+        with self._tape.recording() as factors:
+            # One backward through all trials: the gradient of each loss by itself is 1.
+            others: tuple[Tensor | None, ...] = torch.autograd.grad(
+                loss, list(self.parameters.values()), torch.ones_like(loss), allow_unused=True
+            )
+        named = zip(self.parameters, others, strict=True)
+        return factors, {name: other for name, other in named if other is not None}
 
     def _run(
         self,
@@ -198,15 +228,17 @@ class FactoredGradients:
     The gradient of a sample's weights is the outer product of the two, and is never formed.
     """
 
-    def __init__(self, tape: "Tape") -> None:
-        self._tape = sorted(tape, key=lambda entry: entry[0])
+    def __init__(self, factors: Factors) -> None:
+        self._factors = sorted(factors, key=lambda entry: entry[0])
 
     def inner(self, other: SampleGradients) -> Tensor:
         """All inner products: of outer products it is the product of two inner products."""
         if not isinstance(other, FactoredGradients):
             raise TypeError("gradients of one kind of stack have products with their own kind only")
         total: Tensor | None = None
-        for (_, gradient, inputs), (_, others, their) in zip(self._tape, other._tape, strict=True):
+        for (_, gradient, inputs), (_, others, their) in zip(
+            self._factors, other._factors, strict=True
+        ):
             outputs = torch.bmm(gradient, others.transpose(1, 2))
             part = outputs * (torch.bmm(inputs, their.transpose(1, 2)) + 1)  # + 1 for the bias
             total = part if total is None else total + part
@@ -216,7 +248,7 @@ class FactoredGradients:
     def squares(self, weights: Tensor) -> Gradients:
         """The weighted sums: an outer product squared is the outer product of the squares."""
         sums = {}
-        for name, gradient, inputs in self._tape:
+        for name, gradient, inputs in self._factors:
             squared = gradient.square() * weights.unsqueeze(2)
             sums[f"{name}.weight"] = torch.bmm(squared.transpose(1, 2), inputs.square())
             sums[f"{name}.bias"] = squared.sum(1)

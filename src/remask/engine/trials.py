@@ -224,6 +224,11 @@ class TrialStack:
                 f"the loss of {self._method.title} must have one entry a trial, "
                 f"{list(lr.shape)}, not the shape {list(loss.shape)}"
             )
+        if not loss.requires_grad:
+            raise MethodError(
+                f"the loss of {self._method.title} does not depend on the network: nothing would "
+                f"be learnt"
+            )
         if self._bends:
             self._net.move(self._method.bend(step, self._net.gradients(loss)), lr)
         else:  # the same, without ever writing the gradients down

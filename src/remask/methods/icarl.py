@@ -8,7 +8,8 @@ from torch import Tensor
 
 from remask.memory import herd
 from remask.methods.base import Method, Step
-from remask.methods.workbench import Gradients, State, Task, add_decay
+from remask.methods.penalties import squared_norm
+from remask.methods.workbench import State, Task
 
 _AT_ONCE = 512
 
@@ -68,15 +69,11 @@ class ICaRL(Method):
         logits = step.stream.logits
         wanted = F.one_hot(step.stream.labels, logits.shape[2]).to(logits.dtype)
         if step.task.number:
-            before = self.bench.net.evaluate(step.stream.inputs, self.teacher).sigmoid()
+            before = _sigmoid(self.bench.net.evaluate(step.stream.inputs, self.teacher))
             wanted = torch.where(step.task.old, before, wanted)
-        each = F.binary_cross_entropy_with_logits(logits, wanted, reduction="none")
-        return each[..., step.task.seen].mean((1, 2))
-
-    def bend(self, step: Step, gradients: Gradients) -> Gradients:
-        """Add the gradient of decay * |theta|^2."""
-        add_decay(gradients, self.bench.net.parameters, self.decay)
-        return gradients
+        each = _cross_entropy(logits, wanted)
+        loss = each[..., step.task.seen].mean((1, 2))
+        return loss + self.decay * squared_norm(self.bench.net.parameters)
 
     @torch.no_grad()
     def end_task(self, task: Task) -> None:
@@ -110,6 +107,22 @@ class ICaRL(Method):
             for part in torch.split(rows, _AT_ONCE, dim=1)
         ]
         return torch.cat(parts, dim=1)
+
+
+# Trial by trial: the last numbers of a tensor may be rounded otherwise than those before them, and
+# which are the last depends on how many trials there are.
+def _sigmoid(logits: Tensor) -> Tensor:
+    return torch.stack([own.sigmoid() for own in logits])
+
+
+def _cross_entropy(logits: Tensor, wanted: Tensor) -> Tensor:
+    """Binary, of every output by itself: [S, B, K]."""
+    return torch.stack(
+        [
+            F.binary_cross_entropy_with_logits(own, truth, reduction="none")
+            for own, truth in zip(logits, wanted, strict=True)
+        ]
+    )
 
 
 class DarkICaRL(ICaRL):

@@ -7,7 +7,8 @@ from torch import Tensor
 
 from remask.losses import trial_cross_entropy
 from remask.methods.base import Method, Step
-from remask.methods.workbench import Gradients, Task, add_decay
+from remask.methods.penalties import squared_norm
+from remask.methods.workbench import Task
 
 _TEMPERATURE = 2.0
 _AT_ONCE = 512
@@ -55,6 +56,7 @@ class LwF(Method):
     def loss(self, step: Step) -> Tensor:
         """Learn the new, and say the same as before of the old."""
         loss = step.stream_loss(among=step.task.seen)
+        loss = loss + self.decay * squared_norm(self.bench.net.parameters)
         if step.task.number == 0:
             return loss
         old = step.task.old.nonzero().flatten()
@@ -63,8 +65,3 @@ class LwF(Method):
         wanted = (before[..., old] / _TEMPERATURE).softmax(2)
         said = (step.stream.logits[..., old] / _TEMPERATURE).log_softmax(2)
         return loss - self.alpha * (wanted * said).sum(2).mean(1)
-
-    def bend(self, step: Step, gradients: Gradients) -> Gradients:
-        """Add the gradient of decay * |theta|^2."""
-        add_decay(gradients, self.bench.net.parameters, self.decay)
-        return gradients

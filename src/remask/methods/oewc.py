@@ -5,7 +5,8 @@ from typing import ClassVar
 import torch
 
 from remask.methods.base import Method, Step
-from remask.methods.workbench import Gradients, State, Task, add_pull, spread
+from remask.methods.penalties import add_pull
+from remask.methods.workbench import Gradients, State, Task, spread
 
 
 class OEWC(Method):
@@ -30,7 +31,7 @@ class OEWC(Method):
         self.anchor: State = {n: p.detach().clone() for n, p in parameters.items()}
 
     def loss(self, step: Step) -> torch.Tensor:
-        """The cross-entropy; the penalty's gradient is added in `bend`."""
+        """The cross-entropy; the penalty's gradient is added in `bend`, which is faster."""
         return step.stream_loss()
 
     def bend(self, step: Step, gradients: Gradients) -> Gradients:

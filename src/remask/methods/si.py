@@ -5,7 +5,8 @@ from typing import ClassVar
 import torch
 
 from remask.methods.base import Method, Step
-from remask.methods.workbench import Gradients, State, Task, add_pull, spread
+from remask.methods.penalties import add_pull
+from remask.methods.workbench import Gradients, State, Task, spread
 
 
 class SI(Method):
@@ -31,7 +32,7 @@ class SI(Method):
         self.anchor: State = {n: p.clone() for n, p in parameters.items()}
 
     def loss(self, step: Step) -> torch.Tensor:
-        """The cross-entropy; the penalty's gradient is added in `bend`."""
+        """The cross-entropy; the penalty's gradient is added in `bend`, which is faster."""
         return step.stream_loss()
 
     @torch.no_grad()

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from remask.methods.base import Batch
 
 Gradients = dict[str, Tensor]
-"""By the parameters' names, each [S, ...]."""
+"""By the parameters' names, in their order, each [S, ...]."""
 State = dict[str, Tensor]
 """Parameters and buffers of the networks by name, each [S, ...]."""
 
@@ -23,28 +24,18 @@ def spread(values: Tensor, like: Tensor) -> Tensor:
     return values.view(-1, *[1] * (like.ndim - 1))
 
 
-def add_pull(
-    gradients: Gradients,
-    parameters: Mapping[str, Tensor],
-    towards: Mapping[str, Tensor],
-    importance: Mapping[str, Tensor],
-    strength: Tensor,
-) -> None:
-    """Add the gradient of strength * sum importance * (parameter - towards)^2, strength [S]."""
-    for name, gradient in gradients.items():
-        pull = importance[name] * spread(2 * strength, gradient)
-        gradient.addcmul_(pull, parameters[name].detach() - towards[name])
-
-
-def add_decay(gradients: Gradients, parameters: Mapping[str, Tensor], strength: Tensor) -> None:
-    """Add the gradient of strength * sum parameter^2, strength [S]."""
-    for name, gradient in gradients.items():
-        gradient.addcmul_(parameters[name].detach(), spread(2 * strength, gradient))
-
-
 def inner(one: Gradients, other: Gradients) -> Tensor:
     """The inner products of each trial's gradients: [S]."""
-    return torch.stack([(one[name] * other[name]).flatten(1).sum(1) for name in one]).sum(0)
+    return reduce(torch.add, [trial_sums(one[name] * other[name]) for name in one])
+
+
+def trial_sums(values: Tensor) -> Tensor:
+    """The sum of each trial's numbers: [S, ...] -> [S].
+
+    Trial by trial, since the last bits of a sum over an axis depend on the axes beside it, and a
+    trial must have the same result in any stack.
+    """
+    return torch.stack([own.sum() for own in values.flatten(1)])
 
 
 @dataclass(frozen=True, eq=False)
