@@ -9,7 +9,7 @@ from torch import Tensor
 
 from remask.memory import choose_rows
 from remask.methods.base import Method, MethodError, Step
-from remask.methods.workbench import Gradients, Task
+from remask.methods.workbench import Gradients, Task, trial_sums
 
 _RIDGE = 1e-3
 
@@ -55,14 +55,15 @@ class GEM(Method):
             return gradients
         own = _flat(gradients)  # [S, P]
         memory = torch.stack([_flat(reference) for reference in references], dim=1)  # [S, k, P]
-        products = torch.bmm(memory, own.unsqueeze(2)).squeeze(2)
+        products = torch.stack([trial_sums(own * past) for past in memory.unbind(1)], dim=1)
         for trial in (products < 0).any(1).nonzero().flatten().tolist():
             wide = memory[trial].double()
             gram = (wide @ wide.T).cpu().numpy()
             linear = products[trial].double().cpu().numpy()
             if np.isfinite(gram).all() and np.isfinite(linear).all():  # else it has diverged
                 shares = solve(gram, linear, float(self.gamma[trial]))
-                own[trial] += torch.from_numpy(shares).to(own) @ memory[trial]
+                for share, past in zip(shares.tolist(), memory[trial], strict=True):
+                    own[trial].add_(past, alpha=share)
         return _unflat(own, gradients)
 
     def end_task(self, task: Task) -> None:
