@@ -177,7 +177,7 @@ def true_gradients(
     reference = OneByOne(nets)
     loss = written(reference, data.double(), weights).sum()
     parameters = list(reference.parameters.values())
-    found = torch.autograd.grad(loss, parameters, allow_unused=True)
+    found: tuple[Tensor | None, ...] = torch.autograd.grad(loss, parameters, allow_unused=True)
     return {
         name: torch.zeros_like(p) if g is None else g
         for (name, p), g in zip(reference.parameters.items(), found, strict=True)

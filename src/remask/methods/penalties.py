@@ -42,7 +42,7 @@ class _SquaredNorm(torch.autograd.Function):
         return torch.stack([torch.linalg.vecdot(own, own) for own in flat]).sum(0)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, ...]:
         (gradient,) = gradients
         return tuple(own * spread(2 * gradient, own) for own in ctx.saved_tensors)
