@@ -23,8 +23,8 @@ from remask.report.figures import (
     stability_plasticity_figure,
     write_figures,
 )
-from remask.report.figures.data import Family, families, mask_name, task_classes
-from remask.report.findings import MissingPackageError
+from remask.report.figures.data import MINUS, Family, families, mask_name, task_classes
+from remask.report.figures.style import MissingPackageError, rendered
 from remask.store import Cell, TrialRecord, summarise
 from tests.store_samples import NAN, diverged, failed, make_config, make_record
 
@@ -331,6 +331,43 @@ def test_trials_that_failed_or_diverged_are_left_out() -> None:
     cells = summarise([*records, diverged(spoilt), failed(make_config(seed=9))])
     assert len(_only(cells).contrasted[0].records) == 4
     assert _lines(confidence_figure([_only(cells)]).axes[1])["ER"] == pytest.approx([42, 50])
+
+
+def _text(figure: Any) -> str:
+    root = ElementTree.fromstring(rendered(figure, "svg"))
+    return " ".join(" ".join(root.itertext()).split())
+
+
+def test_each_system_says_how_many_trials_it_has_where_they_differ() -> None:
+    masks = (_INF, -5.0, -1.0)
+    cells = summarise(
+        [
+            *_trials(40, seeds=2, mask=None, method="derpp"),
+            *(r for mask in masks for r in _trials(50, seeds=2, mask=mask, method="derpp")),
+            *_trials(60, seeds=3, mask=-2.0, method="derpp"),
+        ]
+    )
+    plane = stability_plasticity_figure(cells)
+    assert plane is not None
+    assert "2 to 3 trials" in _text(plane)
+    assert "(3 trials)" in _text(plane)
+    sweep = _text(mask_sweep_figure([_only(cells)]))
+    assert f"{MINUS}2 (3 trials)" in sweep
+    assert "DER++ (2 trials)" in sweep
+    cells = summarise(
+        [*_trials(40, seeds=2, mask=None), *_trials(50, seeds=3, mask=_INF)],
+    )
+    for draw in (confidence_figure, accuracy_figure, matrices_figure):
+        text = _text(draw([_only(cells)]))
+        assert "ER (2 trials)" in text
+        assert "(3 trials)" in text
+
+
+def test_one_trial_has_no_spread_in_a_title() -> None:
+    cells = summarise([*_trials(40, seeds=1, mask=None), *_trials(50, seeds=1, mask=_INF)])
+    text = _text(accuracy_figure([_only(cells)]))
+    assert "Class-IL, mean over 1 trial" in text
+    assert "±" not in text
 
 
 def test_only_cells_that_differ_in_nothing_but_the_mask_are_paired() -> None:

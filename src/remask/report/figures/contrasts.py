@@ -14,6 +14,7 @@ from remask.report.figures.data import (
     matrices,
     mean_and_std,
     mean_of_seen,
+    own_trials,
     system_title,
     task_classes,
 )
@@ -53,7 +54,7 @@ def confidence_figure(drawn: Sequence[Family]) -> "Figure":
         for family, (left, right) in zip(drawn, rows, strict=True):
             _confidence_panel(left, family)
             left.set_title(" ")
-            _legend(left, family)
+            _legend(left, family, _cells(drawn))
             right.set_title(family.settings, loc="right", color=GREY)
             for number, cell in enumerate(family.contrasted):
                 final = matrices(cell)[:, -1]
@@ -113,7 +114,7 @@ def accuracy_figure(drawn: Sequence[Family]) -> "Figure":
         figure = new_figure(PAGE, 0.45 + 1.65 * len(drawn))
         rows: Any = figure.subplots(len(drawn), 1 + panels, squeeze=False, sharey=True)
         for family, row in zip(drawn, rows, strict=True):
-            _legend(row[0], family, lines_below=1)
+            _legend(row[0], family, _cells(drawn), lines_below=1)
             own_tasks = matrices(family.contrasted[0]).shape[1]
             shown = np.linspace(0, own_tasks - 1, min(own_tasks, panels)).round().astype(int)
             for axes in row[1 + len(shown) :]:
@@ -137,7 +138,7 @@ def accuracy_figure(drawn: Sequence[Family]) -> "Figure":
 
 
 def matrices_figure(drawn: Sequence[Family]) -> "Figure":
-    """Accuracy matrices as heat maps, a system a column; blank is what was not measured."""
+    """Accuracy matrices as heat maps, a column per system; blank is what was not measured."""
     means = [[mean_and_std(matrices(cell))[0] for cell in family.contrasted] for family in drawn]
     lowest = min(float(np.nanmin(mean)) for row in means for mean in row)
     bottom = min(10 * math.floor(lowest / 10), 90)
@@ -151,7 +152,8 @@ def matrices_figure(drawn: Sequence[Family]) -> "Figure":
                 axes.set_axis_off()
             for axes, cell, mean in zip(row, family.contrasted, own_means, strict=False):
                 image = _heat_map(axes, mean, bottom)
-                axes.set_title(system_title(family.config.method, cell.config.mask))
+                name = system_title(family.config.method, cell.config.mask)
+                axes.set_title(name + own_trials([cell], _cells(drawn)))
                 axes.set_xlabel("accuracy on task")
             if family.settings:
                 row[0].set_title(f"{family.settings}\n ", loc="left", color=GREY)
@@ -223,8 +225,11 @@ def _task_ticks(axes: "Axes", tasks: int) -> None:
     axes.set_xlim(0.5, tasks + 0.5)
 
 
-def _legend(axes: "Axes", family: Family, lines_below: int = 0) -> None:
+def _legend(axes: "Axes", family: Family, drawn: Sequence[Cell], lines_below: int = 0) -> None:
     """Above the panel, as the title of its row; its room is that of an axes title's first line."""
     handles = [axes.plot([], [], **look(cell.config.mask).of_line)[0] for cell in family.contrasted]
-    names = [system_title(family.config.method, cell.config.mask) for cell in family.contrasted]
+    names = [
+        system_title(family.config.method, cell.config.mask) + own_trials([cell], drawn)
+        for cell in family.contrasted
+    ]
     legend_above(axes, handles, names, lift=4 + 11 * lines_below)

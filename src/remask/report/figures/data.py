@@ -142,7 +142,17 @@ def in_common(cells: Sequence[Cell], what: str) -> str:
     """A figure's title: `split-mnist, buffer 200: mean ± std over 10 trials`."""
     buffers = {cell.config.buffer for cell in cells}
     shared = f", buffer {buffers.pop()}" if len(buffers) == 1 else ""
+    if all(cell.trials == 1 for cell in cells):  # one trial has no spread
+        what = what.replace(" ± std", "")
+    return f"{cells[0].config.benchmark}{shared}: {what} over {_trials(cells)}"
+
+
+def own_trials(cells: Sequence[Cell], drawn: Sequence[Cell]) -> str:
+    """` (9 trials)`, for after the name of these cells; nothing if all that is drawn agrees."""
+    return f" ({_trials(cells)})" if len({cell.trials for cell in drawn}) > 1 else ""
+
+
+def _trials(cells: Sequence[Cell]) -> str:
     counts = sorted({cell.trials for cell in cells})
     trials = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    plural = "" if counts[-1] == 1 else "s"
-    return f"{cells[0].config.benchmark}{shared}: {what} over {trials} trial{plural}"
+    return f"{trials} trial{'' if counts[-1] == 1 else 's'}"

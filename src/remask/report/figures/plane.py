@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from remask.report.figures.data import MINUS, Array, families, in_common, matrices, system_title
+from remask.report.figures.data import (
+    MINUS,
+    Array,
+    families,
+    in_common,
+    matrices,
+    own_trials,
+    system_title,
+)
 from remask.report.figures.style import GREY, PAGE, Box, look, new_figure, place, style, title
 from remask.store import Cell
 
@@ -27,7 +35,7 @@ _SMALLEST, _GROWTH = 3.0, 1.7
 
 
 def stability_plasticity_figure(cells: Sequence[Cell]) -> "Figure | None":
-    """Stability 100 - F_T against plasticity in Class-IL, a point a cell; None if there is none.
+    """Stability 100 - F_T against plasticity in Class-IL, a point per cell; None if there is none.
 
     A marker's shape is the method, its colour the mask (black: none, where there are masked cells
     of the same settings; grey: none either), its size the buffer. Lines join the buffers of a
@@ -190,6 +198,7 @@ def _label(
     for name, system in systems.items():
         config = system[0].config
         text = name.replace(name.partition(", ")[0], system_title(config.method, config.mask), 1)
+        text += own_trials(system, [cell for cells in systems.values() for cell in cells])
         colour = colours[id(system[0])]
         written = axes.text(0, 0, text, fontsize=7, color=colour, transform=None, zorder=5)
         extent = written.get_window_extent()

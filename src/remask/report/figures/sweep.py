@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from remask.report.figures.data import Family, in_common, mask_name, system_title
+from remask.report.figures.data import Family, in_common, mask_name, own_trials, system_title
 from remask.report.figures.style import COLUMN, GREY, PAGE, look, new_figure, style, title
+from remask.store import Cell
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -14,10 +15,11 @@ if TYPE_CHECKING:
 
 
 def mask_sweep_figure(drawn: Sequence[Family]) -> "Figure":
-    """Average accuracy against the mask, a family a column: Class-IL above, Task-IL below.
+    """Average accuracy against the mask, a column per family: Class-IL above, Task-IL below.
 
     Masks are evenly spaced in their order. The dotted line is the method without a mask.
     """
+    cells = [cell for family in drawn for cell in family.cells]
     with style():
         width = COLUMN if len(drawn) == 1 else PAGE
         figure = new_figure(width, 3.6)
@@ -27,20 +29,23 @@ def mask_sweep_figure(drawn: Sequence[Family]) -> "Figure":
         ):
             row[0].set_ylabel(f"{name} accuracy $A_T$ (%)", parse_math=True)
             for family, axes in zip(drawn, row, strict=True):
-                _sweep_panel(axes, family, f"{setting}_A_T")
+                _sweep_panel(axes, family, f"{setting}_A_T", cells)
         for family, axes in zip(drawn, rows[0], strict=True):
             method = system_title(family.config.method, -1.0).rpartition("(")[0]
             settings = f"\n{family.settings}" if family.settings else ""
             axes.set_title(f"{method}(m), buffer {family.config.buffer}{settings}")
         for family, axes in zip(drawn, rows[1], strict=True):
-            masks = [mask_name(cell.config.mask or 0.0) for cell in family.masked]
+            masks = [
+                mask_name(cell.config.mask or 0.0) + own_trials([cell], cells)
+                for cell in family.masked
+            ]
             axes.set_xticks(range(len(masks)), masks, rotation=45)
             axes.set_xlabel("mask m")
-        title(figure, in_common([cell for family in drawn for cell in family.cells], "mean ± std"))
+        title(figure, in_common(cells, "mean ± std"))
     return figure
 
 
-def _sweep_panel(axes: "Axes", family: Family, score: str) -> None:
+def _sweep_panel(axes: "Axes", family: Family, score: str, drawn: Sequence[Cell]) -> None:
     spreads = [cell.spreads[score] for cell in family.masked]
     mean = np.array([spread.mean for spread in spreads])
     std = np.array([spread.std for spread in spreads])
@@ -73,7 +78,7 @@ def _sweep_panel(axes: "Axes", family: Family, score: str) -> None:
             len(mean) - 0.5, level, std_of_level, color=GREY, linewidth=0.8, clip_on=False
         )
         axes.annotate(
-            system_title(family.config.method, None),
+            system_title(family.config.method, None) + own_trials([family.plain], drawn),
             (1, level),
             (3, 0),
             xycoords=axes.get_yaxis_transform(),
