@@ -23,6 +23,7 @@ MEASURES = {
 }
 HOSTILE = '<img src=x onerror="document.title=666"></script><b>&amp;'
 TASKS, CLASSES = 3, 6
+_VERDICTS = ("not told apart", "better", "worse", "too few trials", "not run")
 
 
 def make_cell(label: str, mean: float, **parts: Any) -> dict[str, Any]:
@@ -85,6 +86,7 @@ def claim(mean: float, deviations: float | str | None, verdict: str) -> dict[str
         "trials": 10,
         "source": "paper-dagger",
         "deviations": deviations,
+        "p": 0.04,
         "verdict": verdict,
     }
 
@@ -109,7 +111,10 @@ def make_data(cells: Sequence[Mapping[str, Any]], **parts: Any) -> dict[str, Any
     basics = {
         "measures": MEASURES,
         "cells": cells,
-        "counts": dict.fromkeys(["reproduced", "not told apart", "better", "worse", "not run"], 0),
+        "counts": dict.fromkeys(_VERDICTS, 0),
+        "near": 0,
+        "by_chance": 0,
+        "verdict_test": "a test of figures",
         "test": "a test of tests",
         "statements": [],
         "title": "Toy results",
@@ -127,9 +132,9 @@ def rich_data() -> dict[str, Any]:
     nothing = dict.fromkeys([*MEASURES, "class_il_plasticity", "task_il_plasticity"])
     worse = {
         "class_il_A_T": claim(95.0, "-inf", "worse"),
-        "task_il_A_T": claim(90.0, 0.5, "reproduced"),
+        "task_il_A_T": claim(90.0, 0.5, "not told apart"),
     }
-    good = {"class_il_A_T": claim(80.5, -0.5, "reproduced")}
+    good = {"class_il_A_T": claim(80.5, -0.5, "not told apart")}
     main = {"experiments": ["main", "ablation"]}
     masked = [
         make_cell("MSDER++(-inf)", 84.0, mask="-inf", method="derpp", **main),
@@ -138,7 +143,7 @@ def rich_data() -> dict[str, Any]:
     ]
     return make_data(
         [
-            make_cell("ER", 80.0, claims=good, verdict="reproduced", **main),
+            make_cell("ER", 80.0, claims=good, verdict="not told apart", **main),
             make_cell("ER", 9.5, buffer=500, claims=worse, verdict="worse", experiments=["main"]),
             make_cell("MSER(-inf)", 82.0, mask="-inf", method="er", **main),
             make_cell("DER++", 85.0, method="derpp", **main),
@@ -160,7 +165,9 @@ def rich_data() -> dict[str, Any]:
             make_cell(HOSTILE, 50.0, benchmark=HOSTILE, id="hostile", buffer=7),
             not_run("MSDER++(-inf)", 70.0),
         ],
-        counts={"reproduced": 2, "not told apart": 0, "better": 0, "worse": 1, "not run": 1},
+        counts=dict(zip(_VERDICTS, (2, 0, 1, 0, 1), strict=True)),
+        near=2,
+        by_chance=1,
         running=[{"name": HOSTILE, "done": 3, "trials": 10}],
         statements=[
             {
@@ -176,8 +183,10 @@ def rich_data() -> dict[str, Any]:
                         "buffer": 200,
                         "higher": "ER",
                         "lower": "MSER(-inf)",
-                        "ours_higher": {"mean": 20.0, "std": 1.0},
-                        "ours_lower": {"mean": 18.0, "std": 1.0},
+                        "ours_higher": {"mean": 20.0, "std": 1.0, "trials": 9},
+                        "ours_lower": {"mean": 18.0, "std": None, "trials": 1},
+                        "test": "paired",
+                        "freedom": 9,
                         "p": 0.0123,
                         "finding": "holds",
                     }

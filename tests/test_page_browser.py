@@ -136,8 +136,11 @@ def test_the_overview_counts_what_there_is(show: Open) -> None:
     assert "9 cells with results" in " ".join(reversed_pairs(page))
     assert "18" in facts
     assert "2 failed or diverged" in " ".join(reversed_pairs(page))
-    assert page.locator(".verdicts li").all_inner_texts()[0].split()[:2] == ["2", "reproduced"]
+    assert page.locator(".verdicts li").all_inner_texts()[0].split()[:3] == ["2", "not", "told"]
     assert page.locator(".verdicts li").count() == 3
+    verdicts = page.locator("#verdicts").inner_text()
+    assert "2 of the 3 that were run lie within two published standard deviations" in verdicts
+    assert "a test of figures. Chance alone would tell about 1 apart." in verdicts
     assert page.locator("progress").evaluate("bar => [bar.value, bar.max]") == [3, 10]
     assert "toy.db" in page.locator("#provenance").inner_text()
 
@@ -158,8 +161,9 @@ def test_a_statement_shows_both_findings_and_opens_to_its_evidence(show: Open) -
     assert not statement.locator("table").is_visible()
     statement.locator("summary").click()
     evidence = statement.locator("tbody").inner_text()
-    assert "ER 20.00 ±1.00" in " ".join(evidence.split())
-    assert "MSER(-inf) 18.00 ±1.00" in " ".join(evidence.split())
+    assert "ER 20.00 ±1.00 (9 trials)" in " ".join(evidence.split())
+    assert "MSER(-inf) 18.00 (1 trial)" in " ".join(evidence.split())
+    assert "paired, 10 seeds" in evidence
     assert "0.01" in evidence
     assert "a test of tests" in page.locator("#statements-intro").inner_text()
 
@@ -254,13 +258,13 @@ def test_filters_combine_and_can_be_cleared(show: Open) -> None:
 
 
 def test_ours_stands_beside_the_published_figure_and_the_difference(show: Open) -> None:
-    page = show(rich_data(), "#q=er&buffer=200&verdict=reproduced")
+    page = show(rich_data(), "#q=er&buffer=200&verdict=not+told+apart")
 
     entry = page.locator(".results td.measure").first
     assert entry.locator(".ours").inner_text() == "80.00 ±1.00"
     assert "80.50 ±1.00" in entry.locator(".published").inner_text()
     assert entry.locator(".std").inner_text() == f"{MINUS}0.5 std"
-    assert page.locator(".results td.verdict").inner_text() == "reproduced"
+    assert page.locator(".results td.verdict").inner_text() == "not told apart"
 
 
 def test_the_head_of_the_table_stays_in_sight(show: Open) -> None:
@@ -284,15 +288,45 @@ def test_pointing_at_a_mark_shows_its_value(show: Open) -> None:
     page = show(data)
 
     for figure, mark, expected in (
-        ("confidence", ".panel:nth-child(1) .marker", ["class 0, task 1", "80.00 ±0.50 %"]),
-        ("confidence", ".panel:nth-child(2) .marker", ["task 1", "70.00 %"]),
+        (
+            "confidence",
+            ".panel:nth-child(1) .marker",
+            ["class 0, task 1", "80.00 ±0.50 %, 2 trials"],
+        ),
+        ("confidence", ".panel:nth-child(2) .marker", ["task 1", "70.00 %, 2 trials"]),
         ("learning", ".panel:nth-child(3) .marker", ["task 2, after task 2", "80.00 %"]),
-        ("masks", ".marker >> nth=-1", [f"m = {MINUS}1", "88.00 ±1.00 %"]),
-        ("matrices", ".panel:nth-child(1) .heat-cell", ["task 1, after task 1", "80.00 %"]),
-        ("balance", "[data-series='DER++'] .marker", ["stability 85.00 ±15.00", "95.00 ±2.00"]),
+        ("masks", ".marker >> nth=-1", [f"m = {MINUS}1", "88.00 ±1.00 %, 2 trials"]),
+        (
+            "matrices",
+            ".panel:nth-child(1) .heat-cell",
+            ["task 1, after task 1", "80.00 %, 2 trials"],
+        ),
+        (
+            "balance",
+            "[data-series='DER++'] .marker",
+            ["2 trials", "stability 85.00 ±15.00", "95.00 ±2.00"],
+        ),
     ):
         text = hover(page, f"#figure-{figure} {mark}")
         assert all(part in text for part in expected), (figure, text)
+
+
+def test_one_trial_has_no_spread_anywhere_on_the_page(show: Open) -> None:
+    data = make_data([make_cell("ER", 80.0, trials=1), make_cell("DER++", 85.0, trials=1)])
+    for cell in data["cells"]:
+        for score in [*cell["scores"].values(), *cell["confidence"]]:
+            score["std"] = None
+    page = show(data)
+
+    entry = page.locator("tr[data-cell='ER200'] .measure >> nth=0")
+    assert entry.locator(".ours").inner_text() == "80.00"
+    text = hover(page, "#figure-balance [data-series='DER++'] .marker")
+    assert "stability 85.00 %" in text
+    assert "1 trial" in text
+    text = hover(page, "#figure-confidence .panel:nth-child(1) .marker")
+    assert "80.00 %, 1 trial" in text
+    openings = page.locator("#results, #figures").all_inner_texts()
+    assert not any("±" in text for text in openings)
 
 
 def test_the_tip_goes_when_the_pointer_does(show: Open) -> None:
@@ -313,7 +347,14 @@ def test_arrow_keys_read_a_chart(show: Open) -> None:
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowRight")
     assert "class 2" in page.locator("#tip").inner_text()
-    assert page.locator("#tip .chosen").inner_text().split() == ["ER", "78.00", "±0.50", "%"]
+    assert page.locator("#tip .chosen").inner_text().split() == [
+        "ER",
+        "78.00",
+        "±0.50",
+        "%,",
+        "2",
+        "trials",
+    ]
     page.keyboard.press("ArrowUp")
     assert page.locator("#tip .chosen").inner_text().split()[0] == "MSER(-inf)"
     page.keyboard.press("Escape")
@@ -343,7 +384,12 @@ def test_the_numbers_of_a_figure_can_be_read_as_a_table(show: Open) -> None:
     page.locator("#numbers-matrices summary").click()
     lines = page.locator("#numbers-matrices tbody tr")
     assert lines.count() == 5 * 6  # five systems, the lower triangle of three tasks
-    assert lines.nth(1).inner_text().split("\t") == ["ER", "ER", "task 1, after task 2", "75.00 %"]
+    assert lines.nth(1).inner_text().split("\t") == [
+        "ER",
+        "ER",
+        "task 1, after task 2",
+        "75.00 %, 2 trials",
+    ]
 
 
 def test_choosing_another_question_and_other_systems_redraws(show: Open) -> None:

@@ -24,4 +24,4 @@ def test_split_mnist_agrees_with_the_paper(tmp_path: Path, cell: PaperCell) -> N
         (compared,) = compare([cell], summarise(store.records()))
     for measure in ("class_il_A_T", "task_il_A_T"):
         figure = compared.figures[measure]
-        assert figure.verdict in ("reproduced", "not told apart"), (measure, figure)
+        assert figure.is_near or figure.verdict == "not told apart", (measure, figure)

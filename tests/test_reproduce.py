@@ -112,11 +112,12 @@ def test_what_the_store_has_is_not_run_and_is_put_beside_the_paper(remask: Comma
     lines = answer.out.splitlines()
     (number,) = [n for n, line in enumerate(lines) if line.split()[:2] == ["ER", "200"]]
     assert lines[number].split()[2:5] == ["10", "80.45", "±0.29"]
-    # 80.45 beside 78.27 +- 1.37: 1.6 of its std above it.
-    assert lines[number + 1].split()[:3] == ["78.27", "±1.37", "+1.6"]
+    # 80.45 beside 78.27 +- 1.37: 1.6 of its std above it, and told apart from it.
+    assert lines[number + 1].split()[:3] == ["78.27", "±1.37", "+1.6!"]
     assert "Masking lowers forgetting in every cell." in answer.out
+    assert "paired" in next(line for line in lines if "Masking lowers forgetting" in line)
     assert "Welch's t-test" in answer.text
-    (summary,) = [line for line in lines if "Reproduced:" in line]
+    (summary,) = [line for line in lines if "Better or worse" in line]
     counts = [int(part.split()[0]) for part in summary.split(".")[0].split(", ")]
     assert sum(counts) == 15 * 4
 

@@ -92,7 +92,7 @@ def test_trials_that_diverged_or_failed_are_counted_and_left_out_of_the_means() 
     ]
     [cell] = summarise(records)
     assert (cell.trials, cell.diverged, cell.failed) == (1, 2, 1)
-    assert cell.spreads["class_il_A_T"] == Spread(65.0, 0.0)
+    assert cell.spreads["class_il_A_T"] == Spread(65.0, 0.0, 1)
     [hopeless] = summarise(records[1:])
     assert hopeless.trials == 0
     assert math.isnan(hopeless.spreads["class_il_A_T"].mean)

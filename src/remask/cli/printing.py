@@ -12,8 +12,8 @@ from remask.report import (
     ComparedCell,
     Decision,
     comparison_markdown,
+    comparison_summary,
     comparison_table,
-    verdicts,
 )
 
 
@@ -23,23 +23,22 @@ def print_comparison(compared: Sequence[ComparedCell], *, markdown: bool) -> Non
         typer.echo(comparison_markdown(compared), nl=False)
     else:
         output.print(comparison_table(compared), crop=False, soft_wrap=True)
-    counts = ", ".join(f"{count} {what}" for what, count in verdicts(compared).items() if count)
-    typer.echo(
-        f"{counts or 'Nothing is published of these cells'}. Reproduced: within 2 std of the "
-        f"published figure. Not told apart (?): further off, but Welch's z <= 2."
-    )
+    for line in comparison_summary(compared):
+        typer.echo(line)
 
 
 def print_decisions(
     decided: Sequence[Decision], by_the_paper: Sequence[Decision], *, markdown: bool
 ) -> None:
-    """The paper's statements, and what ours and the paper's own figures say to them."""
-    columns = ["the paper says", "our trials", "holds in", "the paper's own figures"]
+    """The paper's statements, what ours say to them by which test, and what the paper's own do."""
+    columns = ["the paper says", "our trials", "holds in", "test", "the paper's own figures"]
     rows = [
         [
             ours.statement.text,
             ours.finding,
             f"{sum(e.finding == 'holds' for e in ours.evidence)} of {len(ours.evidence)}",
+            ", ".join(sorted({e.measured.test.kind for e in ours.evidence if e.measured.test}))
+            or "-",
             "-" if theirs.finding == "not run" else theirs.finding,
         ]
         for ours, theirs in zip(decided, by_the_paper, strict=True)

@@ -23,13 +23,7 @@ from remask.papers import (
     published_figures,
     statements,
 )
-from remask.report import (
-    MissingPackageError,
-    compare,
-    decide,
-    decide_by_the_paper,
-    paper_cell,
-)
+from remask.report import compare, decide, decide_by_the_paper, paper_cell
 from remask.settings import SettingsError, trial_configs
 from remask.store import Store, TrialRecord, config_hash, summarise
 
@@ -115,12 +109,8 @@ def print_findings(
         for statement in statements(benchmark)
         if all({e.higher, e.lower} <= wanted for e in statement.expectations)
     ]
-    if not asked:
-        return
-    try:
+    if asked:
         print_decisions(decide(asked, by_cell), decide_by_the_paper(asked), markdown=markdown)
-    except MissingPackageError as error:
-        errors.print(f"note: {error}", highlight=False, markup=False, soft_wrap=True)
 
 
 def _only(cells: Sequence[PaperCell], field: str, wanted: object) -> list[PaperCell]:

@@ -40,7 +40,10 @@ def list_(
     ] = False,
     store: o.StorePath = None,
 ) -> None:
-    """Print the results, a row for all trials that differ in their seed only."""
+    """Print the results, a row for all trials that differ in their seed only.
+
+    Means of the finished trials ± their population standard deviation, which one trial has not.
+    """
     with _existing(store) as opened:
         records = list(opened.records(o.filters(context)))
     if not records:

@@ -38,7 +38,7 @@ class Claim:
     metric: str
     """`A_T` or `F_T`."""
     mean: float
-    std: float | None
+    std: float
     trials: int
     source: str
     """`paper-dagger`: the paper's own runs; `buzzega2020`: quoted from the paper of DER."""

@@ -5,19 +5,14 @@ from remask.report.comparison import (
     Comparison,
     compare,
     comparison_markdown,
+    comparison_summary,
     comparison_table,
     paper_cell,
     verdicts,
 )
 from remask.report.data import Knowledge, page_data
 from remask.report.figures import write_figures
-from remask.report.findings import (
-    TEST,
-    Decision,
-    MissingPackageError,
-    decide,
-    decide_by_the_paper,
-)
+from remask.report.findings import TEST, Decision, decide, decide_by_the_paper
 from remask.report.page import page_html
 from remask.report.tables import results_table
 
@@ -27,9 +22,9 @@ __all__ = [
     "Comparison",
     "Decision",
     "Knowledge",
-    "MissingPackageError",
     "compare",
     "comparison_markdown",
+    "comparison_summary",
     "comparison_table",
     "decide",
     "decide_by_the_paper",

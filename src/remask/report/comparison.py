@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from rich import box
@@ -11,10 +11,11 @@ from rich.table import Table
 
 from remask.names import system_name
 from remask.papers import Claim, PaperCell, published_figures
+from remask.report.student import FEWEST_TRIALS, LEVEL, TTest, welch
 from remask.report.tables import write_spread
 from remask.store import Cell, Spread
 
-Verdict = Literal["reproduced", "not told apart", "better", "worse", "not run"]
+Verdict = Literal["not told apart", "better", "worse", "too few trials", "not run"]
 
 MEASURES = {
     "class_il_A_T": "Class-IL A_T",
@@ -23,6 +24,10 @@ MEASURES = {
     "task_il_F_T": "Task-IL F_T",
 }
 """What is published of a cell, and how tables call it."""
+VERDICT_TEST = (
+    f"told apart by Welch's t-test, two-sided, at {100 * LEVEL:g} %, which needs "
+    f"{FEWEST_TRIALS} trials of ours"
+)
 _ROUNDING = 0.005  # published figures have two decimals
 
 
@@ -32,12 +37,16 @@ class Comparison:
 
     claim: Claim
     ours: Spread | None
-    trials: int
+
+    @property
+    def published(self) -> Spread:
+        """What the claim says."""
+        return Spread(self.claim.mean, self.claim.std, self.claim.trials)
 
     @property
     def deviations(self) -> float:
-        """How many standard deviations of the claim ours lies above it."""
-        difference = self._difference
+        """How many standard deviations of the claim ours lies above it: a description, no test."""
+        difference = math.nan if self.ours is None else self.ours.mean - self.claim.mean
         if abs(difference) <= _ROUNDING:
             return 0.0
         if not self.claim.std:
@@ -45,34 +54,30 @@ class Comparison:
         return difference / self.claim.std
 
     @property
-    def welch(self) -> float:
-        """The difference of the means over its standard error, both samples' own (Welch)."""
-        error = math.hypot(
-            (self.ours.std if self.ours else math.nan) / math.sqrt(self.trials or math.nan),
-            (self.claim.std or 0.0) / math.sqrt(self.claim.trials),
-        )
-        difference = self._difference
-        return difference / error if error else 0.0 if difference == 0 else math.inf
+    def is_near(self) -> bool:
+        """Whether ours lies within two standard deviations of the claim."""
+        return abs(self.deviations) <= 2
+
+    @property
+    def test(self) -> TTest | None:
+        """Welch's t-test of ours against the claim; None: not run, or too few trials."""
+        if self.ours is None or self.ours.trials < FEWEST_TRIALS:
+            return None
+        # What the claim's rounding may have hidden is no difference.
+        ours = self.ours if self.deviations else replace(self.ours, mean=self.claim.mean)
+        return welch(ours, self.published)
 
     @property
     def verdict(self) -> Verdict:
-        """Reproduced: within two standard deviations of the claim.
-
-        Not told apart: further off, but ours are too spread to say that the means differ (Welch's
-        z within 2). Otherwise better or worse: more accuracy, or less forgetting.
-        """
+        """Better (more accuracy, less forgetting) or worse if Welch's test tells them apart."""
         if self.ours is None:
             return "not run"
-        if abs(self.deviations) <= 2:
-            return "reproduced"
-        if abs(self.welch) <= 2:
+        if self.test is None:
+            return "too few trials"
+        if self.test.p_different >= LEVEL:
             return "not told apart"
         higher_is_better = self.claim.metric == "A_T"
-        return "better" if (self.deviations > 0) == higher_is_better else "worse"
-
-    @property
-    def _difference(self) -> float:
-        return math.nan if self.ours is None else self.ours.mean - self.claim.mean
+        return "better" if (self.test.t > 0) == higher_is_better else "worse"
 
 
 @dataclass(frozen=True)
@@ -91,14 +96,14 @@ class ComparedCell:
 
     @property
     def verdict(self) -> Verdict | None:
-        """That of the figure that is furthest from being reproduced; None: nothing is published."""
+        """The first of worse, better, not told apart among its figures; None: none is published."""
         if self.ours is None:
             return "not run"
         found = [figure.verdict for figure in self.figures.values()]
         return next((name for name in _WORST_FIRST if name in found), None)
 
 
-_WORST_FIRST: tuple[Verdict, ...] = ("worse", "better", "not told apart", "reproduced")
+_WORST_FIRST: tuple[Verdict, ...] = ("worse", "better", "not told apart", "too few trials")
 
 
 def paper_cell(cell: Cell) -> PaperCell:
@@ -119,8 +124,32 @@ def verdicts(compared: Sequence[ComparedCell]) -> dict[Verdict, int]:
     return {verdict: found[verdict] for verdict in get_args(Verdict)}
 
 
+def told_apart_by_chance(compared: Sequence[ComparedCell]) -> int:
+    """How many figures would be called better or worse, more or less, if none differed."""
+    figures = [figure for cell in compared for figure in cell.figures.values()]
+    return round(LEVEL * sum(figure.test is not None for figure in figures))
+
+
+def comparison_summary(compared: Sequence[ComparedCell]) -> list[str]:
+    """What the table means and shows in all, in a few sentences, one per line."""
+    figures = [figure for cell in compared for figure in cell.figures.values()]
+    if not figures:
+        return ["Nothing is published of these cells."]
+    run = [figure for figure in figures if figure.ours]
+    counts = ", ".join(f"{count} {what}" for what, count in verdicts(compared).items() if count)
+    by_chance = told_apart_by_chance(compared)
+    sizes = " or ".join(map(str, sorted({figure.claim.trials for figure in figures})))
+    return [
+        f"Of {len(run)} figures, {sum(figure.is_near for figure in run)} lie within 2 std of the "
+        f"published one. std: how many published standard deviations ours lies above it.",
+        f"{counts}. Better or worse (!): {VERDICT_TEST}."
+        + f" Chance alone would tell about {by_chance} apart." * bool(by_chance),
+        f"±: population standard deviation over trials. Published figures are of {sizes} trials.",
+    ]
+
+
 def comparison_table(compared: Sequence[ComparedCell]) -> Table:
-    """A row a cell: ours, and below it the claim and how many of its std ours lies above it."""
+    """A row per cell: ours, below it the claim and how many of its std ours lies above it."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
     for name in ("method", "buffer", "trials", *MEASURES.values(), "verdict"):
         table.add_column(name, justify="left" if name in _WORDS else "right", no_wrap=True)
@@ -157,7 +186,7 @@ def _compared(paper: PaperCell, ours: Cell | None) -> ComparedCell:
     for measure, claim in published_figures(paper).items():
         measured = ours.spreads[measure] if ours else None
         if not (measured and math.isnan(measured.mean)):
-            figures[measure] = Comparison(claim, measured, ours.trials if ours else 0)
+            figures[measure] = Comparison(claim, measured)
     return ComparedCell(paper, ours, figures)
 
 
@@ -173,12 +202,12 @@ def _row(cell: ComparedCell) -> list[str]:
 def _shorten(deviations: str) -> str:
     """`-2.8 worse` as `-2.8!`: the verdict stands at the end of the row."""
     number, _, verdict = deviations.partition(" ")
-    return number + ("?" if verdict == "not told apart" else "!" if verdict else "")
+    return number + ("!" if verdict else "")
 
 
 def _published(figure: Comparison) -> list[str]:
-    claim = write_spread(Spread(figure.claim.mean, figure.claim.std or 0.0))
+    claim = write_spread(figure.published)
     if figure.ours is None:
         return [claim, "-"]
-    mark = "" if figure.verdict == "reproduced" else f" {figure.verdict}"
+    mark = f" {figure.verdict}" if figure.verdict in ("better", "worse") else ""
     return [claim, f"{figure.deviations:+.1f}{mark}"]

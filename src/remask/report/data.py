@@ -16,16 +16,16 @@ from remask.papers import (
     published_benchmarks,
     statements,
 )
-from remask.report.comparison import MEASURES, ComparedCell, compare, paper_cell, verdicts
-from remask.report.findings import (
-    TEST,
-    Decision,
-    Evidence,
-    MissingPackageError,
-    Sample,
-    decide,
-    decide_by_the_paper,
+from remask.report.comparison import (
+    MEASURES,
+    VERDICT_TEST,
+    ComparedCell,
+    compare,
+    paper_cell,
+    told_apart_by_chance,
+    verdicts,
 )
+from remask.report.findings import TEST, Decision, Evidence, decide, decide_by_the_paper
 from remask.store import Cell, Spread, TrialRecord, config_hash, scores, spread, summarise
 
 _MEASURES_ON_PAGE = (*MEASURES, "class_il_plasticity", "task_il_plasticity")
@@ -56,6 +56,9 @@ def page_data(records: Sequence[TrialRecord], knowledge: Knowledge) -> dict[str,
             *(_not_run(cell) for cell in compared if cell.ours is None),
         ],
         "counts": verdicts(compared),
+        "near": sum(figure.is_near for cell in compared for figure in cell.figures.values()),
+        "by_chance": told_apart_by_chance(compared),
+        "verdict_test": VERDICT_TEST,
         "test": TEST,
         "statements": [row for benchmark in begun for row in _statements(benchmark, ours)],
     }
@@ -72,12 +75,12 @@ def _cell(cell: Cell, compared: ComparedCell | None, knowledge: Knowledge) -> di
         "diverged": cell.diverged,
         "failed": cell.failed,
         "verdict": compared.verdict if compared else None,
-        "scores": {name: _spread(cell.spreads[name]) for name in _MEASURES_ON_PAGE},
+        "scores": {name: _known(cell.spreads[name]) for name in _MEASURES_ON_PAGE},
         "claims": _claims(compared) if compared else {},
         "class_il": _mean([record.class_il for record in cell.finished]),
         "task_il": _mean([record.task_il for record in cell.finished]),
         "confidence": [
-            _spread(spread([100 * value for value in values]))
+            _known(spread([100 * value for value in values]))
             for values in zip(*(r.confidence for r in cell.finished), strict=True)
         ],
         "config": config.model_dump(mode="json", exclude={"seed"}),
@@ -117,6 +120,7 @@ def _claims(compared: ComparedCell) -> dict[str, Any]:
             "trials": figure.claim.trials,
             "source": figure.claim.source,
             "deviations": _number(figure.deviations),
+            "p": figure.test.p_different if figure.test else None,
             "verdict": figure.verdict,
         }
         for measure, figure in compared.figures.items()
@@ -138,14 +142,11 @@ def _record(record: TrialRecord) -> dict[str, Any]:
 
 def _statements(benchmark: str, ours: Mapping[PaperCell, Cell]) -> list[dict[str, Any]]:
     asked = statements(benchmark)
-    try:
-        decided = decide(asked, ours)
-        theirs = decide_by_the_paper(asked)
-    except MissingPackageError:  # the rest of the page needs no SciPy
-        return []
     return [
         _statement(benchmark, decision, by_the_paper)
-        for decision, by_the_paper in zip(decided, theirs, strict=True)
+        for decision, by_the_paper in zip(
+            decide(asked, ours), decide_by_the_paper(asked), strict=True
+        )
     ]
 
 
@@ -162,21 +163,23 @@ def _statement(benchmark: str, ours: Decision, theirs: Decision) -> dict[str, An
 
 
 def _evidence(evidence: Evidence) -> dict[str, Any]:
-    expected = evidence.expectation
+    expected, measured = evidence.expectation, evidence.measured
     return {
         "measure": expected.measure,
         "buffer": expected.higher.buffer,
         "higher": system_name(expected.higher.method, expected.higher.mask),
         "lower": system_name(expected.lower.method, expected.lower.mask),
-        "ours_higher": _sample(evidence.higher),
-        "ours_lower": _sample(evidence.lower),
+        "ours_higher": _sample(measured.higher),
+        "ours_lower": _sample(measured.lower),
+        "test": measured.test.kind if measured.test else None,
+        "freedom": measured.test.freedom if measured.test else None,
         "p": _number(evidence.p),
         "finding": evidence.finding,
     }
 
 
-def _sample(sample: Sample | None) -> dict[str, Any] | None:
-    return None if sample is None else _spread(sample.spread)
+def _sample(spread: Spread | None) -> dict[str, Any] | None:
+    return None if spread is None else {**_spread(spread), "trials": spread.trials}
 
 
 def _mean(matrices: Sequence[Sequence[Sequence[float]]]) -> list[list[float | str | None]]:
@@ -187,8 +190,13 @@ def _mean(matrices: Sequence[Sequence[Sequence[float]]]) -> list[list[float | st
     return [[_number(value) for value in row] for row in mean.tolist()]
 
 
-def _spread(spread: Spread) -> dict[str, Any] | None:
-    return None if math.isnan(spread.mean) else {"mean": spread.mean, "std": spread.std}
+def _known(spread: Spread) -> dict[str, Any] | None:
+    return None if math.isnan(spread.mean) else _spread(spread)
+
+
+def _spread(spread: Spread) -> dict[str, Any]:
+    """A mean and its spread, which one trial has not."""
+    return {"mean": spread.mean, "std": spread.std if spread.trials > 1 else None}
 
 
 def _number(value: float) -> float | str | None:

@@ -1,42 +1,40 @@
 """The paper's statements, decided by our data and by the paper's own figures.
 
-Every comparison of a statement is Welch's t-test of two independent samples, one-sided, in both
-directions. The p-values of a statement's comparisons are corrected together (Holm), and a
-comparison is decided where the corrected p lies below 5 %.
+Every comparison of a statement is a t-test, one-sided, in both directions: paired over the seeds
+that our two cells share, because a seed gives both the same initial weights and the same stream;
+Welch's of two independent samples where they share too few, and for the paper's own figures. The
+p-values of a statement's comparisons are corrected together (Holm), and a comparison is decided
+where the corrected p lies below 5 %.
 """
 
-import importlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
-from remask.errors import RemaskError
 from remask.papers import Expectation, PaperCell, Statement, published_figures
+from remask.report.student import FEWEST_TRIALS, LEVEL, TTest, paired, welch
 from remask.store import Cell, Spread, TrialRecord, scores, spread
 
-Finding = Literal["holds", "contradicted", "undecided", "not run"]
+Finding = Literal["holds", "contradicted", "undecided", "too few trials", "not run"]
 
 TEST = (
-    "Welch's t-test of two samples, one-sided, at 5 %, Holm-corrected over the comparisons of a "
-    "statement"
+    f"t-test, one-sided, at {100 * LEVEL:g} %, Holm-corrected over the comparisons of a statement; "
+    f"paired over the seeds that our two cells share, Welch's where they share fewer than "
+    f"{FEWEST_TRIALS} and for the paper's own figures"
 )
-_LEVEL = 0.05
-
-
-class MissingPackageError(RemaskError):
-    """A package that is an extra is not installed; the message says which."""
 
 
 @dataclass(frozen=True)
-class Sample:
-    """What a test needs to know of a sample."""
+class Measured:
+    """Both sides of a comparison as they were measured, and the test of them."""
 
-    spread: Spread
-    """With the population standard deviation."""
-    size: int
+    higher: Spread | None
+    lower: Spread | None
+    test: TTest | None
+    """That the first is higher; None if either was not run, or has too few trials."""
 
 
 @dataclass(frozen=True)
@@ -44,10 +42,9 @@ class Evidence:
     """One comparison of a statement, with what was measured."""
 
     expectation: Expectation
-    higher: Sample | None
-    lower: Sample | None
+    measured: Measured
     p: float
-    """Corrected, of the expected direction; NaN if not run."""
+    """Corrected, of the expected direction; NaN if nothing was tested."""
     finding: Finding
 
 
@@ -64,6 +61,8 @@ class Decision:
         found = [evidence.finding for evidence in self.evidence]
         if "not run" in found:
             return "not run"
+        if "too few trials" in found:
+            return "too few trials"
         holding, against = found.count("holds"), found.count("contradicted")
         enough, too_many = {
             "every": (holding == len(found), against > 0),
@@ -76,73 +75,69 @@ class Decision:
 def decide(statements: Sequence[Statement], cells: Mapping[PaperCell, Cell]) -> list[Decision]:
     """What our trials say to each statement."""
 
-    def measured(measure: str, cell: PaperCell) -> Sample | None:
-        ours = cells.get(cell)
-        if ours is None or ours.trials < 2:
-            return None
-        return Sample(spread([_value(measure, record) for record in ours.finished]), ours.trials)
+    def measured(expected: Expectation) -> Measured:
+        higher = _by_seed(expected.measure, cells.get(expected.higher))
+        lower = _by_seed(expected.measure, cells.get(expected.lower))
+        return Measured(_spread(higher), _spread(lower), _test(higher, lower))
 
     return [_decide(statement, measured) for statement in statements]
 
 
 def decide_by_the_paper(statements: Sequence[Statement]) -> list[Decision]:
-    """What the paper's own figures say to each statement, by the same test."""
+    """What the paper's own figures say to each statement, by Welch's test."""
 
-    def published(measure: str, cell: PaperCell) -> Sample | None:
+    def published(measure: str, cell: PaperCell) -> Spread | None:
         claim = published_figures(cell).get(measure)
-        if claim is None or claim.std is None:
-            return None
-        return Sample(Spread(claim.mean, claim.std), claim.trials)
+        return None if claim is None else Spread(claim.mean, claim.std, claim.trials)
 
-    return [_decide(statement, published) for statement in statements]
+    def measured(expected: Expectation) -> Measured:
+        higher = published(expected.measure, expected.higher)
+        lower = published(expected.measure, expected.lower)
+        return Measured(higher, lower, welch(higher, lower) if higher and lower else None)
+
+    return [_decide(statement, measured) for statement in statements]
 
 
-def _decide(statement: Statement, measured: Callable[[str, PaperCell], Sample | None]) -> Decision:
-    pairs = [
-        (measured(expected.measure, expected.higher), measured(expected.measure, expected.lower))
-        for expected in statement.expectations
-    ]
-    for_it = _holm([_welch(higher, lower) for higher, lower in pairs])
-    against_it = _holm([_welch(lower, higher) for higher, lower in pairs])
+def _decide(statement: Statement, measure: Callable[[Expectation], Measured]) -> Decision:
+    found = [measure(expected) for expected in statement.expectations]
+    for_it = _holm([m.test.p_higher if m.test else math.nan for m in found])
+    against_it = _holm([m.test.p_lower if m.test else math.nan for m in found])
     return Decision(
         statement,
         tuple(
-            Evidence(expectation, higher, lower, p, _finding(p, p_against))
-            for expectation, (higher, lower), p, p_against in zip(
-                statement.expectations, pairs, for_it, against_it, strict=True
+            Evidence(expectation, measured, p, _finding(measured, p, p_against))
+            for expectation, measured, p, p_against in zip(
+                statement.expectations, found, for_it, against_it, strict=True
             )
         ),
     )
 
 
-def _finding(p: float, p_against: float) -> Finding:
-    if math.isnan(p):
+def _finding(measured: Measured, p: float, p_against: float) -> Finding:
+    if measured.higher is None or measured.lower is None:
         return "not run"
-    return "holds" if p < _LEVEL else "contradicted" if p_against < _LEVEL else "undecided"
+    if measured.test is None:
+        return "too few trials"
+    return "holds" if p < LEVEL else "contradicted" if p_against < LEVEL else "undecided"
 
 
-def _welch(higher: Sample | None, lower: Sample | None) -> float:
-    """The p-value of "the first mean is not the higher one"; NaN if either was not measured."""
-    if higher is None or lower is None or math.isnan(higher.spread.mean + lower.spread.mean):
-        return math.nan
-    if higher.spread.std == lower.spread.std == 0:  # no spread at all: the test is not defined
-        return 0.0 if higher.spread.mean > lower.spread.mean else 1.0
-    return float(
-        _statistics()
-        .ttest_ind_from_stats(
-            *_unbiased(higher), *_unbiased(lower), equal_var=False, alternative="greater"
-        )
-        .pvalue
-    )
+def _by_seed(measure: str, cell: Cell | None) -> dict[int, float]:
+    """A measure of each finished trial, where it has one."""
+    found = {r.seed: _value(measure, r) for r in cell.finished} if cell else {}
+    return {seed: value for seed, value in found.items() if not math.isnan(value)}
 
 
-def _unbiased(sample: Sample) -> tuple[float, float, int]:
-    """Mean, sample standard deviation (ddof=1), size."""
-    return (
-        sample.spread.mean,
-        sample.spread.std * math.sqrt(sample.size / (sample.size - 1)),
-        sample.size,
-    )
+def _spread(values: Mapping[int, float]) -> Spread | None:
+    return spread(list(values.values())) if values else None
+
+
+def _test(higher: Mapping[int, float], lower: Mapping[int, float]) -> TTest | None:
+    if min(len(higher), len(lower)) < FEWEST_TRIALS:
+        return None
+    shared = [seed for seed in higher if seed in lower]
+    if len(shared) >= FEWEST_TRIALS:
+        return paired([higher[seed] - lower[seed] for seed in shared])
+    return welch(spread(list(higher.values())), spread(list(lower.values())))
 
 
 def _holm(p_values: Sequence[float]) -> list[float]:
@@ -164,12 +159,3 @@ def _value(measure: str, record: TrialRecord) -> float:
     first = measure == "confidence_first_task"
     classes = record.confidence[:of_a_task] if first else record.confidence[-of_a_task:]
     return 100 * float(np.mean(classes))
-
-
-def _statistics() -> Any:
-    try:
-        return importlib.import_module("scipy.stats")
-    except ImportError:
-        raise MissingPackageError(
-            "deciding the paper's statements needs SciPy: pip install 'remask[report]'"
-        ) from None

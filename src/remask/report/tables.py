@@ -10,7 +10,7 @@ from remask.store import Cell, Spread
 
 
 def results_table(cells: Sequence[Cell]) -> Table:
-    """Mean and standard deviation of A_T and F_T, a row a cell.
+    """Mean and standard deviation of A_T and F_T, a row per cell.
 
     What all cells have in common stands in the title instead of in a column.
     """
@@ -51,8 +51,11 @@ def results_table(cells: Sequence[Cell]) -> Table:
 
 
 def write_spread(spread: Spread) -> str:
-    """`85.29 ±2.05`, or a dash where nothing was measured."""
-    return "-" if math.isnan(spread.mean) else f"{spread.mean:.2f} ±{spread.std:.2f}"
+    """`85.29 ±2.05`; a dash where nothing was measured, and for the spread of one trial."""
+    if math.isnan(spread.mean):
+        return "-"
+    # As wide as most spreads are, so that the means of a column stay in line.
+    return f"{spread.mean:.2f} " + (f"±{spread.std:.2f}" if spread.trials > 1 else "    -")
 
 
 def _write_trials(cell: Cell) -> str:

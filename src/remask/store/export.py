@@ -21,8 +21,8 @@ from remask.store.table import column_types, flat_row
 def export(records: Iterable[TrialRecord], format: str, target: Path | str) -> None:  # noqa: A002
     """Write trials to the file `target` as `csv`, `json`, `parquet` or `latex`.
 
-    csv, parquet: one row a trial, with its config and all metrics. json: everything the store
-    knows, accuracy matrices included. latex: a booktabs table, mean ± std for each config.
+    csv, parquet: one row per trial, with its config and all metrics. json: everything the store
+    knows, accuracy matrices included. latex: a booktabs table, mean ± population std per config.
 
     The file appears whole or not at all; one that was there before stays until then.
     """

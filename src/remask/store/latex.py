@@ -46,7 +46,7 @@ def _row(cell: Cell, with_benchmark: bool) -> str:
         str(cell.config.buffer) if cell.config.buffer else "--",
         _trials(cell),
         *(
-            _spread(cell.spreads[measure], cell.trials)
+            _spread(cell.spreads[measure])
             for measure in ("class_il_A_T", "class_il_F_T", "task_il_A_T", "task_il_F_T")
         ),
     ]
@@ -66,9 +66,9 @@ def _trials(cell: Cell) -> str:
     return f"{cell.trials} ({', '.join(left_out)})" if left_out else str(cell.trials)
 
 
-def _spread(spread: Spread, trials: int) -> str:
+def _spread(spread: Spread) -> str:
     if math.isnan(spread.mean):
         return "--"
-    if trials == 1:  # one trial has no spread; ± 0.00 would claim there is none
+    if spread.trials == 1:  # one trial has no spread; ± 0.00 would claim there is none
         return f"${spread.mean:.2f}$"
     return rf"${spread.mean:.2f} \pm {spread.std:.2f}$"

@@ -18,10 +18,16 @@ SCORES = tuple(f"{setting}_{metric}" for setting in ("class_il", "task_il") for 
 
 @dataclass(frozen=True)
 class Spread:
-    """A mean and the population standard deviation (ddof=0) over the trials of a cell."""
+    """A mean and the population standard deviation (divided by n, not n - 1) over trials.
+
+    The published ones are most likely of this kind: it is what NumPy's `std` computes.
+    """
 
     mean: float
     std: float
+    """Zero for one trial, which has no spread: show none."""
+    trials: int
+    """How many values it is over."""
 
 
 @dataclass(frozen=True)
@@ -58,13 +64,8 @@ class Cell:
     @cached_property
     def spreads(self) -> dict[str, Spread]:
         """Every metric, `class_il_A_T` and so on; NaN where none was measured."""
-        return {name: spread(values) for name, values in self.samples.items()}
-
-    @cached_property
-    def samples(self) -> dict[str, list[float]]:
-        """Every metric's values, one a finished trial."""
         found = [scores(record) for record in self.finished]
-        return {name: [score[name] for score in found] for name in SCORES}
+        return {name: spread([score[name] for score in found]) for name in SCORES}
 
 
 def summarise(records: Iterable[TrialRecord]) -> list[Cell]:
@@ -98,8 +99,8 @@ def _measure(matrix: Matrix, metric: str) -> float:
 def spread(values: Sequence[float]) -> Spread:
     """The mean and population standard deviation; NaN if there are no values."""
     if not values:
-        return Spread(math.nan, math.nan)
-    return Spread(float(np.mean(values)), float(np.std(values)))
+        return Spread(math.nan, math.nan, 0)
+    return Spread(float(np.mean(values)), float(np.std(values)), len(values))
 
 
 _COLUMNS = ("benchmark", "method", "mask", "buffer")

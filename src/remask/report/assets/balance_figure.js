@@ -1,4 +1,4 @@
-// Stability against plasticity: a point a cell.
+// Stability against plasticity: a point per cell.
 
 function balanceFigure({ benchmark, labels, setting }) {
   const points = runCells.filter((cell) => cell.benchmark === benchmark)
@@ -40,9 +40,9 @@ function balanceChart({ width, height, chosen, others, setting }) {
   const marks = [];
   const add = (point, plain) => marks.push({
     x: xAt(point.x), y: yAt(point.y), series: point.cell.label, cell: point.cell.id, plain,
-    where: `buffer ${writtenBuffer(point.cell.buffer)}`,
-    value: `stability ${written(point.y)} ±${written(point.yStd)} %\n` +
-      `plasticity ${written(point.x)} ±${written(point.xStd)} %`,
+    where: `buffer ${writtenBuffer(point.cell.buffer)}, ${counted(point.cell.trials, "trial")}`,
+    value: `stability ${written(point.y)}${writtenStd(point.yStd)} %\n` +
+      `plasticity ${written(point.x)}${writtenStd(point.xStd)} %`,
   });
   for (const point of others.filter(within)) {
     chart.append(svg("circle", { class: "other", cx: xAt(point.x), cy: yAt(point.y), r: 3 }));

@@ -50,14 +50,15 @@ function measureTable(cell) {
       : "Not run here, and no figure of it is printed in the paper's tables.");
   }
   const claimed = Object.keys(cell.claims ?? {}).length > 0;
-  const head = ["Measure", "Ours", ...(claimed ? ["Published", "Difference", "Verdict", "Source"] : [])];
+  const ourHead = cell.trials ? `Ours, ${counted(cell.trials, "trial")}` : "Ours";
+  const head = ["Measure", ourHead, ...(claimed ? ["Published", "Difference", "p (Welch)", "Verdict", "Source"] : [])];
   return scrolling(table(head, known.map(([key, name]) => {
     const claim = cell.claims?.[key];
     const ours = html("b", {}, writtenSpread(cell.scores?.[key]));
     if (!claimed) return [measureName(name), ours];
-    if (!claim) return [measureName(name), ours, MISSING, MISSING, MISSING, MISSING];
+    if (!claim) return [measureName(name), ours, MISSING, MISSING, MISSING, MISSING, MISSING];
     const difference = Number.isNaN(toNumber(claim.deviations)) ? MISSING : `${signed(claim.deviations)} std`;
-    return [measureName(name), ours, writtenSpread(claim), difference, badge(claim.verdict),
+    return [measureName(name), ours, writtenSpread(claim), difference, writtenP(claim.p), badge(claim.verdict),
       `${sourceOf(claim)}, ${counted(claim.trials, "trial")}`];
   }), { class: "measures" }), "Measures");
 }
@@ -94,7 +95,7 @@ function matricesOf(cell) {
   return html("section", {}, html("h3", {}, "Accuracy on every task after every task"), heatKey(low),
     html("div", { class: "panels" }, known.map((setting) => html("div", { class: "panel" },
       html("h4", {}, SETTINGS[setting]),
-      heatMap({ width, matrix: cell[setting], low, label: cell.label, setting })))));
+      heatMap({ width, cell, low, setting })))));
 }
 
 function trialTable(cell) {

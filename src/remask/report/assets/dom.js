@@ -42,10 +42,18 @@ function written(value, digits = 2) {
   return number < 0 && Number(text) !== 0 ? `−${text}` : text; // never "−0.00"
 }
 
+// One trial has no spread, and then there is no ±.
 function writtenSpread(spread, digits = 2) {
-  if (!spread) return MISSING;
-  const std = toNumber(spread.std);
-  return written(spread.mean, digits) + (Number.isNaN(std) ? "" : ` ±${written(std, digits)}`);
+  return spread ? written(spread.mean, digits) + writtenStd(spread.std, digits) : MISSING;
+}
+
+function writtenStd(std, digits = 2) {
+  return Number.isNaN(toNumber(std)) ? "" : ` ±${written(std, digits)}`;
+}
+
+function writtenP(p) {
+  if (p === null || p === undefined) return MISSING;
+  return p < 0.0001 ? "< 0.0001" : written(p, p < 0.01 ? 4 : 2);
 }
 
 function signed(value, digits = 1) {

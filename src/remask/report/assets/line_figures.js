@@ -20,7 +20,8 @@ function lineChart({ names, whereOf, series, shade, spread = false, ...axes }) {
       if (apart && point.std) group.append(errorBar(x, yAt(point.y - point.std), yAt(point.y + point.std), box));
       if (room || names.length === 1) group.append(marker(look.marker, x, top));
       marks.push({
-        x, y: top, series: cell.label, group: place, where: whereOf(place), value: point.value, cell: cell.id,
+        x, y: top, series: cell.label, group: place, where: whereOf(place), cell: cell.id,
+        value: `${point.value}, ${counted(cell.trials, "trial")}`,
       });
     });
     chart.append(group);
@@ -57,8 +58,7 @@ function lastRow(cell, setting) {
 
 function pointOf(value, std) {
   if (value === null || value === undefined) return null;
-  const spread = std === undefined ? "" : ` ±${written(std)}`;
-  return { y: value, std, value: `${written(value)}${spread} %` };
+  return { y: value, std, value: `${written(value)}${writtenStd(std)} %` };
 }
 
 function numbered(count, from = 1) {

@@ -80,13 +80,14 @@ function maskChart({ width, height, group, masks, key, setting }) {
   for (const cell of group.masked) {
     const spread = cell.scores[key];
     const claim = cell.claims?.[key];
+    const published = claim ? `, published ${writtenSpread(claim)} (${counted(claim.trials, "trial")})` : "";
     const [x, top] = [at(cell), yAt(spread.mean)];
     series.append(marker("circle", x, top));
     if (claim) series.append(svg("g", { class: "claimed" }, marker("diamond", x, yAt(claim.mean), 4.5)));
     marks.push({
       x, y: top, series: cell.label, plain: true, cell: cell.id,
-      where: `m = ${writtenMask(cell.mask)}${claim ? `, published ${writtenSpread(claim)}` : ""}`,
-      value: `${writtenSpread(spread)} %`,
+      where: `m = ${writtenMask(cell.mask)}${published}`,
+      value: `${writtenSpread(spread)} %, ${counted(cell.trials, "trial")}`,
     });
   }
   if (group.plain?.scores[key]) chart.append(reference(group.plain, key, box, yAt, marks));
@@ -100,7 +101,7 @@ function reference(cell, key, box, yAt, marks) {
   const y = yAt(spread.mean);
   marks.push({
     x: box.right - 6, y, series: cell.label, plain: true, cell: cell.id,
-    where: "no mask", value: `${writtenSpread(spread)} %`,
+    where: "no mask", value: `${writtenSpread(spread)} %, ${counted(cell.trials, "trial")}`,
   });
   return svg("path", { class: "line reference", d: `M${box.left} ${y.toFixed(1)}H${box.right}` });
 }

@@ -9,7 +9,7 @@ function matrixFigure({ drawn, setting }) {
     key: known.length ? heatKey(low) : null,
     panels: known.map((cell) => ({
       title: cell.label,
-      draw: (width) => heatMap({ width, matrix: cell[setting], low, label: cell.label, cell: cell.id, setting }),
+      draw: (width) => heatMap({ width, cell, low, setting, opens: cell.id }),
     })),
     see: "Each row is the state after one more task, each column a task. Read down a column: where it pales, that " +
       "task is being forgotten. The diagonal shows how well each task was learnt in the first place.",
@@ -28,15 +28,15 @@ function heatKey(low) {
 
 const SMALLEST_NUMBERED = 27; // a cell narrower than this has no room for its number
 
-function heatMap({ width, matrix, low, label, cell = null, setting }) {
-  const tasks = matrix.length;
+function heatMap({ width, cell, low, setting, opens = null }) {
+  const [matrix, tasks] = [cell[setting], cell[setting].length];
   const [left, top] = [width < 200 ? 22 : 30, 22];
   const side = Math.min(56, Math.floor((Math.min(width, 380) - left - 4) / tasks));
   const height = top + side * tasks + 30;
   const chart = svg("svg", {
     class: "chart heat", viewBox: `0 0 ${width} ${height}`, width, height,
     tabindex: "0", role: "group", "aria-roledescription": "chart",
-    "aria-label": `${SETTINGS[setting]} accuracy of ${label} on each task after each task. ` +
+    "aria-label": `${SETTINGS[setting]} accuracy of ${cell.label} on each task after each task. ` +
       "The arrow keys read its values.",
   });
   const every = Math.ceil(20 / side);
@@ -63,8 +63,9 @@ function heatMap({ width, matrix, low, label, cell = null, setting }) {
         }, written(value, side >= 34 ? 1 : 0)));
       }
       marks.push({
-        x: x + side / 2, y: middle, reach: side / 2, series: label, plain: true, cell,
-        where: `task ${task + 1}, after task ${after + 1}`, value: `${written(value)} %`,
+        x: x + side / 2, y: middle, reach: side / 2, series: cell.label, plain: true, cell: opens,
+        where: `task ${task + 1}, after task ${after + 1}`,
+        value: `${written(value)} %, ${counted(cell.trials, "trial")}`,
       });
     });
   });

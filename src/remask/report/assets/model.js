@@ -8,10 +8,10 @@ const runCells = cells.filter((cell) => cell.trials > 0);
 const hasClaims = cells.some((cell) => Object.keys(cell.claims ?? {}).length > 0);
 
 const VERDICTS = {
-  reproduced: "within two standard deviations of the published mean",
-  "not told apart": "further off, but too spread to say that the means differ",
-  better: "beyond that, with more accuracy or less forgetting than published",
-  worse: "beyond that, with less accuracy or more forgetting than published",
+  "not told apart": "no difference from the published mean is found, which does not prove that there is none",
+  better: "told apart, with more accuracy or less forgetting than published",
+  worse: "told apart, with less accuracy or more forgetting than published",
+  "too few trials": "run here, but too few times for a test",
   "not run": "published, and not yet run here",
 };
 

@@ -45,6 +45,10 @@ function drawVerdicts() {
   const known = Object.keys(VERDICTS).filter((word) => report.counts[word] > 0);
   byId("verdicts").replaceChildren(
     html("h2", { class: "small" }, `Beside ${counted(total, "published figure")}`),
+    html("p", { class: "intro" },
+      `${report.near} of the ${total - report.counts["not run"]} that were run lie within two published standard ` +
+      `deviations. Better or worse: ${report.verdict_test}.` +
+      (report.by_chance ? ` Chance alone would tell about ${report.by_chance} apart.` : "")),
     html("div", { class: "share", "aria-hidden": "true" }, known.map((word) =>
       html("span", {
         class: `is-${word.replaceAll(" ", "-")}`,

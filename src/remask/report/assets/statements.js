@@ -1,6 +1,6 @@
 // What the paper says, and what our trials say to it.
 
-const FINDINGS = ["holds", "contradicted", "undecided", "not run"];
+const FINDINGS = ["holds", "contradicted", "undecided", "too few trials", "not run"];
 
 function drawStatements() {
   const statements = report.statements ?? [];
@@ -29,13 +29,14 @@ function introduction(statements) {
   const words = {
     holds: ["holds", "hold"], contradicted: ["is contradicted", "are contradicted"],
     undecided: ["is undecided", "are undecided"], "not run": ["is not run", "are not run"],
+    "too few trials": ["has too few trials", "have too few trials"],
   };
   const counts = found.map(([finding, count]) => `${count} ${words[finding][count === 1 ? 0 : 1]}`);
   return [
     `Of ${counted(statements.length, "statement")}, ${listed(counts)}. `,
     "Each is a set of comparisons; open one to see them. ",
-    "Undecided means that the trials cannot settle it either way. Beside it stands what the same test ",
-    "says of the figures that the paper printed. ",
+    "Undecided means that the trials cannot settle it either way. Beside it stands what the figures that the paper ",
+    "printed say to it. ",
     html("span", { class: "test" }, `The test: ${report.test}.`),
   ];
 }
@@ -51,7 +52,7 @@ function statementRow(statement, index) {
         html("span", { class: "theirs-label" }, "by the paper's own figures: "), theirs(statement.by_the_paper)),
     ),
     scrolling(table(
-      ["Measure", "Buffer", "Expected to be higher", "Expected to be lower", "p", "Finding"],
+      ["Measure", "Buffer", "Expected to be higher", "Expected to be lower", "Test", "p (Holm)", "Finding"],
       statement.evidence.map(evidenceRow),
       { class: "evidence" },
     ), `Evidence: ${statement.text}`),
@@ -71,16 +72,19 @@ function evidenceRow(evidence) {
     writtenBuffer(evidence.buffer),
     measured(evidence.higher, evidence.ours_higher),
     measured(evidence.lower, evidence.ours_lower),
+    writtenTest(evidence),
     writtenP(evidence.p),
     badge(evidence.finding),
   ];
 }
 
 function measured(label, spread) {
-  return html("span", { class: "measured" }, html("span", {}, label), " ", html("b", {}, writtenSpread(spread)));
+  return html("span", { class: "measured" }, html("span", {}, label), " ", html("b", {}, writtenSpread(spread)),
+    spread ? ` (${counted(spread.trials, "trial")})` : "");
 }
 
-function writtenP(p) {
-  if (p === null) return MISSING;
-  return p < 0.0001 ? "< 0.0001" : written(p, p < 0.01 ? 4 : 2);
+function writtenTest({ test, freedom }) {
+  if (!test) return MISSING;
+  if (test === "paired") return `paired, ${counted(freedom + 1, "seed")}`;
+  return `Welch's, ${written(freedom, 1)} degrees of freedom`;
 }

@@ -29,7 +29,7 @@ const rows = new Map(); // each row is made once, and then only moved
 
 function drawResults() {
   byId("results-intro").textContent =
-    "A row a cell: our mean and standard deviation over its trials" +
+    "A row per cell: our mean and standard deviation over its trials" +
     (hasClaims
       ? "; beneath it the published figure, and how far ours lies from it in published standard deviations (std). " +
         "The small scale under it runs from −4 to +4 std, its shaded part is ±2."
@@ -187,7 +187,7 @@ function measureEntry(cell, key) {
   const ours = cell.scores?.[key];
   const claim = cell.claims?.[key];
   const top = html("div", { class: "ours" }, html("b", {}, written(ours?.mean)),
-    ours ? html("span", {}, ` ±${written(ours.std)}`) : "");
+    html("span", {}, writtenStd(ours?.std)));
   if (!claim) return top;
   const deviations = toNumber(claim.deviations);
   const away = ours && !Number.isNaN(deviations);
@@ -196,7 +196,7 @@ function measureEntry(cell, key) {
     html("div", { class: `published is-${claim.verdict.replaceAll(" ", "-")}` },
       html("span", { class: "visually-hidden" }, "published "),
       html("span", {}, writtenSpread(claim)), " ",
-      away ? html("span", { class: "std" }, `${signed(deviations, claim.verdict === "reproduced" ? 1 : 2)} std`) : "",
+      away ? html("span", { class: "std" }, `${signed(deviations)} std`) : "",
       away ? html("span", { class: "visually-hidden" }, `, ${claim.verdict}`) : "",
       away ? html("i", { class: "gauge", style: `--at: ${Math.max(-4, Math.min(4, deviations))}` }) : ""),
   ];

@@ -8,11 +8,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from remask.report.findings import MissingPackageError
+from remask.errors import RemaskError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+
+class MissingPackageError(RemaskError):
+    """A package that is an extra is not installed; the message says which."""
+
 
 COLUMN, PAGE = 3.35, 7.0
 """Widths in inches: of a column of text, and of both."""
