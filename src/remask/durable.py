@@ -27,6 +27,9 @@ import filelock
 
 from remask.errors import RemaskError
 
+AnyPath = str | os.PathLike[str]
+"""A path as people give it; a Path inside."""
+
 _ADVICE = {
     errno.ENOSPC: "Free some space there, or choose another folder",
     errno.EDQUOT: "Your quota is used up: free some space there, or choose another folder",

@@ -7,7 +7,6 @@ the pixels, 3 x 32 x 32, red plane first.
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -21,6 +20,7 @@ from remask.benchmarks.files import WrongContentsError
 from remask.benchmarks.prepared import Arrays, NewArray, Preparation
 from remask.benchmarks.sources import Dataset, fetch_arrays
 from remask.benchmarks.webarchive import WebArchive
+from remask.durable import AnyPath
 
 PIXELS = 3 * 32 * 32
 _RECORDS_AT_ONCE = 1000
@@ -206,7 +206,7 @@ CIFAR100 = Dataset(
 )
 
 
-def load_split_cifar10(data: Path | None = None) -> Benchmark:
+def load_split_cifar10(data: AnyPath | None = None) -> Benchmark:
     """Load CIFAR-10 in 5 tasks of 2 classes; inputs [N, 3, 32, 32]."""
     return _benchmark(
         "split-cifar10",
@@ -218,7 +218,7 @@ def load_split_cifar10(data: Path | None = None) -> Benchmark:
     )
 
 
-def load_split_cifar100(data: Path | None = None) -> Benchmark:
+def load_split_cifar100(data: AnyPath | None = None) -> Benchmark:
     """Load CIFAR-100 by its fine labels in 10 tasks of 10 classes; inputs [N, 3, 32, 32]."""
     return _benchmark(
         "split-cifar100",

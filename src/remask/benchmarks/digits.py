@@ -9,6 +9,7 @@ import torch
 from remask.benchmarks.benchmark import Benchmark, split_classes
 from remask.benchmarks.files import DataFile
 from remask.benchmarks.sources import Dataset, fetch, require_undamaged
+from remask.durable import AnyPath
 
 DIGITS = Dataset(
     name="digits",
@@ -25,7 +26,7 @@ DIGITS = Dataset(
 _TEST_EVERY = 5
 
 
-def load_split_digits(data: Path | None = None) -> Benchmark:
+def load_split_digits(data: AnyPath | None = None) -> Benchmark:
     """Load the digits in 5 tasks of 2 classes; inputs [N, 1, 8, 8], 0..16.
 
     Every fifth image of each class is for testing, so the split depends on the data alone.

@@ -50,6 +50,14 @@ class FileStatus:
     found: str
 
 
+def users_path(given: durable.AnyPath) -> Path:
+    """The place that a user means, `~` being their home folder. Raises DataError."""
+    try:
+        return Path(given).expanduser()
+    except RuntimeError as error:
+        raise DataError(f"cannot find {given}: {error}") from error
+
+
 def describe(size: int, sha256: str) -> str:
     """Put a file's contents in words that two files can be compared by."""
     return f"{size} bytes, sha256 {sha256}"

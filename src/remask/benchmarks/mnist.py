@@ -11,6 +11,7 @@ from remask.benchmarks.local import LocalFiles
 from remask.benchmarks.mirror import GzipMirror
 from remask.benchmarks.npm import NpmPackage
 from remask.benchmarks.sources import Dataset, fetch
+from remask.durable import AnyPath
 
 
 def _files(train_images: str, train_labels: str, images: str, labels: str) -> tuple[DataFile, ...]:
@@ -63,12 +64,12 @@ FASHION_MNIST = Dataset(
 )
 
 
-def load_split_mnist(data: Path | None = None) -> Benchmark:
+def load_split_mnist(data: AnyPath | None = None) -> Benchmark:
     """Load MNIST in 5 tasks of 2 classes; inputs [N, 1, 28, 28]. Fetches what is not cached."""
     return _benchmark("split-mnist", fetch(MNIST, data=data))
 
 
-def load_split_fashion_mnist(data: Path | None = None) -> Benchmark:
+def load_split_fashion_mnist(data: AnyPath | None = None) -> Benchmark:
     """Load Fashion-MNIST in 5 tasks of 2 classes; inputs [N, 1, 28, 28]."""
     return _benchmark("split-fashion-mnist", fetch(FASHION_MNIST, data=data))
 

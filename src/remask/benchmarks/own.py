@@ -5,6 +5,7 @@ fraction of every class that is set aside for it. To normalise or augment, use
 `dataclasses.replace(benchmark, mean=..., std=..., crop_padding=4, flip=True)`.
 """
 
+import os
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
@@ -18,9 +19,10 @@ from torch.utils.data import Dataset
 
 from remask import durable
 from remask.benchmarks.benchmark import Benchmark
-from remask.benchmarks.files import DataError, WrongContentsError
+from remask.benchmarks.files import DataError, WrongContentsError, users_path
 from remask.benchmarks.images import decode, pillow
 from remask.benchmarks.own_parts import Part, TaskList, assemble, from_numpy
+from remask.durable import AnyPath
 
 _ENDINGS = (".png", ".jpg", ".jpeg")
 _LARGEST_IMAGE = 64 << 20
@@ -31,15 +33,15 @@ _NPZ_NAMES = (
     ("x_train", "y_train", "x_test", "y_test"),
 )
 
-ArrayFiles = Path | tuple[Path, Path]
+ArrayFiles = AnyPath | tuple[AnyPath, AnyPath]
 """A .npz, or the .npy of the inputs and the .npy of the labels."""
 
 
 def image_folder(
-    path: Path,
+    path: AnyPath,
     *,
     tasks: TaskList,
-    test: Path | float = _FRACTION,
+    test: AnyPath | float = _FRACTION,
     size: tuple[int, int] | int | None = None,
     channels: int = 3,
     seed: int = 0,
@@ -55,19 +57,19 @@ def image_folder(
     if channels not in (1, 3):
         raise DataError(f"channels must be 1 or 3, got {channels}")
     shape = (size, size) if isinstance(size, int) else size
-    classes = _class_folders(path)
+    classes = _class_folders(users_path(path))
     train = _read_folder(classes, shape, channels)
-    if isinstance(test, Path):
-        test_classes = _class_folders(test)
+    if isinstance(test, float | int):
+        held_out: Part | float = test
+    else:
+        test_classes = _class_folders(users_path(test))
         if [folder.name for folder in classes] != [folder.name for folder in test_classes]:
             different = {folder.name for folder in classes} ^ {f.name for f in test_classes}
             raise DataError(
                 f"{path} and {test} must hold the same classes; only one of them has "
                 f"{', '.join(sorted(different))}"
             )
-        held_out: Part | float = _read_folder(test_classes, shape, channels)
-    else:
-        held_out = test
+        held_out = _read_folder(test_classes, shape, channels)
     names = [folder.name for folder in classes]
     return assemble(name, train, held_out, tasks, seed=seed, class_names=names)
 
@@ -90,7 +92,7 @@ def arrays(
     if test is None:
         held_out: Part | float = own_test if own_test is not None else _FRACTION
     else:
-        held_out = test if isinstance(test, float) else _read_arrays(test)[0]
+        held_out = test if isinstance(test, float | int) else _read_arrays(test)[0]
     return assemble(name, part, held_out, tasks, seed=seed)
 
 
@@ -107,7 +109,7 @@ def from_dataset(
     An input is a uint8 tensor or array, a PIL image, or a float tensor in [0, 1], such as
     torchvision's ToTensor makes, which is brought back to 0..255. Raises DataError.
     """
-    held_out = test if isinstance(test, float) else _read_dataset(test, "test")
+    held_out = test if isinstance(test, float | int) else _read_dataset(test, "test")
     return assemble(name, _read_dataset(train, "train"), held_out, tasks, seed=seed)
 
 
@@ -158,12 +160,14 @@ def _decode(file: Path, size: tuple[int, int] | None, channels: int) -> npt.NDAr
 
 
 def _read_arrays(source: ArrayFiles) -> tuple[Part, Part | None]:
-    if isinstance(source, tuple):
-        inputs, labels = (_load(path) for path in source)
+    if not isinstance(source, str | os.PathLike):
+        if len(source) != 2:
+            raise DataError(f"give a pair of .npy files, not {len(source)}: inputs and labels")
+        inputs, labels = (_load(users_path(path)) for path in source)
         if isinstance(inputs, Mapping) or isinstance(labels, Mapping):
             raise DataError("give either one .npz or a pair of .npy files")
         return from_numpy(inputs, labels, str(source[0])), None
-    loaded = _load(source)
+    loaded = _load(users_path(source))
     if not isinstance(loaded, Mapping):
         raise DataError(f"{source} holds one array; give a pair: the inputs and the labels")
     for inputs_name, labels_name, test_inputs, test_labels in _NPZ_NAMES:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from remask.benchmarks.benchmark import Benchmark
 from remask.benchmarks.cifar import (
@@ -21,6 +20,7 @@ from remask.benchmarks.mnist import (
 from remask.benchmarks.sources import Dataset
 from remask.benchmarks.splitting import resplit
 from remask.benchmarks.tiny_imagenet import TINY_IMAGENET, load_split_tiny_imagenet
+from remask.durable import AnyPath
 from remask.errors import RemaskError
 from remask.names import UnknownNameError, unknown
 from remask.own_code import OwnCodeError, failure_of, import_own, names_own_code
@@ -32,7 +32,7 @@ class BenchmarkInfo:
 
     name: str
     summary: str
-    load: Callable[[Path | None], Benchmark]
+    load: Callable[[AnyPath | None], Benchmark]
     """Takes the folder or archive that the user has, or None."""
     dataset: Dataset | None
     """What `remask data` fetches and verifies for it; None if it needs no files."""
@@ -91,7 +91,7 @@ def load_benchmark(
     tasks: int | None = None,
     class_order: Sequence[int] | int | None = None,
     limit: int | None = None,
-    data: Path | None = None,
+    data: AnyPath | None = None,
 ) -> Benchmark:
     """Load a benchmark by name, fetching its data if need be; `module:function` is the user's own.
 

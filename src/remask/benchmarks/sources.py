@@ -18,10 +18,12 @@ from remask.benchmarks.files import (
     check_file,
     make_folder,
     unpack_local_gz,
+    users_path,
 )
 from remask.benchmarks.local import LocalFiles
 from remask.benchmarks.mirror import Progress
 from remask.benchmarks.prepared import Arrays, Preparation, map_arrays, prepare, verify_prepared
+from remask.durable import AnyPath
 
 
 class Source(Protocol):
@@ -70,7 +72,7 @@ def fetch(
     *,
     force: bool = False,
     progress: Progress | None = None,
-    data: Path | None = None,
+    data: AnyPath | None = None,
 ) -> Path:
     """Make sure that the dataset is there and undamaged, and return its folder.
 
@@ -80,8 +82,7 @@ def fetch(
     nowhere else. Raises DataError.
     """
     folder = where(dataset)
-    if data is not None:
-        data = _users_own(dataset, data)
+    given = None if data is None else _users_own(dataset, data)
     if dataset.packaged_in is not None:
         return folder
     if dataset.preparation is not None:
@@ -89,7 +90,7 @@ def fetch(
             dataset.name,
             dataset.preparation,
             folder,
-            data=data,
+            data=given,
             force=force,
             progress=progress or _silent,
         )
@@ -97,7 +98,7 @@ def fetch(
     make_folder(folder)
     wanted = list(dataset.files) if force else _missing(dataset, folder)
     failures: list[str] = []
-    sources = dataset.sources if data is None else (LocalFiles(data, dataset.subfolders),)
+    sources = dataset.sources if given is None else (LocalFiles(given, dataset.subfolders),)
     for source in sources:
         if not wanted:
             break
@@ -105,15 +106,15 @@ def fetch(
             for file in source.obtain(tuple(wanted), folder, progress or _silent):
                 wanted.remove(file)
         except SourceError as error:
-            if data is not None:
-                raise DataError(f"cannot take {dataset.name} from {data}: {error}") from error
+            if given is not None:
+                raise DataError(f"cannot take {dataset.name} from {given}: {error}") from error
             failures.append(f"  {source}: {error}")
     if wanted:
         raise DataError(_out_of_reach(dataset, wanted, folder, failures))
     return folder
 
 
-def fetch_arrays(dataset: Dataset, data: Path | None = None) -> Arrays:
+def fetch_arrays(dataset: Dataset, data: AnyPath | None = None) -> Arrays:
     """Fetch a dataset that is prepared as arrays, and map them into memory. Raises DataError."""
     assert dataset.preparation is not None, f"{dataset.name} has no arrays"
     folder = fetch(dataset, data=data)
@@ -138,11 +139,11 @@ def _missing(dataset: Dataset, folder: Path) -> list[DataFile]:
     return missing
 
 
-def _users_own(dataset: Dataset, data: Path) -> Path:
+def _users_own(dataset: Dataset, data: AnyPath) -> Path:
     """Refuse a place that could not have the data, also when the cache would do without it."""
     if dataset.packaged_in is not None:
         raise DataError(f"{dataset.name} ships with remask and takes no other data; leave it out")
-    path = data.expanduser().absolute()
+    path = users_path(data).absolute()
     if not path.exists():
         raise DataError(f"there is no {path} to take {dataset.name} from")
     if dataset.preparation is None and not path.is_dir():
@@ -156,7 +157,7 @@ def _users_own(dataset: Dataset, data: Path) -> Path:
 def _cache_folder() -> Path:
     chosen = os.environ.get("REMASK_DATA")
     if chosen:
-        return Path(chosen).expanduser().absolute()
+        return users_path(chosen).absolute()
     cache = os.environ.get("XDG_CACHE_HOME", "")
     # The XDG specification says to ignore a relative path.
     if Path(cache).is_absolute():

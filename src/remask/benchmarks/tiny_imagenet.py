@@ -8,7 +8,6 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -20,6 +19,7 @@ from remask.benchmarks.images import decode, pillow
 from remask.benchmarks.prepared import Arrays, NewArray, Preparation
 from remask.benchmarks.sources import Dataset, fetch_arrays
 from remask.benchmarks.webarchive import WebArchive
+from remask.durable import AnyPath
 
 _SIDE = 64
 _LARGEST_JPEG = 1 << 20
@@ -149,7 +149,7 @@ TINY_IMAGENET = Dataset(
 )
 
 
-def load_split_tiny_imagenet(data: Path | None = None) -> Benchmark:
+def load_split_tiny_imagenet(data: AnyPath | None = None) -> Benchmark:
     """Load Tiny-ImageNet in 10 tasks of 20 classes; inputs [N, 3, 64, 64]."""
     arrays = fetch_arrays(TINY_IMAGENET, data)
     return Benchmark(

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict
 
 from remask.config import TrialConfig
 from remask.durable import (
+    AnyPath,
     Lock,
     make_folder,
     read_limited,
@@ -64,12 +65,13 @@ class Run:
         return self.folder.name
 
 
-def runs_folder(store: Path) -> Path:
+def runs_folder(store: AnyPath) -> Path:
     """Where the runs of a store are kept."""
+    store = Path(store)
     return store.with_name(store.name + ".runs")
 
 
-def unfinished_runs(store: Path) -> list[Run]:
+def unfinished_runs(store: AnyPath) -> list[Run]:
     """The runs that can be continued, oldest first."""
     plans = sorted(runs_folder(store).glob("*/run.json"), key=lambda path: path.stat().st_mtime)
     return [_open(plan.parent) for plan in plans]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import IO, Any
 
-from remask.durable import DurabilityError, write_atomically
+from remask.durable import AnyPath, DurabilityError, write_atomically
 from remask.names import UnknownNameError, unknown
 from remask.store.errors import StoreError
 from remask.store.latex import latex_table
@@ -18,7 +18,7 @@ from remask.store.summary import scores, summarise
 from remask.store.table import column_types, flat_row
 
 
-def export(records: Iterable[TrialRecord], format: str, target: Path | str) -> None:  # noqa: A002
+def export(records: Iterable[TrialRecord], format: str, target: AnyPath) -> None:  # noqa: A002
     """Write trials to the file `target` as `csv`, `json`, `parquet` or `latex`.
 
     csv, parquet: one row per trial, with its config and all metrics. json: everything the store

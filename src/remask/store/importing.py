@@ -6,15 +6,16 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from remask.durable import read_limited
+from remask.durable import AnyPath, read_limited
 from remask.store.errors import StoreError
 from remask.store.record import TrialRecord
 
 _LARGEST = 1024 * 1024 * 1024
 
 
-def read_export(path: Path) -> list[TrialRecord]:
+def read_export(path: AnyPath) -> list[TrialRecord]:
     """Read what `export` wrote as JSON, all of it or nothing; raises StoreError."""
+    path = Path(path)
     try:
         content = json.loads(read_limited(path, _LARGEST))
     except OSError as error:

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from remask.durable import AnyPath
 from remask.store.errors import StoreError, explained
 from remask.store.filters import where
 from remask.store.opening import open_for_reading, open_for_writing
@@ -35,7 +36,7 @@ class Store:
 
     def __init__(
         self,
-        path: Path | str,
+        path: AnyPath,
         *,
         create: bool = True,
         timeout: float = 30.0,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from remask.durable import make_folder, write_atomically
+from remask.durable import AnyPath, make_folder, write_atomically
 from remask.report.figures.contrasts import accuracy_figure, confidence_figure, matrices_figure
 from remask.report.figures.data import Family, families, has_confidence
 from remask.report.figures.plane import stability_plasticity_figure
@@ -39,7 +39,7 @@ _COLUMNS = 3
 _FEWEST_MASKS = 3
 
 
-def write_figures(cells: Sequence[Cell], folder: Path) -> list[Path]:
+def write_figures(cells: Sequence[Cell], folder: AnyPath) -> list[Path]:
     """Write every figure that the cells have data for, as SVG and PNG; return their paths.
 
     For each benchmark, `NAME-` being its name: `NAME-confidence-bB`, `NAME-accuracy-over-tasks-bB`
@@ -48,6 +48,7 @@ def write_figures(cells: Sequence[Cell], folder: Path) -> list[Path]:
     cells. What does not fit on one page goes on in `...-2`. Raises MissingPackageError without
     matplotlib.
     """
+    folder = Path(folder)
     paths: list[Path] = []
     for name, figure in _figures(cells):
         if not paths:
