@@ -29,16 +29,19 @@ def slow_view(image: Tensor, top: int, left: int, mirrored: bool, padding: int) 
 @settings(max_examples=60, deadline=None)
 @given(
     shape=st.tuples(*[st.integers(1, n) for n in (3, 4, 3, 6, 6)]),
+    kind=st.sampled_from([torch.uint8, torch.float32]),
     padding=st.integers(0, 4),
     flip=st.booleans(),
     spare=st.integers(0, 2),
     seed=st.integers(0, 2**20),
 )
 def test_batches_are_cropped_and_mirrored_as_single_images_are(
-    shape: tuple[int, ...], padding: int, flip: bool, spare: int, seed: int
+    shape: tuple[int, ...], kind: torch.dtype, padding: int, flip: bool, spare: int, seed: int
 ) -> None:
     trials, samples = shape[:2]
-    images = torch.from_numpy(np.random.default_rng(seed).integers(1, 256, shape, dtype=np.uint8))
+    images = torch.from_numpy(np.random.default_rng(seed).integers(1, 256, shape)).to(kind)
+    if kind.is_floating_point:
+        images = images / -7
     views = plan_views(
         steps=2,
         samples=samples + spare,
@@ -51,10 +54,10 @@ def test_batches_are_cropped_and_mirrored_as_single_images_are(
     cropper = Cropper(tuple(shape[2:]), padding)
     starts = cropper.starts(views)
     if spare:  # what an earlier and larger batch left behind must not shine through
-        cropper(torch.full((trials, samples + spare, *shape[2:]), 255).byte(), starts[0])
+        cropper(torch.full((trials, samples + spare, *shape[2:]), 255).to(kind), starts[0])
     for step in range(2):
         seen = cropper(images, starts[step])
-        assert seen.dtype == torch.uint8
+        assert seen.dtype == kind
         assert torch.equal(images, before)
         for trial in range(trials):
             for n in range(samples):

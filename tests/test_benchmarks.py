@@ -93,7 +93,9 @@ def test_a_task_that_does_not_exist_is_an_error(task: int) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"train_inputs": torch.zeros(5, 1)}, "train inputs must be uint8"),
+        ({"train_inputs": torch.zeros(5, 1)}, "are torch.float32, test inputs torch.uint8"),
+        ({"train_inputs": torch.zeros(5, 1).half()}, "must be uint8 or float32, got torch.float16"),
+        ({"train_inputs": torch.zeros(5, 1).int()}, "must be uint8 or float32, got torch.int32"),
         ({"test_labels": torch.zeros(3, dtype=torch.int32)}, "test labels must be int64"),
         ({"test_labels": torch.zeros(3, 1, dtype=torch.int64)}, "one number per input"),
         ({"train_inputs": torch.zeros(5, dtype=torch.uint8)}, r"must be \[N, \*shape\]"),
@@ -109,8 +111,8 @@ def test_a_task_that_does_not_exist_is_an_error(task: int) -> None:
         ({"tasks": ((0, 1), (1, 2))}, "class 1 is in task 0 and again in task 1"),
         ({"tasks": ((0, 1), (3,))}, r"ids must be 0\.\.2"),
         ({"scale": 1.0}, "scale must bring"),
-        ({"scale": 0.0}, "scale must bring"),
-        ({"scale": float("nan")}, "scale must bring"),
+        ({"scale": 0.0}, "scale must be a number above zero"),
+        ({"scale": float("nan")}, "scale must be a number above zero"),
     ],
 )
 def test_wrong_data_is_refused_when_the_benchmark_is_made(
@@ -118,6 +120,18 @@ def test_wrong_data_is_refused_when_the_benchmark_is_made(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         small_benchmark(**changes)
+
+
+def test_floats_may_lie_anywhere_but_must_be_numbers() -> None:
+    train, test = torch.tensor([[-3e38], [0.0], [7.5], [3e38], [1.0]]), torch.full((3, 1), 4.5)
+    benchmark = small_benchmark(train_inputs=train, test_inputs=test, scale=1.0)
+    assert torch.equal(benchmark.train_inputs, train)
+    for odd in (float("nan"), float("inf"), -float("inf")):
+        train[3] = odd
+        with pytest.raises(ValueError, match="train input 3 has a NaN or an infinite number"):
+            small_benchmark(train_inputs=train, test_inputs=test, scale=1.0)
+    with pytest.raises(ValueError, match="scale must be a number above zero, got -1"):
+        small_benchmark(train_inputs=test[[0, 0, 0, 0, 0]], test_inputs=test, scale=-1.0)
 
 
 # Digits

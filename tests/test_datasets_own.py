@@ -89,10 +89,35 @@ def test_grey_images_get_a_channel_axis_and_vectors_stay_vectors(tmp_path: Path)
     assert flat.input_shape == (12,)
 
 
+@pytest.mark.parametrize("kind", [np.float32, np.float64, np.float16, ">f4"])
+@pytest.mark.parametrize("shape", [(20, 3, 2, 2), (20, 12)])
+def test_floats_stay_floats_and_are_seen_as_they_are(
+    tmp_path: Path, kind: npt.DTypeLike, shape: tuple[int, ...]
+) -> None:
+    inputs = (np.random.default_rng(0).standard_normal(shape) * 50).astype(kind)
+    path = save(tmp_path, inputs=inputs, test_inputs=inputs[::5], test_labels=LABELS[::5])
+    benchmark = arrays(path, tasks=2)
+    assert benchmark.train_inputs.dtype == benchmark.test_inputs.dtype == torch.float32
+    np.testing.assert_array_equal(benchmark.train_inputs, inputs.astype(np.float32))
+    np.testing.assert_array_equal(benchmark.test_inputs, inputs[::5].astype(np.float32))
+    assert (benchmark.input_shape, benchmark.scale) == (shape[1:], 1.0)
+
+
+def test_bytes_and_floats_do_not_mix(tmp_path: Path) -> None:
+    path = save(tmp_path, test_inputs=INPUTS[::5] / 255, test_labels=LABELS[::5])
+    with pytest.raises(DataError, match=r"are torch\.uint8, test inputs torch\.float32"):
+        arrays(path, tasks=2)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"inputs": INPUTS / 255}, r"must be uint8, got float64; .*np\.rint"),
+        ({"inputs": INPUTS.astype(np.int64)}, r"uint8 or floats, got int64\. .*astype\(np\.uint8"),
+        ({"inputs": INPUTS > 9}, r"uint8 or floats, got bool\. .*astype\(np\.float32"),
+        ({"inputs": INPUTS * 1j}, "must be uint8 or floats, got complex128"),
+        ({"inputs": np.where(INPUTS == 99, np.nan, INPUTS)}, "input 8 has a NaN or an infinite"),
+        ({"inputs": np.where(INPUTS == 99, np.inf, INPUTS)}, "input 8 has a NaN or an infinite"),
+        ({"inputs": np.where(INPUTS == 99, 1e39, INPUTS)}, "input 8 .*too large for float32"),
         ({"inputs": INPUTS[..., None]}, r"must be \[N, C, H, W\]"),
         ({"inputs": np.zeros((20, 8, 8, 3), np.uint8)}, r"channels last; .*np\.moveaxis"),
         ({"inputs": INPUTS[:19]}, "19 inputs but 20 labels"),
@@ -160,22 +185,17 @@ def test_files_that_are_no_arrays_are_refused(tmp_path: Path) -> None:
 # Datasets
 
 
-def test_a_dataset_of_floats_as_totensor_makes_them_is_brought_back_exactly() -> None:
-    every = np.arange(256, dtype=np.uint8).reshape(16, 1, 4, 4)
-    inputs = torch.from_numpy(every).float() / 255
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+def test_a_dataset_of_floats_keeps_every_number_whatever_its_range(kind: torch.dtype) -> None:
+    inputs = torch.linspace(-9, 9, 160).view(16, 10).to(kind)
     labels = torch.arange(16) % 2
-    benchmark = from_dataset(
-        TensorDataset(inputs, labels), tasks=2, test=TensorDataset(inputs, labels)
-    )
-    np.testing.assert_array_equal(benchmark.train_inputs, every)
+    both = TensorDataset(inputs, labels)
+    benchmark = from_dataset(both, tasks=2, test=both)
+    assert benchmark.train_inputs.dtype == torch.float32
+    assert torch.equal(benchmark.train_inputs, inputs.float())
+    assert (benchmark.input_shape, benchmark.scale) == ((10,), 1.0)
     assert benchmark.test_labels.tolist() == labels.tolist()
     assert benchmark.tasks == ((0,), (1,))
-
-
-def test_floats_between_two_levels_go_to_the_nearer() -> None:
-    inputs = torch.tensor([1.4, 1.6]).div(255).repeat(5).view(10, 1, 1, 1)
-    both = TensorDataset(inputs, torch.arange(10) % 2)
-    assert from_dataset(both, tasks=2, test=both).train_inputs.flatten().tolist() == [1, 2] * 5
 
 
 class Listed(Dataset[tuple[Any, int]]):
@@ -205,9 +225,15 @@ def test_a_dataset_of_pil_images_has_its_channels_brought_to_the_front() -> None
     ("items", "message"),
     [
         ([], "the train dataset is empty"),
-        ([(torch.tensor([[-0.5]]), 0)], r"train input 0 is not in \[0, 1\]. Leave normalisation"),
-        ([(torch.tensor([[float("nan")]]), 0)], r"is not in \[0, 1\]"),
-        ([(torch.tensor([[3]]), 0)], "train input 0 is int64; expected uint8"),
+        (
+            [(torch.zeros(1, 2), 0), (torch.full((1, 2), float("nan")), 1)],
+            "the train dataset: input 1 has a NaN",
+        ),
+        ([(torch.tensor([[3]]), 0)], r"train input 0 must be uint8 or floats, got int64"),
+        (
+            [(torch.zeros(1, 2), 0), (torch.zeros(1, 2).byte(), 1)],
+            "train inputs differ in type: float32 at first, uint8 at 1",
+        ),
         (
             [(torch.zeros(1, 2, 2), 0), (torch.zeros(1, 3, 3), 1)],
             r"differ in shape: \[1, 2, 2\] at first, \[1, 3, 3\] at 1",

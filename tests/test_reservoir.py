@@ -251,7 +251,12 @@ def test_the_plan_equals_one_sample_at_a_time_over_epochs_and_tasks(
     seeds = [3, 8]
     rows = len(seeds) * capacity
     memory = Reservoir(
-        trials=2, capacity=capacity, input_shape=(1,), num_classes=2, stores_logits=False
+        trials=2,
+        capacity=capacity,
+        input_shape=(1,),
+        input_type=torch.uint8,
+        num_classes=2,
+        stores_logits=False,
     )
     slow = [SlowReservoir(capacity) for _ in seeds]
     presented = 0
@@ -330,14 +335,20 @@ def test_a_trial_has_the_same_plan_alone_and_in_company() -> None:
 # ---- What a slot holds --------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("input_type", [torch.uint8, torch.float32])
 @pytest.mark.parametrize("stores_logits", [True, False])
-def test_an_insertion_copies_bytes_label_and_logits_to_the_slots_and_nowhere_else(
-    stores_logits: bool,
+def test_an_insertion_copies_input_label_and_logits_to_the_slots_and_nowhere_else(
+    stores_logits: bool, input_type: torch.dtype
 ) -> None:
     memory = Reservoir(
-        trials=2, capacity=2, input_shape=(1, 2), num_classes=3, stores_logits=stores_logits
+        trials=2,
+        capacity=2,
+        input_shape=(1, 2),
+        input_type=input_type,
+        num_classes=3,
+        stores_logits=stores_logits,
     )
-    inputs = torch.arange(12, dtype=torch.uint8).reshape(6, 1, 2)
+    inputs = torch.arange(12, dtype=input_type).reshape(6, 1, 2)
     labels = torch.tensor([10, 11, 12, 13, 14, 15])
     logits = torch.arange(12.0).reshape(2, 2, 3)
     # Trial 0 saw rows 4 and 1, trial 1 rows 0 and 5. Keep the second of trial 0 in its slot 0 and
@@ -349,7 +360,7 @@ def test_an_insertion_copies_bytes_label_and_logits_to_the_slots_and_nowhere_els
         labels=labels,
         logits=logits,
     )
-    assert memory.inputs.dtype == torch.uint8
+    assert memory.inputs.dtype == input_type
     assert memory.inputs.flatten(1).tolist() == [[2, 3], [0, 0], [0, 0], [0, 1]]
     assert memory.labels.tolist() == [11, 0, 0, 10]
     assert set(memory.state()) == {"inputs", "labels"} | ({"logits"} if stores_logits else set())

@@ -1,4 +1,4 @@
-"""A benchmark: images, labels, and the tasks their classes are learned in."""
+"""A benchmark: inputs, labels, and the tasks their classes are learned in."""
 
 import math
 from dataclasses import dataclass, field
@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 import torch
 
 Tasks = tuple[tuple[int, ...], ...]
+INPUT_TYPES = (torch.uint8, torch.float32)
+"""What inputs are kept as: bytes, or floats as they are."""
 
 
 def split_classes(num_classes: int, num_tasks: int) -> Tasks:
@@ -25,24 +27,27 @@ def split_classes(num_classes: int, num_tasks: int) -> Tasks:
 # eq=False: comparing tensors field by field has no single truth value, so identity is equality.
 @dataclass(frozen=True, eq=False)
 class Benchmark:
-    """A labelled image set whose classes arrive in tasks.
+    """Labelled inputs whose classes arrive in tasks.
 
-    Images stay uint8 until a batch is drawn; `batch * scale` is what the network sees, in [0, 1].
-    The shape of one input is free: `[1, 28, 28]` for grey images, `[3, 32, 32]` for colour.
+    Inputs are uint8 or float32, and are kept as such, in memory and in checkpoints, until a batch
+    is drawn; `batch * scale` is what the network sees. The shape of one input is free:
+    `[1, 28, 28]` for grey images, `[3, 32, 32]` for colour, `[512]` for embeddings.
     """
 
     name: str
     train_inputs: torch.Tensor = field(repr=False)
-    """uint8 [N, *input_shape]"""
+    """uint8 or float32 [N, *input_shape]"""
     train_labels: torch.Tensor = field(repr=False)
     """int64 [N], each in 0..K-1"""
     test_inputs: torch.Tensor = field(repr=False)
-    """uint8 [N_test, *input_shape]"""
+    """[N_test, *input_shape], of the same type"""
     test_labels: torch.Tensor = field(repr=False)
     """int64 [N_test], each in 0..K-1"""
     tasks: Tasks
     """The class ids of each task, in order of learning; tasks may differ in size."""
     scale: float
+    """What inputs are multiplied by: bytes must come to lie in [0, 1], floats may lie anywhere, and
+    1.0 leaves them as they are."""
     mean: tuple[float, ...] | None = None
     """Per channel, taken off after scaling; None: inputs are only scaled."""
     std: tuple[float, ...] | None = None
@@ -62,7 +67,12 @@ class Benchmark:
                 f"train inputs have shape {list(self.train_inputs.shape[1:])} each, "
                 f"test inputs {list(self.test_inputs.shape[1:])}"
             )
-        _check_scale(self.scale, max(int(self.train_inputs.max()), int(self.test_inputs.max())))
+        if self.train_inputs.dtype != self.test_inputs.dtype:
+            raise ValueError(
+                f"train inputs are {self.train_inputs.dtype}, test inputs "
+                f"{self.test_inputs.dtype}; both must be of one type"
+            )
+        _check_scale(self.scale, self.train_inputs, self.test_inputs)
         _check_normalisation(self.mean, self.std, self.input_shape[0])
         _check_augmentation(self.crop_padding, self.flip, self.input_shape)
 
@@ -133,8 +143,8 @@ def _check_tasks(tasks: Tasks) -> None:
 
 
 def _check_part(part: str, inputs: torch.Tensor, labels: torch.Tensor, num_classes: int) -> None:
-    if inputs.dtype != torch.uint8:
-        raise ValueError(f"{part} inputs must be uint8, got {inputs.dtype}")
+    if inputs.dtype not in INPUT_TYPES:
+        raise ValueError(f"{part} inputs must be uint8 or float32, got {inputs.dtype}")
     if labels.dtype != torch.int64:
         raise ValueError(f"{part} labels must be int64, got {labels.dtype}")
     if labels.ndim != 1:
@@ -145,6 +155,8 @@ def _check_part(part: str, inputs: torch.Tensor, labels: torch.Tensor, num_class
         )
     if len(inputs) != len(labels):
         raise ValueError(f"{len(inputs)} {part} inputs but {len(labels)} {part} labels")
+    if (row := first_not_finite(inputs)) is not None:
+        raise ValueError(f"{part} input {row} has a NaN or an infinite number in it")
     lowest, highest = int(labels.min()), int(labels.max())
     if lowest < 0 or highest >= num_classes:
         raise ValueError(
@@ -155,11 +167,26 @@ def _check_part(part: str, inputs: torch.Tensor, labels: torch.Tensor, num_class
         raise ValueError(f"classes without {part} data: {without_data.tolist()}")
 
 
-def _check_scale(scale: float, largest: int) -> None:
+def first_not_finite(inputs: torch.Tensor) -> int | None:
+    """Find the first row [N, ...] with a NaN or an infinite number in it; None if there is none."""
+    if not inputs.is_floating_point() or not inputs.numel():
+        return None
+    # A NaN makes both of them NaN, so that the common case takes no memory.
+    if all(bool(extreme.isfinite()) for extreme in torch.aminmax(inputs)):
+        return None
+    return next(row for row, one in enumerate(inputs) if not bool(one.isfinite().all()))
+
+
+def _check_scale(scale: float, *parts: torch.Tensor) -> None:
+    if not (math.isfinite(scale) and scale > 0):
+        raise ValueError(f"scale must be a number above zero, got {scale}")
+    if parts[0].is_floating_point():
+        return
+    largest = max(int(part.max()) for part in parts)
     # The tolerance lets 255 * (1 / 255) round either way.
-    if not (math.isfinite(scale) and scale > 0 and largest * scale <= 1 + 1e-6):
+    if largest * scale > 1 + 1e-6:
         raise ValueError(
-            f"scale must bring the inputs into [0, 1]; {scale} takes the largest, {largest}, "
+            f"scale must bring bytes into [0, 1]; {scale} takes the largest, {largest}, "
             f"to {largest * scale}"
         )
 

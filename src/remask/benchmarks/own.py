@@ -21,7 +21,7 @@ from remask import durable
 from remask.benchmarks.benchmark import Benchmark
 from remask.benchmarks.files import DataError, WrongContentsError, users_path
 from remask.benchmarks.images import decode, pillow
-from remask.benchmarks.own_parts import Part, TaskList, assemble, from_numpy
+from remask.benchmarks.own_parts import Part, TaskList, as_bytes_or_floats, assemble, from_numpy
 from remask.durable import AnyPath
 
 _ENDINGS = (".png", ".jpg", ".jpeg")
@@ -82,7 +82,10 @@ def arrays(
     seed: int = 0,
     name: str = "own-arrays",
 ) -> Benchmark:
-    """Load uint8 inputs [N, C, H, W] or [N, H, W] or [N, D], and integer labels [N] in 0..K-1.
+    """Load inputs [N, C, H, W] or [N, H, W] or [N, D], and integer labels [N] in 0..K-1.
+
+    Bytes (uint8) are pixels, which the network sees in [0, 1]. Floats stay what they are, whatever
+    their range, as float32.
 
     A .npz holds `inputs` and `labels`, and perhaps `test_inputs` and `test_labels` (or x_train,
     y_train, x_test, y_test). Unless `test` says otherwise, those are the test data, and without
@@ -106,8 +109,8 @@ def from_dataset(
 ) -> Benchmark:
     """Load every (input, label) of a torch Dataset into memory.
 
-    An input is a uint8 tensor or array, a PIL image, or a float tensor in [0, 1], such as
-    torchvision's ToTensor makes, which is brought back to 0..255. Raises DataError.
+    An input is a PIL image or a tensor or array of bytes (uint8), which the network sees in
+    [0, 1], or of floats, which stay what they are, as float32. Raises DataError.
     """
     held_out = test if isinstance(test, float | int) else _read_dataset(test, "test")
     return assemble(name, _read_dataset(train, "train"), held_out, tasks, seed=seed)
@@ -204,13 +207,18 @@ def _read_dataset(dataset: Dataset[Any], part: str) -> Part:
         count = len(dataset)  # type: ignore[arg-type]
     except TypeError as error:
         raise DataError(f"the {part} dataset has no length, so it cannot be loaded") from error
-    inputs: npt.NDArray[np.uint8] | None = None
+    inputs: npt.NDArray[Any] | None = None
     labels = []
     for row in range(count):
         item, label = dataset[row]
-        image = _to_uint8(item, f"{part} input {row}")
+        image = _to_array(item, f"{part} input {row}")
         if inputs is None:
-            inputs = np.empty((count, *image.shape), dtype=np.uint8)
+            inputs = np.empty((count, *image.shape), dtype=image.dtype)
+        if image.dtype != inputs.dtype:
+            raise DataError(
+                f"{part} inputs differ in type: {inputs.dtype} at first, {image.dtype} at {row}. "
+                f"Make them all bytes or all floats in the dataset's transform."
+            )
         if image.shape != inputs.shape[1:]:
             raise DataError(
                 f"{part} inputs differ in shape: {list(inputs.shape[1:])} at first, "
@@ -223,24 +231,16 @@ def _read_dataset(dataset: Dataset[Any], part: str) -> Part:
     return from_numpy(inputs, np.array(labels), f"the {part} dataset")
 
 
-def _to_uint8(item: Any, what: str) -> npt.NDArray[np.uint8]:
-    array: npt.NDArray[Any]
+def _to_array(item: Any, what: str) -> npt.NDArray[Any]:
     if isinstance(item, torch.Tensor):
-        array = item.detach().cpu().numpy()
-    else:
-        if getattr(item, "mode", "RGB") not in ("L", "RGB"):  # a palette's numbers are no colours
+        # By way of float32, since numpy knows fewer kinds of floats.
+        item = item.detach().cpu()
+        array = (item.float() if item.is_floating_point() else item).numpy()
+    elif hasattr(item, "getbands"):  # a PIL image, which has its channels last
+        if item.mode not in ("L", "RGB"):  # a palette's numbers are no colours
             raise DataError(f"{what} is an image of mode {item.mode}; use image.convert('RGB')")
         array = np.asarray(item)
-        # PIL images, unlike tensors, have their channels last.
-        if not isinstance(item, np.ndarray) and array.ndim == 3:
-            array = array.transpose(2, 0, 1)
-    if np.issubdtype(array.dtype, np.floating):
-        if not (array.min() >= 0 and array.max() <= 1):  # so that NaN is refused, too
-            raise DataError(
-                f"{what} is not in [0, 1]. Leave normalisation out of the transform: "
-                f"remask does it, with the benchmark's mean and std"
-            )
-        array = np.rint(array * 255).astype(np.uint8)
-    if array.dtype != np.uint8:
-        raise DataError(f"{what} is {array.dtype}; expected uint8, or floats in [0, 1]")
-    return array
+        array = array.transpose(2, 0, 1) if array.ndim == 3 else array
+    else:
+        array = np.asarray(item)
+    return as_bytes_or_floats(array, what)

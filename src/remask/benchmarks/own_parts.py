@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 
 from remask import randomness
-from remask.benchmarks.benchmark import Benchmark, Tasks
+from remask.benchmarks.benchmark import Benchmark, Tasks, first_not_finite
 from remask.benchmarks.files import DataError
 from remask.benchmarks.splitting import spread_classes
 
@@ -19,7 +19,7 @@ TaskList = int | Sequence[Sequence[int | str]]
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Inputs uint8 [N, *shape] and their labels int64 [N]."""
+    """Inputs uint8 or float32 [N, *shape] and their labels int64 [N]."""
 
     inputs: torch.Tensor
     labels: torch.Tensor
@@ -30,12 +30,8 @@ class Part:
 
 
 def from_numpy(inputs: npt.NDArray[Any], labels: npt.NDArray[Any], what: str) -> Part:
-    """Check types and shapes. Grey images [N, H, W] get a channel axis."""
-    if inputs.dtype != np.uint8:
-        raise DataError(
-            f"{what}: inputs must be uint8, got {inputs.dtype}; floats in [0, 1] become that by "
-            f"np.rint(255 * inputs).astype(np.uint8)"
-        )
+    """Check types and shapes. Grey images [N, H, W] get a channel axis, floats become float32."""
+    inputs = as_bytes_or_floats(inputs, f"{what}: inputs")
     if inputs.ndim not in (2, 3, 4):
         raise DataError(f"{what}: inputs must be [N, C, H, W], got {list(inputs.shape)}")
     if inputs.ndim == 4 and inputs.shape[-1] in (1, 3) and inputs.shape[1] not in (1, 3):
@@ -52,9 +48,27 @@ def from_numpy(inputs: npt.NDArray[Any], labels: npt.NDArray[Any], what: str) ->
     if len(inputs) != len(labels):
         raise DataError(f"{what}: {len(inputs)} inputs but {len(labels)} labels")
     tensor = torch.from_numpy(np.ascontiguousarray(inputs))
+    if (row := first_not_finite(tensor)) is not None:
+        raise DataError(
+            f"{what}: input {row} has a NaN or an infinite number in it (or one too large for "
+            f"float32). Mend it, or leave the row out."
+        )
     return Part(
         tensor.unsqueeze(1) if inputs.ndim == 3 else tensor,
         torch.from_numpy(labels.astype(np.int64)),
+    )
+
+
+def as_bytes_or_floats(inputs: npt.NDArray[Any], what: str) -> npt.NDArray[Any]:
+    """Keep bytes and float32 as they are, bring other floats to float32, and refuse the rest."""
+    if inputs.dtype == np.uint8:
+        return inputs
+    if np.issubdtype(inputs.dtype, np.floating):
+        with np.errstate(over="ignore"):  # what is too large is found, and named, later
+            return inputs.astype(np.float32, copy=False)
+    raise DataError(
+        f"{what} must be uint8 or floats, got {inputs.dtype}. Pixels of 0..255 become bytes by "
+        f"inputs.astype(np.uint8), anything else floats by inputs.astype(np.float32)"
     )
 
 
@@ -79,7 +93,7 @@ def assemble(
             test_inputs=test.inputs,
             test_labels=test.labels,
             tasks=_tasks(tasks, num_classes, class_names),
-            scale=1 / 255,
+            scale=1.0 if train.inputs.is_floating_point() else 1 / 255,
         )
     except ValueError as error:
         raise DataError(f"{name}: {error}") from error

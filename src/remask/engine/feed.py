@@ -77,6 +77,7 @@ class Feed:
                 trials=len(configs),
                 capacity=shape.buffer,
                 input_shape=benchmark.input_shape,
+                input_type=benchmark.train_inputs.dtype,
                 num_classes=benchmark.num_classes,
                 stores_logits=method.stores_logits,
                 device=device,
@@ -225,7 +226,7 @@ class Feed:
         return list(self._crop.starts(views))
 
     def _decode(self, views: Tensor | None, *parts: Tensor) -> Tensor:
-        """Parts uint8 [S, b, *shape], side by side, to what the network sees: [S, B, *shape]."""
+        """Parts [S, b, *shape] as they are kept, side by side, to what the network sees."""
         if self._crop is not None and views is not None:
             parts = (self._crop(torch.cat(parts, dim=1), views),)
         first = parts[0]

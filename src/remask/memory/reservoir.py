@@ -127,12 +127,13 @@ class Reservoir:
         trials: int,
         capacity: int,
         input_shape: tuple[int, ...],
+        input_type: torch.dtype,
         num_classes: int,
         stores_logits: bool,
         device: torch.device | str = "cpu",
     ) -> None:
         rows = trials * capacity
-        self.inputs = torch.zeros((rows, *input_shape), dtype=torch.uint8, device=device)
+        self.inputs = torch.zeros((rows, *input_shape), dtype=input_type, device=device)
         self.labels = torch.zeros(rows, dtype=torch.int64, device=device)
         self.logits = torch.zeros((rows, num_classes), device=device) if stores_logits else None
 

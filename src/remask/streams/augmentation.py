@@ -1,4 +1,4 @@
-"""Augmentation: random crops and mirrorings of whole batches of images, as bytes.
+"""Augmentation: random crops and mirrorings of whole batches of images, as they are kept.
 
 How each sample of each step is seen (`Views`) is planned ahead for an epoch, by each trial for
 itself, as the order and the draws are: nothing of it has to be saved. The samples themselves stay
@@ -68,7 +68,7 @@ class Cropper:
         self._size = self._channels * self._framed_height * self._framed_width
         self._piece = self._size - 2 * padding * self._framed_width - 2 * padding
         # Kept from batch to batch: the zeros around the images are never written to.
-        self._frames = torch.zeros(0, dtype=torch.uint8)
+        self._frames = torch.zeros(0)
         self._first = torch.zeros(0, dtype=torch.int64)
 
     def starts(self, views: Views) -> Tensor:
@@ -83,10 +83,10 @@ class Cropper:
     def __call__(self, images: Tensor, starts: Tensor) -> Tensor:
         """Look at images by the first n of the planned starts [S, >= n].
 
-        uint8 [S, n, C, H, W] -> [S, n, C, H, W], a strided view of new memory.
+        [S, n, C, H, W] -> [S, n, C, H, W] of the same type, a strided view of new memory.
         """
         trials, samples = images.shape[:2]
-        self._make_room(trials * samples, images.device)
+        self._make_room(trials * samples, images)
         frames, first = self._frames[: trials * samples], self._first[: trials * samples]
         plain = images.flatten(0, 1)
         inside = frames[..., self._padding :, self._padding :][..., : self._height, : self._width]
@@ -99,12 +99,14 @@ class Cropper:
         strides = (samples * self._piece, self._piece, channel, row, 1)
         return crops.as_strided(images.shape, strides)
 
-    def _make_room(self, count: int, device: torch.device) -> None:
-        """Have frames uint8 [>= count, 2, C, H + 2P, W + 2P], for images and mirror images."""
-        if len(self._frames) < count or self._frames.device != device:
+    def _make_room(self, count: int, like: Tensor) -> None:
+        """Have frames [>= count, 2, C, H + 2P, W + 2P], for images and mirror images."""
+        frames = self._frames
+        fits = frames.dtype == like.dtype and frames.device == like.device
+        if len(frames) < count or not fits:
             shape = (count, 2, self._channels, self._framed_height, self._framed_width)
-            self._frames = torch.zeros(shape, dtype=torch.uint8, device=device)
-            self._first = torch.arange(count, device=device) * 2 * self._size
+            self._frames = torch.zeros(shape, dtype=like.dtype, device=like.device)
+            self._first = torch.arange(count, device=like.device) * 2 * self._size
 
 
 class Standardise:
