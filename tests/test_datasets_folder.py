@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from remask.benchmarks import DataError, image_folder
+from remask.benchmarks import DataError, UnreadableImageWarning, image_folder
 
 Write = Callable[..., None]
 
@@ -109,8 +109,79 @@ def test_a_corrupt_image_is_named(
     write("all/b/0.png")
     path = tmp_path / "all" / "b" / "0.png"
     path.write_bytes(spoil(path.read_bytes()))
-    with pytest.raises(DataError, match=r"all/b/0\.png is not a whole image.*Replace the file"):
+    with pytest.raises(DataError, match=r"1 image cannot be read:\n.*all/b/0\.png is not a whole"):
         image_folder(tmp_path / "all", tasks=1)
+
+
+def spoilt_folders(write: Write, tmp_path: Path) -> list[str]:
+    """Folders all and test with 14 images of 3 classes each; 12 of the 28 cannot be read."""
+    for part in ("all", "test"):
+        for number in range(14):
+            write(f"{part}/{'abc'[number % 3]}/{number}.png", (number, 0, 0))
+    spoilt = [f"all/{'abc'[number % 3]}/{number}.png" for number in range(9)]
+    spoilt += [f"test/{'abc'[number % 3]}/{number}.png" for number in range(2)]
+    for name in spoilt:
+        (tmp_path / name).write_bytes(b"\x89PNG, but not for long")
+    (tmp_path / "test/c/2.png").unlink()
+    (tmp_path / "test/c/2.png").mkdir()
+    return [*spoilt, "test/c/2.png"]
+
+
+def test_all_unreadable_images_are_counted_and_the_first_ten_named_in_one_error(
+    write: Write, tmp_path: Path
+) -> None:
+    spoilt = spoilt_folders(write, tmp_path)
+    with pytest.raises(DataError) as caught:
+        image_folder(str(tmp_path / "all"), test=str(tmp_path / "test"), tasks=3)
+    message = str(caught.value)
+    assert message.startswith("12 images cannot be read:\n")
+    assert sum(name in message for name in spoilt) == 10
+    assert "and 2 more" in message
+    assert "skip_unreadable=True" in message
+
+
+def test_unreadable_images_are_left_out_if_that_is_asked_for_and_all_are_named(
+    write: Write, tmp_path: Path
+) -> None:
+    spoilt = spoilt_folders(write, tmp_path)
+    with pytest.warns(UnreadableImageWarning) as caught:
+        benchmark = image_folder(
+            tmp_path / "all", test=tmp_path / "test", tasks=3, skip_unreadable=True
+        )
+    (warning,) = caught
+    assert warning.filename == __file__  # where a user would look
+    assert str(warning.message).startswith("12 images that cannot be read left out:\n")
+    assert all(name in str(warning.message) for name in spoilt)
+    # By class, then by name as text: 12 of class a; 10, 13 of b; 11 of c.
+    assert benchmark.train_inputs[:, 0, 0, 0].tolist() == [12, 9, 10, 13, 11]
+    assert benchmark.train_labels.tolist() == [0, 0, 1, 1, 2]
+    assert len(benchmark.test_labels) == 11
+
+
+def test_a_class_without_a_readable_image_is_an_error_also_when_such_are_left_out(
+    write: Write, tmp_path: Path
+) -> None:
+    for name in ("a/0", "a/1", "b/0", "b/1"):
+        write(f"all/{name}.png")
+    for name in ("b/0", "b/1"):
+        (tmp_path / "all" / f"{name}.png").write_bytes(b"")
+    with (
+        pytest.warns(UnreadableImageWarning, match="2 images"),
+        pytest.raises(DataError, match=r"all/b has no image that can be read"),
+    ):
+        image_folder(tmp_path / "all", tasks=1, skip_unreadable=True)
+
+
+def test_sizes_are_compared_with_the_first_image_that_can_be_read(
+    write: Write, tmp_path: Path
+) -> None:
+    for number, size in enumerate([(9, 9), (4, 6), (4, 6)]):
+        write(f"all/a/{number}.png", size=size)
+        write(f"all/b/{number}.png")
+    (tmp_path / "all/a/0.png").write_bytes(b"")
+    with pytest.warns(UnreadableImageWarning, match=r"1 image that .*\n.*a/0\.png"):
+        benchmark = image_folder(tmp_path / "all", tasks=1, skip_unreadable=True)
+    assert benchmark.input_shape == (3, 4, 6)
 
 
 def test_without_pillow_a_folder_of_images_says_how_to_get_it(

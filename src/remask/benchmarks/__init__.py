@@ -4,6 +4,7 @@ from remask.benchmarks.benchmark import Benchmark, split_classes
 from remask.benchmarks.files import DataError, DataFile, FileStatus
 from remask.benchmarks.mirror import Progress
 from remask.benchmarks.own import arrays, from_dataset, image_folder
+from remask.benchmarks.own_images import UnreadableImageWarning
 from remask.benchmarks.registry import (
     BENCHMARKS,
     DATASETS,
@@ -26,6 +27,7 @@ __all__ = [
     "FileStatus",
     "Progress",
     "SplitError",
+    "UnreadableImageWarning",
     "arrays",
     "check_name",
     "fetch",

@@ -8,7 +8,7 @@ fraction of every class that is set aside for it. To normalise or augment, use
 import os
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +19,12 @@ from torch.utils.data import Dataset
 
 from remask import durable
 from remask.benchmarks.benchmark import Benchmark
-from remask.benchmarks.files import DataError, WrongContentsError, users_path
-from remask.benchmarks.images import decode, pillow
+from remask.benchmarks.files import DataError, users_path
+from remask.benchmarks.images import pillow
+from remask.benchmarks.own_images import read_folder, report_unreadable
 from remask.benchmarks.own_parts import Part, TaskList, as_bytes_or_floats, assemble, from_numpy
 from remask.durable import AnyPath
 
-_ENDINGS = (".png", ".jpg", ".jpeg")
-_LARGEST_IMAGE = 64 << 20
 _FRACTION = 0.2
 # The names that arrays go by in a .npz: ours, then those of Keras.
 _NPZ_NAMES = (
@@ -46,32 +45,32 @@ def image_folder(
     channels: int = 3,
     seed: int = 0,
     name: str = "own-images",
+    skip_unreadable: bool = False,
 ) -> Benchmark:
     """Load CLASS/NAME.png (or .jpg, .jpeg); classes are numbered in the order of their names.
 
     `tasks` may name the classes. `size`, (height, width) or one number for both, resizes every
     image; without it all must have one size. `channels` is 3 for colour, 1 for grey. Images are
-    in memory as uint8 [N, channels, height, width]. Raises DataError.
+    in memory as uint8 [N, channels, height, width]. Raises DataError, also for images that cannot
+    be read; with `skip_unreadable` they are left out, and an UnreadableImageWarning names them.
     """
     pillow()
     if channels not in (1, 3):
         raise DataError(f"channels must be 1 or 3, got {channels}")
     shape = (size, size) if isinstance(size, int) else size
-    classes = _class_folders(users_path(path))
-    train = _read_folder(classes, shape, channels)
-    if isinstance(test, float | int):
-        held_out: Part | float = test
-    else:
-        test_classes = _class_folders(users_path(test))
-        if [folder.name for folder in classes] != [folder.name for folder in test_classes]:
-            different = {folder.name for folder in classes} ^ {f.name for f in test_classes}
-            raise DataError(
-                f"{path} and {test} must hold the same classes; only one of them has "
-                f"{', '.join(sorted(different))}"
-            )
-        held_out = _read_folder(test_classes, shape, channels)
-    names = [folder.name for folder in classes]
-    return assemble(name, train, held_out, tasks, seed=seed, class_names=names)
+    places = [path] if isinstance(test, float | int) else [path, test]
+    folders = [read_folder(users_path(place), shape, channels) for place in places]
+    names = folders[0].classes
+    if names != folders[-1].classes:
+        different = set(names) ^ set(folders[-1].classes)
+        raise DataError(
+            f"{path} and {test} must hold the same classes; only one of them has "
+            f"{', '.join(sorted(different))}"
+        )
+    unreadable = [reason for folder in folders for reason in folder.unreadable]
+    report_unreadable(unreadable, skip=skip_unreadable, stacklevel=2)
+    held_out = test if isinstance(test, float | int) else folders[1].part()
+    return assemble(name, folders[0].part(), held_out, tasks, seed=seed, class_names=names)
 
 
 def arrays(
@@ -114,52 +113,6 @@ def from_dataset(
     """
     held_out = test if isinstance(test, float | int) else _read_dataset(test, "test")
     return assemble(name, _read_dataset(train, "train"), held_out, tasks, seed=seed)
-
-
-def _class_folders(path: Path) -> list[Path]:
-    try:
-        folders = sorted(folder for folder in path.iterdir() if folder.is_dir())
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror}") from error
-    folders = [folder for folder in folders if not folder.name.startswith(".")]
-    if not folders:
-        raise DataError(f"{path} has no images: expected a folder per class, CLASS/NAME.png")
-    return folders
-
-
-def _read_folder(classes: Sequence[Path], size: tuple[int, int] | None, channels: int) -> Part:
-    files = [(label, file) for label, folder in enumerate(classes) for file in _images(folder)]
-    inputs: npt.NDArray[np.uint8] | None = None
-    for row, (_, file) in enumerate(files):
-        image = _decode(file, size, channels)
-        if inputs is None:  # the first image says how much memory all will take
-            inputs = np.empty((len(files), *image.shape), dtype=np.uint8)
-        if image.shape != inputs.shape[1:]:
-            first, this = inputs.shape[2:], image.shape[1:]
-            raise DataError(
-                f"images differ in size: {files[0][1]} has {first[0]} x {first[1]} pixels, {file} "
-                f"{this[0]} x {this[1]}. Give size=(height, width) to resize them all."
-            )
-        inputs[row] = image
-    assert inputs is not None  # _images refuses a folder without any
-    return from_numpy(inputs, np.array([label for label, _ in files]), str(classes[0].parent))
-
-
-def _images(folder: Path) -> list[Path]:
-    files = sorted(file for file in folder.iterdir() if file.suffix.lower() in _ENDINGS)
-    if not files:
-        raise DataError(f"{folder} has no images: expected files that end in {', '.join(_ENDINGS)}")
-    return files
-
-
-def _decode(file: Path, size: tuple[int, int] | None, channels: int) -> npt.NDArray[np.uint8]:
-    try:
-        data = durable.read_limited(file, _LARGEST_IMAGE)
-        return decode(data, str(file), formats=["PNG", "JPEG"], channels=channels, resize=size)
-    except WrongContentsError as error:
-        raise DataError(f"{error}. Replace the file or remove it.") from error
-    except OSError as error:
-        raise DataError(f"cannot read {file}: {error.strerror}") from error
 
 
 def _read_arrays(source: ArrayFiles) -> tuple[Part, Part | None]:
