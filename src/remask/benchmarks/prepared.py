@@ -29,7 +29,7 @@ from remask.benchmarks.files import (
     check_file,
     make_folder,
 )
-from remask.benchmarks.local import LocalOriginals
+from remask.benchmarks.local import LocalOriginals, Version
 from remask.benchmarks.manifest import (
     ARRAY_FILE,
     MANIFEST,
@@ -98,12 +98,13 @@ class Preparation:
     url: str
     """Where users find it."""
     sources: tuple[OriginalsSource, ...]
-    pickled: str = ""
-    """The folder of the version in pickle, which is refused; empty if there is none."""
+    other_versions: tuple[Version, ...] = ()
+    """Other forms of it that users may have, after the one that the layout is of."""
 
     def from_user(self, path: Path) -> LocalOriginals:
         """Make the source for the folder or archive that a user has."""
-        return LocalOriginals(path, self.archive, self.layout.marker, self.url, self.pickled)
+        published = Version(self.archive, self.layout.marker)
+        return LocalOriginals(path, (published, *self.other_versions))
 
 
 def prepare(
