@@ -1,7 +1,6 @@
 """Benchmarks of one's own: a function that takes nothing and returns a `remask.Benchmark`."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import torch
 from torch.utils.data import Dataset, TensorDataset
@@ -13,7 +12,7 @@ from remask.benchmarks import arrays, from_dataset, image_folder
 def photos() -> Benchmark:
     """A folder of images, photos/CLASS/NAME.png, in two tasks of unequal size."""
     benchmark = image_folder(
-        Path("photos"), tasks=[["ant", "bee"], ["cat"]], size=16, test=0.25, name="photos"
+        "photos", tasks=[["ant", "bee"], ["cat"]], size=16, test=0.25, name="photos"
     )
     # Normalised, and in training cropped and mirrored at random.
     return replace(
@@ -23,13 +22,13 @@ def photos() -> Benchmark:
 
 def measurements() -> Benchmark:
     """Arrays `inputs` [N, ...] and `labels` [N] from a .npz file, in three equal tasks."""
-    return arrays(Path("measurements.npz"), tasks=3, name="measurements")
+    return arrays("measurements.npz", tasks=3, name="measurements")
 
 
 def noise() -> Benchmark:
     """Any torch Dataset of (input, label); here one that is made up, of four classes."""
     labels = torch.arange(200) % 4
     random = torch.Generator().manual_seed(0)  # every worker calls this, and must see the same
-    inputs = torch.rand(200, 1, 6, 6, generator=random) * 0.5 + labels.view(-1, 1, 1, 1) / 8
+    inputs = torch.randn(200, 36, generator=random) + labels.view(-1, 1)
     dataset: Dataset[tuple[torch.Tensor, ...]] = TensorDataset(inputs, labels)
     return from_dataset(dataset, tasks=2, name="noise")

@@ -150,7 +150,7 @@ def _load(path: Path) -> Any:
         if "allow_pickle" in str(error) or "pickled" in str(error):
             raise DataError(
                 f"{path} is in pickle or holds Python objects, and loading such can run any code. "
-                f"Save plain numbers: np.save(file, array.astype(np.uint8))"
+                f"Save plain numbers: np.save(file, array.astype(np.float32)), np.uint8 for pixels"
             ) from error
         raise DataError(f"cannot read {path}: {error}") from error
 
