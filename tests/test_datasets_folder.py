@@ -152,6 +152,7 @@ def test_unreadable_images_are_left_out_if_that_is_asked_for_and_all_are_named(
     assert warning.filename == __file__  # where a user would look
     assert str(warning.message).startswith("12 images that cannot be read left out:\n")
     assert all(name in str(warning.message) for name in spoilt)
+    assert "not a whole image: it is no PNG or JPEG" in str(warning.message)
     # By class, then by name as text: 12 of class a; 10, 13 of b; 11 of c.
     assert benchmark.train_inputs[:, 0, 0, 0].tolist() == [12, 9, 10, 13, 11]
     assert benchmark.train_labels.tolist() == [0, 0, 1, 1, 2]

@@ -212,6 +212,23 @@ def test_a_dataset_becomes_a_benchmark(store: Path, remask: Remask) -> None:
     assert [len(record.class_il) for record in _records(store)] == [2, 2]
 
 
+def test_images_that_are_left_out_are_named_once_however_many_workers_there_are(
+    here: Path, store: Path
+) -> None:
+    (here / "photos" / "bee" / "3.png").write_bytes(b"no image")
+    (here / "lenient.py").write_text(
+        "from remask.benchmarks import image_folder\n"
+        "def photos():\n"
+        "    return image_folder('photos', tasks=3, size=16, skip_unreadable=True)\n"
+    )
+    run = ("run", "--benchmark", "lenient:photos", *SMALL[:-1], "2", "--stack", "1")
+    process = _start(*run, "--epochs", "1", store=store)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert len(_records(store)) == 2
+    assert err.count("bee/3.png is not a whole image") == 1
+
+
 def test_tasks_may_differ_in_size_and_can_be_dealt_anew(store: Path, remask: Remask) -> None:
     photos = ("run", "--benchmark", "my_data:photos", *SMALL, "--epochs", "1")
     assert remask(*photos).code == 0

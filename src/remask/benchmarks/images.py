@@ -62,6 +62,10 @@ def decode(
             if resize is not None and resize != found:
                 pixels = pixels.resize((resize[1], resize[0]), image_module.Resampling.BILINEAR)
             array = np.asarray(pixels, dtype=np.uint8)
+    except image_module.UnidentifiedImageError as error:
+        raise WrongContentsError(
+            f"{name} is not a whole image: it is no {' or '.join(formats)}"
+        ) from error
     except broken as error:
         raise WrongContentsError(f"{name} is not a whole image: {error}") from error
     return np.ascontiguousarray(array.reshape(*array.shape[:2], channels).transpose(2, 0, 1))

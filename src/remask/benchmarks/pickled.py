@@ -166,7 +166,7 @@ class _Machine:
 
     def _line(self) -> str:
         start = self._at
-        while self._take(1) != b"\n":
+        while self._number(1) != ord("\n"):
             if self._at - start > 100:
                 raise self._refusal("it asks for a name that is too long")
         return str(self._data[start : self._at - 1], "latin-1")

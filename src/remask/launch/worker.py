@@ -7,10 +7,12 @@ JSON both ways. When its parent is gone its next report fails, and so it ends to
 import os
 import signal
 import sys
+import warnings
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
+from remask.benchmarks import UnreadableImageWarning
 from remask.config import TrialConfig
 from remask.errors import Stopped
 from remask.launch.events import Failed, to_line
@@ -36,6 +38,8 @@ def main() -> int:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     # Ctrl-C reaches every process of the terminal; the parent decides, and sends SIGTERM.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # The parent has loaded the same data, and said so once for all.
+    warnings.simplefilter("ignore", UnreadableImageWarning)
 
     with StopRequest() as stop:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
