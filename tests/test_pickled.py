@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remask.benchmarks.files import WrongContentsError
-from remask.benchmarks.pickled import read_pickle
+from remask.benchmarks.pickled import plain_data
 from tests.python2_pickles import (
     BYTES,
     EMPTY_ARRAY,
@@ -69,7 +69,7 @@ def nothing_is_executed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
 
 @pytest.mark.parametrize("text", BY_PYTHON_2, ids=["as it is", "by column, long"])
 def test_what_python_2_wrote_is_read(text: str) -> None:
-    found = read_pickle(zlib.decompress(base64.b64decode(text)), MOST)
+    found = plain_data(zlib.decompress(base64.b64decode(text)), MOST)
     assert found.keys() == {"data", "labels", "batch_label", "filenames"}
     np.testing.assert_array_equal(found["data"], PIXELS)
     assert found["labels"] == [6, 9, 9]
@@ -89,7 +89,7 @@ def test_plain_values_are_read_as_the_pickle_module_reads_them(values: dict[byte
     data = pickled(values)
     wanted = pickle.loads(data, encoding="latin-1")
     assert wanted.keys() == {key.decode("latin-1") for key in values}
-    assert read_pickle(data, MOST) == wanted
+    assert plain_data(data, MOST) == wanted
 
 
 def whole(body: bytes) -> bytes:
@@ -202,7 +202,7 @@ REFUSED = {
 def test_anything_else_is_refused_without_running_it_or_taking_memory(data: bytes) -> None:
     tracemalloc.start()
     with pytest.raises(WrongContentsError) as caught:
-        read_pickle(data, MOST)
+        plain_data(data, MOST)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 1 << 20
@@ -216,9 +216,9 @@ def test_the_payload_would_do_harm_if_it_were_unpickled() -> None:
 
 
 def test_lists_that_hold_themselves_and_tuples_of_tuples_do_no_harm() -> None:
-    itself = read_pickle(whole(b"]q\x00h\x00a"), MOST)["a"]
+    itself = plain_data(whole(b"]q\x00h\x00a"), MOST)["a"]
     assert itself[0] is itself
-    levels = read_pickle(whole(b"(" + LAUGHS + b"t"), MOST)["a"]
+    levels = plain_data(whole(b"(" + LAUGHS + b"t"), MOST)["a"]
     assert len(levels) == 61  # the last of them holds the list 10 ** 60 times
     assert levels[2][9] is levels[1]
 
@@ -233,7 +233,7 @@ def test_a_file_with_any_byte_changed_is_read_or_refused_and_nothing_else_happen
         for _ in range(chosen.randint(1, 3)):
             spoilt[chosen.randrange(len(spoilt))] = chosen.randrange(256)
         try:
-            read_pickle(bytes(spoilt[: chosen.randrange(len(data) * 2)]), MOST)
+            plain_data(bytes(spoilt[: chosen.randrange(len(data) * 2)]), MOST)
         except WrongContentsError:
             continue
 
@@ -242,6 +242,6 @@ def test_the_pickles_made_here_are_well_formed() -> None:
     """Otherwise the files above might be refused for another reason than theirs."""
     data = pickled({b"data": PIXELS, b"labels": list(range(2000))})
     assert max(opcode.proto for opcode, _, _ in pickletools.genops(data)) == 2
-    found = read_pickle(data, 5000)
+    found = plain_data(data, 5000)
     np.testing.assert_array_equal(found["data"], PIXELS)
     assert found["labels"] == list(range(2000))

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from remask.benchmarks.archives import Archive, Originals, read_small
 from remask.benchmarks.files import WrongContentsError
 from remask.benchmarks.local import Version
-from remask.benchmarks.pickled import read_pickle
+from remask.benchmarks.pickled import plain_data
 
 _PIXELS = 3 * 32 * 32
 # Beside its pixels, an image has labels and the name that its file once had.
@@ -70,7 +70,7 @@ class _Rebuilt:
         if found != file.md5:
             raise WrongContentsError(f"{file.name}: expected md5 {file.md5}, found {found}")
         try:
-            values = read_pickle(data, file.images * _MOST_INSTRUCTIONS + _SLACK)
+            values = plain_data(data, file.images * _MOST_INSTRUCTIONS + _SLACK)
             labels = [_labels(values, key, file.images) for key in self._pickled.labels]
             pixels = _pixels(values, file.images)
         except WrongContentsError as error:

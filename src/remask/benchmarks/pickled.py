@@ -36,7 +36,7 @@ class _Matrix:
     array: npt.NDArray[np.uint8] | None = None
 
 
-def read_pickle(data: bytes, most: int) -> dict[str, Any]:
+def plain_data(data: bytes, most: int) -> dict[str, Any]:
     """Read a dict of plain values; strings are decoded as Latin-1, and matrices are [N, D].
 
     `most` is how many instructions there may be: a few bytes of them can fill a lot of memory.
