@@ -1,4 +1,4 @@
-"""split-cifar10 and split-cifar100, from the binary version, or from the Python version as that.
+"""split-cifar10 and split-cifar100, from the binary version, or the Python one turned into it.
 
 A file is a row of records: one label byte (CIFAR-10) or two (CIFAR-100: coarse, then fine), then
 the pixels, 3 x 32 x 32, red plane first.

@@ -100,9 +100,9 @@ class LocalOriginals:
     def _version(self) -> Version:
         if self.path.is_file():
             # By its name, which a browser may have changed to "cifar-10-python (1).tar.gz".
-            stems = {version.archive.name.partition(".")[0]: version for version in self.versions}
-            named = [version for stem, version in stems.items() if stem in self.path.name]
-            return named[0] if named else self.versions[0]
+            name = self.path.name
+            named = (v for v in self.versions if v.archive.name.partition(".")[0] in name)
+            return next(named, self.versions[0])
         for version in self.versions:
             if self._holds(version):
                 return version

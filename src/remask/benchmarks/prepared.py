@@ -191,7 +191,10 @@ def _prepare(
                 write_manifest(name, str(source), entries, folder)
         except SourceError as error:
             if by_hand:
-                raise DataError(f"cannot take {name} from {source}: {error}") from error
+                raise DataError(
+                    f"cannot take {name} from {source}: {error}. Replace what is wrong, or do "
+                    f"without it to have {name} downloaded."
+                ) from error
             failures.append(f"  {source}: {error}")
         else:
             return
