@@ -1,58 +1,178 @@
 """What the losses accept: reading arguments, and refusing what cannot be meant."""
 
 import operator
-from collections.abc import Iterable, Sequence
-from typing import NoReturn, TypeAlias
+from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Any, NoReturn, TypeAlias
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-Active: TypeAlias = Tensor | Iterable[int] | None
-"""A boolean mask, class ids, or None for no mask."""
+Active: TypeAlias = Tensor | NDArray[Any] | Iterable[int] | Iterable[Iterable[int]] | None
+"""A boolean mask, class ids, one collection of class ids per sample, or None for no mask."""
+
+MaskValue: TypeAlias = float | Tensor | NDArray[Any]
+"""m: a number, or a tensor or array of them that broadcasts to the logits."""
 
 INF = float("inf")
 
+_ACTIVE_FORMS = (
+    "give class ids ([0, 1], also as a set, a range, or a 1-D integer tensor or array), one list "
+    "of ids per sample ([[0, 1], [2]]), or a boolean mask"
+)
 
-def mask_constant(mask_value: float | Tensor, shape: Sequence[int], check: bool) -> float | Tensor:
-    """Return m as a float, or as a constant tensor that broadcasts to ``shape``."""
-    check_mask_value(mask_value, check)
-    if not isinstance(mask_value, Tensor):
-        return float(mask_value)
-    lead, given = list(shape[:-1]), list(mask_value.shape)
-    sizes = zip(given, lead, strict=False)
-    if len(given) > len(lead) or any(have not in (1, want) for have, want in sizes):
+
+def mask_constant(mask_value: MaskValue, shape: Sequence[int], check: bool) -> float | Tensor:
+    """Return m as a float, or as a constant tensor that broadcasts to the logits' ``shape``."""
+    m = read_mask_value(mask_value, check)
+    if isinstance(m, Tensor) and not _broadcasts(m.shape, shape):
         raise ValueError(
-            f"mask_value has shape {given}, which does not fit the leading axes {lead} from the "
-            "left; give one value per trial [S], or one per sample"
+            f"mask_value has shape {list(m.shape)}, which does not broadcast to the logits' "
+            f"{list(shape)}; axes are aligned right, as everywhere in torch: [{shape[-1]}] is one "
+            "value per class, [B, 1] one per sample, [S, 1, 1] one per trial"
         )
-    return mask_value.detach().reshape(given + [1] * (len(shape) - len(given)))
+    return m
 
 
-def class_ids(
-    active: Tensor | Iterable[int], num_classes: int, device: torch.device, check: bool
+def read_mask_value(mask_value: MaskValue, check: bool) -> float | Tensor:
+    """Return m as a float or as a constant tensor; refuse one outside [-inf, 0]."""
+    if isinstance(mask_value, np.ndarray):
+        mask_value = _from_numpy("mask_value", mask_value)
+    # "not <=" rather than ">", so that NaN is refused too.
+    if isinstance(mask_value, Tensor):
+        if mask_value.dtype == torch.bool or mask_value.is_complex():
+            raise TypeError(f"mask_value needs numbers <= 0; got {describe(mask_value)}")
+        mask_value = mask_value.detach()
+        wrong = ~(mask_value <= 0)
+        if not check or not is_true(wrong.any()):
+            return mask_value
+        mask_value = mask_value[wrong][0].item()
+    elif not isinstance(mask_value, int | float | np.number):
+        raise TypeError(f"mask_value needs to be a number or a tensor; got {_show(mask_value)}")
+    if not mask_value <= 0:
+        raise ValueError(f"mask_value is {mask_value}; it needs to be in [-inf, 0]")
+    return float(mask_value)
+
+
+def read_active(
+    active: Tensor | NDArray[Any] | Iterable[int] | Iterable[Iterable[int]],
+    shape: Sequence[int],
+    device: torch.device,
+    check: bool,
 ) -> Tensor:
-    """Return the class ids in ascending order, ``[A]``. Ids from a tensor may repeat."""
-    if isinstance(active, Tensor):
-        if active.ndim != 1 or active.is_floating_point() or active.is_complex():
+    """Return a boolean mask that broadcasts to ``shape``, or ascending class ids ``[A]``.
+
+    Ids from a tensor may repeat.
+    """
+    if isinstance(active, np.ndarray):
+        active = _from_numpy("active", active)
+    if not isinstance(active, Tensor):
+        return _read_collection(active, shape, device)
+    if active.dtype == torch.bool:
+        if not active.ndim or active.shape[-1] != shape[-1] or not _broadcasts(active.shape, shape):
             raise ValueError(
-                "active needs to be a boolean mask or a 1-D tensor of integer class ids; "
-                f"got {describe(active)}"
+                f"active has shape {list(active.shape)}, which does not broadcast to the logits' "
+                f"{list(shape)}; axes are aligned right, as everywhere in torch: give "
+                f"[{shape[-1]}] or [..., {shape[-1]}]"
             )
-        ids = active.to(device).long().sort().values
-        if check and len(ids) and is_true((ids[0] < 0) | (ids[-1] >= num_classes)):
-            _refuse_id(int(ids[0] if ids[0] < 0 else ids[-1]), num_classes)
-    else:
-        listed = list(active)
-        if any(isinstance(c, bool) for c in listed):
-            raise ValueError("active is a list of booleans; pass torch.tensor(active) as a mask")
-        distinct = sorted({operator.index(c) for c in listed})
-        for c in distinct[:1] + distinct[-1:]:
-            if not 0 <= c < num_classes:
-                _refuse_id(c, num_classes)
-        ids = torch.tensor(distinct, dtype=torch.long, device=device)
-    if len(ids) == 0:
+        mask = active.to(device)
+        if check and is_true((~mask.any(-1)).any()):
+            raise ValueError("active is empty for at least one sample; every sample needs a class")
+        return mask
+    if active.ndim != 1 or active.is_floating_point() or active.is_complex():
+        # Integers on two axes may be ids per sample, or a mask of 0 and 1: do not guess.
+        raise ValueError(f"active is {describe(active)}; {_ACTIVE_FORMS}")
+    if len(active) == 0:
         raise ValueError("active is empty; every sample needs at least one class")
+    ids = active.to(device).long().sort().values
+    if check and is_true((ids[0] < 0) | (ids[-1] >= shape[-1])):
+        _refuse_id(int(ids[0] if ids[0] < 0 else ids[-1]), shape[-1])
     return ids
+
+
+def _read_collection(
+    active: Iterable[int] | Iterable[Iterable[int]], shape: Sequence[int], device: torch.device
+) -> Tensor:
+    if isinstance(active, str | bytes) or not isinstance(active, Iterable):
+        raise TypeError(f"active is {_show(active)}; {_ACTIVE_FORMS}")
+    listed: list[Any] = list(active)
+    if not listed:
+        raise ValueError("active is empty; every sample needs at least one class")
+    nested = [_is_collection(each) for each in listed]
+    if not any(nested):
+        return torch.tensor(_distinct(listed, shape[-1]), dtype=torch.long, device=device)
+    if not all(nested):
+        raise TypeError(f"active mixes class ids and collections of them; {_ACTIVE_FORMS}")
+    if isinstance(active, AbstractSet):
+        raise TypeError(f"active is a set of collections, which has no order; {_ACTIVE_FORMS}")
+    if len(shape) != 2 or len(listed) != shape[0]:
+        raise ValueError(
+            f"active has {len(listed)} lists of class ids; one list per sample is for logits "
+            f"[B, K] and needs B lists, but the logits are {list(shape)}. A boolean mask fits any"
+        )
+    num_classes, cells = shape[-1], []
+    for sample, row in enumerate(listed):
+        ids = list(row)
+        if len(ids) == num_classes > 2 and all(c in (0, 1) for c in ids):
+            raise ValueError(
+                f"active[{sample}] has {num_classes} zeros and ones: ids of classes 0 and 1, or a "
+                "mask? Pass torch.tensor(active, dtype=torch.bool) as a mask, or each id once"
+            )
+        if not ids:
+            raise ValueError(f"active[{sample}] is empty; every sample needs at least one class")
+        cells += [sample * num_classes + c for c in _distinct(ids, num_classes)]
+    mask = torch.zeros(shape[0] * num_classes, dtype=torch.bool, device=device)
+    chosen = torch.tensor(cells, dtype=torch.long, device=device)
+    return mask.scatter(0, chosen, True).reshape(shape[0], num_classes)
+
+
+def _is_collection(each: object) -> bool:
+    if isinstance(each, Tensor | np.ndarray):
+        return each.ndim > 0
+    return isinstance(each, Collection) and not isinstance(each, str | bytes)
+
+
+def _distinct(listed: Collection[Any], num_classes: int) -> list[int]:
+    """Return class ids in ascending order, each once."""
+    if any(_is_boolean(c) for c in listed):
+        raise ValueError("active is a list of booleans; pass torch.tensor(active) as a mask")
+    distinct = sorted({_class_id(c) for c in listed})
+    for c in distinct[:1] + distinct[-1:]:
+        if not 0 <= c < num_classes:
+            _refuse_id(c, num_classes)
+    return distinct
+
+
+def _class_id(each: Any) -> int:
+    try:
+        return operator.index(each)
+    except TypeError:
+        raise TypeError(f"active has {_show(each)}, among its class ids; {_ACTIVE_FORMS}") from None
+
+
+def _is_boolean(each: object) -> bool:
+    if isinstance(each, Tensor):
+        return each.dtype == torch.bool
+    return isinstance(each, bool | np.bool_)
+
+
+def _from_numpy(name: str, array: NDArray[Any]) -> Tensor:
+    try:
+        # A copy, because torch shares neither reversed nor read-only arrays in peace.
+        return torch.from_numpy(array.copy())
+    except TypeError:
+        raise TypeError(f"{name} is an array of {array.dtype}, which torch cannot hold") from None
+
+
+def _broadcasts(given: Sequence[int], shape: Sequence[int]) -> bool:
+    sizes = zip(reversed(given), reversed(shape), strict=False)
+    return len(given) <= len(shape) and all(have in (1, want) for have, want in sizes)
+
+
+def _show(value: object) -> str:
+    return f"{value!r:.60}, of type {type(value).__name__}"
 
 
 def as_labels(target: Tensor, shape: Sequence[int]) -> Tensor:
@@ -84,18 +204,6 @@ def check_shape(name: str, tensor: Tensor, num_classes: int) -> None:
         raise ValueError(
             f"{name} has shape {list(tensor.shape)}; it needs one value per class, [{num_classes}]"
         )
-
-
-def check_mask_value(mask_value: float | Tensor, check: bool) -> None:
-    """Refuse an m outside [-inf, 0]."""
-    # "not <=" rather than ">", so that NaN is refused too.
-    if isinstance(mask_value, Tensor):
-        wrong = ~(mask_value <= 0)
-        if not check or not is_true(wrong.any()):
-            return
-        mask_value = mask_value[wrong][0].item()
-    if not mask_value <= 0:
-        raise ValueError(f"mask_value is {mask_value}; it needs to be in [-inf, 0]")
 
 
 def check_labels(labels: Tensor, mask: Tensor | None, num_classes: int, ignore_index: int) -> None:

@@ -1,5 +1,6 @@
 """The masked cross-entropy of a linear head, at the cost of its active classes."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -9,12 +10,13 @@ from torch import Tensor
 from remask.losses.arguments import (
     INF,
     Active,
+    MaskValue,
     as_labels,
     check_options,
     check_shape,
-    class_ids,
     is_true,
     mask_constant,
+    read_active,
     refuse_label,
 )
 from remask.losses.masked import masked_cross_entropy
@@ -26,7 +28,7 @@ def masked_linear_cross_entropy(
     bias: Tensor | None,
     target: Tensor,
     active: Active,
-    mask_value: float | Tensor = -INF,
+    mask_value: MaskValue = -INF,
     *,
     reduction: str = "mean",
     ignore_index: int = -100,
@@ -37,8 +39,9 @@ def masked_linear_cross_entropy(
 
     Same value and gradients as ``masked_cross_entropy(F.linear(features, weight, bias), ...)``,
     but the masked classes enter as the one term ``(K - |A|) exp(m)``, so that with class ids the
-    forward does not grow with K. A boolean mask ``[K]`` is first turned into ids; where its values
-    cannot be read (``torch.compile``, a mask batched by ``torch.vmap``) the full head is computed.
+    forward does not grow with K. (Where ``mask_value`` has a value per class the term is their
+    sum, which does.) A boolean mask ``[K]`` is first turned into ids; where its values cannot be
+    read (``torch.compile``, a mask batched by ``torch.vmap``) the full head is computed.
 
     Args:
         features: ``[..., D]``.
@@ -71,7 +74,8 @@ def masked_linear_cross_entropy(
     if bias is not None:
         check_shape("bias", bias, num_classes)
     labels = as_labels(target, features.shape)
-    ids = _shared_ids(active, num_classes, weight.device, check)
+    shape = [*labels.shape, num_classes]
+    ids = _shared_ids(active, shape, weight.device, check)
     if ids is None:
         if sparse:
             raise ValueError("sparse=True needs an active set whose values can be read; pass ids")
@@ -79,7 +83,7 @@ def masked_linear_cross_entropy(
         options: dict[str, Any] = {"reduction": reduction, "ignore_index": ignore_index}
         return masked_cross_entropy(logits, target, active, mask_value, check=check, **options)
 
-    m = mask_constant(mask_value, features.shape, check)
+    m = mask_constant(mask_value, shape, check)
     rows = _sparse_rows if sparse else _dense_rows
     logits = F.linear(features, rows(weight, ids), None if bias is None else rows(bias, ids))
     if logits.dtype in (torch.float16, torch.bfloat16):
@@ -87,8 +91,12 @@ def masked_linear_cross_entropy(
     # Ids from a tensor may repeat (a batch's labels, say). Dropping repeats makes a shape depend on
     # values, which compiled code cannot have, so a repeat stays as a column of -inf.
     repeated = F.pad(ids[1:] == ids[:-1], (1, 0))
-    num_masked = num_classes - (~repeated).sum()
-    rest = num_masked.to(logits.dtype).log() + (m.to(logits) if isinstance(m, Tensor) else m)
+    if isinstance(m, Tensor) and m.ndim > 0 and m.shape[-1] != 1:
+        among = torch.zeros(num_classes, dtype=torch.bool, device=ids.device).scatter(0, ids, True)
+        rest = torch.where(among, -INF, m.to(logits)).logsumexp(-1, keepdim=True)
+    else:
+        num_masked = num_classes - (~repeated).sum()
+        rest = num_masked.to(logits.dtype).log() + (m.to(logits) if isinstance(m, Tensor) else m)
     columns = [torch.where(repeated, -INF, logits), rest.expand(*labels.shape, 1)]
 
     position = torch.searchsorted(ids, labels).clamp(max=ids.shape[0] - 1)
@@ -104,25 +112,28 @@ def masked_linear_cross_entropy(
 
 
 def _shared_ids(
-    active: Active, num_classes: int, device: torch.device, check: bool
+    active: Active, shape: Sequence[int], device: torch.device, check: bool
 ) -> Tensor | None:
     """Return the ascending ids of one shared active set, or None where they cannot be had."""
     if active is None:
         return None
-    if not isinstance(active, Tensor) or active.dtype != torch.bool:
-        return class_ids(active, num_classes, device, check)
-    if active.shape != (num_classes,):
+    read = read_active(active, shape, device, check)
+    if read.dtype != torch.bool:
+        return read
+    if read.ndim != 1:
         raise ValueError(
-            f"active has shape {list(active.shape)}; a linear head takes one set for all samples, "
-            f"class ids or a mask [{num_classes}] (masked_cross_entropy takes per-sample masks)"
+            f"active has shape {list(read.shape)}; a linear head takes one set for all samples, "
+            f"class ids or a mask [{shape[-1]}] (masked_cross_entropy takes one set per sample)"
         )
     if torch.compiler.is_compiling():
         return None
     try:
-        ids = active.to(device).nonzero().squeeze(1)
+        ids = read.nonzero().squeeze(1)
     except RuntimeError:
         return None
-    return class_ids(ids, num_classes, device, check=False)
+    if len(ids) == 0:
+        raise ValueError("active is empty; every sample needs at least one class")
+    return ids
 
 
 class _SparseRows(torch.autograd.Function):

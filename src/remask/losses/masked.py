@@ -9,20 +9,20 @@ from torch import Tensor, nn
 from remask.losses.arguments import (
     INF,
     Active,
+    MaskValue,
     as_labels,
     check_labels,
-    check_mask_value,
     check_options,
     check_shape,
-    class_ids,
     describe,
-    is_true,
     mask_constant,
+    read_active,
+    read_mask_value,
 )
 
 
 def masked_softmax(
-    logits: Tensor, active: Active, mask_value: float | Tensor = -INF, *, check: bool = True
+    logits: Tensor, active: Active, mask_value: MaskValue = -INF, *, check: bool = True
 ) -> Tensor:
     """Softmax over the last axis of ``[..., K]`` with every class outside ``active`` held at m.
 
@@ -32,7 +32,7 @@ def masked_softmax(
 
 
 def masked_log_softmax(
-    logits: Tensor, active: Active, mask_value: float | Tensor = -INF, *, check: bool = True
+    logits: Tensor, active: Active, mask_value: MaskValue = -INF, *, check: bool = True
 ) -> Tensor:
     """Logarithm of :func:`masked_softmax`, computed stably. Masked classes are -inf at m = -inf."""
     return torch.log_softmax(_replace_masked(logits, active, mask_value, check)[0], dim=-1)
@@ -42,7 +42,7 @@ def masked_cross_entropy(
     input: Tensor,  # noqa: A002 - torch's name for it
     target: Tensor,
     active: Active,
-    mask_value: float | Tensor = -INF,
+    mask_value: MaskValue = -INF,
     *,
     weight: Tensor | None = None,
     ignore_index: int = -100,
@@ -55,13 +55,11 @@ def masked_cross_entropy(
     Args:
         input: logits ``[..., K]``. Unlike torch's, the classes are always the last axis.
         target: integer class ids ``[...]``, each in its sample's active set.
-        active: a boolean mask ``[K]`` or one that broadcasts to ``[..., K]`` (aligned right, so
-            one mask per trial of ``[S, B, K]`` logits has shape ``[S, 1, K]``); or the class ids
-            themselves as a list, tuple, range, set or 1-D integer tensor, in any order. ``None``
-            masks nothing.
-        mask_value: m in [-inf, 0]. A tensor is aligned left with the leading axes: with
-            ``[S, B, K]`` logits, ``[S]`` or ``[S, 1]`` is one value per trial and ``[S, B]`` one
-            per sample. It is a constant: no gradient reaches it.
+        active: the classes that take part. Class ids in any order, as a list, tuple, range, set
+            or 1-D integer tensor; for ``[B, K]`` logits also one list of ids per sample; or a
+            boolean mask that broadcasts to the logits (see below). ``None`` masks nothing.
+        mask_value: m in [-inf, 0]: a number, or a tensor that broadcasts to the logits (see
+            below). It is a constant: no gradient reaches it.
         weight: one factor per class ``[K]``, as in torch.
         ignore_index: targets with this value add nothing to the loss, as in torch.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``, as in torch.
@@ -71,11 +69,23 @@ def masked_cross_entropy(
             ``torch.vmap``, on fake and meta tensors) are not looked at. Unchecked, a target
             outside its active set costs its distance from m, which is infinite at m = -inf.
 
+    A mask and a tensor of mask values broadcast to the logits as everything does in torch: axes
+    are aligned right, and an axis of size 1 stands for all. With ``[B, K]`` or ``[S, B, K]``
+    logits::
+
+        [K]        one for each class, the same in every sample
+        [B, 1]     one for each sample (values only: a mask always names the classes)
+        [B, K]     one for each class of each sample
+        [S, 1, 1]  one for each stacked trial; as a mask, [S, 1, K]
+
+    NumPy arrays are taken as tensors are.
+
     Returns:
         A scalar, or ``[...]`` with ``reduction="none"``.
 
     Raises:
         ValueError: for a shape, value or option that cannot be meant; the message says which.
+        TypeError: for something of another kind than those above.
 
     """
     check_options(reduction, label_smoothing)
@@ -119,7 +129,7 @@ class MaskedCrossEntropy(nn.Module):
 
     def __init__(
         self,
-        mask_value: float | Tensor = -INF,
+        mask_value: MaskValue = -INF,
         *,
         weight: Tensor | None = None,
         ignore_index: int = -100,
@@ -129,11 +139,11 @@ class MaskedCrossEntropy(nn.Module):
         """Keep the options of :func:`masked_cross_entropy`; tensors become buffers."""
         super().__init__()
         check_options(reduction, label_smoothing)
-        check_mask_value(mask_value, check=True)
-        if isinstance(mask_value, Tensor):
-            self.register_buffer("mask_value", mask_value.detach())
+        m = read_mask_value(mask_value, check=True)
+        if isinstance(m, Tensor):
+            self.register_buffer("mask_value", m)
         else:
-            self.mask_value = float(mask_value)
+            self.mask_value = m
         self.register_buffer("weight", weight)
         self.ignore_index = ignore_index
         self.reduction = reduction
@@ -167,7 +177,7 @@ class MaskedCrossEntropy(nn.Module):
 
 
 def _replace_masked(
-    logits: Tensor, active: Active, mask_value: float | Tensor, check: bool
+    logits: Tensor, active: Active, mask_value: MaskValue, check: bool
 ) -> tuple[Tensor, Tensor | None]:
     """Return the logits with m at the masked classes, and the mask (broadcastable to them)."""
     if logits.ndim == 0 or not logits.is_floating_point():
@@ -175,22 +185,10 @@ def _replace_masked(
             f"logits need a floating dtype and a last axis of classes; got {describe(logits)}"
         )
     m = mask_constant(mask_value, logits.shape, check)
-    num_classes = logits.shape[-1]
     if active is None:
         return logits, None
-    if isinstance(active, Tensor) and active.dtype == torch.bool:
-        sizes = zip(reversed(active.shape), reversed(logits.shape), strict=False)
-        fits = 0 < active.ndim <= logits.ndim and all(have in (1, want) for have, want in sizes)
-        if not fits or active.shape[-1] != num_classes:
-            raise ValueError(
-                f"active has shape {list(active.shape)}, which does not broadcast to the logits' "
-                f"{list(logits.shape)}; give [{num_classes}] or [..., {num_classes}]"
-            )
-        mask = active.to(logits.device)
-        if check and is_true((~mask.any(-1)).any()):
-            raise ValueError("active is empty for at least one sample; every sample needs a class")
-    else:
-        ids = class_ids(active, num_classes, logits.device, check)
-        mask = torch.zeros(num_classes, dtype=torch.bool, device=logits.device)
-        mask = mask.scatter(0, ids, True)
+    mask = read_active(active, logits.shape, logits.device, check)
+    if mask.dtype != torch.bool:
+        none = torch.zeros(logits.shape[-1], dtype=torch.bool, device=logits.device)
+        mask = none.scatter(0, mask, True)
     return torch.where(mask, logits, m.to(logits) if isinstance(m, Tensor) else m), mask

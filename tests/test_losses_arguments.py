@@ -1,0 +1,215 @@
+"""The forms in which the active set and the mask value may be given, and those that are refused."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from remask.losses import (
+    Active,
+    MaskedCrossEntropy,
+    masked_cross_entropy,
+    masked_linear_cross_entropy,
+    masked_log_softmax,
+    masked_softmax,
+)
+
+S, B, K = 2, 3, 5
+ACTIVE = [1, 3]
+INF = float("inf")
+
+
+def problem(*lead: int) -> tuple[Tensor, Tensor]:
+    """Return logits [*lead, K] that want gradients, and targets in ACTIVE."""
+    generator = torch.Generator().manual_seed(11)
+    logits = torch.randn(*lead, K, generator=generator, dtype=torch.float64)
+    return logits.requires_grad_(), torch.tensor(ACTIVE)[
+        torch.randint(2, lead, generator=generator)
+    ]
+
+
+def mask_of(*rows: list[int]) -> Tensor:
+    return torch.tensor([[c in row for c in range(K)] for row in rows])
+
+
+# ---- Active sets -------------------------------------------------------------------------------
+
+PER_SAMPLE: dict[str, Any] = {
+    "lists": [[0, 1], [3], [4, 2, 1]],
+    "a tuple of tuples": ((1, 0), (3, 3), (1, 2, 4)),
+    "sets and ranges": [{0, 1}, range(3, 4), frozenset({1, 2, 4})],
+    "tensors": [torch.tensor([0, 1]), torch.tensor([3]), torch.tensor([4, 2, 1])],
+    "arrays": [np.array([0, 1]), np.array([3]), np.array([4, 2, 1])],
+    "a boolean array": mask_of([0, 1], [3], [1, 2, 4]).numpy(),
+}
+
+
+@pytest.mark.parametrize("form", PER_SAMPLE)
+def test_one_set_of_class_ids_per_sample_is_the_mask_of_those_rows(form: str) -> None:
+    logits, _ = problem(B)
+    target = torch.tensor([0, 3, 2])
+    mask, active = mask_of([0, 1], [3], [1, 2, 4]), PER_SAMPLE[form]
+    for m in (-INF, -1.0):
+        expected = masked_cross_entropy(logits, target, mask, m, reduction="none")
+        ours = masked_cross_entropy(logits, target, active, m, reduction="none")
+        assert torch.equal(ours, expected)
+        assert torch.equal(MaskedCrossEntropy(m)(logits, target, active), expected.mean())
+        assert torch.equal(masked_softmax(logits, active, m), masked_softmax(logits, mask, m))
+        for b, ids in enumerate(([0, 1], [3], [1, 2, 4])):
+            one = masked_log_softmax(logits[b], ids, m)
+            torch.testing.assert_close(masked_log_softmax(logits, active, m)[b], one)
+
+
+ARRAYS = [
+    np.array([3, 1]),
+    np.array([3, 1], dtype=np.uint8),
+    np.array([1, 3, 1])[::-1],
+    np.array([False, True, False, True, False]),
+    np.broadcast_to(np.array([False, True, False, True, False]), (S, B, K)),
+    [np.int64(1), np.uint8(3)],
+    [torch.tensor(1), torch.tensor(3)],
+]
+
+
+@pytest.mark.parametrize("active", ARRAYS)
+def test_arrays_and_scalars_of_numpy_and_torch_mean_what_lists_of_numbers_mean(
+    active: Active,
+) -> None:
+    logits, target = problem(S, B)
+    expected = masked_cross_entropy(logits, target, ACTIVE, -1.0)
+    assert torch.equal(masked_cross_entropy(logits, target, active, -1.0), expected)
+
+
+@pytest.mark.parametrize("active", [a for a in ARRAYS if getattr(a, "ndim", 1) == 1])
+def test_a_linear_head_takes_the_arrays_too(active: Active) -> None:
+    features, weight = torch.eye(B, dtype=torch.float64), torch.rand(K, B, dtype=torch.float64)
+    target = torch.tensor([1, 3, 3])
+    expected = masked_linear_cross_entropy(features, weight, None, target, ACTIVE)
+    assert torch.equal(
+        masked_linear_cross_entropy(features, weight, None, target, active), expected
+    )
+
+
+REFUSED: dict[str, tuple[type[Exception], Any, str]] = {
+    "too few lists": (ValueError, [[1], [3]], r"2 lists of class ids.*needs B lists.*\[3, 5\]"),
+    "one list for all": (ValueError, [[1, 3]], "1 lists of class ids"),
+    "an empty list": (ValueError, [[1], [], [3]], r"active\[1\] is empty"),
+    "an id that is no class": (ValueError, [[1], [7], [3]], "class id 7, which is not in 0..4"),
+    "lists of zeros and ones": (
+        ValueError,
+        [[0, 1, 0, 1, 0]] * 3,
+        r"active\[0\] has 5 zeros and ones.*dtype=torch.bool",
+    ),
+    "lists of booleans": (ValueError, [[False, True, False, True, False]] * 3, "as a mask"),
+    "NumPy booleans in a list": (ValueError, [np.True_, np.False_], "list of booleans"),
+    "boolean scalars in a list": (ValueError, [torch.tensor(True)], "list of booleans"),
+    "integers on two axes": (
+        ValueError,
+        np.array([[0, 1], [1, 3], [3, 4]]),
+        r"active is torch.int64 \[3, 2\]; give class ids.*one list of ids per sample",
+    ),
+    "a float array": (ValueError, np.array([1.0, 3.0]), r"active is torch.float64 \[2\]"),
+    "a single number in an array": (ValueError, np.array(1), r"active is torch.int64 \[\]"),
+    "an array of objects": (TypeError, np.array([1, None]), "active is an array of object"),
+    "a single number": (TypeError, 3, "active is 3, of type int; give class ids"),
+    "a text": (TypeError, "13", "active is '13', of type str; give class ids"),
+    "texts": (TypeError, ["1", "3"], "active has '1', of type str, among its class ids"),
+    "floats": (TypeError, [1, 3.0], "active has 3.0, of type float, among its class ids"),
+    "float scalars": (TypeError, [torch.tensor(1.0)], r"active has tensor\(1.\), of type Tensor"),
+    "floats per sample": (TypeError, [[1], [3.0], [3]], "active has 3.0"),
+    "three levels": (TypeError, [[[1]], [[3]], [[3]]], r"active has \[1\], of type list"),
+    "ids beside lists": (TypeError, [1, [3], [3]], "mixes class ids and collections"),
+    "a set of tuples": (TypeError, {(1,), (3,), (1, 3)}, "no order"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_an_active_set_that_cannot_be_meant_is_refused_with_what_is_allowed(case: str) -> None:
+    kind, active, message = REFUSED[case]
+    logits, target = problem(B)
+    with pytest.raises(kind, match=message):
+        masked_cross_entropy(logits, target, active)
+
+
+def test_one_list_per_sample_is_refused_where_samples_are_not_the_first_axis() -> None:
+    lists: list[list[int]] = [ACTIVE] * B
+    for lead in ((S, B), ()):
+        with pytest.raises(ValueError, match="one list per sample is for logits"):
+            masked_softmax(problem(*lead)[0], lists)
+    with pytest.raises(ValueError, match="one set for all samples"):
+        masked_linear_cross_entropy(
+            torch.eye(B), torch.rand(K, B), None, torch.tensor([1, 3, 3]), lists
+        )
+
+
+# ---- Mask values -------------------------------------------------------------------------------
+
+SHAPES = [(), (1,), (K,), (B, 1), (1, K), (B, K), (S, 1, 1), (S, B, 1), (S, 1, K), (S, B, K)]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("lowest", [-INF, -7.0])
+def test_mask_values_broadcast_to_the_logits_from_the_right(
+    shape: tuple[int, ...], lowest: float
+) -> None:
+    logits, target = problem(S, B)
+    values = -torch.arange(math.prod(shape), dtype=torch.float64) / 4
+    values[0] = lowest
+    values = values.reshape(shape)
+    losses = masked_cross_entropy(logits, target, ACTIVE, values, reduction="none")
+    log_probs = masked_log_softmax(logits, ACTIVE, values)
+    for s in range(S):
+        for b in range(B):
+            row = logits[s, b].detach().clone()
+            held = values.expand(S, B, K)[s, b]
+            row[[0, 2, 4]] = held[[0, 2, 4]]
+            torch.testing.assert_close(losses[s, b], F.cross_entropy(row, target[s, b]))
+            torch.testing.assert_close(log_probs[s, b], row.log_softmax(-1))
+    torch.testing.assert_close(masked_softmax(logits, ACTIVE, values), log_probs.exp())
+    (grad,) = torch.autograd.grad(losses.sum(), logits)
+    assert (grad[..., [0, 2, 4]] == 0).all()
+    one_hot = F.one_hot(target, K)[..., ACTIVE]
+    torch.testing.assert_close(grad[..., ACTIVE], log_probs.exp()[..., ACTIVE] - one_hot)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_linear_head_and_the_module_follow_the_same_rule(shape: tuple[int, ...]) -> None:
+    _, target = problem(S, B)
+    features = torch.rand(S, B, 4, dtype=torch.float64)
+    weight = torch.rand(K, 4, dtype=torch.float64)
+    values = -torch.rand(shape, dtype=torch.float64)
+    logits = F.linear(features, weight)
+    expected = masked_cross_entropy(logits, target, ACTIVE, values)
+    head = masked_linear_cross_entropy(features, weight, None, target, ACTIVE, values)
+    torch.testing.assert_close(head, expected)
+    assert torch.equal(MaskedCrossEntropy(values)(logits, target, ACTIVE), expected)
+    array = masked_cross_entropy(logits, target, ACTIVE, values.numpy())
+    assert torch.equal(array, expected)
+
+
+@pytest.mark.parametrize("shape", [(S,), (B,), (S, B), (S, 1), (1, S, B, K), (K, 1)])
+def test_a_mask_value_that_would_fit_from_the_left_only_is_refused(shape: tuple[int, ...]) -> None:
+    logits, target = problem(S, B)
+    values = -torch.ones(shape)
+    features, weight = torch.zeros(S, B, 4), torch.zeros(K, 4)
+    for call in (
+        lambda: masked_softmax(logits, ACTIVE, values),
+        lambda: masked_cross_entropy(logits, target, ACTIVE, values),
+        lambda: MaskedCrossEntropy(values)(logits, target, ACTIVE),
+        lambda: masked_linear_cross_entropy(features, weight, None, target, ACTIVE, values),
+    ):
+        with pytest.raises(ValueError, match=r"mask_value has shape .* \[S, 1, 1\] one per trial"):
+            call()
+
+
+@pytest.mark.parametrize("value", [[-1.0] * K, "-1", None, torch.tensor(True), 1j])
+def test_a_mask_value_that_is_no_number_is_a_type_error(value: Any) -> None:
+    logits, target = problem(B)
+    with pytest.raises(TypeError, match="mask_value needs"):
+        masked_cross_entropy(logits, target, ACTIVE, value)
+    with pytest.raises(TypeError, match="mask_value needs"):
+        MaskedCrossEntropy(value)
