@@ -35,21 +35,32 @@ README = (ROOT / "README.md").read_text("utf-8")
 LOOP, ENGINE = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 
-def test_the_six_lines_train_a_model_of_ones_own() -> None:
+@pytest.mark.parametrize("replayed", [0, 3])
+def test_the_six_lines_train_a_model_of_ones_own_from_the_first_step_on(replayed: int) -> None:
     model = torch.nn.Linear(5, 4)
     names: dict[str, Any] = {
         "torch": torch,
         "model": model,
         "x": torch.randn(6, 5),
         "y": torch.tensor([2, 3, 2, 3, 2, 3]),
-        "x_replay": torch.randn(3, 5),
-        "y_replay": torch.tensor([0, 1, 0]),
+        "x_replay": torch.randn(replayed, 5),
+        "y_replay": torch.tensor([0, 1, 0])[:replayed],
         "classes_of_this_task": [2, 3],
     }
     exec(LOOP, names)
+    assert torch.isfinite(names["loss"])
     assert model.weight.grad is not None
     assert torch.isfinite(model.weight.grad).all()
-    assert model.weight.grad.abs().sum() > 0
+    assert model.weight.grad[2:].abs().sum() > 0
+    assert bool(model.weight.grad[:2].any()) == (replayed > 0)
+
+
+def test_the_code_of_ones_own_that_the_readme_names_is_among_the_examples() -> None:
+    named = re.findall(r"(my_\w+):(\w+)", README)
+    assert {module for module, _ in named} == {"my_data", "my_net", "my_method"}
+    for module, name in named:
+        source = (ROOT / "examples" / f"{module}.py").read_text("utf-8")
+        assert re.search(rf"^(def|class) {name}\b", source, re.MULTILINE), (module, name)
 
 
 def test_the_engine_can_be_driven_from_python(capsys: pytest.CaptureFixture[str]) -> None:
