@@ -421,6 +421,77 @@ def test_a_loss_that_raises_fails_its_trial_and_is_run_again_when_it_is_mended(
     assert [record.status for record in _records(store)] == ["finished", "finished"]
 
 
+# Nets that cannot be stacked
+
+UNSTACKABLE = {
+    "decides": "inputs = inputs * 2 if inputs.sum() > 0 else inputs",
+    "reads": "inputs = inputs / max(inputs.max().item(), 1.0)",
+    "selects": "inputs = inputs / inputs[inputs > 0].mean()",
+    "leaves_torch": "inputs = inputs * float(inputs.numpy().max())",
+    "writes": "inputs = torch.zeros(inputs.shape).copy_(inputs)",
+}
+UNSTACKABLE_NET = """\
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, classes):
+        super().__init__()
+        self.last = nn.Linear(64, classes)
+
+    def forward(self, inputs):
+        inputs = inputs.flatten(1)
+        {line}
+        return self.last(inputs)
+
+def build(shape, classes):
+    return Net(classes)
+"""
+
+
+@pytest.mark.parametrize("net", UNSTACKABLE)
+def test_a_net_that_depends_on_values_is_told_to_run_with_a_stack_of_one_and_then_runs(
+    here: Path, store: Path, remask: Remask, net: str
+) -> None:
+    (here / f"{net}.py").write_text(UNSTACKABLE_NET.format(line=UNSTACKABLE[net]))
+    command = ("run", *QUICK, "--net", f"{net}:build", "--workers", "1")
+    answer = remask(*command)
+    assert answer.code == 1
+    assert [record.status for record in _records(store)] == ["failed", "failed"]
+    error = _records(store)[0].error
+    assert error is not None
+    assert f"the net '{net}:build' runs alone but not stacked" in error
+    assert f"(at {here}/{net}.py:11)" in error
+    assert "--stack 1" in error
+    assert "vmap" not in answer.err
+    assert remask(*command, "--stack", "1").code == 0
+    assert [record.status for record in _records(store)] == ["finished", "finished"]
+
+
+def test_a_net_that_depends_on_values_cannot_give_the_gradients_of_single_samples(
+    here: Path, store: Path, remask: Remask
+) -> None:
+    (here / "decides.py").write_text(UNSTACKABLE_NET.format(line=UNSTACKABLE["decides"]))
+    command = ("run", *QUICK, "--net", "decides:build", "--method", "gss", "--stack", "1")
+    assert remask(*command, "--trials", "1", "--workers", "1").code == 1
+    (record,) = _records(store)
+    assert record.error is not None
+    assert "runs alone but not sample by sample" in record.error
+    assert f"(at {here}/decides.py:11)" in record.error
+
+
+def test_a_net_that_fails_in_a_stack_of_one_too_is_not_sent_there(
+    here: Path, store: Path, remask: Remask
+) -> None:
+    line = "assert len(inputs) == 2, 'two at a time'"
+    (here / "two.py").write_text(UNSTACKABLE_NET.format(line=line))
+    assert remask("run", *QUICK, "--net", "two:build", "--workers", "1").code == 1
+    error = _records(store)[0].error
+    assert error is not None
+    assert "AssertionError: two at a time" in error
+    assert "--stack" not in error
+
+
 # Names that come from files
 
 

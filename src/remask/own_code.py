@@ -54,12 +54,16 @@ def import_own(kind: str, name: str) -> Any:
 
 def failure_of(what: str, error: BaseException) -> OwnCodeError:
     """The error of a user's code, as a message that leads them to the line."""
+    return OwnCodeError(f"{what} failed: {type(error).__name__}: {error}{own_place(error)}")
+
+
+def own_place(error: BaseException) -> str:
+    """Where in the user's own code an error arose, ` (at FILE:LINE)`; empty if nowhere there."""
     places = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
     if isinstance(error, SyntaxError) and error.filename:
         places.append((error.filename, error.lineno))
     own = [(file, line) for file, line in places if _is_own(Path(file))]
-    place = " (at {}:{})".format(*own[-1]) if own else ""
-    return OwnCodeError(f"{what} failed: {type(error).__name__}: {error}{place}")
+    return " (at {}:{})".format(*own[-1]) if own else ""
 
 
 def _is_own(file: Path) -> bool:

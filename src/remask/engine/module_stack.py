@@ -15,20 +15,32 @@ from torch.func import functional_call
 from typing_extensions import override
 
 from remask.engine.stacked_net import StackedNet, stacked_state
+from remask.errors import RemaskError
 from remask.methods import Gradients, MethodError, SampleGradients, State
+from remask.own_code import own_place
 from remask.randomness import torch_seed
 
 _LARGEST_GRADIENTS = 1 << 26  # numbers, a quarter of a GiB
+_NOT_OF_THE_NET = ("randomness", "not enough memory", "out of memory")
 _Forward = Callable[[State, Tensor], Tensor]
 """One trial's: (state, inputs [B, *shape]) -> outputs."""
 
 
+class NotStackableError(RemaskError):
+    """A net that runs by itself, but not for many trials or samples at once."""
+
+
 class ModuleStack(StackedNet):
-    """A stack of any modules."""
+    """A stack of any modules; `name` is what messages call the net."""
 
     def __init__(
-        self, nets: Sequence[nn.Module], seeds: Sequence[int], device: torch.device | str
+        self,
+        nets: Sequence[nn.Module],
+        seeds: Sequence[int],
+        device: torch.device | str,
+        name: str | None = None,
     ) -> None:
+        self._name = name or type(nets[0]).__name__
         self._device = torch.device(device)
         on_cpu = self._device.type == "cpu"
         self._channels_last = on_cpu and convolves(nets[0]) and _safe_with_channels_last(nets[0])
@@ -112,7 +124,12 @@ class ModuleStack(StackedNet):
         for state, own, truth in zip(self._states(self.state()), inputs, labels, strict=True):
             detached = {name: value.detach() for name, value in state.items()}
             ours = {name: detached.pop(name) for name in trained}
-            trials.append(each(ours, detached, own, truth))
+            with self._vectorised(
+                lambda own=own, state=state: self._call(state, own[:1]),
+                "sample by sample, as this method needs it for the gradients of single samples",
+                "take another net or method",
+            ):
+                trials.append(each(ours, detached, own, truth))
         return PlainGradients({n: torch.stack([trial[n] for trial in trials]) for n in trained})
 
     def _train(self, call: _Forward, state: State, inputs: Tensor) -> Tensor:
@@ -140,8 +157,27 @@ class ModuleStack(StackedNet):
         self, call: _Forward, state: State, inputs: Tensor, *, shared: bool = False
     ) -> Tensor:
         run = torch.vmap(call, in_dims=(0, None if shared else 0))
-        stacked: Tensor = run(state, inputs)
+        with self._vectorised(
+            lambda: call(self._states(state)[0], inputs if shared else inputs[0]),
+            "stacked with other trials",
+            "run it with --stack 1 (in Python, a TrialStack of one trial)",
+        ):
+            stacked: Tensor = run(state, inputs)
         return stacked
+
+    @contextmanager
+    def _vectorised(self, alone: Callable[[], object], how: str, advice: str) -> Iterator[None]:
+        """Tell a net that fails under vmap only from one that also fails alone."""
+        try:
+            yield
+        except Exception as error:
+            if any(cause in str(error) for cause in _NOT_OF_THE_NET):
+                raise
+            alone()  # what is wrong without vmap too is raised here, in plain words
+            raise NotStackableError(
+                f"the net {self._name!r} runs alone but not {how}{own_place(error)}: {advice}, or "
+                "rewrite what depends on values, such as `if x.sum() > 0` or `.item()`"
+            ) from error
 
     def _one_by_one(
         self, call: _Forward, state: State, inputs: Sequence[Tensor], *, drawing: bool

@@ -19,15 +19,17 @@ def stack_nets(
     device: torch.device | str = "cpu",
     *,
     seeds: Sequence[int] | None = None,
+    name: str | None = None,
 ) -> StackedNet:
     """Stack networks of one architecture, in the fastest way that fits it.
 
-    `seeds`, one a net, name the random numbers that a net may draw in training (dropout).
+    `seeds`, one per net, name the random numbers that a net may draw in training (dropout).
+    `name` is what messages call the net.
     """
     chain = linear_chain(nets[0])
     if chain is not None:
         return LinearStack(nets, chain, device)
-    return ModuleStack(nets, range(len(nets)) if seeds is None else seeds, device)
+    return ModuleStack(nets, range(len(nets)) if seeds is None else seeds, device, name)
 
 
 def preferred_stack(net: nn.Module, device: torch.device | str = "cpu") -> int:

@@ -83,7 +83,8 @@ class TrialStack:
         self._lr = _per_trial([config.lr for config in configs], device)
         builder = kind.adapt_net(build_net or net_builder(configs[0].net), tasks)
         nets = [_seeded_net(builder, benchmark, config.seed) for config in configs]
-        self._net = stack_nets(nets, device, seeds=[config.seed for config in configs])
+        seeds = [config.seed for config in configs]
+        self._net = stack_nets(nets, device, seeds=seeds, name=configs[0].net)
         self._phases = task_phases(benchmark) if kind.learns == "tasks" else union_phase(benchmark)
         self._feed = Feed(benchmark, configs, kind, self._phases, self._net, device)
         self._evaluator = Evaluator(benchmark, device)
