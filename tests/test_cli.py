@@ -1,11 +1,14 @@
 import json
 import math
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from remask.store import Store
 from tests.command_line import QUICK, CommandLine
+from tests.store_samples import make_config, make_record
 
 
 def test_a_run_prints_a_table_and_stores_every_trial(remask: CommandLine) -> None:
@@ -246,3 +249,29 @@ def test_an_unreadable_plan_is_refused_and_left_alone(remask: CommandLine) -> No
     assert answer.code == 1
     assert "run.json" in answer.text
     assert (folder / "run.json").read_text() == '{"version": 99}'
+
+
+def test_results_are_found_by_the_names_that_tables_print_without_loading_torch(
+    remask: CommandLine, tmp_path: Path
+) -> None:
+    with Store(remask.store) as store:
+        for seed, (method, mask) in enumerate([("derpp", None), ("derpp", -1.0), ("er", None)]):
+            store.add(make_record(make_config(seed=seed, method=method, mask=mask)))
+    export = str(tmp_path / "found.csv")
+    for command in (["list"], ["list", "--trials"], ["export", export]):
+        assert remask("results", *command, "--method", "MSDER++").code == 0
+    assert (tmp_path / "found.csv").read_text().count("MSDER++(-1)") == 1
+    answer = remask("results", "list", "--method", "MSDRE++")
+    assert answer.code == 1
+    assert "unknown method 'MSDRE++'; did you mean 'MSDER++'?" in answer.err
+    code = "import sys; from remask.cli import main; sys.argv[0] = 'remask'\n"
+    code += "try:\n    main()\nfinally:\n    print('torch' in sys.modules)"
+    found = subprocess.run(
+        [sys.executable, "-c", code, "results", "list", "--method", "msderpp"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "MSDER++(-1)" in found.stdout
+    assert "ER " not in found.stdout
+    assert found.stdout.splitlines()[-1] == "False"

@@ -1,5 +1,6 @@
 """`remask reproduce`: what it would run, and what it says of what the store has."""
 
+import math
 import re
 
 import pytest
@@ -76,6 +77,22 @@ def test_a_cell_has_as_many_trials_as_the_paper_and_the_published_settings() -> 
 
 
 @pytest.mark.parametrize(
+    ("name", "systems"),
+    [
+        ("DER++", {("derpp", None), ("derpp", -math.inf), ("derpp", -1.0)}),
+        ("msderpp", {("derpp", -math.inf), ("derpp", -1.0)}),
+        ("MSDER++(-1)", {("derpp", -1.0)}),
+        ("mser", {("er", -math.inf)}),
+    ],
+)
+def test_a_cell_is_chosen_by_any_name_of_its_method(
+    name: str, systems: set[tuple[str, float | None]]
+) -> None:
+    cells = wanted_cells("main", "split-mnist", {"method": [name]})
+    assert {(cell.method, cell.mask) for cell in cells} == systems
+
+
+@pytest.mark.parametrize(
     ("arguments", "expected"),
     [
         (["mian"], "did you mean 'main'"),
@@ -85,6 +102,7 @@ def test_a_cell_has_as_many_trials_as_the_paper_and_the_published_settings() -> 
         (["low-buffer", "--benchmark", "split-cifar100"], "no 'low-buffer' experiment"),
         (["main", "--method", "derp"], "did you mean 'derpp'"),
         (["main", "--method", "gem"], "Known: derpp, er"),
+        (["main", "--method", "MSDER++(-2)"], "did you mean 'MSDER++'"),
         (["main", "--buffer", "201"], "unknown buffer of these cells '201'"),
         (["main", "--mask", "-3"], "unknown mask of these cells '-3'"),
         (["main", "--mask", "x"], "a mask is"),

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from remask.names import UnknownNameError
+from remask.names import UnknownNameError, system_name
 from remask.store import Store, StoreError, TrialRecord, config_hash
 from tests.store_samples import diverged, failed, make_config, make_record, make_records
 
@@ -141,6 +142,96 @@ def test_filters_let_through_what_they_name(
     store.add(make_record(make_config(seed=3, mask="-inf"), created=later))
     assert sorted(record.seed for record in store.records(filters)) == seeds
     assert store.count(filters) == len(seeds)
+
+
+OWN = "my_method:WeightedReplay"
+SYSTEMS: dict[int, tuple[str, str | float | None]] = {
+    0: ("derpp", None),
+    1: ("derpp", -1.0),
+    2: ("derpp", "-inf"),
+    3: ("er", None),
+    4: ("er_ace", None),
+    5: ("icarl", -1e9),
+    6: (OWN, None),
+    7: (OWN, -1.0),
+    8: ("from-python", -0.5),
+}
+"""Seed -> method and mask."""
+
+
+@pytest.fixture
+def systems(store: Store) -> Store:
+    for seed, (method, mask) in SYSTEMS.items():
+        store.add(make_record(make_config(seed=seed, method=method, mask=mask)))
+    return store
+
+
+@pytest.mark.parametrize(
+    ("name", "seeds"),
+    [
+        ("derpp", [0, 1, 2]),
+        ("DER++", [0, 1, 2]),
+        ("der++", [0, 1, 2]),
+        ("msderpp", [1, 2]),
+        ("MSDER++", [1, 2]),
+        ("MSDER++(-1)", [1]),
+        ("msderpp(-1.0)", [1]),
+        ("MSDER++(-inf)", [2]),
+        ("MSDER++(\N{MINUS SIGN}∞)", [2]),
+        ("MSDER++(-3)", []),
+        ("mser", []),
+        ("ER-ACE", [4]),
+        ("MSiCaRL(-1e9)", [5]),
+        ("MSiCaRL(\N{MINUS SIGN}10⁹)", [5]),
+        ("gss", []),
+        ("A-GEM", []),
+        (OWN, [6, 7]),
+        ("WeightedReplay", [6, 7]),
+        ("MSWeightedReplay(-1)", [7]),
+        ("FROM-PYTHON", [8]),
+        ("MSFROM-PYTHON(-0.5)", [8]),
+        (["DER++", "msweightedreplay"], [0, 1, 2, 7]),
+        ("another:Thing", []),
+    ],
+)
+def test_every_name_of_a_method_finds_its_trials(
+    systems: Store, name: object, seeds: list[int]
+) -> None:
+    assert sorted(record.seed for record in systems.records({"method": name})) == seeds
+    assert systems.count({"method": name}) == len(seeds)
+
+
+def test_what_is_printed_of_a_trial_finds_it(systems: Store) -> None:
+    for record in systems.records():
+        printed = system_name(record.config.method, record.config.mask)
+        assert record in systems.records({"method": printed, "mask": record.config.mask})
+        if record.config.mask is not None:
+            assert [record] == list(systems.records({"method": printed}))
+
+
+def test_a_name_and_another_filter_let_through_what_both_do(systems: Store) -> None:
+    asked: dict[str, object] = {"method": ["ER", "DER++"], "mask": "none"}
+    assert [record.seed for record in systems.records(asked)] == [0, 3]
+
+
+@pytest.mark.parametrize(
+    ("name", "suggestion"),
+    [
+        ("drepp", "did you mean 'derpp'?"),
+        ("MSDRE++", "did you mean 'MSDER++'?"),
+        ("MSDER++(5)", "did you mean 'MSDER++'?"),
+        ("my_method:WeightedRepaly", f"did you mean {OWN!r}?"),
+        ("WeigtedReplay", "did you mean 'WeightedReplay'?"),
+        ("nothing like it", "Known: agem, "),
+        ("", "unknown method ''"),
+    ],
+)
+def test_a_name_of_no_method_is_an_error_with_the_nearest_name(
+    systems: Store, name: str, suggestion: str
+) -> None:
+    for ask in (systems.records, systems.count):
+        with pytest.raises(UnknownNameError, match=re.escape(suggestion)):
+            ask({"method": name})
 
 
 @pytest.mark.parametrize(

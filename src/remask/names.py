@@ -1,8 +1,10 @@
-"""What to say when a user names something that does not exist."""
+"""Names: what methods are called, what a name stands for, and what to say of one unknown."""
 
 import difflib
 import math
+import re
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from remask.errors import RemaskError
 
@@ -18,33 +20,111 @@ def nearest(name: str, options: Iterable[str]) -> str | None:
     return by_lower[matches[0]] if matches else None
 
 
-def unknown(kind: str, name: str, options: Iterable[str]) -> str:
-    """Write a one-line message: what is unknown, the nearest known name, and all known names."""
+def unknown(kind: str, name: str, options: Iterable[str], other_names: Iterable[str] = ()) -> str:
+    """Write a one-line message: what is unknown, the nearest known name, and all known names.
+
+    The nearest may also be one of the `other_names` of the same things, which are not listed.
+    """
     known = sorted(options)
-    suggestion = nearest(name, known)
+    suggestion = nearest(name, [*known, *other_names])
     hint = f"; did you mean {suggestion!r}?" if suggestion is not None else "."
     return f"unknown {kind} {name!r}{hint} Known: {', '.join(known) or 'none'}"
 
 
-_TITLES = {  # where the name in capitals is not the title
-    "derpp": "DER++",
+TITLES = {
+    "sgd": "SGD",
+    "joint": "JOINT",
     "oewc": "oEWC",
+    "si": "SI",
     "lwf": "LwF",
+    "pnn": "PNN",
+    "pnn-independent": "PNN without laterals",
+    "er": "ER",
+    "gem": "GEM",
     "agem": "A-GEM",
     "icarl": "iCaRL",
-    "er_ace": "ER-ACE",
     "icarl-dark": "iCaRL with dark exemplars",
-    "pnn-independent": "PNN without laterals",
+    "fdr": "FDR",
+    "gss": "GSS",
+    "hal": "HAL",
+    "der": "DER",
+    "derpp": "DER++",
+    "er_ace": "ER-ACE",
 }
+"""What tables call the methods that come with remask, by name; here because it takes no torch."""
+
+
+def title_of(method: str) -> str:
+    """What tables call a method: `DER++`; the class of one's own `module:Class`."""
+    _, colon, own = method.rpartition(":")
+    return own if colon else TITLES.get(method, method.upper())
 
 
 def system_name(method: str, mask: float | None) -> str:
     """Name a method with its mask as tables do: `ER`, `MSER(-inf)`, `MSDER++(-1)`."""
-    _, colon, own = method.rpartition(":")
-    title = own if colon else _TITLES.get(method, method.upper())
+    title = title_of(method)
     if mask is None:
         return title
     return f"MS{title}({_short(float(mask) + 0.0)})"  # + 0.0 takes the sign off a zero
+
+
+class Systems(NamedTuple):
+    """What a name stands for: a method with any mask or none, with any mask, or with one mask."""
+
+    method: str
+    masked: bool
+    mask: float | None
+    """The mask, if the name tells it."""
+
+    def include(self, method: str, mask: float | None) -> bool:
+        """Whether this method with this mask is meant."""
+        asked = mask is not None and self.mask in (None, mask)
+        return method == self.method and (asked or not self.masked)
+
+
+def systems_named(name: str, methods: Iterable[str]) -> list[Systems]:
+    """What a name stands for among `methods`; nothing if it is none of their names.
+
+    Any name that remask prints or takes will do, in capitals or not: `derpp` and `DER++` are the
+    method whatever its mask, `msderpp` and `MSDER++` are it with a mask, `MSDER++(-1)` with that.
+    """
+    wanted = name.strip().casefold()
+    system, mask = _split_mask(wanted)
+    found = []
+    for method in methods:
+        own_names = {method.casefold(), title_of(method).casefold()}
+        if wanted in own_names:
+            found.append(Systems(method, masked=False, mask=None))
+        elif system in {f"ms{own}" for own in own_names}:
+            found.append(Systems(method, masked=True, mask=mask))
+    return found
+
+
+def unknown_method(kind: str, name: str, methods: Iterable[str]) -> UnknownNameError:
+    """What to raise of a name that `systems_named` finds nothing for."""
+    known = list(methods)
+    titles = [title_of(method) for method in known]
+    masked = [f"MS{own}" for own in (*titles, *known)]
+    return UnknownNameError(unknown(kind, name, known, [*titles, *masked]))
+
+
+_RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789")
+
+
+def _split_mask(name: str) -> tuple[str, float | None]:
+    """`mser(-1)` as (`mser`, -1.0); also as figures print it, with `−∞` and `−10⁹`."""
+    parts = re.fullmatch(r"(.+?)\s*\(([^()]+)\)", name)
+    if parts is None:
+        return name, None
+    system, text = parts.groups()
+    text = text.strip().replace("\N{MINUS SIGN}", "-").replace("\N{INFINITY}", "inf")
+    if power := re.fullmatch(r"-10([⁰¹²³⁴⁵⁶⁷⁸⁹]+)", text):
+        text = f"-1e{power[1].translate(_RAISED)}"
+    try:
+        mask = float(text)
+    except ValueError:
+        return name, None
+    return (system, mask) if mask <= 0 else (name, None)
 
 
 def _short(number: float) -> str:

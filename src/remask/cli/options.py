@@ -165,7 +165,10 @@ Watch = Annotated[
 ]
 
 OnlyBenchmarks = Annotated[str | None, _only("NAMES", "Benchmarks, comma-separated.")]
-OnlyMethods = Annotated[str | None, _only("NAMES", "Methods; MSER is `er` with a mask.")]
+OnlyMethods = Annotated[
+    str | None,
+    _only("NAMES", "Methods by any name: `er` with or without mask, `mser` with one, `MSER(-1)`."),
+]
 OnlyMasks = Annotated[str | None, _only("MASKS", "Masks, such as `none,-inf`.")]
 OnlyBuffers = Annotated[str | None, _only("SIZES", "Buffer sizes.")]
 OnlySeeds = Annotated[str | None, _only("SEEDS", "Seeds.")]

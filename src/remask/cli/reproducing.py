@@ -15,7 +15,13 @@ from remask.cli.printing import print_comparison, print_decisions
 from remask.cli.running import How, largest_stacks
 from remask.config import TrialConfig, read_mask
 from remask.launch import estimate_seconds, plan_jobs
-from remask.names import UnknownNameError, system_name, unknown
+from remask.names import (
+    UnknownNameError,
+    system_name,
+    systems_named,
+    unknown,
+    unknown_method,
+)
 from remask.papers import (
     PaperCell,
     experiment_cells,
@@ -44,7 +50,8 @@ def wanted_cells(
     cells = list(dict.fromkeys(cells))
     if not cells:
         raise SettingsError(f"the paper has no {experiment!r} experiment on {', '.join(names)}")
-    for field in ("method", "mask", "buffer"):
+    cells = _of_methods(cells, filters.get("method"))
+    for field in ("mask", "buffer"):
         cells = _only(cells, field, filters.get(field))
     return cells
 
@@ -113,6 +120,21 @@ def print_findings(
         print_decisions(decide(asked, by_cell), decide_by_the_paper(asked), markdown=markdown)
 
 
+def _of_methods(cells: Sequence[PaperCell], wanted: object) -> list[PaperCell]:
+    """The cells that any of the wanted names stands for; each of those must be there."""
+    if not isinstance(wanted, list):
+        return list(cells)
+    there = dict.fromkeys(cell.method for cell in cells)
+    chosen: dict[PaperCell, None] = {}
+    for name in wanted:
+        systems = systems_named(name, there)
+        found = [c for c in cells if any(s.include(c.method, c.mask) for s in systems)]
+        if not found:
+            raise unknown_method("method of these cells", name, there)
+        chosen.update(dict.fromkeys(found))
+    return [cell for cell in cells if cell in chosen]
+
+
 def _only(cells: Sequence[PaperCell], field: str, wanted: object) -> list[PaperCell]:
     """The cells whose `field` is one of those wanted; each of those must be there."""
     if not isinstance(wanted, list):
@@ -128,7 +150,7 @@ def _only(cells: Sequence[PaperCell], field: str, wanted: object) -> list[PaperC
 
 def _read(field: str, text: str) -> object:
     try:
-        return read_mask(text) if field == "mask" else int(text) if field == "buffer" else text
+        return read_mask(text) if field == "mask" else int(text)
     except ValueError as error:
         raise SettingsError(f"{field} = {text!r}: {error}") from None
 

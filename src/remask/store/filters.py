@@ -1,13 +1,21 @@
 """Choosing trials: filters by name, with values as people write them."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, get_args
 
 from pydantic import AfterValidator, BeforeValidator, TypeAdapter, ValidationError
 
 from remask.config import Mask
-from remask.names import UnknownNameError, unknown
+from remask.names import (
+    TITLES,
+    UnknownNameError,
+    nearest,
+    systems_named,
+    unknown,
+    unknown_method,
+)
+from remask.own_code import names_own_code
 from remask.store.errors import StoreError
 from remask.store.record import Status, write_moment
 
@@ -50,10 +58,13 @@ FILTERS = tuple(_FILTERS)
 """The names that `where` knows."""
 
 
-def where(filters: Mapping[str, object]) -> tuple[str, list[object]]:
+def where(
+    filters: Mapping[str, object], methods: Callable[[], Collection[str]]
+) -> tuple[str, list[object]]:
     """Put the filters as a condition in SQL, with its values.
 
-    A list, tuple or set of values lets through what any of them lets through.
+    A list, tuple or set of values lets through what any of them lets through. `methods` tells
+    which ones the store has: they may be the user's own, and their names are asked for too.
     """
     conditions = ["TRUE"]
     parameters: list[object] = []
@@ -62,9 +73,37 @@ def where(filters: Mapping[str, object]) -> tuple[str, list[object]]:
             raise UnknownNameError(unknown("filter", name, FILTERS))
         condition, adapter = _FILTERS[name]
         options = value if isinstance(value, list | tuple | set | frozenset) else [value]
-        conditions.append(" OR ".join([condition] * len(options)) or "FALSE")
-        parameters.extend(_read(name, adapter, option) for option in options)
+        alternatives = []
+        for option in options:
+            read = _read(name, adapter, option)
+            if name == "method":
+                condition, values = _of_method(str(read), methods())
+            else:
+                values = [read]
+            alternatives.append(condition)
+            parameters.extend(values)
+        conditions.append(" OR ".join(alternatives) or "FALSE")
     return " AND ".join(f"({condition})" for condition in conditions), parameters
+
+
+def _of_method(name: str, stored: Collection[str]) -> tuple[str, list[object]]:
+    """The condition of a method by any of its names; a name of nothing is likely a slip."""
+    known = dict.fromkeys([*TITLES, *stored])
+    conditions: list[str] = []
+    values: list[object] = []
+    for method, masked, mask in systems_named(name, known):
+        conditions.append("method IS ?")
+        values.append(method)
+        if mask is not None:
+            conditions[-1] += " AND mask IS ?"
+            values.append(mask)
+        elif masked:
+            conditions[-1] += " AND mask IS NOT NULL"
+    if not conditions and names_own_code(name) and nearest(name, stored) is None:
+        return "FALSE", []  # one's own, of which the store may yet get trials
+    if not conditions:
+        raise unknown_method("method", name, known)
+    return f"({' OR '.join(conditions)})", values
 
 
 def _read(name: str, adapter: TypeAdapter[Any], value: object) -> object:

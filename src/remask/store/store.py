@@ -121,15 +121,16 @@ class Store:
         """Read the trials that pass all `filters`, ordered by what was asked of them.
 
         Filters: benchmark, method, mask, buffer, seed, status, since (made at that time or later);
-        a list of values lets any of them through. All trials come from one moment: what is added
-        while you iterate does not show.
+        a list of values lets any of them through. A method may be given by any name that remask
+        prints or takes for it, `msderpp` and `MSDER++(-1)` among them. All trials come from one
+        moment: what is added while you iterate does not show.
         """
-        condition, parameters = where(filters or {})
+        condition, parameters = where(filters or {}, self._methods)
         return self._rows(f"{_SELECT} WHERE {condition} {_ORDER}", parameters)
 
     def count(self, filters: Mapping[str, object] | None = None) -> int:
         """How many trials pass the filters of `records`."""
-        condition, parameters = where(filters or {})
+        condition, parameters = where(filters or {}, self._methods)
         with explained(self.path):
             found = self._connection.execute(
                 f"SELECT count(*) FROM trials WHERE {condition}", parameters
@@ -140,6 +141,11 @@ class Store:
         """Read a number that is another one after another process, or Store, has written."""
         with explained(self.path):
             return pragma(self._connection, "data_version")
+
+    def _methods(self) -> list[str]:
+        with explained(self.path):
+            rows = self._connection.execute("SELECT DISTINCT method FROM trials").fetchall()
+        return [str(row["method"]) for row in rows]
 
     def _status(self, config_hash: str) -> str | None:
         with explained(self.path):

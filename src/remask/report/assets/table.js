@@ -128,7 +128,8 @@ function updateRows() {
 }
 
 function matches(cell) {
-  const text = `${cell.benchmark} ${cell.label} ${cell.method} ${cell.verdict ?? ""}`.toLowerCase();
+  const masked = cell.mask === null ? "" : `ms${cell.method}`;
+  const text = `${cell.benchmark} ${cell.label} ${cell.method} ${masked} ${cell.verdict ?? ""}`.toLowerCase();
   const words = state.get("q", "").toLowerCase().split(/\s+/);
   return words.every((word) => text.includes(word)) &&
     FILTERS.every(({ key, of }) => !state.get(key) || of(cell).includes(state.get(key)));
