@@ -23,11 +23,12 @@ import torch
 
 from remask.config import TrialConfig
 from remask.launch import Options, StopRequest, continue_run, plan_run
+from remask.methods import METHODS
 from remask.settings import trial_configs
 from remask.store import Store, config_hash
 from tests.command_line import start
 
-_METHODS = ("er", "derpp", "der", "sgd")
+_METHODS = tuple(METHODS)
 _WARM_UP = 0.2
 _TRIALS = 4
 _EPOCHS = 10

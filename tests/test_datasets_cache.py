@@ -223,7 +223,7 @@ def test_a_manifest_that_leads_elsewhere_is_refused(
 
 def test_preparations_at_the_same_time_make_one_copy(unpacked: Path, cache: Path) -> None:
     source = Unpacked(unpacked)
-    together = threading.Barrier(3, timeout=10)
+    together = threading.Barrier(3, timeout=120)
 
     def prepare() -> Path:
         together.wait()

@@ -6,6 +6,8 @@ import signal
 import subprocess
 import time
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -75,10 +77,23 @@ def _rows(store: Path) -> list[TrialRecord]:
     return [record.model_copy(update=same) for record in records]
 
 
-def _wait_for_checkpoint(store: Path, process: "subprocess.Popen[str]") -> None:
-    """Until the run has something to lose."""
+def _checkpoints(store: Path) -> set[tuple[Path, int]]:
+    """The files, each with its number: a name that is used again is another file."""
+    found = set()
+    for path in store.parent.glob("*.runs/*/*/checkpoint-*"):
+        with suppress(FileNotFoundError):  # it was one too many, meanwhile
+            found.add((path, path.stat().st_mtime_ns))
+    return found
+
+
+def _wait_for_checkpoint(
+    store: Path,
+    process: "subprocess.Popen[str]",
+    besides: AbstractSet[tuple[Path, int]] = frozenset(),
+) -> None:
+    """Until the run has something to lose: a checkpoint besides these."""
     deadline = time.monotonic() + 60
-    while not list(store.parent.glob("*.runs/*/*/checkpoint-*")):
+    while not _checkpoints(store) - besides:
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -127,9 +142,9 @@ def test_kill_9_of_everything_loses_nothing_and_resume_goes_on(
 ) -> None:
     store = tmp_path / "results.db"
     for _ in range(2):
+        before = _checkpoints(store)
         process = start(*RUN, "--workers", "2", store=store)
-        _wait_for_checkpoint(store, process)
-        time.sleep(0.3)
+        _wait_for_checkpoint(store, process, besides=before)
         process.kill()
         process.communicate(timeout=60)
     # The orphaned workers end by themselves; the new ones wait for them to let go.

@@ -3,15 +3,15 @@
 import sqlite3
 import subprocess
 import sys
-import time
+import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 
 import pytest
 
-from remask.store import Store, StoreError
+from remask.store import Store, StoreError, schema
 from remask.store.schema import MIGRATIONS, Migration
 from tests.store_samples import contents, make_config, make_record, make_records
 
@@ -151,7 +151,18 @@ def test_a_store_that_is_migrated_while_open_is_no_longer_added_to(path: Path) -
         assert old.count() == 5
 
 
-def test_a_store_that_another_process_migrates_meanwhile_is_not_migrated_twice(path: Path) -> None:
+def test_a_store_that_another_process_migrates_meanwhile_is_not_migrated_twice(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    has_seen_the_old_version = threading.Event()
+
+    def writing(connection: sqlite3.Connection) -> AbstractContextManager[None]:
+        has_seen_the_old_version.set()
+        return schema_writing(connection)
+
+    schema_writing = schema.writing
+    monkeypatch.setattr(schema, "writing", writing)
+
     def open_it() -> int:
         with Store(path, migrations=LATER) as store:
             return store.count()
@@ -162,7 +173,7 @@ def test_a_store_that_another_process_migrates_meanwhile_is_not_migrated_twice(p
     ):
         other.execute("BEGIN IMMEDIATE")
         waiting = pool.submit(open_it)
-        time.sleep(0.3)  # by then it has seen version 1, and waits for the lock
+        assert has_seen_the_old_version.wait(60)
         assert not waiting.done()
         add_note(other)
         add_author(other)
