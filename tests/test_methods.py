@@ -23,7 +23,7 @@ from remask.memory.reservoir import draw_distinct
 from remask.methods import MASKED_NAMES, METHODS, Batch, Method, Step, Task, find_method
 from remask.methods.gem import solve
 from remask.metrics import forgetting
-from remask.names import TITLES, systems_named
+from remask.names import TITLES, Systems, systems_named
 from remask.randomness import stream, torch_seed
 from remask.settings import SettingsError, trial_configs
 from remask.streams import batch_sizes
@@ -1203,4 +1203,4 @@ def test_a_given_weight_replaces_the_published_one_and_leaves_the_others() -> No
 def test_the_titles_that_need_no_torch_are_those_of_the_methods() -> None:
     assert {name: kind.title for name, kind in METHODS.items()} == TITLES
     for name, (method, _) in MASKED_NAMES.items():
-        assert systems_named(name, METHODS) == [(method, True, None)]
+        assert systems_named(name, METHODS) == [Systems(method, masked=True, mask=None)]

@@ -78,7 +78,7 @@ def test_a_reader_never_fails_while_others_write(tmp_path: Path) -> None:
         store.add(make_record(make_config(seed=0)))
     process = start_adding(path, "writer", 1, 1_000_000)
     let_go(process)
-    counts = []
+    counts: list[int] = []
     while len(set(counts)) < 5:
         assert process.poll() is None
         # A new Store each time: opening, checking and closing must not fail either.

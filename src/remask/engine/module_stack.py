@@ -7,6 +7,7 @@ there is one trial only, and where the net draws random numbers (dropout).
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -125,7 +126,7 @@ class ModuleStack(StackedNet):
             detached = {name: value.detach() for name, value in state.items()}
             ours = {name: detached.pop(name) for name in trained}
             with self._vectorised(
-                lambda own=own, state=state: self._call(state, own[:1]),
+                partial(self._call, state, own[:1]),
                 "sample by sample, as this method needs it for the gradients of single samples",
                 "take another net or method",
             ):
