@@ -421,6 +421,34 @@ def test_a_loss_that_raises_fails_its_trial_and_is_run_again_when_it_is_mended(
     assert [record.status for record in _records(store)] == ["finished", "finished"]
 
 
+def test_a_title_of_ones_own_is_shown_wherever_the_method_is_named(
+    here: Path, store: Path, remask: Remask
+) -> None:
+    (here / "titled.py").write_text(
+        "from remask.methods import ER\nclass Mine(ER):\n    title = 'Replay, mine'\n"
+    )
+    command = ("run", *QUICK, "--method", "titled:Mine", "--mask", "none,-1", "--trials", "1")
+    for workers in ("1", "2"):
+        answer = remask(*command, "--workers", workers, "--again")
+        assert answer.code == 0, answer.err
+        assert "MSReplay, mine(-1)" in answer.out
+    assert [record.title for record in _records(store)] == ["Replay, mine"] * 2
+    (here / "titled.py").unlink()  # from here on, nothing is there to be imported
+    assert "MSReplay, mine(-1)" in remask("results", "list").out
+    assert "MSReplay, mine(-1)" in remask("results", "list", "--trials").out
+    assert remask("results", "export", "out.csv").code == 0
+    assert "MSReplay, mine(-1)" in (here / "out.csv").read_text()
+    assert remask("report", "page.html").code == 0
+    assert "MSReplay, mine(-1)" in (here / "page.html").read_text()
+    with Store(store) as opened:
+        assert opened.count({"method": "replay, mine"}) == 2
+        assert opened.count({"method": "MSReplay, mine(-1)"}) == 1
+        assert opened.count({"method": "MSMine"}) == 1
+    assert remask("results", "export", "out.json").code == 0
+    assert remask("results", "import", "out.json", "--store", "other.db").code == 0
+    assert _records(here / "other.db") == _records(store)
+
+
 # Nets that cannot be stacked
 
 UNSTACKABLE = {

@@ -31,6 +31,8 @@ def break_down(connection: sqlite3.Connection) -> None:
 
 
 LATER: Sequence[Migration] = (*MIGRATIONS, add_note, add_author)
+NOW = len(MIGRATIONS)
+"""The version that this remask writes."""
 
 
 @pytest.fixture
@@ -54,7 +56,7 @@ def names(folder: Path) -> list[str]:
 def test_a_new_store_has_the_latest_version_and_needs_no_backup(tmp_path: Path) -> None:
     with Store(tmp_path / "results.db", migrations=LATER):
         pass
-    assert version(tmp_path / "results.db") == 3
+    assert version(tmp_path / "results.db") == NOW + 2
     assert names(tmp_path) == ["results.db"]
 
 
@@ -62,7 +64,7 @@ def test_an_old_store_is_migrated_and_keeps_its_trials(path: Path) -> None:
     with Store(path, migrations=LATER) as store:
         assert list(store.records()) == make_records(5)
         assert store.add(make_record(make_config(seed=9)))
-    assert version(path) == 3
+    assert version(path) == NOW + 2
     with closing(sqlite3.connect(path)) as connection:
         notes = connection.execute("SELECT note, author FROM trials WHERE seed < 9 ORDER BY seed")
         assert notes.fetchall() == [(f"seed {seed}", None) for seed in range(5)]
@@ -71,21 +73,21 @@ def test_an_old_store_is_migrated_and_keeps_its_trials(path: Path) -> None:
 def test_the_old_store_is_kept_as_a_backup_that_can_be_opened(path: Path) -> None:
     with Store(path, migrations=LATER):
         pass
-    assert names(path.parent) == ["results.db", "results.db.v1.bak"]
-    backup = path.with_name("results.db.v1.bak")
+    assert names(path.parent) == ["results.db", f"results.db.v{NOW}.bak"]
+    backup = path.with_name(f"results.db.v{NOW}.bak")
     with Store(backup) as store:
         assert list(store.records()) == make_records(5)
-    assert version(backup) == 1
+    assert version(backup) == NOW
 
 
 def test_an_earlier_backup_is_not_overwritten(path: Path) -> None:
-    for name in ("results.db.v1.bak", "results.db.v1.bak2"):
+    for name in (f"results.db.v{NOW}.bak", f"results.db.v{NOW}.bak2"):
         path.with_name(name).write_text("precious")
     with Store(path, migrations=LATER):
         pass
-    assert path.with_name("results.db.v1.bak").read_text() == "precious"
-    assert path.with_name("results.db.v1.bak2").read_text() == "precious"
-    assert version(path.with_name("results.db.v1.bak3")) == 1
+    assert path.with_name(f"results.db.v{NOW}.bak").read_text() == "precious"
+    assert path.with_name(f"results.db.v{NOW}.bak2").read_text() == "precious"
+    assert version(path.with_name(f"results.db.v{NOW}.bak3")) == NOW
 
 
 def test_a_store_that_is_up_to_date_is_not_backed_up(path: Path) -> None:
@@ -97,7 +99,7 @@ def test_a_store_that_is_up_to_date_is_not_backed_up(path: Path) -> None:
 def test_a_step_that_breaks_down_undoes_the_steps_before_it(path: Path) -> None:
     with pytest.raises(StoreError, match="the made-up migration broke down"):
         Store(path, migrations=(*MIGRATIONS, add_note, break_down))
-    assert version(path) == 1
+    assert version(path) == NOW
     with Store(path, migrations=LATER) as store:
         assert list(store.records()) == make_records(5)
 
@@ -125,7 +127,7 @@ def test_a_process_that_dies_while_migrating_changes_nothing(path: Path) -> None
         "Store(sys.argv[1], migrations=(*MIGRATIONS, die))"
     )
     assert subprocess.run([sys.executable, "-c", script, str(path)], check=False).returncode == 9
-    assert version(path) == 1
+    assert version(path) == NOW
     with Store(path) as store:
         assert list(store.records()) == make_records(5)
 
@@ -136,8 +138,8 @@ def test_a_store_of_a_later_remask_is_refused_and_left_alone(path: Path) -> None
     before = contents(path.parent)
     with pytest.raises(StoreError) as caught:
         Store(path)
-    assert f"{path} has schema version 3" in str(caught.value)
-    assert "knows versions up to 1" in str(caught.value)
+    assert f"{path} has schema version {NOW + 2}" in str(caught.value)
+    assert f"knows versions up to {NOW}" in str(caught.value)
     assert "Upgrade remask" in str(caught.value)
     assert contents(path.parent) == before
 
@@ -177,7 +179,7 @@ def test_a_store_that_another_process_migrates_meanwhile_is_not_migrated_twice(
         assert not waiting.done()
         add_note(other)
         add_author(other)
-        other.execute("PRAGMA user_version = 3")
+        other.execute(f"PRAGMA user_version = {NOW + 2}")
         other.execute("COMMIT")
         assert waiting.result(timeout=30) == 5
     assert names(path.parent) == ["results.db"]
@@ -196,5 +198,19 @@ def test_processes_that_migrate_at_once_do_it_once(path: Path) -> None:
         assert process.stdin is not None
         process.stdin.close()
     assert [process.wait(timeout=60) for process in several] == [0, 0, 0]
-    assert version(path) == 3
-    assert names(path.parent) == ["results.db", "results.db.v1.bak"]
+    assert version(path) == NOW + 2
+    assert names(path.parent) == ["results.db", f"results.db.v{NOW}.bak"]
+
+
+def test_a_store_of_the_first_version_gets_a_place_for_titles(tmp_path: Path) -> None:
+    path = tmp_path / "results.db"
+    with Store(path) as store:
+        store.add(make_record(make_config()))
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("ALTER TABLE trials DROP COLUMN title")
+        connection.execute("PRAGMA user_version = 1")
+        connection.commit()
+    with Store(path) as store:
+        titled = make_record(make_config(seed=1, method="my:Own"), title="Own way")
+        assert store.add(titled)
+        assert [record.title for record in store.records()] == [None, "Own way"]

@@ -60,9 +60,12 @@ def title_of(method: str) -> str:
     return own if colon else TITLES.get(method, method.upper())
 
 
-def system_name(method: str, mask: float | None) -> str:
-    """Name a method with its mask as tables do: `ER`, `MSER(-inf)`, `MSDER++(-1)`."""
-    title = title_of(method)
+def system_name(method: str, mask: float | None, title: str | None = None) -> str:
+    """Name a method with its mask as tables do: `ER`, `MSER(-inf)`, `MSDER++(-1)`.
+
+    `title` is what a method of one's own calls itself, if that is not the name of its class.
+    """
+    title = title or title_of(method)
     if mask is None:
         return title
     return f"MS{title}({_short(float(mask) + 0.0)})"  # + 0.0 takes the sign off a zero
@@ -75,6 +78,8 @@ class Systems(NamedTuple):
     masked: bool
     mask: float | None
     """The mask, if the name tells it."""
+    title: str | None = None
+    """The method's own title, if that is what the name is."""
 
     def include(self, method: str, mask: float | None) -> bool:
         """Whether this method with this mask is meant."""
@@ -82,28 +87,37 @@ class Systems(NamedTuple):
         return method == self.method and (asked or not self.masked)
 
 
-def systems_named(name: str, methods: Iterable[str]) -> list[Systems]:
+def systems_named(
+    name: str, methods: Iterable[str], own_titles: Iterable[tuple[str, str]] = ()
+) -> list[Systems]:
     """What a name stands for among `methods`; nothing if it is none of their names.
+
+    `own_titles` are (method, title), for methods that call themselves something of their own.
 
     Any name that remask prints or takes will do, in capitals or not: `derpp` and `DER++` are the
     method whatever its mask, `msderpp` and `MSDER++` are it with a mask, `MSDER++(-1)` with that.
     """
     wanted = name.strip().casefold()
     system, mask = _split_mask(wanted)
+    candidates: list[tuple[str, str | None, set[str]]] = [
+        *((method, None, {method.casefold(), title_of(method).casefold()}) for method in methods),
+        *((method, title, {title.casefold()}) for method, title in own_titles),
+    ]
     found = []
-    for method in methods:
-        own_names = {method.casefold(), title_of(method).casefold()}
+    for method, title, own_names in candidates:
         if wanted in own_names:
-            found.append(Systems(method, masked=False, mask=None))
+            found.append(Systems(method, masked=False, mask=None, title=title))
         elif system in {f"ms{own}" for own in own_names}:
-            found.append(Systems(method, masked=True, mask=mask))
+            found.append(Systems(method, masked=True, mask=mask, title=title))
     return found
 
 
-def unknown_method(kind: str, name: str, methods: Iterable[str]) -> UnknownNameError:
+def unknown_method(
+    kind: str, name: str, methods: Iterable[str], own_titles: Iterable[str] = ()
+) -> UnknownNameError:
     """What to raise of a name that `systems_named` finds nothing for."""
     known = list(methods)
-    titles = [title_of(method) for method in known]
+    titles = [*(title_of(method) for method in known), *own_titles]
     masked = [f"MS{own}" for own in (*titles, *known)]
     return UnknownNameError(unknown(kind, name, known, [*titles, *masked]))
 

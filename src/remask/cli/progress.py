@@ -97,7 +97,7 @@ class Display:
         for result in event.results:
             self._results.setdefault(_cell(result.config), []).append(result)
             if result.diverged_at is not None:
-                system = system_name(result.config.method, result.config.mask)
+                system = system_name(result.config.method, result.config.mask, result.title)
                 errors.print(
                     f"note: {system} with seed {result.config.seed} diverged at step "
                     f"{result.diverged_at:,}: its loss was no longer a number",

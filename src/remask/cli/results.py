@@ -9,7 +9,6 @@ import typer
 from remask.cli import options as o
 from remask.cli.console import output
 from remask.cli.printing import print_comparison
-from remask.names import system_name
 from remask.report import compare, paper_cell, results_table
 from remask.store import (
     FORMATS,
@@ -52,9 +51,8 @@ def list_(
         output.print(results_table(summarise(records)))
     else:
         for record in records:
-            system = system_name(record.config.method, record.config.mask)
             output.print(
-                f"{record.config_hash[:12]}  {record.config.benchmark}  {system}  "
+                f"{record.config_hash[:12]}  {record.config.benchmark}  {record.system}  "
                 f"buffer {record.config.buffer}  seed {record.seed}  {record.status}  "
                 f"Class-IL A_T {scores(record)['class_il_A_T']:.2f}",
                 highlight=False,

@@ -18,6 +18,7 @@ from remask.engine.evaluation import Evaluator
 from remask.engine.feed import Feed
 from remask.engine.stacking import stack_nets
 from remask.methods import Method, MethodError, Step, Task, find_method
+from remask.names import title_of
 from remask.nets import NetBuilder, net_builder
 from remask.randomness import torch_seed
 from remask.streams import Phase, batch_sizes, task_phases, union_phase
@@ -48,6 +49,8 @@ class TrialResult:
     """After the last task, the mean probability of the true class, for each class [K]."""
     diverged_at: int | None
     """The step, counted from 0, at which its loss was no longer a number; None if it always was."""
+    title: str | None = None
+    """What the method calls itself in tables, unless that follows from its name."""
 
 
 class TrialStack:
@@ -168,6 +171,7 @@ class TrialStack:
     def results(self) -> list[TrialResult]:
         """What each trial has shown so far."""
         self._check_losses()
+        title = str(self._method.title)
         return [
             TrialResult(
                 config=config,
@@ -175,6 +179,7 @@ class TrialStack:
                 task_il=self._task_il[trial].tolist(),
                 confidence=self._confidence[trial].tolist(),
                 diverged_at=None if step < 0 else step,
+                title=None if title == title_of(config.method) else title,
             )
             for trial, (config, step) in enumerate(
                 zip(self.configs, self._diverged_at.tolist(), strict=True)

@@ -199,6 +199,7 @@ def _records(event: Finished) -> Iterator[TrialRecord]:
     for result in event.results:
         yield TrialRecord(
             config=result.config,
+            title=result.title,
             status="finished" if result.diverged_at is None else "diverged",
             diverged_at=result.diverged_at,
             error=None,

@@ -59,12 +59,13 @@ FILTERS = tuple(_FILTERS)
 
 
 def where(
-    filters: Mapping[str, object], methods: Callable[[], Collection[str]]
+    filters: Mapping[str, object], methods: Callable[[], Collection[tuple[str, str | None]]]
 ) -> tuple[str, list[object]]:
     """Put the filters as a condition in SQL, with its values.
 
     A list, tuple or set of values lets through what any of them lets through. `methods` tells
-    which ones the store has: they may be the user's own, and their names are asked for too.
+    which ones the store has, each with its own title if it has one: they may be the user's own,
+    and their names are asked for too.
     """
     conditions = ["TRUE"]
     parameters: list[object] = []
@@ -86,23 +87,27 @@ def where(
     return " AND ".join(f"({condition})" for condition in conditions), parameters
 
 
-def _of_method(name: str, stored: Collection[str]) -> tuple[str, list[object]]:
+def _of_method(name: str, stored: Collection[tuple[str, str | None]]) -> tuple[str, list[object]]:
     """The condition of a method by any of its names; a name of nothing is likely a slip."""
-    known = dict.fromkeys([*TITLES, *stored])
+    known = dict.fromkeys([*TITLES, *(method for method, _ in stored)])
+    own_titles = [(method, title) for method, title in stored if title is not None]
     conditions: list[str] = []
     values: list[object] = []
-    for method, masked, mask in systems_named(name, known):
+    for method, masked, mask, title in systems_named(name, known, own_titles):
         conditions.append("method IS ?")
         values.append(method)
+        if title is not None:
+            conditions[-1] += " AND title IS ?"
+            values.append(title)
         if mask is not None:
             conditions[-1] += " AND mask IS ?"
             values.append(mask)
         elif masked:
             conditions[-1] += " AND mask IS NOT NULL"
-    if not conditions and names_own_code(name) and nearest(name, stored) is None:
+    if not conditions and names_own_code(name) and nearest(name, known) is None:
         return "FALSE", []  # one's own, of which the store may yet get trials
     if not conditions:
-        raise unknown_method("method", name, known)
+        raise unknown_method("method", name, known, [title for _, title in own_titles])
     return f"({' OR '.join(conditions)})", values
 
 

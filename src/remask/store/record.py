@@ -18,6 +18,7 @@ from pydantic import (
 )
 
 from remask.config import TrialConfig
+from remask.names import system_name
 
 Status = Literal["finished", "diverged", "failed"]
 
@@ -54,12 +55,24 @@ Prose = Annotated[
 ]
 
 
+# It stands in tables: one short line. What is more is cut, since no result may be lost for it.
+Title = Annotated[
+    Prose,
+    BeforeValidator(
+        lambda text: " ".join(text.split())[:60] or None if isinstance(text, str) else text
+    ),
+]
+
+
 class TrialRecord(BaseModel):
     """One trial: what was asked, what it showed, and what it ran on."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     config: TrialConfig = Field(description="the resolved config; nothing is left to a default")
+    title: Title | None = Field(
+        None, description="what a method of one's own calls itself, if not after its class"
+    )
     status: Status = Field("finished", description="how the trial ended")
     diverged_at: int | None = Field(None, ge=0, description="the step its loss broke down at")
     error: Prose | None = Field(None, description="why the trial failed")
@@ -96,6 +109,11 @@ class TrialRecord(BaseModel):
     def seed(self) -> int:
         """The trial's seed."""
         return self.config.seed
+
+    @property
+    def system(self) -> str:
+        """The method with its mask, as tables print it."""
+        return system_name(self.config.method, self.config.mask, self.title)
 
     @model_validator(mode="after")
     def _check(self) -> Self:

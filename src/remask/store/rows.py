@@ -10,7 +10,7 @@ from remask.store.errors import StoreError
 from remask.store.record import TrialRecord
 
 _AS_JSON = ("config", "class_il", "task_il", "confidence", "versions", "machine")
-_AS_IS = ("status", "diverged_at", "error", "started", "seconds", "created")
+_AS_IS = ("status", "diverged_at", "error", "started", "seconds", "created", "title")
 _REPEATED = ("benchmark", "method", "mask", "buffer", "seed")
 
 COLUMNS = ("config_hash", *_REPEATED, *_AS_JSON, *_AS_IS, "source_commit")

@@ -54,7 +54,11 @@ def _make_trials(connection: sqlite3.Connection) -> None:
     )
 
 
-MIGRATIONS: tuple[Migration, ...] = (_make_trials,)
+def _add_title(connection: sqlite3.Connection) -> None:
+    connection.execute("ALTER TABLE trials ADD COLUMN title TEXT")
+
+
+MIGRATIONS: tuple[Migration, ...] = (_make_trials, _add_title)
 
 
 def version_of(connection: sqlite3.Connection) -> int:

@@ -142,10 +142,11 @@ class Store:
         with explained(self.path):
             return pragma(self._connection, "data_version")
 
-    def _methods(self) -> list[str]:
+    def _methods(self) -> list[tuple[str, str | None]]:
+        """The methods there are, each with the title it gives itself, if it does."""
         with explained(self.path):
-            rows = self._connection.execute("SELECT DISTINCT method FROM trials").fetchall()
-        return [str(row["method"]) for row in rows]
+            rows = self._connection.execute("SELECT DISTINCT method, title FROM trials").fetchall()
+        return [(str(method), None if title is None else str(title)) for method, title in rows]
 
     def _status(self, config_hash: str) -> str | None:
         with explained(self.path):

@@ -1,7 +1,7 @@
 """From trials to cells: what trials that differ only in their seed show together."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -42,6 +42,11 @@ class Cell:
     """All its trials, by seed."""
 
     @property
+    def title(self) -> str | None:
+        """What a method of one's own calls itself, if a trial tells."""
+        return own_title(self.records)
+
+    @property
     def finished(self) -> tuple[TrialRecord, ...]:
         """The trials that are in the means."""
         return tuple(record for record in self.records if record.status == "finished")
@@ -74,10 +79,17 @@ def summarise(records: Iterable[TrialRecord]) -> list[Cell]:
     for record in records:
         groups.setdefault(record.config.model_copy(update={"seed": 0}), []).append(record)
     configs = sorted(groups, key=_order)
+    titles = {config: own_title(groups[config]) for config in configs}
     return [
         Cell(config, label, tuple(sorted(groups[config], key=lambda record: record.seed)))
-        for config, label in zip(configs, labels(configs), strict=True)
+        for config, label in zip(configs, labels(configs, titles), strict=True)
     ]
+
+
+def own_title(records: Iterable[TrialRecord]) -> str | None:
+    """What the method called itself in the latest trial that tells: a failed one does not."""
+    told = [record for record in records if record.title is not None]
+    return max(told, key=lambda record: record.created).title if told else None
 
 
 def scores(record: TrialRecord) -> dict[str, float]:
@@ -113,26 +125,31 @@ def _order(config: TrialConfig) -> list[tuple[bool, object]]:
     return [(value is not None, value if value is not None else 0) for value in values]
 
 
-def labels(configs: Sequence[TrialConfig]) -> list[str]:
-    """Name every config so that no two rows of a table look the same."""
+def labels(
+    configs: Sequence[TrialConfig], titles: Mapping[TrialConfig, str | None] | None = None
+) -> list[str]:
+    """Name every config so that no two rows of a table look the same.
+
+    `titles` are those that methods of one's own give themselves.
+    """
     alike: dict[tuple[object, ...], list[TrialConfig]] = {}
     for config in configs:
         alike.setdefault(_shown(config), []).append(config)
-    return [_label(config, alike[_shown(config)]) for config in configs]
+    return [_label(config, alike[_shown(config)], (titles or {}).get(config)) for config in configs]
 
 
 def _shown(config: TrialConfig) -> tuple[object, ...]:
     return tuple(getattr(config, name) for name in _COLUMNS)
 
 
-def _label(config: TrialConfig, alike: Sequence[TrialConfig]) -> str:
+def _label(config: TrialConfig, alike: Sequence[TrialConfig], title: str | None) -> str:
     others = [_settings(other) for other in alike]
     differing = (
         f"{name}={value}"
         for name, value in _settings(config).items()
         if any(other.get(name) != value for other in others)
     )
-    return ", ".join([system_name(config.method, config.mask), *differing])
+    return ", ".join([system_name(config.method, config.mask, title), *differing])
 
 
 def _settings(config: TrialConfig) -> dict[str, object]:

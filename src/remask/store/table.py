@@ -5,7 +5,6 @@ from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin
 
 from remask.config import TrialConfig
-from remask.names import system_name
 from remask.store.record import TrialRecord
 from remask.store.summary import SCORES, scores
 
@@ -41,7 +40,7 @@ def flat_row(record: TrialRecord) -> dict[str, Any]:
     config["weights"] = ", ".join(f"{name}={value}" for name, value in record.config.weights)
     return {
         "config_hash": record.config_hash,
-        "name": system_name(record.config.method, record.config.mask),
+        "name": record.system,
         **config,
         "status": record.status,
         "diverged_at": record.diverged_at,

@@ -152,8 +152,7 @@ def matrices_figure(drawn: Sequence[Family]) -> "Figure":
                 axes.set_axis_off()
             for axes, cell, mean in zip(row, family.contrasted, own_means, strict=False):
                 image = _heat_map(axes, mean, bottom)
-                name = system_title(family.config.method, cell.config.mask)
-                axes.set_title(name + own_trials([cell], _cells(drawn)))
+                axes.set_title(system_title(cell) + own_trials([cell], _cells(drawn)))
                 axes.set_xlabel("accuracy on task")
             if family.settings:
                 row[0].set_title(f"{family.settings}\n ", loc="left", color=GREY)
@@ -198,7 +197,7 @@ def _points(axes: "Axes", places: Array, values: Array, cell: Cell) -> None:
         **look(cell.config.mask).of_line,
         linewidth=0.8,
         elinewidth=0.8,
-        label=system_title(cell.config.method, cell.config.mask),
+        label=system_title(cell),
     )
 
 
@@ -209,7 +208,7 @@ def _band(axes: "Axes", places: Any, values: Array, cell: Cell, **changes: Any) 
         axes.fill_between(places, mean - std, mean + std, color=own.colour, alpha=0.15, linewidth=0)
     else:  # a band needs two ends
         axes.errorbar(places, mean, std, color=own.colour, elinewidth=0.8)
-    label = system_title(cell.config.method, cell.config.mask)
+    label = system_title(cell)
     every = 1 if len(mean) <= 12 else 4
     axes.plot(places, mean, **{**own.of_line, **changes}, markevery=every, label=label)
 
@@ -228,8 +227,5 @@ def _task_ticks(axes: "Axes", tasks: int) -> None:
 def _legend(axes: "Axes", family: Family, drawn: Sequence[Cell], lines_below: int = 0) -> None:
     """Above the panel, as the title of its row; its room is that of an axes title's first line."""
     handles = [axes.plot([], [], **look(cell.config.mask).of_line)[0] for cell in family.contrasted]
-    names = [
-        system_title(family.config.method, cell.config.mask) + own_trials([cell], drawn)
-        for cell in family.contrasted
-    ]
+    names = [system_title(cell) + own_trials([cell], drawn) for cell in family.contrasted]
     legend_above(axes, handles, names, lift=4 + 11 * lines_below)

@@ -132,9 +132,14 @@ def mask_name(mask: float) -> str:
     return f"{mask + 0.0:g}".replace("-", MINUS)  # + 0.0 takes the sign off a zero
 
 
-def system_title(method: str, mask: float | None) -> str:
+def system_title(cell: Cell) -> str:
     """A system's name as print shows it: `ER`, `MSER(−∞)`."""
-    name = system_name(method, mask)
+    return name_with_mask(cell, cell.config.mask)
+
+
+def name_with_mask(cell: Cell, mask: float | None) -> str:
+    """The name that a cell's system has with this mask."""
+    name = system_name(cell.config.method, mask, cell.title)
     return name if mask is None else f"{name.rpartition('(')[0]}({mask_name(mask)})"
 
 

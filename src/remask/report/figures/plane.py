@@ -196,8 +196,7 @@ def _label(
     boxes = _occupied(figure, axes, systems, buffers)
     pixel = figure.dpi / 72
     for name, system in systems.items():
-        config = system[0].config
-        text = name.replace(name.partition(", ")[0], system_title(config.method, config.mask), 1)
+        text = name.replace(name.partition(", ")[0], system_title(system[0]), 1)
         text += own_trials(system, [cell for cells in systems.values() for cell in cells])
         colour = colours[id(system[0])]
         written = axes.text(0, 0, text, fontsize=7, color=colour, transform=None, zorder=5)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from remask.report.figures.data import Family, in_common, mask_name, own_trials, system_title
+from remask.report.figures.data import Family, in_common, mask_name, name_with_mask, own_trials
 from remask.report.figures.style import COLUMN, GREY, PAGE, look, new_figure, style, title
 from remask.store import Cell
 
@@ -31,7 +31,7 @@ def mask_sweep_figure(drawn: Sequence[Family]) -> "Figure":
             for family, axes in zip(drawn, row, strict=True):
                 _sweep_panel(axes, family, f"{setting}_A_T", cells)
         for family, axes in zip(drawn, rows[0], strict=True):
-            method = system_title(family.config.method, -1.0).rpartition("(")[0]
+            method = name_with_mask(family.cells[0], -1.0).rpartition("(")[0]
             settings = f"\n{family.settings}" if family.settings else ""
             axes.set_title(f"{method}(m), buffer {family.config.buffer}{settings}")
         for family, axes in zip(drawn, rows[1], strict=True):
@@ -78,7 +78,7 @@ def _sweep_panel(axes: "Axes", family: Family, score: str, drawn: Sequence[Cell]
             len(mean) - 0.5, level, std_of_level, color=GREY, linewidth=0.8, clip_on=False
         )
         axes.annotate(
-            system_title(family.config.method, None) + own_trials([family.plain], drawn),
+            name_with_mask(family.cells[0], None) + own_trials([family.plain], drawn),
             (1, level),
             (3, 0),
             xycoords=axes.get_yaxis_transform(),
