@@ -1,6 +1,7 @@
 """One's own data: a folder of images, a folder per class."""
 
 import io
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -40,6 +41,7 @@ def test_a_folder_of_images_numbers_its_classes_by_name(write: Write, tmp_path: 
     (tmp_path / "all" / ".hidden").mkdir()
     benchmark = image_folder(tmp_path / "all", tasks=[["cat", "ant"], [1]])
     assert benchmark.tasks == ((2, 0), (1,))
+    assert benchmark.class_names == ("ant", "bee", "cat")
     assert benchmark.input_shape == (3, 4, 6)
     number_of = torch.tensor([1, 0, 2])  # ant, bee, cat were written as 1, 0, 2
     for inputs, labels in (
@@ -48,6 +50,15 @@ def test_a_folder_of_images_numbers_its_classes_by_name(write: Write, tmp_path: 
     ):
         assert torch.equal(inputs[:, 0, 0, 0].long(), number_of[labels])
     assert len(benchmark.train_labels) == 12
+
+
+def test_a_folder_whose_name_is_not_valid_unicode_still_names_a_class(
+    write: Write, tmp_path: Path
+) -> None:
+    for name in ("bee", os.fsdecode(b"caf\xe9")):
+        for image in range(2):
+            write(f"all/{name}/{image}.png")
+    assert image_folder(tmp_path / "all", tasks=2).class_names == ("bee", r"caf\udce9")
 
 
 def test_a_test_folder_has_the_same_classes_and_jpeg_and_grey_will_do(

@@ -1,6 +1,6 @@
 """Benchmarks: which images, in which tasks, and where the data comes from."""
 
-from remask.benchmarks.benchmark import Benchmark, split_classes
+from remask.benchmarks.benchmark import Benchmark
 from remask.benchmarks.files import DataError, DataFile, FileStatus
 from remask.benchmarks.mirror import Progress
 from remask.benchmarks.own import arrays, from_dataset, image_folder
@@ -14,7 +14,7 @@ from remask.benchmarks.registry import (
     load_benchmark,
 )
 from remask.benchmarks.sources import Dataset, fetch, verify, where
-from remask.benchmarks.splitting import SplitError, spread_classes
+from remask.classes import SplitError, split_classes, spread_classes
 
 __all__ = [
     "BENCHMARKS",

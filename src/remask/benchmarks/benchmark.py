@@ -5,23 +5,10 @@ from dataclasses import dataclass, field
 
 import torch
 
-Tasks = tuple[tuple[int, ...], ...]
+from remask.classes import Tasks, check_class_names, check_tasks
+
 INPUT_TYPES = (torch.uint8, torch.float32)
 """What inputs are kept as: bytes, or floats as they are."""
-
-
-def split_classes(num_classes: int, num_tasks: int) -> Tasks:
-    """Deal the classes 0..num_classes-1 to tasks of equal size, in the order of their labels."""
-    if num_classes < 1 or num_tasks < 1:
-        raise ValueError(
-            f"need at least one class and one task, got {num_classes} classes, {num_tasks} tasks"
-        )
-    size, left_over = divmod(num_classes, num_tasks)
-    if left_over:
-        raise ValueError(
-            f"{num_classes} classes do not divide into {num_tasks} tasks of equal size"
-        )
-    return tuple(tuple(range(task * size, (task + 1) * size)) for task in range(num_tasks))
 
 
 # eq=False: comparing tensors field by field has no single truth value, so identity is equality.
@@ -56,10 +43,15 @@ class Benchmark:
     """Train images are padded by so many zeros and cropped back at random; 0: they are not."""
     flip: bool = False
     """Whether train images are mirrored left to right, one in two."""
+    class_names: tuple[str, ...] = field(default=(), repr=False)
+    """What the classes are called, by label; not given: the labels as text."""
 
     def __post_init__(self) -> None:
         """Refuse data that a run would only trip over much later."""
-        _check_tasks(self.tasks)
+        check_tasks(self.tasks)
+        names = tuple(self.class_names) or tuple(map(str, range(self.num_classes)))
+        object.__setattr__(self, "class_names", names)
+        check_class_names(names, self.num_classes)
         _check_part("train", self.train_inputs, self.train_labels, self.num_classes)
         _check_part("test", self.test_inputs, self.test_labels, self.num_classes)
         if self.train_inputs.shape[1:] != self.test_inputs.shape[1:]:
@@ -120,26 +112,6 @@ class Benchmark:
                 f"{self.name} has tasks 0..{self.num_tasks - 1}, there is no task {task}"
             )
         return self.tasks[task]
-
-
-def _check_tasks(tasks: Tasks) -> None:
-    if not tasks:
-        raise ValueError("a benchmark needs at least one task")
-    task_of: dict[int, int] = {}
-    for number, task in enumerate(tasks):
-        if not task:
-            raise ValueError(f"task {number} has no classes")
-        for label in task:
-            if label in task_of:
-                raise ValueError(
-                    f"class {label} is in task {task_of[label]} and again in task {number}"
-                )
-            task_of[label] = number
-    if set(task_of) != set(range(len(task_of))):
-        raise ValueError(
-            f"the tasks hold {len(task_of)} classes, so their ids must be "
-            f"0..{len(task_of) - 1}; got {sorted(task_of)}"
-        )
 
 
 def _check_part(part: str, inputs: torch.Tensor, labels: torch.Tensor, num_classes: int) -> None:

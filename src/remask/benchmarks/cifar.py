@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 
 from remask.benchmarks.archives import Archive, Originals, read_chunks
-from remask.benchmarks.benchmark import Benchmark, split_classes
+from remask.benchmarks.benchmark import Benchmark
 from remask.benchmarks.cifar_npm import NpmCifar10
 from remask.benchmarks.cifar_python import CIFAR10_PYTHON, CIFAR100_PYTHON
 from remask.benchmarks.files import WrongContentsError
@@ -22,6 +22,7 @@ from remask.benchmarks.prepared import Arrays, NewArray, Preparation
 from remask.benchmarks.sources import Dataset, fetch_arrays
 from remask.benchmarks.webarchive import WebArchive
 from remask.durable import AnyPath
+from remask.known_splits import KNOWN_SPLITS
 
 PIXELS = 3 * 32 * 32
 _RECORDS_AT_ONCE = 1000
@@ -212,8 +213,6 @@ def load_split_cifar10(data: AnyPath | None = None) -> Benchmark:
     return _benchmark(
         "split-cifar10",
         fetch_arrays(CIFAR10, data),
-        num_classes=10,
-        num_tasks=5,
         mean=(0.4914, 0.4822, 0.4465),
         std=(0.2470, 0.2435, 0.2615),
     )
@@ -224,8 +223,6 @@ def load_split_cifar100(data: AnyPath | None = None) -> Benchmark:
     return _benchmark(
         "split-cifar100",
         fetch_arrays(CIFAR100, data),
-        num_classes=100,
-        num_tasks=10,
         mean=(0.5071, 0.4867, 0.4408),
         std=(0.2675, 0.2565, 0.2761),
     )
@@ -235,8 +232,6 @@ def _benchmark(
     name: str,
     arrays: Arrays,
     *,
-    num_classes: int,
-    num_tasks: int,
     mean: tuple[float, ...],
     std: tuple[float, ...],
 ) -> Benchmark:
@@ -246,10 +241,11 @@ def _benchmark(
         train_labels=torch.from_numpy(arrays["train_labels"][:, -1].astype(np.int64)),
         test_inputs=torch.from_numpy(arrays["test_images"]),
         test_labels=torch.from_numpy(arrays["test_labels"][:, -1].astype(np.int64)),
-        tasks=split_classes(num_classes, num_tasks),
         scale=1 / 255,
         mean=mean,
         std=std,
         crop_padding=4,
         flip=True,
+        tasks=KNOWN_SPLITS[name].tasks,
+        class_names=KNOWN_SPLITS[name].class_names,
     )

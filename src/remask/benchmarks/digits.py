@@ -6,10 +6,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from remask.benchmarks.benchmark import Benchmark, split_classes
+from remask.benchmarks.benchmark import Benchmark
 from remask.benchmarks.files import DataFile
 from remask.benchmarks.sources import Dataset, fetch, require_undamaged
 from remask.durable import AnyPath
+from remask.known_splits import KNOWN_SPLITS
 
 DIGITS = Dataset(
     name="digits",
@@ -43,8 +44,9 @@ def load_split_digits(data: AnyPath | None = None) -> Benchmark:
         train_labels=labels[~is_test],
         test_inputs=images[is_test],
         test_labels=labels[is_test],
-        tasks=split_classes(num_classes=10, num_tasks=5),
         scale=1 / 16,
+        tasks=KNOWN_SPLITS["split-digits"].tasks,
+        class_names=KNOWN_SPLITS["split-digits"].class_names,
     )
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import torch
 
-from remask.benchmarks.benchmark import Benchmark, split_classes
+from remask.benchmarks.benchmark import Benchmark
 from remask.benchmarks.files import DataFile
 from remask.benchmarks.idx import map_idx
 from remask.benchmarks.local import LocalFiles
@@ -12,6 +12,7 @@ from remask.benchmarks.mirror import GzipMirror
 from remask.benchmarks.npm import NpmPackage
 from remask.benchmarks.sources import Dataset, fetch
 from remask.durable import AnyPath
+from remask.known_splits import KNOWN_SPLITS
 
 
 def _files(train_images: str, train_labels: str, images: str, labels: str) -> tuple[DataFile, ...]:
@@ -87,6 +88,7 @@ def _benchmark(name: str, folder: Path) -> Benchmark:
         train_labels=labels("train-labels-idx1-ubyte"),
         test_inputs=images("t10k-images-idx3-ubyte"),
         test_labels=labels("t10k-labels-idx1-ubyte"),
-        tasks=split_classes(num_classes=10, num_tasks=5),
         scale=1 / 255,
+        tasks=KNOWN_SPLITS[name].tasks,
+        class_names=KNOWN_SPLITS[name].class_names,
     )

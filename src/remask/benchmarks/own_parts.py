@@ -9,9 +9,9 @@ import numpy.typing as npt
 import torch
 
 from remask import randomness
-from remask.benchmarks.benchmark import Benchmark, Tasks, first_not_finite
+from remask.benchmarks.benchmark import Benchmark, first_not_finite
 from remask.benchmarks.files import DataError
-from remask.benchmarks.splitting import spread_classes
+from remask.classes import Tasks, spread_classes
 
 TaskList = int | Sequence[Sequence[int | str]]
 """A number of tasks, or the classes of each task in order of learning."""
@@ -94,9 +94,15 @@ def assemble(
             test_labels=test.labels,
             tasks=_tasks(tasks, num_classes, class_names),
             scale=1.0 if train.inputs.is_floating_point() else 1 / 255,
+            class_names=tuple(map(_readable, class_names)),
         )
     except ValueError as error:
         raise DataError(f"{name}: {error}") from error
+
+
+def _readable(name: str) -> str:
+    """The name of a folder as text that can be stored, whatever bytes it is made of."""
+    return name.encode(errors="backslashreplace").decode()
 
 
 def _count_classes(name: str, labels: torch.Tensor) -> int:

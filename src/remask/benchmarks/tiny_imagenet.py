@@ -13,13 +13,14 @@ import numpy as np
 import torch
 
 from remask.benchmarks.archives import Archive, Originals, read_small
-from remask.benchmarks.benchmark import Benchmark, split_classes
+from remask.benchmarks.benchmark import Benchmark
 from remask.benchmarks.files import WrongContentsError
 from remask.benchmarks.images import decode, pillow
 from remask.benchmarks.prepared import Arrays, NewArray, Preparation
 from remask.benchmarks.sources import Dataset, fetch_arrays
 from remask.benchmarks.webarchive import WebArchive
 from remask.durable import AnyPath
+from remask.known_splits import KNOWN_SPLITS
 
 _SIDE = 64
 _LARGEST_JPEG = 1 << 20
@@ -158,10 +159,11 @@ def load_split_tiny_imagenet(data: AnyPath | None = None) -> Benchmark:
         train_labels=torch.from_numpy(arrays["train_labels"].astype(np.int64)),
         test_inputs=torch.from_numpy(arrays["test_images"]),
         test_labels=torch.from_numpy(arrays["test_labels"].astype(np.int64)),
-        tasks=split_classes(num_classes=200, num_tasks=10),
         scale=1 / 255,
         mean=(0.4802, 0.4480, 0.3975),
         std=(0.2770, 0.2691, 0.2821),
         crop_padding=4,
         flip=True,
+        tasks=KNOWN_SPLITS["split-tiny-imagenet"].tasks,
+        class_names=KNOWN_SPLITS["split-tiny-imagenet"].class_names,
     )

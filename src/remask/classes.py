@@ -1,0 +1,128 @@
+"""Classes: which task learns which of them, and what they are called."""
+
+import operator
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+from typing import NamedTuple
+
+from remask import randomness
+from remask.errors import RemaskError
+
+Tasks = tuple[tuple[int, ...], ...]
+"""The class ids of each task, in order of learning."""
+
+
+class SplitError(RemaskError, ValueError):
+    """Tasks, an order of classes or a limit that the benchmark cannot have."""
+
+
+class Split(NamedTuple):
+    """What a trial learns."""
+
+    tasks: Tasks
+    class_names: tuple[str, ...]
+    """By class id."""
+
+
+def split_classes(num_classes: int, num_tasks: int) -> Tasks:
+    """Deal the classes 0..num_classes-1 to tasks of equal size, in the order of their labels."""
+    if num_classes < 1 or num_tasks < 1:
+        raise ValueError(
+            f"need at least one class and one task, got {num_classes} classes, {num_tasks} tasks"
+        )
+    size, left_over = divmod(num_classes, num_tasks)
+    if left_over:
+        raise ValueError(
+            f"{num_classes} classes do not divide into {num_tasks} tasks of equal size"
+        )
+    return deal(range(num_classes), [size] * num_tasks)
+
+
+def spread_classes(num_classes: int, num_tasks: int) -> Tasks:
+    """Deal classes to tasks as evenly as possible, larger tasks first, in label order."""
+    return deal(range(num_classes), _even_sizes(num_classes, num_tasks))
+
+
+def deal_anew(
+    tasks: Tasks, *, num_tasks: int | None, class_order: Sequence[int] | int | None
+) -> Tasks:
+    """Deal the classes of the tasks in another order, or to another number of tasks.
+
+    `class_order` is the order, or the seed to draw it from; None keeps the one there is. Without
+    `num_tasks` the tasks keep their sizes. Raises SplitError.
+    """
+    order = [label for task in tasks for label in task]
+    if class_order is not None:
+        order = _order(class_order, len(order))
+    sizes = (
+        [len(task) for task in tasks] if num_tasks is None else _even_sizes(len(order), num_tasks)
+    )
+    return deal(order, sizes)
+
+
+def deal(order: Sequence[int], sizes: Sequence[int]) -> Tasks:
+    """Cut the classes, in the order given, into tasks of the sizes given."""
+    bounds = accumulate(sizes, initial=0)
+    return tuple(tuple(order[start:end]) for start, end in pairwise(bounds))
+
+
+def check_tasks(tasks: Tasks) -> None:
+    """Raise ValueError unless the tasks hold each of the classes 0..K-1 once, and none is empty."""
+    if not tasks:
+        raise ValueError("a benchmark needs at least one task")
+    task_of: dict[int, int] = {}
+    for number, task in enumerate(tasks):
+        if not task:
+            raise ValueError(f"task {number} has no classes")
+        for label in task:
+            if label in task_of:
+                raise ValueError(
+                    f"class {label} is in task {task_of[label]} and again in task {number}"
+                )
+            task_of[label] = number
+    if set(task_of) != set(range(len(task_of))):
+        raise ValueError(
+            f"the tasks hold {len(task_of)} classes, so their ids must be "
+            f"0..{len(task_of) - 1}; got {sorted(task_of)}"
+        )
+
+
+def check_class_names(names: Sequence[str], num_classes: int) -> None:
+    """Raise ValueError unless every class has a name of its own, as text."""
+    if len(names) != num_classes:
+        raise ValueError(f"class_names has {len(names)} names for {num_classes} classes")
+    label_of: dict[str, int] = {}
+    for label, name in enumerate(names):
+        if not isinstance(name, str) or not name.strip():
+            raise ValueError(f"the name of class {label} must be text, not {name!r}")
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise ValueError(f"the name of class {label} is not valid Unicode: {name!r}") from None
+        if name in label_of:
+            raise ValueError(f"classes {label_of[name]} and {label} have the same name, {name!r}")
+        label_of[name] = label
+
+
+def _even_sizes(num_classes: int, num_tasks: int) -> list[int]:
+    if not 1 <= num_tasks <= num_classes:
+        raise SplitError(
+            f"{num_classes} classes can be dealt to 1..{num_classes} tasks, not to {num_tasks}"
+        )
+    size, left_over = divmod(num_classes, num_tasks)
+    return [size + (task < left_over) for task in range(num_tasks)]
+
+
+def _order(class_order: Sequence[int] | int, num_classes: int) -> list[int]:
+    if isinstance(class_order, int):
+        shuffled = randomness.stream(class_order, "class order").permutation(num_classes)
+        return [int(label) for label in shuffled]
+    try:
+        order = [operator.index(label) for label in class_order]
+    except TypeError as error:
+        raise SplitError(f"class_order must hold class ids: {error}") from error
+    if sorted(order) != list(range(num_classes)):
+        raise SplitError(
+            f"class_order must name each of the classes 0..{num_classes - 1} once, got {order}"
+        )
+    return order
