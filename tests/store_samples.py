@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from remask.classes import spread_classes
 from remask.config import TrialConfig
 from remask.store import TrialRecord
 
@@ -22,7 +23,7 @@ def make_config(**settings: Any) -> TrialConfig:
 
 
 def make_record(config: TrialConfig | None = None, **parts: Any) -> TrialRecord:
-    basics = {
+    basics: dict[str, Any] = {
         "class_il": [[99.0, NAN], [50.5, 90.25]],
         "task_il": [[99.5, NAN], [98.0, 97.0]],
         "confidence": [0.1, 0.2, 0.7, 0.9],
@@ -33,9 +34,17 @@ def make_record(config: TrialConfig | None = None, **parts: Any) -> TrialRecord:
         "seconds": 12.5,
         "created": datetime(2026, 1, 31, 13, tzinfo=UTC),
     }
-    return TrialRecord.model_validate(
-        {**basics, "config": config if config is not None else make_config(), **parts}
-    )
+    values = {**basics, "config": config if config is not None else make_config(), **parts}
+    return TrialRecord.model_validate({**_classes(values), **values})
+
+
+def _classes(values: dict[str, Any]) -> dict[str, Any]:
+    """Tasks and class names for results of that size: dealt by label, and called by it."""
+    num_tasks, num_classes = len(values["class_il"]), len(values["confidence"])
+    if not 1 <= num_tasks <= num_classes:
+        return {}
+    names = [str(label) for label in range(num_classes)]
+    return {"tasks": spread_classes(num_classes, num_tasks), "class_names": names}
 
 
 def make_records(number: int, **settings: Any) -> list[TrialRecord]:

@@ -39,6 +39,8 @@ def _result(config: TrialConfig, *, diverged_at: int | None = None) -> TrialResu
         class_il=[[90.0, float("nan")], [60.0, 80.0]],
         task_il=[[90.0, float("nan")], [60.0, 80.0]],
         confidence=[0.5] * 4,
+        tasks=((0, 1), (2, 3)),
+        class_names=("a", "b", "c", "d"),
         diverged_at=diverged_at,
     )
 

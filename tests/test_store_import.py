@@ -6,9 +6,20 @@ from typing import Any
 
 import pytest
 
-from remask.store import Store, StoreError, export, read_export
+from remask.benchmarks import load_benchmark
+from remask.store import Store, StoreError, export, read_export, trial_json
 from tests.command_line import CommandLine
-from tests.store_samples import contents, diverged, failed, make_config, make_record, make_records
+from tests.store_samples import (
+    contents,
+    diverged,
+    failed,
+    make_config,
+    make_record,
+    make_records,
+    trial_with_accuracy,
+)
+
+_PUBLISHED = Path(__file__).parents[1] / "docs" / "data" / "split-mnist.json"
 
 _RECORDS = [
     *make_records(2, mask=float("-inf")),
@@ -43,6 +54,32 @@ def test_an_import_adds_what_the_store_lacks_and_changes_nothing(
     assert "0 of them new" in remask("results", "import", str(exported)).text
 
 
+@pytest.mark.parametrize("benchmark", ["split-digits", "mine:data"])
+def test_the_tasks_of_an_export_that_does_not_say_them_follow_from_the_config_or_stay_unknown(
+    tmp_path: Path, benchmark: str
+) -> None:
+    record = trial_with_accuracy(make_config(benchmark=benchmark, class_order=7), 50.0)
+    values = trial_json(record)
+    del values["tasks"], values["class_names"]  # as earlier versions wrote it
+    path = tmp_path / "old.json"
+    path.write_text(json.dumps({"trials": [values]}))
+    (read,) = read_export(path)
+    if benchmark == "split-digits":
+        assert read.tasks == load_benchmark(benchmark, class_order=7).tasks
+        assert read.class_names == tuple("0123456789")
+    else:
+        assert read.tasks is None
+        assert read.class_names is None
+
+
+def test_the_published_results_are_imported_with_their_tasks(remask: CommandLine) -> None:
+    answer = remask("results", "import", str(_PUBLISHED))
+    assert answer.code == 0, answer.err
+    with Store(remask.store) as store:
+        tasks = {record.tasks for record in store.records()}
+    assert tasks == {((0, 1), (2, 3), (4, 5), (6, 7), (8, 9))}
+
+
 def _broken(change: str, value: Any) -> Any:
     def break_it(content: dict[str, Any]) -> Any:
         content["trials"][1][change] = value
@@ -58,6 +95,7 @@ def _broken(change: str, value: Any) -> Any:
         (lambda _: {"trials": 3}, "has no trials"),
         (lambda _: {"trials": ["x"]}, "trial 0 of"),
         (_broken("seconds", -1), "trial 1 of"),
+        (_broken("tasks", [[0, 1], [1, 2]]), "class 1 is in task 0 and again in task 1"),
         (_broken("class_il", [[1.0]]), "square matrices"),
         (_broken("config_hash", "0" * 64), "its hash is not that of its config"),
         (_broken("unknown", 1), "unknown"),

@@ -49,6 +49,9 @@ class Benchmark:
     def __post_init__(self) -> None:
         """Refuse data that a run would only trip over much later."""
         check_tasks(self.tasks)
+        # A label may be a number of numpy's or torch's, which JSON does not know.
+        tasks = tuple(tuple(int(label) for label in task) for task in self.tasks)
+        object.__setattr__(self, "tasks", tasks)
         names = tuple(self.class_names) or tuple(map(str, range(self.num_classes)))
         object.__setattr__(self, "class_names", names)
         check_class_names(names, self.num_classes)

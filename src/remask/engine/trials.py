@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from remask.benchmarks import Benchmark
+from remask.classes import Tasks
 from remask.config import COMMON_WEIGHTS, TrialConfig
 from remask.engine.bench import Bench
 from remask.engine.evaluation import Evaluator
@@ -47,6 +48,10 @@ class TrialResult:
     """The same, when the task of a test sample is told."""
     confidence: list[float]
     """After the last task, the mean probability of the true class, for each class [K]."""
+    tasks: Tasks
+    """The classes of each task, in order of learning."""
+    class_names: tuple[str, ...]
+    """What the classes are called, by label."""
     diverged_at: int | None
     """The step, counted from 0, at which its loss was no longer a number; None if it always was."""
     title: str | None = None
@@ -76,6 +81,7 @@ class TrialStack:
         trials, tasks = len(configs), benchmark.num_tasks
         self.configs = list(configs)
         self.position = Position()
+        self._benchmark = benchmark
         self._method = kind(
             {
                 name: _per_trial([config.weight(name) for config in configs], device)
@@ -178,6 +184,8 @@ class TrialStack:
                 class_il=self._class_il[trial].tolist(),
                 task_il=self._task_il[trial].tolist(),
                 confidence=self._confidence[trial].tolist(),
+                tasks=self._benchmark.tasks,
+                class_names=self._benchmark.class_names,
                 diverged_at=None if step < 0 else step,
                 title=None if title == title_of(config.method) else title,
             )

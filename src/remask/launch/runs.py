@@ -206,6 +206,8 @@ def _records(event: Finished) -> Iterator[TrialRecord]:
             class_il=result.class_il,
             task_il=result.task_il,
             confidence=result.confidence,
+            tasks=result.tasks,
+            class_names=result.class_names,
             started=event.started,
             # Trials of a stack run at once: each has its share of the time.
             seconds=event.seconds / len(event.results),

@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from remask.durable import AnyPath, read_limited
+from remask.store.completing import completed
 from remask.store.errors import StoreError
 from remask.store.record import TrialRecord
 
@@ -44,7 +45,7 @@ def _record(path: Path, number: int, trial: Any) -> TrialRecord:
         raise StoreError(
             f"{where} is damaged (its hash is not that of its config). Nothing was imported."
         )
-    return record
+    return record if "tasks" in trial else completed(record)
 
 
 _DERIVED = ("config_hash", "metrics")  # what an export adds to what is kept

@@ -17,6 +17,7 @@ from pydantic import (
     model_validator,
 )
 
+from remask.classes import Tasks, check_class_names, check_tasks
 from remask.config import TrialConfig
 from remask.names import system_name
 
@@ -81,6 +82,12 @@ class TrialRecord(BaseModel):
     confidence: tuple[Measurement, ...] = Field(
         (), description="mean probability of the true class after the last task, [K]"
     )
+    tasks: Tasks | None = Field(
+        None, description="the classes of each task, in order of learning; none: not known"
+    )
+    class_names: tuple[str, ...] | None = Field(
+        None, description="what the classes are called, by label; none: not known"
+    )
     versions: dict[str, str] = Field(default_factory=dict, description="of remask, torch, ...")
     commit: str | None = Field(None, description="the git commit of remask's source, if known")
     machine: dict[str, str | int] = Field(default_factory=dict, description="what it ran on")
@@ -128,7 +135,25 @@ class TrialRecord(BaseModel):
             len(row) != tasks for row in self.class_il + self.task_il
         ):
             raise ValueError("class_il and task_il are square matrices of the same size")
+        self._check_classes()
         return self
+
+    def _check_classes(self) -> None:
+        if (self.tasks is None) != (self.class_names is None):
+            raise ValueError("tasks and class_names are both known, or neither is")
+        if self.tasks is None or self.class_names is None:
+            return
+        check_tasks(self.tasks)
+        num_classes = sum(map(len, self.tasks))
+        check_class_names(self.class_names, num_classes)
+        if self.class_il and len(self.tasks) != len(self.class_il):
+            raise ValueError(
+                f"there are {len(self.tasks)} tasks, and accuracies of {len(self.class_il)}"
+            )
+        if self.confidence and num_classes != len(self.confidence):
+            raise ValueError(
+                f"the tasks have {num_classes} classes, and confidence has {len(self.confidence)}"
+            )
 
 
 def config_hash(config: TrialConfig) -> str:

@@ -9,7 +9,9 @@ from pydantic import ValidationError
 from remask.store.errors import StoreError
 from remask.store.record import TrialRecord
 
-_AS_JSON = ("config", "class_il", "task_il", "confidence", "versions", "machine")
+_AS_JSON = (
+    "config", "class_il", "task_il", "confidence", "tasks", "class_names", "versions", "machine",
+)  # fmt: skip
 _AS_IS = ("status", "diverged_at", "error", "started", "seconds", "created", "title")
 _REPEATED = ("benchmark", "method", "mask", "buffer", "seed")
 

@@ -6,6 +6,7 @@ was released.
 """
 
 import itertools
+import json
 import os
 import secrets
 import sqlite3
@@ -13,6 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
+from remask.config import TrialConfig
+from remask.store.completing import derived_split
 from remask.store.errors import StoreError, explained
 
 Migration = Callable[[sqlite3.Connection], None]
@@ -58,7 +61,24 @@ def _add_title(connection: sqlite3.Connection) -> None:
     connection.execute("ALTER TABLE trials ADD COLUMN title TEXT")
 
 
-MIGRATIONS: tuple[Migration, ...] = (_make_trials, _add_title)
+def _add_classes(connection: sqlite3.Connection) -> None:
+    for column in ("tasks", "class_names"):
+        connection.execute(f"ALTER TABLE trials ADD COLUMN {column} TEXT NOT NULL DEFAULT 'null'")
+    rows = connection.execute("SELECT config_hash, config, class_il, confidence FROM trials")
+    for config_hash, *values in rows.fetchall():
+        try:
+            config, class_il, confidence = map(json.loads, values)
+            split = derived_split(TrialConfig.model_validate(config), class_il, confidence)
+        except (ValueError, TypeError, RecursionError):  # a damaged row; whoever reads it is told
+            continue
+        if split is not None:
+            connection.execute(
+                "UPDATE trials SET tasks = ?, class_names = ? WHERE config_hash = ?",
+                [json.dumps(split.tasks), json.dumps(split.class_names), config_hash],
+            )
+
+
+MIGRATIONS: tuple[Migration, ...] = (_make_trials, _add_title, _add_classes)
 
 
 def version_of(connection: sqlite3.Connection) -> int:
