@@ -13,8 +13,6 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from remask.benchmarks import load_benchmark
-from remask.benchmarks.splitting import resplit
 from remask.report.figures import (
     accuracy_figure,
     confidence_figure,
@@ -23,7 +21,7 @@ from remask.report.figures import (
     stability_plasticity_figure,
     write_figures,
 )
-from remask.report.figures.data import MINUS, Family, families, mask_name, task_classes
+from remask.report.figures.data import MINUS, Family, families, mask_name
 from remask.report.figures.style import MissingPackageError, rendered
 from remask.store import Cell, TrialRecord, summarise
 from tests.store_samples import NAN, diverged, failed, make_config, make_record
@@ -178,20 +176,37 @@ def test_confidence_is_in_percent_by_class_and_accuracy_is_that_after_the_last_t
     assert [label.get_text() for label in left.get_xticklabels(minor=True)] == ["task 1", "task 2"]
 
 
-def test_classes_stand_in_the_order_in_which_they_were_learnt() -> None:
-    cells = [*_contrast(class_order=(3, 1, 0, 2))]
+def _learning(tasks: Any, names: Any, level: float = 40, **settings: Any) -> list[TrialRecord]:
+    """Trials of two tasks and four classes, with and without a mask."""
+    return [
+        record.model_copy(update={"tasks": tasks, "class_names": names})
+        for mask in (None, _INF)
+        for record in _trials(level, mask=mask, **settings)
+    ]
+
+
+def test_classes_stand_in_the_order_in_which_they_were_learnt_under_their_names() -> None:
+    cells = summarise(_learning(((3, 1, 0), (2,)), ("ant", "bee", "cat", "a very long name")))
     left = confidence_figure([_only(cells)]).axes[0]
     assert _lines(left)["ER"] == pytest.approx([100, 50, 40, 50])
-    assert [label.get_text() for label in left.get_xticklabels()] == ["3", "1", "0", "2"]
+    names = [label.get_text() for label in left.get_xticklabels()]
+    assert names == ["a very long…", "bee", "ant", "cat"]
+    assert [label.get_text() for label in left.get_xticklabels(minor=True)] == ["task 1", "task 2"]
 
 
-@pytest.mark.parametrize(
-    "asked", [{}, {"class_order": 7}, {"tasks": 3}, {"tasks": 2, "class_order": tuple(range(10))}]
-)
-def test_classes_are_dealt_as_the_benchmarks_deal_them(asked: dict[str, Any]) -> None:
-    dealt = resplit(load_benchmark("split-digits"), **asked).tasks
-    found = task_classes(make_config(**asked), 10, len(dealt))
-    assert tuple(map(tuple, found)) == dealt
+def test_where_the_tasks_are_not_known_a_sentence_says_so_instead_of_a_guess() -> None:
+    left, right = _panels(confidence_figure([_only(summarise(_learning(None, None)))]))
+    assert not left.axison
+    assert _lines(left) == {}
+    assert "do not say which classes" in " ".join(left.texts[0].get_text().split())
+    assert _lines(right)["ER"] == pytest.approx([42, 50])
+
+
+def test_cells_that_learnt_other_tasks_are_never_contrasted() -> None:
+    old = [r for r in _learning(((0, 1), (2, 3)), tuple("abcd")) if r.config.mask is None]
+    new = [r for r in _learning(((3, 2), (1, 0)), tuple("abcd")) if r.config.mask is not None]
+    found = families(summarise([*old, *new]))
+    assert [family.contrasted for family in found] == [(), ()]
 
 
 def test_accuracy_over_tasks_has_the_mean_of_tasks_seen_and_each_task_with_its_band() -> None:

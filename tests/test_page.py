@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from remask.classes import spread_classes
 from remask.config import TrialConfig
 from remask.report.data import Knowledge, page_data
 from remask.report.page import page_html
@@ -63,7 +64,14 @@ def make_cell(label: str, mean: float, **parts: Any) -> dict[str, Any]:
         "command": f"remask run --method toy --trials 2  # {label}",
         "records": [make_trial(seed, mean) for seed in range(2)],
     }
-    return {**basics, **parts}
+    cell = {**basics, **parts}
+    num_tasks, num_classes = len(cell["class_il"]), len(cell["confidence"])
+    known = 1 <= num_tasks <= num_classes
+    classes = {
+        "tasks": spread_classes(num_classes, num_tasks) if known else None,
+        "class_names": [str(label) for label in range(num_classes)] if known else None,
+    }
+    return {**classes, **cell}
 
 
 def make_trial(seed: int, mean: float, **parts: Any) -> dict[str, Any]:

@@ -442,6 +442,72 @@ def test_one_task_and_many_are_both_drawn(show: Open) -> None:
     assert "more than one task" in page.locator("#figure-learning").inner_text()
 
 
+def _learnt(label: str, tasks: Any, names: Any, sure: list[float], **parts: Any) -> dict[str, Any]:
+    """A cell with these tasks; class k is known with the k-th confidence, in percent."""
+    matrix = [[50.0 if task <= after else None for task in range(3)] for after in range(3)]
+    return make_cell(
+        label,
+        50.0,
+        class_il=matrix,
+        task_il=matrix,
+        confidence=[{"mean": value, "std": 0.0} for value in sure],
+        tasks=tasks,
+        class_names=names,
+        **parts,
+    )
+
+
+def test_classes_stand_by_task_and_by_name_whatever_their_labels(show: Open) -> None:
+    names = ["ant", "bee", "cat", "dog", "elk", "<b>fox</b>"]
+    cell = _learnt("mine", [[3, 0, 5], [1], [2, 4]], names, [10, 50, 70, 20, 90, 30])
+    page = show(make_data([cell]))
+
+    panel = page.locator("#figure-confidence .panel:nth-child(1)")
+    marks = panel.locator("svg").evaluate("chart => chart.marks.map((m) => [m.where, m.value])")
+    assert marks == [
+        ["class dog, task 1", "20.00 ±0.00 %"],
+        ["class ant, task 1", "10.00 ±0.00 %"],
+        ["class <b>fox</b>, task 1", "30.00 ±0.00 %"],
+        ["class bee, task 2", "50.00 ±0.00 %"],
+        ["class cat, task 3", "70.00 ±0.00 %"],
+        ["class elk, task 3", "90.00 ±0.00 %"],
+    ]
+    ticks = panel.locator(".ticks.x text").all_text_contents()
+    assert ticks == ["dog", "ant", "<b>fox</b>", "bee", "cat", "elk"]
+    assert panel.locator(".shades text").all_text_contents() == ["task 1", "task 2", "task 3"]
+    assert "mine 20 → 80" in page.locator("#figure-confidence figcaption").inner_text()
+    page.locator("tr[data-cell='mine200'] a").click()
+    assert "dog, ant, <b>fox</b>" in page.locator("dialog").inner_text()
+
+
+def test_systems_that_learnt_other_tasks_have_a_panel_of_their_own(show: Open) -> None:
+    names = [str(label) for label in range(6)]
+    sure = [10.0, 50, 70, 20, 90, 30]
+    first = _learnt("ER, 3 tasks (1)", [[0, 1], [2, 3], [4, 5]], names, sure)
+    second = _learnt("ER, 3 tasks (2)", [[5, 4], [3, 2], [1, 0]], names, sure)
+    page = show(make_data([first, second]))
+
+    panels = page.locator("#figure-confidence .panel")
+    assert panels.count() == 3
+    assert panels.nth(0).locator(".ticks.x text").all_text_contents() == names
+    assert panels.nth(1).locator(".ticks.x text").all_text_contents() == names[::-1]
+    caption = page.locator("#figure-confidence figcaption").inner_text()
+    assert "ER, 3 tasks (1) 30 → 60" in caption
+    assert "ER, 3 tasks (2) 60 → 30" in caption
+
+
+def test_what_the_records_do_not_say_is_said_and_not_drawn(show: Open) -> None:
+    cell = _learnt("old", None, None, [10.0, 50, 70, 20, 90, 30])
+    page = show(make_data([cell]))
+
+    titles = page.locator("#figure-confidence .panel h4").all_inner_texts()
+    assert titles == ["Class-IL accuracy on each task"]
+    caption = page.locator("#figure-confidence figcaption").inner_text()
+    assert "The records of old do not say which classes each task has" in caption
+    page.locator("tr[data-cell='old200'] a").click()
+    assert "do not say which classes each task has" in page.locator("dialog").inner_text()
+
+
 # -- one cell
 
 

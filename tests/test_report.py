@@ -23,7 +23,7 @@ from tests.command_line import CommandLine, start
 from tests.store_samples import contents, diverged, failed, make_config, make_record, make_records
 
 
-def _data(page: Path) -> dict[str, Any]:
+def data_of(page: Path) -> dict[str, Any]:
     found = re.search(
         r'<script type="application/json"[^>]*>(.*?)</script>', page.read_text(), re.S
     )
@@ -33,7 +33,7 @@ def _data(page: Path) -> dict[str, Any]:
 
 
 def _labels(page: Path) -> set[str]:
-    return {cell["label"] for cell in _data(page)["cells"]}
+    return {cell["label"] for cell in data_of(page)["cells"]}
 
 
 def test_a_page_has_every_cell_of_the_store(remask: CommandLine, tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ def test_a_page_has_every_cell_of_the_store(remask: CommandLine, tmp_path: Path)
     answer = remask("report", str(page))
     assert answer.code == 0
     assert "7 trials in" in answer.text
-    cells = {cell["label"]: cell for cell in _data(page)["cells"]}
+    cells = {cell["label"]: cell for cell in data_of(page)["cells"]}
     assert {label: cell["trials"] for label, cell in cells.items()} == {
         "ER": 2,
         "MSDER++(-1)": 3,
@@ -56,7 +56,7 @@ def test_a_page_has_every_cell_of_the_store(remask: CommandLine, tmp_path: Path)
     assert cells["HAL"]["records"][0]["error"] == "no memory left"
     assert cells["ER"]["scores"]["class_il_A_T"] == {"mean": 70.375, "std": 0.0}
     assert cells["ER"]["class_il"] == [[99.0, None], [50.5, 90.25]]
-    assert _data(page)["statements"] == []  # nothing is published of the digits
+    assert data_of(page)["statements"] == []  # nothing is published of the digits
 
 
 def test_a_page_beside_the_paper_says_what_was_not_run(remask: CommandLine, tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_a_page_beside_the_paper_says_what_was_not_run(remask: CommandLine, tmp_
             store.add(make_record(config, class_il=five, task_il=five, confidence=[0.5] * 10))
     page = tmp_path / "page.html"
     assert remask("report", str(page)).code == 0
-    data = _data(page)
+    data = data_of(page)
     assert len(data["cells"]) == len(experiment_cells("all", "split-mnist"))
     (run,) = [cell for cell in data["cells"] if cell["verdict"] != "not run"]
     assert run["claims"]["class_il_A_T"]["mean"] == 78.27
@@ -146,7 +146,7 @@ def test_the_demo_writes_its_page_beside_its_store(remask: CommandLine) -> None:
 def _wait_for(page: Path, trials: int) -> None:
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
-        if page.exists() and sum(cell["trials"] for cell in _data(page)["cells"]) == trials:
+        if page.exists() and sum(cell["trials"] for cell in data_of(page)["cells"]) == trials:
             return
         time.sleep(0.1)
     raise AssertionError(f"the page never had {trials} trials")

@@ -156,6 +156,33 @@ def test_confidence_is_that_of_the_first_and_the_last_task_s_classes() -> None:
     assert higher.mean == pytest.approx(80.0)
 
 
+def test_confidence_follows_the_tasks_of_the_record_and_is_not_guessed_without_them() -> None:
+    tasks = ((3, 0, 5), (1,), (2, 4), (6, 7), (8, 9))
+    sure = [0.9, 0.5, 0.4, 0.8, 0.5, 1.0, 0.5, 0.5, 0.2, 0.1]
+    found = []
+    for learnt in (tasks, None):
+        configs = trial_configs(
+            benchmark="split-mnist", method="derpp", masks=[None], buffer=200, seeds=range(2)
+        )
+        names = None if learnt is None else tuple("abcdefghij")
+        records = [
+            trial_with_accuracy(config, 80.0, confidence=sure).model_copy(
+                update={"tasks": learnt, "class_names": names}
+            )
+            for config in configs
+        ]
+        (cell,) = summarise(records)
+        for measure in ("confidence_first_task", "confidence_last_task"):
+            statement = Statement("", "", "every", (Expectation(measure, _CELLS[0], _CELLS[0]),))
+            (decision,) = decide([statement], {_CELLS[0]: cell})
+            sample = decision.evidence[0].higher
+            assert sample is not None
+            found.append((sample.spread.mean, decision.finding))
+    (first, _), (last, _), *unknown = found
+    assert (first, last) == (pytest.approx(90.0), pytest.approx(15.0))
+    assert [finding for _, finding in unknown] == ["not run", "not run"]
+
+
 def test_every_comparison_is_between_cells_of_the_paper_s_experiments() -> None:
     for benchmark in published_benchmarks():
         cells = set(experiment_cells("all", benchmark))

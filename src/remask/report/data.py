@@ -1,6 +1,7 @@
 """What the page shows, as JSON: cells, what is published of them, and the paper's statements."""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -52,7 +53,10 @@ def page_data(records: Sequence[TrialRecord], knowledge: Knowledge) -> dict[str,
     return {
         "measures": MEASURES,
         "cells": [
-            *(_cell(cell, beside.get(id(cell)), knowledge) for cell in cells),
+            *(
+                {"id": name, **_cell(cell, beside.get(id(cell)), knowledge)}
+                for name, cell in zip(_ids(cells), cells, strict=True)
+            ),
             *(_not_run(cell) for cell in compared if cell.ours is None),
         ],
         "counts": verdicts(compared),
@@ -69,7 +73,6 @@ def _cell(cell: Cell, compared: ComparedCell | None, knowledge: Knowledge) -> di
     paper = paper_cell(cell)
     return {
         **_identity(paper, cell.label),
-        "id": config_hash(config.model_copy(update={"seed": 0}))[:12],
         "experiments": experiments_of(paper) if compared else [],
         "trials": cell.trials,
         "diverged": cell.diverged,
@@ -83,10 +86,23 @@ def _cell(cell: Cell, compared: ComparedCell | None, knowledge: Knowledge) -> di
             _known(spread([100 * value for value in values]))
             for values in zip(*(r.confidence for r in cell.finished), strict=True)
         ],
+        "tasks": cell.tasks,
+        "class_names": cell.class_names,
         "config": config.model_dump(mode="json", exclude={"seed"}),
         "command": knowledge.command(config, [record.seed for record in cell.records]),
         "records": [_record(record) for record in cell.records],
     }
+
+
+def _ids(cells: Sequence[Cell]) -> list[str]:
+    """A name for each cell in the page's addresses; cells of one config are numbered."""
+    seen = Counter[str]()
+    names = []
+    for cell in cells:
+        name = config_hash(cell.config.model_copy(update={"seed": 0}))[:12]
+        seen[name] += 1
+        names.append(name if seen[name] == 1 else f"{name}-{seen[name]}")
+    return names
 
 
 def _not_run(compared: ComparedCell) -> dict[str, Any]:

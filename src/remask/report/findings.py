@@ -155,7 +155,7 @@ def _value(measure: str, record: TrialRecord) -> float:
     """A measure of one trial."""
     if not measure.startswith("confidence"):
         return scores(record)[measure]
-    of_a_task = len(record.confidence) // len(record.class_il)
-    first = measure == "confidence_first_task"
-    classes = record.confidence[:of_a_task] if first else record.confidence[-of_a_task:]
-    return 100 * float(np.mean(classes))
+    if record.tasks is None:
+        return math.nan
+    classes = record.tasks[0] if measure == "confidence_first_task" else record.tasks[-1]
+    return 100 * float(np.mean([record.confidence[label] for label in classes]))

@@ -6,7 +6,16 @@ from remask.store.filters import FILTERS
 from remask.store.importing import read_export
 from remask.store.record import Status, TrialRecord, config_hash
 from remask.store.store import Store
-from remask.store.summary import SCORES, Cell, Spread, labels, scores, spread, summarise
+from remask.store.summary import (
+    SCORES,
+    Cell,
+    Spread,
+    group_alike,
+    labels,
+    scores,
+    spread,
+    summarise,
+)
 
 __all__ = [
     "FILTERS",
@@ -20,6 +29,7 @@ __all__ = [
     "TrialRecord",
     "config_hash",
     "export",
+    "group_alike",
     "labels",
     "read_export",
     "scores",

@@ -1,12 +1,15 @@
 """From trials to cells: what trials that differ only in their seed show together."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
+from remask.classes import Tasks
 from remask.config import TrialConfig
 from remask.metrics import METRICS
 from remask.names import system_name
@@ -30,9 +33,21 @@ class Spread:
     """How many values it is over."""
 
 
+class Learnt(NamedTuple):
+    """What trials must have in common to be averaged or drawn together, beside their config."""
+
+    num_tasks: int
+    num_classes: int
+    tasks: Tasks | None
+    class_names: tuple[str, ...] | None
+
+
 @dataclass(frozen=True)
 class Cell:
-    """The trials of one config, whatever their seed. Means are over the finished ones alone."""
+    """The trials of one config, whatever their seed. Means are over the finished ones alone.
+
+    All have learnt the same tasks, as far as their records say.
+    """
 
     config: TrialConfig
     """The config of any of the trials; its seed means nothing."""
@@ -67,6 +82,23 @@ class Cell:
         return sum(record.status == "failed" for record in self.records)
 
     @cached_property
+    def learnt(self) -> Learnt:
+        """What its finished trials have learnt; tasks are known only if all of them say so."""
+        found = {learnt_by(record) for record in self.finished}
+        unknown = next((learnt for learnt in found if learnt.tasks is None), None)
+        return unknown or next(iter(found), Learnt(0, 0, None, None))
+
+    @property
+    def tasks(self) -> Tasks | None:
+        """The classes of each task, in order of learning; None if they are not known."""
+        return self.learnt.tasks
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """What the classes are called, by label; None if that is not known."""
+        return self.learnt.class_names
+
+    @cached_property
     def spreads(self) -> dict[str, Spread]:
         """Every metric, `class_il_A_T` and so on; NaN where none was measured."""
         found = [scores(record) for record in self.finished]
@@ -74,16 +106,64 @@ class Cell:
 
 
 def summarise(records: Iterable[TrialRecord]) -> list[Cell]:
-    """Group the trials into cells, ordered by benchmark, method, mask, buffer and the rest."""
+    """Group the trials into cells, ordered by benchmark, method, mask, buffer and the rest.
+
+    Trials of one config that have not learnt the same, because a benchmark of one's own became
+    another one, are cells of their own, and their labels say so.
+    """
     groups: dict[TrialConfig, list[TrialRecord]] = {}
     for record in records:
         groups.setdefault(record.config.model_copy(update={"seed": 0}), []).append(record)
     configs = sorted(groups, key=_order)
     titles = {config: own_title(groups[config]) for config in configs}
     return [
-        Cell(config, label, tuple(sorted(groups[config], key=lambda record: record.seed)))
+        cell
         for config, label in zip(configs, labels(configs, titles), strict=True)
+        for cell in _cells(config, label, groups[config])
     ]
+
+
+def _cells(config: TrialConfig, label: str, records: Sequence[TrialRecord]) -> list[Cell]:
+    shown = [record for record in records if record.class_il]
+    # A trial that failed has learnt nothing; it is counted where the newest trials are.
+    blank = [record for record in records if not record.class_il]
+    alike = group_alike(sorted(shown, key=lambda record: record.created), learnt_by) or [[]]
+    alike[-1] += blank
+    numbers = Counter(len(group[0].class_il) for group in alike)
+    cells, seen = [], Counter[int]()
+    for group in alike:
+        tasks = len(group[0].class_il)
+        seen[tasks] += 1
+        version = f" ({seen[tasks]})" if numbers[tasks] > 1 else ""
+        suffix = f", {tasks} tasks{version}" if len(alike) > 1 else ""
+        by_seed = tuple(sorted(group, key=lambda record: record.seed))
+        cells.append(Cell(config, label + suffix, by_seed))
+    return cells
+
+
+def learnt_by(record: TrialRecord) -> Learnt:
+    """What a trial has learnt, as far as its record says."""
+    sizes = len(record.class_il), len(record.confidence)
+    return Learnt(*sizes, record.tasks, record.class_names)
+
+
+_Item = TypeVar("_Item")
+
+
+def group_alike(items: Sequence[_Item], learnt: Callable[[_Item], Learnt]) -> list[list[_Item]]:
+    """Group what has learnt the same, in the order in which each first appears.
+
+    What does not say its tasks goes with the only group of its size, if there is just one: nobody
+    knows of a difference.
+    """
+    known = dict.fromkeys(found for item in items if (found := learnt(item)).tasks is not None)
+    groups: dict[Learnt, list[_Item]] = {}
+    for item in items:
+        own = learnt(item)
+        of_its_size = [other for other in known if other[:2] == own[:2]]
+        key = of_its_size[0] if own.tasks is None and len(of_its_size) == 1 else own
+        groups.setdefault(key, []).append(item)
+    return list(groups.values())
 
 
 def own_title(records: Iterable[TrialRecord]) -> str | None:

@@ -28,9 +28,11 @@ function roundRange(values, count = 4) {
   return { range: [from, to], ticks };
 }
 
-// Axes and grid. `x.ticks` are { at, text } in pixels; `y` is what roundRange returns.
-function frame({ width, height, label, x, y, yTitle, xTitle, top = 24 }) {
-  const box = { left: 40, right: width - 10, top, bottom: height - 40 };
+// Axes and grid. `x.ticks` are { at, text } in pixels; `y` is what roundRange returns. `below` is the
+// room for names that are too long to stand side by side; with it they slant.
+function frame({ width, height: ofChart, label, x, y, yTitle, xTitle, top = 24, below = 0 }) {
+  const height = ofChart + below;
+  const box = { left: 40, right: width - 10, top, bottom: ofChart - 40 };
   const yAt = scale(y.range, [box.bottom, box.top]);
   const digits = y.ticks.some((tick) => !Number.isInteger(tick)) ? 1 : 0;
   const chart = svg("svg", {
@@ -48,14 +50,25 @@ function frame({ width, height, label, x, y, yTitle, xTitle, top = 24 }) {
     svg("path", { class: "axis", d: `M${box.left} ${box.bottom}H${box.right}` }),
   );
   const xAt = x(box); // what is along the bottom depends on the chart
-  chart.append(svg("g", { class: "ticks x" }, thinned(xAt.ticks, box).map((tick) =>
-    svg("text", { x: tick.at, y: box.bottom + 17 }, tick.text))));
+  const slanted = (tick) => ({
+    class: "slanted", transform: `translate(${(tick.at + 4).toFixed(1)} ${box.bottom + 12}) rotate(${-SLANT})`,
+  });
+  const widest = below ? SLANTED_WIDTH : widthOf(xAt.ticks.map((tick) => tick.text));
+  chart.append(svg("g", { class: "ticks x" }, thinned(xAt.ticks, box, widest).map((tick) =>
+    svg("text", below ? slanted(tick) : { x: tick.at, y: box.bottom + 17 }, tick.text))));
   return { chart, box, xAt, yAt };
 }
 
+const SLANT = 40; // degrees
+const SLANTED_WIDTH = 18;
+
+// About how many pixels the longest of the texts takes, with a gap.
+function widthOf(texts) {
+  return Math.max(...texts.map((text) => text.length)) * 7 + 8;
+}
+
 // As many labels as fit.
-function thinned(ticks, box) {
-  const widest = Math.max(...ticks.map((tick) => tick.text.length)) * 7 + 8;
+function thinned(ticks, box, widest) {
   const every = Math.ceil((ticks.length * widest) / (box.right - box.left + widest));
   return ticks.filter((_, index) => index % every === 0);
 }

@@ -35,6 +35,7 @@ function detailOf(cell) {
     measureTable(cell),
     commandBox(cell),
     cell.trials ? matricesOf(cell) : "",
+    cell.trials ? tasksOf(cell) : "",
     cell.records?.length
       ? html("section", {}, html("h3", {}, "Trials"), scrolling(trialTable(cell), "Trials"))
       : "",
@@ -96,6 +97,17 @@ function matricesOf(cell) {
     html("div", { class: "panels" }, known.map((setting) => html("div", { class: "panel" },
       html("h4", {}, SETTINGS[setting]),
       heatMap({ width, cell, low, setting })))));
+}
+
+function tasksOf(cell) {
+  const title = html("h3", {}, "Tasks");
+  if (!classesOf(cell)) {
+    return html("section", {}, title,
+      html("p", {}, "The records do not say which classes each task has; trials that are run again will."));
+  }
+  const namesOf = (labels) => labels.map((label) => cell.class_names[label]).join(", ");
+  return html("section", {}, title, html("dl", { class: "tasks" }, cell.tasks.map((labels, task) =>
+    html("div", {}, html("dt", {}, `task ${task + 1}`), html("dd", {}, namesOf(labels))))));
 }
 
 function trialTable(cell) {

@@ -3,7 +3,7 @@
 // `series` is [{ cell, points: [{ y, std, value } or null] }], one point for each of `names`.
 function lineChart({ names, whereOf, series, shade, spread = false, ...axes }) {
   const top = shade === undefined ? 24 : 40; // room for the names of the tasks
-  const { chart, box, xAt, yAt } = frame({ x: places(names), top, ...axes });
+  const { chart, box, xAt, yAt } = frame({ x: places(names), top, below: roomBelow(names, axes.width), ...axes });
   if (shade) chart.prepend(taskShades(shade, names.length, xAt, box));
   const room = xAt.step >= 9; // with many classes, lines alone
   const apart = spread && room ? Math.min(5, (0.6 * xAt.step) / series.length) : 0;
@@ -27,6 +27,13 @@ function lineChart({ names, whereOf, series, shade, spread = false, ...axes }) {
     chart.append(group);
   });
   return readable(chart, marks);
+}
+
+// Names that do not fit side by side slant; where there are very many, only some are written anyway.
+function roomBelow(names, width) {
+  const longest = widthOf(names);
+  const fits = longest * names.length <= width || names.every((name) => name.length <= 3);
+  return fits || names.length * SLANTED_WIDTH > 2 * width ? 0 : Math.round(0.64 * longest) - 12;
 }
 
 function errorBar(x, low, high, box) {
@@ -70,29 +77,16 @@ function mostOf(drawn, lengthOf) {
 }
 
 function confidenceFigure({ drawn, setting }) {
-  const sure = drawn.filter((cell) => cell.confidence.some(Boolean));
-  const classes = mostOf(sure, (cell) => cell.confidence.length);
+  const measured = drawn.filter((cell) => cell.confidence.some(Boolean));
+  const sure = measured.filter(classesOf);
   const ended = drawn.filter((cell) => lastRow(cell, setting).some((value) => value !== null));
   const tasks = mostOf(ended, (cell) => cell[setting].length);
-  const alike = sure.every((cell) => cell.class_il.length === sure[0].class_il.length);
-  const shade = sure.length && alike ? taskOfClass(sure[0]) : null;
-  const confident = sure.map((cell) => ({
-    cell, points: cell.confidence.map((spread) => pointOf(spread?.mean, spread?.std)),
-  }));
   const accurate = ended.map((cell) => ({ cell, points: lastRow(cell, setting).map((value) => pointOf(value)) }));
   return {
     labels: drawn.map((cell) => cell.label),
     least: 400,
     panels: [
-      sure.length && {
-        title: "Confidence in each class",
-        draw: (width) => lineChart({
-          width, height: 300, label: "Confidence in each class after the last task",
-          names: numbered(classes, 0), series: confident, shade, spread: true,
-          whereOf: (index) => `class ${index}${shade ? `, task ${shade(index) + 1}` : ""}`,
-          y: rangeOf(confident), xTitle: "class", yTitle: "probability of the true class, %",
-        }),
-      },
+      ...learntAlike(sure).map(confidencePanel),
       ended.length && {
         title: `${SETTINGS[setting]} accuracy on each task`,
         draw: (width) => lineChart({
@@ -105,18 +99,56 @@ function confidenceFigure({ drawn, setting }) {
     ].filter(Boolean),
     see: "Confidence is the mean probability that the network gives to the true class of a test sample. A flat line " +
       "is an even memory; one that climbs to the right is sure only of what was learnt last." +
-      fromFirstToLast(sure, shade),
+      fromFirstToLast(sure) + withoutTasks(measured.filter((cell) => !classesOf(cell))),
   };
 }
 
-function fromFirstToLast(drawn, taskOf) {
-  if (!taskOf || !drawn.length || drawn[0].class_il.length < 2) return "";
-  const last = drawn[0].class_il.length - 1;
-  const confidence = (cell, task) =>
-    mean(cell.confidence.filter((_, index) => taskOf(index) === task).map((spread) => spread?.mean));
-  const ends = drawn.map((cell) =>
-    `${cell.label} ${written(confidence(cell, 0), 0)} → ${written(confidence(cell, last), 0)}\u00a0%`);
-  return ` From the first task's classes to the last's: ${ends.join("; ")}.`;
+// Systems that learnt the same classes in the same tasks share a panel.
+function learntAlike(drawn) {
+  const groups = new Map();
+  for (const cell of drawn) {
+    const key = JSON.stringify([cell.tasks, cell.class_names]);
+    groups.set(key, [...(groups.get(key) ?? []), cell]);
+  }
+  return [...groups.values()];
+}
+
+function confidencePanel(drawn, index, groups) {
+  const classes = classesOf(drawn[0]);
+  const series = drawn.map((cell) => ({
+    cell,
+    points: classes.map(({ label }) => pointOf(cell.confidence[label]?.mean, cell.confidence[label]?.std)),
+  }));
+  const split = groups.length > 1 ? `, in ${counted(drawn[0].tasks.length, "task")}` : "";
+  return {
+    title: `Confidence in each class${split}`,
+    draw: (width) => lineChart({
+      width, height: 300, label: `Confidence in each class after the last task${split}`,
+      names: classes.map(({ name }) => shortened(name)), series, spread: true,
+      shade: (place) => classes[place].task,
+      whereOf: (place) => `class ${classes[place].name}, task ${classes[place].task + 1}`,
+      y: rangeOf(series), xTitle: "class", yTitle: "probability of the true class, %",
+    }),
+  };
+}
+
+const LONGEST_NAME = 12; // letters of a class's name below a chart
+
+function shortened(name) {
+  return name.length > LONGEST_NAME ? `${name.slice(0, LONGEST_NAME - 1)}…` : name;
+}
+
+function fromFirstToLast(drawn) {
+  const confidence = (cell, task) => mean(cell.tasks.at(task).map((label) => cell.confidence[label]?.mean));
+  const ends = drawn.filter((cell) => cell.tasks.length > 1).map((cell) =>
+    `${cell.label} ${written(confidence(cell, 0), 0)} → ${written(confidence(cell, -1), 0)}\u00a0%`);
+  return ends.length ? ` From the first task's classes to the last's: ${ends.join("; ")}.` : "";
+}
+
+function withoutTasks(hidden) {
+  if (!hidden.length) return "";
+  return ` The records of ${listed(hidden.map((cell) => cell.label))} do not say which classes each task has, so ` +
+    "their confidence is not drawn; trials that are run again will say it.";
 }
 
 function rangeOf(series) {

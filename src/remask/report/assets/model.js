@@ -75,9 +75,9 @@ function cellsAt(benchmark, buffer) {
     .sort((a, b) => systems.indexOf(a.label) - systems.indexOf(b.label));
 }
 
-// Which task each class belongs to, where that is plain: dealt in order, equally many to a task.
-function taskOfClass(cell) {
-  const perTask = cell.confidence.length / cell.class_il.length;
-  const inOrder = (cell.config?.class_order ?? null) === null;
-  return inOrder && Number.isInteger(perTask) ? (index) => Math.floor(index / perTask) : null;
+// The classes of each task as [{ label, name, task }], in the order in which they were learnt; null
+// if the records do not say.
+function classesOf(cell) {
+  if (!cell.tasks) return null;
+  return cell.tasks.flatMap((labels, task) => labels.map((label) => ({ label, task, name: cell.class_names[label] })));
 }

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from remask.classes import Tasks
 from remask.report.figures.data import (
     Array,
     Family,
@@ -16,7 +17,6 @@ from remask.report.figures.data import (
     mean_of_seen,
     own_trials,
     system_title,
-    task_classes,
 )
 from remask.report.figures.style import (
     GREY,
@@ -42,12 +42,16 @@ _MOST_NAMED = 8
 _MOST_NUMBERED = 10
 """Tasks up to which a heat map has room for numbers."""
 _TASK_PANELS = 5
+_SHORT, _LONGEST = 2, 12
+"""Letters of a class's name up to which it stands upright, and up to which it is written out."""
+_UNKNOWN = "The records do not say\nwhich classes the tasks have;\ntrials that are run again will."
 
 
 def confidence_figure(drawn: Sequence[Family]) -> "Figure":
     """How sure of each class, and how right on each task, the nets are after the last task."""
     with style():
-        figure = new_figure(PAGE, 0.45 + 1.75 * len(drawn))
+        slanted = 0.35 * any(_names_are_long(family) for family in drawn)
+        figure = new_figure(PAGE, 0.45 + (1.75 + slanted) * len(drawn))
         rows: Any = figure.subplots(
             len(drawn), 2, squeeze=False, gridspec_kw={"width_ratios": (2, 1)}
         )
@@ -71,13 +75,14 @@ def confidence_figure(drawn: Sequence[Family]) -> "Figure":
 
 
 def _confidence_panel(axes: "Axes", family: Family) -> None:
-    tasks = task_classes(
-        family.config,
-        num_classes=confidences(family.contrasted[0]).shape[1],
-        num_tasks=matrices(family.contrasted[0]).shape[1],
-    )
+    tasks, class_names = _classes(family)
+    if tasks is None or class_names is None:
+        axes.set_axis_off()
+        middle = {"transform": axes.transAxes, "ha": "center", "va": "center"}
+        axes.text(0.5, 0.5, _UNKNOWN, color=GREY, **middle)
+        return
     order = [label for task in tasks for label in task]
-    many = len(order) > _MANY_CLASSES or len(tasks) > _MOST_NAMED
+    many = _is_crowded(tasks)
     ends = np.cumsum([len(task) for task in tasks]) - 0.5
     starts = np.array([-0.5, *ends[:-1]])
     for start, end in zip(starts[1::2], ends[1::2], strict=True):
@@ -97,10 +102,42 @@ def _confidence_panel(axes: "Axes", family: Family) -> None:
         axes.tick_params(axis="x", length=0)
         axes.set_xlabel("classes, by task")
         return
-    axes.set_xticks(range(len(order)), [str(label) for label in order])
+    names = [_shortened(class_names[label]) for label in order]
+    axes.xaxis.remove_overlapping_locs = (
+        False  # of a task with one class or three, the middle is one
+    )
+    axes.set_xticks(range(len(order)), names)
     axes.set_xticks(middles, [f"task {task}" for task in range(1, len(tasks) + 1)], minor=True)
-    axes.tick_params(axis="x", which="minor", length=0, pad=12.5)
+    pad = 12.5
+    if _names_are_long(family):
+        slant: dict[str, Any] = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"}
+        for text in axes.get_xticklabels():
+            text.set(**slant)
+        pad += 2.6 * max(map(len, names))
+    axes.tick_params(axis="x", which="minor", length=0, pad=pad)
     axes.set_xlabel("class")
+
+
+def _classes(family: Family) -> tuple[Tasks | None, tuple[str, ...] | None]:
+    """The tasks and class names of all its cells; None if not all of them say so."""
+    unknown = any(cell.tasks is None for cell in family.contrasted)
+    return (None, None) if unknown else family.contrasted[0].learnt[2:]
+
+
+def _names_are_long(family: Family) -> bool:
+    tasks, class_names = _classes(family)
+    if tasks is None or class_names is None or _is_crowded(tasks):
+        return False
+    return any(len(name) > _SHORT for name in class_names)
+
+
+def _is_crowded(tasks: Tasks) -> bool:
+    """Whether there is room for the names of tasks alone."""
+    return sum(map(len, tasks)) > _MANY_CLASSES or len(tasks) > _MOST_NAMED
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
 
 
 def accuracy_figure(drawn: Sequence[Family]) -> "Figure":

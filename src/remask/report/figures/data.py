@@ -3,15 +3,13 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from remask import randomness
 from remask.config import TrialConfig
 from remask.names import system_name
-from remask.store import Cell, TrialRecord
+from remask.store import Cell, TrialRecord, group_alike
 
 Array = NDArray[np.float64]
 MINUS = "\N{MINUS SIGN}"
@@ -24,7 +22,7 @@ _CONTRASTED = (-math.inf, -1.0)
 
 @dataclass(frozen=True)
 class Family:
-    """Cells whose configs are equal but for the mask."""
+    """Cells whose configs are equal but for the mask, and that have learnt the same tasks."""
 
     plain: Cell | None
     """The one without a mask."""
@@ -60,18 +58,21 @@ class Family:
 
 def families(cells: Sequence[Cell]) -> list[Family]:
     """Group the cells with a Class-IL accuracy at the end, in the order of the cells."""
-    groups: dict[TrialConfig, dict[float | None, Cell]] = {}
+    groups: dict[TrialConfig, list[Cell]] = {}
     for cell in cells:
         if not math.isnan(cell.spreads["class_il_A_T"].mean):
             shared = cell.config.model_copy(update={"mask": None, "seed": 0})
-            groups.setdefault(shared, {})[cell.config.mask] = cell
+            groups.setdefault(shared, []).append(cell)
     return [
-        Family(
-            group.get(None),
-            tuple(group[mask] for mask in sorted(mask for mask in group if mask is not None)),
-        )
+        _family({cell.config.mask: cell for cell in alike})
         for group in groups.values()
+        for alike in group_alike(group, lambda cell: cell.learnt)
     ]
+
+
+def _family(by_mask: dict[float | None, Cell]) -> Family:
+    masks = sorted(mask for mask in by_mask if mask is not None)
+    return Family(by_mask.get(None), tuple(by_mask[mask] for mask in masks))
 
 
 def matrices(cell: Cell, setting: str = "class_il") -> Array:
@@ -103,23 +104,6 @@ def has_confidence(cell: Cell) -> bool:
 def mean_and_std(values: Array) -> tuple[Array, Array]:
     """Over trials, with the population's standard deviation: [S, ...] -> twice [...]."""
     return np.asarray(values.mean(axis=0)), np.asarray(values.std(axis=0))
-
-
-def task_classes(config: TrialConfig, num_classes: int, num_tasks: int) -> list[list[int]]:
-    """The labels of each task in the order in which they are learnt.
-
-    A record does not say it. This is how the benchmarks that come with remask deal them: in the
-    order that the config asks for, else by label; as evenly as can be, larger tasks first.
-    """
-    order = list(range(num_classes))
-    if isinstance(config.class_order, int):
-        drawn = randomness.stream(config.class_order, "class order").permutation(num_classes)
-        order = [int(label) for label in drawn]
-    elif config.class_order is not None:
-        order = list(config.class_order)
-    size, left_over = divmod(num_classes, num_tasks)
-    bounds = accumulate((size + (task < left_over) for task in range(num_tasks)), initial=0)
-    return [order[start:end] for start, end in pairwise(bounds)]
 
 
 def mask_name(mask: float) -> str:
