@@ -19,6 +19,7 @@ from PIL import Image
 
 from remask.launch import execute as launching
 from remask.launch import plan_run
+from remask.own_sources import find_source
 from remask.settings import trial_configs
 from remask.store import Store, TrialRecord
 from tests.command_line import QUICK, Answer, CommandLine
@@ -120,6 +121,14 @@ def _start(*args: str, store: Path) -> "subprocess.Popen[str]":
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def _wait_for_a_checkpoint(process: "subprocess.Popen[str]", store: Path) -> None:
+    deadline = time.monotonic() + 120
+    while not list(store.parent.glob("*.runs/*/*/checkpoint-*")):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def _records(store: Path) -> list[TrialRecord]:
@@ -520,6 +529,118 @@ def test_a_net_that_fails_in_a_stack_of_one_too_is_not_sent_there(
     assert "--stack" not in error
 
 
+# What becomes of results when the code changes
+
+PLAIN = """\
+from remask import Method
+from shared.losses import weigh
+
+class Plain(Method):
+    def loss(self, step):
+        return weigh(step.stream_loss())
+"""
+WEIGH = "SCALE = 1.0\n\ndef weigh(loss):\n    return SCALE * loss\n"
+RUN_PLAIN = ("run", *QUICK, "--method", "plain:Plain", "--workers", "1")
+
+
+@pytest.fixture
+def plain(here: Path) -> Path:
+    """A method that imports a module of a package of the user's own; returns its file."""
+    (here / "shared").mkdir()
+    (here / "shared" / "losses.py").write_text(WEIGH)
+    (here / "plain.py").write_text(PLAIN)
+    return here / "plain.py"
+
+
+def test_results_of_an_older_version_of_own_code_are_used_and_said_to_be_older(
+    plain: Path, store: Path, remask: Remask
+) -> None:
+    first = remask(*RUN_PLAIN)
+    assert first.code == 0, first.err
+    before = _records(store)
+    assert [list(record.own_code) for record in before] == [["plain"]] * 2
+    assert "older version" not in remask(*RUN_PLAIN).text
+    plain.write_text(PLAIN + "# mended\n")
+    answer = remask(*RUN_PLAIN, "--trials", "3")
+    assert answer.code == 0, answer.err
+    assert "2 trials are of an older version of plain.py; --again runs them anew" in answer.text
+    assert _records(store)[:2] == before
+    answer = remask(*RUN_PLAIN, "--trials", "3", "--again")
+    assert answer.code == 0, answer.err
+    assert "older version" not in answer.text
+    assert "older version" not in remask(*RUN_PLAIN, "--trials", "3").text
+    assert _records(store)[0].own_code != before[0].own_code
+
+
+def test_what_own_code_imports_of_the_user_s_own_counts_as_well(
+    plain: Path, store: Path, remask: Remask
+) -> None:
+    assert remask(*RUN_PLAIN).code == 0
+    (plain.parent / "unrelated.py").write_text("# nobody imports this\n")
+    plain.touch()
+    assert "older version" not in remask(*RUN_PLAIN).text
+    (plain.parent / "shared" / "losses.py").write_text(WEIGH.replace("1.0", "2.0"))
+    assert "2 trials are of an older version of plain.py" in remask(*RUN_PLAIN).text
+
+
+def test_worker_processes_say_which_version_and_which_tasks_they_ran(
+    here: Path, store: Path, remask: Remask
+) -> None:
+    assert remask(*OWN, "--epochs", "1", "--workers", "2", "--stack", "1").code == 0
+    records = _records(store)
+    source = find_source("mine")
+    assert source is not None
+    assert [record.own_code for record in records] == [{"mine": source.fingerprint}] * 2
+    assert [record.tasks for record in records] == [((0, 1), (2,))] * 2
+    assert [record.class_names for record in records] == [("ant", "bee", "cat")] * 2
+
+
+def test_records_without_a_fingerprint_and_remask_s_own_methods_say_nothing(
+    plain: Path, store: Path, remask: Remask
+) -> None:
+    assert remask(*RUN_PLAIN).code == 0
+    with Store(store) as opened:
+        for record in _records(store):
+            opened.add(record.model_copy(update={"own_code": {}}), replace=True)
+    plain.write_text(PLAIN + "# mended\n")
+    assert "older version" not in remask(*RUN_PLAIN).text
+    assert remask("run", *QUICK, "--workers", "1").code == 0
+    assert [r.own_code for r in _records(store) if r.config.method == "er"] == [{}, {}]
+
+
+def test_a_trial_that_began_with_an_older_version_stays_one_of_that(
+    here: Path, store: Path, remask: Remask
+) -> None:
+    command = (*OWN, "--epochs", "100", "--trials", "1")
+    old = find_source("mine")
+    process = _start(*command, "--checkpoint-seconds", "0.1", store=store)
+    _wait_for_a_checkpoint(process, store)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    (here / "mine.py").write_text(MINE + "# mended\n")
+    assert remask("resume", "--own-code", "--workers", "1").code == 0
+    (record,) = _records(store)
+    assert old is not None
+    assert record.own_code == {"mine": old.fingerprint}
+    assert "1 trial is of an older version of mine.py" in remask(*command).text
+
+
+def test_a_stopped_run_that_goes_on_says_which_of_its_trials_are_older(
+    plain: Path, store: Path, remask: Remask
+) -> None:
+    assert remask(*RUN_PLAIN, "--trials", "1").code == 0
+    plain.write_text(PLAIN + "# mended\n")
+    (finished,) = _records(store)
+    configs = [finished.config.model_copy(update={"seed": seed}) for seed in range(3)]
+    with Store(store) as opened:
+        plan_run(opened, configs, workers=2, largest_stack=lambda _: 1, again=False)
+        opened.add(finished.model_copy(update={"config": configs[1]}))  # before it was stopped
+    answer = remask("resume", "--own-code", "--workers", "1")
+    assert answer.code == 0, answer.err
+    expected = "1 trial is of an older version of plain.py; `remask run --again` runs it anew"
+    assert expected in answer.text
+
+
 # Names that come from files
 
 
@@ -581,11 +702,7 @@ def test_a_stopped_run_of_own_code_goes_on_only_if_the_user_says_so_and_loses_no
 ) -> None:
     command = (*OWN, "--epochs", "100", "--trials", "1")
     process = _start(*command, "--checkpoint-seconds", "0.1", store=store)
-    deadline = time.monotonic() + 120
-    while not list(store.parent.glob("*.runs/*/*/checkpoint-*")):
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    _wait_for_a_checkpoint(process, store)
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 143, err

@@ -179,7 +179,7 @@ def test_confidence_follows_the_tasks_of_the_record_and_is_not_guessed_without_t
             assert sample is not None
             found.append((sample.spread.mean, decision.finding))
     (first, _), (last, _), *unknown = found
-    assert (first, last) == (pytest.approx(90.0), pytest.approx(15.0))
+    assert [first, last] == pytest.approx([90.0, 15.0])
     assert [finding for _, finding in unknown] == ["not run", "not run"]
 
 

@@ -87,7 +87,7 @@ def check_tasks(tasks: Tasks) -> None:
         )
 
 
-def check_class_names(names: Sequence[str], num_classes: int) -> None:
+def check_class_names(names: Sequence[object], num_classes: int) -> None:
     """Raise ValueError unless every class has a name of its own, as text."""
     if len(names) != num_classes:
         raise ValueError(f"class_names has {len(names)} names for {num_classes} classes")

@@ -7,14 +7,19 @@ user first, since importing a module runs it.
 import importlib
 import re
 import sys
-import sysconfig
 import traceback
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from remask.errors import RemaskError
+from remask.own_sources import find_source, is_own
 
 _NAME = re.compile(r"[^\W\d][\w.]*:[^\W\d]\w*")
+
+
+_fingerprints: dict[str, str | None] = {}
+"""Of the modules that were imported here, as they were then."""
 
 
 class OwnCodeError(RemaskError):
@@ -32,6 +37,10 @@ def import_own(kind: str, name: str) -> Any:
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
+    if module_name not in sys.modules or module_name not in _fingerprints:
+        # Of what is about to run; by the time it has run, the file may be another one.
+        source = find_source(module_name)
+        _fingerprints[module_name] = None if source is None else source.fingerprint
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
@@ -52,6 +61,12 @@ def import_own(kind: str, name: str) -> Any:
         ) from error
 
 
+def fingerprints_of(names: Iterable[str]) -> dict[str, str]:
+    """The fingerprints of own code that was imported, by module; other names have none."""
+    modules = (name.partition(":")[0] for name in names if names_own_code(name))
+    return {module: found for module in modules if (found := _fingerprints.get(module))}
+
+
 def failure_of(what: str, error: BaseException) -> OwnCodeError:
     """The error of a user's code, as a message that leads them to the line."""
     return OwnCodeError(f"{what} failed: {type(error).__name__}: {error}{own_place(error)}")
@@ -62,12 +77,5 @@ def own_place(error: BaseException) -> str:
     places = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
     if isinstance(error, SyntaxError) and error.filename:
         places.append((error.filename, error.lineno))
-    own = [(file, line) for file, line in places if _is_own(Path(file))]
+    own = [(file, line) for file, line in places if is_own(Path(file))]
     return " (at {}:{})".format(*own[-1]) if own else ""
-
-
-def _is_own(file: Path) -> bool:
-    """Whether a file is neither remask's, nor Python's, nor of an installed package."""
-    libraries = {sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")}
-    not_own = [Path(__file__).parent, *map(Path, libraries)]
-    return file.is_file() and not any(file.is_relative_to(folder) for folder in not_own)

@@ -13,6 +13,7 @@ import typer
 from remask.benchmarks import BENCHMARKS, fetch
 from remask.cli.asking import check_trusted
 from remask.cli.console import errors, output
+from remask.cli.older import say_what_is_older
 from remask.cli.progress import Display, download_bar
 from remask.config import TrialConfig
 from remask.engine import check_config, preferred_stack
@@ -62,6 +63,8 @@ class How:
 
 def run_trials(store: Store, configs: Sequence[TrialConfig], how: How) -> list[str]:
     """Run what the store lacks of these trials; returns what failed, for people."""
+    if not how.again:
+        say_what_is_older(store, configs, "--again runs")
     planned = plan_trials(store, configs, how)
     if planned is None:
         output.print(f"All {len(configs)} trials are in {store.path} already.", highlight=False)
@@ -114,8 +117,10 @@ def resume_runs(store: Store, name: str | None, how: How, *, own_code: bool = Fa
     failures = []
     for run in runs:
         output.print(f"run {run.name}", highlight=False)
-        failures += _run(store, run, how)
         configs = [config for job in run.jobs for config in job.configs]
+        if not run.again:
+            say_what_is_older(store, configs, "`remask run --again` runs")
+        failures += _run(store, run, how)
         _show(configs, stored(store, configs))
     leave_if_failed(failures)
 

@@ -1,7 +1,7 @@
 """What a job says while it runs. Events cross process borders as lines of JSON."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
@@ -42,6 +42,8 @@ class Finished:
     """UTC, ISO 8601."""
     seconds: float
     """Wall time of the whole stack, over all sittings."""
+    own_code: dict[str, str] = field(default_factory=dict)
+    """Fingerprints of the user's own modules, as they were in the first sitting."""
     kind: Literal["finished"] = "finished"
 
 

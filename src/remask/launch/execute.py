@@ -18,6 +18,7 @@ from remask.errors import Stopped
 from remask.launch.events import Event, Finished, Note, Progress
 from remask.launch.jobs import Job
 from remask.launch.signals import StopRequest
+from remask.own_code import fingerprints_of
 from remask.settings import SettingsError
 
 _SECONDS_BETWEEN_REPORTS = 0.25
@@ -70,7 +71,7 @@ def _execute(job: Job, folder: Path, options: Options, stop: StopRequest) -> Ite
         if task_ended or time.monotonic() >= next_report:
             yield _progress(job, stack)
             next_report = time.monotonic() + _SECONDS_BETWEEN_REPORTS
-    yield Finished(job.name, stack.results(), saver.started, saver.seconds())
+    yield Finished(job.name, stack.results(), saver.started, saver.seconds(), saver.own_code)
 
 
 def benchmark_of(config: TrialConfig) -> Benchmark:
@@ -101,6 +102,8 @@ class _Saver:
         self, stack: TrialStack, checkpoints: CheckpointFolder, seconds_between: float
     ) -> None:
         self.started = datetime.now(UTC).isoformat(timespec="seconds")
+        config = stack.configs[0]
+        self.own_code = fingerprints_of([config.benchmark, config.method, config.net])
         self._stack = stack
         self._checkpoints = checkpoints
         self._seconds_between = seconds_between
@@ -119,6 +122,10 @@ class _Saver:
             return ()
         self._stack.restore(saved.tensors, Position(**saved.position))
         self.started = str(saved.extra["started"])
+        # What is half of one version and half of another is not of this one.
+        begun_with = saved.extra.get("own_code")
+        known = begun_with if isinstance(begun_with, dict) else {}
+        self.own_code = {module: str(fingerprint) for module, fingerprint in known.items()}
         self._seconds_before = float(str(saved.extra["seconds"]))
         return saved.warnings
 
@@ -135,7 +142,7 @@ class _Saver:
         self._checkpoints.save(
             self._stack.state(),
             self._stack.position._asdict(),
-            {"started": self.started, "seconds": self.seconds()},
+            {"started": self.started, "seconds": self.seconds(), "own_code": {**self.own_code}},
         )
         self._last_saved = time.monotonic()
         self._last_cost = self._last_saved - began

@@ -208,6 +208,7 @@ def _records(event: Finished) -> Iterator[TrialRecord]:
             confidence=result.confidence,
             tasks=result.tasks,
             class_names=result.class_names,
+            own_code=event.own_code,
             started=event.started,
             # Trials of a stack run at once: each has its share of the time.
             seconds=event.seconds / len(event.results),

@@ -88,6 +88,10 @@ class TrialRecord(BaseModel):
     class_names: tuple[str, ...] | None = Field(
         None, description="what the classes are called, by label; none: not known"
     )
+    own_code: dict[str, str] = Field(
+        default_factory=dict,
+        description="fingerprints of the user's own modules; empty: none, or not known",
+    )
     versions: dict[str, str] = Field(default_factory=dict, description="of remask, torch, ...")
     commit: str | None = Field(None, description="the git commit of remask's source, if known")
     machine: dict[str, str | int] = Field(default_factory=dict, description="what it ran on")

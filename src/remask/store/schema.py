@@ -57,11 +57,9 @@ def _make_trials(connection: sqlite3.Connection) -> None:
     )
 
 
-def _add_title(connection: sqlite3.Connection) -> None:
+def _add_tasks_title_and_own_code(connection: sqlite3.Connection) -> None:
     connection.execute("ALTER TABLE trials ADD COLUMN title TEXT")
-
-
-def _add_classes(connection: sqlite3.Connection) -> None:
+    connection.execute("ALTER TABLE trials ADD COLUMN own_code TEXT NOT NULL DEFAULT '{}'")
     for column in ("tasks", "class_names"):
         connection.execute(f"ALTER TABLE trials ADD COLUMN {column} TEXT NOT NULL DEFAULT 'null'")
     rows = connection.execute("SELECT config_hash, config, class_il, confidence FROM trials")
@@ -78,7 +76,7 @@ def _add_classes(connection: sqlite3.Connection) -> None:
             )
 
 
-MIGRATIONS: tuple[Migration, ...] = (_make_trials, _add_title, _add_classes)
+MIGRATIONS: tuple[Migration, ...] = (_make_trials, _add_tasks_title_and_own_code)
 
 
 def version_of(connection: sqlite3.Connection) -> int:

@@ -78,7 +78,7 @@ def _confidence_panel(axes: "Axes", family: Family) -> None:
     tasks, class_names = _classes(family)
     if tasks is None or class_names is None:
         axes.set_axis_off()
-        middle = {"transform": axes.transAxes, "ha": "center", "va": "center"}
+        middle: dict[str, Any] = {"transform": axes.transAxes, "ha": "center", "va": "center"}
         axes.text(0.5, 0.5, _UNKNOWN, color=GREY, **middle)
         return
     order = [label for task in tasks for label in task]
