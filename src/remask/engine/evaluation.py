@@ -1,4 +1,4 @@
-"""Evaluation: Class-IL and Task-IL accuracy from the same logits, and the confidence per class."""
+"""Evaluation: Class-IL and Task-IL accuracy and the confidence, all from the same scores."""
 
 from collections.abc import Callable
 
@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from remask.benchmarks import Benchmark
-from remask.engine.stacked_net import StackedNet
 from remask.streams.augmentation import Standardise
 
 _ROWS_AT_ONCE = 512  # a chunk whose activations stay in cache
@@ -17,7 +16,7 @@ Scores = Callable[[Tensor, int], Tensor]
 
 
 class Evaluator:
-    """Tests a stack of nets on the tasks of a benchmark."""
+    """Tests a method's scores on the tasks of a benchmark."""
 
     def __init__(self, benchmark: Benchmark, device: torch.device | str = "cpu") -> None:
         self._benchmark = benchmark
@@ -49,18 +48,19 @@ class Evaluator:
             task_il.append(torch.as_tensor(right_of_task, dtype=torch.float64) * 100 / size)
         return torch.stack(class_il, -1), torch.stack(task_il, -1)
 
-    def confidence(self, net: StackedNet) -> Tensor:
+    def confidence(self, scores: Scores) -> Tensor:
         """The mean probability of the true class over the test set, for each class: [S, K]."""
         sums: Tensor | None = None
         counts = torch.bincount(self._labels, minlength=self._benchmark.num_classes)
-        everything = torch.arange(len(self._labels), device=self._labels.device)
-        for rows in torch.split(everything, _ROWS_AT_ONCE):
-            labels = self._labels[rows]
-            probabilities = net.predict(self._see(rows)).softmax(-1)
-            of_truth = probabilities.gather(-1, labels.expand(len(probabilities), -1).unsqueeze(-1))
-            if sums is None:
-                sums = torch.zeros(len(probabilities), len(counts), device=labels.device).double()
-            sums.index_add_(1, labels, of_truth.squeeze(-1).double())
+        for task, rows_of_task in enumerate(self._rows):
+            for rows in torch.split(rows_of_task, _ROWS_AT_ONCE):
+                labels = self._labels[rows]
+                probabilities = scores(self._see(rows), task).softmax(-1)
+                truth = labels.expand(len(probabilities), -1).unsqueeze(-1)
+                of_truth = probabilities.gather(-1, truth).squeeze(-1).double()
+                if sums is None:
+                    sums = of_truth.new_zeros(len(of_truth), len(counts))
+                sums.index_add_(1, labels, of_truth)
         assert sums is not None  # a benchmark has test data
         return sums / counts
 

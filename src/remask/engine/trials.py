@@ -194,6 +194,11 @@ class TrialStack:
             )
         ]
 
+    @torch.no_grad()
+    def scores(self, inputs: Tensor, task: int) -> Tensor:
+        """How each trial rates the classes for inputs [B, *shape] of a task: [S, B, K]."""
+        return self._method.scores(inputs, task)
+
     def state(self) -> dict[str, Tensor]:
         """Every tensor that changes during the run, by name; the live ones, not copies."""
         self._check_losses()
@@ -261,7 +266,7 @@ class TrialStack:
             self._class_il[:, task, : task + 1] = class_il.cpu()
         self._task_il[:, task, : task + 1] = task_il.cpu()
         if last and self._method.confidence:
-            self._confidence.copy_(self._evaluator.confidence(self._net))
+            self._confidence.copy_(self._evaluator.confidence(self._method.scores))
 
     def _check_losses(self) -> None:
         """Note the first step at which a trial's loss was not a number, trial by trial.
