@@ -28,7 +28,7 @@ class ICaRL(Method):
     own_memory = "whole"
     confidence = False
     unmaskable = "iCaRL's outputs are sigmoids, so no class pushes another down"
-    remembers = ("exemplars", "sizes", "teacher")
+    remembers = ("exemplars", "sizes", "teacher", "means", "seen")
     decay: Tensor
 
     @classmethod
@@ -47,8 +47,11 @@ class ICaRL(Method):
         features = bench.net.features(
             torch.zeros((bench.trials, 1, *bench.input_shape), device=bench.device), training=False
         )
-        self._means = torch.zeros(
+        self.means = torch.zeros(
             (bench.trials, bench.num_classes, features.shape[2]), device=bench.device
+        )
+        self.seen = torch.zeros(
+            (bench.trials, bench.num_classes), dtype=torch.bool, device=bench.device
         )
 
     def more_samples(self, task: Task) -> int:
@@ -90,15 +93,15 @@ class ICaRL(Method):
             self.sizes[:, label] = chosen.shape[1]
         for label in task.seen.nonzero().flatten().tolist():
             own = self.exemplars[:, label, : int(self.sizes[0, label])]
-            self._means[:, label] = self._features(own).mean(1)
-        self._seen = task.seen
+            self.means[:, label] = self._features(own).mean(1)
+        self.seen.copy_(task.seen)
 
     def scores(self, inputs: Tensor, task: int) -> Tensor:
         """The nearer a class's mean, the higher its score."""
         shared = inputs.expand(self.bench.trials, *inputs.shape)
         features = self.bench.net.features(shared, training=False)
-        distances = torch.cdist(features, self._means).square()
-        return (-distances).masked_fill(~self._seen, -torch.inf)
+        distances = torch.cdist(features, self.means).square()
+        return (-distances).masked_fill(~self.seen.unsqueeze(1), -torch.inf)
 
     def _features(self, rows: Tensor) -> Tensor:
         """What the network makes of samples as they are: int64 [S, n] -> [S, n, F]."""
