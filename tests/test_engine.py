@@ -708,7 +708,7 @@ def test_classes_that_have_not_come_yet_compete_in_class_il_and_not_in_task_il(
 def test_all_right_is_exactly_100_percent(config: MakeConfig) -> None:
     # 45 of 45: in float32 the percentage would come out above 100.
     inputs, labels = torch.ones(45, 1, dtype=torch.uint8), torch.zeros(45, dtype=torch.int64)
-    single = Benchmark("one class", inputs, labels, inputs, labels, ((0,),), 1 / 255)
+    single = Benchmark("tiny", inputs, labels, inputs, labels, ((0,),), 1 / 255)
     (result,) = finish(stack_of([config(method="sgd")], single)).results()
     assert result.class_il == [[100.0]]
     assert result.task_il == [[100.0]]
@@ -849,10 +849,13 @@ def test_a_masked_replay_forgets_less_than_er_on_digits(
 ) -> None:
     seeds = range(8)
     configs = [
-        config(method="er", mask=mask, seed=seed, buffer=20, batch=10, replay_batch=10)
+        config(
+            benchmark="split-digits", method="er", net="mlp", mask=mask, seed=seed, buffer=20,
+            batch=10, replay_batch=10,
+        )
         for mask in (None, -INF)
         for seed in seeds
-    ]
+    ]  # fmt: skip
     forgot = forgetting(matrices(finish(TrialStack(configs, digits)))).reshape(2, len(seeds))
     # Measured: 35.7 and 16.9 on average, and less with the mask for every seed.
     assert (forgot[1] < forgot[0]).all()
@@ -878,9 +881,12 @@ def test_the_textbook_loop_of_the_speed_benchmark_learns_as_well_as_the_engine(
 ) -> None:
     bench = load_bench()
     configs = [
-        config(method="derpp", seed=seed, buffer=50, batch=10, replay_batch=10, epochs=3)
+        config(
+            benchmark="split-digits", method="derpp", net="mlp", seed=seed, buffer=50, batch=10,
+            replay_batch=10, epochs=3,
+        )
         for seed in range(16)
-    ]
+    ]  # fmt: skip
     stacked = matrices(finish(TrialStack(configs, digits)))[:, -1].mean()
     textbook = np.mean([bench.TextbookTrial(c, digits).finish() for c in configs])
     # Different random numbers, so the two agree up to chance: 16 seeds of standard deviation 3 to 4

@@ -275,7 +275,7 @@ def test_the_learning_rate_falls_to_a_tenth_after_the_named_epochs_of_every_task
     config: MakeConfig, tiny: Benchmark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rates = [0.5, 0.02]
-    configs = [config(method="sgd", lr=lr, epochs=5, lr_drops=(2, 3)) for lr in rates]
+    configs = [config(method="sgd", net="mlp", lr=lr, epochs=5, lr_drops=(2, 3)) for lr in rates]
     stack = TrialStack(configs, tiny)
     used: list[tuple[int, int, list[float]]] = []
     descend = stack._net.descend

@@ -82,6 +82,7 @@ def _streams(draw: st.DrawFn) -> tuple[tuple[tuple[int, ...], ...], dict[str, An
         tasks.append(tuple(order[start : start + size]))
         start += size
     changes = {
+        "net": "mlp",
         "epochs": draw(st.integers(1, 2)),
         "batch": draw(st.integers(1, 40)),
         "buffer": draw(st.integers(1, 30)),

@@ -1033,9 +1033,12 @@ def forgotten(config: MakeConfig, digits: Benchmark) -> Callable[..., Floats]:
         key = (seeds, method, str(changes))
         if key not in known:
             configs = [
-                config(method=method, seed=seed, batch=10, replay_batch=10, buffer=50, **changes)
+                config(
+                    benchmark="split-digits", method=method, net="mlp", seed=seed, batch=10,
+                    replay_batch=10, buffer=50, **changes,
+                )
                 for seed in range(seeds)
-            ]
+            ]  # fmt: skip
             known[key] = finish(TrialStack(configs, digits)).results()
         return forgetting(np.array([getattr(result, setting) for result in known[key]]))
 

@@ -324,7 +324,7 @@ def test_a_net_whose_laterals_are_unknown_is_refused_with_the_way_out(
 def test_without_laterals_any_net_will_do(
     net: str, seeds: list[int], config: MakeConfig, tiny: Benchmark
 ) -> None:
-    configs = [config(method="pnn", seed=seed) for seed in seeds]
+    configs = [config(method="pnn-independent", seed=seed) for seed in seeds]
     stack = finish(TrialStack(configs, tiny, method=IndependentPNN, build_net=UNKNOWN[net]))
     for result in stack.results():
         assert result.diverged_at is None
@@ -379,7 +379,8 @@ def three_configs(config: MakeConfig, rate: float = 1, **changes: Any) -> list[T
 def stack_of(
     kind: type[Method], net: NetBuilder, benchmark: Benchmark, configs: Sequence[TrialConfig]
 ) -> TrialStack:
-    return TrialStack(configs, benchmark, method=kind, build_net=net)
+    named = [config.model_copy(update={"method": kind.name}) for config in configs]
+    return TrialStack(named, benchmark, method=kind, build_net=net)
 
 
 class Runs:

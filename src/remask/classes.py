@@ -53,7 +53,7 @@ def deal_anew(
     """
     order = [label for task in tasks for label in task]
     if class_order is not None:
-        order = _order(class_order, len(order))
+        order = ordered_classes(class_order, len(order))
     sizes = (
         [len(task) for task in tasks] if num_tasks is None else _even_sizes(len(order), num_tasks)
     )
@@ -64,6 +64,22 @@ def deal(order: Sequence[int], sizes: Sequence[int]) -> Tasks:
     """Cut the classes, in the order given, into tasks of the sizes given."""
     bounds = accumulate(sizes, initial=0)
     return tuple(tuple(order[start:end]) for start, end in pairwise(bounds))
+
+
+def ordered_classes(class_order: Sequence[int] | int, num_classes: int) -> list[int]:
+    """The classes in the order given, or drawn from a seed. Raises SplitError."""
+    if isinstance(class_order, int):
+        shuffled = randomness.stream(class_order, "class order").permutation(num_classes)
+        return [int(label) for label in shuffled]
+    try:
+        order = [operator.index(label) for label in class_order]
+    except TypeError as error:
+        raise SplitError(f"class_order must hold class ids: {error}") from error
+    if sorted(order) != list(range(num_classes)):
+        raise SplitError(
+            f"class_order must name each of the classes 0..{num_classes - 1} once, got {order}"
+        )
+    return order
 
 
 def check_tasks(tasks: Tasks) -> None:
@@ -111,18 +127,3 @@ def _even_sizes(num_classes: int, num_tasks: int) -> list[int]:
         )
     size, left_over = divmod(num_classes, num_tasks)
     return [size + (task < left_over) for task in range(num_tasks)]
-
-
-def _order(class_order: Sequence[int] | int, num_classes: int) -> list[int]:
-    if isinstance(class_order, int):
-        shuffled = randomness.stream(class_order, "class order").permutation(num_classes)
-        return [int(label) for label in shuffled]
-    try:
-        order = [operator.index(label) for label in class_order]
-    except TypeError as error:
-        raise SplitError(f"class_order must hold class ids: {error}") from error
-    if sorted(order) != list(range(num_classes)):
-        raise SplitError(
-            f"class_order must name each of the classes 0..{num_classes - 1} once, got {order}"
-        )
-    return order

@@ -1,7 +1,7 @@
 """The benchmarks by name."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from remask.benchmarks.benchmark import Benchmark
 from remask.benchmarks.cifar import (
@@ -98,7 +98,8 @@ def load_benchmark(
     `tasks` deals its classes to so many tasks, as evenly as possible, larger tasks first;
     `class_order` in the order given, or drawn from a seed. `limit` keeps the first so many train
     and test inputs of each class. `data` is a folder or an archive that has the data already; it
-    is copied into the cache, unless it is there. Labels stay what they are in the files.
+    is copied into the cache, unless it is there. Labels stay what they are in the files. The
+    benchmark has the name that it was loaded by.
 
     Raises UnknownNameError for a name that is not in BENCHMARKS, SplitError for tasks that it
     cannot have, DataError when the data is damaged or out of reach, and OwnCodeError.
@@ -126,7 +127,8 @@ def _own_benchmark(name: str) -> Benchmark:
         raise failure_of(f"{name}()", error) from error
     if not isinstance(benchmark, Benchmark):
         raise OwnCodeError(f"{name}() must return a remask.Benchmark, not {benchmark!r:.100}")
-    return benchmark
+    # What a trial's config says, whatever the function calls it.
+    return benchmark if benchmark.name == name else replace(benchmark, name=name)
 
 
 def find_dataset(name: str) -> Dataset:

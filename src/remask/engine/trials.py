@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from remask.benchmarks import Benchmark
 from remask.classes import Tasks
-from remask.config import COMMON_WEIGHTS, TrialConfig
+from remask.config import TrialConfig
+from remask.engine.agreement import check_benchmark, check_config, check_method, check_net
 from remask.engine.bench import Bench
 from remask.engine.evaluation import Evaluator
 from remask.engine.feed import Feed
@@ -61,7 +62,9 @@ class TrialResult:
 class TrialStack:
     """S trials that run as one. They may differ in seed, mask, learning rate and loss weights.
 
-    `method` and `build_net` override the ones that the configs name.
+    `method` and `build_net` are a method and a net that no name leads to; the configs call them by
+    names that remask does not use. Raises ContradictionError if a config says something else than
+    what it is run with.
     """
 
     def __init__(
@@ -77,6 +80,12 @@ class TrialStack:
         kind = method or find_method(configs[0].method)
         for config in configs:
             check_config(config, kind, benchmark)
+        # What the trials of a stack may differ in contradicts nothing.
+        check_benchmark(configs[0], benchmark)
+        if method is not None:
+            check_method(configs[0], method)
+        if build_net is not None:
+            check_net(configs[0], build_net)
         device = torch.device(device)
         trials, tasks = len(configs), benchmark.num_tasks
         self.configs = list(configs)
@@ -287,28 +296,6 @@ def _check_same_shape(configs: Sequence[TrialConfig]) -> None:
         raise ValueError("a stack needs at least one trial")
     if len({config.shape() for config in configs}) > 1:
         raise ValueError("trials of one stack may differ in seed, mask, lr and weights only")
-
-
-def check_config(config: TrialConfig, method: type[Method], benchmark: Benchmark) -> None:
-    """Refuse settings that the method cannot run with; raises MethodError, which says why."""
-    own, given = set(method.weights) - set(COMMON_WEIGHTS), {name for name, _ in config.weights}
-    if given != own:
-        raise MethodError(f"the weights of {method.title} are {sorted(own)}, not {sorted(given)}")
-    least = method.least_buffer(benchmark.num_tasks, benchmark.num_classes)
-    if method.uses_buffer() and config.buffer < least:
-        raise MethodError(
-            f"{method.title} keeps samples: with {benchmark.num_tasks} tasks and "
-            f"{benchmark.num_classes} classes it needs a buffer of at least {least}, not "
-            f"{config.buffer}"
-        )
-    if method.uses_replay_batch() and not config.replay_batch:
-        raise MethodError(f"{method.title} replays: it needs a replay batch of at least 1")
-    if method.uses_tasks() and config.task_free:
-        raise MethodError(
-            f"{method.title} acts where a task begins or ends, and a task-free stream does not tell"
-        )
-    if method.unmaskable and config.mask is not None:
-        raise MethodError(f"{method.title} cannot wear a mask: {method.unmaskable}")
 
 
 def _tasks_of(phases: Sequence[Phase], device: torch.device) -> list[Task]:

@@ -1,0 +1,105 @@
+"""Whether a config can be run, and says what is really run: its hash names the result for ever."""
+
+import torch
+
+from remask.benchmarks import Benchmark
+from remask.classes import ordered_classes
+from remask.config import COMMON_WEIGHTS, TrialConfig
+from remask.errors import RemaskError
+from remask.methods import MASKED_NAMES, METHODS, Method, MethodError
+from remask.nets import NETS, NetBuilder
+from remask.own_code import names_own_code
+
+
+class ContradictionError(RemaskError, ValueError):
+    """A config that says something else than what it is run with; the message says what."""
+
+
+def check_config(config: TrialConfig, method: type[Method], benchmark: Benchmark) -> None:
+    """Refuse settings that the method cannot run with; raises MethodError, which says why."""
+    own, given = set(method.weights) - set(COMMON_WEIGHTS), {name for name, _ in config.weights}
+    if given != own:
+        raise MethodError(f"the weights of {method.title} are {sorted(own)}, not {sorted(given)}")
+    least = method.least_buffer(benchmark.num_tasks, benchmark.num_classes)
+    if method.uses_buffer() and config.buffer < least:
+        raise MethodError(
+            f"{method.title} keeps samples: with {benchmark.num_tasks} tasks and "
+            f"{benchmark.num_classes} classes it needs a buffer of at least {least}, not "
+            f"{config.buffer}"
+        )
+    if method.uses_replay_batch() and not config.replay_batch:
+        raise MethodError(f"{method.title} replays: it needs a replay batch of at least 1")
+    if method.uses_tasks() and config.task_free:
+        raise MethodError(
+            f"{method.title} acts where a task begins or ends, and a task-free stream does not tell"
+        )
+    if method.unmaskable and config.mask is not None:
+        raise MethodError(f"{method.title} cannot wear a mask: {method.unmaskable}")
+
+
+def check_benchmark(config: TrialConfig, benchmark: Benchmark) -> None:
+    """Refuse a config of other data, tasks, class order or limit than the benchmark has."""
+    if config.benchmark != benchmark.name:
+        raise ContradictionError(
+            f"the config says benchmark={config.benchmark!r}, but the benchmark given is "
+            f"{benchmark.name!r}. Say benchmark={benchmark.name!r}, or give "
+            f"load_benchmark({config.benchmark!r})."
+        )
+    remedy = (
+        f"Leave it out of the config if the benchmark is meant as it is, or load it with "
+        f"load_benchmark({config.benchmark!r}, tasks=..., class_order=..., limit=...)."
+    )
+    if config.tasks is not None and config.tasks != benchmark.num_tasks:
+        raise ContradictionError(
+            f"the config says tasks={config.tasks}, but the benchmark given has "
+            f"{benchmark.num_tasks} tasks. {remedy}"
+        )
+    if config.class_order is not None:
+        order = [label for task in benchmark.tasks for label in task]
+        if order != ordered_classes(config.class_order, benchmark.num_classes):
+            raise ContradictionError(
+                f"the config says class_order={config.class_order!r}, but the classes of the "
+                f"benchmark given come in the order {order}. {remedy}"
+            )
+    if config.limit is not None:
+        most = max(
+            int(torch.bincount(labels).max())
+            for labels in (benchmark.train_labels, benchmark.test_labels)
+        )
+        if most > config.limit:
+            raise ContradictionError(
+                f"the config says limit={config.limit}, but the benchmark given has up to {most} "
+                f"samples of a class. {remedy}"
+            )
+
+
+def check_method(config: TrialConfig, method: type[Method]) -> None:
+    """Refuse the name of another method than the class that was given."""
+    name = config.method
+    if name == method.name:
+        return
+    if name in METHODS or name in MASKED_NAMES or _names_another(name, method):
+        raise ContradictionError(
+            f"the config says method={name!r}, but the class given is {method.__qualname__}. "
+            f"Say method={(method.name or method.__name__)!r}, or leave the class out."
+        )
+
+
+def check_net(config: TrialConfig, build: NetBuilder) -> None:
+    """Refuse the name of another net than the builder that was given makes."""
+    name = config.net
+    if NETS.get(name) is build:
+        return
+    if name.partition(":")[0] in NETS or _names_another(name, build):
+        own = getattr(build, "__name__", "my-net")
+        default = ", the default" if name == TrialConfig.model_fields["net"].default else ""
+        raise ContradictionError(
+            f"the config says net={name!r}{default}, but another builder is given, {own}. Give the "
+            f"net a name of its own, as in net={own!r}, or leave the builder out."
+        )
+
+
+def _names_another(name: str, given: object) -> bool:
+    """Whether this `module:name` cannot be the name of what was given; nothing is imported."""
+    own = getattr(given, "__name__", None)
+    return names_own_code(name) and own is not None and name.partition(":")[2] != own
