@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from remask.benchmarks import Benchmark, load_benchmark
     from remask.config import TrialConfig
-    from remask.engine import TrialStack
+    from remask.engine import TrialStack, load_net
     from remask.losses import (
         MaskedCrossEntropy,
         masked_cross_entropy,
@@ -38,6 +38,7 @@ _HOME = {
     "TrialConfig": "config",
     "TrialStack": "engine",
     "load_benchmark": "benchmarks",
+    "load_net": "engine",
     "masked_cross_entropy": "losses",
     "masked_linear_cross_entropy": "losses",
     "masked_log_softmax": "losses",
@@ -54,6 +55,7 @@ __all__ = [
     "TrialConfig",
     "TrialStack",
     "load_benchmark",
+    "load_net",
     "masked_cross_entropy",
     "masked_linear_cross_entropy",
     "masked_log_softmax",

@@ -123,6 +123,10 @@ OwnCode = Annotated[
 CheckpointSeconds = Annotated[
     float, _how("X", "Seconds between checkpoints within a task.", min=0.1)
 ]
+SaveNets = Annotated[
+    Path | None,
+    _how("FOLDER", "Also save every finished trial's net there; `remask.load_net` reads it back."),
+]
 JsonFile = Annotated[Path | None, _how("FILE", "Also write the trials' results to this file.")]
 StorePath = Annotated[
     Path | None,

@@ -59,6 +59,7 @@ def run(
     again: o.Again = False,
     own_code: o.OwnCode = False,
     checkpoint_seconds: o.CheckpointSeconds = 60.0,
+    save_nets: o.SaveNets = None,
     json: o.JsonFile = None,
     store: o.StorePath = None,
 ) -> None:
@@ -74,7 +75,7 @@ def run(
 
     given = {**(asking.read_config(config) if config else {}), **asked_for(context)}
     configs = asking.configs_from(given, trusted=None if own_code else [benchmark, method, net])
-    options = Options(device, threads, checkpoint_seconds)
+    options = Options(device, threads, checkpoint_seconds, running.nets_folder(save_nets))
     how = running.How(options, workers, stack, again, data)
     with o.open_store(store) as opened:
         running.run_and_show(opened, configs, how, json)
@@ -96,13 +97,15 @@ def resume(
     threads: o.Threads = 1,
     own_code: o.OwnCode = False,
     checkpoint_seconds: o.CheckpointSeconds = 60.0,
+    save_nets: o.SaveNets = None,
     store: o.StorePath = None,
 ) -> None:
     """Go on with runs that were stopped."""
     from remask.cli import running
     from remask.launch import Options
 
-    how = running.How(Options(device, threads, checkpoint_seconds), workers)
+    options = Options(device, threads, checkpoint_seconds, running.nets_folder(save_nets))
+    how = running.How(options, workers)
     with o.open_store(store) as opened:
         running.resume_runs(opened, name, how, own_code=own_code)
 

@@ -16,6 +16,7 @@ from remask.cli.console import errors, output
 from remask.cli.older import say_what_is_older
 from remask.cli.progress import Display, download_bar
 from remask.config import TrialConfig
+from remask.durable import make_folder
 from remask.engine import check_config, preferred_stack
 from remask.launch import (
     Options,
@@ -27,6 +28,7 @@ from remask.launch import (
     jobs_left,
     plan_run,
     unfinished_runs,
+    without_net,
 )
 from remask.methods import find_method
 from remask.nets import net_builder
@@ -95,6 +97,7 @@ def run_and_show(
     failures = run_trials(store, configs, how)
     records = stored(store, configs)
     _show(configs, records)
+    _say_which_have_no_net(records, how)
     if json is not None:
         export(records, "json", json)
     leave_if_failed(failures)
@@ -121,7 +124,9 @@ def resume_runs(store: Store, name: str | None, how: How, *, own_code: bool = Fa
         if not run.again:
             say_what_is_older(store, configs, "`remask run --again` runs")
         failures += _run(store, run, how)
-        _show(configs, stored(store, configs))
+        records = stored(store, configs)
+        _show(configs, records)
+        _say_which_have_no_net(records, how)
     leave_if_failed(failures)
 
 
@@ -200,6 +205,31 @@ def _show(configs: Sequence[TrialConfig], records: Sequence[TrialRecord]) -> Non
     asked = [config.model_copy(update={"seed": 0}) for config in configs]
     cells = sorted(summarise(records), key=lambda cell: asked.index(cell.config))
     output.print(results_table(cells))
+
+
+def nets_folder(asked: Path | None) -> Path | None:
+    """The folder for nets, made now: better refused before the training than after it."""
+    if asked is not None:
+        make_folder(asked)
+    return asked
+
+
+def _say_which_have_no_net(records: Sequence[TrialRecord], how: How) -> None:
+    folder = how.options.nets
+    if folder is None:
+        return
+    finished = [record.config for record in records if record.status == "finished"]
+    missing = without_net(folder, finished)
+    output.print(f"{len(finished) - len(missing)} nets are in {folder}.", highlight=False)
+    if missing:
+        output.print(
+            f"{len(missing)} trials have no net there: the store had them already, and it keeps no "
+            f"nets. With --again they are trained anew, and their nets saved.",
+            highlight=False,
+            soft_wrap=True,
+        )
+    if diverged := sum(record.status == "diverged" for record in records):
+        output.print(f"{diverged} trials diverged, and have no net.", highlight=False)
 
 
 def _cores() -> int:

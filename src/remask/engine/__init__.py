@@ -1,6 +1,14 @@
 """The engine: stacks of trials, trained step by step and evaluated after every task."""
 
 from remask.engine.agreement import ContradictionError, check_config
+from remask.engine.predictors import check_predictor
+from remask.engine.saved_nets import (
+    SavedNet,
+    SavedNetError,
+    load_net,
+    read_saved_net,
+    save_net,
+)
 from remask.engine.stacked_net import StackedNet
 from remask.engine.stacking import preferred_stack, stack_nets
 from remask.engine.trials import Position, TrialResult, TrialStack
@@ -8,10 +16,16 @@ from remask.engine.trials import Position, TrialResult, TrialStack
 __all__ = [
     "ContradictionError",
     "Position",
+    "SavedNet",
+    "SavedNetError",
     "StackedNet",
     "TrialResult",
     "TrialStack",
     "check_config",
+    "check_predictor",
+    "load_net",
     "preferred_stack",
+    "read_saved_net",
+    "save_net",
     "stack_nets",
 ]

@@ -4,6 +4,7 @@ All state lives in the tensors that `state()` names and in a `Position`. Random 
 (see `remask.randomness`), so saving those two saves the run.
 """
 
+import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -18,6 +19,7 @@ from remask.engine.agreement import check_benchmark, check_config, check_method,
 from remask.engine.bench import Bench
 from remask.engine.evaluation import Evaluator
 from remask.engine.feed import Feed
+from remask.engine.predictors import assemble, check_predictor, trial_tensors
 from remask.engine.stacking import stack_nets
 from remask.methods import Method, MethodError, Step, Task, find_method
 from remask.names import title_of
@@ -89,6 +91,8 @@ class TrialStack:
         device = torch.device(device)
         trials, tasks = len(configs), benchmark.num_tasks
         self.configs = list(configs)
+        self.benchmark = benchmark
+        self.method = kind
         self.position = Position()
         self._benchmark = benchmark
         self._method = kind(
@@ -207,6 +211,20 @@ class TrialStack:
     def scores(self, inputs: Tensor, task: int) -> Tensor:
         """How each trial rates the classes for inputs [B, *shape] of a task: [S, B, K]."""
         return self._method.scores(inputs, task)
+
+    def net(self, trial: int) -> nn.Module:
+        """One trial's net by itself, a copy that predicts as the trial does now.
+
+        It maps inputs [B, *shape] as the nets see them, `(raw * scale - mean) / std` of the
+        benchmark, to scores [B, K]; of PNN, `net(inputs, task)`. Raises MethodError if the method
+        predicts in its own way, and does not say how a net by itself would.
+        """
+        return assemble(self.method, copy.deepcopy(self._net.module), self.net_tensors(trial))
+
+    def net_tensors(self, trial: int) -> dict[str, Tensor]:
+        """Copies of all that one trial predicts with, by name."""
+        check_predictor(self.method)
+        return trial_tensors(self._net, self._method, trial)
 
     def state(self) -> dict[str, Tensor]:
         """Every tensor that changes during the run, by name; the live ones, not copies."""

@@ -4,6 +4,7 @@ from remask.launch.estimate import estimate_seconds
 from remask.launch.events import Event, Failed, Finished, Note, Progress
 from remask.launch.execute import Options, benchmark_of, check_device
 from remask.launch.jobs import Job, plan_jobs
+from remask.launch.nets import net_path, without_net
 from remask.launch.runs import (
     Run,
     RunError,
@@ -31,8 +32,10 @@ __all__ = [
     "continue_run",
     "estimate_seconds",
     "jobs_left",
+    "net_path",
     "plan_jobs",
     "plan_run",
     "runs_folder",
     "unfinished_runs",
+    "without_net",
 ]

@@ -12,11 +12,12 @@ import torch
 from remask.benchmarks import Benchmark, load_benchmark
 from remask.config import TrialConfig
 from remask.durable import Lock
-from remask.engine import Position, TrialStack
+from remask.engine import Position, TrialStack, check_predictor
 from remask.engine.checkpoints import CheckpointFolder
 from remask.errors import Stopped
 from remask.launch.events import Event, Finished, Note, Progress
 from remask.launch.jobs import Job
+from remask.launch.nets import save_nets
 from remask.launch.signals import StopRequest
 from remask.own_code import fingerprints_of
 from remask.settings import SettingsError
@@ -34,6 +35,8 @@ class Options:
     device: str = "cpu"
     threads: int = 1
     checkpoint_seconds: float = 60.0
+    nets: Path | None = None
+    """The folder to save the nets of finished trials in."""
 
 
 def execute(
@@ -56,6 +59,8 @@ def _execute(job: Job, folder: Path, options: Options, stop: StopRequest) -> Ite
     torch.set_num_threads(options.threads)
     check_device(options.device)
     stack = TrialStack(job.configs, benchmark_of(job.configs[0]), device=options.device)
+    if options.nets is not None:
+        check_predictor(stack.method)  # before hours are spent
     saver = _Saver(stack, CheckpointFolder(folder, identity=job.name), options.checkpoint_seconds)
     for warning in saver.restore():
         yield Note(job.name, warning)
@@ -71,6 +76,8 @@ def _execute(job: Job, folder: Path, options: Options, stop: StopRequest) -> Ite
         if task_ended or time.monotonic() >= next_report:
             yield _progress(job, stack)
             next_report = time.monotonic() + _SECONDS_BETWEEN_REPORTS
+    if options.nets is not None:
+        save_nets(stack, options.nets)
     yield Finished(job.name, stack.results(), saver.started, saver.seconds(), saver.own_code)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import ClassVar, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from remask.errors import RemaskError
 from remask.losses import trial_cross_entropy
@@ -143,6 +143,8 @@ class Method(ABC):
     remembers: ClassVar[tuple[str, ...]] = ()
     """Names of attributes that change from step to step, made in `prepare` and of one shape for
     ever: tensors [S, ...], or dicts of them. They are saved and restored."""
+    predicts_with: ClassVar[tuple[str, ...]] = ()
+    """Those of them that `scores` uses beside the networks."""
 
     bench: Workbench
 
@@ -209,6 +211,14 @@ class Method(ABC):
     def scores(self, inputs: Tensor, task: int) -> Tensor:
         """Rate the classes for test inputs [B, *shape] of a task: [S, B, K], the highest wins."""
         return self.bench.net.predict(inputs)
+
+    @classmethod
+    def predictor(cls, net: nn.Module, own: Mapping[str, Tensor]) -> nn.Module:
+        """An ordinary module that scores as `scores` does, of one trial: [B, *shape] -> [B, K].
+
+        `net` has the trial's weights. `own` has the trial's part of what `predicts_with` names.
+        """
+        return net
 
     def state(self) -> dict[str, Tensor]:
         """The tensors to save and restore; the live ones, not copies."""

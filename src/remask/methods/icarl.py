@@ -1,15 +1,17 @@
 """iCaRL: incremental classifier and representation learning (Rebuffi et al. 2017)."""
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from remask.memory import herd
 from remask.methods.base import Method, Step
 from remask.methods.penalties import squared_norm
 from remask.methods.workbench import State, Task
+from remask.nets import NearestMean
 
 _AT_ONCE = 512
 
@@ -29,6 +31,7 @@ class ICaRL(Method):
     confidence = False
     unmaskable = "iCaRL's outputs are sigmoids, so no class pushes another down"
     remembers = ("exemplars", "sizes", "teacher", "means", "seen")
+    predicts_with = ("means", "seen")
     decay: Tensor
 
     @classmethod
@@ -102,6 +105,11 @@ class ICaRL(Method):
         features = self.bench.net.features(shared, training=False)
         distances = torch.cdist(features, self.means).square()
         return (-distances).masked_fill(~self.seen.unsqueeze(1), -torch.inf)
+
+    @classmethod
+    def predictor(cls, net: nn.Module, own: Mapping[str, Tensor]) -> nn.Module:
+        """By the nearest mean."""
+        return NearestMean(net, own["means"], own["seen"])
 
     def _features(self, rows: Tensor) -> Tensor:
         """What the network makes of samples as they are: int64 [S, n] -> [S, n, F]."""

@@ -1,11 +1,13 @@
 """PNN: progressive neural networks (Rusu et al. 2016). Only for tests that tell the task."""
 
+from collections.abc import Mapping
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from remask.methods.base import Method, Step
 from remask.nets import NetBuilder
-from remask.nets.progressive import Columns, IndependentColumns, ProgressiveColumns
+from remask.nets.progressive import Columns, IndependentColumns, ProgressiveColumns, ToldTask
 
 
 class PNN(Method):
@@ -44,6 +46,12 @@ class PNN(Method):
         """The logits of the task's own column."""
         self._choose(task)
         return self.bench.net.predict(inputs)
+
+    @classmethod
+    def predictor(cls, net: nn.Module, own: Mapping[str, Tensor]) -> nn.Module:
+        """A module that must be told the task, too."""
+        assert isinstance(net, Columns)
+        return ToldTask(net)
 
     def _choose(self, column: int) -> None:
         columns = self.bench.net.module

@@ -10,6 +10,7 @@ from torch import nn
 
 from remask.names import UnknownNameError, unknown
 from remask.nets.mlp import mlp
+from remask.nets.nearest_mean import NearestMean
 from remask.nets.resnet import ResNet18, resnet18
 from remask.own_code import OwnCodeError, failure_of, import_own, names_own_code
 
@@ -77,4 +78,12 @@ def _own_net(name: str, input_shape: tuple[int, ...], num_classes: int) -> nn.Mo
     return net.train()
 
 
-__all__ = ["NETS", "NetBuilder", "ResNet18", "mlp", "net_builder", "resnet18"]
+__all__ = [
+    "NETS",
+    "NearestMean",
+    "NetBuilder",
+    "ResNet18",
+    "mlp",
+    "net_builder",
+    "resnet18",
+]

@@ -37,6 +37,25 @@ class Columns(nn.Module):
         self.columns = nn.ModuleList(columns)
 
 
+class ToldTask(nn.Module):
+    """Columns of which the task of the inputs, counted from 0, chooses the one that answers."""
+
+    def __init__(self, columns: Columns) -> None:
+        super().__init__()
+        self.columns = columns
+
+    def forward(self, inputs: Tensor, task: int) -> Tensor:
+        """Logits: [B, *shape] -> [B, K]."""
+        if not 0 <= task < len(self.columns.columns):
+            raise ValueError(
+                f"there is a column for each of the tasks 0..{len(self.columns.columns) - 1}, not "
+                f"for task {task}"
+            )
+        self.columns.column = task
+        logits: Tensor = self.columns(inputs)
+        return logits
+
+
 class IndependentColumns(Columns):
     """Columns that know nothing of each other."""
 
