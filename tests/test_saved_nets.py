@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -146,7 +147,7 @@ def test_the_command_line_saves_nets_that_agree_with_the_accuracy_of_the_table(
     )  # fmt: skip
     out, err = process.communicate(timeout=300)
     assert process.returncode == 0, err
-    assert f"4 nets are in {folder}." in " ".join(out.split())
+    assert f"Nets in {folder}: 4." in " ".join(out.split())
     names = sorted(path.stem for path in folder.glob("*.safetensors"))
     assert [name[:-12] for name in names] == [
         "derpp_buffer20_seed0_", "derpp_buffer20_seed1_",
@@ -168,6 +169,23 @@ def test_the_command_line_saves_nets_that_agree_with_the_accuracy_of_the_table(
             assert float(mean) * 100 == pytest.approx(percent)
 
 
+def test_the_page_is_right(
+    remask: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (Path(__file__).parents[1] / "docs" / "nets.md").read_text("utf-8")
+    (command,) = re.findall(r"^remask (run .*)", page, re.MULTILINE)
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    assert remask(*command.split(), "--workers", "1").code == 0
+    names: dict[str, Any] = {}
+    exec(code, names)
+    assert names["accuracy"] > 0.5
+    shown = re.findall(r"^nets/(\S+)HASH\.(\S+)", page, re.MULTILINE)
+    assert len(shown) == 2
+    for start_of_name, suffix in shown:
+        assert len(list(Path("nets").glob(f"{start_of_name}*.{suffix}"))) == 1
+
+
 def test_a_trial_that_the_store_has_says_that_it_has_no_net_and_how_to_get_one(
     remask: CommandLine, tmp_path: Path
 ) -> None:
@@ -176,12 +194,12 @@ def test_a_trial_that_the_store_has_says_that_it_has_no_net_and_how_to_get_one(
     folder = tmp_path / "nets"
     answer = remask(*command, "--save-nets", str(folder))
     assert answer.code == 0
-    assert "0 nets are in" in answer.text
-    assert "2 trials have no net there: the store had them already" in answer.text
+    assert f"Nets in {folder}: 0." in answer.text
+    assert "Trials without one: 2. The store had them already" in answer.text
     assert "--again" in answer.text
     answer = remask(*command, "--save-nets", str(folder), "--again")
-    assert "2 nets are in" in answer.text
-    assert "have no net" not in answer.text
+    assert f"Nets in {folder}: 2." in answer.text
+    assert "without one" not in answer.text
     assert len(list(folder.iterdir())) == 4
 
 
@@ -214,9 +232,7 @@ def test_a_damaged_or_foreign_file_is_refused_with_the_reason(saved: Path) -> No
     weights, note = saved.with_suffix(".safetensors"), saved.with_suffix(".json")
     good = weights.read_bytes(), note.read_bytes()
     weights.write_bytes(good[0][:-1])
-    with pytest.raises(
-        SavedNetError, match=r"is damaged, or is not what net\.json was written for"
-    ):
+    with pytest.raises(SavedNetError, match=r"is damaged, or is not what net\.json was written"):
         load_net(saved)
     weights.write_bytes(b"not tensors")
     change(saved, sha256=hashlib.sha256(b"not tensors").hexdigest())

@@ -220,16 +220,16 @@ def _say_which_have_no_net(records: Sequence[TrialRecord], how: How) -> None:
         return
     finished = [record.config for record in records if record.status == "finished"]
     missing = without_net(folder, finished)
-    output.print(f"{len(finished) - len(missing)} nets are in {folder}.", highlight=False)
+    diverged = sum(record.status == "diverged" for record in records)
+    text = f"Nets in {folder}: {len(finished) - len(missing)}."
     if missing:
-        output.print(
-            f"{len(missing)} trials have no net there: the store had them already, and it keeps no "
-            f"nets. With --again they are trained anew, and their nets saved.",
-            highlight=False,
-            soft_wrap=True,
+        text += (
+            f" Trials without one: {len(missing)}. The store had them already, and it keeps no "
+            f"nets; with --again they are trained anew, and their nets saved."
         )
-    if diverged := sum(record.status == "diverged" for record in records):
-        output.print(f"{diverged} trials diverged, and have no net.", highlight=False)
+    if diverged:
+        text += f" Trials that diverged, and so have none: {diverged}."
+    output.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 def _cores() -> int:

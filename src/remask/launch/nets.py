@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from remask.config import TrialConfig, write_mask
+from remask.config import TrialConfig
 from remask.engine import TrialStack, save_net
 from remask.store import config_hash
 
@@ -14,7 +14,7 @@ _DIGITS_OF_HASH = 12
 def net_path(folder: Path, config: TrialConfig) -> Path:
     """Where a trial's net is kept: this with .safetensors and with .json."""
     method = re.sub(r"[^\w.-]", ".", config.method)
-    mask = "" if config.mask is None else f"_mask{write_mask(config.mask)}"
+    mask = "" if config.mask is None else f"_mask{config.mask:g}"
     digits = config_hash(config)[:_DIGITS_OF_HASH]
     return folder / f"{method}{mask}_buffer{config.buffer}_seed{config.seed}_{digits}"
 
