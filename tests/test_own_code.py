@@ -200,6 +200,15 @@ def test_a_command_of_the_page_runs_once_and_gives_what_one_worker_gives(
     assert _shown(Path(alone)) == _shown(store)
 
 
+def test_the_page_shows_what_a_check_prints(remask: Remask) -> None:
+    shown = re.findall(r"```\n(remask check .*)\n```\n\nprints\n\n```\n(.*?)```", PAGE, re.DOTALL)
+    assert len(shown) == 1
+    for command, printed in shown:
+        answer = remask(*shlex.split(command)[1:])
+        assert answer.code == 0, answer
+        assert answer.out == printed
+
+
 def test_the_python_of_the_page_runs(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -639,6 +648,21 @@ def test_a_stopped_run_that_goes_on_says_which_of_its_trials_are_older(
     assert answer.code == 0, answer.err
     expected = "1 trial is of an older version of plain.py; `remask run --again` runs it anew"
     assert expected in answer.text
+
+
+def test_the_place_of_an_error_is_the_users_line_not_that_of_a_package_from_elsewhere(
+    here: Path, remask: Remask
+) -> None:
+    package = here / "another_environment" / "site-packages"
+    package.mkdir(parents=True)
+    (package / "foreign.py").write_text("def fail():\n    raise RuntimeError('boom')\n")
+    (here / "caller.py").write_text(
+        f"import sys\nsys.path.append({str(package)!r})\nimport foreign\n"
+        "def build(shape, classes):\n    return foreign.fail()\n"
+    )
+    message = _one_line(remask("run", "--net", "caller:build", "--trials", "1"))
+    assert f"RuntimeError: boom (at {here}/caller.py:5)" in message
+    sys.modules.pop("foreign", None)
 
 
 # Names that come from files

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from remask.benchmarks import Benchmark, load_benchmark
+    from remask.checking import check_method
     from remask.config import TrialConfig
     from remask.engine import TrialStack, load_net
     from remask.losses import (
@@ -37,6 +38,7 @@ _HOME = {
     "Store": "store",
     "TrialConfig": "config",
     "TrialStack": "engine",
+    "check_method": "checking",
     "load_benchmark": "benchmarks",
     "load_net": "engine",
     "masked_cross_entropy": "losses",
@@ -54,6 +56,7 @@ __all__ = [
     "Store",
     "TrialConfig",
     "TrialStack",
+    "check_method",
     "load_benchmark",
     "load_net",
     "masked_cross_entropy",

@@ -14,6 +14,7 @@ from remask.benchmarks.registry import (
     load_benchmark,
 )
 from remask.benchmarks.sources import Dataset, fetch, verify, where
+from remask.benchmarks.splitting import resplit
 from remask.classes import SplitError, split_classes, spread_classes
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "from_dataset",
     "image_folder",
     "load_benchmark",
+    "resplit",
     "split_classes",
     "spread_classes",
     "verify",

@@ -8,7 +8,7 @@ import typer
 from rich.table import Table
 
 import remask
-from remask.cli import data, report, reproduce, results, run, sweep
+from remask.cli import check, data, report, reproduce, results, run, sweep
 from remask.cli.console import errors, output
 from remask.errors import RemaskError, Stopped
 
@@ -27,6 +27,7 @@ app.command("sweep")(sweep.sweep)
 app.command("reproduce")(reproduce.reproduce)
 app.command("resume")(run.resume)
 app.command("report")(report.report)
+app.command("check")(check.check)
 app.add_typer(results.app, name="results")
 app.add_typer(data.app, name="data")
 

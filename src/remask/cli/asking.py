@@ -45,7 +45,7 @@ def configs_from(
     if isinstance(given.get("lr_drops"), str):
         given["lr_drops"] = [_integer("lr_drops", text) for text in several(given["lr_drops"])]
     if isinstance(given.get("weights"), list | tuple):  # from the command line; a file has a table
-        given["weights"] = dict(_weight(text) for text in given["weights"])
+        given["weights"] = dict(read_weight(text) for text in given["weights"])
     return [
         config
         for method, buffer in itertools.product(methods, buffers)
@@ -74,7 +74,8 @@ def _class_order(value: object) -> int | list[int]:
     return order if len(order) > 1 or isinstance(value, list) else order[0]
 
 
-def _weight(text: object) -> tuple[str, float]:
+def read_weight(text: object) -> tuple[str, float]:
+    """A weight as the command line has it, `gamma=0.5`."""
     name, _, value = str(text).partition("=")
     try:
         return name.strip(), float(value)

@@ -136,6 +136,8 @@ class Method(ABC):
     """Task after task, or all tasks at once at the end."""
     unmaskable: ClassVar[str | None] = None
     """Why it cannot wear a mask, if it cannot."""
+    works_on_host: ClassVar[str | None] = None
+    """Why a step of it must wait for values from the device, if it must."""
     class_il: ClassVar[bool] = True
     """Whether it can tell classes of different tasks apart without being told the task."""
     confidence: ClassVar[bool] = True

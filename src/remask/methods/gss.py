@@ -28,6 +28,7 @@ class GSS(Method):
     title = "GSS"
     summary = "replay from a memory of samples whose gradients differ"
     weights: ClassVar = {"probes": 10.0}
+    works_on_host = "samples challenge those in memory there, one by one"
     own_memory = "drawn"
     remembers = ("rows", "ratings", "filled")
     probes: Tensor

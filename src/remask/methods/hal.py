@@ -24,6 +24,7 @@ class HAL(ER):
     title = "HAL"
     summary = "replay that holds the outputs at one invented input a class"
     weights: ClassVar = {"anchoring": 0.1, "beta": 0.5, "gamma": 0.1}
+    works_on_host = "the old classes are counted there"
     remembers = ("anchors", "mean_features")
     anchoring: Tensor
     beta: Tensor

@@ -27,6 +27,7 @@ class ICaRL(Method):
     title = "iCaRL"
     summary = "learns exemplars beside each task; predicts by the nearest mean of features"
     weights: ClassVar = {"decay": 0.0}
+    works_on_host = "exemplars are counted there"
     own_memory = "whole"
     confidence = False
     unmaskable = "iCaRL's outputs are sigmoids, so no class pushes another down"

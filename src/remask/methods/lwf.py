@@ -26,6 +26,7 @@ class LwF(Method):
     title = "LwF"
     summary = "keeps its answers to the new samples as they were; no memory of samples"
     weights: ClassVar = {"alpha": 1.0, "decay": 0.0005}
+    works_on_host = "the old classes are counted there"
     remembers = ("recorded",)
     alpha: Tensor
     decay: Tensor

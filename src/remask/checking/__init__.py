@@ -1,0 +1,6 @@
+"""Checks of a method of one's own: what goes wrong without a word, found before it costs a run."""
+
+from remask.checking.checks import check_method
+from remask.checking.subject import Finding, Outcome
+
+__all__ = ["Finding", "Outcome", "check_method"]

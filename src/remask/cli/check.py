@@ -1,0 +1,44 @@
+"""`remask check`: the first thing to run on a method of one's own."""
+
+from typing import Annotated
+
+import typer
+
+from remask.cli import options as o
+from remask.cli.console import output
+
+_STYLES = {"passed": "green", "failed": "bold red", "not checked": "yellow"}
+
+
+def check(
+    method: Annotated[
+        str,
+        typer.Argument(metavar="METHOD", help="Your own, `module:Class`, or one of remask's."),
+    ],
+    net: Annotated[
+        str, typer.Option(metavar="NAME", help="The net to check it with, or `module:function`.")
+    ] = "mlp",
+    benchmark: Annotated[
+        str, typer.Option(metavar="NAME", help="The data, or `module:function`; it is cut short.")
+    ] = "split-digits",
+    weights: o.Weights = None,
+) -> None:
+    """Find what would go wrong in a long run without a word: a few seconds on a method of yours.
+
+    Example: `remask check my_method:WeightedReplay --weight past=2`
+    """
+    import torch  # takes seconds: not before it is needed
+
+    from remask.checking import check_method
+    from remask.cli.asking import read_weight
+
+    torch.set_num_threads(1)
+    findings = check_method(
+        method, net=net, benchmark=benchmark, weights=dict(map(read_weight, weights or []))
+    )
+    for finding in findings:
+        output.print(f"{finding.outcome:<12}", style=_STYLES[finding.outcome], end="")
+        line = f"{finding.check:<12} {finding.text}"
+        output.print(line, markup=False, highlight=False, soft_wrap=True)
+    if any(finding.outcome == "failed" for finding in findings):
+        raise typer.Exit(1)
