@@ -201,7 +201,9 @@ def test_a_command_of_the_page_runs_once_and_gives_what_one_worker_gives(
 
 
 def test_the_page_shows_what_a_check_prints(remask: Remask) -> None:
-    shown = re.findall(r"```\n(remask check .*)\n```\n\nprints\n\n```\n(.*?)```", PAGE, re.DOTALL)
+    shown = re.findall(
+        r"```\n(remask check [^\n]*)\n```\n\nprints\n\n```\n(.*?)```", PAGE, re.DOTALL
+    )
     assert len(shown) == 1
     for command, printed in shown:
         answer = remask(*shlex.split(command)[1:])

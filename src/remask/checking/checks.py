@@ -44,7 +44,7 @@ def check_method(
     """
     kind = find_method(method) if isinstance(method, str) else method
     subject = _subject(method, kind, net, benchmark, weights or {})
-    findings = []
+    findings: list[Finding] = []
     for check, does in _CHECKS.items():
         if findings and findings[0].outcome == "failed":
             findings.append(Finding(check, "not checked", f"{findings[0].check} failed"))

@@ -118,6 +118,7 @@ def short_configs(
             epochs=1,
             weights=tuple(sorted(chosen.items())),
             **common,
+            **dict(benchmark.asked),
         )
         for seed, (mask, lr) in enumerate(zip(masks, _LEARNING_RATES, strict=True))
     ]
@@ -145,7 +146,9 @@ def copied(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def of_trials(state: Mapping[str, Tensor], trials: int, chosen: slice) -> dict[str, Tensor]:
     """The part of some trials of a state; the reservoirs lie behind one another, [S * M, ...]."""
     return {
-        name: (tensor.unflatten(0, (trials, -1)) if name.startswith("memory/") else tensor)[chosen]
+        name: (
+            tensor.view(trials, -1, *tensor.shape[1:]) if name.startswith("memory/") else tensor
+        )[chosen]
         for name, tensor in state.items()
     }
 
