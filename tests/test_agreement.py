@@ -59,6 +59,18 @@ def test_a_benchmark_that_was_loaded_as_the_config_says_is_run(
     next(stack.run())
 
 
+@pytest.mark.parametrize(
+    "split", [{"tasks": 2}, {"class_order": 3}, {"class_order": [*range(9, -1, -1)]}, {"limit": 5}]
+)
+def test_a_benchmark_that_was_cut_or_dealt_anew_is_not_taken_for_the_whole(
+    digits_config: MakeConfig, split: dict[str, Any]
+) -> None:
+    benchmark = load_benchmark("split-digits", **split)
+    with pytest.raises(ContradictionError, match=f"was loaded with {next(iter(split))}="):
+        TrialStack([digits_config()], benchmark)
+    next(TrialStack([digits_config(**split)], benchmark).run())
+
+
 def test_an_own_benchmark_is_called_what_it_was_loaded_by(
     digits_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:

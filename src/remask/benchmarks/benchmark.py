@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
@@ -45,6 +46,8 @@ class Benchmark:
     """Whether train images are mirrored left to right, one in two."""
     class_names: tuple[str, ...] = field(default=(), repr=False)
     """What the classes are called, by label; not given: the labels as text."""
+    asked: tuple[tuple[str, Any], ...] = ()
+    """What `load_benchmark` was told of tasks, class_order and limit, if anything, by name."""
 
     def __post_init__(self) -> None:
         """Refuse data that a run would only trip over much later."""

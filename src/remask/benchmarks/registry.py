@@ -127,8 +127,8 @@ def _own_benchmark(name: str) -> Benchmark:
         raise failure_of(f"{name}()", error) from error
     if not isinstance(benchmark, Benchmark):
         raise OwnCodeError(f"{name}() must return a remask.Benchmark, not {benchmark!r:.100}")
-    # What a trial's config says, whatever the function calls it.
-    return benchmark if benchmark.name == name else replace(benchmark, name=name)
+    # What a trial's config says, whatever the function calls it and made it of.
+    return replace(benchmark, name=name, asked=())
 
 
 def find_dataset(name: str) -> Dataset:

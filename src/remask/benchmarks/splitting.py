@@ -6,7 +6,7 @@ from dataclasses import replace
 import torch
 
 from remask.benchmarks.benchmark import Benchmark
-from remask.classes import SplitError, deal_anew
+from remask.classes import SplitError, deal_anew, ordered_classes
 
 
 def resplit(
@@ -23,8 +23,15 @@ def resplit(
     """
     if tasks is None and class_order is None and limit is None:
         return benchmark
-    dealt = deal_anew(benchmark.tasks, num_tasks=tasks, class_order=class_order)
-    benchmark = replace(benchmark, tasks=dealt)
+    if not (class_order is None or isinstance(class_order, int)):
+        class_order = tuple(ordered_classes(class_order, benchmark.num_classes))
+    told = {"tasks": tasks, "class_order": class_order, "limit": limit}
+    given = {name: value for name, value in told.items() if value is not None}
+    benchmark = replace(
+        benchmark,
+        tasks=deal_anew(benchmark.tasks, num_tasks=tasks, class_order=class_order),
+        asked=tuple({**dict(benchmark.asked), **given}.items()),
+    )
     return benchmark if limit is None else _limited(benchmark, limit)
 
 

@@ -54,6 +54,13 @@ def check_benchmark(config: TrialConfig, benchmark: Benchmark) -> None:
             f"the config says tasks={config.tasks}, but the benchmark given has "
             f"{benchmark.num_tasks} tasks. {remedy}"
         )
+    for name, asked in benchmark.asked:
+        if getattr(config, name) is None:
+            raise ContradictionError(
+                f"the benchmark given was loaded with {name}={asked!r}, and the config does not "
+                f"say so: its result would be taken for one of {benchmark.name!r} as it is. Say "
+                f"{name}={asked!r} in the config."
+            )
     if config.class_order is not None:
         order = [label for task in benchmark.tasks for label in task]
         if order != ordered_classes(config.class_order, benchmark.num_classes):
