@@ -324,6 +324,6 @@ class Unmoved(Method):
 def test_a_loss_that_depends_on_no_parameter_is_refused_in_words(
     build_net: Callable[[tuple[int, ...], int], nn.Module], config: MakeConfig, tiny: Benchmark
 ) -> None:
-    stack = TrialStack([config(weights={})], tiny, method=Unmoved, build_net=build_net)
+    stack = TrialStack([config(method="unmoved")], tiny, method=Unmoved, build_net=build_net)
     with pytest.raises(MethodError, match="Unmoved does not depend on the network"):
         finish(stack)

@@ -337,11 +337,8 @@ def test_one_trial_has_no_spread_anywhere_on_the_page(show: Open) -> None:
 
     entry = page.locator("tr[data-cell='ER200'] .measure >> nth=0")
     assert entry.locator(".ours").inner_text() == "80.00"
-    text = hover(page, "#figure-balance [data-series='DER++'] .marker")
-    assert "stability 85.00 %" in text
-    assert "1 trial" in text
-    text = hover(page, "#figure-confidence .panel:nth-child(1) .marker")
-    assert "80.00 %, 1 trial" in text
+    hover(page, "#figure-balance [data-series='DER++'] .marker", "stability 85.00 %", "1 trial")
+    hover(page, "#figure-confidence .panel:nth-child(1) .marker", "80.00 %, 1 trial")
     openings = page.locator("#results, #figures").all_inner_texts()
     assert not any("±" in text for text in openings)
 

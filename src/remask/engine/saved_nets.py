@@ -49,7 +49,7 @@ class SavedNet(BaseModel):
     input_shape: tuple[int, ...] = Field(description="of one input")
     num_classes: int = Field(ge=1)
     num_tasks: int = Field(ge=1, le=10_000)
-    class_names: tuple[str, ...] | None
+    class_names: tuple[str, ...]
     preprocessing: Preprocessing = Field(description="from raw inputs to what the net sees")
     config: TrialConfig = Field(description="of the trial")
     sha256: str = Field(description="of the file with the weights")
@@ -62,14 +62,13 @@ def save_net(stack: TrialStack, trial: int, path: Path) -> None:
     )
     config, benchmark, method = stack.configs[trial], stack.benchmark, stack.method
     plain = _defines(method, "predictor") is Method and _defines(method, "adapt_net") is Method
-    names = getattr(benchmark, "class_names", None)
     note = SavedNet(
         net=config.net,
         method=None if plain else config.method,
         input_shape=benchmark.input_shape,
         num_classes=benchmark.num_classes,
         num_tasks=benchmark.num_tasks,
-        class_names=None if names is None else tuple(names),
+        class_names=benchmark.class_names,
         preprocessing=Preprocessing(scale=benchmark.scale, mean=benchmark.mean, std=benchmark.std),
         config=config,
         sha256=hashlib.sha256(weights).hexdigest(),
