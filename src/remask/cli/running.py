@@ -4,13 +4,16 @@ Imported when a command needs it, because torch takes seconds to import.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 import typer
+from torch import nn
 
-from remask.benchmarks import BENCHMARKS, fetch
+from remask.benchmarks import BENCHMARKS, Benchmark, fetch
 from remask.cli.asking import check_trusted
 from remask.cli.console import errors, output
 from remask.cli.older import say_what_is_older
@@ -20,18 +23,22 @@ from remask.durable import make_folder
 from remask.engine import check_config, preferred_stack
 from remask.launch import (
     Options,
+    Room,
     Run,
     StopRequest,
     benchmark_of,
     check_device,
+    check_room,
     continue_run,
     jobs_left,
+    plan_jobs,
     plan_run,
     unfinished_runs,
     without_net,
 )
 from remask.methods import find_method
-from remask.nets import net_builder
+from remask.nets import NetBuilder, net_builder
+from remask.own_code import names_own_code
 from remask.report import results_table
 from remask.settings import SettingsError, trial_configs
 from remask.store import Store, TrialRecord, config_hash, export, summarise
@@ -78,9 +85,11 @@ def plan_trials(store: Store, configs: Sequence[TrialConfig], how: How) -> Run |
     """The run of what the store lacks of these trials, or None; refuses what cannot be run."""
     check_device(how.options.device)
     largest: dict[str, int] = {}
-    if how.again or not all(store.is_done(config_hash(config)) for config in configs):
+    missing = [c for c in configs if how.again or not store.is_done(config_hash(c))]
+    if missing:
         _fetch(configs, how.data)
         largest = largest_stacks(configs, how)
+        _check_room(missing, largest, how)
     return plan_run(
         store,
         configs,
@@ -151,7 +160,7 @@ def leave_if_failed(failures: Sequence[str]) -> None:
     """Say what failed, and leave with an error, if anything did."""
     if failures:
         for failure in failures:
-            errors.print(failure, style="red", highlight=False, markup=False, soft_wrap=True)
+            errors.print(failure, style="red", highlight=False, soft_wrap=True)
         raise typer.Exit(1)
 
 
@@ -181,10 +190,36 @@ def largest_stacks(configs: Sequence[TrialConfig], how: How) -> dict[str, int]:
         check_config(config, method, benchmark)
         if (key := (*_split(config), config.net, config.method)) not in built:
             built.add(key)
-            build, shape = net_builder(config.net), (benchmark.input_shape, benchmark.num_classes)
-            largest[config.net] = how.stack or preferred_stack(build(*shape), how.options.device)
-            method.adapt_net(build, benchmark.num_tasks)(*shape)
+            build = net_builder(config.net)
+            net = _outline(config, build, benchmark)
+            largest[config.net] = how.stack or preferred_stack(net, how.options.device)
+            _outline(config, method.adapt_net(build, benchmark.num_tasks), benchmark)
     return largest
+
+
+def _outline(config: TrialConfig, build: NetBuilder, benchmark: Benchmark) -> nn.Module:
+    """A net to look at: without its numbers, for which there may be no room, unless it is own code.
+
+    Code of the user's own is tried as it will be run.
+    """
+    with nullcontext() if names_own_code(config.net) else torch.device("meta"):
+        return build(benchmark.input_shape, benchmark.num_classes)
+
+
+def _check_room(configs: Sequence[TrialConfig], largest: Mapping[str, int], how: How) -> None:
+    if torch.device(how.options.device).type != "cpu":
+        return  # what a device holds, its own driver tells
+    rooms: dict[tuple[str, ...], Room] = {}
+    jobs = []
+    for job in plan_jobs(sorted(configs, key=_split), how.processes, lambda c: largest[c.net]):
+        config = job.configs[0]
+        key = (*_split(config), config.net, config.method)
+        if key not in rooms:
+            benchmark, method = benchmark_of(config), find_method(config.method)
+            build = method.adapt_net(net_builder(config.net), benchmark.num_tasks)
+            rooms[key] = Room.of(benchmark, method, _outline(config, build, benchmark))
+        jobs.append((job, rooms[key]))
+    check_room(jobs, how.processes)
 
 
 def _split(config: TrialConfig) -> tuple[str, ...]:

@@ -184,7 +184,12 @@ def _encode(
         name: tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
         for name, tensor in tensors.items()
     }
-    return _seal(safetensors.torch.save(plain, {"remask": "0" * 2 * _DIGITS + text}))
+    try:
+        return _seal(safetensors.torch.save(plain, {"remask": "0" * 2 * _DIGITS + text}))
+    except BaseException as error:
+        if type(error).__name__ == "PanicException":  # the library's way to run out of memory
+            raise MemoryError(f"a checkpoint could not be put together: {error}") from error
+        raise
 
 
 def _seal(data: bytes) -> tuple[bytes, memoryview]:

@@ -5,6 +5,7 @@ from remask.launch.events import Event, Failed, Finished, Note, Progress
 from remask.launch.execute import Options, benchmark_of, check_device
 from remask.launch.jobs import Job, plan_jobs
 from remask.launch.nets import net_path, without_net
+from remask.launch.room import Room, check_room
 from remask.launch.runs import (
     Run,
     RunError,
@@ -24,11 +25,13 @@ __all__ = [
     "Note",
     "Options",
     "Progress",
+    "Room",
     "Run",
     "RunError",
     "StopRequest",
     "benchmark_of",
     "check_device",
+    "check_room",
     "continue_run",
     "estimate_seconds",
     "jobs_left",

@@ -7,6 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from remask.machine import require_room_for_scipy
 from remask.memory import choose_rows
 from remask.methods.base import Method, MethodError, Step
 from remask.methods.workbench import Gradients, Task, trial_sums
@@ -100,6 +101,7 @@ def solve(
 
 def solver() -> Any:
     """SciPy's solver, or a message that says how to get it."""
+    require_room_for_scipy("GEM")
     try:
         from scipy.optimize import nnls  # type: ignore[import-untyped]
     except ImportError as error:

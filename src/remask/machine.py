@@ -1,0 +1,127 @@
+"""What the machine, and the limits set on this process, leave to be used."""
+
+import errno
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from remask.errors import RemaskError
+
+if sys.platform != "win32":
+    import resource
+
+_NO_MEMORY = ("not enough memory", "can't allocate memory", "out of memory", "Unable to allocate")
+_SCIPY, _BLAS_OF_A_CORE = 192 << 20, 64 << 20
+_GROUPS = Path("/sys/fs/cgroup")
+
+
+class TooLargeError(RemaskError):
+    """What was asked for needs more memory than there is; the message says how much."""
+
+
+def lacks_memory(error: BaseException) -> bool:
+    """Whether this is what Python, torch or the system raise when memory has run out."""
+    if isinstance(error, OSError) and error.errno == errno.ENOMEM:
+        return True
+    return isinstance(error, MemoryError) or any(words in str(error) for words in _NO_MEMORY)
+
+
+def write_bytes(size: float) -> str:
+    """A size for people: `1.5 GB`."""
+    for unit, length in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
+        if size >= length:
+            return f"{size / length:,.{0 if size >= 10 * length else 1}f} {unit}"
+    return f"{size / 1e3:,.0f} kB"
+
+
+def free_memory() -> int | None:
+    """Bytes that are free on the machine and within the limits of its control group.
+
+    None where the system does not say.
+    """
+    return min((*_free_on_the_machine(), *_free_in_groups()), default=None)
+
+
+def free_in_process() -> int | None:
+    """Bytes that this process, or another like it, may take beyond what it has; None: no limit."""
+    return min(_free_within_limits(), default=None)
+
+
+def require_room(size: int, purpose: str) -> None:
+    """Refuse what would take more than there is, or than this process may have."""
+    known = [free for free in (free_memory(), free_in_process()) if free is not None]
+    _refuse_beyond(min(known, default=None), size, purpose)
+
+
+def require_room_for_scipy(purpose: str) -> None:
+    """Refuse to load SciPy under a low limit: its BLAS would try for ever to get its memory."""
+    if "scipy.linalg" not in sys.modules:
+        size = _SCIPY + _BLAS_OF_A_CORE * (os.cpu_count() or 1)
+        _refuse_beyond(free_in_process(), size, f"{purpose} needs SciPy, which")
+
+
+def _refuse_beyond(free: int | None, size: int, purpose: str) -> None:
+    if free is not None and size > free:
+        raise TooLargeError(
+            f"{purpose} takes {write_bytes(size)} of memory, and {write_bytes(max(free, 0))} are "
+            f"free"
+        )
+
+
+def _free_on_the_machine() -> Iterator[int]:
+    sizes = _table(Path("/proc/meminfo"))
+    if "MemAvailable:" in sizes:
+        yield (sizes["MemAvailable:"] + sizes.get("SwapFree:", 0)) * 1024
+
+
+def _free_in_groups() -> Iterator[int]:
+    """What each control group that the process is in has left, of either version."""
+    try:
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if not controllers:
+            root, names = _GROUPS, ("memory.max", "memory.current", "inactive_file")
+        elif "memory" in controllers.split(","):
+            root = _GROUPS / "memory"
+            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+        else:
+            continue
+        group = root / path.lstrip("/")
+        for folder in (group, *group.parents):
+            if folder.is_relative_to(root) and (free := _free_in_group(folder, *names)) is not None:
+                yield free
+
+
+def _free_in_group(folder: Path, limit: str, used: str, reclaimable: str) -> int | None:
+    try:
+        free = int((folder / limit).read_text()) - int((folder / used).read_text())
+    except (OSError, ValueError):  # not a group that is seen from here, or "max": no limit
+        return None
+    return free + _table(folder / "memory.stat").get(reclaimable, 0)
+
+
+def _free_within_limits() -> Iterator[int]:
+    if sys.platform == "win32":
+        return
+    try:
+        pages = Path("/proc/self/statm").read_text().split()
+    except OSError:
+        pages = ["0"] * 6
+    taken = {resource.RLIMIT_AS: int(pages[0]), resource.RLIMIT_DATA: int(pages[5])}
+    for name, used in taken.items():
+        limit = resource.getrlimit(name)[0]
+        if limit != resource.RLIM_INFINITY:
+            yield limit - used * os.sysconf("SC_PAGE_SIZE")
+
+
+def _table(path: Path) -> dict[str, int]:
+    """A file of the system's with a name and a number in each line."""
+    try:
+        lines = [line.split() for line in path.read_text().splitlines()]
+    except OSError:
+        return {}
+    return {words[0]: int(words[1]) for words in lines if len(words) > 1 and words[1].isdecimal()}
