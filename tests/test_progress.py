@@ -1,11 +1,14 @@
 """The live display of a run."""
 
 import io
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from rich.console import Console
 
 from remask.cli import progress
+from remask.cli.console import PlainConsole
 from remask.cli.progress import Display
 from remask.config import TrialConfig
 from remask.engine import TrialResult
@@ -19,7 +22,7 @@ _SECOND = Job(tuple(make_config(mask=-1.0, seed=seed) for seed in (2, 3)))
 
 @pytest.fixture(params=[True, False], ids=["terminal", "file"])
 def console(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Console:
-    console = Console(file=io.StringIO(), force_terminal=request.param, width=140)
+    console = PlainConsole(file=io.StringIO(), force_terminal=request.param, width=140)
     monkeypatch.setattr(progress, "errors", console)
     return console
 
@@ -92,6 +95,21 @@ def test_what_diverges_fails_or_is_worth_a_note_is_said(console: Console) -> Non
     assert "MSER(-1) with seed 2 diverged at step 1,234" in _written(console)
     assert "note: a checkpoint was damaged [sic]" in _written(console)
     assert display.failures == ["er on split-digits: no memory left"]
+
+
+def test_a_diverged_trial_is_counted_and_its_accuracy_is_not(console: Console) -> None:
+    plain = Job(tuple(make_config(seed=seed) for seed in (0, 1)))
+    masked = Job(tuple(make_config(mask=-1.0, seed=seed) for seed in (0, 1)))
+    broken: Any = {"class_il": [[0.0, float("nan")], [0.0, 0.0]], "diverged_at": 3}
+    with Display([plain, masked]) as display:
+        sound, other = map(_result, plain.configs)
+        results = [sound, replace(other, **broken)]
+        display.show(Finished(plain.name, results, "2026-01-31T12:00:00+00:00", 1.0))
+        results = [replace(_result(config), **broken) for config in masked.configs]
+        display.show(Finished(masked.name, results, "2026-01-31T12:00:00+00:00", 1.0))
+    said = _written(console)
+    assert "ER, buffer 200: 2 trials, 1 diverged, accuracy 70.00  " in said
+    assert "MSER(-1), buffer 200: 2 trials, 2 diverged  " in said
 
 
 def test_cells_with_other_settings_have_other_names(console: Console) -> None:

@@ -9,8 +9,9 @@ from rich.table import Table
 
 import remask
 from remask.cli import check, data, report, reproduce, results, run, sweep
-from remask.cli.console import errors, output
+from remask.cli.console import errors, open_streams, output
 from remask.errors import RemaskError, Stopped
+from remask.machine import lacks_memory
 
 app = typer.Typer(
     name="remask",
@@ -48,11 +49,11 @@ def methods() -> None:
     """List the methods, with one line each."""
     from remask.methods import MASKED_NAMES, METHODS  # torch: not before it is needed
 
-    table = Table(box=None, show_header=False, pad_edge=False)
+    table = _listing()
     for name, method in METHODS.items():
-        table.add_row(f"[bold]{name}", method.summary)
+        table.add_row(name, method.summary)
     for name, (base, mask) in MASKED_NAMES.items():
-        table.add_row(f"[bold]{name}", f"{base} with a mask, {mask:g} unless --mask says otherwise")
+        table.add_row(name, f"{base} with a mask, {mask:g} unless --mask says otherwise")
     output.print(table)
 
 
@@ -61,15 +62,24 @@ def benchmarks() -> None:
     """List the benchmarks, with one line each."""
     from remask.benchmarks import BENCHMARKS
 
-    table = Table(box=None, show_header=False, pad_edge=False)
+    table = _listing()
     for name, info in BENCHMARKS.items():
-        table.add_row(f"[bold]{name}", info.summary)
+        table.add_row(name, info.summary)
     output.print(table)
+
+
+def _listing() -> Table:
+    """Names in bold, and what there is to say of each."""
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="bold")
+    table.add_column()
+    return table
 
 
 def main() -> None:
     """Run the command line; a user's mistake is a message, never a traceback."""
     try:
+        open_streams()
         app()
     except Stopped as stopped:
         errors.print(
@@ -81,20 +91,33 @@ def main() -> None:
         sys.exit(130)
     except BrokenPipeError:
         # The reader of a pipe has left (`remask results list | head`): nothing more to say.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _print_no_more()
         sys.exit(141)
     except RemaskError as error:
         _refuse(str(error))
+    except OSError as error:
+        if os.environ.get("REMASK_DEBUG"):
+            raise
+        _print_no_more()  # it may be what failed, as where it goes to a full disk
+        place = f"{error.filename}: " if error.filename else ""
+        _refuse(f"{place}{error.strerror or error}. What was stored before is unharmed.")
     except Exception as error:
         if os.environ.get("REMASK_DEBUG"):
             raise
+        if lacks_memory(error):
+            _refuse("there is not enough memory for this. What was stored before is unharmed.")
         _refuse(
             f"{type(error).__name__}: {error}. This is a mistake in remask, not yours. "
             "Set REMASK_DEBUG=1 to see where it happened, and please report it."
         )
 
 
+def _print_no_more() -> None:
+    """Let Python, when it ends, not try once more to print what cannot be."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def _refuse(message: str) -> None:
-    errors.print("[bold red]error:[/]", end=" ")
-    errors.print(message, markup=False, highlight=False, soft_wrap=True)
+    errors.print("error:", style="bold red", end=" ")
+    errors.print(message, highlight=False, soft_wrap=True)
     sys.exit(1)

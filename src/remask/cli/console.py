@@ -1,11 +1,76 @@
 """Where the command line writes: results to standard output, everything else to standard error."""
 
+import codecs
+import os
 import sys
+from typing import Any
 
 from rich.console import Console
+from rich.text import Text
+from typing_extensions import override
+
+from remask.errors import RemaskError
+from remask.printable import printable
 
 _WIDTH_OF_A_FILE = 160
+_IN_ASCII = {"±": "+-", "\N{MINUS SIGN}": "-", "∞": "inf", "†": "*", "─": "-", "…": "..."}
+
+
+class ClosedOutputError(RemaskError):
+    """There is nowhere to print to."""
+
+
+class PlainConsole(Console):
+    """Prints texts as they are: names come from files, and are neither markup nor commands."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(markup=False, emoji=False, **options)
+
+    @override
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str(printable(text), **options)
+
+
+def open_streams() -> None:
+    """Let what a terminal cannot show not keep the rest from being shown.
+
+    Raises ClosedOutputError where standard output is closed: the next file to be opened would
+    take its place, and have results printed into it.
+    """
+    codecs.register_error("remask", _spell_out)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="remask")
+    closed = [number for number in range(3) if not _is_open(number)]
+    while closed and (number := os.open(os.devnull, os.O_RDWR)) in closed:
+        closed.remove(number)
+    if sys.stdout is None:
+        raise ClosedOutputError(
+            "standard output is closed, so there is nowhere to print to. Nothing was done. "
+            "To print nothing, send it to /dev/null: >/dev/null"
+        )
+
+
+def _is_open(number: int) -> bool:
+    try:
+        os.fstat(number)
+    except OSError:
+        return False
+    return True
+
+
+def _spell_out(error: UnicodeError) -> tuple[str, int]:
+    """What to write instead of characters that the terminal's encoding lacks."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    lacking = error.object[error.start : error.end]
+    return "".join(_IN_ASCII.get(character, "?") for character in lacking), error.end
+
+
+def _is_terminal() -> bool:
+    return sys.stdout is not None and sys.stdout.isatty()
+
 
 # A pipe or a file has no width of its own, and a table in it must not be cut.
-output = Console(width=None if sys.stdout.isatty() else _WIDTH_OF_A_FILE)
-errors = Console(stderr=True)
+output = PlainConsole(width=None if _is_terminal() else _WIDTH_OF_A_FILE)
+errors = PlainConsole(stderr=True)

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-import typer
 from rich import box
 from rich.table import Table
 
@@ -20,11 +19,11 @@ from remask.report import (
 def print_comparison(compared: Sequence[ComparedCell], *, markdown: bool) -> None:
     """Ours beside the published figures, and how many of them agree."""
     if markdown:
-        typer.echo(comparison_markdown(compared), nl=False)
+        _say(comparison_markdown(compared).removesuffix("\n"))
     else:
         output.print(comparison_table(compared), crop=False, soft_wrap=True)
     for line in comparison_summary(compared):
-        typer.echo(line)
+        _say(line)
 
 
 def print_decisions(
@@ -45,7 +44,7 @@ def print_decisions(
     ]
     if markdown:
         for row in (columns, ["---"] * len(columns), *rows):
-            typer.echo(f"| {' | '.join(row)} |")
+            _say(f"| {' | '.join(row)} |")
     else:
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
         for name in columns:
@@ -53,4 +52,9 @@ def print_decisions(
         for row in rows:
             table.add_row(*row)
         output.print(table)
-    typer.echo(f"Test: {TEST}.")
+    _say(f"Test: {TEST}.")
+
+
+def _say(text: str) -> None:
+    """Print as it is, however long its lines are."""
+    output.print(text, highlight=False, soft_wrap=True)

@@ -16,6 +16,7 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.text import Text
 
 from remask.benchmarks import Progress as OnDownload
 from remask.cli.console import errors
@@ -25,6 +26,7 @@ from remask.launch import Event, Failed, Finished, Job, Note
 from remask.launch import Progress as JobProgress
 from remask.metrics import average_accuracy
 from remask.names import system_name
+from remask.printable import printable
 from remask.store import labels
 
 
@@ -49,10 +51,10 @@ class Display:
         self._steps_before: dict[str, int] = {}
         self._began = time.monotonic()
         self._bar = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             TextColumn("{task.percentage:>3.0f}%"),
-            TextColumn("{task.fields[detail]}"),
+            TextColumn("{task.fields[detail]}", markup=False),
             TimeElapsedColumn(),
             TimeRemainingColumn(),
             console=errors,
@@ -76,7 +78,7 @@ class Display:
         elif isinstance(event, Finished):
             self._finish(event)
         elif isinstance(event, Note):
-            errors.print(f"note: {event.text}", highlight=False, markup=False)
+            errors.print(f"note: {event.text}", highlight=False)
         elif isinstance(event, Failed):
             config = self._jobs[event.job].configs[0]
             self.failures.append(f"{config.method} on {config.benchmark}: {event.error}")
@@ -113,14 +115,15 @@ class Display:
         if cell in self._bars:
             self._bar.remove_task(self._bars.pop(cell))
         results = self._results.pop(cell)
-        accuracy = average_accuracy(np.array([result.class_il for result in results]))
-        shown = "" if np.isnan(accuracy).any() else f", accuracy {accuracy.mean():.2f}"
-        errors.print(
-            f"{self._names[cell]}: {len(results)} trial{'s' * (len(results) > 1)}{shown}  "
-            f"[dim]{self._cells_done} of {len(self._trials)} cells, {self._rate()}[/]",
-            highlight=False,
-            soft_wrap=True,
-        )
+        sound = [result.class_il for result in results if result.diverged_at is None]
+        diverged = len(results) - len(sound)
+        shown = f", {diverged} diverged" if diverged else ""
+        accuracy = average_accuracy(np.array(sound)) if sound else np.array([np.nan])
+        if not np.isnan(accuracy).any():
+            shown += f", accuracy {accuracy.mean():.2f}"
+        ended = f"{self._names[cell]}: {len(results)} trial{'s' * (len(results) > 1)}{shown}"
+        so_far = f"{self._cells_done} of {len(self._trials)} cells, {self._rate()}"
+        errors.print(Text.assemble(ended, "  ", (so_far, "dim")), soft_wrap=True)
 
     def _update_cell(self, cell: TrialConfig, detail: str) -> None:
         if cell not in self._bars:
@@ -146,12 +149,14 @@ def _names(cells: Sequence[TrialConfig]) -> dict[TrialConfig, str]:
     """What to call each cell: its system and buffer, and what else sets it apart."""
     several_benchmarks = len({cell.benchmark for cell in cells}) > 1
     return {
-        cell: ", ".join(
-            [
-                *([cell.benchmark] if several_benchmarks else []),
-                label,
-                *([f"buffer {cell.buffer}"] if cell.buffer else []),
-            ]
+        cell: printable(
+            ", ".join(
+                [
+                    *([cell.benchmark] if several_benchmarks else []),
+                    label,
+                    *([f"buffer {cell.buffer}"] if cell.buffer else []),
+                ]
+            )
         )
         for cell, label in zip(cells, labels(cells), strict=True)
     }
@@ -172,7 +177,7 @@ def _weight(job: Job) -> float:
 def download_bar() -> Iterator[OnDownload]:
     """A progress callback for downloads; the bar appears with the first byte."""
     bar = Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         DownloadColumn(),
         TimeRemainingColumn(),

@@ -8,6 +8,7 @@ from typing import Literal, get_args
 
 from rich import box
 from rich.table import Table
+from rich.text import Text
 
 from remask.names import system_name
 from remask.papers import Claim, PaperCell, published_figures
@@ -157,7 +158,9 @@ def comparison_table(compared: Sequence[ComparedCell]) -> Table:
         method, buffer, trials, *figures, verdict = _row(cell)
         ours, published, deviations = figures[::3], figures[1::3], figures[2::3]
         both = [
-            mean if claim == "-" else f"{mean}\n[dim]{claim} {_shorten(std):>6}[/]"
+            mean
+            if claim == "-"
+            else Text.assemble(mean, "\n", (f"{claim} {_shorten(std):>6}", "dim"))
             for mean, claim, std in zip(ours, published, deviations, strict=True)
         ]
         table.add_row(method, buffer, trials, *both, verdict)

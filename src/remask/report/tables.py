@@ -5,7 +5,9 @@ from collections.abc import Callable, Sequence
 
 from rich import box
 from rich.table import Table
+from rich.text import Text
 
+from remask.printable import printable
 from remask.store import Cell, Spread
 
 
@@ -35,7 +37,7 @@ def results_table(cells: Sequence[Cell]) -> Table:
             shared.append(in_common.format(values.pop()))
         else:
             columns.append((name, write))
-    table.title = ", ".join(shared)
+    table.title = Text(printable(", ".join(shared)), style="bold")
     columns += [
         ("Class-IL A_T", lambda cell: write_spread(cell.spreads["class_il_A_T"])),
         ("F_T", lambda cell: write_spread(cell.spreads["class_il_F_T"])),
@@ -46,7 +48,8 @@ def results_table(cells: Sequence[Cell]) -> Table:
         left = name in ("benchmark", "method")
         table.add_column(name, justify="left" if left else "right", no_wrap=True)
     for cell in cells:
-        table.add_row(*[write(cell) for _, write in columns])
+        # As Text: a name that looks like markup is a name all the same.
+        table.add_row(*[Text(printable(write(cell))) for _, write in columns])
     return table
 
 
