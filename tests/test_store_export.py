@@ -100,12 +100,12 @@ def test_trials_that_diverged_or_failed_are_counted_and_left_out_of_the_means() 
 
 def test_cells_differ_in_anything_but_the_seed_and_their_labels_say_in_what() -> None:
     records = [
-        trial(1, 1, seed=2, lr=0.5),
-        trial(1, 1, method="sgd", buffer=0),
-        trial(1, 1, seed=1, mask="-inf"),
-        trial(1, 1, seed=1, lr=0.03),
-        trial(1, 1, seed=1, lr=0.5),
-        trial(1, 1, buffer=500),
+        trial(10, 10, seed=2, lr=0.5),
+        trial(10, 10, method="sgd", buffer=0),
+        trial(10, 10, seed=1, mask="-inf"),
+        trial(10, 10, seed=1, lr=0.03),
+        trial(10, 10, seed=1, lr=0.5),
+        trial(10, 10, buffer=500),
     ]
     cells = [(cell.label, cell.config.buffer, cell.trials) for cell in summarise(records)]
     assert cells == [
@@ -229,7 +229,9 @@ MY\_OWN & -- & 0 (1 failed) & -- & -- & -- & -- \\
 
 
 def test_latex_names_the_benchmark_if_there_are_several_and_escapes_it() -> None:
-    table = written([trial(1, 1, benchmark=r"50%_\{x}"), trial(1, 1, benchmark="b~^&#$")], "latex")
+    table = written(
+        [trial(10, 10, benchmark=r"50%_\{x}"), trial(10, 10, benchmark="b~^&#$")], "latex"
+    )
     assert r"\begin{tabular}{llrrrrrr}" in table
     assert r"50\%\_\textbackslash{}\{x\} & ER & 200" in table
     assert r"b\textasciitilde{}\textasciicircum{}\&\#\$ & ER & 200" in table

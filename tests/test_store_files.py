@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from remask.store import Store, StoreError
+from remask.store.schema import MIGRATIONS
 from tests.store_samples import contents, make_config, make_record, make_records
 
 
@@ -190,6 +191,38 @@ def test_a_read_only_file_can_be_read_but_not_added_to() -> None:
                 store.add(make_record(make_config(seed=9)))
             assert store.count() == 5
         assert path.read_bytes() == before
+
+
+def test_a_store_where_nothing_can_be_written_can_be_read_if_no_new_one_is_asked_for() -> None:
+    with without_privileges() as folder:
+        path = filled(folder / "results.db")
+        before = contents(folder)
+        path.chmod(0o400)
+        folder.chmod(0o500)
+        with Store(path, create=False) as store:
+            assert len(list(store.records())) == store.count() == 5
+            assert store.find(make_records(1)[0].config_hash[:12]).seed == 0
+            with pytest.raises(StoreError, match="is read-only"):
+                store.add(make_record(make_config(seed=9)))
+        assert contents(folder) == before
+
+
+def test_a_store_on_a_disc_whose_newest_results_are_in_its_log_says_so() -> None:
+    with without_privileges() as folder:
+        path = filled(folder / "results.db")
+        Path(f"{path}-wal").write_bytes(b"something")
+        Path(f"{path}-shm").unlink(missing_ok=True)
+        folder.chmod(0o500)
+        with pytest.raises(StoreError, match="Copy both to another folder"):
+            Store(path, create=False)
+
+
+def test_an_older_store_on_a_disc_says_that_it_must_be_copied(tmp_path: Path) -> None:
+    with without_privileges() as folder:
+        path = filled(folder / "results.db")
+        folder.chmod(0o500)
+        with pytest.raises(StoreError, match="must be brought up to date"):
+            Store(path, create=False, migrations=[*MIGRATIONS, lambda _: None])
 
 
 def test_a_file_that_cannot_be_read_is_refused() -> None:

@@ -17,7 +17,7 @@ from remask.store import Store, TrialRecord, config_hash, summarise, trial_json
 from remask.store.record import canonical_config
 from tests.store_samples import diverged, failed, make_config, make_record
 
-ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20).filter(str.isprintable)
 WEIGHTS = st.floats(0, 1e6)
 
 CONFIGS = st.builds(

@@ -5,7 +5,15 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    ValidationInfo,
+)
 
 
 def read_mask(value: object) -> float | None:
@@ -37,14 +45,33 @@ def _read_weights(value: object) -> object:
 
 
 def _check_weights(weights: tuple[tuple[str, float], ...]) -> tuple[tuple[str, float], ...]:
+    if len(dict(weights)) < len(weights):
+        raise ValueError("every weight has one value")
     for name, value in weights:
         if not math.isfinite(value):
             raise ValueError(f"{name} must be a finite number, not {value}")
     return tuple((name, value + 0.0) for name, value in weights)  # + 0.0: one zero, not two
 
 
+INT64 = 2**63
+"""Integers are kept below it: neither databases nor tables have room for larger ones."""
+_LONGEST_NAME = 500
+
+
+def _check_name(name: str, info: ValidationInfo) -> str:
+    # A store of an earlier version may hold any name: it stays readable, and is cleaned when shown.
+    if info.context and info.context.get("stored"):
+        return name
+    if not name.isprintable() or len(name) > _LONGEST_NAME:
+        raise ValueError(f"a name has no control characters, and at most {_LONGEST_NAME} others")
+    return name
+
+
+Integer = Annotated[int, Field(ge=-INT64, lt=INT64)]
+Name = Annotated[str, AfterValidator(_check_name)]
+
 Weights = Annotated[
-    tuple[tuple[str, float], ...],
+    tuple[tuple[Name, float], ...],
     BeforeValidator(_read_weights),
     AfterValidator(_check_weights),
     PlainSerializer(dict, return_type=dict[str, float]),
@@ -66,30 +93,32 @@ class TrialConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    benchmark: str = Field(description="the benchmark's name")
-    method: str = Field(description="the method's name")
+    benchmark: Name = Field(description="the benchmark's name")
+    method: Name = Field(description="the method's name")
     mask: Mask = Field(None, description="what absent classes' logits are set to; none = no mask")
     buffer: int = Field(
         0, ge=0, le=10_000_000, description="capacity of the replay memory, samples"
     )
-    seed: int = Field(0, ge=0, lt=2**63, description="determines weights, order, memory and draws")
-    net: str = Field("mlp", description="the network's name")
+    seed: int = Field(0, ge=0, lt=INT64, description="determines weights, order, memory and draws")
+    net: Name = Field("mlp", description="the network's name")
     lr: float = Field(gt=0, allow_inf_nan=False, description="learning rate")
-    batch: int = Field(ge=1, description="samples of the stream in a step")
-    replay_batch: int = Field(0, ge=0, description="samples in one draw from memory")
-    epochs: int = Field(ge=1, description="passes over each task")
+    batch: int = Field(ge=1, lt=INT64, description="samples of the stream in a step")
+    replay_batch: int = Field(0, ge=0, lt=INT64, description="samples in one draw from memory")
+    epochs: int = Field(ge=1, lt=INT64, description="passes over each task")
     alpha: float = Field(0.0, ge=0, allow_inf_nan=False, description="weight of the distillation")
     beta: float = Field(0.0, ge=0, allow_inf_nan=False, description="weight of the replayed labels")
     weights: Weights = Field((), description="settings that only this method has, by name")
-    lr_drops: Annotated[tuple[int, ...], AfterValidator(_check_drops)] = Field(
+    lr_drops: Annotated[tuple[Integer, ...], AfterValidator(_check_drops)] = Field(
         (), description="epochs of each task after which the learning rate falls to a tenth"
     )
 
-    tasks: int | None = Field(None, ge=1, description="deal the classes to so many tasks")
-    class_order: int | tuple[int, ...] | None = Field(
+    tasks: int | None = Field(None, ge=1, lt=INT64, description="deal the classes to so many tasks")
+    class_order: Integer | tuple[Integer, ...] | None = Field(
         None, description="the order of the classes, or the seed to draw it from; none: by label"
     )
-    limit: int | None = Field(None, ge=1, description="keep only so many samples of each class")
+    limit: int | None = Field(
+        None, ge=1, lt=INT64, description="keep only so many samples of each class"
+    )
     task_free: bool = Field(
         False, description="tell no task boundaries: a batch's own labels are its active classes"
     )

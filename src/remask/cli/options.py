@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from remask.store import FILTERS, Store
+from remask.store import FILTERS, Store, StoreError
 
 _WHAT = "What to run"
 _SETTINGS = "Settings; the paper's unless given"
@@ -177,17 +177,33 @@ OnlyMasks = Annotated[str | None, _only("MASKS", "Masks, such as `none,-inf`.")]
 OnlyBuffers = Annotated[str | None, _only("SIZES", "Buffer sizes.")]
 OnlySeeds = Annotated[str | None, _only("SEEDS", "Seeds.")]
 OnlyStatus = Annotated[str | None, _only("STATUS", "finished, diverged or failed.")]
+OnlyHashes = Annotated[str | None, _only("HASHES", "Hashes, or enough of their beginnings.")]
 Since = Annotated[str | None, _only("DATE", "What was made since, such as 2026-01-31.")]
 
 
 def store_path(given: Path | None) -> Path:
     """The store a user means."""
-    if given is not None:
-        return given
+    path = given or _usual_store()
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:  # it would have to be written to files that are UTF-8
+        raise StoreError(
+            f"the store's path {path} is not valid UTF-8. Rename what is not, or choose another."
+        ) from None
+    return path
+
+
+def _usual_store() -> Path:
     if named := os.environ.get("REMASK_STORE"):
         return Path(named)
-    home = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
-    return Path(home) / "remask" / "results.db"
+    if home := os.environ.get("XDG_DATA_HOME"):
+        return Path(home) / "remask" / "results.db"
+    try:
+        return Path.home() / ".local" / "share" / "remask" / "results.db"
+    except RuntimeError:
+        raise StoreError(
+            "there is no home folder to keep results in: say --store FILE, or set REMASK_STORE"
+        ) from None
 
 
 def open_store(given: Path | None) -> Store:

@@ -13,7 +13,7 @@ from remask.durable import write_atomically
 from remask.launch import RunError, unfinished_runs
 from remask.report import Knowledge, page_data, page_html
 from remask.settings import changed_settings
-from remask.store import Store, config_hash
+from remask.store import Store, StoreError, config_hash
 
 KNOWLEDGE = Knowledge(
     is_published=lambda config: not changed_settings(config), command=rerun_command
@@ -26,10 +26,11 @@ def write_page(
     filters: Mapping[str, object] | None = None,
     *,
     refresh_seconds: float | None = None,
-) -> Path:
-    """Write the page of the trials that pass the filters; returns where it is."""
+) -> list[StoreError]:
+    """Write the page of the trials that pass the filters; returns what could not be read."""
+    records, damaged = store.sound_records(filters)
     data = {
-        **page_data(list(store.records(filters)), KNOWLEDGE),
+        **page_data(records, KNOWLEDGE),
         "title": "remask results",
         "generated": datetime.now(UTC).isoformat(timespec="seconds"),
         "store": store.path.name,
@@ -37,7 +38,7 @@ def write_page(
         "running": _running(store),
     }
     write_atomically(target, page_html(data, refresh_seconds=refresh_seconds).encode())
-    return target
+    return damaged
 
 
 def _running(store: Store) -> list[dict[str, object]]:

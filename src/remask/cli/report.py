@@ -7,6 +7,7 @@ import typer
 
 from remask.cli import options as o
 from remask.cli.console import output
+from remask.cli.results import leave_if_damaged
 from remask.store import Store, StoreError, summarise
 
 _SECONDS_BETWEEN_LOOKS = 2.0
@@ -42,12 +43,14 @@ def report(
                 f"{opened.path} has no trial to report{' that passes the filters' * bool(filters)}."
                 f" `remask demo`, `remask run` and `remask reproduce` make some."
             )
-        _write(opened, target, filters)
+        damaged = _write(opened, target, filters)
         if figures is not None:
             from remask.report import write_figures  # matplotlib: not before it is needed
 
-            written = write_figures(summarise(opened.records(filters)), figures)
+            records, _ = opened.sound_records(filters)
+            written = write_figures(summarise(records), figures)
             output.print(f"{len(written)} figures in {figures}", highlight=False, soft_wrap=True)
+    leave_if_damaged(damaged)
 
 
 def _watch(store: Store, target: Path, filters: dict[str, object]) -> None:
@@ -73,8 +76,10 @@ def _state(store: Store) -> tuple[object, ...]:
 
 def _write(
     store: Store, target: Path, filters: dict[str, object], refresh_seconds: float | None = None
-) -> None:
+) -> list[StoreError]:
     from remask.cli.page import write_page  # torch: not before it is needed
 
-    write_page(store, target, filters, refresh_seconds=refresh_seconds)
-    output.print(f"{store.count(filters)} trials in {target}", highlight=False, soft_wrap=True)
+    damaged = write_page(store, target, filters, refresh_seconds=refresh_seconds)
+    trials = store.count(filters) - len(damaged)
+    output.print(f"{trials} trials in {target}", highlight=False, soft_wrap=True)
+    return damaged

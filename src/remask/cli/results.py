@@ -1,19 +1,22 @@
-"""`remask results`: list, show, compare, export, import."""
+"""`remask results`: list, show, compare, export, import, delete."""
 
 import json
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from remask.cli import options as o
-from remask.cli.console import output
+from remask.cli.console import errors, output
 from remask.cli.printing import print_comparison
 from remask.report import compare, paper_cell, results_table
 from remask.store import (
     FORMATS,
     Store,
     StoreError,
+    TrialOutline,
     export,
     read_export,
     scores,
@@ -21,7 +24,9 @@ from remask.store import (
     trial_json,
 )
 
-app = typer.Typer(no_args_is_help=True, help="Look at what the store holds.")
+_SEEDS_SHOWN = 10
+
+app = typer.Typer(no_args_is_help=True, help="Look at what the store holds, or remove it.")
 
 
 @app.command("list")
@@ -44,7 +49,7 @@ def list_(
     Means of the finished trials ± their population standard deviation, which one trial has not.
     """
     with _existing(store) as opened:
-        records = list(opened.records(o.filters(context)))
+        records, damaged = opened.sound_records(o.filters(context))
     if not records:
         output.print("No trial matches.")
     elif not trials:
@@ -58,6 +63,7 @@ def list_(
                 highlight=False,
                 soft_wrap=True,
             )
+    leave_if_damaged(damaged)
 
 
 @app.command()
@@ -68,7 +74,7 @@ def show(
     """Print everything that is kept of one trial, as JSON."""
     with _existing(store) as opened:
         record = opened.find(hash)
-    typer.echo(json.dumps(trial_json(record), indent=2))
+    output.print(json.dumps(trial_json(record), indent=2), highlight=False, soft_wrap=True)
 
 
 @app.command("export")
@@ -96,9 +102,10 @@ def export_(
             f"{target.name} has none of the endings {', '.join(endings)}: say --format."
         )
     with _existing(store) as opened:
-        records = list(opened.records(o.filters(context)))
+        records, damaged = opened.sound_records(o.filters(context))
     export(records, chosen, target)
     output.print(f"{len(records)} trials written to {target}", highlight=False, soft_wrap=True)
+    leave_if_damaged(damaged)
 
 
 @app.command("import")
@@ -106,11 +113,48 @@ def import_(
     source: Annotated[Path, typer.Argument(help="A JSON file that `results export` wrote.")],
     store: o.StorePath = None,
 ) -> None:
-    """Add the trials of an exported JSON file; what the store has stays as it is."""
+    """Add the trials of an exported JSON file, all or none; what the store has stays as it is."""
     records = read_export(source)
     with o.open_store(store) as opened:
-        new = sum(opened.add(record) for record in records)
+        new = opened.add_all(records)
     output.print(f"{len(records)} trials read, {new} of them new", highlight=False)
+
+
+@app.command()
+def delete(
+    context: typer.Context,
+    benchmark: o.OnlyBenchmarks = None,
+    method: o.OnlyMethods = None,
+    mask: o.OnlyMasks = None,
+    buffer: o.OnlyBuffers = None,
+    seed: o.OnlySeeds = None,
+    status: o.OnlyStatus = None,
+    since: o.Since = None,
+    hash: o.OnlyHashes = None,  # noqa: A002
+    every: Annotated[bool, typer.Option("--all", help="Every trial of the store.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    store: o.StorePath = None,
+) -> None:
+    """Remove the results that pass all filters, after asking."""
+    filters = o.filters(context)
+    if bool(filters) == every:
+        raise StoreError(
+            "say which results to delete, by the filters of `remask results list` or by --hash, "
+            "or say --all; not both. Nothing was deleted."
+        )
+    with _existing(store) as opened:
+        found = opened.outline(filters)
+        if not found:
+            output.print("No trial matches.")
+            return
+        for line in _outlined(found):
+            output.print(line, highlight=False, soft_wrap=True)
+        what = f"{len(found)} trial{'s' * (len(found) > 1)}"
+        if not yes and not _confirmed(f"Delete {what} from {opened.path}?"):
+            output.print("Nothing was deleted.")
+            raise typer.Exit(1)
+        gone = opened.delete(trial.config_hash for trial in found)
+    output.print(f"{gone} trial{'s' * (gone != 1)} deleted", highlight=False)
 
 
 @app.command("compare")
@@ -127,13 +171,47 @@ def compare_(
     from remask.settings import changed_settings  # torch: not before it is needed
 
     with _existing(store) as opened:
-        cells = summarise(opened.records(o.filters(context)))
+        records, damaged = opened.sound_records(o.filters(context))
+    cells = summarise(records)
     cells = [cell for cell in cells if not changed_settings(cell.config)]
     compared = [cell for cell in compare([paper_cell(c) for c in cells], cells) if cell.figures]
     if not compared:
         output.print("Nothing is published about any of these results.")
-        return
-    print_comparison(compared, markdown=markdown)
+    else:
+        print_comparison(compared, markdown=markdown)
+    leave_if_damaged(damaged)
+
+
+def leave_if_damaged(damaged: Sequence[StoreError]) -> None:
+    """Say which trials could not be read, and leave with an error, if there are any."""
+    for error in damaged:
+        errors.print(str(error), style="red", highlight=False, soft_wrap=True)
+    if damaged:
+        raise typer.Exit(1)
+
+
+def _outlined(trials: Sequence[TrialOutline]) -> list[str]:
+    """A line for all trials that differ in their seed or less."""
+    seeds: dict[tuple[object, ...], list[str]] = {}
+    for trial in trials:
+        cell = (trial.benchmark, trial.method, trial.mask, trial.buffer, trial.status)
+        seeds.setdefault(cell, []).append(str(trial.seed))
+    return [
+        f"{benchmark}  {method}  mask {'none' if mask is None else mask}  buffer {buffer}  "
+        f"{status}  {'seeds' if len(own) > 1 else 'seed'} {', '.join(own[:_SEEDS_SHOWN])}"
+        + (f" and {len(own) - _SEEDS_SHOWN} more" if len(own) > _SEEDS_SHOWN else "")
+        for (benchmark, method, mask, buffer, status), own in seeds.items()
+    ]
+
+
+def _confirmed(question: str) -> bool:
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise StoreError(
+            "there is no terminal to ask at, so nothing was deleted. To delete without being "
+            "asked, say --yes."
+        )
+    output.print(f"{question} [y/N]", end=" ", highlight=False, soft_wrap=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def _existing(store: Path | None) -> Store:

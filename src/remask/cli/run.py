@@ -9,6 +9,7 @@ import typer
 
 from remask.cli import options as o
 from remask.cli.console import output
+from remask.cli.results import leave_if_damaged
 
 _DEMO_EXPLAINED = """\
 Five tasks, two digits each, learnt one after the other with a memory of 20 samples.
@@ -119,10 +120,12 @@ def demo(trials: o.DemoTrials = 10, workers: o.Workers = None, store: o.StorePat
     configs = running.demo_configs(trials)
     with o.open_store(store) as opened:
         running.run_and_show(opened, configs, running.How(Options(), workers))
-        page = write_page(opened, opened.path.with_suffix(".html"))
+        page = opened.path.with_suffix(".html")
+        damaged = write_page(opened, page)
     output.print(_DEMO_EXPLAINED, highlight=False)
     output.print(
         f"Open {page} in a browser to see why: curves, every trial, how to run each again.",
         highlight=False,
         soft_wrap=True,
     )
+    leave_if_damaged(damaged)

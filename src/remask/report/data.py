@@ -202,6 +202,8 @@ def _mean(matrices: Sequence[Sequence[Sequence[float]]]) -> list[list[float | st
     """The mean over trials, entry by entry; None where nothing was measured."""
     if not matrices:
         return []
+    if len({len(matrix) for matrix in matrices}) > 1:  # of different tasks: no mean means anything
+        return []
     mean = np.array(matrices, dtype=np.float64).mean(axis=0)
     return [[_number(value) for value in row] for row in mean.tolist()]
 

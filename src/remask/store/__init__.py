@@ -5,7 +5,7 @@ from remask.store.export import FORMATS, export, trial_json, write
 from remask.store.filters import FILTERS
 from remask.store.importing import read_export
 from remask.store.record import Status, TrialRecord, config_hash
-from remask.store.store import Store
+from remask.store.store import Store, TrialOutline
 from remask.store.summary import (
     SCORES,
     Cell,
@@ -26,6 +26,7 @@ __all__ = [
     "Status",
     "Store",
     "StoreError",
+    "TrialOutline",
     "TrialRecord",
     "config_hash",
     "export",

@@ -17,6 +17,8 @@ from remask.store.record import TrialRecord
 from remask.store.summary import scores, summarise
 from remask.store.table import column_types, flat_row
 
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
 
 def export(records: Iterable[TrialRecord], format: str, target: AnyPath) -> None:  # noqa: A002
     """Write trials to the file `target` as `csv`, `json`, `parquet` or `latex`.
@@ -63,12 +65,17 @@ def _write_csv(records: Iterable[TrialRecord], stream: IO[bytes]) -> None:
         table = csv.DictWriter(text, list(column_types()), lineterminator="\n")
         table.writeheader()
         for record in records:
-            row = flat_row(record)
+            row = {name: _no_formula(value) for name, value in flat_row(record).items()}
             # An empty field would read as "not known".
             row["mask"] = "none" if row["mask"] is None else row["mask"]
             table.writerow(row)
     finally:
         text.detach()  # the stream is not ours to close
+
+
+def _no_formula(value: Any) -> Any:
+    """Text that a spreadsheet would compute, marked as text the way spreadsheets do."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 
 def _write_json(records: Iterable[TrialRecord], stream: IO[bytes]) -> None:

@@ -4,9 +4,9 @@ from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, get_args
 
-from pydantic import AfterValidator, BeforeValidator, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, ValidationError
 
-from remask.config import Mask
+from remask.config import Integer, Mask
 from remask.names import (
     TITLES,
     UnknownNameError,
@@ -43,14 +43,17 @@ def _refuse_numbers(value: object) -> object:
 
 _Since = Annotated[datetime, BeforeValidator(_refuse_numbers), AfterValidator(_assume_utc)]
 
+_Hash = Annotated[str, Field(pattern="^[0-9a-f]{4,64}$")]
+
 _FILTERS: dict[str, tuple[str, TypeAdapter[Any]]] = {
     "benchmark": ("benchmark IS ?", TypeAdapter(str)),
     "method": ("method IS ?", TypeAdapter(str)),
     "mask": ("mask IS ?", TypeAdapter(Mask)),
-    "buffer": ("buffer IS ?", TypeAdapter(int)),
-    "seed": ("seed IS ?", TypeAdapter(int)),
+    "buffer": ("buffer IS ?", TypeAdapter(Integer)),
+    "seed": ("seed IS ?", TypeAdapter(Integer)),
     "status": ("status IS ?", TypeAdapter(Annotated[str, AfterValidator(_check_status)])),
     "since": ("created >= ?", TypeAdapter(_Since)),
+    "hash": ("config_hash GLOB ? || '*'", TypeAdapter(_Hash)),
 }
 """By name: the condition, and how its value is read."""
 

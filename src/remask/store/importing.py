@@ -21,6 +21,8 @@ def read_export(path: AnyPath) -> list[TrialRecord]:
         content = json.loads(read_limited(path, _LARGEST))
     except OSError as error:
         raise StoreError(f"{path} cannot be read: {error.strerror}.") from None
+    except MemoryError:
+        raise StoreError(f"{path} is larger than there is memory. Nothing was imported.") from None
     except (ValueError, RecursionError) as error:
         raise StoreError(f"{path} is no JSON: {error}. Nothing was imported.") from None
     match content:

@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Sequence
 
+from remask.printable import printable
 from remask.store.summary import Cell, Spread
 
 _ESCAPES = {
@@ -36,7 +37,7 @@ def latex_table(cells: Sequence[Cell]) -> str:
 
 def escape(text: str) -> str:
     """Write text so that LaTeX prints it as it is."""
-    return "".join(_ESCAPES.get(character, character) for character in text)
+    return "".join(_ESCAPES.get(character, character) for character in printable(text))
 
 
 def _row(cell: Cell, with_benchmark: bool) -> str:

@@ -39,9 +39,45 @@ def open_for_writing(
     return connection
 
 
-def open_for_reading(path: Path, *, timeout: float) -> sqlite3.Connection:
+def open_for_reading(path: Path, *, timeout: float, unchanging: bool) -> sqlite3.Connection:
     """Open a second connection to a store that is open already."""
-    return _connect(path, mode="ro", timeout=timeout)
+    return _connect(path, mode=_UNCHANGING if unchanging else "ro", timeout=timeout)
+
+
+def open_unchanging(path: Path, *, migrations: Sequence[Migration]) -> sqlite3.Connection:
+    """Open a store where nothing can be written, such as on a disc, for reading alone."""
+    log = Path(f"{path}-wal")
+    if _size(log):
+        raise StoreError(
+            f"{path} cannot be read where it is: {log.name} beside it holds its newest results, "
+            f"and nothing can be written there. Copy both to another folder and read them there."
+        )
+    with explained(path):
+        connection = _connect(path, mode=_UNCHANGING, timeout=0.0)
+        try:
+            _check_contents(connection, path, known=len(migrations))
+            if version_of(connection) < len(migrations):
+                raise StoreError(
+                    f"{path} was made by an earlier remask and must be brought up to date, but "
+                    f"nothing can be written there. Copy it to another folder and read it there."
+                )
+        except BaseException:
+            connection.close()
+            raise
+    return connection
+
+
+def is_read_only(error: StoreError) -> bool:
+    """Whether a store could not be opened because nothing can be written where it is."""
+    cause = error.__cause__
+    return isinstance(cause, sqlite3.Error) and error_code(cause) in (
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_CANTOPEN,
+    )
+
+
+# SQLite then needs no files beside it, and looks for no changes.
+_UNCHANGING = "ro&immutable=1"
 
 
 def _connect(path: Path, *, mode: str, timeout: float) -> sqlite3.Connection:
@@ -76,19 +112,24 @@ def _inspect(path: Path, *, create: bool, timeout: float, known: int) -> None:
             f"{beginning!r}. It was left as it is. Choose another file."
         )
     with explained(path), closing(_connect(path, mode="ro", timeout=timeout)) as connection:
-        complaint = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
-        if complaint != "ok":
-            raise damaged(path, complaint)
-        version = version_of(connection)
-        tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-        # A process that died while it made the store leaves version 0 and no table.
-        if (version or tables) and pragma(connection, "application_id") != APPLICATION_ID:
-            raise StoreError(
-                f"{path} is an SQLite database of another program, not a results store. "
-                f"It was left as it is. Choose another file."
-            )
-        _check_length(connection, path)
-        check_version(version, known, path)
+        _check_contents(connection, path, known=known)
+
+
+def _check_contents(connection: sqlite3.Connection, path: Path, *, known: int) -> None:
+    """Raise StoreError unless what the file holds is a sound store, of a version that is known."""
+    complaint = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+    if complaint != "ok":
+        raise damaged(path, complaint)
+    version = version_of(connection)
+    tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    # A process that died while it made the store leaves version 0 and no table.
+    if (version or tables) and pragma(connection, "application_id") != APPLICATION_ID:
+        raise StoreError(
+            f"{path} is an SQLite database of another program, not a results store. "
+            f"It was left as it is. Choose another file."
+        )
+    _check_length(connection, path)
+    check_version(version, known, path)
 
 
 def _check_length(connection: sqlite3.Connection, path: Path) -> None:

@@ -18,42 +18,55 @@ from pydantic import (
 )
 
 from remask.classes import Tasks, check_class_names, check_tasks
-from remask.config import TrialConfig
+from remask.config import INT64, Integer, TrialConfig
 from remask.names import system_name
+from remask.printable import prose
 
 Status = Literal["finished", "diverged", "failed"]
 
 
-def _check_measurement(value: float) -> float:
-    if math.isinf(value):
-        raise ValueError("a measurement is a finite number, or NaN when it was not taken")
+_ROUNDING = 1e-5  # a mean of probabilities, in single precision, may come out above 1 by this much
+_MOST_TASKS = 10_000
+_LONGEST_TIME = 1e10  # seconds; three hundred years
+
+
+def _in_range(value: float, most: float) -> float:
     # One NaN object for all: it makes records with equal contents compare equal.
-    return math.nan if math.isnan(value) else value
+    if math.isnan(value):
+        return math.nan
+    if not 0 <= value <= most * (1 + _ROUNDING):
+        raise ValueError(f"a measurement is from 0 to {most:g}, or NaN when it was not taken")
+    return value
 
 
-Measurement = Annotated[
+_Measurement = Annotated[
     float,
     BeforeValidator(lambda value: math.nan if value is None else value),
-    AfterValidator(_check_measurement),
     PlainSerializer(lambda value: None if math.isnan(value) else value, when_used="json"),
 ]
 """A number, or NaN where nothing was measured; JSON carries NaN as null."""
 
-Matrix = tuple[tuple[Measurement, ...], ...]
+Percent = Annotated[_Measurement, AfterValidator(lambda value: _in_range(value, 100.0))]
+Probability = Annotated[_Measurement, AfterValidator(lambda value: _in_range(value, 1.0))]
+
+Matrix = tuple[tuple[Percent, ...], ...]
+
+
+def _in_utc(moment: datetime) -> datetime:
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("the moment lies outside the years 1 to 9999") from None
+
 
 Moment = Annotated[
     AwareDatetime,
-    AfterValidator(lambda moment: moment.astimezone(UTC)),
+    AfterValidator(_in_utc),
     PlainSerializer(lambda moment: write_moment(moment), when_used="json"),
 ]
 
 # A traceback may quote file names that are not valid Unicode, and no database keeps those.
-Prose = Annotated[
-    str,
-    BeforeValidator(
-        lambda text: text.encode(errors="replace").decode() if isinstance(text, str) else text
-    ),
-]
+Prose = Annotated[str, BeforeValidator(lambda text: prose(text) if isinstance(text, str) else text)]
 
 
 # It stands in tables: one short line. What is more is cut, since no result may be lost for it.
@@ -75,28 +88,32 @@ class TrialRecord(BaseModel):
         None, description="what a method of one's own calls itself, if not after its class"
     )
     status: Status = Field("finished", description="how the trial ended")
-    diverged_at: int | None = Field(None, ge=0, description="the step its loss broke down at")
+    diverged_at: int | None = Field(
+        None, ge=0, lt=INT64, description="the step its loss broke down at"
+    )
     error: Prose | None = Field(None, description="why the trial failed")
     class_il: Matrix = Field((), description="accuracy matrix [T, T] in percent; NaN: not measured")
     task_il: Matrix = Field((), description="the same, when the task of a test sample is told")
-    confidence: tuple[Measurement, ...] = Field(
+    confidence: tuple[Probability, ...] = Field(
         (), description="mean probability of the true class after the last task, [K]"
     )
     tasks: Tasks | None = Field(
         None, description="the classes of each task, in order of learning; none: not known"
     )
-    class_names: tuple[str, ...] | None = Field(
+    class_names: tuple[Prose, ...] | None = Field(
         None, description="what the classes are called, by label; none: not known"
     )
-    own_code: dict[str, str] = Field(
+    own_code: dict[Prose, Prose] = Field(
         default_factory=dict,
         description="fingerprints of the user's own modules; empty: none, or not known",
     )
-    versions: dict[str, str] = Field(default_factory=dict, description="of remask, torch, ...")
-    commit: str | None = Field(None, description="the git commit of remask's source, if known")
-    machine: dict[str, str | int] = Field(default_factory=dict, description="what it ran on")
+    versions: dict[Prose, Prose] = Field(default_factory=dict, description="of remask, torch, ...")
+    commit: Prose | None = Field(None, description="the git commit of remask's source, if known")
+    machine: dict[Prose, Prose | Integer] = Field(
+        default_factory=dict, description="what it ran on"
+    )
     started: Moment = Field(description="when the trial began, UTC")
-    seconds: float = Field(ge=0, allow_inf_nan=False, description="how long it took")
+    seconds: float = Field(ge=0, le=_LONGEST_TIME, description="how long it took")
     created: Moment = Field(
         default_factory=lambda: datetime.now(UTC), description="when the record was made, UTC"
     )
@@ -135,6 +152,8 @@ class TrialRecord(BaseModel):
         tasks = len(self.class_il)
         if tasks == 0 and self.status != "failed":
             raise ValueError("only a failed trial has no accuracy matrix")
+        if tasks > _MOST_TASKS:
+            raise ValueError(f"a trial has at most {_MOST_TASKS:,} tasks, not {tasks:,}")
         if len(self.task_il) != tasks or any(
             len(row) != tasks for row in self.class_il + self.task_il
         ):

@@ -39,7 +39,8 @@ def from_row(row: sqlite3.Row, path: Path) -> TrialRecord:
                 **{name: json.loads(row[name]) for name in _AS_JSON},
                 **{name: row[name] for name in _AS_IS},
                 "commit": row["source_commit"],
-            }
+            },
+            context={"stored": True},
         )
     except ValidationError as error:
         first = error.errors()[0]
@@ -50,7 +51,7 @@ def from_row(row: sqlite3.Row, path: Path) -> TrialRecord:
                 f"not know: it was stored by a newer one. Upgrade remask to read it."
             ) from error
         raise _damaged(row, path, f"{place}: {first['msg']}") from error
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise _damaged(row, path, str(error)) from error
     columns = {"config_hash": record.config_hash, **_repeated(record)}
     for name, value in columns.items():
@@ -65,6 +66,6 @@ def _repeated(record: TrialRecord) -> dict[str, object]:
 
 def _damaged(row: sqlite3.Row, path: Path, reason: str) -> StoreError:
     return StoreError(
-        f"the trial {row['config_hash']} in {path} is damaged: {reason}. Restore a backup, or "
-        f"delete that row and run the trial again."
+        f"the trial {row['config_hash']} in {path} is damaged: {reason}. To be rid of it: "
+        f"`remask results delete --hash {row['config_hash']}`, then run the trial again."
     )

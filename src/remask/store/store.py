@@ -1,16 +1,21 @@
 """The results store: one SQLite file, a row for each trial that came to an end."""
 
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 from remask.durable import AnyPath
 from remask.store.errors import StoreError, explained
 from remask.store.filters import where
-from remask.store.opening import open_for_reading, open_for_writing
+from remask.store.opening import (
+    is_read_only,
+    open_for_reading,
+    open_for_writing,
+    open_unchanging,
+)
 from remask.store.record import TrialRecord
 from remask.store.rows import COLUMNS, from_row, to_row
 from remask.store.schema import MIGRATIONS, Migration, check_version, pragma, version_of, writing
@@ -24,13 +29,26 @@ _INSERT = (
 _ORDER = "ORDER BY benchmark, method, mask, buffer, seed, config_hash"
 
 
+class TrialOutline(NamedTuple):
+    """What a row says beside the record in it; of a damaged one it may be anything."""
+
+    config_hash: str
+    benchmark: str
+    method: str
+    mask: float | None
+    buffer: int
+    seed: int
+    status: str
+
+
 class Store:
     """The trials in the file at `path`, which is made, with its folders, unless it is there.
 
     Any number of processes may read and write one file at the same time; each opens its own Store,
     and uses it in one thread. Whatever is wrong with the file raises StoreError.
 
-    `create=False` refuses a file that is not there. `timeout` is how many seconds to wait while
+    `create=False` refuses a file that is not there, and takes one that can only be read, as on a
+    disc, for reading. `timeout` is how many seconds to wait while
     another process writes.
     """
 
@@ -45,9 +63,16 @@ class Store:
         self.path = Path(path)
         self._timeout = timeout
         self._version = len(migrations)
-        self._connection = open_for_writing(
-            self.path, create=create, timeout=timeout, migrations=migrations
-        )
+        self._unchanging = False
+        try:
+            self._connection = open_for_writing(
+                self.path, create=create, timeout=timeout, migrations=migrations
+            )
+        except StoreError as error:
+            if create or not is_read_only(error):
+                raise
+            self._connection = open_unchanging(self.path, migrations=migrations)
+            self._unchanging = True
         self._connection.row_factory = sqlite3.Row
         self._connection.text_factory = _lenient_text
 
@@ -72,16 +97,29 @@ class Store:
         When this returns True, the record is on the disk. A failed trial gives way to one that
         came to its end; anything else is replaced only by `replace=True`.
         """
-        row = to_row(record)
-        with explained(self.path), writing(self._connection):
-            # A later remask may have migrated the file while we had it open.
-            check_version(version_of(self._connection), self._version, self.path)
-            there = self._status(record.config_hash)
-            retried = there == "failed" and record.status != "failed"
-            if there is not None and not retried and not replace:
-                return False
-            self._connection.execute(_INSERT, row)
-        return True
+        return self.add_all([record], replace=replace) == 1
+
+    def add_all(self, records: Iterable[TrialRecord], *, replace: bool = False) -> int:
+        """Store records as `add` does, all of them or, if this raises, none; returns how many."""
+        written = 0
+        with self._changing():
+            for record in records:
+                there = self._status(record.config_hash)
+                retried = there == "failed" and record.status != "failed"
+                if there is None or retried or replace:
+                    self._connection.execute(_INSERT, to_row(record))
+                    written += 1
+        return written
+
+    def delete(self, config_hashes: Iterable[str]) -> int:
+        """Remove the trials of these hashes, all or, if this raises, none; returns how many."""
+        with self._changing():
+            return sum(
+                self._connection.execute(
+                    "DELETE FROM trials WHERE config_hash = ?", [config_hash]
+                ).rowcount
+                for config_hash in config_hashes
+            )
 
     def has(self, config_hash: str) -> bool:
         """Whether the trial is there, however it ended."""
@@ -126,7 +164,27 @@ class Store:
         moment: what is added while you iterate does not show.
         """
         condition, parameters = where(filters or {}, self._methods)
-        return self._rows(f"{_SELECT} WHERE {condition} {_ORDER}", parameters)
+        rows = self._rows(f"{_SELECT} WHERE {condition} {_ORDER}", parameters)
+        return (from_row(row, self.path) for row in rows)
+
+    def sound_records(
+        self, filters: Mapping[str, object] | None = None
+    ) -> tuple[list[TrialRecord], list[StoreError]]:
+        """Read what can be read of the trials that pass, and what is wrong with the others."""
+        condition, parameters = where(filters or {}, self._methods)
+        records, damaged = [], []
+        for row in self._rows(f"{_SELECT} WHERE {condition} {_ORDER}", parameters):
+            try:
+                records.append(from_row(row, self.path))
+            except StoreError as error:
+                damaged.append(error)
+        return records, damaged
+
+    def outline(self, filters: Mapping[str, object] | None = None) -> list[TrialOutline]:
+        """What can be told of the trials that pass without reading them, damaged ones included."""
+        condition, parameters = where(filters or {}, self._methods)
+        rows = self._rows(f"{_SELECT} WHERE {condition} {_ORDER}", parameters)
+        return [TrialOutline(*(row[name] for name in TrialOutline._fields)) for row in rows]
 
     def count(self, filters: Mapping[str, object] | None = None) -> int:
         """How many trials pass the filters of `records`."""
@@ -148,6 +206,13 @@ class Store:
             rows = self._connection.execute("SELECT DISTINCT method, title FROM trials").fetchall()
         return [(str(method), None if title is None else str(title)) for method, title in rows]
 
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        with explained(self.path), writing(self._connection):
+            # A later remask may have migrated the file while we had it open.
+            check_version(version_of(self._connection), self._version, self.path)
+            yield
+
     def _status(self, config_hash: str) -> str | None:
         with explained(self.path):
             found = self._connection.execute(
@@ -155,17 +220,18 @@ class Store:
             ).fetchone()
         return None if found is None else str(found["status"])
 
-    def _rows(self, query: str, parameters: list[object]) -> Iterator[TrialRecord]:
+    def _rows(self, query: str, parameters: list[object]) -> Iterator[sqlite3.Row]:
         # A connection of its own keeps the view of one moment, whatever this store writes
         # meanwhile.
         with (
             explained(self.path),
-            closing(open_for_reading(self.path, timeout=self._timeout)) as connection,
+            closing(
+                open_for_reading(self.path, timeout=self._timeout, unchanging=self._unchanging)
+            ) as connection,
         ):
             connection.row_factory = sqlite3.Row
             connection.text_factory = _lenient_text
-            for row in connection.execute(query, parameters):
-                yield from_row(row, self.path)
+            yield from connection.execute(query, parameters)
 
 
 def _lenient_text(raw: bytes) -> str:

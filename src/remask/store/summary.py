@@ -199,10 +199,14 @@ _COLUMNS = ("benchmark", "method", "mask", "buffer")
 """What a table shows of a config in any case."""
 
 
-def _order(config: TrialConfig) -> list[tuple[bool, object]]:
+def _order(config: TrialConfig) -> list[tuple[bool, bool, object]]:
     others = [name for name in type(config).model_fields if name not in _COLUMNS]
     values = [getattr(config, name) for name in (*_COLUMNS, *others)]
-    return [(value is not None, value if value is not None else 0) for value in values]
+    # A class order is a number or a tuple, and the two cannot be compared.
+    return [
+        (value is not None, isinstance(value, tuple), 0 if value is None else value)
+        for value in values
+    ]
 
 
 def labels(

@@ -37,6 +37,7 @@ _ROWS = 4
 _COLUMNS = 3
 """Panels of a sweep on one page."""
 _FEWEST_MASKS = 3
+_LONGEST_NAME = 50  # so that a file name with it stays within what file systems take
 
 
 def write_figures(cells: Sequence[Cell], folder: AnyPath) -> list[Path]:
@@ -63,7 +64,7 @@ def write_figures(cells: Sequence[Cell], folder: AnyPath) -> list[Path]:
 def _figures(cells: Sequence[Cell]) -> "Iterator[tuple[str, Figure]]":
     for benchmark in dict.fromkeys(cell.config.benchmark for cell in cells):
         chosen = [cell for cell in cells if cell.config.benchmark == benchmark]
-        name = re.sub(r"[^\w.-]+", "-", benchmark)  # that of own code has a colon
+        name = re.sub(r"[^\w.-]+", "-", benchmark)[:_LONGEST_NAME]  # that of own code has a colon
         found = families(chosen)
         pairs = [family for family in found if family.contrasted]
         for buffer in sorted({family.config.buffer for family in pairs}):
