@@ -9,9 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from remask.config import TrialConfig, read_mask
+from remask.config import INT64, TrialConfig, read_mask
+from remask.durable import read_limited
 from remask.own_code import names_own_code
 from remask.settings import SettingsError, trial_configs
+
+MOST_TRIALS = 100_000
+_LARGEST_CONFIG = 1_000_000
 
 
 def configs_from(
@@ -36,8 +40,9 @@ def configs_from(
         _integer("trials", given.pop("trials", 10)),
         _integer("seed", given.pop("seed", 0)),
     )
-    if not 1 <= trials <= 1_000_000:
-        raise SettingsError(f"trials = {trials}: from 1 to 1,000,000")
+    if trials < 1:
+        raise SettingsError(f"trials = {trials}: at least 1 is needed")
+    check_number(trials * len(methods) * len(buffers) * len(masks or [None]))
     if not 0 <= seed < 2**62:
         raise SettingsError(f"seed = {seed}: from 0 to 2**62 - 1")
     if "class_order" in given:
@@ -58,6 +63,15 @@ def configs_from(
             overrides=given,
         )
     ]
+
+
+def check_number(trials: int) -> None:
+    """Refuse more trials than one run can sensibly have."""
+    if trials > MOST_TRIALS:
+        raise SettingsError(
+            f"these are {trials:,} trials; one run has at most {MOST_TRIALS:,}: divide it into "
+            f"several"
+        )
 
 
 def several(value: object) -> list[str]:
@@ -110,10 +124,22 @@ def _integer(name: str, value: object) -> int:
 def read_config(path: Path) -> dict[str, Any]:
     """The settings in a TOML file."""
     try:
-        if path.stat().st_size > 1_000_000:
-            raise SettingsError(f"{path} is larger than a config file can sensibly be (1 MB)")
-        return tomllib.loads(path.read_text("utf-8"))
+        text = read_limited(path, _LARGEST_CONFIG).decode()
+        settings = tomllib.loads(text)
     except OSError as error:
         raise SettingsError(f"the config file {path} cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except RecursionError:
+        raise SettingsError(f"the config file {path} is nested too deeply to be one") from None
+    except ValueError as error:  # tomllib's own, and Python's for a number of thousands of digits
         raise SettingsError(f"the config file {path} is not valid TOML: {error}") from None
+    _refuse_giants(path, settings)
+    return settings
+
+
+def _refuse_giants(path: Path, value: object) -> None:
+    """Refuse numbers that no setting can be: Python would not even write the largest of them."""
+    if isinstance(value, dict | list):
+        for part in value.values() if isinstance(value, dict) else value:
+            _refuse_giants(path, part)
+    elif isinstance(value, int) and not -INT64 <= value < INT64:
+        raise SettingsError(f"the config file {path} has a number beyond 64 bits")

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from remask.cli.asking import configs_from, read_config
+from remask.cli.asking import MOST_TRIALS, check_number, configs_from, read_config
 from remask.config import TrialConfig
 from remask.names import nearest
 from remask.settings import SettingsError
@@ -15,7 +15,6 @@ _SHAPE_OF_A_GRID = (
     "a grid has settings, lists under [grid] that are crossed, and lists in each [[zip]] that go "
     "together"
 )
-_MOST_POINTS = 100_000
 
 
 def grid_configs(path: Path, *, own_code: bool) -> list[TrialConfig]:
@@ -31,15 +30,12 @@ def grid_configs(path: Path, *, own_code: bool) -> list[TrialConfig]:
     axes = [*([{name: value} for value in values] for name, values in crossed.items())]
     axes += [_together(path, number, table) for number, table in enumerate(zips, start=1)]
     _check_names(path, shared, [*crossed, *(name for table in zips for name in table)])
-    return list(
-        dict.fromkeys(
-            config
-            for point in _points(path, axes)
-            for config in configs_from(
-                _with_weights(shared, point), trusted=None if own_code else []
-            )
-        )
-    )
+    found: dict[TrialConfig, None] = {}
+    for point in _points(path, axes):
+        settings = _with_weights(shared, point)
+        found |= dict.fromkeys(configs_from(settings, trusted=None if own_code else []))
+        check_number(len(found))
+    return list(found)
 
 
 def _table(path: Path, where: str, table: object) -> dict[str, list[Any]]:
@@ -90,8 +86,8 @@ def _points(path: Path, axes: list[list[dict[str, Any]]]) -> Iterator[dict[str, 
     count = 1
     for axis in axes:
         count *= len(axis)
-    if count > _MOST_POINTS:
-        raise SettingsError(f"{path} has {count:,} points; {_MOST_POINTS:,} are the most")
+    if count > MOST_TRIALS:
+        raise SettingsError(f"{path} has {count:,} points; {MOST_TRIALS:,} are the most")
     for chosen in itertools.product(*axes):
         yield {name: value for part in chosen for name, value in part.items()}
 

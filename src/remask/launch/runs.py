@@ -110,8 +110,14 @@ def plan_run(
         return None
     jobs = plan_jobs(missing, workers, largest_stack)
     plan = _Plan(again=again, stacks=[list(job.configs) for job in jobs])
+    sealed = _seal(plan)
+    if len(sealed) > _LARGEST_PLAN:
+        raise RunError(
+            f"the plan of these {len(missing):,} trials would be too large to be read back. "
+            f"Nothing was run. Divide them into several runs."
+        )
     make_folder(folder)
-    write_atomically(folder / "run.json", _seal(plan))
+    write_atomically(folder / "run.json", sealed)
     return Run(folder, jobs, again)
 
 
