@@ -202,3 +202,18 @@ def test_without_pillow_a_folder_of_images_says_how_to_get_it(
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
     with pytest.raises(DataError, match=r'pip install "remask\[images\]"'):
         image_folder(tmp_path, tasks=1)
+
+
+@pytest.mark.filterwarnings("default")  # as for users, who see warnings and are not stopped by them
+def test_an_image_that_takes_gigabytes_once_decoded_is_refused_before_it_is(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image_module = pytest.importorskip("PIL.Image")
+    write("all/a/0.png", 0, mode="1", size=(13_000, 13_000))
+
+    def convert(*_: object) -> None:
+        raise AssertionError("its pixels were decoded")
+
+    monkeypatch.setattr(image_module.Image, "load", convert)
+    with pytest.raises(DataError, match=r"0\.png is too large to be decoded: .*169000000"):
+        image_folder(tmp_path / "all", tasks=2, size=4, test=0.5)

@@ -1,6 +1,8 @@
 """One's own data: arrays and torch Datasets."""
 
+import io
 import itertools
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,44 @@ INPUTS = np.arange(20 * 12, dtype=np.uint8).reshape(20, 3, 2, 2)
 
 
 # Arrays
+
+
+def declaring(folder: Path, shape: tuple[int, ...], *, in_zip: bool = True) -> Path:
+    """A file of 20 bytes of inputs whose header speaks of more."""
+    header = io.BytesIO()
+    description = {"descr": "|u1", "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(header, description)
+    array = header.getvalue() + bytes(20)
+    if not in_zip:
+        (folder / "inputs.npy").write_bytes(array)
+        return folder / "inputs.npy"
+    path = save(folder)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("inputs.npy", array)
+        labels = io.BytesIO()
+        np.save(labels, LABELS)
+        archive.writestr("labels.npy", labels.getvalue())
+    return path
+
+
+@pytest.mark.parametrize("shape", [(2 * 10**15, 2, 2), (10**30,), (21,), (19,)])
+def test_an_array_that_declares_other_bytes_than_it_has_is_refused(
+    tmp_path: Path, shape: tuple[int, ...]
+) -> None:
+    with pytest.raises(DataError, match=r"inputs\.npy declares .* and has 20"):
+        arrays(declaring(tmp_path, shape), tasks=2)
+
+
+@pytest.mark.parametrize("shape", [(2 * 10**15, 2, 2), (10**30, 1)])
+def test_an_npy_that_declares_more_than_it_has_is_refused(
+    tmp_path: Path, shape: tuple[int, ...]
+) -> None:
+    np.save(tmp_path / "labels.npy", LABELS)
+    with pytest.raises(DataError, match="cannot read"):
+        arrays(
+            (declaring(tmp_path, shape, in_zip=False), tmp_path / "labels.npy"),
+            tasks=2,
+        )
 
 
 def save(folder: Path, **changes: npt.NDArray[Any]) -> Path:

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -62,6 +63,7 @@ class Server:
     break_off_after: int | None = None
     honours_range: bool = True
     announces_length: bool = True
+    drips: str = ""
     meeting: threading.Barrier | None = None
     requests: list[tuple[str, str | None]] = field(default_factory=list)
 
@@ -93,6 +95,12 @@ def serve() -> Iterator[Server]:
             if state.announces_length:
                 self.send_header("Content-Length", str(len(body) - start))
             self.end_headers()
+            if state.drips == name:
+                with suppress(OSError):  # nobody listens any more
+                    for byte in body[start:]:
+                        self.wfile.write(bytes([byte]))
+                        time.sleep(0.05)
+                return
             self.wfile.write(body[start:][: state.break_off_after])
 
         def log_message(self, *args: object) -> None:
@@ -270,6 +278,34 @@ def test_a_mirror_that_falls_silent_is_given_up() -> None:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/"
         with pytest.raises(DataError, match="timed out"):
             fetch(toy(GzipMirror(url, timeout=0.2)))
+
+
+def test_a_mirror_that_drips_is_left_in_time_and_what_it_sent_is_resumed(
+    server: Server, folder: Path
+) -> None:
+    server.drips = "labels"
+    start = time.monotonic()
+    with pytest.raises(DataError, match="too slow"):
+        fetch(toy(GzipMirror(server.url, patience=0.4)))
+    assert time.monotonic() - start < 5
+    server.drips = ""
+    fetch(toy(GzipMirror(server.url)))
+    assert server.requests[-1][0] == "labels"
+    assert server.requests[-1][1] is not None, "what was there should have been resumed"
+    assert_complete(folder)
+
+
+def test_no_source_is_asked_without_encryption() -> None:
+    sources = [
+        source
+        for dataset in DATASETS.values()
+        for source in (
+            *dataset.sources,
+            *(dataset.preparation.sources if dataset.preparation else ()),
+        )
+    ]
+    assert sources
+    assert not [source for source in sources if str(source).startswith("http:")]
 
 
 def test_when_nothing_works_the_error_says_what_was_tried_and_what_to_do(

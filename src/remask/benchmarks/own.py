@@ -5,10 +5,12 @@ fraction of every class that is set aside for it. To normalise or augment, use
 `dataclasses.replace(benchmark, mean=..., std=..., crop_padding=4, flip=True)`.
 """
 
+import math
 import os
 import zipfile
 import zlib
 from collections.abc import Mapping
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +26,18 @@ from remask.benchmarks.images import pillow
 from remask.benchmarks.own_images import read_folder, report_unreadable
 from remask.benchmarks.own_parts import Part, TaskList, as_bytes_or_floats, assemble, from_numpy
 from remask.durable import AnyPath
+from remask.machine import require_room
 
 _FRACTION = 0.2
+_UNREADABLE = (  # what NumPy and zipfile raise of files that are damaged, or are not what they say
+    ValueError,
+    OverflowError,
+    OSError,
+    EOFError,
+    RuntimeError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 # The names that arrays go by in a .npz: ours, then those of Keras.
 _NPZ_NAMES = (
     ("inputs", "labels", "test_inputs", "test_labels"),
@@ -143,16 +155,43 @@ def _load(path: Path) -> Any:
     try:
         with durable.open_regular(path) as stream:
             if stream.peek(4)[:4] == b"PK\x03\x04":
+                _check_sizes(path, stream)
                 with np.load(stream, allow_pickle=False) as loaded:
                     return {name: loaded[name] for name in loaded.files}
         return np.load(path, mmap_mode="c", allow_pickle=False)
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except _UNREADABLE as error:
         if "allow_pickle" in str(error) or "pickled" in str(error):
             raise DataError(
                 f"{path} is in pickle or holds Python objects, and loading such can run any code. "
                 f"Save plain numbers: np.save(file, array.astype(np.float32)), np.uint8 for pixels"
             ) from error
         raise DataError(f"cannot read {path}: {error}") from error
+
+
+def _check_sizes(path: Path, stream: BufferedReader) -> None:
+    """Refuse arrays that declare more than the file has, or more than there is memory."""
+    total = 0
+    with zipfile.ZipFile(stream) as archive:
+        for member in archive.infolist():
+            if not member.filename.endswith(".npy"):
+                continue
+            with archive.open(member) as content:
+                version = np.lib.format.read_magic(content)
+                read_header = (
+                    np.lib.format.read_array_header_1_0
+                    if version == (1, 0)
+                    else np.lib.format.read_array_header_2_0
+                )
+                shape, _, dtype = read_header(content)
+                declared = math.prod(shape) * dtype.itemsize
+                if not dtype.hasobject and declared != member.file_size - content.tell():
+                    raise DataError(
+                        f"{path} is damaged: its {member.filename} declares {declared:,} bytes and "
+                        f"has {member.file_size - content.tell():,}"
+                    )
+                total += declared
+    stream.seek(0)
+    require_room(total, f"loading {path}")
 
 
 def _read_dataset(dataset: Dataset[Any], part: str) -> Part:

@@ -136,7 +136,7 @@ _ARCHIVE = Archive(
     top="tiny-imagenet-200",
     unpacked_size=0,  # a zip is read where it is
 )
-_URL = f"http://cs231n.stanford.edu/{_ARCHIVE.name}"
+_URL = f"https://cs231n.stanford.edu/{_ARCHIVE.name}"
 
 TINY_IMAGENET = Dataset(
     name="tiny-imagenet",

@@ -1,5 +1,6 @@
 """A dataset's archive on the web, downloaded so that a broken download is resumed."""
 
+import functools
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -20,6 +21,8 @@ class WebArchive:
     archive: Archive
     timeout: float = 10.0
     """Seconds to wait for the connection, and for each next piece."""
+    patience: float = 60.0
+    """Seconds that a download may take beyond those that it takes at the slowest speed."""
 
     def __str__(self) -> str:
         """Give the address."""
@@ -41,17 +44,25 @@ class WebArchive:
     def _complete(self, folder: Path, partial: IO[bytes], progress: Progress) -> None:
         archive = self.archive
         download = Download(self.url, archive.name, archive.size, f"{archive.size}")
+        complete = functools.partial(
+            download.complete,
+            folder,
+            partial,
+            progress,
+            timeout=self.timeout,
+            patience=self.patience,
+        )
         have = partial.seek(0, os.SEEK_END)
         if have > 0:
             # What an earlier try left may be of another file; the checksum tells.
             with suppress(WrongContentsError):
                 if have < archive.size:
-                    download.complete(folder, partial, progress, timeout=self.timeout)
+                    complete()
                 archive.check(partial)
                 return
         partial.truncate(0)
         try:
-            download.complete(folder, partial, progress, timeout=self.timeout)
+            complete()
             archive.check(partial)
         except WrongContentsError:
             partial.truncate(0)  # nothing of it is worth resuming
