@@ -1,7 +1,9 @@
 import json
 import math
+import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -275,3 +277,29 @@ def test_results_are_found_by_the_names_that_tables_print_without_loading_torch(
     assert "MSDER++(-1)" in found.stdout
     assert "ER " not in found.stdout
     assert found.stdout.splitlines()[-1] == "False"
+
+
+@pytest.mark.parametrize(
+    "command", [("run", *QUICK, "--json"), ("results", "export", "--format", "json"), ("report",)]
+)
+def test_what_is_written_into_a_pipe_leaves_it_a_pipe(
+    remask: CommandLine, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    assert remask("run", *QUICK, "--workers", "1").code == 0
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor(1) as reading:
+        read = reading.submit(pipe.read_text)
+        answer = remask(*command, str(pipe))
+        assert answer.code == 0, answer
+        assert "split-digits" in read.result(timeout=30)
+    assert pipe.is_fifo()
+
+
+def test_a_folder_as_an_output_is_refused_before_anything_is_trained(
+    remask: CommandLine, tmp_path: Path
+) -> None:
+    answer = remask("run", *QUICK, "--json", str(tmp_path))
+    assert answer.code == 1
+    assert f"cannot write {tmp_path}: it is a folder" in answer.text
+    assert remask("results", "list").out.strip() == "No trial matches."

@@ -5,11 +5,13 @@ import json
 import os
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
@@ -26,6 +28,7 @@ from remask.durable import (
     read_limited,
     remove_stale_temporaries,
     write_atomically,
+    write_output,
 )
 
 if TYPE_CHECKING:
@@ -167,6 +170,96 @@ def test_the_temporaries_are_named_as_the_removal_expects(
     match = durable._TEMPORARY.fullmatch(names[0])
     assert match is not None
     assert match.groups() == (durable._HOST, str(os.getpid()))
+
+
+def test_an_output_replaces_a_file_and_keeps_its_mode_and_the_link_to_it(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"old")
+    (tmp_path / "file").chmod(0o640)
+    (tmp_path / "link").symlink_to("file")
+    (tmp_path / "dangling").symlink_to("new")
+    write_output(tmp_path / "link", b"newer")
+    write_output(tmp_path / "dangling", b"new")
+    assert (tmp_path / "file").read_bytes() == b"newer"
+    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o640
+    assert (tmp_path / "new").read_bytes() == b"new"
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "dangling").is_symlink()
+    assert len(list(tmp_path.iterdir())) == 4
+
+
+def test_an_output_into_a_pipe_goes_to_its_reader_and_the_pipe_stays(tmp_path: Path) -> None:
+    pipe, link = tmp_path / "pipe", tmp_path / "link"
+    os.mkfifo(pipe)
+    link.symlink_to(pipe)
+    data = bytes(range(256)) * 1000  # more than a pipe holds
+    for name in (pipe, link):
+        with ThreadPoolExecutor(1) as reading:
+            read = reading.submit(pipe.read_bytes)
+            write_output(name, data)
+            assert read.result(timeout=30) == data
+        assert pipe.is_fifo()
+        assert sorted(tmp_path.iterdir()) == [link, pipe]
+
+
+def test_an_output_whose_reader_leaves_is_reported(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor(1) as reading:
+        reading.submit(lambda: pipe.open("rb").close())
+        with pytest.raises(DurabilityError, match=r"pipe: Broken pipe\. Its reader has left"):
+            write_output(pipe, b"x" * 1_000_000)
+    assert pipe.is_fifo()
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux" or os.geteuid() != 0, reason="only root can make a device"
+)
+@pytest.mark.parametrize(("minor", "complaint"), [(3, None), (7, "No space left on device")])
+def test_an_output_into_a_device_leaves_it_a_device(
+    tmp_path: Path, minor: int, complaint: str | None
+) -> None:
+    device = tmp_path / "device"  # of its own, made as /dev/null and /dev/full are
+    try:
+        os.mknod(device, stat.S_IFCHR | 0o666, os.makedev(1, minor))
+        device.open("wb").close()
+    except OSError as error:
+        pytest.skip(f"devices cannot be made here: {error}")
+    if complaint is None:
+        write_output(device, b"x" * 100_000)
+    else:
+        with pytest.raises(DurabilityError, match=complaint):
+            write_output(device, b"x")
+    assert device.is_char_device()
+    assert list(tmp_path.iterdir()) == [device]
+
+
+def test_an_output_into_the_standard_output_comes_after_what_was_printed(tmp_path: Path) -> None:
+    script = """
+import os
+from pathlib import Path
+from remask.durable import write_output
+print("first")
+write_output(Path("/dev/stdout"), b"second\\n")
+print("third")
+"""
+    target = tmp_path / "out"
+    with target.open("wb") as stream:
+        subprocess.run([sys.executable, "-c", script], stdout=stream, check=True)
+    assert target.read_text() == "first\nsecond\nthird\n"
+    piped = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, check=True)
+    assert piped.stdout == b"first\nsecond\nthird\n"
+
+
+def test_an_output_that_is_a_folder_or_in_none_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    for name, complaint in (
+        (".", "it is a folder"),
+        ("missing/file", "no such folder"),
+        ("loop", "Too many levels of symbolic links"),
+    ):
+        with pytest.raises(DurabilityError, match=rf"cannot write .*: {complaint}"):
+            write_output(tmp_path / name, b"")
+    assert [path.name for path in tmp_path.iterdir()] == ["loop"]
 
 
 @contextmanager

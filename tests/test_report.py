@@ -163,11 +163,11 @@ def test_a_watched_page_follows_the_store_and_the_last_one_rests(tmp_path: Path)
                 _wait_for(page, number)
             assert 'data-refresh-seconds="5"' in page.read_text()
             process.send_signal(signal.SIGINT)
-            out, err = process.communicate(timeout=60)
+            _, err = process.communicate(timeout=60)
         finally:
             process.kill()
     assert process.returncode == 0, err
-    assert "2 trials in" in out
+    assert "2 trials in" in err
     _wait_for(page, 2)
     assert 'data-refresh-seconds=""' in page.read_text()
 

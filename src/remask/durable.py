@@ -39,6 +39,8 @@ _ADVICE = {
     errno.EPERM: "Mend the permissions, or choose another folder",
     errno.EIO: "The disk may be failing: check it, or choose another folder",
     errno.ENOENT: "The folder is gone: make it again, or choose another",
+    errno.EISDIR: "Name a file in it, or another",
+    errno.EPIPE: "Its reader has left: start it again, or name a file",
 }
 _HOST = hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
 _TEMPORARY = re.compile(r"\..+\.([0-9a-f]{8})-([0-9]{1,10})-[0-9a-f]{16}\.tmp")
@@ -55,18 +57,25 @@ class LockHeldError(RemaskError):
     """Another process holds the lock; the message says which, since when, and what to do."""
 
 
-def write_atomically(path: Path, data: bytes | Iterable[bytes | memoryview]) -> None:
+def write_atomically(
+    path: Path,
+    data: bytes | Iterable[bytes | memoryview],
+    *,
+    like: os.stat_result | None = None,
+) -> None:
     """Write a file that is there whole or not at all, and still there after a power cut.
 
     When this raises, the old file is as it was; only if the very last step failed the new one has
     taken its place, whole, but may not survive a power cut. Pieces that raise OSError themselves
-    are taken for a failing disk.
+    are taken for a failing disk. With `like`, the file gets that mode and, where allowed, owner.
     """
     temporary = path.with_name(f".{path.name}.{_HOST}-{os.getpid()}-{secrets.token_hex(8)}.tmp")
     try:
         with _create(temporary) as stream:
             for piece in [data] if isinstance(data, bytes) else data:
                 _write(stream, piece)
+            if like is not None:
+                _imitate(stream, like)
             _sync_file(stream)
         _rename(temporary, path)
         _sync_folder(path.parent)
@@ -76,6 +85,49 @@ def write_atomically(path: Path, data: bytes | Iterable[bytes | memoryview]) -> 
         if isinstance(error, OSError):
             raise _explained("write", path, error) from error
         raise
+
+
+def check_output(path: Path) -> os.stat_result | None:
+    """Refuse a file that `write_output` could not write, before hours are spent on its contents.
+
+    Gives what is there now, or None.
+    """
+    try:
+        there = path.stat()
+    except FileNotFoundError:
+        if not path.resolve().parent.is_dir():
+            raise _explained("write", path, OSError(errno.ENOENT, "no such folder")) from None
+        return None
+    except OSError as error:
+        raise _explained("write", path, error) from error
+    if stat.S_ISDIR(there.st_mode):
+        raise _explained("write", path, OSError(errno.EISDIR, "it is a folder"))
+    return there
+
+
+def write_output(path: Path, data: bytes) -> None:
+    """Write a file that a user named, and leave what it is as it was.
+
+    A regular file is replaced atomically and keeps its mode; a symbolic link stays one. A pipe or
+    a device is written into, and so is what this process has for its standard output.
+    """
+    there = check_output(path)
+    if there is None:
+        write_atomically(path.resolve(), data)
+        return
+    # Replacing the file behind /dev/stdout would take away what was printed to it before.
+    own = next((number for number in (1, 2) if _is_open_as(number, there)), None)
+    if own is None and stat.S_ISREG(there.st_mode):
+        write_atomically(path.resolve(), data, like=there)
+        return
+    sys.stdout.flush()
+    try:
+        with FileIO(path if own is None else own, "wb", closefd=own is None) as stream:
+            _write(stream, data)
+    except OSError as error:
+        if own is not None and isinstance(error, BrokenPipeError):
+            raise  # as for anything that is printed when nobody reads on
+        raise _explained("write", path, error) from error
 
 
 def make_folder(folder: Path) -> None:
@@ -246,6 +298,13 @@ def _is_running(pid: int) -> bool:
     return True
 
 
+def _is_open_as(descriptor: int, there: os.stat_result) -> bool:
+    try:
+        return os.path.samestat(there, os.fstat(descriptor))
+    except OSError:  # it is closed
+        return False
+
+
 def _explained(what: str, path: Path, error: OSError | NotImplementedError) -> DurabilityError:
     reason = getattr(error, "strerror", None) or str(error)
     advice = _ADVICE.get(getattr(error, "errno", None) or 0, "Choose another folder")
@@ -260,6 +319,14 @@ def _write(stream: FileIO, piece: bytes | memoryview) -> None:
     rest = memoryview(piece)
     while rest:  # the system may take a part only
         rest = rest[stream.write(rest) :]
+
+
+def _imitate(stream: FileIO, like: os.stat_result) -> None:
+    if os.name != "posix":
+        return
+    with suppress(PermissionError):  # only root may give files away
+        os.fchown(stream.fileno(), like.st_uid, like.st_gid)
+    os.fchmod(stream.fileno(), stat.S_IMODE(like.st_mode))
 
 
 def _sync_file(stream: FileIO) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import remask
 from remask.cli.rerun import rerun_command
-from remask.durable import write_atomically
+from remask.durable import write_output
 from remask.launch import RunError, unfinished_runs
 from remask.report import Knowledge, page_data, page_html
 from remask.settings import changed_settings
@@ -37,7 +37,7 @@ def write_page(
         "version": remask.__version__,
         "running": _running(store),
     }
-    write_atomically(target, page_html(data, refresh_seconds=refresh_seconds).encode())
+    write_output(target, page_html(data, refresh_seconds=refresh_seconds).encode())
     return damaged
 
 

@@ -6,8 +6,9 @@ from pathlib import Path
 import typer
 
 from remask.cli import options as o
-from remask.cli.console import output
+from remask.cli.console import errors
 from remask.cli.results import leave_if_damaged
+from remask.durable import check_output
 from remask.store import Store, StoreError, summarise
 
 _SECONDS_BETWEEN_LOOKS = 2.0
@@ -32,8 +33,7 @@ def report(
     while trials come in, and reloads itself, until Ctrl-C.
     """
     filters = o.filters(context)
-    if target.is_dir():
-        raise StoreError(f"{target} is a folder: name the file to write.")
+    check_output(target)
     with Store(o.store_path(store), create=False) as opened:
         if watch:
             _watch(opened, target, filters)
@@ -49,7 +49,7 @@ def report(
 
             records, _ = opened.sound_records(filters)
             written = write_figures(summarise(records), figures)
-            output.print(f"{len(written)} figures in {figures}", highlight=False, soft_wrap=True)
+            errors.print(f"{len(written)} figures in {figures}", highlight=False, soft_wrap=True)
     leave_if_damaged(damaged)
 
 
@@ -81,5 +81,5 @@ def _write(
 
     damaged = write_page(store, target, filters, refresh_seconds=refresh_seconds)
     trials = store.count(filters) - len(damaged)
-    output.print(f"{trials} trials in {target}", highlight=False, soft_wrap=True)
+    errors.print(f"{trials} trials in {target}", highlight=False, soft_wrap=True)
     return damaged

@@ -104,7 +104,7 @@ def export_(
     with _existing(store) as opened:
         records, damaged = opened.sound_records(o.filters(context))
     export(records, chosen, target)
-    output.print(f"{len(records)} trials written to {target}", highlight=False, soft_wrap=True)
+    errors.print(f"{len(records)} trials written to {target}", highlight=False, soft_wrap=True)
     leave_if_damaged(damaged)
 
 

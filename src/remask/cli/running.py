@@ -19,7 +19,7 @@ from remask.cli.console import errors, output
 from remask.cli.older import say_what_is_older
 from remask.cli.progress import Display, download_bar
 from remask.config import TrialConfig
-from remask.durable import make_folder
+from remask.durable import check_output, make_folder
 from remask.engine import check_config, preferred_stack
 from remask.launch import (
     Options,
@@ -103,12 +103,14 @@ def run_and_show(
     store: Store, configs: Sequence[TrialConfig], how: How, json: Path | None = None
 ) -> None:
     """Run what the store lacks of these trials, then print the table of all of them."""
+    if json is not None:
+        check_output(json)
     failures = run_trials(store, configs, how)
     records = stored(store, configs)
+    if json is not None:  # before anything is printed: nobody may be there to read it
+        export(records, "json", json)
     _show(configs, records)
     _say_which_have_no_net(records, how)
-    if json is not None:
-        export(records, "json", json)
     leave_if_failed(failures)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import IO, Any
 
-from remask.durable import AnyPath, DurabilityError, write_atomically
+from remask.durable import AnyPath, DurabilityError, write_output
 from remask.names import UnknownNameError, unknown
 from remask.store.errors import StoreError
 from remask.store.latex import latex_table
@@ -26,15 +26,16 @@ def export(records: Iterable[TrialRecord], format: str, target: AnyPath) -> None
     csv, parquet: one row per trial, with its config and all metrics. json: everything the store
     knows, accuracy matrices included. latex: a booktabs table, mean ± population std per config.
 
-    The file appears whole or not at all; one that was there before stays until then.
+    A file appears whole or not at all; one that was there before stays until then. A pipe or a
+    device is written into.
     """
     _check_format(format)
     content = io.BytesIO()
     write(records, format, content)
     try:
-        write_atomically(Path(target).resolve(), content.getvalue())  # a symbolic link stays one
+        write_output(Path(target), content.getvalue())
     except DurabilityError as error:
-        raise StoreError(f"{error} What was there before is unharmed.") from error
+        raise StoreError(str(error)) from error
 
 
 def write(records: Iterable[TrialRecord], format: str, stream: IO[bytes]) -> None:  # noqa: A002

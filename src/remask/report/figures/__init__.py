@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from remask.durable import AnyPath, make_folder, write_atomically
+from remask.durable import AnyPath, make_folder, write_output
 from remask.report.figures.contrasts import accuracy_figure, confidence_figure, matrices_figure
 from remask.report.figures.data import Family, families, has_confidence
 from remask.report.figures.plane import stability_plasticity_figure
@@ -56,7 +56,7 @@ def write_figures(cells: Sequence[Cell], folder: AnyPath) -> list[Path]:
             make_folder(folder)
         for kind in ("svg", "png"):
             path = folder / f"{name}.{kind}"
-            write_atomically(path, rendered(figure, kind))
+            write_output(path, rendered(figure, kind))
             paths.append(path)
     return paths
 
