@@ -1,6 +1,6 @@
 """The results store: every trial that came to an end, in one SQLite file."""
 
-from remask.store.errors import StoreError
+from remask.store.errors import StoreError, StoreMovedError
 from remask.store.export import FORMATS, export, trial_json, write
 from remask.store.filters import FILTERS
 from remask.store.importing import read_export
@@ -26,6 +26,7 @@ __all__ = [
     "Status",
     "Store",
     "StoreError",
+    "StoreMovedError",
     "TrialOutline",
     "TrialRecord",
     "config_hash",

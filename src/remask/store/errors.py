@@ -12,6 +12,16 @@ class StoreError(RemaskError):
     """Results cannot be read or written; the message says where, why, and what to do."""
 
 
+class StoreMovedError(StoreError):
+    """The file at the store's path is no longer the one that was opened."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(
+            f"{path} was moved, deleted or replaced while it was in use. What was being written is "
+            f"not there. Bring it back, or choose another file, and give the same command again."
+        )
+
+
 _ADVICE = {
     sqlite3.SQLITE_BUSY: (
         "is locked: another process has been writing to it for too long. Nothing was written. "

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from remask.durable import AnyPath
-from remask.store.errors import StoreError, explained
+from remask.store.errors import StoreError, StoreMovedError, explained
 from remask.store.filters import where
 from remask.store.opening import (
     is_read_only,
@@ -75,6 +75,7 @@ class Store:
             self._unchanging = True
         self._connection.row_factory = sqlite3.Row
         self._connection.text_factory = _lenient_text
+        self._file = _identity(self.path)
 
     def close(self) -> None:
         """Close the file; closing twice does no harm."""
@@ -95,7 +96,8 @@ class Store:
         """Store a record unless its trial is there; returns whether it was written.
 
         When this returns True, the record is on the disk. A failed trial gives way to one that
-        came to its end; anything else is replaced only by `replace=True`.
+        came to its end; anything else is replaced only by `replace=True`. Raises StoreMovedError
+        if the file that was written is no longer the one at `path`.
         """
         return self.add_all([record], replace=replace) == 1
 
@@ -120,6 +122,17 @@ class Store:
                 ).rowcount
                 for config_hash in config_hashes
             )
+
+    def check_in_place(self) -> None:
+        """Raise StoreMovedError if another file is at `path` than the one opened, or none."""
+        if _identity(self.path) != self._file:
+            raise StoreMovedError(self.path)
+
+    def held(self) -> Iterator[TrialRecord]:
+        """Read all trials of the file that was opened, even if it is no longer at `path`."""
+        with explained(self.path):
+            for row in self._connection.execute(f"{_SELECT} {_ORDER}"):
+                yield from_row(row, self.path)
 
     def has(self, config_hash: str) -> bool:
         """Whether the trial is there, however it ended."""
@@ -212,6 +225,7 @@ class Store:
             # A later remask may have migrated the file while we had it open.
             check_version(version_of(self._connection), self._version, self.path)
             yield
+        self.check_in_place()
 
     def _status(self, config_hash: str) -> str | None:
         with explained(self.path):
@@ -232,6 +246,15 @@ class Store:
             connection.row_factory = sqlite3.Row
             connection.text_factory = _lenient_text
             yield from connection.execute(query, parameters)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Tell files apart, whatever they are called; None if there is none."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def _lenient_text(raw: bytes) -> str:
