@@ -1,9 +1,14 @@
-"""Where the command line writes: results to standard output, everything else to standard error."""
+"""Where the command line writes: results to standard output, everything else to standard error.
+
+Whoever reads may leave before a run has ended: a terminal is closed, the reader of a pipe ends.
+That is no reason to end the run, so what is said on the way goes astray then without a word.
+"""
 
 import codecs
 import os
 import sys
-from typing import Any
+from contextlib import suppress
+from typing import IO, Any, cast
 
 from rich.console import Console
 from rich.text import Text
@@ -44,6 +49,8 @@ def open_streams() -> None:
     closed = [number for number in range(3) if not _is_open(number)]
     while closed and (number := os.open(os.devnull, os.O_RDWR)) in closed:
         closed.remove(number)
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(2, "w", closefd=False)
     if sys.stdout is None:
         raise ClosedOutputError(
             "standard output is closed, so there is nowhere to print to. Nothing was done. "
@@ -71,6 +78,27 @@ def _is_terminal() -> bool:
     return sys.stdout is not None and sys.stdout.isatty()
 
 
+class _StandardError:
+    """Standard error, whatever it is at the moment; nothing that is written to it ever fails."""
+
+    def write(self, text: str) -> int:
+        with suppress(OSError, ValueError):  # ValueError: it was closed
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError, ValueError):
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    @property
+    def _stream(self) -> IO[str]:
+        # While bars are shown, rich puts itself in the place of the stream.
+        return cast(IO[str], getattr(sys.stderr, "rich_proxied_file", sys.stderr))
+
+
 # A pipe or a file has no width of its own, and a table in it must not be cut.
 output = PlainConsole(width=None if _is_terminal() else _WIDTH_OF_A_FILE)
-errors = PlainConsole(stderr=True)
+errors = PlainConsole(stderr=True, file=cast(IO[str], _StandardError()))

@@ -1,4 +1,4 @@
-"""Stopping politely: the first Ctrl-C or SIGTERM asks, the second Ctrl-C insists."""
+"""Stopping politely: the first Ctrl-C, SIGTERM or SIGHUP asks, the second Ctrl-C insists."""
 
 import os
 import signal
@@ -7,7 +7,7 @@ from typing import Self
 
 
 class StopRequest:
-    """While entered, a first SIGINT or SIGTERM is noted instead of obeyed.
+    """While entered, a first SIGINT, SIGTERM or SIGHUP is noted instead of obeyed.
 
     The work in hand looks at `signal` between steps, saves, and raises `remask.errors.Stopped`.
     """
@@ -16,9 +16,11 @@ class StopRequest:
         self.signal: int | None = None
 
     def __enter__(self) -> Self:
-        self._before = {
-            number: signal.signal(number, self._note) for number in (signal.SIGINT, signal.SIGTERM)
-        }
+        numbers = [signal.SIGINT, signal.SIGTERM]
+        # Under nohup the end of the terminal is to be ignored.
+        if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+            numbers.append(signal.SIGHUP)
+        self._before = {number: signal.signal(number, self._note) for number in numbers}
         return self
 
     def __exit__(self, *_: object) -> None:
