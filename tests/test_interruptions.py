@@ -1,6 +1,5 @@
 """Stopped or killed at any moment, a run ends bit-identical to one that was left alone."""
 
-import os
 import random
 import signal
 import subprocess
@@ -8,7 +7,6 @@ import time
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -16,8 +14,9 @@ import pytest
 from remask.config import TrialConfig
 from remask.methods import METHODS
 from remask.settings import trial_configs
-from remask.store import Store, TrialRecord
+from remask.store import TrialRecord
 from tests.command_line import start
+from tests.disturbances import rows
 from tests.killing import run_uninterrupted, run_with_kills
 
 
@@ -68,15 +67,6 @@ RUN = (
 )  # fmt: skip
 
 
-def _rows(store: Path) -> list[TrialRecord]:
-    """The stored trials, without what may differ: the times."""
-    with Store(store) as opened:
-        records = list(opened.records())
-    moment = datetime(2026, 1, 1, tzinfo=UTC)
-    same = {"created": moment, "started": moment, "seconds": 0.0}
-    return [record.model_copy(update=same) for record in records]
-
-
 def _checkpoints(store: Path) -> set[tuple[Path, int]]:
     """The files, each with its number: a name that is used again is another file."""
     found = set()
@@ -114,7 +104,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> list[TrialRecord]:
     process = start(*RUN, "--workers", "2", store=store)
     _, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
-    return _rows(store)
+    return rows(store)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +124,7 @@ def test_a_signal_saves_and_the_same_command_goes_on(
     again = start(*RUN, "--workers", workers, store=store)
     _, err = again.communicate(timeout=120)
     assert again.returncode == 0, err
-    assert _rows(store) == whole
+    assert rows(store) == whole
 
 
 def test_kill_9_of_everything_loses_nothing_and_resume_goes_on(
@@ -151,7 +141,7 @@ def test_kill_9_of_everything_loses_nothing_and_resume_goes_on(
     resumed = start("resume", "--workers", "2", store=store)
     _, err = resumed.communicate(timeout=120)
     assert resumed.returncode == 0, err
-    assert _rows(store) == whole
+    assert rows(store) == whole
 
 
 def test_a_sweep_that_is_stopped_goes_on_like_any_run(
@@ -164,7 +154,7 @@ def test_a_sweep_that_is_stopped_goes_on_like_any_run(
     again = start(*sweep, store=store)
     _, err = again.communicate(timeout=120)
     assert again.returncode == 0, err
-    assert _rows(store) == whole
+    assert rows(store) == whole
 
 
 @pytest.mark.data
@@ -177,25 +167,8 @@ def test_a_reproduction_that_is_stopped_goes_on_like_any_run(tmp_path: Path) -> 
         out, err = process.communicate(timeout=300)
         assert process.returncode == 0, err
         assert "MSER(-inf)" in out
-    assert len(_rows(stores[0])) == 4
-    assert _rows(stores[0]) == _rows(stores[1])
-
-
-def test_a_killed_worker_is_reported_and_its_trials_go_on_later(
-    tmp_path: Path, whole: list[TrialRecord]
-) -> None:
-    store = tmp_path / "results.db"
-    process = start(*RUN, "--workers", "2", store=store)
-    _wait_for_checkpoint(store, process)
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    os.kill(int(children[0]), signal.SIGKILL)
-    _, err = process.communicate(timeout=120)
-    assert process.returncode == 1
-    assert "was killed" in " ".join(err.split())
-    again = start(*RUN, "--workers", "2", store=store)
-    _, err = again.communicate(timeout=120)
-    assert again.returncode == 0, err
-    assert _rows(store) == whole
+    assert len(rows(stores[0])) == 4
+    assert rows(stores[0]) == rows(stores[1])
 
 
 def test_a_second_process_on_the_same_run_is_told_who_has_it(tmp_path: Path) -> None:

@@ -94,7 +94,9 @@ def test_what_diverges_fails_or_is_worth_a_note_is_said(console: Console) -> Non
         display.show(Failed(_FIRST.name, "no memory left"))
     assert "MSER(-1) with seed 2 diverged at step 1,234" in _written(console)
     assert "note: a checkpoint was damaged [sic]" in _written(console)
-    assert display.failures == ["er on split-digits: no memory left"]
+    assert display.failures == [
+        "ER, MSER(-1) on split-digits, buffer 200, seeds 0, 1: no memory left"
+    ]
 
 
 def test_a_diverged_trial_is_counted_and_its_accuracy_is_not(console: Console) -> None:

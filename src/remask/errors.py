@@ -1,6 +1,7 @@
 """What ends a command early: what a user can cause or mend, and a stop that was asked for."""
 
 import signal
+from collections.abc import Sequence
 
 
 class RemaskError(Exception):
@@ -8,8 +9,10 @@ class RemaskError(Exception):
 
 
 class Stopped(Exception):  # noqa: N818 - a request that was granted, not an error
-    """The run was asked to stop, and everything is saved."""
+    """The run was asked to stop, and everything is saved but what is listed."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, unsaved: Sequence[str] = ()) -> None:
         super().__init__(f"stopped by {signal.Signals(number).name}")
         self.exit_code = 128 + number
+        self.unsaved = list(unsaved)
+        """What could not be saved, and why, for people."""

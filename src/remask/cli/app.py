@@ -82,10 +82,7 @@ def main() -> None:
         open_streams()
         app()
     except Stopped as stopped:
-        errors.print(
-            f"{stopped}; everything is saved. The same command, or `remask resume`, goes on.",
-            highlight=False,
-        )
+        _say_what_is_saved(stopped)
         sys.exit(stopped.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)
@@ -115,6 +112,24 @@ def main() -> None:
 def _print_no_more() -> None:
     """Let Python, when it ends, not try once more to print what cannot be."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _say_what_is_saved(stopped: Stopped) -> None:
+    if stopped.unsaved:
+        errors.print(
+            f"{stopped}, but not everything could be saved:",
+            *stopped.unsaved,
+            "Of these the latest checkpoint is what is left, if there was one; everything else is "
+            "saved. The same command, or `remask resume`, goes on from there.",
+            sep="\n",
+            highlight=False,
+            soft_wrap=True,
+        )
+    else:
+        errors.print(
+            f"{stopped}; everything is saved. The same command, or `remask resume`, goes on.",
+            highlight=False,
+        )
 
 
 def _refuse(message: str) -> None:

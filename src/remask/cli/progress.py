@@ -22,7 +22,7 @@ from remask.benchmarks import Progress as OnDownload
 from remask.cli.console import errors
 from remask.config import TrialConfig
 from remask.engine import TrialResult
-from remask.launch import Event, Failed, Finished, Job, Note
+from remask.launch import Event, Failed, Finished, Job, Note, PickedUp
 from remask.launch import Progress as JobProgress
 from remask.metrics import average_accuracy
 from remask.names import system_name
@@ -47,6 +47,7 @@ class Display:
         self._fractions: dict[str, float] = {}  # of each job that is begun or done
         self._results: dict[TrialConfig, list[TrialResult]] = {}
         self._cells_done = 0
+        self._picked_up = 0
         self._steps = 0
         self._steps_before: dict[str, int] = {}
         self._began = time.monotonic()
@@ -70,6 +71,13 @@ class Display:
 
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
+        if self._picked_up:
+            trials = f"{self._picked_up} trial{'s' * (self._picked_up > 1)}"
+            errors.print(
+                f"note: {trials} came from the store, computed by another process or earlier",
+                highlight=False,
+                soft_wrap=True,
+            )
 
     def show(self, event: Event) -> None:
         """Take notice of an event."""
@@ -77,11 +85,13 @@ class Display:
             self._move(event)
         elif isinstance(event, Finished):
             self._finish(event)
+        elif isinstance(event, PickedUp):
+            self._picked_up += len(event.results)
+            self._finish(event)
         elif isinstance(event, Note):
-            errors.print(f"note: {event.text}", highlight=False)
+            errors.print(f"note: {event.text}", highlight=False, soft_wrap=True)
         elif isinstance(event, Failed):
-            config = self._jobs[event.job].configs[0]
-            self.failures.append(f"{config.method} on {config.benchmark}: {event.error}")
+            self.failures.append(f"{self._jobs[event.job].title()}: {event.error}")
 
     def _move(self, event: JobProgress) -> None:
         trials = len(self._jobs[event.job].configs)
@@ -94,7 +104,7 @@ class Display:
             self._update_cell(cell, f"task {event.task}/{event.tasks} {accuracy}")
         self._update_whole()
 
-    def _finish(self, event: Finished) -> None:
+    def _finish(self, event: Finished | PickedUp) -> None:
         self._fractions[event.job] = 1.0
         for result in event.results:
             self._results.setdefault(_cell(result.config), []).append(result)
@@ -106,7 +116,7 @@ class Display:
                     highlight=False,
                 )
         for cell in self._cells[event.job]:
-            if len(self._results[cell]) == self._trials[cell]:
+            if len(self._results.get(cell, ())) == self._trials[cell]:
                 self._finish_cell(cell)
         self._update_whole()
 

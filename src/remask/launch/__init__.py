@@ -1,20 +1,14 @@
 """Launching: stacks of trials on this machine, in one process or several, stoppable at any time."""
 
+from remask.launch.agenda import jobs_left
 from remask.launch.estimate import estimate_seconds
-from remask.launch.events import Event, Failed, Finished, Note, Progress
+from remask.launch.events import Event, Failed, Finished, Note, PickedUp, Progress
 from remask.launch.execute import Options, benchmark_of, check_device
 from remask.launch.jobs import Job, plan_jobs
 from remask.launch.nets import net_path, without_net
+from remask.launch.plans import Run, RunError, runs_folder, unfinished_runs
 from remask.launch.room import Room, check_room
-from remask.launch.runs import (
-    Run,
-    RunError,
-    continue_run,
-    jobs_left,
-    plan_run,
-    runs_folder,
-    unfinished_runs,
-)
+from remask.launch.runs import continue_run, plan_run
 from remask.launch.signals import StopRequest
 
 __all__ = [
@@ -24,6 +18,7 @@ __all__ = [
     "Job",
     "Note",
     "Options",
+    "PickedUp",
     "Progress",
     "Room",
     "Run",

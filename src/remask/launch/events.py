@@ -48,6 +48,15 @@ class Finished:
 
 
 @dataclass(frozen=True)
+class PickedUp:
+    """Results that the store has by now, of trials that a job was to run."""
+
+    job: str
+    results: list[TrialResult]
+    kind: Literal["picked up"] = "picked up"
+
+
+@dataclass(frozen=True)
 class Failed:
     """A job that cannot go on."""
 
@@ -56,16 +65,16 @@ class Failed:
     kind: Literal["failed"] = "failed"
 
 
-Event = Annotated[Progress | Note | Finished | Failed, Field(discriminator="kind")]
-_EVENTS: TypeAdapter[Progress | Note | Finished | Failed] = TypeAdapter(Event)
+Event = Annotated[Progress | Note | Finished | PickedUp | Failed, Field(discriminator="kind")]
+_EVENTS: TypeAdapter[Progress | Note | Finished | PickedUp | Failed] = TypeAdapter(Event)
 
 
-def to_line(event: Progress | Note | Finished | Failed) -> bytes:
+def to_line(event: Progress | Note | Finished | PickedUp | Failed) -> bytes:
     """One line of JSON."""
     # Accuracies that were not measured are NaN; dump_json would write them as null.
     return json.dumps(_EVENTS.dump_python(event, mode="json")).encode() + b"\n"
 
 
-def from_line(line: bytes) -> Progress | Note | Finished | Failed:
+def from_line(line: bytes) -> Progress | Note | Finished | PickedUp | Failed:
     """Read what `to_line` wrote."""
     return _EVENTS.validate_json(line)

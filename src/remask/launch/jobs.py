@@ -3,8 +3,10 @@
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from remask.config import TrialConfig
+from remask.names import system_name
 from remask.store import config_hash
 
 
@@ -19,6 +21,23 @@ class Job:
         """What identifies the job: its configs, in their order."""
         hashes = " ".join(config_hash(config) for config in self.configs)
         return hashlib.sha256(hashes.encode()).hexdigest()[:16]
+
+    def title(self) -> str:
+        """What it is, for people: its systems, benchmark, buffer and seeds."""
+        first = self.configs[0]
+        systems = dict.fromkeys(system_name(config.method, config.mask) for config in self.configs)
+        seeds = dict.fromkeys(str(config.seed) for config in self.configs)
+        buffer = f", buffer {first.buffer}" * bool(first.buffer)
+        numbers = f"seed{'s' * (len(seeds) > 1)} {', '.join(seeds)}"
+        return f"{', '.join(systems)} on {first.benchmark}{buffer}, {numbers}"
+
+
+@dataclass(frozen=True)
+class Work:
+    """A job, and where its checkpoints are."""
+
+    job: Job
+    folder: Path
 
 
 def plan_jobs(

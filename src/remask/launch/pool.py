@@ -1,156 +1,172 @@
 """Run many jobs at once, in this process or in several."""
 
-import queue
 import signal
-import subprocess
-import sys
-import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
-from pathlib import Path
-from typing import IO
+from collections import Counter
+from collections.abc import Generator, Iterator
+from typing import Protocol
 
 from remask.errors import Stopped
-from remask.launch.events import Event, Failed, Finished, from_line
+from remask.launch.crew import Worker, end_all, wait_for_any
+from remask.launch.events import Event, Failed, Finished, Note
 from remask.launch.execute import Options, execute
 from remask.launch.failures import describe_failure
-from remask.launch.jobs import Job
+from remask.launch.jobs import Work
 from remask.launch.signals import StopRequest
-from remask.launch.worker import Order
 
 _SECONDS_TO_SAVE = 60.0
 """How long a worker that was asked to stop may take to save."""
+_TRIES = 3
+"""How many workers may die of one job."""
+_SAVED = (128 + signal.SIGTERM, -signal.SIGTERM)
+"""How a worker ends that was asked to: with all saved, or before it had begun with anything."""
+_SECONDS_BETWEEN_LOOKS = 0.1
+
+
+class Agenda(Protocol):
+    """Where the work comes from."""
+
+    def take(self) -> Work | Event | None:
+        """What is to be done next, or something to report; None if nothing is free just now."""
+
+    def is_empty(self) -> bool:
+        """Whether all has been taken."""
 
 
 def run_jobs(
-    jobs: Sequence[tuple[Job, Path]],
-    *,
-    workers: int,
-    options: Options,
-    stop: StopRequest,
-) -> Iterator[Event]:
+    agenda: Agenda, *, workers: int, options: Options, stop: StopRequest
+) -> Generator[Event]:
     """Run jobs, each with a folder for its checkpoints, and yield what they report.
 
-    Raises `Stopped` once everything is saved, if asked to stop.
+    Raises `Stopped` if asked to stop, once everything is saved, or with what could not be.
     """
-    if workers == 1 or len(jobs) <= 1:
-        yield from _run_here(jobs, options, stop)
+    if workers == 1:
+        yield from _run_here(agenda, options, stop)
     else:
-        yield from _run_in_workers(jobs, min(workers, len(jobs)), options, stop)
+        yield from _run_in_workers(agenda, workers, options, stop)
 
 
-def _run_here(
-    jobs: Sequence[tuple[Job, Path]], options: Options, stop: StopRequest
-) -> Iterator[Event]:
+def _run_here(agenda: Agenda, options: Options, stop: StopRequest) -> Iterator[Event]:
     """One job after the other."""
-    for job, folder in jobs:
-        try:
-            yield from execute(job, folder, options, stop)
-        except Stopped:
-            raise
-        except Exception as error:
-            yield Failed(job.name, describe_failure(error))
+    while not agenda.is_empty():
+        if stop.signal is not None:
+            raise Stopped(stop.signal)
+        taken = agenda.take()
+        if taken is None:
+            time.sleep(_SECONDS_BETWEEN_LOOKS)
+        elif isinstance(taken, Work):
+            try:
+                yield from execute(taken.job, taken.folder, options, stop)
+            except Stopped:
+                raise
+            except Exception as error:
+                reason = describe_failure(error)
+                yield Failed(taken.job.name, reason)
+                if stop.signal is not None:
+                    raise Stopped(stop.signal, [f"{taken.job.title()}: {reason}"]) from error
+        else:
+            yield taken
 
 
 def _run_in_workers(
-    jobs: Sequence[tuple[Job, Path]], workers: int, options: Options, stop: StopRequest
+    agenda: Agenda, most: int, options: Options, stop: StopRequest
 ) -> Iterator[Event]:
-    """Hand jobs to worker processes, a new one as soon as one is done."""
-    waiting = list(reversed(jobs))
-    events: queue.SimpleQueue[tuple[int, Event | None]] = queue.SimpleQueue()
-    in_hand: dict[int, Job] = {}
-    with ExitStack() as cleanup:
-        processes = [cleanup.enter_context(_worker()) for _ in range(workers)]
-        cleanup.callback(_end, processes)
-        for number, process in enumerate(processes):
-            threading.Thread(target=_listen, args=(number, process, events), daemon=True).start()
-            in_hand[number] = _give(process, *waiting.pop(), options)
-        asked = False
-        deadline = float("inf")
-        while in_hand and time.monotonic() < deadline:
-            try:
-                number, event = events.get(timeout=0.1)
-            except queue.Empty:
-                number, event = -1, None
-            if stop.signal is not None and not asked:
-                asked = True
-                deadline = time.monotonic() + _SECONDS_TO_SAVE
-                for process in processes:
-                    process.send_signal(signal.SIGTERM)
-            if number < 0:
-                continue
-            process = processes[number]
-            if event is None:  # the worker is gone
-                job = in_hand.pop(number)
-                if not asked:
-                    yield Failed(job.name, _how_it_ended(process))
-                continue
-            yield event
-            if isinstance(event, Finished | Failed):
-                del in_hand[number]
-                if waiting and not asked:
-                    in_hand[number] = _give(process, *waiting.pop(), options)
-        if asked and stop.signal is not None:
-            raise Stopped(stop.signal)
+    """Hand jobs to worker processes, a new one as soon as one is done.
 
-
-def _worker() -> subprocess.Popen[bytes]:
-    """A worker in a session of its own, so that a terminal's Ctrl-C reaches its parent only."""
-    return subprocess.Popen(
-        # -P: not with the current folder on the path, where anything may lie about.
-        [sys.executable, "-P", "-m", "remask.launch"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        start_new_session=True,
-    )
-
-
-def _listen(
-    number: int,
-    process: subprocess.Popen[bytes],
-    events: "queue.SimpleQueue[tuple[int, Event | None]]",
-) -> None:
-    """Pass on what a worker says; at last None, when it has ended, for whatever reason."""
-    assert process.stdout is not None
+    The job of a worker that dies goes to another one, which goes on from its latest checkpoint.
+    """
+    workers: list[Worker] = []
+    returned: list[Work] = []
+    deaths = Counter[str]()
     try:
-        for line in process.stdout:
-            events.put((number, from_line(line)))
-    except ValueError:  # not an event: nothing more that it says can be trusted
-        process.kill()
-    process.wait()
-    events.put((number, None))
+        while stop.signal is None:
+            while sum(worker.work is not None for worker in workers) < most:
+                taken = returned.pop() if returned else agenda.take()
+                if taken is None:
+                    break
+                if isinstance(taken, Work):
+                    _idle(workers).give(taken, options)
+                else:
+                    yield taken
+            busy = any(worker.work is not None for worker in workers)
+            if not busy and not returned and agenda.is_empty():
+                return
+            wait_for_any(workers)
+            for worker in list(workers):
+                yield from _heard(worker)
+                if worker.exit_code is None:
+                    continue
+                workers.remove(worker)
+                how = _how_it_ended(worker.exit_code)
+                if (work := worker.work) is None:
+                    yield Note("", f"a worker process {how} while it had nothing to do")
+                    continue
+                deaths[work.job.name] += 1
+                if deaths[work.job.name] < _TRIES:
+                    returned.append(work)
+                    yield Note(
+                        work.job.name,
+                        f"the worker process with {work.job.title()} {how}; "
+                        "another one goes on from the latest checkpoint",
+                    )
+                else:
+                    yield Failed(
+                        work.job.name,
+                        f"the worker process {how}, the last of {_TRIES} "
+                        "that died of it; run the same command again to go on from the "
+                        "latest checkpoint, with fewer --workers if memory is short",
+                    )
+        unsaved: list[str] = []
+        yield from _stop(workers, unsaved)
+        raise Stopped(stop.signal, unsaved)
+    finally:
+        end_all(workers, _SECONDS_TO_SAVE)
 
 
-def _give(process: subprocess.Popen[bytes], job: Job, folder: Path, options: Options) -> Job:
-    order = Order(configs=job.configs, folder=folder, options=options)
-    stdin: IO[bytes] | None = process.stdin
-    assert stdin is not None
-    stdin.write(order.model_dump_json().encode() + b"\n")
-    stdin.flush()
-    return job
+def _idle(workers: list[Worker]) -> Worker:
+    """One that has nothing to do, new if need be."""
+    for worker in workers:
+        if worker.work is None:
+            return worker
+    workers.append(Worker())
+    return workers[-1]
 
 
-def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
-    """Leave no worker behind, whatever made us leave."""
-    for process in processes:
-        if process.stdin is not None:
-            process.stdin.close()  # no more orders: an idle worker ends
-        if process.poll() is None:
-            process.send_signal(signal.SIGTERM)
-    for process in processes:
-        try:
-            process.wait(_SECONDS_TO_SAVE)
-        except subprocess.TimeoutExpired:
-            process.kill()
+def _heard(worker: Worker) -> Iterator[Event]:
+    """What a worker has said; with the end of its job it has no more in hand."""
+    for event in worker.exchange():
+        if isinstance(event, Finished | Failed):
+            worker.work = None
+        yield event
 
 
-def _how_it_ended(process: subprocess.Popen[bytes]) -> str:
-    code = process.returncode
+def _stop(workers: list[Worker], unsaved: list[str]) -> Iterator[Event]:
+    """Have all workers save and end, and note in `unsaved` what they could not save."""
+    deadline = time.monotonic() + _SECONDS_TO_SAVE
+    for worker in workers:
+        worker.ask_to_end()
+    while workers and time.monotonic() < deadline:
+        wait_for_any(workers)
+        for worker in list(workers):
+            work = worker.work
+            for event in _heard(worker):
+                yield event
+                if isinstance(event, Failed) and work is not None:
+                    unsaved.append(f"{work.job.title()}: {event.error}")
+            if worker.exit_code is None:
+                continue
+            workers.remove(worker)
+            if worker.work is not None and worker.exit_code not in _SAVED:
+                how = _how_it_ended(worker.exit_code)
+                unsaved.append(f"{worker.work.job.title()}: the worker process {how}")
+    for worker in workers:
+        worker.end_now()
+        if worker.work is not None:
+            title = worker.work.job.title()
+            unsaved.append(f"{title}: not done within {_SECONDS_TO_SAVE:g} s, and ended")
+
+
+def _how_it_ended(code: int) -> str:
     if code == -signal.SIGKILL:
-        return (
-            "the worker process was killed, perhaps for want of memory; run the same command "
-            "again to go on from the latest checkpoint, with fewer --workers if memory is short"
-        )
-    how = f"signal {-code}" if code < 0 else f"exit code {code}"
-    return f"the worker process ended with {how}; run the same command again to go on"
+        return "was killed, perhaps for want of memory"
+    return f"ended with signal {-code}" if code < 0 else f"ended with exit code {code}"

@@ -44,6 +44,8 @@ def main() -> int:
     with StopRequest() as stop:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         for line in sys.stdin.buffer:
+            if not line.endswith(b"\n"):  # the parent left in the middle of it
+                break
             order = Order.model_validate_json(line)
             job = Job(order.configs)
             try:

@@ -1,0 +1,140 @@
+"""Runs of the command line, and what can happen to them while they go on.
+
+Each method of `Disturbed` is one disturbance, so that tests can mix them as they like.
+"""
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Collection
+from datetime import UTC, datetime
+from pathlib import Path
+
+from remask.store import Store, TrialRecord
+
+_PATIENCE = 120.0
+
+
+class Disturbed:
+    """`remask ARGS` as a process of its own, with or without a terminal of its own."""
+
+    def __init__(self, *args: str, store: Path, terminal: bool = False) -> None:
+        self.store = store
+        self._ours: int | None = None
+        theirs: int | None = None
+        if terminal:
+            self._ours, theirs = pty.openpty()
+        command = [sys.executable, "-m", "remask", *args]
+        if terminal:  # so that its end is told to the process, as a shell's would be
+            command = [sys.executable, "-c", _WITH_A_TERMINAL, *command]
+        self.process = subprocess.Popen(
+            command,
+            env={**os.environ, "REMASK_STORE": str(store), "OMP_NUM_THREADS": "1"},
+            stdin=theirs,
+            stdout=subprocess.PIPE if theirs is None else theirs,
+            stderr=subprocess.PIPE if theirs is None else theirs,
+            text=True,
+            start_new_session=True,
+        )
+        if theirs is not None:
+            os.close(theirs)
+
+    def end(self, code: int, *, seconds: float = _PATIENCE) -> str:
+        """Wait for it to end with that code; gives what it said on standard error."""
+        try:
+            _, err = self.process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            self.kill_everything()
+            raise
+        assert self.process.returncode == code, err
+        return " ".join((err or "").split())
+
+    def wait_for_a_checkpoint(self) -> None:
+        self.wait(lambda: any(self.checkpoints()), "saved a checkpoint")
+
+    def wait_for_trials(self, number: int) -> None:
+        self.wait(lambda: stored_trials(self.store) >= number, f"stored {number} trials")
+
+    def wait(self, happened: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + _PATIENCE
+        while not happened():
+            assert self.process.poll() is None, f"it ended, and never {what}: {self.output()}"
+            assert time.monotonic() < deadline, f"it never {what}"
+            time.sleep(0.02)
+
+    def output(self) -> tuple[str, str]:
+        return self.process.communicate(timeout=_PATIENCE)
+
+    def checkpoints(self) -> list[Path]:
+        return list(self.store.parent.glob("*.runs/*/*/checkpoint-*"))
+
+    def workers(self) -> list[int]:
+        """The ids of its worker processes, oldest first."""
+        pid = self.process.pid
+        return [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+    def send(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def kill_a_worker(self, *, but: Collection[int] = ()) -> int:
+        """Kill the oldest worker that is not among these; gives its id."""
+        worker = next(worker for worker in self.workers() if worker not in but)
+        os.kill(worker, signal.SIGKILL)
+        return worker
+
+    def pause_workers(self) -> None:
+        for worker in self.workers():
+            os.kill(worker, signal.SIGSTOP)
+
+    def kill_a_worker_behind_its_back(self) -> None:
+        """Kill a worker while its parent cannot see what it has finished meanwhile."""
+        self.send(signal.SIGSTOP)
+        time.sleep(1.0)  # a short job ends in that time, and the worker is idle
+        self.kill_a_worker()
+        self.send(signal.SIGCONT)
+
+    def close_the_terminal(self) -> None:
+        assert self._ours is not None
+        os.close(self._ours)
+
+    def delete_the_store(self) -> None:
+        for path in self.store.parent.glob(f"{self.store.name}*"):
+            if path.is_file():
+                path.unlink()
+
+    def replace_the_store(self) -> None:
+        """Put another store in its place, as somebody who restores a backup might."""
+        other = self.store.with_name("other.db")
+        Store(other).close()
+        other.replace(self.store)
+
+    def kill_everything(self) -> None:
+        for pid in (*self.workers(), self.process.pid):
+            os.kill(pid, signal.SIGKILL)
+        self.process.communicate()
+
+
+_WITH_A_TERMINAL = """
+import fcntl, os, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
+def stored_trials(store: Path) -> int:
+    if not store.exists():
+        return 0
+    with Store(store) as opened:
+        return opened.count()
+
+
+def rows(store: Path) -> list[TrialRecord]:
+    """The stored trials, without what may differ: the times."""
+    with Store(store) as opened:
+        records = list(opened.records())
+    moment = datetime(2026, 1, 1, tzinfo=UTC)
+    same = {"created": moment, "started": moment, "seconds": 0.0}
+    return [record.model_copy(update=same) for record in records]
