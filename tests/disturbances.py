@@ -5,17 +5,23 @@ Each method of `Disturbed` is one disturbance, so that tests can mix them as the
 
 import os
 import pty
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
 from remask.store import Store, TrialRecord
 
 _PATIENCE = 120.0
+
+
+class RunEnded(Exception):  # noqa: N818 - as it may
+    """The run came to its end before it could be disturbed."""
 
 
 class Disturbed:
@@ -48,6 +54,7 @@ class Disturbed:
             _, err = self.process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
             self.kill_everything()
+            self.output()
             raise
         assert self.process.returncode == code, err
         return " ".join((err or "").split())
@@ -61,11 +68,13 @@ class Disturbed:
     def wait(self, happened: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + _PATIENCE
         while not happened():
-            assert self.process.poll() is None, f"it ended, and never {what}: {self.output()}"
+            if self.process.poll() is not None:
+                raise RunEnded(f"it ended, and never {what}: {self.output()}")
             assert time.monotonic() < deadline, f"it never {what}"
             time.sleep(0.02)
 
     def output(self) -> tuple[str, str]:
+        """What it has said, once it has ended."""
         return self.process.communicate(timeout=_PATIENCE)
 
     def checkpoints(self) -> list[Path]:
@@ -74,27 +83,42 @@ class Disturbed:
     def workers(self) -> list[int]:
         """The ids of its worker processes, oldest first."""
         pid = self.process.pid
-        return [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        try:
+            children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        except OSError:  # it has ended itself
+            return []
+        return [int(child) for child in children]
+
+    def stop(self) -> None:
+        self.send(signal.SIGTERM)
 
     def send(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
     def kill_a_worker(self, *, but: Collection[int] = ()) -> int:
         """Kill the oldest worker that is not among these; gives its id."""
-        worker = next(worker for worker in self.workers() if worker not in but)
-        os.kill(worker, signal.SIGKILL)
+        worker = next((worker for worker in self.workers() if worker not in but), None)
+        if worker is None:
+            raise RunEnded("no worker is left to kill")
+        _signal(worker, signal.SIGKILL)
         return worker
 
     def pause_workers(self) -> None:
         for worker in self.workers():
-            os.kill(worker, signal.SIGSTOP)
+            _signal(worker, signal.SIGSTOP)
+
+    def wake_workers(self) -> None:
+        for worker in self.workers():
+            _signal(worker, signal.SIGCONT)
 
     def kill_a_worker_behind_its_back(self) -> None:
         """Kill a worker while its parent cannot see what it has finished meanwhile."""
         self.send(signal.SIGSTOP)
-        time.sleep(1.0)  # a short job ends in that time, and the worker is idle
-        self.kill_a_worker()
-        self.send(signal.SIGCONT)
+        try:
+            time.sleep(1.0)  # a short job ends in that time, and the worker is idle
+            self.kill_a_worker()
+        finally:
+            self.send(signal.SIGCONT)
 
     def close_the_terminal(self) -> None:
         assert self._ours is not None
@@ -111,10 +135,19 @@ class Disturbed:
         Store(other).close()
         other.replace(self.store)
 
+    def delete_the_runs(self) -> None:
+        """Remove the plans and checkpoints of all runs, as far as nobody makes them anew."""
+        shutil.rmtree(self.store.with_name(f"{self.store.name}.runs"), ignore_errors=True)
+
     def kill_everything(self) -> None:
-        for pid in (*self.workers(), self.process.pid):
-            os.kill(pid, signal.SIGKILL)
-        self.process.communicate()
+        for pid in self.workers():
+            _signal(pid, signal.SIGKILL)
+        self.process.kill()
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):  # it has ended meanwhile
+        os.kill(pid, number)
 
 
 _WITH_A_TERMINAL = """

@@ -1,14 +1,19 @@
 """A run whose workers, store, terminal or plan somebody has been at ends whole, or says so."""
 
 import json
+import random
 import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from remask.store import TrialRecord
-from tests.disturbances import Disturbed, rows
+from tests.disturbances import Disturbed, RunEnded, rows
 
 SMALL = (
     "run", "--benchmark", "split-digits", "--method", "er", "--epochs", "4", "--trials", "6",
@@ -81,6 +86,7 @@ def test_a_refused_command_leaves_the_plan_of_a_living_run_alone(tmp_path: Path)
     assert f"held by process {run.process.pid}" in said
     assert plan.read_bytes() == before
     run.kill_everything()
+    run.output()
     assert plan.read_bytes() == before
 
 
@@ -104,6 +110,18 @@ def test_a_store_that_goes_away_stops_the_run_and_nothing_is_lost(
     assert rows(run.store) == whole
 
 
+def test_a_run_whose_folder_is_deleted_goes_on_and_can_still_be_resumed(
+    tmp_path: Path, whole: list[TrialRecord]
+) -> None:
+    run = Disturbed(*SMALL, store=tmp_path / "results.db")
+    run.wait_for_a_checkpoint()
+    run.delete_the_runs()
+    run.send(signal.SIGTERM)
+    assert "everything is saved" in run.end(143)
+    Disturbed("resume", "--workers", "2", store=run.store).end(0)
+    assert rows(run.store) == whole
+
+
 def test_a_closed_terminal_saves_and_stops(tmp_path: Path) -> None:
     run = Disturbed(*LONG, store=tmp_path / "results.db", terminal=True)
     run.wait_for_a_checkpoint()
@@ -123,3 +141,48 @@ def test_a_run_whose_outputs_nobody_reads_stores_its_results_all_the_same(
     run.process.wait(timeout=120)
     assert rows(run.store) == whole
     assert len(json.loads((tmp_path / "out.json").read_text())["trials"]) == 6
+
+
+def test_a_process_without_its_standard_streams_stores_its_results(
+    tmp_path: Path, whole: list[TrialRecord]
+) -> None:
+    store = tmp_path / "results.db"
+    closed = 'exec "$0" "$@" <&- >&- 2>&-'
+    command = ["sh", "-c", closed, sys.executable, "-m", "remask", *SMALL, "--store", str(store)]
+    assert subprocess.run(command, timeout=120).returncode == 0
+    assert rows(store) == whole
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("seed", range(5))
+def test_a_run_survives_any_mixture_of_disturbances(
+    tmp_path: Path, whole: list[TrialRecord], seed: int
+) -> None:
+    chance = random.Random(seed)
+    store = tmp_path / "results.db"
+    gentle = (
+        Disturbed.kill_a_worker,
+        Disturbed.kill_a_worker_behind_its_back,
+        Disturbed.pause_workers,
+        Disturbed.wake_workers,
+    )
+    final = {
+        "kill": Disturbed.kill_everything,
+        "stop": Disturbed.stop,
+        "none": Disturbed.wake_workers,
+    }
+    for sitting in range(20):
+        run = Disturbed(*SMALL, store=store)
+        with suppress(RunEnded):
+            run.wait_for_a_checkpoint()
+            for _ in range(2):
+                chance.choice(gentle)(run)
+                time.sleep(chance.uniform(0, 0.5))
+            final[chance.choice([*final])](run)
+        run.wake_workers()
+        _, err = run.output()
+        assert "Traceback" not in err
+        print(f"sitting {sitting}: exit code {run.process.returncode}")
+        if run.process.returncode == 0:
+            break
+    assert rows(store) == whole

@@ -100,4 +100,16 @@ def test_a_stop_whose_checkpoint_the_disk_refuses_does_not_say_that_all_is_saved
     assert "stopped by SIGTERM, but not everything could be saved" in answer.text
     assert "ER on split-digits, buffer 20, seeds 0, 1: cannot write" in answer.text
     assert "everything is saved" not in answer.text
-    monkeypatch.undo()
+
+
+def test_the_end_of_a_terminal_is_a_stop_unless_it_was_to_be_ignored() -> None:
+    before = signal.getsignal(signal.SIGHUP)
+    try:
+        for handler, noted in ((signal.SIG_DFL, signal.SIGHUP), (signal.SIG_IGN, None)):
+            signal.signal(signal.SIGHUP, handler)
+            with StopRequest() as stop:
+                os.kill(os.getpid(), signal.SIGHUP)
+                assert stop.signal == noted
+            assert signal.getsignal(signal.SIGHUP) == handler
+    finally:
+        signal.signal(signal.SIGHUP, before)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from remask.store import Store, StoreError
+from remask.store import Store, StoreError, StoreMovedError
 from remask.store.schema import MIGRATIONS
 from tests.store_samples import contents, make_config, make_record, make_records
 
@@ -277,3 +277,28 @@ def test_a_store_locked_by_another_writer_says_so_and_works_again_later(tmp_path
         assert store.count() == 5
         other.execute("COMMIT")
         assert store.add(make_record(make_config(seed=9)))
+
+
+@pytest.mark.parametrize("what", ["deleted", "moved", "replaced", "replaced behind a link"])
+def test_a_store_whose_file_is_no_longer_there_says_so_and_can_still_be_read(
+    tmp_path: Path, what: str
+) -> None:
+    first, second = make_records(2)
+    real, path = filled(tmp_path / "real.db", 1), tmp_path / "results.db"
+    path.symlink_to(real)
+    with Store(path) as store:
+        assert not store.add(first)
+        if what == "deleted":
+            real.unlink()
+        elif what == "moved":
+            real.rename(tmp_path / "elsewhere.db")
+        elif what == "replaced":
+            filled(tmp_path / "other.db", 3).replace(real)
+        else:
+            path.unlink()
+            path.symlink_to(filled(tmp_path / "other.db", 3))
+        with pytest.raises(StoreMovedError, match="moved, deleted or replaced"):
+            store.check_in_place()
+        with pytest.raises(StoreMovedError, match="not there"):
+            store.add(second)
+        assert {record.config for record in store.held()} == {first.config, second.config}

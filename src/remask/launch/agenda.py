@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from remask.config import TrialConfig
+from remask.durable import make_folder
 from remask.engine import TrialResult
 from remask.launch.claims import Claims
 from remask.launch.events import Event, Finished, Note, PickedUp
@@ -72,6 +73,12 @@ class RunAgenda:
             new = [result for result in event.results if result.config not in self._picked_up]
             return replace(event, job=job, results=new)
         return replace(event, job=job)
+
+    def keep_plan(self) -> None:
+        """Write the plan again if somebody has removed it: checkpoints without one are lost."""
+        if not self._run.plan.exists():
+            make_folder(self._run.folder)
+            write_plan(self._run, self._jobs)
 
     def put_away(self, job: Job) -> None:
         """Let go of a job that has come to an end, after its results were stored."""

@@ -75,7 +75,7 @@ def continue_run(
     with Lock(run.lock), Claims(runs_folder(store.path) / "claims") as claims:
         if not run.plan.exists():
             return  # another process finished it while this one waited
-        if read_plan(run.folder) != run:
+        if [job.name for job in read_plan(run.folder).jobs] != [job.name for job in run.jobs]:
             raise RunError(
                 f"another process has worked on the run in {run.folder} just now. Give the same "
                 f"command again to go on from there."
@@ -98,6 +98,7 @@ def continue_run(
                     failed = failed or isinstance(event, Failed)
                     yield agenda.shown(event)
             except Stopped:
+                agenda.keep_plan()
                 if unstored is None:
                     raise
         if unstored is not None:
