@@ -123,6 +123,17 @@ def test_a_claim_holds_between_processes_and_dies_with_its_own(tmp_path: Path) -
         claims.free(theirs)
         with _claimed(store, [1]):
             assert not claims.take(theirs)
+    assert not (tmp_path / "results.db.runs" / "claims").exists()
+
+
+def test_the_file_of_claims_stays_as_long_as_anybody_has_one(tmp_path: Path) -> None:
+    (theirs,) = _hashes([1])
+    path = tmp_path / "results.db.runs" / "claims"
+    with _claimed(tmp_path / "results.db", [1]):
+        for _ in range(2):
+            with Claims(path) as claims:
+                assert not claims.take(theirs)
+            assert path.exists()
 
 
 def test_what_another_process_computes_is_left_out_and_picked_up_when_it_is_stored(

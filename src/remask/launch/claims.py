@@ -2,6 +2,7 @@
 
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -13,6 +14,8 @@ if sys.platform != "win32":
 
 _DIGITS = 15
 """So many hexadecimal digits of a hash are a place in a file, and no two trials share one."""
+_IN_USE = 16**_DIGITS
+"""The place, behind all others, that everybody who uses the file has a shared lock on."""
 
 
 class Claims:
@@ -28,7 +31,8 @@ class Claims:
     def __enter__(self) -> Self:
         make_folder(self._path.parent)
         try:
-            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
+            while not self._open():
+                pass
         except OSError as error:
             raise DurabilityError(
                 f"cannot open {self._path}: {error.strerror}. Mend its permissions, or remove it "
@@ -42,7 +46,23 @@ class Claims:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if sys.platform != "win32":
+            with suppress(OSError):  # others use it: the last of them removes it
+                fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _IN_USE)
+                self._path.unlink()
         os.close(self._file)  # which frees all of them
+
+    def _open(self) -> bool:
+        """Open the file; False if its last user has removed it meanwhile."""
+        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
+        if sys.platform == "win32":
+            return True
+        fcntl.lockf(self._file, fcntl.LOCK_SH, 1, _IN_USE)
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(self._file), self._path.stat()):
+                return True
+        os.close(self._file)
+        return False
 
     def take(self, config_hash: str) -> bool:
         """Claim a trial; False if another process has."""
