@@ -150,6 +150,17 @@ def test_the_readme_s_table_is_what_its_data_says(published: list[ComparedCell])
     assert "\n".join(rows) in README
 
 
+def test_the_readme_s_time_is_what_its_trials_took(stored: dict[PaperCell, Cell]) -> None:
+    records = [record for cell in stored.values() for record in cell.records]
+    minutes = sum(record.seconds for record in records) / 60 / 2  # two worker processes
+    said = re.search(
+        r"is (\d+) trials and took (\d+) minutes on two cores", _running_text("README.md")
+    )
+    assert said is not None
+    assert int(said[1]) == len(records)
+    assert int(said[2]) == pytest.approx(minutes, abs=1)
+
+
 def _rank(mask: float | None) -> int:
     return [None, -math.inf, -1.0].index(mask)
 
