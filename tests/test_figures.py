@@ -39,7 +39,7 @@ def _trials(level: float, seeds: int = 2, **settings: Any) -> list[TrialRecord]:
             make_config(seed=seed, **settings),
             class_il=[[99.0, NAN], [level + 4 * seed, level + 10]],
             task_il=[[99.0, NAN], [98.0, 90.0 + seed]],
-            confidence=[level / 100, 0.5, 0.25 + seed / 2, 1.0],
+            confidence=[level / 100, 0.5, 0.25 + min(seed, 1) / 2, 1.0],
         )
         for seed in range(seeds)
     ]

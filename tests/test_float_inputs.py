@@ -37,7 +37,7 @@ def embeddings(path: Path) -> Benchmark:
     labels = np.arange(180) % 6
     inputs = random.standard_normal((180, 8)) + 4 * np.eye(6, 8)[labels]
     np.savez(path, inputs=inputs, labels=labels)
-    return arrays(path, tasks=3)
+    return arrays(path, tasks=3, name="tiny")
 
 
 def same(one: Tensor, other: Tensor) -> bool:

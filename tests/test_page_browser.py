@@ -462,12 +462,12 @@ def test_classes_stand_by_task_and_by_name_whatever_their_labels(show: Open) -> 
     panel = page.locator("#figure-confidence .panel:nth-child(1)")
     marks = panel.locator("svg").evaluate("chart => chart.marks.map((m) => [m.where, m.value])")
     assert marks == [
-        ["class dog, task 1", "20.00 ±0.00 %"],
-        ["class ant, task 1", "10.00 ±0.00 %"],
-        ["class <b>fox</b>, task 1", "30.00 ±0.00 %"],
-        ["class bee, task 2", "50.00 ±0.00 %"],
-        ["class cat, task 3", "70.00 ±0.00 %"],
-        ["class elk, task 3", "90.00 ±0.00 %"],
+        ["class dog, task 1", "20.00 ±0.00 %, 2 trials"],
+        ["class ant, task 1", "10.00 ±0.00 %, 2 trials"],
+        ["class <b>fox</b>, task 1", "30.00 ±0.00 %, 2 trials"],
+        ["class bee, task 2", "50.00 ±0.00 %, 2 trials"],
+        ["class cat, task 3", "70.00 ±0.00 %, 2 trials"],
+        ["class elk, task 3", "90.00 ±0.00 %, 2 trials"],
     ]
     ticks = panel.locator(".ticks.x text").all_text_contents()
     assert ticks == ["dog", "ant", "<b>fox</b>", "bee", "cat", "elk"]

@@ -10,12 +10,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import remask
-from remask import Store, load_benchmark
+from remask import Store, TrialStack, load_benchmark, load_net
 from remask.benchmarks import BENCHMARKS, DATASETS, DataError, arrays, fetch, image_folder
-from remask.launch import runs_folder, unfinished_runs
+from remask.engine import read_saved_net, save_net
+from remask.launch import net_path, runs_folder, unfinished_runs, without_net
 from remask.report import write_figures
+from remask.settings import trial_configs
 from remask.store import export, read_export, summarise
 from tests.store_samples import make_config, make_record
 
@@ -90,6 +93,19 @@ def use_data(given: Callable[[Path], Any], folder: Path) -> None:
             call()
 
 
+def use_nets(given: Callable[[Path], Any], folder: Path) -> None:
+    (config,) = trial_configs(
+        benchmark="split-digits", method="sgd", seeds=[0], overrides={"limit": 3}
+    )
+    stack = TrialStack([config], load_benchmark("split-digits", limit=3))
+    path = net_path(given(folder), config)
+    assert without_net(given(folder), [config]) == [config]
+    save_net(stack, 0, given(path))
+    assert without_net(given(folder), [config]) == []
+    assert read_saved_net(given(path)).config == config
+    assert load_net(given(path))(torch.zeros(1, 1, 8, 8)).shape == (1, 10)
+
+
 TRIED: dict[str, Callable[[Callable[[Path], Any], Path], None]] = {
     "Store": use_store,
     "arrays": use_arrays,
@@ -97,13 +113,18 @@ TRIED: dict[str, Callable[[Callable[[Path], Any], Path], None]] = {
     "fetch": use_data,
     "image_folder": use_images,
     "load_benchmark": use_data,
+    "load_net": use_nets,
+    "net_path": use_nets,
     "read_export": use_export,
+    "read_saved_net": use_nets,
     "runs_folder": use_runs,
+    "save_net": use_nets,
     "unfinished_runs": use_runs,
+    "without_net": use_nets,
     "write_figures": use_figures,
 }
 # Records that remask makes and hands out; nobody has to make one.
-RECORDS = {"BenchmarkInfo", "Dataset", "FileStatus", "Run"}
+RECORDS = {"BenchmarkInfo", "Dataset", "FileStatus", "Options", "Run", "StoreMovedError"}
 
 
 def public_functions() -> Iterator[tuple[str, Callable[..., Any]]]:

@@ -14,15 +14,10 @@ from rich.console import Console
 from rich.text import Text
 from typing_extensions import override
 
-from remask.errors import RemaskError
 from remask.printable import printable
 
 _WIDTH_OF_A_FILE = 160
 _IN_ASCII = {"±": "+-", "\N{MINUS SIGN}": "-", "∞": "inf", "†": "*", "─": "-", "…": "..."}
-
-
-class ClosedOutputError(RemaskError):
-    """There is nowhere to print to."""
 
 
 class PlainConsole(Console):
@@ -39,23 +34,21 @@ class PlainConsole(Console):
 def open_streams() -> None:
     """Let what a terminal cannot show not keep the rest from being shown.
 
-    Raises ClosedOutputError where standard output is closed: the next file to be opened would
-    take its place, and have results printed into it.
+    A standard stream that is closed becomes an empty one: the next file to be opened would take its
+    place, and have results printed into it.
     """
     codecs.register_error("remask", _spell_out)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="remask")
-    closed = [number for number in range(3) if not _is_open(number)]
-    while closed and (number := os.open(os.devnull, os.O_RDWR)) in closed:
-        closed.remove(number)
+    for number in range(3):
+        if not _is_open(number):  # then it is the one that the next file gets
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
     if sys.stderr is None:
         sys.stderr = os.fdopen(2, "w", closefd=False)
     if sys.stdout is None:
-        raise ClosedOutputError(
-            "standard output is closed, so there is nowhere to print to. Nothing was done. "
-            "To print nothing, send it to /dev/null: >/dev/null"
-        )
+        sys.stdout = os.fdopen(1, "w", closefd=False)
+        errors.print("note: standard output is closed: what is printed there is lost")
 
 
 def _is_open(number: int) -> bool:

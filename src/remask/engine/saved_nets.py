@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor, nn
 
 from remask.config import TrialConfig
-from remask.durable import make_folder, open_regular, read_limited, write_atomically
+from remask.durable import AnyPath, make_folder, open_regular, read_limited, write_atomically
 from remask.engine.predictors import assemble
 from remask.engine.trials import TrialStack
 from remask.errors import RemaskError
@@ -55,7 +55,7 @@ class SavedNet(BaseModel):
     sha256: str = Field(description="of the file with the weights")
 
 
-def save_net(stack: TrialStack, trial: int, path: Path) -> None:
+def save_net(stack: TrialStack, trial: int, path: AnyPath) -> None:
     """Save one trial's net as PATH.safetensors and PATH.json, each whole or not at all."""
     weights = safetensors.torch.save(
         {name: tensor.cpu() for name, tensor in stack.net_tensors(trial).items()}
@@ -73,13 +73,14 @@ def save_net(stack: TrialStack, trial: int, path: Path) -> None:
         config=config,
         sha256=hashlib.sha256(weights).hexdigest(),
     )
+    path = Path(path)
     make_folder(path.parent)
     write_atomically(_with(path, "safetensors"), weights)
     written = json.dumps(note.model_dump(mode="json"), indent=1, allow_nan=False)
     write_atomically(_with(path, "json"), written.encode() + b"\n")
 
 
-def read_saved_net(path: Path | str) -> SavedNet:
+def read_saved_net(path: AnyPath) -> SavedNet:
     """What is known of a saved net, without its weights. Raises SavedNetError."""
     note_path = _with(_stem(Path(path)), "json")
     try:
@@ -98,7 +99,7 @@ def read_saved_net(path: Path | str) -> SavedNet:
 
 
 def load_net(
-    path: Path | str, *, build: NetBuilder | None = None, own_code: bool = False
+    path: AnyPath, *, build: NetBuilder | None = None, own_code: bool = False
 ) -> nn.Module:
     """Read back a net that `remask run --save-nets` wrote; it is on the CPU, and only predicts.
 
