@@ -191,7 +191,7 @@ def test_a_plan_that_could_not_be_read_back_is_not_written(
     answer = remask("run", *QUICK)
     assert answer.code == 1
     assert "too large to be read back" in answer.text
-    assert not list(remask.store.parent.glob("*.runs/*"))
+    assert not list(remask.store.parent.glob("*.runs/*/run.json"))
 
 
 # Memory
