@@ -119,6 +119,12 @@ class TrialConfig(BaseModel):
     limit: int | None = Field(
         None, ge=1, lt=INT64, description="keep only so many samples of each class"
     )
+    validation: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="hold out this share of each class's training data, and measure on it, too",
+    )
     task_free: bool = Field(
         False, description="tell no task boundaries: a batch's own labels are its active classes"
     )

@@ -21,7 +21,7 @@ _NETS = {
     "split-tiny-imagenet": "resnet18",
 }
 _DEFAULT_NET = "mlp"
-_HAVE_DEFAULTS = {"net", "lr_drops", "tasks", "class_order", "limit", "task_free"}
+_HAVE_DEFAULTS = {"net", "lr_drops", "tasks", "class_order", "limit", "validation", "task_free"}
 
 
 class SettingsError(RemaskError, ValueError):

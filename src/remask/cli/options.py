@@ -96,6 +96,14 @@ ClassOrder = Annotated[
 Limit = Annotated[
     int | None, _setting("N", "Keep only so many samples of each class, for a quick look.")
 ]
+Validation = Annotated[
+    float | None,
+    _setting(
+        "SHARE",
+        "Hold out this share of each class's training data, such as 0.1, and measure on it, too: "
+        "what to choose settings by.",
+    ),
+]
 TaskFree = Annotated[
     bool, _setting(None, "Tell no task boundaries: mask by each batch's labels.", "--task-free")
 ]

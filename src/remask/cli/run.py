@@ -25,7 +25,7 @@ README.md."""
 _TRIAL_OPTIONS = (
     "benchmark", "method", "mask", "buffer", "trials", "seed", "lr", "batch", "replay_batch",
     "epochs", "lr_drops", "alpha", "beta", "weights", "net", "tasks", "class_order", "limit",
-    "task_free",
+    "validation", "task_free",
 )  # fmt: skip
 """The options of `run` that say which trials; a config file may have the same ones."""
 
@@ -51,6 +51,7 @@ def run(
     tasks: o.Tasks = None,
     class_order: o.ClassOrder = None,
     limit: o.Limit = None,
+    validation: o.Validation = None,
     task_free: o.TaskFree = False,
     data: o.Data = None,
     device: o.Device = "cpu",

@@ -9,6 +9,7 @@ from remask.errors import RemaskError
 from remask.methods import MASKED_NAMES, METHODS, Method, MethodError
 from remask.nets import NETS, NetBuilder
 from remask.own_code import names_own_code
+from remask.streams import check_share
 
 
 class ContradictionError(RemaskError, ValueError):
@@ -16,7 +17,8 @@ class ContradictionError(RemaskError, ValueError):
 
 
 def check_config(config: TrialConfig, method: type[Method], benchmark: Benchmark) -> None:
-    """Refuse settings that the method cannot run with; raises MethodError, which says why."""
+    """Refuse settings that the method or the data cannot run with: MethodError, SplitError."""
+    check_share(benchmark, config.validation)
     own, given = set(method.weights) - set(COMMON_WEIGHTS), {name for name, _ in config.weights}
     if given != own:
         raise MethodError(f"the weights of {method.title} are {sorted(own)}, not {sorted(given)}")

@@ -12,6 +12,7 @@ from remask.engine.feed import Feed
 from remask.engine.stacked_net import StackedNet
 from remask.methods import Batch, Task
 from remask.randomness import stream
+from remask.streams import Part
 
 
 class Bench:
@@ -20,6 +21,7 @@ class Bench:
     def __init__(
         self,
         benchmark: Benchmark,
+        learnt: Part,
         configs: Sequence[TrialConfig],
         net: StackedNet,
         feed: Feed,
@@ -31,10 +33,8 @@ class Bench:
         self.trials = len(configs)
         self.num_classes, self.num_tasks = benchmark.num_classes, benchmark.num_tasks
         self.input_shape = benchmark.input_shape
-        self.largest_task = max(
-            len(benchmark.train_indices(task)) for task in range(benchmark.num_tasks)
-        )
-        self.class_sizes = torch.bincount(benchmark.train_labels, minlength=self.num_classes)
+        self.class_sizes = torch.bincount(learnt.labels, minlength=self.num_classes)
+        self.largest_task = max(int(self.class_sizes[list(task)].sum()) for task in benchmark.tasks)
         self.capacity, self.replay_batch = shape.buffer, shape.replay_batch
         self.batch_size, self.epochs = shape.batch, shape.epochs
         self.device = lr.device
@@ -50,7 +50,7 @@ class Bench:
         self.net.at(*moment)
 
     def batch(self, rows: Tensor, *, augment: bool = True) -> Batch:
-        """Samples of the train set, by their rows int64 [S, n], seen as in training."""
+        """Samples to learn from, by their rows int64 [S, n], seen as in training."""
         self._calls += 1
         key = (*self._moment, self._calls)
         return self._feed.batch(rows, views_key=key if augment else None)
@@ -61,7 +61,7 @@ class Bench:
         return self._feed.recall(slots, views_key=(*self._moment, self._calls))
 
     def labels(self, rows: Tensor) -> Tensor:
-        """The labels of rows of the train set."""
+        """The labels of rows of what is learnt from."""
         return self._feed.labels(rows)
 
     def random(self, purpose: str) -> list[np.random.Generator]:

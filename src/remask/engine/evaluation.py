@@ -6,28 +6,45 @@ import torch
 from torch import Tensor
 
 from remask.benchmarks import Benchmark
+from remask.streams import Part
 from remask.streams.augmentation import Standardise
 
 _ROWS_AT_ONCE = 512  # a chunk whose activations stay in cache
 
 
 Scores = Callable[[Tensor, int], Tensor]
-"""How a method rates the classes for inputs [B, *shape] of a task: [S, B, K]."""
+"""How a method rates the classes for inputs of a task, [B, *shape] that all trials share or
+[S, B, *shape] of each trial's own: [S, B, K]."""
 
 
 class Evaluator:
-    """Tests a method's scores on the tasks of a benchmark."""
+    """Measures a method's scores on the tasks of a benchmark, and keeps what it found."""
 
-    def __init__(self, benchmark: Benchmark, device: torch.device | str = "cpu") -> None:
+    def __init__(
+        self, benchmark: Benchmark, inputs: Tensor, part: Part, trials: int, device: torch.device
+    ) -> None:
         self._benchmark = benchmark
-        self._inputs = benchmark.test_inputs.to(device)
-        self._labels = benchmark.test_labels.to(device)
+        self._inputs = inputs.to(device)
+        self._labels = part.labels.to(device)
+        self._places = None if part.places is None else part.places.to(device)
         self._standardise = Standardise.of(benchmark, device)
         tasks = range(benchmark.num_tasks)
-        self._rows = [benchmark.test_indices(task).to(device) for task in tasks]
         self._active = [benchmark.active(task).to(device) for task in tasks]
+        self._rows = [active[self._labels].nonzero().squeeze(-1) for active in self._active]
+        shape = (trials, benchmark.num_tasks, benchmark.num_tasks)
+        self.class_il = torch.full(shape, torch.nan, dtype=torch.float64)
+        """Accuracy matrices [S, T, T] in percent; NaN where not measured."""
+        self.task_il = torch.full(shape, torch.nan, dtype=torch.float64)
+        """The same, when the task of a sample is told."""
 
-    def accuracy(self, scores: Scores, tasks: int) -> tuple[Tensor, Tensor]:
+    def measure(self, scores: Scores, task: int, *, class_il: bool) -> None:
+        """Fill the row of a task that has just ended; without `class_il`, Task-IL only."""
+        of_all, of_task = self._accuracy(scores, task + 1)
+        if class_il:
+            self.class_il[:, task, : task + 1] = of_all.cpu()
+        self.task_il[:, task, : task + 1] = of_task.cpu()
+
+    def _accuracy(self, scores: Scores, tasks: int) -> tuple[Tensor, Tensor]:
         """Percent correct on each of the first `tasks` tasks: (Class-IL, Task-IL), each [S, tasks].
 
         In Class-IL all K classes compete, also those not seen yet; in Task-IL only the task's own.
@@ -49,7 +66,7 @@ class Evaluator:
         return torch.stack(class_il, -1), torch.stack(task_il, -1)
 
     def confidence(self, scores: Scores) -> Tensor:
-        """The mean probability of the true class over the test set, for each class: [S, K]."""
+        """The mean probability of the true class, for each class: [S, K]."""
         sums: Tensor | None = None
         counts = torch.bincount(self._labels, minlength=self._benchmark.num_classes)
         for task, rows_of_task in enumerate(self._rows):
@@ -65,5 +82,6 @@ class Evaluator:
         return sums / counts
 
     def _see(self, rows: Tensor) -> Tensor:
-        inputs = self._inputs[rows] * self._benchmark.scale
+        places = rows if self._places is None else self._places[:, rows]
+        inputs = self._inputs[places] * self._benchmark.scale
         return inputs if self._standardise is None else self._standardise(inputs)

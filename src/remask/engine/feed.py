@@ -11,7 +11,7 @@ from remask.config import TrialConfig
 from remask.engine.stacked_net import StackedNet
 from remask.memory import Reservoir, plan_reservoir
 from remask.methods import Batch, Method, Step, Task
-from remask.streams import Phase, batch_sizes, epoch_batches
+from remask.streams import Part, Phase, batch_sizes, epoch_batches
 from remask.streams.augmentation import Cropper, Standardise, plan_views
 
 
@@ -19,8 +19,10 @@ from remask.streams.augmentation import Cropper, Standardise, plan_views
 class EpochPlan:
     """Which rows every step of an epoch takes, for all trials. Pure function of seeds and place."""
 
+    rows: list[Tensor]
+    """Per step, rows of what is learnt from, as the method counts them: int64 [S * B]."""
     arriving: list[Tensor]
-    """Per step, rows of the train set: int64 [S * B]."""
+    """Per step, where they stand in the benchmark's train set: int64 [S * B]."""
     replayed: list[Tensor | None]
     """Per step, rows of the memory: int64 [S, D * R]; None while it is empty."""
     kept: list[tuple[Tensor, Tensor] | None]
@@ -48,6 +50,7 @@ class Feed:
     def __init__(
         self,
         benchmark: Benchmark,
+        learnt: Part,
         configs: Sequence[TrialConfig],
         method: type[Method],
         phases: Sequence[Phase],
@@ -56,8 +59,11 @@ class Feed:
     ) -> None:
         shape = configs[0]
         self._phases = phases
-        self._inputs = benchmark.train_inputs.to(device)
+        self.inputs = benchmark.train_inputs.to(device)
+        """All of the benchmark's train set, also what is not learnt from."""
         self._labels = benchmark.train_labels.to(device)
+        self._learnt_labels = learnt.labels.to(device)
+        self._learnt_places = None if learnt.places is None else learnt.places.to(device)
         self._scale = benchmark.scale
         self._standardise = Standardise.of(benchmark, device)
         self._padding, self._flip = benchmark.crop_padding, benchmark.flip
@@ -91,13 +97,14 @@ class Feed:
         rows = self._phases[phase].rows
         if more is not None:
             rows = torch.cat([rows.expand(len(more), -1), more.cpu()], dim=1)
-        arriving = epoch_batches(rows, self._batch, self._seeds, (phase, epoch))
-        arriving = [batch.to(self._device) for batch in arriving]
+        batches = epoch_batches(rows, self._batch, self._seeds, (phase, epoch))
+        batches = [batch.to(self._device) for batch in batches]
+        arriving = [self._places(batch) for batch in batches]
         samples = self._batch + self._draws * self._draw_size
         views = self._views(len(arriving), samples, (phase, epoch)) if self._crop else None
         if self.memory is None:
             nothing: list[None] = [None] * len(arriving)
-            return EpochPlan(arriving, [*nothing], [*nothing], views)
+            return EpochPlan(batches, arriving, [*nothing], [*nothing], views)
         presented = self._epochs * sum(len(earlier.rows) for earlier in self._phases[:phase])
         reservoir = plan_reservoir(
             capacity=self._capacity,
@@ -109,7 +116,7 @@ class Feed:
             key=(phase, epoch),
             device=self._device,
         )
-        return EpochPlan(arriving, reservoir.draws, reservoir.kept, views)
+        return EpochPlan(batches, arriving, reservoir.draws, reservoir.kept, views)
 
     def masking(self, phase: Phase) -> Masking:
         """Which classes each trial's loss on the stream lets compete in a phase."""
@@ -132,12 +139,13 @@ class Feed:
         return (present | masking.unmasked).unsqueeze(1)
 
     def batch(self, rows: Tensor, *, views_key: tuple[int, ...] | None) -> Batch:
-        """Samples of the train set, int64 [S, n], augmented by the random numbers of that name."""
-        inputs = self._inputs[rows]
+        """Samples to learn from, int64 [S, n], augmented by the random numbers of that name."""
+        places = self._places(rows)
+        inputs = self.inputs[places]
         views = None
         if self._crop is not None and views_key is not None:
             (views,) = self._views(1, rows.shape[1], views_key)
-        return Batch(self._decode(views, inputs), self._labels[rows], self._net)
+        return Batch(self._decode(views, inputs), self._labels[places], self._net)
 
     def filled(self, phase: int) -> int:
         """How many samples the memory holds after a phase."""
@@ -154,21 +162,28 @@ class Feed:
         return Batch(self._decode(views, inputs), labels, self._net)
 
     def labels(self, rows: Tensor) -> Tensor:
-        """The labels of rows of the train set."""
-        return self._labels[rows]
+        """The labels of rows of what is learnt from."""
+        return self._learnt_labels[rows]
+
+    def _places(self, rows: Tensor) -> Tensor:
+        """Where in the benchmark's train set rows stand, trial by trial: [S * n] or [S, n]."""
+        if self._learnt_places is None:
+            return rows
+        return self._learnt_places.gather(1, rows.reshape(len(self._seeds), -1)).view(rows.shape)
 
     def step(self, plan: EpochPlan, number: int, masking: Masking, task: Task) -> Step:
         """Gather what one step learns from."""
         trials = len(self._seeds)
-        rows, drawn = plan.arriving[number], plan.replayed[number]
-        arrived = self._inputs.index_select(0, rows)
+        places, drawn = plan.arriving[number], plan.replayed[number]
+        rows = plan.rows[number].view(trials, -1)
+        arrived = self.inputs.index_select(0, places)
         arrived = arrived.view(trials, -1, *arrived.shape[1:])
-        labels = self._labels.index_select(0, rows).view(trials, -1)
+        labels = self._labels.index_select(0, places).view(trials, -1)
         views = None if plan.views is None else plan.views[number]
         if drawn is None or self.memory is None:
             stream = Batch(self._decode(views, arrived), labels, self._net)
             active = self._active(masking, labels)
-            return Step(stream, (), active, masking.value, rows.view(trials, -1), task)
+            return Step(stream, (), active, masking.value, rows, task)
 
         slots = drawn.flatten()
         recalled = self.memory.inputs.index_select(0, slots).view(trials, -1, *arrived.shape[2:])
@@ -195,9 +210,7 @@ class Feed:
             for batch, part_logits in zip(batches, torch.split(logits, sizes, dim=1), strict=True):
                 batch.logits = part_logits
         active = self._active(masking, labels)
-        return Step(
-            batches[0], tuple(batches[1:]), active, masking.value, rows.view(trials, -1), task
-        )
+        return Step(batches[0], tuple(batches[1:]), active, masking.value, rows, task)
 
     def remember(self, plan: EpochPlan, number: int, step: Step) -> None:
         """Offer the step's stream to the memory, with the logits of before the update."""
@@ -207,7 +220,7 @@ class Feed:
         self.memory.insert(
             kept,
             rows=plan.arriving[number],
-            inputs=self._inputs,
+            inputs=self.inputs,
             labels=self._labels,
             logits=step.stream.logits.detach(),
         )

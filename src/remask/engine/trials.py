@@ -6,7 +6,7 @@ All state lives in the tensors that `state()` names and in a `Position`. Random 
 
 import copy
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
@@ -25,7 +25,7 @@ from remask.methods import Method, MethodError, Step, Task, find_method
 from remask.names import title_of
 from remask.nets import NetBuilder, net_builder
 from remask.randomness import torch_seed
-from remask.streams import Phase, batch_sizes, task_phases, union_phase
+from remask.streams import Part, Phase, batch_sizes, hold_out, task_phases, union_phase
 
 _STEPS_BETWEEN_CHECKS = 100
 _LR_DROP = 0.1
@@ -59,6 +59,10 @@ class TrialResult:
     """The step, counted from 0, at which its loss was no longer a number; None if it always was."""
     title: str | None = None
     """What the method calls itself in tables, unless that follows from its name."""
+    validation_class_il: list[list[float]] = field(default_factory=list)
+    """As `class_il`, on the trial's own held-out training data; empty if it has none."""
+    validation_task_il: list[list[float]] = field(default_factory=list)
+    """As `task_il`, on the trial's own held-out training data; empty if it has none."""
 
 
 class TrialStack:
@@ -107,12 +111,18 @@ class TrialStack:
         nets = [_seeded_net(builder, benchmark, config.seed) for config in configs]
         seeds = [config.seed for config in configs]
         self._net = stack_nets(nets, device, seeds=seeds, name=configs[0].net)
-        self._phases = task_phases(benchmark) if kind.learns == "tasks" else union_phase(benchmark)
-        self._feed = Feed(benchmark, configs, kind, self._phases, self._net, device)
-        self._evaluator = Evaluator(benchmark, device)
+        learnt, held_out = hold_out(benchmark, configs[0].validation, seeds)
+        phases_of = task_phases if kind.learns == "tasks" else union_phase
+        self._phases = phases_of(benchmark, learnt.labels)
+        self._feed = Feed(benchmark, learnt, configs, kind, self._phases, self._net, device)
+        test = Part(benchmark.test_labels)
+        self._test = Evaluator(benchmark, benchmark.test_inputs, test, trials, device)
+        self._validation = (
+            Evaluator(benchmark, self._feed.inputs, held_out, trials, device) if held_out else None
+        )
         self._epochs, self._lr_drops = configs[0].epochs, configs[0].lr_drops
         self._tasks = _tasks_of(self._phases, device)
-        self._bench = Bench(benchmark, configs, self._net, self._feed, self._lr)
+        self._bench = Bench(benchmark, learnt, configs, self._net, self._feed, self._lr)
         self._method.bench = self._bench
         self._method.prepare()
         self._steps_in_epoch = [
@@ -120,8 +130,6 @@ class TrialStack:
             for task in self._tasks
         ]
 
-        self._class_il = torch.full((trials, tasks, tasks), torch.nan, dtype=torch.float64)
-        self._task_il = torch.full((trials, tasks, tasks), torch.nan, dtype=torch.float64)
         self._confidence = torch.full(
             (trials, benchmark.num_classes), torch.nan, dtype=torch.float64
         )
@@ -183,19 +191,21 @@ class TrialStack:
 
     def running_accuracy(self) -> float:
         """The mean Class-IL accuracy over trials and tasks after the latest task; NaN before."""
-        rows = self._class_il.nanmean(dim=(0, 2))
+        rows = self._test.class_il.nanmean(dim=(0, 2))
         measured = rows[~rows.isnan()]
         return float(measured[-1]) if len(measured) else float("nan")
 
     def results(self) -> list[TrialResult]:
         """What each trial has shown so far."""
         self._check_losses()
-        title = str(self._method.title)
+        title, held_out = str(self._method.title), self._validation
         return [
             TrialResult(
                 config=config,
-                class_il=self._class_il[trial].tolist(),
-                task_il=self._task_il[trial].tolist(),
+                class_il=self._test.class_il[trial].tolist(),
+                task_il=self._test.task_il[trial].tolist(),
+                validation_class_il=held_out.class_il[trial].tolist() if held_out else [],
+                validation_task_il=held_out.task_il[trial].tolist() if held_out else [],
                 confidence=self._confidence[trial].tolist(),
                 tasks=self._benchmark.tasks,
                 class_names=self._benchmark.class_names,
@@ -233,11 +243,16 @@ class TrialStack:
         if self._feed.memory is not None:
             parts["memory"] = self._feed.memory.state()
         parts["metrics"] = {
-            "class_il": self._class_il,
-            "task_il": self._task_il,
+            "class_il": self._test.class_il,
+            "task_il": self._test.task_il,
             "confidence": self._confidence,
             "diverged_at": self._diverged_at,
         }
+        if self._validation is not None:
+            parts["validation"] = {
+                "class_il": self._validation.class_il,
+                "task_il": self._validation.task_il,
+            }
         return {
             f"{part}/{name}": tensor
             for part, named in parts.items()
@@ -288,12 +303,19 @@ class TrialStack:
 
     @torch.no_grad()
     def _evaluate(self, task: int, *, last: bool) -> None:
-        class_il, task_il = self._evaluator.accuracy(self._method.scores, task + 1)
-        if self._method.class_il:
-            self._class_il[:, task, : task + 1] = class_il.cpu()
-        self._task_il[:, task, : task + 1] = task_il.cpu()
+        self._test.measure(self._method.scores, task, class_il=self._method.class_il)
+        if self._validation is not None:
+            self._validation.measure(self._own_scores, task, class_il=self._method.class_il)
         if last and self._method.confidence:
-            self._confidence.copy_(self._evaluator.confidence(self._method.scores))
+            self._confidence.copy_(self._test.confidence(self._method.scores))
+
+    def _own_scores(self, inputs: Tensor, task: int) -> Tensor:
+        """How each trial rates the classes for inputs of its own, [S, B, *shape]: [S, B, K]."""
+        if type(self._method).scores is Method.scores:
+            return self._net.evaluate(inputs)
+        # What a method computes in its own way it computes for inputs that all trials share.
+        each = [self._method.scores(own, task)[trial] for trial, own in enumerate(inputs)]
+        return torch.stack(each)
 
     def _check_losses(self) -> None:
         """Note the first step at which a trial's loss was not a number, trial by trial.

@@ -139,6 +139,8 @@ def _records(event: Event) -> Iterator[TrialRecord]:
             error=None,
             class_il=result.class_il,
             task_il=result.task_il,
+            validation_class_il=result.validation_class_il,
+            validation_task_il=result.validation_task_il,
             confidence=result.confidence,
             tasks=result.tasks,
             class_names=result.class_names,

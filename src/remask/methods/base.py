@@ -77,7 +77,7 @@ class Step:
         self.active = active
         self.mask_value = mask_value
         self.rows = rows
-        """Where in the train set the samples of the stream stand: int64 [S, B]."""
+        """The rows of the samples of the stream, as the workbench takes them: int64 [S, B]."""
         self.task = task
         """The task that is being learnt."""
 
@@ -207,7 +207,7 @@ class Method(ABC):
         return 0
 
     def more_rows(self, task: Task) -> Tensor:
-        """Their rows of the train set: int64 [S, more_samples]."""
+        """Their rows: int64 [S, more_samples]."""
         return torch.empty((self.bench.trials, 0), dtype=torch.int64, device=self.bench.device)
 
     def scores(self, inputs: Tensor, task: int) -> Tensor:

@@ -45,7 +45,7 @@ class Task:
     number: int
     """Counted from 0."""
     rows: Tensor
-    """Its rows of the train set, ascending: int64 [N]."""
+    """Its rows of what is learnt from, ascending, the same in all trials: int64 [N]."""
     classes: Tensor
     """bool [K]: its own."""
     seen: Tensor
@@ -125,7 +125,10 @@ class Net(ABC):
 
 
 class Workbench(Protocol):
-    """The networks, the train set, and random numbers that have names."""
+    """The networks, what is learnt from, and random numbers that have names.
+
+    What is held out for validation has no row here: a method cannot come upon it.
+    """
 
     @property
     def net(self) -> Net:
@@ -157,7 +160,7 @@ class Workbench(Protocol):
 
     @property
     def class_sizes(self) -> Tensor:
-        """How many samples of each class the train set has: int64 [K]."""
+        """How many samples of each class are learnt from: int64 [K]."""
 
     @property
     def capacity(self) -> int:
@@ -180,13 +183,13 @@ class Workbench(Protocol):
         """Where tensors live."""
 
     def batch(self, rows: Tensor, *, augment: bool = True) -> "Batch":
-        """Samples of the train set, by their rows int64 [S, n], seen as in training."""
+        """Samples to learn from, by their rows int64 [S, n], seen as in training."""
 
     def recall(self, size: int) -> "Batch":
         """Samples that the engine's reservoir holds now, drawn without replacement."""
 
     def labels(self, rows: Tensor) -> Tensor:
-        """The labels of rows of the train set."""
+        """The labels of rows, the same in all trials."""
 
     def random(self, purpose: str) -> list[np.random.Generator]:
         """A generator for every trial, named by its seed, the purpose and the moment."""

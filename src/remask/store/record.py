@@ -94,6 +94,10 @@ class TrialRecord(BaseModel):
     error: Prose | None = Field(None, description="why the trial failed")
     class_il: Matrix = Field((), description="accuracy matrix [T, T] in percent; NaN: not measured")
     task_il: Matrix = Field((), description="the same, when the task of a test sample is told")
+    validation_class_il: Matrix = Field(
+        (), description="as class_il, on held-out training data; empty: nothing was held out"
+    )
+    validation_task_il: Matrix = Field((), description="as task_il, on held-out training data")
     confidence: tuple[Probability, ...] = Field(
         (), description="mean probability of the true class after the last task, [K]"
     )
@@ -154,10 +158,14 @@ class TrialRecord(BaseModel):
             raise ValueError("only a failed trial has no accuracy matrix")
         if tasks > _MOST_TASKS:
             raise ValueError(f"a trial has at most {_MOST_TASKS:,} tasks, not {tasks:,}")
-        if len(self.task_il) != tasks or any(
-            len(row) != tasks for row in self.class_il + self.task_il
-        ):
+        if not _are_square(tasks, self.class_il, self.task_il):
             raise ValueError("class_il and task_il are square matrices of the same size")
+        validated = tasks if self.config.validation else 0
+        if not _are_square(validated, self.validation_class_il, self.validation_task_il):
+            raise ValueError(
+                "validation_class_il and validation_task_il are matrices of the size of class_il "
+                "where the config holds data out, and empty where it does not"
+            )
         self._check_classes()
         return self
 
@@ -177,6 +185,10 @@ class TrialRecord(BaseModel):
             raise ValueError(
                 f"the tasks have {num_classes} classes, and confidence has {len(self.confidence)}"
             )
+
+
+def _are_square(size: int, *matrices: Matrix) -> bool:
+    return all([len(row) for row in matrix] == [size] * size for matrix in matrices)
 
 
 def config_hash(config: TrialConfig) -> str:

@@ -10,8 +10,8 @@ from remask.store.errors import StoreError
 from remask.store.record import TrialRecord
 
 _AS_JSON = (
-    "config", "class_il", "task_il", "confidence", "tasks", "class_names", "own_code", "versions",
-    "machine",
+    "config", "class_il", "task_il", "validation_class_il", "validation_task_il", "confidence",
+    "tasks", "class_names", "own_code", "versions", "machine",
 )  # fmt: skip
 _AS_IS = ("status", "diverged_at", "error", "started", "seconds", "created", "title")
 _REPEATED = ("benchmark", "method", "mask", "buffer", "seed")

@@ -57,9 +57,11 @@ def _make_trials(connection: sqlite3.Connection) -> None:
     )
 
 
-def _add_tasks_title_and_own_code(connection: sqlite3.Connection) -> None:
+def _add_tasks_title_own_code_and_validation(connection: sqlite3.Connection) -> None:
     connection.execute("ALTER TABLE trials ADD COLUMN title TEXT")
     connection.execute("ALTER TABLE trials ADD COLUMN own_code TEXT NOT NULL DEFAULT '{}'")
+    for column in ("validation_class_il", "validation_task_il"):
+        connection.execute(f"ALTER TABLE trials ADD COLUMN {column} TEXT NOT NULL DEFAULT '[]'")
     for column in ("tasks", "class_names"):
         connection.execute(f"ALTER TABLE trials ADD COLUMN {column} TEXT NOT NULL DEFAULT 'null'")
     rows = connection.execute("SELECT config_hash, config, class_il, confidence FROM trials")
@@ -76,7 +78,7 @@ def _add_tasks_title_and_own_code(connection: sqlite3.Connection) -> None:
             )
 
 
-MIGRATIONS: tuple[Migration, ...] = (_make_trials, _add_tasks_title_and_own_code)
+MIGRATIONS: tuple[Migration, ...] = (_make_trials, _add_tasks_title_own_code_and_validation)
 
 
 def version_of(connection: sqlite3.Connection) -> int:

@@ -15,8 +15,10 @@ from remask.metrics import METRICS
 from remask.names import system_name
 from remask.store.record import Matrix, TrialRecord
 
-SCORES = tuple(f"{setting}_{metric}" for setting in ("class_il", "task_il") for metric in METRICS)
-"""The names of all metrics, `class_il_A_T` and so on."""
+_MATRICES = ("class_il", "task_il", "validation_class_il", "validation_task_il")
+SCORES = tuple(f"{matrix}_{metric}" for matrix in _MATRICES for metric in METRICS)
+"""The names of all metrics, `class_il_A_T` and so on: on the test set, and on held-out training
+data `validation_class_il_A_T` and so on."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,11 @@ class Cell:
     def trials(self) -> int:
         """How many trials finished."""
         return len(self.finished)
+
+    @property
+    def has_validation(self) -> bool:
+        """Whether its trials held training data out, and were measured on it, too."""
+        return self.config.validation > 0
 
     @property
     def diverged(self) -> int:
@@ -174,16 +181,15 @@ def own_title(records: Iterable[TrialRecord]) -> str | None:
 
 def scores(record: TrialRecord) -> dict[str, float]:
     """Compute all metrics of a trial, `class_il_A_T` and so on; NaN where one is not defined."""
-    matrices = {"class_il": record.class_il, "task_il": record.task_il}
     return {
-        f"{setting}_{metric}": _measure(matrix, metric)
-        for setting, matrix in matrices.items()
+        f"{name}_{metric}": _measure(getattr(record, name), metric)
+        for name in _MATRICES
         for metric in METRICS
     }
 
 
 def _measure(matrix: Matrix, metric: str) -> float:
-    if not matrix:  # a failed trial
+    if not matrix:  # a failed trial, or one that held nothing out
         return math.nan
     return float(METRICS[metric](np.array(matrix, dtype=np.float64)))
 
