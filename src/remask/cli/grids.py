@@ -17,9 +17,16 @@ _SHAPE_OF_A_GRID = (
 )
 
 
-def grid_configs(path: Path, *, own_code: bool) -> list[TrialConfig]:
-    """The trials of every point of the grid in a TOML file; raises SettingsError."""
+def grid_configs(
+    path: Path, *, own_code: bool, validation: float | None = None
+) -> list[TrialConfig]:
+    """The trials of every point of the grid in a TOML file; raises SettingsError.
+
+    `validation` wins over what all trials share in the file.
+    """
     shared = read_config(path)
+    if validation is not None:
+        shared["validation"] = validation
     crossed = _table(path, "[grid]", shared.pop("grid", {}))
     zipped = shared.pop("zip", [])
     if not isinstance(zipped, list):

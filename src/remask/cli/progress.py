@@ -130,7 +130,8 @@ class Display:
         shown = f", {diverged} diverged" if diverged else ""
         accuracy = average_accuracy(np.array(sound)) if sound else np.array([np.nan])
         if not np.isnan(accuracy).any():
-            shown += f", accuracy {accuracy.mean():.2f}"
+            what = "test accuracy" if cell.validation else "accuracy"
+            shown += f", {what} {accuracy.mean():.2f}"
         ended = f"{self._names[cell]}: {len(results)} trial{'s' * (len(results) > 1)}{shown}"
         so_far = f"{self._cells_done} of {len(self._trials)} cells, {self._rate()}"
         errors.print(Text.assemble(ended, "  ", (so_far, "dim")), soft_wrap=True)

@@ -47,19 +47,23 @@ def list_(
     """Print the results, a row for all trials that differ in their seed only.
 
     Means of the finished trials ± their population standard deviation, which one trial has not.
+    They are of the test set, except in columns that say `validation`.
     """
     with _existing(store) as opened:
         records, damaged = opened.sound_records(o.filters(context))
     if not records:
         output.print("No trial matches.")
     elif not trials:
-        output.print(results_table(summarise(records)))
+        output.print(results_table(summarise(records)), crop=False)
     else:
         for record in records:
+            measured = scores(record)
+            held_out = f", validation {measured['validation_class_il_A_T']:.2f}"
             output.print(
                 f"{record.config_hash[:12]}  {record.config.benchmark}  {record.system}  "
                 f"buffer {record.config.buffer}  seed {record.seed}  {record.status}  "
-                f"Class-IL A_T {scores(record)['class_il_A_T']:.2f}",
+                f"{'test ' if record.config.validation else ''}Class-IL A_T "
+                f"{measured['class_il_A_T']:.2f}{held_out if record.config.validation else ''}",
                 highlight=False,
                 soft_wrap=True,
             )

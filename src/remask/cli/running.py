@@ -39,9 +39,9 @@ from remask.launch import (
 from remask.methods import find_method
 from remask.nets import NetBuilder, net_builder
 from remask.own_code import names_own_code
-from remask.report import results_table
+from remask.report import best_by_validation, results_table
 from remask.settings import SettingsError, trial_configs
-from remask.store import Store, TrialRecord, config_hash, export, summarise
+from remask.store import Cell, Store, TrialRecord, config_hash, export, summarise
 
 _DEMO: tuple[tuple[str, float | None], ...] = (
     ("er", None),
@@ -100,16 +100,26 @@ def plan_trials(store: Store, configs: Sequence[TrialConfig], how: How) -> Run |
 
 
 def run_and_show(
-    store: Store, configs: Sequence[TrialConfig], how: How, json: Path | None = None
+    store: Store,
+    configs: Sequence[TrialConfig],
+    how: How,
+    json: Path | None = None,
+    *,
+    choose: bool = False,
 ) -> None:
-    """Run what the store lacks of these trials, then print the table of all of them."""
+    """Run what the store lacks of these trials, then print the table of all of them.
+
+    With `choose`, also say which cell is best by validation.
+    """
     if json is not None:
         check_output(json)
     failures = run_trials(store, configs, how)
     records = stored(store, configs)
     if json is not None:  # before anything is printed: nobody may be there to read it
         export(records, "json", json)
-    _show(configs, records)
+    cells = _show(configs, records)
+    if choose:
+        _choose(cells)
     _say_which_have_no_net(records, how)
     leave_if_failed(failures)
 
@@ -238,10 +248,19 @@ def _run(store: Store, planned: Run, how: How) -> list[str]:
     return display.failures
 
 
-def _show(configs: Sequence[TrialConfig], records: Sequence[TrialRecord]) -> None:
+def _show(configs: Sequence[TrialConfig], records: Sequence[TrialRecord]) -> list[Cell]:
     asked = [config.model_copy(update={"seed": 0}) for config in configs]
     cells = sorted(summarise(records), key=lambda cell: asked.index(cell.config))
-    output.print(results_table(cells))
+    output.print(results_table(cells), crop=False)
+    return cells
+
+
+def _choose(cells: Sequence[Cell]) -> None:
+    lines = best_by_validation(cells)
+    if not lines and len(cells) > 1:
+        lines = ["To choose one of these without looking at the test set, add --validation 0.1."]
+    for line in lines:
+        output.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def nets_folder(asked: Path | None) -> Path | None:

@@ -5,6 +5,7 @@ from remask.cli import options as o
 
 def sweep(
     grid: o.GridFile,
+    validation: o.Validation = None,
     data: o.Data = None,
     device: o.Device = "cpu",
     workers: o.Workers = None,
@@ -21,12 +22,15 @@ def sweep(
     The file has settings that all trials share, as for `remask run --config`; under `[grid]` lists
     that are crossed; in each `[[zip]]` lists of one length that go together. Its trials are
     stored, resumed and reported like all others. See `examples/sweep_masks.toml`.
+
+    With `--validation 0.1`, or `validation = 0.1` in the file, it also names the best cell: by
+    training data that was held out, not by the test set.
     """
     from remask.cli import grids, running
     from remask.launch import Options
 
-    configs = grids.grid_configs(grid, own_code=own_code)
+    configs = grids.grid_configs(grid, own_code=own_code, validation=validation)
     options = Options(device, threads, checkpoint_seconds)
     how = running.How(options, workers, stack, again, data)
     with o.open_store(store) as opened:
-        running.run_and_show(opened, configs, how, json)
+        running.run_and_show(opened, configs, how, json, choose=True)

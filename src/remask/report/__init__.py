@@ -1,5 +1,6 @@
 """Reports: what is in the store, for people. They read the store and nothing else."""
 
+from remask.report.choosing import best_by_validation
 from remask.report.comparison import (
     ComparedCell,
     Comparison,
@@ -22,6 +23,7 @@ __all__ = [
     "Comparison",
     "Decision",
     "Knowledge",
+    "best_by_validation",
     "compare",
     "comparison_markdown",
     "comparison_summary",

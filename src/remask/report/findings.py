@@ -76,9 +76,9 @@ def decide(statements: Sequence[Statement], cells: Mapping[PaperCell, Cell]) -> 
     """What our trials say to each statement."""
 
     def measured(expected: Expectation) -> Measured:
-        higher = _by_seed(expected.measure, cells.get(expected.higher))
-        lower = _by_seed(expected.measure, cells.get(expected.lower))
-        return Measured(_spread(higher), _spread(lower), _test(higher, lower))
+        higher = by_seed(expected.measure, cells.get(expected.higher))
+        lower = by_seed(expected.measure, cells.get(expected.lower))
+        return Measured(_spread(higher), _spread(lower), t_test(higher, lower))
 
     return [_decide(statement, measured) for statement in statements]
 
@@ -121,7 +121,7 @@ def _finding(measured: Measured, p: float, p_against: float) -> Finding:
     return "holds" if p < LEVEL else "contradicted" if p_against < LEVEL else "undecided"
 
 
-def _by_seed(measure: str, cell: Cell | None) -> dict[int, float]:
+def by_seed(measure: str, cell: Cell | None) -> dict[int, float]:
     """A measure of each finished trial, where it has one."""
     found = {r.seed: _value(measure, r) for r in cell.finished} if cell else {}
     return {seed: value for seed, value in found.items() if not math.isnan(value)}
@@ -131,7 +131,8 @@ def _spread(values: Mapping[int, float]) -> Spread | None:
     return spread(list(values.values())) if values else None
 
 
-def _test(higher: Mapping[int, float], lower: Mapping[int, float]) -> TTest | None:
+def t_test(higher: Mapping[int, float], lower: Mapping[int, float]) -> TTest | None:
+    """Test two cells' values by seed: paired, or Welch's; None if there are too few of them."""
     if min(len(higher), len(lower)) < FEWEST_TRIALS:
         return None
     shared = [seed for seed in higher if seed in lower]

@@ -10,11 +10,24 @@ from rich.text import Text
 from remask.printable import printable
 from remask.store import Cell, Spread
 
+_TESTED = (
+    ("Class-IL A_T", "class_il_A_T"),
+    ("F_T", "class_il_F_T"),
+    ("Task-IL A_T", "task_il_A_T"),
+    ("F_T", "task_il_F_T"),
+)
+_VALIDATED = (
+    *((f"test\n{heading}", measure) for heading, measure in _TESTED),
+    ("validation\nClass-IL A_T", "validation_class_il_A_T"),
+    ("validation\nTask-IL A_T", "validation_task_il_A_T"),
+)
+
 
 def results_table(cells: Sequence[Cell]) -> Table:
     """Mean and standard deviation of A_T and F_T, a row per cell.
 
-    What all cells have in common stands in the title instead of in a column.
+    What all cells have in common stands in the title instead of in a column. Where a cell held
+    training data out, the headings say which columns are of it and which of the test set.
     """
     table = Table(
         box=box.SIMPLE_HEAD,
@@ -37,16 +50,19 @@ def results_table(cells: Sequence[Cell]) -> Table:
             shared.append(in_common.format(values.pop()))
         else:
             columns.append((name, write))
+    validated = any(cell.has_validation for cell in cells)
+    shares = {cell.config.validation for cell in cells}
+    if validated and len(shares) == 1:
+        shared.append(f"held out for validation: {100 * shares.pop():g} %")
     table.title = Text(printable(", ".join(shared)), style="bold")
-    columns += [
-        ("Class-IL A_T", lambda cell: write_spread(cell.spreads["class_il_A_T"])),
-        ("F_T", lambda cell: write_spread(cell.spreads["class_il_F_T"])),
-        ("Task-IL A_T", lambda cell: write_spread(cell.spreads["task_il_A_T"])),
-        ("F_T", lambda cell: write_spread(cell.spreads["task_il_F_T"])),
-    ]
-    for name, _ in columns:
+    measures = _VALIDATED if validated else _TESTED
+    columns += [(heading, _writer(measure)) for heading, measure in measures]
+    for name, write in columns:
         left = name in ("benchmark", "method")
-        table.add_column(name, justify="left" if left else "right", no_wrap=True)
+        # So many columns do not fit every terminal, and a figure that is cut is worse than a fold.
+        texts = [*name.splitlines(), *map(write, cells)]
+        least = max(map(len, texts)) if validated else None
+        table.add_column(name, justify="left" if left else "right", no_wrap=True, min_width=least)
     for cell in cells:
         # As Text: a name that looks like markup is a name all the same.
         table.add_row(*[Text(printable(write(cell))) for _, write in columns])
@@ -59,6 +75,10 @@ def write_spread(spread: Spread) -> str:
         return "-"
     # As wide as most spreads are, so that the means of a column stay in line.
     return f"{spread.mean:.2f} " + (f"±{spread.std:.2f}" if spread.trials > 1 else "    -")
+
+
+def _writer(measure: str) -> Callable[[Cell], str]:
+    return lambda cell: write_spread(cell.spreads[measure])
 
 
 def _write_trials(cell: Cell) -> str:

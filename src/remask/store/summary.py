@@ -173,6 +173,22 @@ def group_alike(items: Sequence[_Item], learnt: Callable[[_Item], Learnt]) -> li
     return list(groups.values())
 
 
+def group_by_data(cells: Iterable[Cell]) -> dict[str, list[Cell]]:
+    """Group the cells whose trials were given the same data to learn, by what to call it."""
+    groups: dict[tuple[object, ...], list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault(tuple(getattr(cell.config, name) for name in _DATA), []).append(cell)
+    # What all of them have in common tells nothing.
+    telling = [at for at, values in enumerate(zip(*groups, strict=True)) if len({*values}) > 1]
+    return {
+        ", ".join(f"{_DATA[at]}={key[at]}" for at in telling): group
+        for key, group in groups.items()
+    }
+
+
+_DATA = ("benchmark", "tasks", "class_order", "limit", "validation")
+
+
 def own_title(records: Iterable[TrialRecord]) -> str | None:
     """What the method called itself in the latest trial that tells: a failed one does not."""
     told = [record for record in records if record.title is not None]
