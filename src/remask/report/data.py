@@ -29,7 +29,12 @@ from remask.report.comparison import (
 from remask.report.findings import TEST, Decision, Evidence, decide, decide_by_the_paper
 from remask.store import Cell, Spread, TrialRecord, config_hash, scores, spread, summarise
 
-_MEASURES_ON_PAGE = (*MEASURES, "class_il_plasticity", "task_il_plasticity")
+_VALIDATED = {
+    **{measure: f"test {title}" for measure, title in MEASURES.items()},
+    "validation_class_il_A_T": "validation Class-IL A_T",
+    "validation_task_il_A_T": "validation Task-IL A_T",
+}
+_MEASURES_ON_PAGE = (*_VALIDATED, "class_il_plasticity", "task_il_plasticity")
 
 
 @dataclass(frozen=True)
@@ -51,7 +56,7 @@ def page_data(records: Sequence[TrialRecord], knowledge: Knowledge) -> dict[str,
     compared = compare(wanted, list(ours.values()))
     beside = {id(cell.ours): cell for cell in compared if cell.ours}
     return {
-        "measures": MEASURES,
+        "measures": _VALIDATED if any(cell.has_validation for cell in cells) else MEASURES,
         "cells": [
             *(
                 {"id": name, **_cell(cell, beside.get(id(cell)), knowledge)}
@@ -82,6 +87,8 @@ def _cell(cell: Cell, compared: ComparedCell | None, knowledge: Knowledge) -> di
         "claims": _claims(compared) if compared else {},
         "class_il": _mean([record.class_il for record in cell.finished]),
         "task_il": _mean([record.task_il for record in cell.finished]),
+        "validation_class_il": _mean([record.validation_class_il for record in cell.finished]),
+        "validation_task_il": _mean([record.validation_task_il for record in cell.finished]),
         "confidence": [
             _known(spread([100 * value for value in values]))
             for values in zip(*(r.confidence for r in cell.finished), strict=True)
@@ -152,7 +159,7 @@ def _record(record: TrialRecord) -> dict[str, Any]:
         "diverged_at": record.diverged_at,
         "error": record.error,
         "seconds": record.seconds,
-        "scores": {measure: _number(measured[measure]) for measure in MEASURES},
+        "scores": {measure: _number(measured[measure]) for measure in _VALIDATED},
     }
 
 

@@ -89,14 +89,14 @@ async function copy(code, button) {
 }
 
 function matricesOf(cell) {
-  const known = Object.keys(SETTINGS).filter((setting) => cell[setting].flat().some((value) => value !== null));
+  const known = matricesNamed(cell);
   if (!known.length) return "";
-  const low = lowestOf(known.map((setting) => cell[setting]));
+  const low = lowestOf(known.map(([key]) => cell[key]));
   const width = Math.min(380, byId("detail").clientWidth - 48);
   return html("section", {}, html("h3", {}, "Accuracy on every task after every task"), heatKey(low),
-    html("div", { class: "panels" }, known.map((setting) => html("div", { class: "panel" },
-      html("h4", {}, SETTINGS[setting]),
-      heatMap({ width, cell, low, setting })))));
+    html("div", { class: "panels" }, known.map(([setting, name]) => html("div", { class: "panel" },
+      html("h4", {}, name),
+      heatMap({ width, cell, low, setting, name })))));
 }
 
 function tasksOf(cell) {

@@ -28,7 +28,7 @@ function heatKey(low) {
 
 const SMALLEST_NUMBERED = 27; // a cell narrower than this has no room for its number
 
-function heatMap({ width, cell, low, setting, opens = null }) {
+function heatMap({ width, cell, low, setting, name = SETTINGS[setting], opens = null }) {
   const [matrix, tasks] = [cell[setting], cell[setting].length];
   const [left, top] = [width < 200 ? 22 : 30, 22];
   const side = Math.min(56, Math.floor((Math.min(width, 380) - left - 4) / tasks));
@@ -36,18 +36,18 @@ function heatMap({ width, cell, low, setting, opens = null }) {
   const chart = svg("svg", {
     class: "chart heat", viewBox: `0 0 ${width} ${height}`, width, height,
     tabindex: "0", role: "group", "aria-roledescription": "chart",
-    "aria-label": `${SETTINGS[setting]} accuracy of ${cell.label} on each task after each task. ` +
+    "aria-label": `${name} accuracy of ${cell.label} on each task after each task. ` +
       "The arrow keys read its values.",
   });
   const every = Math.ceil(20 / side);
   const marks = [];
   matrix.forEach((row, after) => {
-    const [middle, name] = [top + side * (after + 0.5), String(after + 1)];
+    const [middle, number] = [top + side * (after + 0.5), String(after + 1)];
     if (after % every === 0) {
       const beneath = { x: left + side * (after + 0.5), y: top + side * tasks + 15 };
       chart.append(
-        svg("text", { class: "tick row", x: left - 7, y: middle + 4 }, name),
-        svg("text", { class: "tick column", ...beneath }, name));
+        svg("text", { class: "tick row", x: left - 7, y: middle + 4 }, number),
+        svg("text", { class: "tick column", ...beneath }, number));
     }
     row.forEach((value, task) => {
       if (value === null) return;

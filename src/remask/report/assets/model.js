@@ -5,6 +5,7 @@ const cells = report.cells;
 const measures = Object.entries(report.measures);
 const cellsById = new Map(cells.map((cell) => [cell.id, cell]));
 const runCells = cells.filter((cell) => cell.trials > 0);
+const hasValidation = measures.some(([key]) => key.startsWith("validation_"));
 const hasClaims = cells.some((cell) => Object.keys(cell.claims ?? {}).length > 0);
 
 const VERDICTS = {
@@ -23,6 +24,16 @@ const OTHER_MEASURES = {
 };
 
 const SETTINGS = { class_il: "Class-IL", task_il: "Task-IL" };
+const VALIDATED = {
+  class_il: "test Class-IL", task_il: "test Task-IL",
+  validation_class_il: "validation Class-IL", validation_task_il: "validation Task-IL",
+};
+
+// The accuracy matrices of a cell that were measured: what each is called, by its key.
+function matricesNamed(cell) {
+  const named = cell.validation_class_il?.length ? VALIDATED : SETTINGS;
+  return Object.entries(named).filter(([key]) => cell[key].flat().some((value) => value !== null));
+}
 
 function nameOfMeasure(key) {
   return report.measures[key] ?? OTHER_MEASURES[key] ?? key.replaceAll("_", " ");

@@ -34,6 +34,9 @@ function drawResults() {
       ? "; beneath it the published figure, and how far ours lies from it in published standard deviations (std). " +
         "The small scale under it runs from −4 to +4 std, its shaded part is ±2."
       : ".") +
+    (hasValidation
+      ? " Validation is measured on training data that was held out, everything else on the test set."
+      : "") +
     " Choose a system to see its settings, its trials and how to run it again.";
   drawFilters();
   // The roles are spelt out because a table that is laid out as blocks would lose them.
