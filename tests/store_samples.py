@@ -35,6 +35,9 @@ def make_record(config: TrialConfig | None = None, **parts: Any) -> TrialRecord:
         "created": datetime(2026, 1, 31, 13, tzinfo=UTC),
     }
     values = {**basics, "config": config if config is not None else make_config(), **parts}
+    if values["config"].validation:  # as good there as at the test, unless said otherwise
+        names = ("class_il", "task_il")
+        values = {**{f"validation_{name}": values[name] for name in names}, **values}
     return TrialRecord.model_validate({**_classes(values), **values})
 
 
@@ -59,8 +62,13 @@ def trial_with_accuracy(
     forgetting: float = 0.0,
     task_il: float | None = None,
     confidence: Sequence[float] = (0.5,) * 10,
+    validation: float | None = None,
 ) -> TrialRecord:
-    """A trial of five tasks with a given A_T and F_T; in Task-IL, that accuracy everywhere."""
+    """A trial of five tasks with a given A_T and F_T; in Task-IL, that accuracy everywhere.
+
+    `validation` is the accuracy on everything that was held out, if anything was.
+    """
+    held_out = np.where(np.tri(5) > 0, validation, NAN).astype(float).tolist() if validation else []
     told = accuracy if task_il is None else task_il
     lost = forgetting * np.tri(5, k=-1)  # at every task's own end it is `forgetting` better ...
     matrix = np.where(np.tri(5) > 0, accuracy + forgetting - lost, NAN)
@@ -70,6 +78,8 @@ def trial_with_accuracy(
         class_il=matrix.tolist(),
         task_il=np.where(np.tri(5) > 0, told, NAN).tolist(),
         confidence=list(confidence),
+        validation_class_il=held_out,
+        validation_task_il=held_out,
     )
 
 

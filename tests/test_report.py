@@ -196,6 +196,7 @@ def _asked(command: str) -> list[TrialConfig]:
         make_config(method="oewc", buffer=0, replay_batch=0, weights={"penalty": 3, "gamma": 0.5}),
         make_config(tasks=2, class_order=(3, 1, 0, 2, 4, 5, 6, 7, 9, 8), limit=9, task_free=True),
         make_config(tasks=5, class_order=7, net="resnet18:8", batch=3, replay_batch=4),
+        make_config(validation=0.15),
         *trial_configs(benchmark="split-cifar100", method="er", buffer=500, seeds=[4]),
         *trial_configs(benchmark="split-mnist", method="gem", buffer=500, seeds=[0]),
     ],

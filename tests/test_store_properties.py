@@ -31,6 +31,7 @@ CONFIGS = st.builds(
     batch=st.integers(1, 1000),
     alpha=WEIGHTS,
     beta=WEIGHTS,
+    validation=st.just(0.0) | st.floats(0, 1, exclude_max=True),
 )
 
 MEASURED = st.floats(0, 100) | st.just(math.nan)

@@ -11,6 +11,8 @@ from remask.config import TrialConfig
 from remask.store import config_hash
 from tests.store_samples import NAN, make_config, make_record
 
+HOLDS_OUT = make_config(validation=0.1)
+
 # The identity of a trial
 
 
@@ -35,6 +37,7 @@ def test_defaults_never_change_because_hashes_leave_them_out() -> None:
         "replay_batch": 0,
         "alpha": 0.0,
         "beta": 0.0,
+        "validation": 0.0,
     }
     fields = TrialConfig.model_fields
     assert {name: fields[name].get_default() for name in released} == released
@@ -95,6 +98,12 @@ def test_equal_configs_have_equal_hashes_even_with_a_negative_zero() -> None:
         {"class_names": ["a", "b", "c"]},
         {"class_names": ["a", "b", "c", "c"]},
         {"class_names": ["a", "b", "c", ""]},
+        {"validation_class_il": [[1.0, NAN], [1.0, 1.0]]},  # of a config that holds nothing out
+        {"config": HOLDS_OUT, "validation_class_il": [], "validation_task_il": []},
+        {"config": HOLDS_OUT, "validation_task_il": []},
+        {"config": HOLDS_OUT, "validation_class_il": [[1.0]], "validation_task_il": [[1.0]]},
+        {"config": HOLDS_OUT, "validation_class_il": [[1.0, NAN], [1.0]]},
+        {"config": HOLDS_OUT, "validation_class_il": [[1.0, float("inf")], [1.0, 1.0]]},
         {"started": datetime(2026, 1, 1)},
     ],
 )

@@ -21,10 +21,11 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def export(records: Iterable[TrialRecord], format: str, target: AnyPath) -> None:  # noqa: A002
-    """Write trials to the file `target` as `csv`, `json`, `parquet` or `latex`.
+    """Write trials to the file `target` as `csv`, `json`, `parquet`, `latex` or `latex-validation`.
 
     csv, parquet: one row per trial, with its config and all metrics. json: everything the store
-    knows, accuracy matrices included. latex: a booktabs table, mean ± population std per config.
+    knows, accuracy matrices included. latex: a booktabs table, mean ± population std per config, of
+    the test set; latex-validation: with the accuracies on held-out training data beside it.
 
     A file appears whole or not at all; one that was there before stays until then. A pipe or a
     device is written into.
@@ -107,11 +108,16 @@ def _write_latex(records: Iterable[TrialRecord], stream: IO[bytes]) -> None:
     stream.write(latex_table(summarise(records)).encode())
 
 
+def _write_latex_validation(records: Iterable[TrialRecord], stream: IO[bytes]) -> None:
+    stream.write(latex_table(summarise(records), validation=True).encode())
+
+
 _WRITERS: dict[str, Callable[[Iterable[TrialRecord], IO[bytes]], None]] = {
     "csv": _write_csv,
     "json": _write_json,
     "parquet": _write_parquet,
     "latex": _write_latex,
+    "latex-validation": _write_latex_validation,
 }
 
 FORMATS = tuple(_WRITERS)
