@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from remask.report.data import Knowledge, page_data
 from remask.report.page import page_html
+from tests.store_samples import make_config, make_record
 from tests.test_page import HOSTILE, make_cell, make_data, real_data, rich_data
 
 if TYPE_CHECKING:
@@ -35,6 +37,10 @@ _ARGUMENTS = [
 ]
 
 Open = Callable[..., "Page"]
+HELD_OUT: dict[str, Any] = {
+    "validation_class_il": [[90.0, None], [40.0, 80.0]],
+    "validation_task_il": [[95.0, None], [85.0, 75.0]],
+}
 
 MINUS, MISSING = "\N{MINUS SIGN}", "\N{EN DASH}"  # as the page writes them
 
@@ -714,3 +720,41 @@ def test_hostile_names_are_shown_as_text(show: Open) -> None:
     page.locator("tr[data-cell='hostile'] a").click()
     assert page.locator("dialog h2").inner_text() == HOSTILE
     assert page.locator("main b", has_text="&amp;").count() == 0
+
+
+def test_test_and_validation_are_told_apart_in_the_table_and_in_a_cell(show: Open) -> None:
+    records = [make_record(), make_record(make_config(validation=0.1), **HELD_OUT)]
+    knowledge = Knowledge(lambda config: False, lambda config, seeds: "remask run")
+    page = show({**make_data([]), **page_data(records, knowledge)})
+    heads = page.locator(".results th.measure").all_inner_texts()
+    assert [" ".join(head.split()) for head in heads] == [
+        "test Class-IL AT",
+        "test Class-IL FT",
+        "test Task-IL AT",
+        "test Task-IL FT",
+        "validation Class-IL AT",
+        "validation Task-IL AT",
+    ]
+    plain, held_out = (row.split("\t") for row in rows(page))
+    assert plain[-2:] == [MISSING, MISSING]
+    assert held_out[-2].startswith("60.00")
+    assert "on training data that was held out" in page.locator("#results-intro").inner_text()
+
+    page.get_by_role("link", name="ER, validation=0.1").click()
+    panels = page.locator(".detail .panel h4").all_inner_texts()
+    assert panels == ["test Class-IL", "test Task-IL", "validation Class-IL", "validation Task-IL"]
+    numbers = page.locator(".detail .panel:nth-child(3) .number").all_text_contents()
+    assert numbers == ["90.0", "40.0", "80.0"]
+    page.locator("#detail-close").click()
+
+    page.get_by_role("link", name="ER, validation=0.0").click()
+    panels = page.locator(".detail .panel h4").all_inner_texts()
+    assert panels == ["Class-IL", "Task-IL"]
+
+
+def test_a_page_without_validation_does_not_speak_of_it(show: Open) -> None:
+    page = show(real_data())
+    heads = page.locator(".results th.measure").all_inner_texts()
+    assert len(heads) == 4
+    assert not [head for head in heads if "test" in head]
+    assert "held out" not in page.locator("#results-intro").inner_text()

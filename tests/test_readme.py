@@ -275,3 +275,14 @@ def test_the_verdicts_of_a_page_follow_from_the_numbers_beside_them(
         f"deviations; the test tells {better + worse} from ours, which is better in {better} and "
         f"worse in {worse}"
     ) in _running_text("README.md")
+
+
+@pytest.mark.slow
+def test_the_sweep_of_the_docs_chooses_what_they_say(remask: CommandLine) -> None:
+    answer = remask("sweep", str(ROOT / "examples" / "sweep_masks.toml"), "--validation", "0.1")
+    assert answer.code == 0
+    (printed,) = re.findall(r"^best by validation: .*$", answer.out, re.MULTILINE)
+    (shown,) = re.findall(r"^best by validation: .*$", _page("docs/sweeps.md"), re.MULTILINE)
+    assert printed.partition(" (")[0] == shown.partition(" (")[0]
+    numbers = [[float(number) for number in _NUMBER.findall(line)] for line in (printed, shown)]
+    assert numbers[0] == pytest.approx(numbers[1], abs=_ANOTHER_PROCESSOR)
