@@ -187,6 +187,19 @@ def test_a_validated_trial_shows_the_same_alone_and_in_a_stack(
             np.testing.assert_array_equal(getattr(alone, name), getattr(many, name))
 
 
+@pytest.mark.parametrize("method", ["er", "derpp", "agem", "oewc"])
+def test_a_step_of_validated_trials_never_waits_for_the_host(
+    method: str, config: MakeConfig, tiny: Benchmark
+) -> None:
+    """On the meta device there is no data to look at: whatever asked for some would fail."""
+    configs = validated(config, method)
+    stack = TrialStack(configs, tiny, build_net=small_mlp, device="meta")
+    steps = stack.run()
+    for _ in range(3):
+        next(steps)
+    assert stack.steps_done == 3
+
+
 # What is measured
 
 

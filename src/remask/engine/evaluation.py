@@ -29,8 +29,9 @@ class Evaluator:
         self._places = None if part.places is None else part.places.to(device)
         self._standardise = Standardise.of(benchmark, device)
         tasks = range(benchmark.num_tasks)
-        self._active = [benchmark.active(task).to(device) for task in tasks]
-        self._rows = [active[self._labels].nonzero().squeeze(-1) for active in self._active]
+        active = [benchmark.active(task) for task in tasks]
+        self._active = [own.to(device) for own in active]
+        self._rows = [own[part.labels].nonzero().squeeze(-1).to(device) for own in active]
         shape = (trials, benchmark.num_tasks, benchmark.num_tasks)
         self.class_il = torch.full(shape, torch.nan, dtype=torch.float64)
         """Accuracy matrices [S, T, T] in percent; NaN where not measured."""
