@@ -98,7 +98,6 @@ class TrialStack:
         self.benchmark = benchmark
         self.method = kind
         self.position = Position()
-        self._benchmark = benchmark
         self._method = kind(
             {
                 name: _per_trial([config.weight(name) for config in configs], device)
@@ -207,8 +206,8 @@ class TrialStack:
                 validation_class_il=held_out.class_il[trial].tolist() if held_out else [],
                 validation_task_il=held_out.task_il[trial].tolist() if held_out else [],
                 confidence=self._confidence[trial].tolist(),
-                tasks=self._benchmark.tasks,
-                class_names=self._benchmark.class_names,
+                tasks=self.benchmark.tasks,
+                class_names=self.benchmark.class_names,
                 diverged_at=None if step < 0 else step,
                 title=None if title == title_of(config.method) else title,
             )
