@@ -10,10 +10,10 @@ from pathlib import Path
 
 import torch
 
+from remask.asking import trial_configs
 from remask.engine.checkpoints import CheckpointFolder
 from remask.launch import Finished, Job, Options, StopRequest
 from remask.launch.execute import execute
-from remask.settings import trial_configs
 
 
 def measure(benchmark: str, buffer: int, epochs: int) -> tuple[float, float, int]:

@@ -21,10 +21,10 @@ from pathlib import Path
 
 import torch
 
+from remask.asking import trial_configs
 from remask.config import TrialConfig
 from remask.launch import Options, StopRequest, continue_run, plan_run
 from remask.methods import METHODS
-from remask.settings import trial_configs
 from remask.store import Store, config_hash
 from tests.command_line import start
 

@@ -5,16 +5,16 @@ from collections.abc import Sequence
 
 import pytest
 
+from remask.asking import trial_configs
 from remask.config import TrialConfig
 from remask.papers import Claim, PaperCell, claims
-from remask.report import (
+from remask.reports import (
     Comparison,
     compare,
     comparison_markdown,
     paper_cell,
     verdicts,
 )
-from remask.settings import trial_configs
 from remask.store import Spread, Store, TrialRecord, summarise
 from tests.command_line import CommandLine
 from tests.store_samples import trial_with_accuracy

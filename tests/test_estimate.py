@@ -6,10 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from remask.asking import trial_configs
 from remask.engine import TrialStack
 from remask.launch import Job, Options, benchmark_of, estimate_seconds
 from remask.methods import METHODS
-from remask.settings import trial_configs
 from tests.stack_samples import finish
 
 

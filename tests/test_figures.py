@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from remask.report.figures import (
+from remask.reports.figures import (
     accuracy_figure,
     confidence_figure,
     mask_sweep_figure,
@@ -21,8 +21,8 @@ from remask.report.figures import (
     stability_plasticity_figure,
     write_figures,
 )
-from remask.report.figures.data import MINUS, Family, families, mask_name
-from remask.report.figures.style import MissingPackageError, rendered
+from remask.reports.figures.data import MINUS, Family, families, mask_name
+from remask.reports.figures.style import MissingPackageError, rendered
 from remask.store import Cell, TrialRecord, summarise
 from tests.store_samples import NAN, diverged, failed, make_config, make_record
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from remask.asking import trial_configs
 from remask.config import TrialConfig
-from remask.settings import trial_configs
 from remask.store import Store, config_hash, trial_json
 from tests.command_line import Answer, CommandLine
 from tests.store_samples import (

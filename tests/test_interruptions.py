@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from remask.asking import trial_configs
 from remask.config import TrialConfig
 from remask.methods import METHODS
-from remask.settings import trial_configs
 from remask.store import TrialRecord
 from tests.command_line import start
 from tests.disturbances import rows

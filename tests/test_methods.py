@@ -15,6 +15,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from remask.asking import SettingsError, trial_configs
 from remask.benchmarks import Benchmark
 from remask.config import TrialConfig
 from remask.engine import TrialStack
@@ -25,7 +26,6 @@ from remask.methods.gem import solve
 from remask.metrics import forgetting
 from remask.names import TITLES, Systems, systems_named
 from remask.randomness import stream, torch_seed
-from remask.settings import SettingsError, trial_configs
 from remask.streams import batch_sizes
 from tests.stack_samples import finish, small_mlp
 

@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from remask.asking import trial_configs
 from remask.launch import execute as launching
 from remask.launch import plan_run
 from remask.own_sources import find_source
-from remask.settings import trial_configs
 from remask.store import Store, TrialRecord
 from tests.command_line import QUICK, Answer, CommandLine
 from tests.store_samples import contents, make_config, make_record

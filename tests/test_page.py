@@ -12,8 +12,8 @@ import pytest
 
 from remask.classes import spread_classes
 from remask.config import TrialConfig
-from remask.report.data import Knowledge, page_data
-from remask.report.page import page_html
+from remask.reports.data import Knowledge, page_data
+from remask.reports.page import page_html
 from tests.store_samples import diverged, failed, make_config, make_records
 
 MEASURES = {
@@ -316,7 +316,7 @@ def test_scripts_never_turn_text_into_markup() -> None:
 
 def test_every_script_and_style_of_the_folder_is_in_the_page() -> None:
     page = page_html(make_data([]))
-    assets = [asset for asset in (files("remask.report") / "assets").iterdir() if asset.is_file()]
+    assets = [asset for asset in (files("remask.reports") / "assets").iterdir() if asset.is_file()]
 
     assert len(assets) > 10
     for asset in assets:

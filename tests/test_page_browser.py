@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from remask.report.data import Knowledge, page_data
-from remask.report.page import page_html
+from remask.reports.data import Knowledge, page_data
+from remask.reports.page import page_html
 from tests.store_samples import make_config, make_record
 from tests.test_page import HOSTILE, make_cell, make_data, real_data, rich_data
 

@@ -7,7 +7,7 @@ import pytest
 from remask.cli.reproducing import configs_of
 from remask.launch import Options, StopRequest, continue_run, plan_run
 from remask.papers import PaperCell, experiment_cells
-from remask.report import compare
+from remask.reports import compare
 from remask.store import Store, summarise
 
 

@@ -14,11 +14,11 @@ import torch
 
 import remask
 from remask import Store, TrialStack, load_benchmark, load_net
+from remask.asking import trial_configs
 from remask.benchmarks import BENCHMARKS, DATASETS, DataError, arrays, fetch, image_folder
 from remask.engine import read_saved_net, save_net
 from remask.launch import net_path, runs_folder, unfinished_runs, without_net
-from remask.report import write_figures
-from remask.settings import trial_configs
+from remask.reports import write_figures
 from remask.store import export, read_export, summarise
 from tests.store_samples import make_config, make_record
 

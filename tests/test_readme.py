@@ -14,7 +14,7 @@ from remask import TrialStack, load_benchmark
 from remask.cli.running import demo_configs
 from remask.names import system_name
 from remask.papers import PaperCell, experiment_cells, published_figures, statements
-from remask.report import (
+from remask.reports import (
     ComparedCell,
     Comparison,
     compare,
@@ -24,8 +24,8 @@ from remask.report import (
     paper_cell,
     verdicts,
 )
-from remask.report.comparison import MEASURES
-from remask.report.tables import write_spread
+from remask.reports.comparison import MEASURES
+from remask.reports.tables import write_spread
 from remask.store import Cell, Spread, read_export, spread, summarise
 from tests.command_line import CommandLine
 

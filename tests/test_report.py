@@ -11,13 +11,12 @@ from typing import Any
 import pytest
 import typer.main
 
+from remask.asking import changed_settings, configs_from, trial_configs
 from remask.cli.app import app
-from remask.cli.asking import configs_from
 from remask.cli.rerun import rerun_command
 from remask.cli.run import asked_for
 from remask.config import TrialConfig
 from remask.papers import experiment_cells
-from remask.settings import changed_settings, trial_configs
 from remask.store import Store, StoreError
 from tests.command_line import CommandLine, start
 from tests.store_samples import contents, diverged, failed, make_config, make_record, make_records

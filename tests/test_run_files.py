@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from remask.asking import trial_configs
 from remask.config import TrialConfig
 from remask.errors import Stopped
 from remask.launch import Options, Progress, Run, StopRequest, continue_run, plan_run
-from remask.settings import trial_configs
 from remask.store import Store
 from tests.command_line import Answer, CommandLine
 from tests.store_samples import contents

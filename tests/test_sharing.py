@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from remask.asking import trial_configs
 from remask.config import TrialConfig
 from remask.errors import Stopped
 from remask.launch import (
@@ -29,7 +30,6 @@ from remask.launch import (
     unfinished_runs,
 )
 from remask.launch.claims import Claims
-from remask.settings import trial_configs
 from remask.store import Store, config_hash
 from tests.store_samples import make_record
 
@@ -45,7 +45,7 @@ with Claims(Path(sys.argv[1])) as claims:
 COMPUTE = """
 import json, sys
 from remask.launch import Finished, Options, StopRequest, continue_run, plan_run
-from remask.settings import trial_configs
+from remask.asking import trial_configs
 from remask.store import Store
 
 path, seeds, stack = sys.argv[1], json.loads(sys.argv[2]), int(sys.argv[3])

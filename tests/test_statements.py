@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
+from remask.asking import trial_configs
 from remask.papers import (
     Expectation,
     PaperCell,
@@ -14,9 +15,8 @@ from remask.papers import (
     statements,
 )
 from remask.papers.statements import Quantifier
-from remask.report import Decision, decide, decide_by_the_paper
-from remask.report.student import paired, welch
-from remask.settings import trial_configs
+from remask.reports import Decision, decide, decide_by_the_paper
+from remask.reports.student import paired, welch
 from remask.store import Cell, spread, summarise
 from tests.store_samples import trial_with_accuracy
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from remask.cli.grids import grid_configs
+from remask.asking import grid_configs
 from remask.store import Store
 from tests.command_line import CommandLine
 from tests.store_samples import contents, make_record

@@ -2,11 +2,11 @@
 
 import torch
 
+from remask.asking import trial_configs
 from remask.benchmarks import load_benchmark
 from remask.engine import TrialStack
 from remask.launch import benchmark_of
 from remask.methods import ER, Step
-from remask.settings import trial_configs
 
 INF = float("inf")
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
+from remask.asking import changed_settings, trial_configs
 from remask.cli.rerun import rerun_command
-from remask.report import Knowledge, best_by_validation, page_data
-from remask.settings import changed_settings, trial_configs
+from remask.reports import Knowledge, best_by_validation, page_data
 from remask.store import Store, TrialRecord, export, read_export, scores, summarise, write
 from tests.command_line import CommandLine
 from tests.store_samples import NAN, diverged, failed, make_config, make_record, trial_with_accuracy

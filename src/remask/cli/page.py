@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import remask
+from remask.asking import changed_settings
 from remask.cli.rerun import rerun_command
 from remask.durable import write_output
 from remask.launch import RunError, unfinished_runs
-from remask.report import Knowledge, page_data, page_html
-from remask.settings import changed_settings
+from remask.reports import Knowledge, page_data, page_html
 from remask.store import Store, StoreError, config_hash
 
 KNOWLEDGE = Knowledge(

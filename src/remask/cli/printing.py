@@ -6,7 +6,7 @@ from rich import box
 from rich.table import Table
 
 from remask.cli.console import output
-from remask.report import (
+from remask.reports import (
     TEST,
     ComparedCell,
     Decision,

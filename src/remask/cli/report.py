@@ -45,7 +45,7 @@ def report(
             )
         damaged = _write(opened, target, filters)
         if figures is not None:
-            from remask.report import write_figures  # matplotlib: not before it is needed
+            from remask.reports import write_figures  # matplotlib: not before it is needed
 
             records, _ = opened.sound_records(filters)
             written = write_figures(summarise(records), figures)

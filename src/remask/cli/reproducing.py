@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from rich import box
 from rich.table import Table
 
+from remask.asking import SettingsError, several, trial_configs
 from remask.benchmarks import BENCHMARKS, verify
-from remask.cli.asking import several
 from remask.cli.console import errors, output
 from remask.cli.printing import print_comparison, print_decisions
 from remask.cli.running import How, largest_stacks
@@ -29,8 +29,7 @@ from remask.papers import (
     published_figures,
     statements,
 )
-from remask.report import compare, decide, decide_by_the_paper, paper_cell
-from remask.settings import SettingsError, trial_configs
+from remask.reports import compare, decide, decide_by_the_paper, paper_cell
 from remask.store import Store, TrialRecord, config_hash, summarise
 
 _USUAL_TRIALS = 10  # where nothing is published of a cell

@@ -11,7 +11,7 @@ import typer
 from remask.cli import options as o
 from remask.cli.console import errors, output
 from remask.cli.printing import print_comparison
-from remask.report import compare, paper_cell, results_table
+from remask.reports import compare, paper_cell, results_table
 from remask.store import (
     FORMATS,
     Store,
@@ -172,7 +172,7 @@ def compare_(
     store: o.StorePath = None,
 ) -> None:
     """Put results beside the published figures, where the settings are the published ones."""
-    from remask.settings import changed_settings  # torch: not before it is needed
+    from remask.asking import changed_settings  # torch: not before it is needed
 
     with _existing(store) as opened:
         records, damaged = opened.sound_records(o.filters(context))

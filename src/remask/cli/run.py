@@ -72,7 +72,8 @@ def run(
 
     Example: `remask run --benchmark split-mnist --method derpp --mask none,-1,-inf --buffer 200`
     """
-    from remask.cli import asking, running
+    from remask import asking
+    from remask.cli import running
     from remask.launch import Options
 
     given = {**(asking.read_config(config) if config else {}), **asked_for(context)}

@@ -13,8 +13,8 @@ import torch
 import typer
 from torch import nn
 
+from remask.asking import SettingsError, check_trusted, trial_configs
 from remask.benchmarks import BENCHMARKS, Benchmark, fetch
-from remask.cli.asking import check_trusted
 from remask.cli.console import errors, output
 from remask.cli.older import say_what_is_older
 from remask.cli.progress import Display, download_bar
@@ -39,8 +39,7 @@ from remask.launch import (
 from remask.methods import find_method
 from remask.nets import NetBuilder, net_builder
 from remask.own_code import names_own_code
-from remask.report import best_by_validation, results_table
-from remask.settings import SettingsError, trial_configs
+from remask.reports import best_by_validation, results_table
 from remask.store import Cell, Store, TrialRecord, config_hash, export, summarise
 
 _DEMO: tuple[tuple[str, float | None], ...] = (

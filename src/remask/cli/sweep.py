@@ -26,10 +26,11 @@ def sweep(
     With `--validation 0.1`, or `validation = 0.1` in the file, it also names the best cell: by
     training data that was held out, not by the test set.
     """
-    from remask.cli import grids, running
+    from remask.asking import grid_configs
+    from remask.cli import running
     from remask.launch import Options
 
-    configs = grids.grid_configs(grid, own_code=own_code, validation=validation)
+    configs = grid_configs(grid, own_code=own_code, validation=validation)
     options = Options(device, threads, checkpoint_seconds)
     how = running.How(options, workers, stack, again, data)
     with o.open_store(store) as opened:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 
+from remask.asking import SettingsError
 from remask.benchmarks import Benchmark, load_benchmark
 from remask.config import TrialConfig
 from remask.durable import Lock
@@ -20,7 +21,6 @@ from remask.launch.jobs import Job
 from remask.launch.nets import save_nets
 from remask.launch.signals import StopRequest
 from remask.own_code import fingerprints_of
-from remask.settings import SettingsError
 
 _SECONDS_BETWEEN_REPORTS = 0.25
 _SECONDS_TO_WAIT_FOR_AN_ORPHAN = 30.0

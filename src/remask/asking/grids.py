@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from remask.cli.asking import MOST_TRIALS, check_number, configs_from, read_config
+from remask.asking.combinations import MOST_TRIALS, check_number, configs_from, read_config
+from remask.asking.settings import SettingsError
 from remask.config import TrialConfig
 from remask.names import nearest
-from remask.settings import SettingsError
 
 _AXES = (*TrialConfig.model_fields, "trials")
 _SHAPE_OF_A_GRID = (

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from remask.durable import AnyPath, make_folder, write_output
-from remask.report.figures.contrasts import accuracy_figure, confidence_figure, matrices_figure
-from remask.report.figures.data import Family, families, has_confidence
-from remask.report.figures.plane import stability_plasticity_figure
-from remask.report.figures.style import rendered
-from remask.report.figures.sweep import mask_sweep_figure
+from remask.reports.figures.contrasts import accuracy_figure, confidence_figure, matrices_figure
+from remask.reports.figures.data import Family, families, has_confidence
+from remask.reports.figures.plane import stability_plasticity_figure
+from remask.reports.figures.style import rendered
+from remask.reports.figures.sweep import mask_sweep_figure
 from remask.store import Cell
 
 if TYPE_CHECKING:

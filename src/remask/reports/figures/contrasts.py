@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from remask.classes import Tasks
-from remask.report.figures.data import (
+from remask.reports.figures.data import (
     Array,
     Family,
     confidences,
@@ -18,7 +18,7 @@ from remask.report.figures.data import (
     own_trials,
     system_title,
 )
-from remask.report.figures.style import (
+from remask.reports.figures.style import (
     GREY,
     PAGE,
     PALE,

@@ -12,8 +12,8 @@ from rich.text import Text
 
 from remask.names import system_name
 from remask.papers import Claim, PaperCell, published_figures
-from remask.report.student import FEWEST_TRIALS, LEVEL, TTest, welch
-from remask.report.tables import write_spread
+from remask.reports.student import FEWEST_TRIALS, LEVEL, TTest, welch
+from remask.reports.tables import write_spread
 from remask.store import Cell, Spread
 
 Verdict = Literal["not told apart", "better", "worse", "too few trials", "not run"]

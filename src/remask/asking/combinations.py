@@ -1,7 +1,4 @@
-"""From what a user asks for, on the command line or in a file, to the configs of the trials.
-
-Imported when a command needs it, because torch takes seconds to import.
-"""
+"""From what a user asks for, on the command line or in a file, to the configs of the trials."""
 
 import itertools
 import tomllib
@@ -9,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from remask.asking.settings import SettingsError, trial_configs
 from remask.config import INT64, TrialConfig, read_mask
 from remask.durable import read_limited
 from remask.own_code import names_own_code
-from remask.settings import SettingsError, trial_configs
 
 MOST_TRIALS = 100_000
 _LARGEST_CONFIG = 1_000_000

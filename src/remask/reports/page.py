@@ -50,7 +50,7 @@ def page_html(data: Mapping[str, Any], *, refresh_seconds: float | None = None) 
 
 
 def _assets(*names: str) -> str:
-    folder = files("remask.report") / "assets"
+    folder = files("remask.reports") / "assets"
     return "\n".join((folder / name).read_text(encoding="utf-8").strip() for name in names) + "\n"
 
 

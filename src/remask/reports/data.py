@@ -17,7 +17,7 @@ from remask.papers import (
     published_benchmarks,
     statements,
 )
-from remask.report.comparison import (
+from remask.reports.comparison import (
     MEASURES,
     VERDICT_TEST,
     ComparedCell,
@@ -26,7 +26,7 @@ from remask.report.comparison import (
     told_apart_by_chance,
     verdicts,
 )
-from remask.report.findings import TEST, Decision, Evidence, decide, decide_by_the_paper
+from remask.reports.findings import TEST, Decision, Evidence, decide, decide_by_the_paper
 from remask.store import Cell, Spread, TrialRecord, config_hash, scores, spread, summarise
 
 _VALIDATED = {

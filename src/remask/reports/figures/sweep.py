@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from remask.report.figures.data import Family, in_common, mask_name, name_with_mask, own_trials
-from remask.report.figures.style import COLUMN, GREY, PAGE, look, new_figure, style, title
+from remask.reports.figures.data import Family, in_common, mask_name, name_with_mask, own_trials
+from remask.reports.figures.style import COLUMN, GREY, PAGE, look, new_figure, style, title
 from remask.store import Cell
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """Reports: what is in the store, for people. They read the store and nothing else."""
 
-from remask.report.choosing import best_by_validation
-from remask.report.comparison import (
+from remask.reports.choosing import best_by_validation
+from remask.reports.comparison import (
     ComparedCell,
     Comparison,
     compare,
@@ -11,11 +11,11 @@ from remask.report.comparison import (
     paper_cell,
     verdicts,
 )
-from remask.report.data import Knowledge, page_data
-from remask.report.figures import write_figures
-from remask.report.findings import TEST, Decision, decide, decide_by_the_paper
-from remask.report.page import page_html
-from remask.report.tables import results_table
+from remask.reports.data import Knowledge, page_data
+from remask.reports.figures import write_figures
+from remask.reports.findings import TEST, Decision, decide, decide_by_the_paper
+from remask.reports.page import page_html
+from remask.reports.tables import results_table
 
 __all__ = [
     "TEST",

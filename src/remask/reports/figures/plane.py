@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from remask.report.figures.data import (
+from remask.reports.figures.data import (
     MINUS,
     Array,
     families,
@@ -16,7 +16,7 @@ from remask.report.figures.data import (
     own_trials,
     system_title,
 )
-from remask.report.figures.style import GREY, PAGE, Box, look, new_figure, place, style, title
+from remask.reports.figures.style import GREY, PAGE, Box, look, new_figure, place, style, title
 from remask.store import Cell
 
 if TYPE_CHECKING:

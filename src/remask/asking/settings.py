@@ -1,4 +1,4 @@
-"""From what a user asks for to the configs of the trials to run."""
+"""The settings of trials: what is published, where nothing else is asked for."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
