@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from remask.errors import MissingPackageError
 from remask.reports.figures import (
     accuracy_figure,
     confidence_figure,
@@ -22,7 +23,7 @@ from remask.reports.figures import (
     write_figures,
 )
 from remask.reports.figures.data import MINUS, Family, families, mask_name
-from remask.reports.figures.style import MissingPackageError, rendered
+from remask.reports.figures.style import rendered
 from remask.store import Cell, TrialRecord, summarise
 from tests.store_samples import NAN, diverged, failed, make_config, make_record
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from remask.cli.reproducing import configs_of
+from remask.experiments import configs_of
 from remask.launch import Options, StopRequest, continue_run, plan_run
 from remask.papers import PaperCell, experiment_cells
 from remask.reports import compare

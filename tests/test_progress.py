@@ -5,14 +5,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from rich.console import Console
 
-from remask.cli import progress
-from remask.cli.console import PlainConsole
-from remask.cli.progress import Display
 from remask.config import TrialConfig
+from remask.console import PlainConsole
 from remask.engine import TrialResult
-from remask.launch import Failed, Finished, Job, Note, Progress
+from remask.experiments import Display
+from remask.launch import Finished, Job, Note, Progress
 from tests.command_line import QUICK, CommandLine
 from tests.store_samples import make_config
 
@@ -21,13 +19,11 @@ _SECOND = Job(tuple(make_config(mask=-1.0, seed=seed) for seed in (2, 3)))
 
 
 @pytest.fixture(params=[True, False], ids=["terminal", "file"])
-def console(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Console:
-    console = PlainConsole(file=io.StringIO(), force_terminal=request.param, width=140)
-    monkeypatch.setattr(progress, "errors", console)
-    return console
+def console(request: pytest.FixtureRequest) -> PlainConsole:
+    return PlainConsole(file=io.StringIO(), force_terminal=request.param, width=140)
 
 
-def _written(console: Console) -> str:
+def _written(console: PlainConsole) -> str:
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
@@ -53,8 +49,8 @@ def _finished(job: Job) -> Finished:
     return Finished(job.name, results, "2026-01-31T12:00:00+00:00", 1.0)
 
 
-def test_every_cell_in_hand_and_the_whole_run_have_a_bar(console: Console) -> None:
-    with Display([_FIRST, _SECOND]) as display:
+def test_every_cell_in_hand_and_the_whole_run_have_a_bar(console: PlainConsole) -> None:
+    with Display([_FIRST, _SECOND], console) as display:
         display.show(_progress(_FIRST, 0))
         display.show(_progress(_FIRST, 50))
         if not console.is_terminal:
@@ -74,8 +70,8 @@ def test_every_cell_in_hand_and_the_whole_run_have_a_bar(console: Console) -> No
     assert " 25%" in masked
 
 
-def test_a_cell_is_done_when_the_last_stack_with_its_trials_is(console: Console) -> None:
-    with Display([_FIRST, _SECOND]) as display:
+def test_a_cell_is_done_when_the_last_stack_with_its_trials_is(console: PlainConsole) -> None:
+    with Display([_FIRST, _SECOND], console) as display:
         display.show(_finished(_FIRST))
         lines = [line for line in _written(console).splitlines() if "accuracy" in line]
         assert len(lines) == 1
@@ -86,24 +82,20 @@ def test_a_cell_is_done_when_the_last_stack_with_its_trials_is(console: Console)
         assert "2 of 2 cells" in _written(console)
 
 
-def test_what_diverges_fails_or_is_worth_a_note_is_said(console: Console) -> None:
-    with Display([_FIRST, _SECOND]) as display:
+def test_what_diverges_or_is_worth_a_note_is_said(console: PlainConsole) -> None:
+    with Display([_FIRST, _SECOND], console) as display:
         result = _result(_SECOND.configs[0], diverged_at=1234)
         display.show(Finished(_SECOND.name, [result], "2026-01-31T12:00:00+00:00", 1.0))
         display.show(Note(_FIRST.name, "a checkpoint was damaged [sic]"))
-        display.show(Failed(_FIRST.name, "no memory left"))
     assert "MSER(-1) with seed 2 diverged at step 1,234" in _written(console)
     assert "note: a checkpoint was damaged [sic]" in _written(console)
-    assert display.failures == [
-        "ER, MSER(-1) on split-digits, buffer 200, seeds 0, 1: no memory left"
-    ]
 
 
-def test_a_diverged_trial_is_counted_and_its_accuracy_is_not(console: Console) -> None:
+def test_a_diverged_trial_is_counted_and_its_accuracy_is_not(console: PlainConsole) -> None:
     plain = Job(tuple(make_config(seed=seed) for seed in (0, 1)))
     masked = Job(tuple(make_config(mask=-1.0, seed=seed) for seed in (0, 1)))
     broken: Any = {"class_il": [[0.0, float("nan")], [0.0, 0.0]], "diverged_at": 3}
-    with Display([plain, masked]) as display:
+    with Display([plain, masked], console) as display:
         sound, other = map(_result, plain.configs)
         results = [sound, replace(other, **broken)]
         display.show(Finished(plain.name, results, "2026-01-31T12:00:00+00:00", 1.0))
@@ -114,9 +106,9 @@ def test_a_diverged_trial_is_counted_and_its_accuracy_is_not(console: Console) -
     assert "MSER(-1), buffer 200: 2 trials, 2 diverged  " in said
 
 
-def test_cells_with_other_settings_have_other_names(console: Console) -> None:
+def test_cells_with_other_settings_have_other_names(console: PlainConsole) -> None:
     jobs = [Job((make_config(lr=lr),)) for lr in (0.1, 0.2)]
-    with Display(jobs) as display:
+    with Display(jobs, console) as display:
         for job in jobs:
             display.show(_finished(job))
     assert "ER, lr=0.1, buffer 200: 1 trial," in _written(console)

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from remask import TrialStack, load_benchmark
-from remask.cli.running import demo_configs
+from remask.experiments import demo_configs
 from remask.names import system_name
 from remask.papers import PaperCell, experiment_cells, published_figures, statements
 from remask.reports import (
@@ -32,7 +32,7 @@ from tests.command_line import CommandLine
 ROOT = Path(__file__).parents[1]
 METHOD_PAGES = sorted((ROOT / "docs" / "methods").glob("*.md"))
 README = (ROOT / "README.md").read_text("utf-8")
-LOOP, ENGINE = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+LOOP, RUN = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 
 @pytest.mark.parametrize("replayed", [0, 3])
@@ -63,11 +63,17 @@ def test_the_code_of_ones_own_that_the_readme_names_is_among_the_examples() -> N
         assert re.search(rf"^(def|class) {name}\b", source, re.MULTILINE), (module, name)
 
 
-def test_the_engine_can_be_driven_from_python(capsys: pytest.CaptureFixture[str]) -> None:
-    exec(ENGINE, {})
-    accuracies = eval(capsys.readouterr().out)
-    assert len(accuracies) == 10
-    assert all(0 <= accuracy <= 100 for row in accuracies for accuracy in row)
+def test_the_six_lines_from_python_print_a_table_and_write_a_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert len(RUN.splitlines()) == 6
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("REMASK_STORE", str(tmp_path / "results.db"))
+    exec(RUN, {})
+    printed = capsys.readouterr().out
+    assert list(_demo_table(printed)) == ["DER++", "MSDER++(-1)"]
+    assert "Spread(mean=" in printed
+    assert (tmp_path / "results.html").exists()
 
 
 _NUMBER = re.compile(r"\d+\.\d\d")

@@ -13,9 +13,9 @@ import typer.main
 
 from remask.asking import changed_settings, configs_from, trial_configs
 from remask.cli.app import app
-from remask.cli.rerun import rerun_command
 from remask.cli.run import asked_for
 from remask.config import TrialConfig
+from remask.experiments import rerun_command
 from remask.papers import experiment_cells
 from remask.store import Store, StoreError
 from tests.command_line import CommandLine, start

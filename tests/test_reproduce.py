@@ -5,7 +5,8 @@ import re
 
 import pytest
 
-from remask.cli.reproducing import _write_time, configs_of, wanted_cells
+from remask.experiments import configs_of, wanted_cells
+from remask.experiments.reproducing import _write_time
 from remask.papers import (
     EXPERIMENTS,
     PaperCell,

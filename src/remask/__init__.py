@@ -6,17 +6,24 @@ The loss, for anyone's training loop:
 
     loss = masked_cross_entropy(logits, labels, active=classes_of_this_task, mask_value=-1.0)
 
-Everything else is for running trials: `TrialConfig`, `TrialStack`, `load_benchmark`, `Store`.
+Trials, stored and never run twice, with the published settings where nothing else is said:
+
+    results = remask.run("split-digits", "derpp", mask=[None, -1.0], buffer=20)
+
+`sweep`, `reproduce`, `resume` and `report` do what the commands of these names do; `settings` are
+the published ones. `TrialStack` is the engine underneath, step by step.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from remask.asking import settings
     from remask.benchmarks import Benchmark, load_benchmark
     from remask.checking import check_method
     from remask.config import TrialConfig
     from remask.engine import TrialStack, load_net
+    from remask.experiments import Results, report, reproduce, resume, run, sweep
     from remask.losses import (
         MaskedCrossEntropy,
         masked_cross_entropy,
@@ -24,7 +31,7 @@ if TYPE_CHECKING:
         masked_log_softmax,
         masked_softmax,
     )
-    from remask.methods import Batch, Method, Step
+    from remask.methods import Batch, Method, Step, Task
     from remask.store import Store
 
 __version__ = "0.1.0"
@@ -34,8 +41,10 @@ _HOME = {
     "Benchmark": "benchmarks",
     "MaskedCrossEntropy": "losses",
     "Method": "methods",
+    "Results": "experiments",
     "Step": "methods",
     "Store": "store",
+    "Task": "methods",
     "TrialConfig": "config",
     "TrialStack": "engine",
     "check_method": "checking",
@@ -45,6 +54,12 @@ _HOME = {
     "masked_linear_cross_entropy": "losses",
     "masked_log_softmax": "losses",
     "masked_softmax": "losses",
+    "report": "experiments",
+    "reproduce": "experiments",
+    "resume": "experiments",
+    "run": "experiments",
+    "settings": "asking",
+    "sweep": "experiments",
 }
 
 __all__ = [
@@ -52,8 +67,10 @@ __all__ = [
     "Benchmark",
     "MaskedCrossEntropy",
     "Method",
+    "Results",
     "Step",
     "Store",
+    "Task",
     "TrialConfig",
     "TrialStack",
     "check_method",
@@ -63,6 +80,12 @@ __all__ = [
     "masked_linear_cross_entropy",
     "masked_log_softmax",
     "masked_softmax",
+    "report",
+    "reproduce",
+    "resume",
+    "run",
+    "settings",
+    "sweep",
 ]
 
 

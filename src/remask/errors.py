@@ -8,6 +8,10 @@ class RemaskError(Exception):
     """The message says what was wrong, where, and what to do. The command line prints just it."""
 
 
+class MissingPackageError(RemaskError):
+    """A package that is an extra is not installed; the message says which."""
+
+
 class Stopped(Exception):  # noqa: N818 - a request that was granted, not an error
     """The run was asked to stop, and everything is saved but what is listed."""
 

@@ -5,10 +5,11 @@ from remask.asking.combinations import (
     configs_from,
     read_config,
     read_weight,
+    settings,
     several,
 )
+from remask.asking.defaults import SettingsError, changed_settings, trial_configs
 from remask.asking.grids import grid_configs
-from remask.asking.settings import SettingsError, changed_settings, trial_configs
 
 __all__ = [
     "SettingsError",
@@ -18,6 +19,7 @@ __all__ = [
     "grid_configs",
     "read_config",
     "read_weight",
+    "settings",
     "several",
     "trial_configs",
 ]

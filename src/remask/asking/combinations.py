@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from remask.asking.settings import SettingsError, trial_configs
+from remask.asking.defaults import SettingsError, trial_configs
 from remask.config import INT64, TrialConfig, read_mask
 from remask.durable import read_limited
 from remask.own_code import names_own_code
 
 MOST_TRIALS = 100_000
+LISTS = (list, tuple, range)
+"""What several values may be given as in Python; a file has lists alone."""
 _LARGEST_CONFIG = 1_000_000
 
 
@@ -62,6 +64,28 @@ def configs_from(
     ]
 
 
+def settings(
+    benchmark: str,
+    method: str,
+    buffer: int | None = None,
+    mask: float | str | None = None,
+    *,
+    seed: int = 0,
+    **changes: Any,
+) -> TrialConfig:
+    """The published settings of a trial, with any of them changed.
+
+    `buffer=None` is the usual one, `mask=None` what the method's name implies: none for `er`, -inf
+    for `mser`.
+    """
+    asked = {"benchmark": benchmark, "method": method, "buffer": buffer, "mask": mask}
+    given = {name: value for name, value in asked.items() if value is not None}
+    configs = configs_from({**given, "seed": seed, "trials": 1, **changes})
+    if len(configs) > 1:
+        raise SettingsError("settings are those of one trial: say one method, mask and buffer")
+    return configs[0]
+
+
 def check_number(trials: int) -> None:
     """Refuse more trials than one run can sensibly have."""
     if trials > MOST_TRIALS:
@@ -72,8 +96,8 @@ def check_number(trials: int) -> None:
 
 
 def several(value: object) -> list[str]:
-    """`a,b` from the command line, or a list from a file, as strings."""
-    parts = value if isinstance(value, list) else str(value).split(",")
+    """`a,b` from the command line, or a list from a file or from Python, as strings."""
+    parts = value if isinstance(value, LISTS) else str(value).split(",")
     texts = [str(part).strip() for part in parts]
     if not texts or not all(texts):
         raise SettingsError(f"{value!r} is not a comma-separated list of values")
@@ -82,7 +106,7 @@ def several(value: object) -> list[str]:
 
 def _class_order(value: object) -> int | list[int]:
     order = [_integer("class_order", text) for text in several(value)]
-    return order if len(order) > 1 or isinstance(value, list) else order[0]
+    return order if len(order) > 1 or isinstance(value, LISTS) else order[0]
 
 
 def read_weight(text: object) -> tuple[str, float]:

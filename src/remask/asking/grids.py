@@ -5,9 +5,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from remask.asking.combinations import MOST_TRIALS, check_number, configs_from, read_config
-from remask.asking.settings import SettingsError
+from remask.asking.combinations import LISTS, MOST_TRIALS, check_number, configs_from, read_config
+from remask.asking.defaults import SettingsError
 from remask.config import TrialConfig
+from remask.durable import AnyPath
 from remask.names import nearest
 
 _AXES = (*TrialConfig.model_fields, "trials")
@@ -18,18 +19,23 @@ _SHAPE_OF_A_GRID = (
 
 
 def grid_configs(
-    path: Path, *, own_code: bool, validation: float | None = None
+    grid: AnyPath | Mapping[str, Any], *, own_code: bool, validation: float | None = None
 ) -> list[TrialConfig]:
-    """The trials of every point of the grid in a TOML file; raises SettingsError.
+    """The trials of every point of a grid: a TOML file, or the same as a mapping.
 
-    `validation` wins over what all trials share in the file.
+    With `own_code`, what it names of the user's own code may be imported. `validation` wins over
+    what all trials share in the grid. Raises SettingsError.
     """
-    shared = read_config(path)
+    path: object
+    if isinstance(grid, Mapping):
+        shared, path = dict(grid), "the grid"
+    else:
+        shared, path = read_config(Path(grid)), grid
     if validation is not None:
         shared["validation"] = validation
     crossed = _table(path, "[grid]", shared.pop("grid", {}))
     zipped = shared.pop("zip", [])
-    if not isinstance(zipped, list):
+    if not isinstance(zipped, LISTS):
         raise SettingsError(f"{path}: zip is [[zip]], with two brackets: {_SHAPE_OF_A_GRID}")
     zips = [_table(path, f"[[zip]] {n}", table) for n, table in enumerate(zipped, start=1)]
     if not crossed and not zips:
@@ -45,27 +51,27 @@ def grid_configs(
     return list(found)
 
 
-def _table(path: Path, where: str, table: object) -> dict[str, list[Any]]:
+def _table(path: object, where: str, table: object) -> dict[str, list[Any]]:
     """An axis a name; every one a list with something in it."""
-    if not isinstance(table, dict):
+    if not isinstance(table, Mapping):
         raise SettingsError(f"{path}: {where} is no table: {_SHAPE_OF_A_GRID}")
     for name, values in table.items():
-        if name == "weights" and isinstance(values, dict):  # weights.gamma = [0.5, 1]
+        if name == "weights" and isinstance(values, Mapping):  # weights.gamma = [0.5, 1]
             continue
-        if not isinstance(values, list) or not values:
+        if not isinstance(values, LISTS) or not values:
             raise SettingsError(
                 f"{path}: {name} in {where} is {values!r}: an axis is a list of values, "
                 f"with at least one"
             )
     weights = table.get("weights")
-    if not isinstance(weights, dict):
-        return table
+    if not isinstance(weights, Mapping):
+        return dict(table)
     rest = {name: values for name, values in table.items() if name != "weights"}
     dotted = {f"weights.{name}": values for name, values in weights.items()}
     return {**rest, **_table(path, where, dotted)}
 
 
-def _together(path: Path, number: int, table: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
+def _together(path: object, number: int, table: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
     lengths = {name: len(values) for name, values in table.items()}
     if not table or len(set(lengths.values())) != 1:
         told = (
@@ -75,7 +81,7 @@ def _together(path: Path, number: int, table: Mapping[str, list[Any]]) -> list[d
     return [dict(zip(table, values, strict=True)) for values in zip(*table.values(), strict=True)]
 
 
-def _check_names(path: Path, shared: Mapping[str, Any], axes: list[str]) -> None:
+def _check_names(path: object, shared: Mapping[str, Any], axes: list[str]) -> None:
     """Every axis is a setting that exists, and is said once."""
     for name in axes:
         plain = name.partition(".")[0] if name.startswith("weights.") else name
@@ -89,7 +95,7 @@ def _check_names(path: Path, shared: Mapping[str, Any], axes: list[str]) -> None
             raise SettingsError(f"{path}: {name} is said twice")
 
 
-def _points(path: Path, axes: list[list[dict[str, Any]]]) -> Iterator[dict[str, Any]]:
+def _points(path: object, axes: list[list[dict[str, Any]]]) -> Iterator[dict[str, Any]]:
     count = 1
     for axis in axes:
         count *= len(axis)

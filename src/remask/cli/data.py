@@ -25,7 +25,7 @@ def fetch(
 ) -> None:
     """Fetch a dataset, check it, and keep it in the cache."""
     from remask import benchmarks
-    from remask.cli.progress import download_bar
+    from remask.experiments import download_bar
 
     for dataset in _chosen(name):
         with download_bar() as bar:

@@ -3,13 +3,12 @@
 A command's signature names them in one line each; everything that `--help` says stands here.
 """
 
-import os
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from remask.store import FILTERS, Store, StoreError
+from remask.store import FILTERS, Store, store_path
 
 _WHAT = "What to run"
 _SETTINGS = "Settings; the paper's unless given"
@@ -187,31 +186,6 @@ OnlySeeds = Annotated[str | None, _only("SEEDS", "Seeds.")]
 OnlyStatus = Annotated[str | None, _only("STATUS", "finished, diverged or failed.")]
 OnlyHashes = Annotated[str | None, _only("HASHES", "Hashes, or enough of their beginnings.")]
 Since = Annotated[str | None, _only("DATE", "What was made since, such as 2026-01-31.")]
-
-
-def store_path(given: Path | None) -> Path:
-    """The store a user means."""
-    path = given or _usual_store()
-    try:
-        str(path).encode()
-    except UnicodeEncodeError:  # it would have to be written to files that are UTF-8
-        raise StoreError(
-            f"the store's path {path} is not valid UTF-8. Rename what is not, or choose another."
-        ) from None
-    return path
-
-
-def _usual_store() -> Path:
-    if named := os.environ.get("REMASK_STORE"):
-        return Path(named)
-    if home := os.environ.get("XDG_DATA_HOME"):
-        return Path(home) / "remask" / "results.db"
-    try:
-        return Path.home() / ".local" / "share" / "remask" / "results.db"
-    except RuntimeError:
-        raise StoreError(
-            "there is no home folder to keep results in: say --store FILE, or set REMASK_STORE"
-        ) from None
 
 
 def open_store(given: Path | None) -> Store:

@@ -1,58 +1,85 @@
 """What several commands print."""
 
 from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rich import box
-from rich.table import Table
+import typer
 
-from remask.cli.console import output
-from remask.reports import (
-    TEST,
-    ComparedCell,
-    Decision,
-    comparison_markdown,
-    comparison_summary,
-    comparison_table,
-)
+from remask.cli.console import errors, output
+
+if TYPE_CHECKING:
+    from remask.experiments import Compared, Reproduction, Results
 
 
-def print_comparison(compared: Sequence[ComparedCell], *, markdown: bool) -> None:
+def print_results(results: "Results", nets: Path | None = None, *, choose: bool = False) -> None:
+    """The table of all trials, and how many nets were saved, if any were to be.
+
+    With `choose`, also which cell is best by validation.
+    """
+    output.print(results.table(), crop=False)
+    if choose:
+        lines = results.best_by_validation()
+        if not lines and len(results.cells()) > 1:
+            lines = [
+                "To choose one of these without looking at the test set, add --validation 0.1."
+            ]
+        for line in lines:
+            _say(line)
+    if nets is not None:
+        _print_nets(results, nets)
+
+
+def print_comparison(compared: "Compared", *, markdown: bool) -> None:
     """Ours beside the published figures, and how many of them agree."""
     if markdown:
-        _say(comparison_markdown(compared).removesuffix("\n"))
+        _say(compared.markdown())
     else:
-        output.print(comparison_table(compared), crop=False, soft_wrap=True)
-    for line in comparison_summary(compared):
-        _say(line)
+        output.print(compared.table(), crop=False, soft_wrap=True)
+        for line in compared.summary():
+            _say(line)
 
 
-def print_decisions(
-    decided: Sequence[Decision], by_the_paper: Sequence[Decision], *, markdown: bool
-) -> None:
-    """The paper's statements, what ours say to them by which test, and what the paper's own do."""
-    columns = ["the paper says", "our trials", "holds in", "test", "the paper's own figures"]
-    rows = [
-        [
-            ours.statement.text,
-            ours.finding,
-            f"{sum(e.finding == 'holds' for e in ours.evidence)} of {len(ours.evidence)}",
-            ", ".join(sorted({e.measured.test.kind for e in ours.evidence if e.measured.test}))
-            or "-",
-            "-" if theirs.finding == "not run" else theirs.finding,
-        ]
-        for ours, theirs in zip(decided, by_the_paper, strict=True)
-    ]
+def print_reproduction(found: "Reproduction", *, markdown: bool) -> None:
+    """Ours beside the published figures, then the statements that these cells can decide."""
     if markdown:
-        for row in (columns, ["---"] * len(columns), *rows):
-            _say(f"| {' | '.join(row)} |")
-    else:
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
-        for name in columns:
-            table.add_column(name)
-        for row in rows:
-            table.add_row(*row)
-        output.print(table)
-    _say(f"Test: {TEST}.")
+        _say(found.markdown())
+        return
+    print_comparison(found.compared, markdown=False)
+    if found.decided:
+        output.print(found.decision_table())
+        _say(found.test)
+
+
+def leave_if_failed(failures: Sequence[str]) -> None:
+    """Say what failed, and leave with an error, if anything did."""
+    if failures:
+        for failure in failures:
+            errors.print(failure, style="red", highlight=False, soft_wrap=True)
+        raise typer.Exit(1)
+
+
+def say_if_all_were_stored(results: "Results", store: Path) -> None:
+    """Say that there was nothing to run, if there was not."""
+    if not results.ran:
+        output.print(f"All {len(results)} trials are in {store} already.", highlight=False)
+
+
+def _print_nets(results: "Results", folder: Path) -> None:
+    from remask.launch import without_net  # torch: not before it is needed
+
+    finished = [record.config for record in results if record.status == "finished"]
+    missing = without_net(folder, finished)
+    diverged = sum(record.status == "diverged" for record in results)
+    text = f"Nets in {folder}: {len(finished) - len(missing)}."
+    if missing:
+        text += (
+            f" Trials without one: {len(missing)}. The store had them already, and it keeps no "
+            f"nets; with --again they are trained anew, and their nets saved."
+        )
+    if diverged:
+        text += f" Trials that diverged, and so have none: {diverged}."
+    _say(text)
 
 
 def _say(text: str) -> None:

@@ -3,7 +3,8 @@
 import typer
 
 from remask.cli import options as o
-from remask.cli.console import errors
+from remask.cli.console import errors, output
+from remask.cli.printing import leave_if_failed, print_reproduction, say_if_all_were_stored
 
 
 def reproduce(
@@ -31,17 +32,18 @@ def reproduce(
     `appendix`: every system of the paper's tables. `all`: all of them. The trials go into the
     store; what it has is not run again, and what was stopped goes on.
     """
-    from remask.cli import reproducing, running
-    from remask.launch import Options
+    from remask.experiments import How, plan_cells, run_cells, wanted_cells
 
-    cells = reproducing.wanted_cells(experiment, benchmark, o.filters(context))
-    how = running.How(Options(device, threads, checkpoint_seconds), workers, stack, data=data)
+    cells = wanted_cells(experiment, benchmark, o.filters(context))
+    how = How(device, workers, threads, stack, False, data, checkpoint_seconds, progress=True)
     with o.open_store(store) as opened:
         if dry_run:
-            reproducing.print_plan(opened, cells, trials, how)
+            planned = plan_cells(opened, cells, trials, how)
+            output.print(planned.table())
+            output.print(planned.summary(), highlight=False, soft_wrap=True)
             return
-        configs = [config for cell in cells for config in reproducing.configs_of(cell, trials)]
-        failures = running.run_trials(opened, configs, how)
-        reproducing.print_findings(cells, running.stored(opened, configs), markdown=markdown)
+        found = run_cells(opened, cells, trials, how, remedy="--again runs")
+    say_if_all_were_stored(found.results, opened.path)
+    print_reproduction(found, markdown=markdown)
     errors.print("`remask report` makes a page of it.", highlight=False)
-    running.leave_if_failed(failures)
+    leave_if_failed(found.results.failures)

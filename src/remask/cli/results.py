@@ -11,7 +11,7 @@ import typer
 from remask.cli import options as o
 from remask.cli.console import errors, output
 from remask.cli.printing import print_comparison
-from remask.reports import compare, paper_cell, results_table
+from remask.reports import results_table
 from remask.store import (
     FORMATS,
     Store,
@@ -20,6 +20,7 @@ from remask.store import (
     export,
     read_export,
     scores,
+    store_path,
     summarise,
     trial_json,
 )
@@ -172,13 +173,11 @@ def compare_(
     store: o.StorePath = None,
 ) -> None:
     """Put results beside the published figures, where the settings are the published ones."""
-    from remask.asking import changed_settings  # torch: not before it is needed
+    from remask.experiments import Results  # torch: not before it is needed
 
     with _existing(store) as opened:
         records, damaged = opened.sound_records(o.filters(context))
-    cells = summarise(records)
-    cells = [cell for cell in cells if not changed_settings(cell.config)]
-    compared = [cell for cell in compare([paper_cell(c) for c in cells], cells) if cell.figures]
+    compared = Results(records).compare()
     if not compared:
         output.print("Nothing is published about any of these results.")
     else:
@@ -219,4 +218,4 @@ def _confirmed(question: str) -> bool:
 
 
 def _existing(store: Path | None) -> Store:
-    return Store(o.store_path(store), create=False)
+    return Store(store_path(store), create=False)

@@ -3,13 +3,22 @@
 What they need of torch is imported when they are called: it takes seconds.
 """
 
-from typing import Annotated, Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from remask.cli import options as o
 from remask.cli.console import output
+from remask.cli.printing import leave_if_failed, print_results, say_if_all_were_stored
 from remask.cli.results import leave_if_damaged
+from remask.config import TrialConfig
+from remask.durable import check_output
+from remask.store import Store, export
+
+if TYPE_CHECKING:
+    from remask.experiments import How
 
 _DEMO_EXPLAINED = """\
 Five tasks, two digits each, learnt one after the other with a memory of 20 samples.
@@ -72,16 +81,41 @@ def run(
 
     Example: `remask run --benchmark split-mnist --method derpp --mask none,-1,-inf --buffer 200`
     """
-    from remask import asking
-    from remask.cli import running
-    from remask.launch import Options
+    from remask.asking import configs_from, read_config
+    from remask.experiments import How
 
-    given = {**(asking.read_config(config) if config else {}), **asked_for(context)}
-    configs = asking.configs_from(given, trusted=None if own_code else [benchmark, method, net])
-    options = Options(device, threads, checkpoint_seconds, running.nets_folder(save_nets))
-    how = running.How(options, workers, stack, again, data)
+    given = {**(read_config(config) if config else {}), **asked_for(context)}
+    configs = configs_from(given, trusted=None if own_code else [benchmark, method, net])
+    how = How(
+        *(device, workers, threads, stack, again, data, checkpoint_seconds, save_nets),
+        progress=True,
+    )
     with o.open_store(store) as opened:
-        running.run_and_show(opened, configs, how, json)
+        run_and_print(opened, configs, how, json)
+
+
+def run_and_print(
+    store: Store,
+    configs: Sequence[TrialConfig],
+    how: "How",
+    json: Path | None = None,
+    *,
+    choose: bool = False,
+) -> None:
+    """Run what the store lacks of these trials, then print the table of all of them.
+
+    With `choose`, also say which cell is best by validation.
+    """
+    from remask.experiments import run_trials
+
+    if json is not None:
+        check_output(json)
+    results = run_trials(store, configs, how, remedy="--again runs")
+    if json is not None:  # before anything is printed: nobody may be there to read it
+        export(results, "json", json)
+    say_if_all_were_stored(results, store.path)
+    print_results(results, how.options.nets, choose=choose)
+    leave_if_failed(results.failures)
 
 
 def asked_for(context: typer.Context) -> dict[str, Any]:
@@ -104,30 +138,31 @@ def resume(
     store: o.StorePath = None,
 ) -> None:
     """Go on with runs that were stopped."""
-    from remask.cli import running
-    from remask.launch import Options
+    from remask.experiments import How, resume_run, runs_to_resume
 
-    options = Options(device, threads, checkpoint_seconds, running.nets_folder(save_nets))
-    how = running.How(options, workers)
+    how = How(device, workers, threads, None, False, None, checkpoint_seconds, save_nets, True)
+    failures = []
     with o.open_store(store) as opened:
-        running.resume_runs(opened, name, how, own_code=own_code)
+        for unfinished in runs_to_resume(opened, name, own_code=own_code):
+            output.print(f"run {unfinished.name}", highlight=False)
+            results = resume_run(opened, unfinished, how, remedy="`remask run --again` runs")
+            print_results(results, save_nets)
+            failures += results.failures
+    leave_if_failed(failures)
 
 
 def demo(trials: o.DemoTrials = 10, workers: o.Workers = None, store: o.StorePath = None) -> None:
     """See masked replay forget less, in under a minute, on digits that ship with remask."""
-    from remask.cli import running
-    from remask.cli.page import write_page
-    from remask.launch import Options
+    from remask.experiments import How, demo_configs, write_report
 
-    configs = running.demo_configs(trials)
     with o.open_store(store) as opened:
-        running.run_and_show(opened, configs, running.How(Options(), workers))
+        run_and_print(opened, demo_configs(trials), How(workers=workers, progress=True))
         page = opened.path.with_suffix(".html")
-        damaged = write_page(opened, page)
+        written = write_report(opened, page)
     output.print(_DEMO_EXPLAINED, highlight=False)
     output.print(
         f"Open {page} in a browser to see why: curves, every trial, how to run each again.",
         highlight=False,
         soft_wrap=True,
     )
-    leave_if_damaged(damaged)
+    leave_if_damaged(written.damaged)

@@ -1,6 +1,7 @@
 """`remask sweep`: every combination of the settings in a file."""
 
 from remask.cli import options as o
+from remask.cli.run import run_and_print
 
 
 def sweep(
@@ -27,11 +28,9 @@ def sweep(
     training data that was held out, not by the test set.
     """
     from remask.asking import grid_configs
-    from remask.cli import running
-    from remask.launch import Options
+    from remask.experiments import How
 
     configs = grid_configs(grid, own_code=own_code, validation=validation)
-    options = Options(device, threads, checkpoint_seconds)
-    how = running.How(options, workers, stack, again, data)
+    how = How(device, workers, threads, stack, again, data, checkpoint_seconds, progress=True)
     with o.open_store(store) as opened:
-        running.run_and_show(opened, configs, how, json, choose=True)
+        run_and_print(opened, configs, how, json, choose=True)

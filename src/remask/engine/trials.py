@@ -188,6 +188,12 @@ class TrialStack:
                 self.position = Position(index + 1)
                 yield self.position
 
+    def finish(self) -> list[TrialResult]:
+        """Train from where the stack stands to the end; returns what each trial has shown."""
+        for _ in self.run():
+            pass
+        return self.results()
+
     def running_accuracy(self) -> float:
         """The mean Class-IL accuracy over trials and tasks after the latest task; NaN before."""
         rows = self._test.class_il.nanmean(dim=(0, 2))

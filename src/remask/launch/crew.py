@@ -53,7 +53,9 @@ class Worker:
 
     def give(self, work: Work, options: Options) -> None:
         """Hand it a piece of work."""
-        order = Order(configs=work.job.configs, folder=work.folder, options=options)
+        order = Order(
+            configs=work.job.configs, folder=work.folder, options=options, path=tuple(sys.path)
+        )
         self.work = work
         self.unsent += order.model_dump_json().encode() + b"\n"
 

@@ -2,20 +2,25 @@
 
 import os
 import signal
+import threading
 from types import FrameType
-from typing import Self
+from typing import Any, Self
 
 
 class StopRequest:
     """While entered, a first SIGINT, SIGTERM or SIGHUP is noted instead of obeyed.
 
     The work in hand looks at `signal` between steps, saves, and raises `remask.errors.Stopped`.
+    Signals reach the main thread alone: in any other one, none is noted.
     """
 
     def __init__(self) -> None:
         self.signal: int | None = None
 
     def __enter__(self) -> Self:
+        self._before: dict[int, Any] = {}
+        if threading.current_thread() is not threading.main_thread():
+            return self
         numbers = [signal.SIGINT, signal.SIGTERM]
         # Under nohup the end of the terminal is to be ignored.
         if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:

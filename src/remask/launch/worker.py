@@ -29,6 +29,8 @@ class Order(BaseModel):
     configs: tuple[TrialConfig, ...]
     folder: Path
     options: Options
+    path: tuple[str, ...]
+    """Where the parent looks for modules: a script's own folder is there, and its modules."""
 
 
 def main() -> int:
@@ -48,6 +50,8 @@ def main() -> int:
                 break
             order = Order.model_validate_json(line)
             job = Job(order.configs)
+            # At the end: what lies in a script's folder must not stand for an installed package.
+            sys.path += [folder for folder in order.path if folder and folder not in sys.path]
             try:
                 for event in execute(job, order.folder, order.options, stop):
                     channel.write(to_line(event))

@@ -12,10 +12,11 @@ from remask.reports.comparison import (
     verdicts,
 )
 from remask.reports.data import Knowledge, page_data
+from remask.reports.decisions import decision_markdown, decision_table
 from remask.reports.figures import write_figures
 from remask.reports.findings import TEST, Decision, decide, decide_by_the_paper
 from remask.reports.page import page_html
-from remask.reports.tables import results_table
+from remask.reports.tables import PlainTable, results_table
 
 __all__ = [
     "TEST",
@@ -23,6 +24,7 @@ __all__ = [
     "Comparison",
     "Decision",
     "Knowledge",
+    "PlainTable",
     "best_by_validation",
     "compare",
     "comparison_markdown",
@@ -30,6 +32,8 @@ __all__ = [
     "comparison_table",
     "decide",
     "decide_by_the_paper",
+    "decision_markdown",
+    "decision_table",
     "page_data",
     "page_html",
     "paper_cell",

@@ -6,14 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from rich import box
-from rich.table import Table
 from rich.text import Text
 
 from remask.names import system_name
 from remask.papers import Claim, PaperCell, published_figures
 from remask.reports.student import FEWEST_TRIALS, LEVEL, TTest, welch
-from remask.reports.tables import write_spread
+from remask.reports.tables import PlainTable, write_spread
 from remask.store import Cell, Spread
 
 Verdict = Literal["not told apart", "better", "worse", "too few trials", "not run"]
@@ -149,9 +147,9 @@ def comparison_summary(compared: Sequence[ComparedCell]) -> list[str]:
     ]
 
 
-def comparison_table(compared: Sequence[ComparedCell]) -> Table:
+def comparison_table(compared: Sequence[ComparedCell]) -> PlainTable:
     """A row per cell: ours, below it the claim and how many of its std ours lies above it."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    table = PlainTable()
     for name in ("method", "buffer", "trials", *MEASURES.values(), "verdict"):
         table.add_column(name, justify="left" if name in _WORDS else "right", no_wrap=True)
     for cell in compared:

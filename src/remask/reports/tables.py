@@ -1,12 +1,15 @@
-"""Tables for the terminal."""
+"""Tables for the terminal, as text, and as HTML."""
 
+import html
+import io
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from remask.console import PlainConsole
 from remask.printable import printable
 from remask.store import Cell, Spread
 
@@ -21,21 +24,60 @@ _VALIDATED = (
     ("validation\nClass-IL A_T", "validation_class_il_A_T"),
     ("validation\nTask-IL A_T", "validation_task_il_A_T"),
 )
+_WIDER_THAN_ANY_TABLE = 10_000
 
 
-def results_table(cells: Sequence[Cell]) -> Table:
+class PlainTable(Table):
+    """A rich Table that is one also as text, `str(table)`, and in a notebook."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            box=box.SIMPLE_HEAD,
+            pad_edge=False,
+            header_style="bold",
+            title_justify="left",
+            title_style="bold",
+        )
+
+    def __str__(self) -> str:
+        console = PlainConsole(
+            file=io.StringIO(), width=_WIDER_THAN_ANY_TABLE, force_jupyter=False, color_system=None
+        )
+        with console.capture() as captured:
+            console.print(self)
+        return "\n".join(line.rstrip() for line in captured.get().splitlines())
+
+    def _repr_html_(self) -> str:
+        return table_html(
+            _text(self.title),
+            [_text(column.header) for column in self.columns],
+            zip(*[map(_text, column.cells) for column in self.columns], strict=True),
+        )
+
+
+def table_html(title: str, columns: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
+    """A plain table, everything in it escaped."""
+
+    def row(tag: str, texts: Iterable[str]) -> str:
+        cells = "".join(f"<{tag}>{html.escape(printable(text))}</{tag}>" for text in texts)
+        return f"<tr>{cells}</tr>"
+
+    caption = f"<caption>{html.escape(printable(title))}</caption>" if title else ""
+    body = "".join(row("td", texts) for texts in rows)
+    return f"<table>{caption}<thead>{row('th', columns)}</thead><tbody>{body}</tbody></table>"
+
+
+def _text(cell: object) -> str:
+    return "" if cell is None else str(cell)
+
+
+def results_table(cells: Sequence[Cell]) -> PlainTable:
     """Mean and standard deviation of A_T and F_T, a row per cell.
 
     What all cells have in common stands in the title instead of in a column. Where a cell held
     training data out, the headings say which columns are of it and which of the test set.
     """
-    table = Table(
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-        header_style="bold",
-        title_justify="left",
-        title_style="bold",
-    )
+    table = PlainTable()
     columns: list[tuple[str, Callable[[Cell], str]]] = []
     shared = []
     for name, write, in_common in (

@@ -17,6 +17,8 @@ from remask.store.summary import (
     spread,
     summarise,
 )
+from remask.store.table import column_types, flat_row
+from remask.store.usual import store_path
 
 __all__ = [
     "FILTERS",
@@ -30,14 +32,17 @@ __all__ = [
     "StoreMovedError",
     "TrialOutline",
     "TrialRecord",
+    "column_types",
     "config_hash",
     "export",
+    "flat_row",
     "group_alike",
     "group_by_data",
     "labels",
     "read_export",
     "scores",
     "spread",
+    "store_path",
     "summarise",
     "trial_json",
     "write",

@@ -8,15 +8,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from remask.errors import RemaskError
+from remask.errors import MissingPackageError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-
-class MissingPackageError(RemaskError):
-    """A package that is an extra is not installed; the message says which."""
 
 
 COLUMN, PAGE = 3.35, 7.0

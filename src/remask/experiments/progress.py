@@ -19,10 +19,10 @@ from rich.progress import (
 from rich.text import Text
 
 from remask.benchmarks import Progress as OnDownload
-from remask.cli.console import errors
 from remask.config import TrialConfig
+from remask.console import PlainConsole, errors
 from remask.engine import TrialResult
-from remask.launch import Event, Failed, Finished, Job, Note, PickedUp
+from remask.launch import Event, Finished, Job, Note, PickedUp
 from remask.launch import Progress as JobProgress
 from remask.metrics import average_accuracy
 from remask.names import system_name
@@ -34,11 +34,14 @@ class Display:
     """Shows the events of a run: bars on a terminal, elsewhere a line for each finished cell.
 
     A cell is what differs in its seed only; its trials may be in several stacks, and a stack may
-    have trials of several cells.
+    have trials of several cells. Without `lines`, only what must be said is said elsewhere.
     """
 
-    def __init__(self, jobs: Sequence[Job]) -> None:
-        self.failures: list[str] = []
+    def __init__(
+        self, jobs: Sequence[Job], console: PlainConsole = errors, *, lines: bool = True
+    ) -> None:
+        self._console = console
+        self._lines = lines or console.is_terminal
         self._jobs = {job.name: job for job in jobs}
         self._cells = {job.name: Counter(map(_cell, job.configs)) for job in jobs}
         self._weights = {job.name: _weight(job) for job in jobs}
@@ -58,8 +61,8 @@ class Display:
             TextColumn("{task.fields[detail]}", markup=False),
             TimeElapsedColumn(),
             TimeRemainingColumn(),
-            console=errors,
-            disable=not errors.is_terminal,
+            console=console,
+            disable=not console.is_terminal,
             transient=True,
         )
         self._bars: dict[TrialConfig, TaskID] = {}
@@ -73,7 +76,7 @@ class Display:
         self._bar.stop()
         if self._picked_up:
             trials = f"{self._picked_up} trial{'s' * (self._picked_up > 1)}"
-            errors.print(
+            self._console.print(
                 f"note: {trials} came from the store, computed by another process or earlier",
                 highlight=False,
                 soft_wrap=True,
@@ -89,9 +92,7 @@ class Display:
             self._picked_up += len(event.results)
             self._finish(event)
         elif isinstance(event, Note):
-            errors.print(f"note: {event.text}", highlight=False, soft_wrap=True)
-        elif isinstance(event, Failed):
-            self.failures.append(f"{self._jobs[event.job].title()}: {event.error}")
+            self._console.print(f"note: {event.text}", highlight=False, soft_wrap=True)
 
     def _move(self, event: JobProgress) -> None:
         trials = len(self._jobs[event.job].configs)
@@ -110,7 +111,7 @@ class Display:
             self._results.setdefault(_cell(result.config), []).append(result)
             if result.diverged_at is not None:
                 system = system_name(result.config.method, result.config.mask, result.title)
-                errors.print(
+                self._console.print(
                     f"note: {system} with seed {result.config.seed} diverged at step "
                     f"{result.diverged_at:,}: its loss was no longer a number",
                     highlight=False,
@@ -132,9 +133,11 @@ class Display:
         if not np.isnan(accuracy).any():
             what = "test accuracy" if cell.validation else "accuracy"
             shown += f", {what} {accuracy.mean():.2f}"
+        if not self._lines:
+            return
         ended = f"{self._names[cell]}: {len(results)} trial{'s' * (len(results) > 1)}{shown}"
         so_far = f"{self._cells_done} of {len(self._trials)} cells, {self._rate()}"
-        errors.print(Text.assemble(ended, "  ", (so_far, "dim")), soft_wrap=True)
+        self._console.print(Text.assemble(ended, "  ", (so_far, "dim")), soft_wrap=True)
 
     def _update_cell(self, cell: TrialConfig, detail: str) -> None:
         if cell not in self._bars:
@@ -185,15 +188,15 @@ def _weight(job: Job) -> float:
 
 
 @contextmanager
-def download_bar() -> Iterator[OnDownload]:
+def download_bar(console: PlainConsole = errors) -> Iterator[OnDownload]:
     """A progress callback for downloads; the bar appears with the first byte."""
     bar = Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         DownloadColumn(),
         TimeRemainingColumn(),
-        console=errors,
-        disable=not errors.is_terminal,
+        console=console,
+        disable=not console.is_terminal,
         transient=True,
     )
     tasks: dict[str, TaskID] = {}

@@ -3,14 +3,16 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from remask.cli.console import errors
 from remask.config import TrialConfig
+from remask.console import PlainConsole
 from remask.own_code import names_own_code
 from remask.own_sources import Source, find_source
 from remask.store import Store, config_hash
 
 
-def say_what_is_older(store: Store, configs: Sequence[TrialConfig], remedy: str) -> None:
+def say_what_is_older(
+    store: Store, configs: Sequence[TrialConfig], remedy: str, console: PlainConsole
+) -> None:
     """Say how many of these trials the store has of another version of the user's own code.
 
     `remedy` is what runs them anew.
@@ -35,7 +37,7 @@ def say_what_is_older(store: Store, configs: Sequence[TrialConfig], remedy: str)
     if older:
         files = " and ".join(sorted(set().union(*older)))
         trials, them = ("trials are", "them") if len(older) > 1 else ("trial is", "it")
-        errors.print(
+        console.print(
             f"{len(older)} {trials} of an older version of {files}; {remedy} {them} anew",
             style="yellow",
             highlight=False,

@@ -1,19 +1,15 @@
-"""Behind `remask reproduce`: which cells, how long they take, and what they show.
-
-Imported when a command needs it, because torch takes seconds to import.
-"""
+"""Reproducing the paper: which cells, how long they take, and what they show."""
 
 from collections.abc import Mapping, Sequence
-
-from rich import box
-from rich.table import Table
+from dataclasses import dataclass
 
 from remask.asking import SettingsError, several, trial_configs
 from remask.benchmarks import BENCHMARKS, verify
-from remask.cli.console import errors, output
-from remask.cli.printing import print_comparison, print_decisions
-from remask.cli.running import How, largest_stacks
 from remask.config import TrialConfig, read_mask
+from remask.experiments.comparing import Reproduction
+from remask.experiments.how import How
+from remask.experiments.preparing import largest_stacks
+from remask.experiments.running import run_trials
 from remask.launch import estimate_seconds, plan_jobs
 from remask.names import (
     UnknownNameError,
@@ -22,21 +18,17 @@ from remask.names import (
     unknown,
     unknown_method,
 )
-from remask.papers import (
-    PaperCell,
-    experiment_cells,
-    published_benchmarks,
-    published_figures,
-    statements,
-)
-from remask.reports import compare, decide, decide_by_the_paper, paper_cell
-from remask.store import Store, TrialRecord, config_hash, summarise
+from remask.papers import PaperCell, experiment_cells, published_benchmarks, published_figures
+from remask.reports import PlainTable
+from remask.store import Store, config_hash
 
 _USUAL_TRIALS = 10  # where nothing is published of a cell
 
 
 def wanted_cells(
-    experiment: str, benchmarks: str, filters: Mapping[str, object]
+    experiment: str | Sequence[str],
+    benchmarks: str | Sequence[str],
+    filters: Mapping[str, object],
 ) -> list[PaperCell]:
     """The cells of experiments on the named benchmarks, or on `all`, that pass the filters."""
     known = published_benchmarks()
@@ -48,7 +40,9 @@ def wanted_cells(
     cells = [cell for name in names for e in experiments for cell in experiment_cells(e, name)]
     cells = list(dict.fromkeys(cells))
     if not cells:
-        raise SettingsError(f"the paper has no {experiment!r} experiment on {', '.join(names)}")
+        raise SettingsError(
+            f"the paper has no {','.join(experiments)!r} experiment on {', '.join(names)}"
+        )
     cells = _of_methods(cells, filters.get("method"))
     for field in ("mask", "buffer"):
         cells = _only(cells, field, filters.get(field))
@@ -67,56 +61,89 @@ def configs_of(cell: PaperCell, trials: int | None) -> list[TrialConfig]:
     )
 
 
-def print_plan(store: Store, cells: Sequence[PaperCell], trials: int | None, how: How) -> None:
-    """Which cells there are, what the store has of them, and how long the rest will take."""
+@dataclass(frozen=True, repr=False)
+class PaperPlan:
+    """Which cells of the paper there are, what the store lacks of them, and how long that takes."""
+
+    configs: Mapping[PaperCell, Sequence[TrialConfig]]
+    missing: Mapping[PaperCell, Sequence[TrialConfig]]
+    """Those of the trials that the store does not have."""
+    seconds: Mapping[TrialConfig, float]
+    """What each of them takes of a core; no entry where its data is missing."""
+    processes: int
+
+    def table(self) -> PlainTable:
+        """A row per cell."""
+        table = PlainTable()
+        for name in ("benchmark", "method", "buffer", "trials", "stored", "to run", "core time"):
+            words = name in ("benchmark", "method")
+            table.add_column(name, justify="left" if words else "right", no_wrap=True)
+        for cell, own in self.configs.items():
+            left = len(self.missing[cell])
+            times = [self.seconds.get(config) for config in self.missing[cell]]
+            table.add_row(
+                cell.benchmark,
+                system_name(cell.method, cell.mask),
+                str(cell.buffer or "-"),
+                str(len(own)),
+                str(len(own) - left),
+                str(left),
+                _write_time(None if None in times else sum(filter(None, times))) if left else "-",
+            )
+        return table
+
+    def summary(self) -> str:
+        """How many trials are left, and about how long they take."""
+        to_run = sum(map(len, self.missing.values()))
+        trials = sum(map(len, self.configs.values()))
+        return f"{len(self.configs)} cells, {trials} trials, {to_run} to run" + (
+            f": {self._total()}" if to_run else "."
+        )
+
+    def __repr__(self) -> str:
+        return f"{self.table()}\n{self.summary()}"
+
+    def _total(self) -> str:
+        unknown_data = dict.fromkeys(
+            cell.benchmark
+            for cell, own in self.missing.items()
+            if any(config not in self.seconds for config in own)
+        )
+        total = _write_time(sum(self.seconds.values()) / self.processes)
+        measured = (
+            f"about {total} with {self.processes} at a time, from a few steps of every task of "
+            f"each kind of trial, timed just now"
+        )
+        unmeasured = (
+            f"no time is known for {', '.join(unknown_data)}, whose data is not there yet "
+            f"(`remask data fetch`)"
+        )
+        known = [measured] * bool(self.seconds)
+        return "; ".join(known + [unmeasured] * bool(unknown_data)) + "."
+
+
+def plan_cells(store: Store, cells: Sequence[PaperCell], trials: int | None, how: How) -> PaperPlan:
+    """What the store lacks of these cells, and how long it will take; nothing is run."""
     configs = {cell: configs_of(cell, trials) for cell in cells}
     missing = {
         cell: [config for config in own if not store.is_done(config_hash(config))]
         for cell, own in configs.items()
     }
     seconds = _seconds([config for own in missing.values() for config in own], how)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    for name in ("benchmark", "method", "buffer", "trials", "stored", "to run", "core time"):
-        words = name in ("benchmark", "method")
-        table.add_column(name, justify="left" if words else "right", no_wrap=True)
-    for cell, own in configs.items():
-        left = len(missing[cell])
-        times = [seconds.get(config) for config in missing[cell]]
-        table.add_row(
-            cell.benchmark,
-            system_name(cell.method, cell.mask),
-            str(cell.buffer or "-"),
-            str(len(own)),
-            str(len(own) - left),
-            str(left),
-            _write_time(None if None in times else sum(filter(None, times))) if left else "-",
-        )
-    output.print(table)
-    to_run = sum(map(len, missing.values()))
-    output.print(
-        f"{len(cells)} cells, {sum(map(len, configs.values()))} trials, {to_run} to run"
-        + (f": {_write_total(missing, seconds, how)}" if to_run else "."),
-        highlight=False,
-        soft_wrap=True,
-    )
+    return PaperPlan(configs, missing, seconds, how.processes)
 
 
-def print_findings(
-    cells: Sequence[PaperCell], records: Sequence[TrialRecord], *, markdown: bool
-) -> None:
-    """Ours beside the published figures, then the statements that these cells can decide."""
-    ours = summarise(records)
-    print_comparison(compare(cells, ours), markdown=markdown)
-    by_cell = {paper_cell(cell): cell for cell in ours}
-    wanted = set(cells)
-    asked = [
-        statement
-        for benchmark in dict.fromkeys(cell.benchmark for cell in cells)
-        for statement in statements(benchmark)
-        if all({e.higher, e.lower} <= wanted for e in statement.expectations)
-    ]
-    if asked:
-        print_decisions(decide(asked, by_cell), decide_by_the_paper(asked), markdown=markdown)
+def run_cells(
+    store: Store,
+    cells: Sequence[PaperCell],
+    trials: int | None,
+    how: How,
+    *,
+    remedy: str = "again=True runs",
+) -> Reproduction:
+    """Run what the store lacks of these cells, and put them beside the paper."""
+    configs = [config for cell in cells for config in configs_of(cell, trials)]
+    return Reproduction.of(cells, run_trials(store, configs, how, remedy=remedy))
 
 
 def _of_methods(cells: Sequence[PaperCell], wanted: object) -> list[PaperCell]:
@@ -143,13 +170,13 @@ def _only(cells: Sequence[PaperCell], field: str, wanted: object) -> list[PaperC
     for value, text in zip(chosen, wanted, strict=True):
         if value not in there:
             options = ["none" if value is None else _plain(value) for value in there]
-            raise UnknownNameError(unknown(f"{field} of these cells", text, options))
+            raise UnknownNameError(unknown(f"{field} of these cells", str(text), options))
     return [cell for cell in cells if getattr(cell, field) in chosen]
 
 
-def _read(field: str, text: str) -> object:
+def _read(field: str, text: object) -> object:
     try:
-        return read_mask(text) if field == "mask" else int(text)
+        return read_mask(text) if field == "mask" else int(str(text))
     except ValueError as error:
         raise SettingsError(f"{field} = {text!r}: {error}") from None
 
@@ -168,7 +195,7 @@ def _seconds(configs: Sequence[TrialConfig], how: How) -> dict[TrialConfig, floa
     rates: dict[object, float] = {}
     found = {}
     if jobs:
-        errors.print("timing a few steps of every kind of trial ...", highlight=False)
+        how.console.print("timing a few steps of every kind of trial ...", highlight=False)
     for job in jobs:
         shape = (job.configs[0].shape(), len(job.configs))
         if shape not in rates:
@@ -180,26 +207,6 @@ def _seconds(configs: Sequence[TrialConfig], how: How) -> dict[TrialConfig, floa
 def _has_data(benchmark: str) -> bool:
     dataset = BENCHMARKS[benchmark].dataset
     return dataset is None or all(status.state == "ok" for status in verify(dataset))
-
-
-def _write_total(
-    missing: Mapping[PaperCell, Sequence[TrialConfig]],
-    seconds: Mapping[TrialConfig, float],
-    how: How,
-) -> str:
-    unknown_data = dict.fromkeys(
-        cell.benchmark for cell, own in missing.items() if any(c not in seconds for c in own)
-    )
-    total = _write_time(sum(seconds.values()) / how.processes)
-    measured = (
-        f"about {total} with {how.processes} at a time, from a few steps of every task of each "
-        f"kind of trial, timed just now"
-    )
-    unmeasured = (
-        f"no time is known for {', '.join(unknown_data)}, whose data is not there yet "
-        f"(`remask data fetch`)"
-    )
-    return "; ".join([measured] * bool(seconds) + [unmeasured] * bool(unknown_data)) + "."
 
 
 def _write_time(seconds: float | None) -> str:

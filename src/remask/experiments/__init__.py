@@ -1,0 +1,45 @@
+"""Experiments: trials run durably and what they show, each of it in one call."""
+
+from remask.experiments.calls import report, reproduce, resume, run, sweep
+from remask.experiments.comparing import Compared, Reproduction
+from remask.experiments.how import How
+from remask.experiments.pages import Written, check_trials, watch, write_report
+from remask.experiments.progress import Display, download_bar
+from remask.experiments.reproducing import (
+    PaperPlan,
+    configs_of,
+    plan_cells,
+    run_cells,
+    wanted_cells,
+)
+from remask.experiments.rerun import rerun_command
+from remask.experiments.results import Results
+from remask.experiments.running import demo_configs, resume_run, run_trials, runs_to_resume
+
+__all__ = [
+    "Compared",
+    "Display",
+    "How",
+    "PaperPlan",
+    "Reproduction",
+    "Results",
+    "Written",
+    "check_trials",
+    "configs_of",
+    "demo_configs",
+    "download_bar",
+    "plan_cells",
+    "report",
+    "reproduce",
+    "rerun_command",
+    "resume",
+    "resume_run",
+    "run",
+    "run_cells",
+    "run_trials",
+    "runs_to_resume",
+    "sweep",
+    "wanted_cells",
+    "watch",
+    "write_report",
+]

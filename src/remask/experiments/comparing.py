@@ -1,0 +1,120 @@
+"""Ours beside what was published, to be printed or looked into."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, overload
+
+from remask.papers import PaperCell, statements
+from remask.reports import (
+    TEST,
+    ComparedCell,
+    Decision,
+    PlainTable,
+    compare,
+    comparison_markdown,
+    comparison_summary,
+    comparison_table,
+    decide,
+    decide_by_the_paper,
+    decision_markdown,
+    decision_table,
+    paper_cell,
+)
+
+if TYPE_CHECKING:
+    from remask.experiments.results import Results
+
+
+class Compared(Sequence[ComparedCell]):
+    """Cells with what is published of them. Printed, they are a table and what it shows in all."""
+
+    def __init__(self, cells: Iterable[ComparedCell]) -> None:
+        self._cells = tuple(cells)
+
+    @overload
+    def __getitem__(self, index: int) -> ComparedCell: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[ComparedCell]: ...
+    def __getitem__(self, index: int | slice) -> ComparedCell | Sequence[ComparedCell]:
+        return self._cells[index]
+
+    def __len__(self) -> int:
+        return len(self._cells)
+
+    def table(self) -> PlainTable:
+        """A row per cell: ours, below it the published figure."""
+        return comparison_table(self._cells)
+
+    def summary(self) -> list[str]:
+        """What the table means and shows in all, a sentence per line."""
+        return comparison_summary(self._cells)
+
+    def markdown(self) -> str:
+        """The table and the summary for a document."""
+        return comparison_markdown(self._cells) + "\n".join(self.summary())
+
+    def __repr__(self) -> str:
+        if not self._cells:
+            return "Nothing is published about any of these results."
+        return "\n".join([str(self.table()), *self.summary()])
+
+    def _repr_html_(self) -> str:
+        return self.table()._repr_html_()
+
+
+@dataclass(frozen=True, repr=False)
+class Reproduction:
+    """A part of the paper: our trials, ours beside the published, the statements put to a test."""
+
+    results: "Results"
+    compared: Compared
+    decided: list[Decision]
+    """What our trials say to the statements that these cells can decide."""
+    by_the_paper: list[Decision]
+    """What the paper's own figures say to the same."""
+
+    @classmethod
+    def of(cls, cells: Sequence[PaperCell], results: "Results") -> "Reproduction":
+        """Put what the trials of these cells have shown beside the paper."""
+        ours = results.cells()
+        wanted = set(cells)
+        asked = [
+            statement
+            for benchmark in dict.fromkeys(cell.benchmark for cell in cells)
+            for statement in statements(benchmark)
+            if all({e.higher, e.lower} <= wanted for e in statement.expectations)
+        ]
+        return cls(
+            results,
+            Compared(compare(cells, ours)),
+            decide(asked, {paper_cell(cell): cell for cell in ours}),
+            decide_by_the_paper(asked),
+        )
+
+    @property
+    def test(self) -> str:
+        """By which test statements are decided."""
+        return f"Test: {TEST}."
+
+    def decision_table(self) -> PlainTable:
+        """A row per statement: what our trials say to it, and what the paper's figures do."""
+        return decision_table(self.decided, self.by_the_paper)
+
+    def markdown(self) -> str:
+        """All of it for a document."""
+        parts = [self.compared.markdown()]
+        if self.decided:
+            parts += [decision_markdown(self.decided, self.by_the_paper) + self.test]
+        return "\n".join(parts)
+
+    def __repr__(self) -> str:
+        parts = [str(self.compared)]
+        if self.decided:
+            parts += [str(self.decision_table()), self.test]
+        return "\n".join([*parts, *self.results.failures])
+
+    def _repr_html_(self) -> str:
+        parts = [self.compared._repr_html_()]
+        if self.decided:
+            parts.append(self.decision_table()._repr_html_())
+        return "".join(parts)

@@ -1,0 +1,101 @@
+"""From the store to the page, and to figures."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import remask
+from remask.asking import changed_settings
+from remask.durable import write_output
+from remask.experiments.rerun import rerun_command
+from remask.launch import RunError, StopRequest, runs_folder, unfinished_runs
+from remask.reports import Knowledge, page_data, page_html, write_figures
+from remask.store import Store, StoreError, config_hash, summarise
+
+KNOWLEDGE = Knowledge(
+    is_published=lambda config: not changed_settings(config), command=rerun_command
+)
+
+
+_SECONDS_BETWEEN_LOOKS = 2.0
+_SECONDS_BETWEEN_RELOADS = 5.0
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a report consists of."""
+
+    page: Path
+    trials: int
+    """How many trials are in it."""
+    damaged: list[StoreError]
+    """Trials that could not be read, and why."""
+    figures: list[Path]
+
+
+def write_report(
+    store: Store,
+    target: Path,
+    filters: Mapping[str, object] | None = None,
+    *,
+    figures: Path | None = None,
+    refresh_seconds: float | None = None,
+) -> Written:
+    """Write the page of the trials that pass the filters, and figures if a folder is named."""
+    records, damaged = store.sound_records(filters)
+    data = {
+        **page_data(records, KNOWLEDGE),
+        "title": "remask results",
+        "generated": datetime.now(UTC).isoformat(timespec="seconds"),
+        "store": store.path.name,
+        "version": remask.__version__,
+        "running": _running(store),
+    }
+    write_output(target, page_html(data, refresh_seconds=refresh_seconds).encode())
+    drawn = [] if figures is None else write_figures(summarise(records), figures)
+    return Written(target, len(records), damaged, drawn)
+
+
+def check_trials(store: Store, filters: Mapping[str, object]) -> None:
+    """Refuse to report on nothing."""
+    if not store.count(filters):
+        raise StoreError(
+            f"{store.path} has no trial to report{' that passes the filters' * bool(filters)}."
+            f" `remask demo`, `remask run` and `remask reproduce` make some."
+        )
+
+
+def watch(
+    store: Store,
+    target: Path,
+    filters: Mapping[str, object],
+    on_write: Callable[[Written], None] = lambda _: None,
+) -> None:
+    """Write the page whenever the store or a run beside it has changed, until asked to stop."""
+    seen = None
+    with StopRequest() as stop:
+        while stop.signal is None:
+            state = (store.changes(), sorted(runs_folder(store.path).glob("*")))
+            if state != seen:
+                on_write(
+                    write_report(store, target, filters, refresh_seconds=_SECONDS_BETWEEN_RELOADS)
+                )
+                seen = state
+            time.sleep(_SECONDS_BETWEEN_LOOKS)
+    on_write(write_report(store, target, filters))  # the last page, which no longer reloads itself
+
+
+def _running(store: Store) -> list[dict[str, object]]:
+    """The runs that are not finished, and how far each is."""
+    try:
+        runs = unfinished_runs(store.path)
+    except (RunError, OSError):  # one has just ended, or is damaged: `remask resume` says more
+        return []
+    found = []
+    for run in runs:
+        configs = [config for job in run.jobs for config in job.configs]
+        done = sum(store.is_done(config_hash(config)) for config in configs)
+        found.append({"name": run.name, "done": done, "trials": len(configs)})
+    return found

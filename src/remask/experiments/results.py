@@ -1,0 +1,87 @@
+"""What trials have shown: the records, and what is made of them for people."""
+
+import importlib
+from collections.abc import Iterable, Sequence
+from typing import Any, overload
+
+from remask.asking import changed_settings
+from remask.config import TrialConfig
+from remask.errors import MissingPackageError
+from remask.experiments.comparing import Compared
+from remask.reports import (
+    PlainTable,
+    best_by_validation,
+    compare,
+    paper_cell,
+    results_table,
+)
+from remask.store import Cell, TrialRecord, column_types, flat_row, summarise
+
+
+class Results(Sequence[TrialRecord]):
+    """Trials, a record each. Printed, or shown by a notebook, they are a table of cells.
+
+    `asked` is the order in which cells are shown; without it they are sorted.
+    """
+
+    def __init__(
+        self,
+        records: Iterable[TrialRecord],
+        *,
+        asked: Sequence[TrialConfig] = (),
+        failures: Sequence[str] = (),
+        ran: bool = False,
+    ) -> None:
+        self._records = tuple(records)
+        self._asked = [config.model_copy(update={"seed": 0}) for config in asked]
+        self.failures = list(failures)
+        """What failed and why, for people."""
+        self.ran = ran
+        """Whether anything had to be run: the store may have had them all."""
+
+    @overload
+    def __getitem__(self, index: int) -> TrialRecord: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[TrialRecord]: ...
+    def __getitem__(self, index: int | slice) -> TrialRecord | Sequence[TrialRecord]:
+        return self._records[index]
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def cells(self) -> list[Cell]:
+        """What trials that differ in their seed only show together."""
+        order = {config: place for place, config in enumerate(dict.fromkeys(self._asked))}
+        found = summarise(self._records)
+        return sorted(found, key=lambda cell: order.get(cell.config, len(order)))
+
+    def table(self) -> PlainTable:
+        """A row per cell: accuracy and forgetting. A rich Table; `str(...)` is its text."""
+        return results_table(self.cells())
+
+    def best_by_validation(self) -> list[str]:
+        """Which cell is best by held-out training data, in words; empty: nothing was held out."""
+        return best_by_validation(self.cells())
+
+    def frame(self) -> Any:
+        """A row per trial, with its config and all metrics, as a pandas DataFrame."""
+        try:
+            pandas: Any = importlib.import_module("pandas")
+        except ImportError:
+            raise MissingPackageError(
+                "a DataFrame needs pandas, which is not installed: pip install pandas"
+            ) from None
+        return pandas.DataFrame(map(flat_row, self._records), columns=list(column_types()))
+
+    def compare(self) -> Compared:
+        """Ours beside the published figures, of the cells whose settings are the published ones."""
+        cells = [cell for cell in self.cells() if not changed_settings(cell.config)]
+        compared = compare([paper_cell(cell) for cell in cells], cells)
+        return Compared(cell for cell in compared if cell.figures)
+
+    def __repr__(self) -> str:
+        table = str(self.table()) if self._records else "No trials."
+        return "\n".join([table, *self.failures])
+
+    def _repr_html_(self) -> str:
+        return self.table()._repr_html_()
