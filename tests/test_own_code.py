@@ -223,6 +223,24 @@ def test_the_python_of_the_page_runs(
     assert accuracies[0] != accuracies[2]  # the same seed, another weight
 
 
+def test_a_run_from_python_of_the_page_stores_what_the_names_lead_to(
+    here: Path,
+    store: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (code,) = (block for block in PYTHON if "remask.run(" in block)
+    monkeypatch.setenv("REMASK_STORE", str(store))
+    monkeypatch.syspath_prepend(str(here))
+    with _importing_anew(here):
+        exec(code, {})
+    assert "MSWeightedReplay(-1)" in capsys.readouterr().out
+    records = _records(store)
+    assert {record.config.method for record in records} == {"er", "my_method:WeightedReplay"}
+    assert {record.config.net for record in records} == {"my_net:small_conv"}
+    assert [record.status for record in records] == ["finished"] * 8
+
+
 # What can be run
 
 

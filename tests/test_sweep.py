@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -126,3 +127,15 @@ def test_the_example_is_a_grid_of_eighty_trials() -> None:
     configs = grid_configs(EXAMPLE, own_code=False)
     assert len(configs) == 8 * 2 * 5
     assert {config.benchmark for config in configs} == {"split-digits"}
+
+
+def test_the_sweep_that_the_docs_show_in_python_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (EXAMPLE.parents[1] / "docs" / "sweeps.md").read_text("utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    monkeypatch.setenv("REMASK_STORE", str(tmp_path / "results.db"))
+    exec(code, {})
+    assert "DER++" in capsys.readouterr().out
+    with Store(tmp_path / "results.db") as store:
+        assert store.count() == 3 * 2 * 2
