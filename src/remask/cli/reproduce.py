@@ -35,7 +35,15 @@ def reproduce(
     from remask.experiments import How, plan_cells, run_cells, wanted_cells
 
     cells = wanted_cells(experiment, benchmark, o.filters(context))
-    how = How(device, workers, threads, stack, False, data, checkpoint_seconds, progress=True)
+    how = How(
+        device=device,
+        workers=workers,
+        threads=threads,
+        stack=stack,
+        data=data,
+        checkpoint_seconds=checkpoint_seconds,
+        progress=True,
+    )
     with o.open_store(store) as opened:
         if dry_run:
             planned = plan_cells(opened, cells, trials, how)

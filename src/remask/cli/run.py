@@ -87,7 +87,14 @@ def run(
     given = {**(read_config(config) if config else {}), **asked_for(context)}
     configs = configs_from(given, trusted=None if own_code else [benchmark, method, net])
     how = How(
-        *(device, workers, threads, stack, again, data, checkpoint_seconds, save_nets),
+        device=device,
+        workers=workers,
+        threads=threads,
+        stack=stack,
+        again=again,
+        data=data,
+        checkpoint_seconds=checkpoint_seconds,
+        save_nets=save_nets,
         progress=True,
     )
     with o.open_store(store) as opened:
@@ -140,7 +147,14 @@ def resume(
     """Go on with runs that were stopped."""
     from remask.experiments import How, resume_run, runs_to_resume
 
-    how = How(device, workers, threads, None, False, None, checkpoint_seconds, save_nets, True)
+    how = How(
+        device=device,
+        workers=workers,
+        threads=threads,
+        checkpoint_seconds=checkpoint_seconds,
+        save_nets=save_nets,
+        progress=True,
+    )
     failures = []
     with o.open_store(store) as opened:
         for unfinished in runs_to_resume(opened, name, own_code=own_code):

@@ -31,6 +31,15 @@ def sweep(
     from remask.experiments import How
 
     configs = grid_configs(grid, own_code=own_code, validation=validation)
-    how = How(device, workers, threads, stack, again, data, checkpoint_seconds, progress=True)
+    how = How(
+        device=device,
+        workers=workers,
+        threads=threads,
+        stack=stack,
+        again=again,
+        data=data,
+        checkpoint_seconds=checkpoint_seconds,
+        progress=True,
+    )
     with o.open_store(store) as opened:
         run_and_print(opened, configs, how, json, choose=True)

@@ -58,7 +58,17 @@ def run(
     of one's own, `module:name`, are imported. How, see `How`; `progress=None` shows bars on a
     terminal, True elsewhere a line per cell as well, False not a word.
     """
-    how = How(device, workers, threads, stack, again, data, checkpoint_seconds, save_nets, progress)
+    how = How(
+        device=device,
+        workers=workers,
+        threads=threads,
+        stack=stack,
+        again=again,
+        data=data,
+        checkpoint_seconds=checkpoint_seconds,
+        save_nets=save_nets,
+        progress=progress,
+    )
     asked = {
         **{"benchmark": benchmark, "method": method, "mask": mask, "buffer": buffer},
         **{"trials": trials, "seed": seed},

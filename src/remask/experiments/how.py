@@ -12,7 +12,7 @@ from remask.launch import Options
 _SHORTEST_TIME = 0.1  # seconds between checkpoints
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class How:
     """How to run trials; nothing here changes their results."""
 
