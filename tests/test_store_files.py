@@ -302,3 +302,26 @@ def test_a_store_whose_file_is_no_longer_there_says_so_and_can_still_be_read(
         with pytest.raises(StoreMovedError, match="not there"):
             store.add(second)
         assert {record.config for record in store.held()} == {first.config, second.config}
+
+
+@pytest.mark.parametrize("what", ["moved", "replaced", "removed"])
+def test_the_log_of_a_store_that_went_away_does_no_harm_to_the_next_file_in_its_place(
+    tmp_path: Path, what: str
+) -> None:
+    path = filled(tmp_path / "results.db", 40)  # which is no longer in the log
+    with Store(path) as store:
+        store.add_all(make_records(20, buffer=500))
+        if what == "removed":
+            path.unlink()
+        else:
+            path.rename(tmp_path / "elsewhere.db")
+        if what == "replaced":
+            filled(tmp_path / "other.db", 3).rename(path)
+    with Store(path) as next_one:
+        assert next_one.count() == (3 if what == "replaced" else 0)
+        assert next_one.add_all(make_records(5, buffer=700)) == 5
+    with Store(path) as next_one:
+        assert len(list(next_one.records())) == next_one.count()
+    if what != "removed":
+        with Store(tmp_path / "elsewhere.db") as moved:
+            assert moved.count() == 60

@@ -2,7 +2,7 @@
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -79,6 +79,8 @@ class Store:
 
     def close(self) -> None:
         """Close the file; closing twice does no harm."""
+        if _identity(self.path) != self._file:
+            self._empty_log()
         self._connection.close()
 
     def __enter__(self) -> Self:
@@ -218,6 +220,15 @@ class Store:
         with explained(self.path):
             rows = self._connection.execute("SELECT DISTINCT method, title FROM trials").fetchall()
         return [(str(method), None if title is None else str(title)) for method, title in rows]
+
+    def _empty_log(self) -> None:
+        """Write the log into the file that was opened, wherever that is by now.
+
+        A log that stays where the file was would be taken for that of the file that is there next,
+        and damage it. SQLite leaves it alone when it closes a file that was moved.
+        """
+        with suppress(sqlite3.Error):
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
