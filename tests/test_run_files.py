@@ -13,6 +13,7 @@ from remask.asking import trial_configs
 from remask.config import TrialConfig
 from remask.errors import Stopped
 from remask.launch import Options, Progress, Run, StopRequest, continue_run, plan_run
+from remask.launch.claims import Claims
 from remask.store import Store
 from tests.command_line import Answer, CommandLine
 from tests.store_samples import contents
@@ -47,23 +48,14 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Rows:
     """What RUN shows if nobody disturbs it."""
     path = tmp_path_factory.mktemp("whole") / "results.db"
     with Store(path) as store:
-        for _ in continue_run(
-            store, _planned(store), workers=1, options=Options(), stop=StopRequest()
-        ):
-            pass
+        _finish(store, _planned(store))
     assert len(_rows(path)) == TRIALS
     return _rows(path)
 
 
 def _planned(store: Store) -> Run:
     """The run that RUN asks for, begun or not."""
-    configs = trial_configs(
-        benchmark="split-digits",
-        method="er",
-        seeds=range(TRIALS),
-        overrides={"limit": 20, "epochs": 1},
-    )
-    run = plan_run(store, configs, workers=1, largest_stack=lambda _: 1, again=False)
+    run = _plan(store, seeds=range(TRIALS), stack=1)
     assert run is not None
     return run
 
@@ -205,3 +197,72 @@ def test_the_checkpoints_of_another_job_are_refused_and_not_gone_on_from(
     answer = remask(*RUN)
     assert answer.code == 0, answer.err
     assert _rows(remask.store) == whole
+
+
+def test_what_a_process_left_that_died_while_it_removed_its_run_is_removed(tmp_path: Path) -> None:
+    path = tmp_path / "results.db"
+    run = _stopped(path)
+    with Store(path) as store:
+        _finish(store, _planned(store))
+        (run.folder / "checkpoints").mkdir(parents=True)
+        (run.folder / "checkpoints" / "checkpoint-00000001.safetensors").touch()
+        assert _plan(store, seeds=range(TRIALS), stack=1) is None
+    assert not run.folder.exists()
+
+
+def test_a_plan_of_which_others_have_stored_everything_is_removed(tmp_path: Path) -> None:
+    path = tmp_path / "results.db"
+    with Store(path) as store:
+        begun = _plan(store, seeds=range(2), stack=2)
+        all_of_them = _plan(store, seeds=range(3), stack=1)
+        assert begun is not None
+        assert all_of_them is not None
+        _finish(store, all_of_them)
+        assert _plan(store, seeds=range(2), stack=1) is None
+    assert list((tmp_path / "results.db.runs").iterdir()) == []
+
+
+def test_a_run_that_another_process_has_finished_meanwhile_leaves_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "results.db"
+    with Store(path) as store:
+        run = _planned(store)
+        _finish(store, run)
+        _finish(store, run)  # planned before the other one had finished
+    assert list((tmp_path / "results.db.runs").iterdir()) == []
+
+
+def test_a_claim_file_that_a_killed_process_left_goes_with_its_plan(tmp_path: Path) -> None:
+    path = tmp_path / "results.db"
+    claims = tmp_path / "results.db.runs" / "claims"
+    with Store(path) as store:
+        run = _planned(store)
+        with pytest.MonkeyPatch.context() as patch:
+            # As if it were killed in the moment before it gives its claims back.
+            patch.setattr(Claims, "__exit__", _die)
+            with pytest.raises(_KilledError):
+                _finish(store, run)
+        assert claims.exists()
+        _finish(store, _planned(store))
+    assert not claims.exists()
+    assert not run.folder.exists()
+
+
+class _KilledError(Exception):
+    pass
+
+
+def _die(self: Claims, *_: object) -> None:
+    os.close(self._file)
+    raise _KilledError
+
+
+def _plan(store: Store, *, seeds: range, stack: int) -> Run | None:
+    configs = trial_configs(
+        benchmark="split-digits", method="er", seeds=seeds, overrides={"limit": 20, "epochs": 1}
+    )
+    return plan_run(store, configs, workers=1, largest_stack=lambda _: stack, again=False)
+
+
+def _finish(store: Store, run: Run) -> None:
+    for _ in continue_run(store, run, workers=1, options=Options(), stop=StopRequest()):
+        pass

@@ -3,12 +3,18 @@
 import hashlib
 import shutil
 import signal
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, suppress
 from dataclasses import replace
 
 from remask.config import TrialConfig
-from remask.durable import Lock, remove_quietly, write_atomically
+from remask.durable import (
+    DurabilityError,
+    Lock,
+    LockHeldError,
+    remove_quietly,
+    write_atomically,
+)
 from remask.errors import Stopped
 from remask.launch.agenda import RunAgenda, jobs_left
 from remask.launch.claims import Claims
@@ -44,6 +50,7 @@ def plan_run(
     run = Run(runs_folder(store.path) / name, [], again)
     missing = [c for c in wanted if again or not store.is_done(config_hash(c))]
     if not missing and not run.plan.exists():
+        _remove_remains(run)
         return None
     # Not before the lock is ours: a plan that another process works by must stay as it is.
     with Lock(run.lock):
@@ -58,6 +65,7 @@ def plan_run(
                 return begun
             # Smaller stacks are wanted now, perhaps because the larger ones failed.
         if not missing:
+            _discard(run)
             return None
         jobs = plan_jobs(missing, workers, largest_stack)
         write_plan(run, jobs)
@@ -72,41 +80,66 @@ def continue_run(
     Yields the jobs' events. When all is done, removes the run's folder. If the store's file goes
     away meanwhile, everything is kept elsewhere and StoreError says where.
     """
-    with Lock(run.lock), Claims(runs_folder(store.path) / "claims") as claims:
+    with Lock(run.lock):
         if not run.plan.exists():
-            return  # another process finished it while this one waited
+            _discard(run)  # another process finished it while this one waited
+            return
         if [job.name for job in read_plan(run.folder).jobs] != [job.name for job in run.jobs]:
             raise RunError(
                 f"another process has worked on the run in {run.folder} just now. Give the same "
                 f"command again to go on from there."
             )
-        agenda = RunAgenda(store, run, claims)
-        workers = min(workers, max(len(jobs_left(store, run)), 1))
-        failed, unstored = False, None
-        events = run_jobs(agenda, workers=workers, options=options, stop=stop)
-        with closing(events):
-            try:
-                for event in events:
-                    try:
-                        store.check_in_place()
-                        _keep(store, run, agenda, event)
-                    except StoreMovedError:
-                        # What is in hand is saved as for any other stop.
-                        stop.signal = stop.signal or signal.SIGTERM
-                        unstored = [*(unstored or []), *_records(event)]
-                        continue
-                    failed = failed or isinstance(event, Failed)
-                    yield agenda.shown(event)
-            except Stopped:
-                agenda.keep_plan()
-                if unstored is None:
-                    raise
-        if unstored is not None:
-            raise rescued(store, unstored, run.folder)
+        with Claims(runs_folder(store.path) / "claims") as claims:
+            agenda = RunAgenda(store, run, claims)
+            workers = min(workers, max(len(jobs_left(store, run)), 1))
+            failed = yield from _work_off(store, run, agenda, workers, options, stop)
+        # Not before the claims are given back: what a killed process leaves of them is removed by
+        # whoever goes on with its plan.
         if not failed:
-            # The plan goes first: a folder without one is nothing, whatever else is left in it.
-            remove_quietly(run.plan)
-            shutil.rmtree(run.folder, ignore_errors=True)
+            _discard(run)
+
+
+def _work_off(
+    store: Store, run: Run, agenda: RunAgenda, workers: int, options: Options, stop: StopRequest
+) -> Generator[Event, None, bool]:
+    """Run what is on the agenda; whether any of it failed."""
+    failed, unstored = False, None
+    events = run_jobs(agenda, workers=workers, options=options, stop=stop)
+    with closing(events):
+        try:
+            for event in events:
+                try:
+                    store.check_in_place()
+                    _keep(store, run, agenda, event)
+                except StoreMovedError:
+                    # What is in hand is saved as for any other stop.
+                    stop.signal = stop.signal or signal.SIGTERM
+                    unstored = [*(unstored or []), *_records(event)]
+                    continue
+                failed = failed or isinstance(event, Failed)
+                yield agenda.shown(event)
+        except Stopped:
+            agenda.keep_plan()
+            if unstored is None:
+                raise
+    if unstored is not None:
+        raise rescued(store, unstored, run.folder)
+    return failed
+
+
+def _discard(run: Run) -> None:
+    """Remove what is on the disk of a run, whose lock must be held."""
+    # The plan goes first: a folder without one is nothing, whatever else is left in it.
+    remove_quietly(run.plan)
+    shutil.rmtree(run.folder, ignore_errors=True)
+
+
+def _remove_remains(run: Run) -> None:
+    """Remove what a process left that died before it had a plan, or while it removed all."""
+    if run.folder.exists():
+        with suppress(LockHeldError, DurabilityError), Lock(run.lock):
+            if not run.plan.exists():
+                _discard(run)
 
 
 def _keep(store: Store, run: Run, agenda: RunAgenda, event: Event) -> None:
