@@ -1,6 +1,6 @@
 """Runs of the command line, and what can happen to them while they go on.
 
-Each method of `Disturbed` is one disturbance, so that tests can mix them as they like.
+Each method of `AnyRun` is one disturbance, so that tests can mix them as they like.
 """
 
 import os
@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from remask.store import Store, TrialRecord
+from tests.forked import ForkedRemask
 
 _PATIENCE = 120.0
 
@@ -24,40 +25,12 @@ class RunEnded(Exception):  # noqa: N818 - as it may
     """The run came to its end before it could be disturbed."""
 
 
-class Disturbed:
-    """`remask ARGS` as a process of its own, with or without a terminal of its own."""
+class AnyRun:
+    """A run of the command line in a process, and what can be done to it."""
 
-    def __init__(self, *args: str, store: Path, terminal: bool = False) -> None:
+    def __init__(self, process: "subprocess.Popen[str] | ForkedRemask", store: Path) -> None:
+        self.process = process
         self.store = store
-        self._ours: int | None = None
-        theirs: int | None = None
-        if terminal:
-            self._ours, theirs = pty.openpty()
-        command = [sys.executable, "-m", "remask", *args]
-        if terminal:  # so that its end is told to the process, as a shell's would be
-            command = [sys.executable, "-c", _WITH_A_TERMINAL, *command]
-        self.process = subprocess.Popen(
-            command,
-            env={**os.environ, "REMASK_STORE": str(store), "OMP_NUM_THREADS": "1"},
-            stdin=theirs,
-            stdout=subprocess.PIPE if theirs is None else theirs,
-            stderr=subprocess.PIPE if theirs is None else theirs,
-            text=True,
-            start_new_session=True,
-        )
-        if theirs is not None:
-            os.close(theirs)
-
-    def end(self, code: int, *, seconds: float = _PATIENCE) -> str:
-        """Wait for it to end with that code; gives what it said on standard error."""
-        try:
-            _, err = self.process.communicate(timeout=seconds)
-        except subprocess.TimeoutExpired:
-            self.kill_everything()
-            self.output()
-            raise
-        assert self.process.returncode == code, err
-        return " ".join((err or "").split())
 
     def wait_for_a_checkpoint(self) -> None:
         self.wait(lambda: any(self.checkpoints()), "saved a checkpoint")
@@ -73,9 +46,9 @@ class Disturbed:
             assert time.monotonic() < deadline, f"it never {what}"
             time.sleep(0.02)
 
-    def output(self) -> tuple[str, str]:
-        """What it has said, once it has ended."""
-        return self.process.communicate(timeout=_PATIENCE)
+    def output(self, seconds: float = _PATIENCE) -> str:
+        """What it has said on standard error, once it has ended."""
+        return self.process.communicate(timeout=seconds)[1]
 
     def checkpoints(self) -> list[Path]:
         return list(self.store.parent.glob("*.runs/*/*/checkpoint-*"))
@@ -120,10 +93,6 @@ class Disturbed:
         finally:
             self.send(signal.SIGCONT)
 
-    def close_the_terminal(self) -> None:
-        assert self._ours is not None
-        os.close(self._ours)
-
     def delete_the_store(self) -> None:
         for path in self.store.parent.glob(f"{self.store.name}*"):
             if path.is_file():
@@ -143,6 +112,46 @@ class Disturbed:
         for pid in self.workers():
             _signal(pid, signal.SIGKILL)
         self.process.kill()
+
+
+class Disturbed(AnyRun):
+    """`remask ARGS` as a process of its own, with or without a terminal of its own."""
+
+    def __init__(self, *args: str, store: Path, terminal: bool = False) -> None:
+        self._ours: int | None = None
+        theirs: int | None = None
+        if terminal:
+            self._ours, theirs = pty.openpty()
+        command = [sys.executable, "-m", "remask", *args]
+        if terminal:  # so that its end is told to the process, as a shell's would be
+            command = [sys.executable, "-c", _WITH_A_TERMINAL, *command]
+        process = subprocess.Popen(
+            command,
+            env={**os.environ, "REMASK_STORE": str(store), "OMP_NUM_THREADS": "1"},
+            stdin=theirs,
+            stdout=subprocess.PIPE if theirs is None else theirs,
+            stderr=subprocess.PIPE if theirs is None else theirs,
+            text=True,
+            start_new_session=True,
+        )
+        if theirs is not None:
+            os.close(theirs)
+        super().__init__(process, store)
+
+    def end(self, code: int, *, seconds: float = _PATIENCE) -> str:
+        """Wait for it to end with that code; gives what it said on standard error."""
+        try:
+            err = self.process.communicate(timeout=seconds)[1]
+        except subprocess.TimeoutExpired:
+            self.kill_everything()
+            self.output()
+            raise
+        assert self.process.returncode == code, err
+        return " ".join((err or "").split())
+
+    def close_the_terminal(self) -> None:
+        assert self._ours is not None
+        os.close(self._ours)
 
 
 def _signal(pid: int, number: signal.Signals) -> None:

@@ -1,135 +1,114 @@
-"""A soak: back-to-back runs with random kills, for as long as you like.
+"""A soak: rounds of runs to which everything happens at once that can, for as long as you like.
 
-    python -m tests.soak --minutes 30
+    python -m tests.soak --minutes 30 --kills 1000 --seed 0
 
-Two things go on in turn. Runs in this very process, one after the other, while its memory is
-watched: it must not grow. And runs in processes of their own, killed with SIGKILL at random moments
-and started again until they are done. Every trial must end up in the store once, and those that
-were killed must equal a run in this process, number for number.
+Each round has a store of its own. Up to six processes want overlapping trials of it, in stacks of
+different sizes and orders, with and without workers. They are killed, paused, stopped, and left
+without a reader; their disk fills, their folders and their store go away; broken files are imported
+in between. They are begun again, until all trials are there. Every trial must then be stored once,
+with the bits of a run that nobody disturbed, none computed twice, nothing left beside the store.
+
+The processes are forked from this one, so that an import of torch is not the price of every kill.
 """
 
 import argparse
-import gc
 import random
-import signal
-import statistics
-import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 
-from remask.asking import trial_configs
-from remask.config import TrialConfig
-from remask.launch import Options, StopRequest, continue_run, plan_run
-from remask.methods import METHODS
-from remask.store import Store, config_hash
-from tests.command_line import start
+from tests.soak_round import KILLS, Round, can_mount
 
-_METHODS = tuple(METHODS)
-_WARM_UP = 0.2
-_TRIALS = 4
-_EPOCHS = 10
+_FAULTS = ("lost", "doubled", "changed", "left behind", "unexplained")
+
+
+@dataclass
+class Soak:
+    """What has happened so far."""
+
+    seed: int
+    rounds: int = 0
+    trials: int = 0
+    tally: Counter[str] = field(default_factory=Counter)
+    faults: list[str] = field(default_factory=list)
+
+    @property
+    def kills(self) -> int:
+        return sum(self.tally[kind] for kind in KILLS)
+
+    def round(self, number: int) -> None:
+        """One round, in a folder that goes afterwards."""
+        with tempfile.TemporaryDirectory(prefix="soak-") as folder:
+            round_ = Round(number, self.seed, Path(folder), self.tally)
+            round_.run()
+        self.rounds += 1
+        self.trials += len(round_.expected.wanted)
+        self.faults += [f"seed {self.seed}, round {number}: {fault}" for fault in round_.faults]
+        for fault in round_.faults:
+            print(f"seed {self.seed}, round {number}: {fault}", flush=True)
+
+    def summary(self) -> str:
+        """Everything in one line."""
+        others = ", ".join(
+            f"{kind} {number}" for kind, number in sorted(self.tally.items()) if kind not in KILLS
+        )
+        kills = ", ".join(f"{kind} {self.tally[kind]}" for kind in KILLS)
+        found = ", ".join(
+            f"{kind} {sum(f': {kind}' in fault for fault in self.faults)}" for kind in _FAULTS
+        )
+        return (
+            f"seed {self.seed}: rounds {self.rounds}, trials {self.trials}, kills {self.kills} "
+            f"({kills}); {others}; {found}"
+        )
+
+
+def soak(
+    *,
+    seed: int,
+    minutes: float,
+    kills: int | None = None,
+    rounds: int | None = None,
+    first: int = 0,
+) -> Soak:
+    """Rounds until that time has passed, or there were so many kills or rounds; at least one."""
+    torch.set_num_threads(1)
+    if not can_mount():
+        print("no small disk can be mounted here: no disk will be full")
+    done = Soak(seed)
+    began = time.monotonic()
+    while True:
+        done.round(first + done.rounds)
+        passed = time.monotonic() - began
+        print(f"{passed:6.0f} s  {done.summary()}", flush=True)
+        enough = kills is not None and done.kills >= kills
+        if enough or done.rounds == rounds or passed >= minutes * 60:
+            return done
 
 
 def main() -> int:
-    """Soak; exits with 1 if anything was lost, doubled or changed, or if memory grew."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Soak; exits with 1 if anything was lost, doubled, changed or left, or ended unexplained."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--minutes", type=float, default=30.0)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--kills", type=int, help="end after so many")
+    parser.add_argument("--rounds", type=int, help="end after so many")
+    parser.add_argument("--seed", type=int, default=random.randrange(10**6))
+    parser.add_argument("--first-round", type=int, default=0, help="where to begin, to repeat one")
     chosen = parser.parse_args()
-    torch.set_num_threads(1)
-    source = random.Random(chosen.seed)
-    with tempfile.TemporaryDirectory() as name:
-        return _soak(Path(name), chosen.minutes * 60, source)
-
-
-def _soak(folder: Path, seconds: float, source: random.Random) -> int:
-    began = time.monotonic()
-    memory: list[tuple[float, float]] = []
-    wanted: set[str] = set()
-    kills = runs = changed = 0
-    with Store(folder / "here.db") as here:
-        while time.monotonic() - began < seconds:
-            configs = _configs(_METHODS[runs % len(_METHODS)], first_seed=runs * _TRIALS)
-            _run_here(here, configs)
-            gc.collect()
-            memory.append((time.monotonic() - began, _resident_mib()))
-            if runs % 3 == 0:  # the same trials once more, in processes that are killed
-                kills += _run_and_kill(folder / "killed.db", configs, source)
-                wanted |= {config_hash(config) for config in configs}
-                changed += _differences(here, folder / "killed.db", configs)
-            runs += 1
-            print(f"{time.monotonic() - began:6.0f} s  {runs} runs  {kills} kills  "
-                  f"{memory[-1][1]:.0f} MiB", flush=True)  # fmt: skip
-        stored = [record.config_hash for record in here.records()]
-    with Store(folder / "killed.db") as killed:
-        survived = [record.config_hash for record in killed.records()]
-    lost = runs * _TRIALS - len(set(stored)) + len(wanted - set(survived))
-    doubled = len(stored) - len(set(stored)) + len(survived) - len(set(survived))
-    settled = [mib for at, mib in memory if at > _WARM_UP * seconds]
-    tenth = max(len(settled) // 10, 1)
-    growth = statistics.median(settled[-tenth:]) / statistics.median(settled[:tenth]) - 1
-    print(f"runs {runs}, trials {runs * _TRIALS}, kills {kills}, lost {lost}, doubled {doubled}, "
-          f"changed {changed}, memory growth after warm-up {growth:+.1%}")  # fmt: skip
-    return int(lost != 0 or doubled != 0 or changed != 0 or growth > 0.05)
-
-
-def _configs(method: str, first_seed: int) -> list[TrialConfig]:
-    return trial_configs(
-        benchmark="split-digits",
-        method=method,
-        masks=[None],
-        seeds=range(first_seed, first_seed + _TRIALS),
-        overrides={"epochs": _EPOCHS},
+    print(f"seed {chosen.seed}", flush=True)
+    done = soak(
+        seed=chosen.seed,
+        minutes=chosen.minutes,
+        kills=chosen.kills,
+        rounds=chosen.rounds,
+        first=chosen.first_round,
     )
-
-
-def _run_here(store: Store, configs: list[TrialConfig]) -> None:
-    run = plan_run(store, configs, workers=1, largest_stack=lambda _: _TRIALS, again=False)
-    assert run is not None
-    for _ in continue_run(store, run, workers=1, options=Options(), stop=StopRequest()):
-        pass
-
-
-def _run_and_kill(store: Path, configs: list[TrialConfig], source: random.Random) -> int:
-    """Start and kill until done; how many kills it took."""
-    first = configs[0]
-    command = (
-        "run", "--benchmark", first.benchmark, "--method", first.method, "--seed", str(first.seed),
-        "--trials", str(_TRIALS), "--epochs", str(_EPOCHS), "--workers", "2",
-        "--checkpoint-seconds", "0.1",
-    )  # fmt: skip
-    kills = 0
-    while True:
-        process = start(*command, store=store)
-        try:
-            # The first seconds go to imports; each try gets longer, so that there is an end.
-            process.communicate(timeout=source.uniform(3.0, 6.0) + kills)
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGKILL)
-            process.communicate()
-            kills += 1
-            continue
-        assert process.returncode == 0, process.returncode
-        return kills
-
-
-def _differences(here: Store, other: Path, configs: list[TrialConfig]) -> int:
-    """How many of the trials ended with other numbers than in this process."""
-    with Store(other) as store:
-        pairs = [(here.get(config_hash(c)), store.get(config_hash(c))) for c in configs]
-    return sum(
-        a is None or b is None or (a.class_il, a.confidence) != (b.class_il, b.confidence)
-        for a, b in pairs
-    )
-
-
-def _resident_mib() -> float:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * 4096 / 2**20
+    print(done.summary())
+    return int(bool(done.faults))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 import json
 import os
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,18 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from remask.asking import trial_configs
-from remask.config import TrialConfig
-from remask.store import Store, config_hash, trial_json
+from remask.store import Store
 from tests.command_line import Answer, CommandLine
-from tests.store_samples import (
-    diverged,
-    failed,
-    make_config,
-    make_record,
-    make_records,
-    trial_with_accuracy,
-)
+from tests.mutated_exports import CHANGES, ODD_TEXTS, mutate, our_export, with_their_hashes
+from tests.store_samples import make_config, make_record
 
 EXAMPLES = int(os.environ.get("REMASK_FUZZ_EXAMPLES", "60"))
 fuzzed = settings(
@@ -150,66 +141,24 @@ def test_any_bytes_as_a_config_file_get_an_answer_or_a_message(
     assert _is_an_answer_or_a_message(remask("run", "--config", "run.toml", *small))
 
 
-# Imports: an export of ours, with anything in it replaced, left out, doubled or made longer.
-
 _json_value = st.one_of(
     st.none(),
     st.booleans(),
     st.integers(-(2**70), 2**70),
     st.floats(allow_nan=False),
     st.text(max_size=8),
-    st.sampled_from(
-        ["[/foo]", "\x1b[2J", "=1+1", "-inf", "9999-12-31T23:59:59-09:00", "\ud800", "x" * 600]
-    ),
+    st.sampled_from(ODD_TEXTS),
     st.lists(st.integers(-1, 101), max_size=3),
     st.lists(st.lists(st.floats(0, 100), min_size=1, max_size=3), max_size=3),
     st.dictionaries(st.text(max_size=3), st.floats(0, 1), max_size=2),
 )
-_change = st.sampled_from(["replace", "replace", "remove", "double", "nest"])
 _mutations = st.lists(
-    st.tuples(st.lists(st.integers(0, 99), min_size=1, max_size=5), _change, _json_value),
+    st.tuples(
+        st.lists(st.integers(0, 99), min_size=1, max_size=5), st.sampled_from(CHANGES), _json_value
+    ),
     min_size=1,
     max_size=3,
 )
-
-
-def _our_export() -> list[dict[str, Any]]:
-    published = trial_configs(benchmark="split-mnist", method="derpp", masks=[-1.0], seeds=range(2))
-    records = [
-        *make_records(2, mask=-1, weights={"gamma": 0.5}, class_order=[1, 0], lr_drops=[2, 4]),
-        *(trial_with_accuracy(config, 80.0, forgetting=5.0) for config in published),
-        diverged(make_config(seed=7)),
-        failed(make_config(seed=8)),
-    ]
-    return [trial_json(record) for record in records]
-
-
-def _mutate(tree: Any, path: list[int], change: str, value: Any) -> None:
-    """Walk down by the numbers of `path`, as far as it goes, and change what is there."""
-    parent: Any = None
-    key: Any = None
-    part = tree
-    for step in path:
-        if not isinstance(part, dict | list) or not part:
-            break
-        keys = list(part) if isinstance(part, dict) else list(range(len(part)))
-        parent, key = part, keys[step % len(keys)]
-        part = part[key]
-    if parent is None:
-        return
-    if change == "remove":
-        del parent[key]
-    elif change == "double" and isinstance(part, list):
-        parent[key] = part * 2
-    else:
-        parent[key] = [part] if change == "nest" else value
-
-
-def _with_their_hashes(trials: list[Any]) -> None:
-    """Most changes of a config shall be met by more than the check of its hash."""
-    for trial in trials:
-        with suppress(ValueError, TypeError, KeyError):
-            trial["config_hash"] = config_hash(TrialConfig.model_validate(trial["config"]))
 
 
 @fuzzed
@@ -224,14 +173,14 @@ def test_any_import_gets_an_answer_or_a_message_and_leaves_a_store_that_works(
     sizes: list[tuple[int, int]],
     honest: bool,
 ) -> None:
-    trials = _our_export()
+    trials = our_export()
     for trial, (tasks, classes) in zip(trials, sizes, strict=False):
         matrix = [[50.0 + task] * tasks for task in range(tasks)]
         trial.update(class_il=matrix, task_il=matrix, confidence=[0.5] * classes)
     for path, change, value in mutations:
-        _mutate(trials, path, change, value)
+        mutate(trials, path, change, value)
     if honest:
-        _with_their_hashes(trials)
+        with_their_hashes(trials)
     Path("trials.json").write_text(json.dumps({"trials": trials}))
     remask.store.unlink(missing_ok=True)
     with Store(remask.store) as store:

@@ -1,0 +1,135 @@
+"""`remask ARGS` in a fork of this process, which has paid for the imports once."""
+
+import fcntl
+import os
+import pty
+import signal
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import ClassVar
+
+import torch
+
+from remask.cli import (
+    main,
+    running,  # noqa: F401 - what the commands import when they are called
+)
+
+
+class ForkedRemask:
+    """A command in a child process, with its output in a pipe or a terminal of its own.
+
+    It can be used as a `subprocess.Popen` as far as the tests need it. Whatever its last argument,
+    `prepare`, does is done in the child before the command begins.
+    """
+
+    _readers: ClassVar[set[int]] = set()
+    """Our ends of all pipes: a sibling that inherited one would be a reader that never leaves."""
+
+    def __init__(
+        self,
+        args: Sequence[str],
+        store: Path,
+        *,
+        terminal: bool = False,
+        prepare: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.returncode: int | None = None
+        self._said = b""
+        self._reader, theirs = pty.openpty() if terminal else os.pipe()
+        os.set_blocking(self._reader, False)
+        self._readers.add(self._reader)
+        self.pid = os.fork()
+        if self.pid == 0:
+            code = 70
+            try:
+                self._make_a_process_of_its_own(theirs, terminal=terminal)
+                os.environ["REMASK_STORE"] = str(store)
+                prepare()
+                code = _call(args)
+            except KeyboardInterrupt:  # before the command had begun
+                code = 128 + signal.SIGINT
+            finally:
+                os._exit(code)
+        os.close(theirs)
+
+    def poll(self) -> int | None:
+        """Its exit code, once it has ended; hears what it has said meanwhile."""
+        self._listen()
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.returncode = os.waitstatus_to_exitcode(status)
+                self._listen()
+        return self.returncode
+
+    def wait(self, timeout: float) -> int:
+        """Its exit code, when it ends."""
+        deadline = time.monotonic() + timeout
+        while (code := self.poll()) is None:
+            if time.monotonic() > deadline:
+                raise subprocess.TimeoutExpired("remask", timeout)
+            time.sleep(0.01)
+        return code
+
+    def communicate(self, timeout: float) -> tuple[str, str]:
+        """What it has said, on both streams, once it has ended."""
+        self.wait(timeout)
+        said = self._said.decode(errors="replace")
+        self.leave()
+        return "", said
+
+    def send_signal(self, number: int) -> None:
+        """Send it a signal, unless it has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """End it at once."""
+        self.send_signal(signal.SIGKILL)
+
+    def leave(self) -> None:
+        """Read no more of its output: a terminal is closed, a pipe has no reader any more."""
+        if self._reader in self._readers:
+            self._readers.remove(self._reader)
+            os.close(self._reader)
+
+    def _listen(self) -> None:
+        with suppress(BlockingIOError, OSError):  # nothing more for now; a terminal that has ended
+            while self._reader in self._readers and (piece := os.read(self._reader, 1 << 16)):
+                self._said += piece
+
+    def _make_a_process_of_its_own(self, theirs: int, *, terminal: bool) -> None:
+        os.setsid()
+        if terminal:
+            fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)
+        for reader in self._readers:
+            os.close(reader)
+        source = theirs if terminal else os.open(os.devnull, os.O_RDONLY)
+        for number, stream in enumerate((source, theirs, theirs)):
+            os.dup2(stream, number)
+        sys.stdin = os.fdopen(0, "r", closefd=False)
+        sys.stdout = os.fdopen(1, "w", closefd=False)
+        sys.stderr = os.fdopen(2, "w", closefd=False)
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        torch.set_num_threads(1)
+
+
+def _call(args: Sequence[str]) -> int:
+    sys.argv = ["remask", *args]
+    code = 0
+    try:
+        main()
+    except SystemExit as leaving:
+        code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):
+            stream.flush()
+    return code
