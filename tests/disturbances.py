@@ -62,9 +62,6 @@ class AnyRun:
             return []
         return [int(child) for child in children]
 
-    def stop(self) -> None:
-        self.send(signal.SIGTERM)
-
     def send(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 

@@ -41,9 +41,10 @@ class ForkedRemask:
     ) -> None:
         self.returncode: int | None = None
         self._said = b""
-        self._reader, theirs = pty.openpty() if terminal else os.pipe()
-        os.set_blocking(self._reader, False)
-        self._readers.add(self._reader)
+        reader, theirs = pty.openpty() if terminal else os.pipe()
+        os.set_blocking(reader, False)
+        self._reader: int | None = reader
+        self._readers.add(reader)
         self.pid = os.fork()
         if self.pid == 0:
             code = 70
@@ -95,13 +96,14 @@ class ForkedRemask:
 
     def leave(self) -> None:
         """Read no more of its output: a terminal is closed, a pipe has no reader any more."""
-        if self._reader in self._readers:
+        if self._reader is not None:
             self._readers.remove(self._reader)
             os.close(self._reader)
+            self._reader = None  # its number may soon be another one's
 
     def _listen(self) -> None:
         with suppress(BlockingIOError, OSError):  # nothing more for now; a terminal that has ended
-            while self._reader in self._readers and (piece := os.read(self._reader, 1 << 16)):
+            while self._reader is not None and (piece := os.read(self._reader, 1 << 16)):
                 self._said += piece
 
     def _make_a_process_of_its_own(self, theirs: int, *, terminal: bool) -> None:

@@ -41,10 +41,12 @@ class Soak:
     def kills(self) -> int:
         return sum(self.tally[kind] for kind in KILLS)
 
-    def round(self, number: int) -> None:
-        """One round, in a folder that goes afterwards."""
+    def round(self, number: int, deadline: float) -> None:
+        """One round, in a folder that goes afterwards; nothing is disturbed after the deadline."""
         with tempfile.TemporaryDirectory(prefix="soak-") as folder:
-            round_ = Round(number, self.seed, Path(folder), self.tally)
+            round_ = Round(
+                number, seed=self.seed, folder=Path(folder), tally=self.tally, deadline=deadline
+            )
             round_.run()
         self.rounds += 1
         self.trials += len(round_.expected.wanted)
@@ -82,7 +84,7 @@ def soak(
     done = Soak(seed)
     began = time.monotonic()
     while True:
-        done.round(first + done.rounds)
+        done.round(first + done.rounds, began + minutes * 60)
         passed = time.monotonic() - began
         print(f"{passed:6.0f} s  {done.summary()}", flush=True)
         enough = kills is not None and done.kills >= kills

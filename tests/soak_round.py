@@ -72,9 +72,12 @@ class Soaked(AnyRun):
 class Round:
     """Ask for trials, disturb, begin again, and see whether everything is there in the end."""
 
-    def __init__(self, number: int, seed: int, folder: Path, tally: Counter[str]) -> None:
+    def __init__(
+        self, number: int, *, seed: int, folder: Path, tally: Counter[str], deadline: float
+    ) -> None:
         self.chance = random.Random(f"{seed} {number}")
         self.tally = tally
+        self._deadline = deadline
         self.faults: list[str] = []
         self._log = folder / "doubled.txt"
         self._import = folder / "import.json"
@@ -97,7 +100,9 @@ class Round:
             self.faults += self._log.read_text().splitlines()
 
     def _run(self, *, has_small_disk: bool) -> None:
-        for _ in range(self.chance.randint(3, 6)):
+        for sitting in range(self.chance.randint(3, 6)):
+            if sitting and time.monotonic() > self._deadline:
+                break
             self._sit(has_small_disk=has_small_disk)
             self._check(self.expected.faults)
             if self.chance.random() < 0.3:

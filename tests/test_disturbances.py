@@ -1,19 +1,16 @@
 """A run whose workers, store, terminal or plan somebody has been at ends whole, or says so."""
 
 import json
-import random
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from remask.store import TrialRecord
-from tests.disturbances import Disturbed, RunEnded, rows
+from tests.disturbances import Disturbed, rows
 
 SMALL = (
     "run", "--benchmark", "split-digits", "--method", "er", "--epochs", "4", "--trials", "6",
@@ -150,39 +147,4 @@ def test_a_process_without_its_standard_streams_stores_its_results(
     closed = 'exec "$0" "$@" <&- >&- 2>&-'
     command = ["sh", "-c", closed, sys.executable, "-m", "remask", *SMALL, "--store", str(store)]
     assert subprocess.run(command, timeout=120).returncode == 0
-    assert rows(store) == whole
-
-
-@pytest.mark.faults
-@pytest.mark.parametrize("seed", range(3))
-def test_a_run_survives_any_mixture_of_disturbances(
-    tmp_path: Path, whole: list[TrialRecord], seed: int
-) -> None:
-    chance = random.Random(seed)
-    store = tmp_path / "results.db"
-    gentle = (
-        Disturbed.kill_a_worker,
-        Disturbed.kill_a_worker_behind_its_back,
-        Disturbed.pause_workers,
-        Disturbed.wake_workers,
-    )
-    final = {
-        "kill": Disturbed.kill_everything,
-        "stop": Disturbed.stop,
-        "none": Disturbed.wake_workers,
-    }
-    for sitting in range(20):
-        run = Disturbed(*SMALL, store=store)
-        with suppress(RunEnded):
-            run.wait_for_a_checkpoint()
-            for _ in range(2):
-                chance.choice(gentle)(run)
-                time.sleep(chance.uniform(0, 0.5))
-            final[chance.choice([*final])](run)
-        run.wake_workers()
-        _, err = run.output()
-        assert "Traceback" not in err
-        print(f"sitting {sitting}: exit code {run.process.returncode}")
-        if run.process.returncode == 0:
-            break
     assert rows(store) == whole
