@@ -3,6 +3,8 @@
 import errno
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from io import FileIO
@@ -16,6 +18,7 @@ from remask.launch import Job, Options, StopRequest, pool
 from remask.launch.crew import Worker
 from remask.launch.events import Event
 from remask.launch.jobs import Work
+from remask.launch.worker import Order
 from tests.command_line import QUICK, CommandLine
 from tests.store_samples import make_config
 
@@ -113,3 +116,20 @@ def test_the_end_of_a_terminal_is_a_stop_unless_it_was_to_be_ignored() -> None:
             assert signal.getsignal(signal.SIGHUP) == handler
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+def test_an_order_whose_giver_was_killed_is_not_begun(tmp_path: Path) -> None:
+    order = Order(
+        configs=(make_config(limit=20),), folder=tmp_path / "checkpoints", options=Options()
+    )
+    reader, writer = os.pipe()
+    os.close(reader)
+    worker = subprocess.run(
+        [sys.executable, "-P", "-m", "remask.launch"],
+        input=order.model_dump_json().encode() + b"\n",
+        stdout=writer,
+        timeout=60,
+    )
+    os.close(writer)
+    assert worker.returncode == 1
+    assert not order.folder.exists()

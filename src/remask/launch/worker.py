@@ -5,10 +5,12 @@ JSON both ways. When its parent is gone its next report fails, and so it ends to
 """
 
 import os
+import select
 import signal
 import sys
 import warnings
 from pathlib import Path
+from typing import BinaryIO
 
 from pydantic import BaseModel, ConfigDict
 
@@ -33,6 +35,15 @@ class Order(BaseModel):
     """Where the parent looks for modules: a script's own folder is there, and its modules."""
 
 
+def _is_heard(channel: BinaryIO) -> bool:
+    """Whether the parent is still there to read."""
+    if not hasattr(select, "poll"):
+        return True
+    reader = select.poll()
+    reader.register(channel, 0)  # it tells of errors, whatever it is asked for
+    return not reader.poll(0)
+
+
 def main() -> int:
     """Work off the orders on standard input."""
     # Only this process's own lines may reach the parent: whatever a library prints goes astray.
@@ -48,6 +59,8 @@ def main() -> int:
         for line in sys.stdin.buffer:
             if not line.endswith(b"\n"):  # the parent left in the middle of it
                 break
+            if not _is_heard(channel):  # it was killed, and another process may have its run by now
+                return 1
             order = Order.model_validate_json(line)
             job = Job(order.configs)
             # At the end: what lies in a script's folder must not stand for an installed package.
