@@ -133,6 +133,7 @@ class Disturbed(AnyRun):
         )
         if theirs is not None:
             os.close(theirs)
+        self._streams = (process.stdout, process.stderr)
         super().__init__(process, store)
 
     def end(self, code: int, *, seconds: float = _PATIENCE) -> str:
@@ -145,6 +146,12 @@ class Disturbed(AnyRun):
             raise
         assert self.process.returncode == code, err
         return " ".join((err or "").split())
+
+    def leave(self) -> None:
+        """Read no more of what it says."""
+        for stream in self._streams:
+            assert stream is not None
+            stream.close()
 
     def close_the_terminal(self) -> None:
         assert self._ours is not None

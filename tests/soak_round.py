@@ -101,7 +101,7 @@ class Round:
 
     def _run(self, *, has_small_disk: bool) -> None:
         for sitting in range(self.chance.randint(3, 6)):
-            if sitting and time.monotonic() > self._deadline:
+            if sitting and self._is_late():
                 break
             self._sit(has_small_disk=has_small_disk)
             self._check(self.expected.faults)
@@ -110,6 +110,9 @@ class Round:
                 self._check(self.expected.faults)
         self._finish()
         self._check(self.expected.faults_at_the_end)
+
+    def _is_late(self) -> bool:
+        return time.monotonic() > self._deadline
 
     def _check(self, check: Callable[[Path], list[str]]) -> None:
         self.faults += check(self._store)
@@ -147,6 +150,8 @@ class Round:
         runs = [self._start_asking(asking) for asking in self._some_askings(processes)]
         full = has_small_disk and self.chance.random() < 0.5
         for _ in range(self.chance.randint(2, 4 * processes)):
+            if self._is_late():
+                break
             time.sleep(self.chance.uniform(0.02, 0.4))
             for ended in [run for run in runs if not run.lives()]:
                 runs.remove(ended)

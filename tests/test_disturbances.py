@@ -132,9 +132,7 @@ def test_a_run_whose_outputs_nobody_reads_stores_its_results_all_the_same(
     tmp_path: Path, whole: list[TrialRecord]
 ) -> None:
     run = Disturbed(*SMALL, "--json", str(tmp_path / "out.json"), store=tmp_path / "results.db")
-    for stream in (run.process.stdout, run.process.stderr):
-        assert stream is not None
-        stream.close()
+    run.leave()
     run.process.wait(timeout=120)
     assert rows(run.store) == whole
     assert len(json.loads((tmp_path / "out.json").read_text())["trials"]) == 6

@@ -16,7 +16,7 @@ from tests.soak_trials import Asking, Expected, watching
 ASKING = Asking(("er",), (None,), range(2))
 
 
-@pytest.mark.parametrize("minutes", [0.15, pytest.param(3.0, marks=pytest.mark.faults)])
+@pytest.mark.parametrize("minutes", [0.1, pytest.param(3.0, marks=pytest.mark.faults)])
 def test_a_soak_loses_doubles_and_changes_nothing(minutes: float) -> None:
     done = soak(seed=1, minutes=minutes)
     print(done.summary())
@@ -58,7 +58,7 @@ def change(statement: str) -> Callable[[Path], object]:
 def another_number(store: Path) -> None:
     with Store(store) as opened:
         record = next(opened.records())
-        confidence = [record.confidence[0] * (1 + 2**-52), *record.confidence[1:]]
+        confidence = (record.confidence[0] * (1 + 2**-52), *record.confidence[1:])
         opened.add(record.model_copy(update={"confidence": confidence}), replace=True)
 
 
@@ -66,7 +66,7 @@ def another_number(store: Path) -> None:
     ("harm", "kind"),
     [
         (change("DELETE FROM trials WHERE seed = 1"), "lost"),
-        (change("UPDATE trials SET record = '{}' WHERE seed = 1"), "changed"),
+        (change("UPDATE trials SET class_il = '[' WHERE seed = 1"), "changed"),
         (another_number, "changed"),
         (Path.unlink, "lost"),
         (lambda store: store.with_name(".results.db.tmp").touch(), "left behind"),
@@ -76,11 +76,11 @@ def another_number(store: Path) -> None:
 def test_what_is_lost_changed_or_left_behind_is_found(
     store: Path, harm: Callable[[Path], object], kind: str
 ) -> None:
-    before = expected()
-    assert before.faults_at_the_end(store) == []
+    known, unknown = expected(), expected()
+    assert known.faults_at_the_end(store) == []
     harm(store)
-    assert {fault.split(":")[0] for fault in before.faults_at_the_end(store)} == {kind}
-    assert kind in {fault.split(":")[0] for fault in expected().faults_at_the_end(store)}
+    for before in (known, unknown):
+        assert kind in {fault.split(":")[0] for fault in before.faults_at_the_end(store)}
 
 
 def test_a_trial_that_is_computed_although_it_is_stored_is_found(
