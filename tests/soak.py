@@ -22,7 +22,8 @@ from pathlib import Path
 
 import torch
 
-from tests.soak_round import KILLS, Round, can_mount
+from tests.small_disk import can_mount
+from tests.soak_round import KILLS, Round
 
 _FAULTS = ("lost", "doubled", "changed", "left behind", "unexplained")
 
@@ -32,6 +33,7 @@ class Soak:
     """What has happened so far."""
 
     seed: int
+    workers: float
     rounds: int = 0
     trials: int = 0
     tally: Counter[str] = field(default_factory=Counter)
@@ -45,7 +47,12 @@ class Soak:
         """One round, in a folder that goes afterwards; nothing is disturbed after the deadline."""
         with tempfile.TemporaryDirectory(prefix="soak-") as folder:
             round_ = Round(
-                number, seed=self.seed, folder=Path(folder), tally=self.tally, deadline=deadline
+                number,
+                seed=self.seed,
+                folder=Path(folder),
+                tally=self.tally,
+                deadline=deadline,
+                workers=self.workers,
             )
             round_.run()
         self.rounds += 1
@@ -76,12 +83,13 @@ def soak(
     kills: int | None = None,
     rounds: int | None = None,
     first: int = 0,
+    workers: float = 0.25,
 ) -> Soak:
     """Rounds until that time has passed, or there were so many kills or rounds; at least one."""
     torch.set_num_threads(1)
     if not can_mount():
         print("no small disk can be mounted here: no disk will be full")
-    done = Soak(seed)
+    done = Soak(seed, workers)
     began = time.monotonic()
     while True:
         done.round(first + done.rounds, began + minutes * 60)
@@ -99,6 +107,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, help="end after so many")
     parser.add_argument("--rounds", type=int, help="end after so many")
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
+    parser.add_argument("--workers", type=float, default=0.25, help="share of runs that have some")
     parser.add_argument("--first-round", type=int, default=0, help="where to begin, to repeat one")
     chosen = parser.parse_args()
     print(f"seed {chosen.seed}", flush=True)
@@ -108,6 +117,7 @@ def main() -> int:
         kills=chosen.kills,
         rounds=chosen.rounds,
         first=chosen.first_round,
+        workers=chosen.workers,
     )
     print(done.summary())
     return int(bool(done.faults))

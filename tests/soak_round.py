@@ -8,76 +8,41 @@ import signal
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from remask.methods import METHODS
 from remask.store import Store, StoreError, config_hash, trial_json
-from tests.disturbances import AnyRun, RunEnded
-from tests.forked import ForkedRemask
+from tests.disturbances import RunEnded
 from tests.mutated_exports import CHANGES, ODD_TEXTS, hash_of, mutate, our_export, with_their_hashes
-from tests.soak_trials import Asking, Expected, numbers_of, stored_hashes, watching
+from tests.small_disk import fill, small_disk
+from tests.soak_trials import Asking, Expected, numbers_of, stored_hashes
+from tests.soaked import Soaked
 
 _PATIENCE = 240.0
-_DISK = "24m"
 _PROCESSES = 6
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 KILLS = ("run killed", "run killed without its workers", "busy worker killed", "idle worker killed")
-_REASONS = (
-    "is held by",
-    "another process has worked on the run",
-    "there is no unfinished run",
-    "was moved, deleted or replaced",
-    "that died of it",
-    "No space left on device",
-    "the disk is full",
-    "the disk reports an error",
-    "The folder is gone",
-)
-"""What a run that ends with an error may say, after what is done to it here."""
-
-
-class Soaked(AnyRun):
-    """A run of the soak, and what was done to it."""
-
-    def __init__(self, args: Sequence[str], store: Path, log: Path, *, terminal: bool) -> None:
-        self.forked = ForkedRemask(args, store, terminal=terminal, prepare=watching(log))
-        super().__init__(self.forked, store)
-        self.terminal = terminal
-        self.codes = {0}
-        """How it may end."""
-        self.is_heard = True
-        self.said = ""
-
-    def lives(self) -> bool:
-        return self.process.poll() is None
-
-    def has_open(self, path: Path) -> bool:
-        with suppress(OSError):  # it has ended, or closes one just now
-            files = Path(f"/proc/{self.forked.pid}/fd").iterdir()
-            return any(os.path.realpath(file) == str(path.resolve()) for file in files)
-        return False
-
-    def fault(self) -> str | None:
-        """What is wrong with how it has ended."""
-        code = self.process.returncode
-        broken = "Traceback" in self.said or "mistake in remask" in self.said
-        said_why = not self.is_heard or any(reason in self.said for reason in _REASONS)
-        if not broken and (code in self.codes or (code == 1 and said_why)):
-            return None
-        return f"unexplained: exit code {code}: {self.said[-600:]}"
 
 
 class Round:
     """Ask for trials, disturb, begin again, and see whether everything is there in the end."""
 
     def __init__(
-        self, number: int, *, seed: int, folder: Path, tally: Counter[str], deadline: float
+        self,
+        number: int,
+        *,
+        seed: int,
+        folder: Path,
+        tally: Counter[str],
+        deadline: float,
+        workers: float,
     ) -> None:
         self.chance = random.Random(f"{seed} {number}")
         self.tally = tally
         self._deadline = deadline
+        self._share_with_workers = workers
         self.faults: list[str] = []
         self._log = folder / "doubled.txt"
         self._import = folder / "import.json"
@@ -91,7 +56,7 @@ class Round:
     def run(self) -> None:
         """The whole round."""
         self._place.mkdir(parents=True)
-        with _small_disk(self._place, wanted=self.chance.random() < 0.25) as has_small_disk:
+        with small_disk(self._place, wanted=self.chance.random() < 0.25) as has_small_disk:
             try:
                 self._run(has_small_disk=has_small_disk)
             except StoreError as error:
@@ -140,7 +105,7 @@ class Round:
             args = ["resume"]
         return self._start(
             args,
-            workers=self.chance.choice([1, 1, 1, 2]),
+            workers=2 if self.chance.random() < self._share_with_workers else 1,
             terminal=self.chance.random() < 0.2,
         )
 
@@ -158,7 +123,7 @@ class Round:
                 self._see_them_end([ended])
                 runs += [self._start_asking(asking) for asking in self._some_askings(1)]
             if full and self.chance.random() < 0.3:
-                _fill(self._place)
+                fill(self._place)
                 self.tally["disk full"] += 1
                 full = False
             elif self.chance.random() < 0.03 and self._lose_the_store(runs):
@@ -177,7 +142,7 @@ class Round:
         weights = [14, 3, 1, 1, 1]
         if run.workers():
             kinds += [self._kill_parent, self._kill_worker, self._kill_idle_worker]
-            weights += [3, 9, 1]
+            weights += [6, 20, 6]
         (kind,) = self.chance.choices(kinds, weights)
         with suppress(RunEnded, ProcessLookupError):
             kind(run)
@@ -195,12 +160,18 @@ class Round:
         self.tally["run killed without its workers"] += 1
 
     def _kill_worker(self, run: Soaked) -> None:
-        run.kill_a_worker()
+        os.kill(run.busy_worker(), signal.SIGKILL)
         self.tally["busy worker killed"] += 1
 
     def _kill_idle_worker(self, run: Soaked) -> None:
-        run.kill_a_worker_behind_its_back()
-        self.tally["idle worker killed"] += 1
+        """Kill one that has done its job while its parent, which is paused, has no other for it."""
+        worker = run.busy_worker()
+        run.send(signal.SIGSTOP)
+        try:
+            os.kill(run.idle_worker(worker), signal.SIGKILL)
+            self.tally["idle worker killed"] += 1
+        finally:
+            run.send(signal.SIGCONT)
 
     def _signal(self, run: Soaked) -> None:
         number = self.chance.choice(_SIGNALS)
@@ -342,29 +313,3 @@ def _anything(chance: random.Random) -> object:
     return chance.choice(
         [None, True, 2**70, -1, 101.5, 0.5, "", chance.choice(ODD_TEXTS), [1, -1], [[50.0]], {}]
     )
-
-
-def _fill(folder: Path) -> None:
-    """Leave no room on the disk of that folder."""
-    with suppress(OSError), (folder / "filler").open("ab", buffering=0) as filler:
-        while True:
-            filler.write(b"\0" * 4096)
-
-
-@contextmanager
-def _small_disk(folder: Path, *, wanted: bool) -> Iterator[bool]:
-    """A disk of its own for a folder, if one is wanted and may be mounted; whether it is there."""
-    if not wanted or not can_mount():
-        yield False
-        return
-    options = ["-t", "tmpfs", "-o", f"size={_DISK}", "tmpfs"]
-    subprocess.run(["mount", *options, str(folder)], check=True)
-    try:
-        yield True
-    finally:
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)
-
-
-def can_mount() -> bool:
-    """Whether a small disk can be made here."""
-    return os.geteuid() == 0 and shutil.which("mount") is not None

@@ -10,8 +10,8 @@ import pytest
 from remask.store import Store, config_hash
 from tests.forked import ForkedRemask
 from tests.soak import soak
-from tests.soak_round import Soaked
 from tests.soak_trials import Asking, Expected, watching
+from tests.soaked import Soaked
 
 ASKING = Asking(("er",), (None,), range(2))
 
