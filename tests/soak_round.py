@@ -16,8 +16,8 @@ from remask.methods import METHODS
 from remask.store import Store, StoreError, config_hash, trial_json
 from tests.disturbances import RunEnded
 from tests.mutated_exports import CHANGES, ODD_TEXTS, hash_of, mutate, our_export, with_their_hashes
-from tests.small_disk import fill, small_disk
-from tests.soak_trials import Asking, Expected, numbers_of, stored_hashes
+from tests.small_disk import fill_disk, small_disk
+from tests.soak_trials import Asking, Expected, may_be_asked_for, numbers_of, stored_hashes
 from tests.soaked import Soaked
 
 _PATIENCE = 240.0
@@ -47,6 +47,7 @@ class Round:
         self._log = folder / "doubled.txt"
         self._import = folder / "import.json"
         self._place = folder / "place"
+        self._filler = self._place / "filler"
         self._store = self._place / "results.db"
         names = list(METHODS)
         self._methods = sorted({names[number % len(names)], self.chance.choice(names)})
@@ -123,7 +124,7 @@ class Round:
                 self._see_them_end([ended])
                 runs += [self._start_asking(asking) for asking in self._some_askings(1)]
             if full and self.chance.random() < 0.3:
-                fill(self._place)
+                fill_disk(self._filler)
                 self.tally["disk full"] += 1
                 full = False
             elif self.chance.random() < 0.03 and self._lose_the_store(runs):
@@ -134,7 +135,7 @@ class Round:
             if self.chance.random() < 0.85:
                 self._kill(run)
         self._see_them_end(runs)
-        (self._place / "filler").unlink(missing_ok=True)
+        self._filler.unlink(missing_ok=True)
 
     def _disturb(self, run: Soaked) -> None:
         """Do something to a run; if it is too late for that, nothing."""
@@ -154,10 +155,11 @@ class Round:
             self.tally["run killed"] += 1
 
     def _kill_parent(self, run: Soaked) -> None:
-        run.codes.add(-signal.SIGKILL)
         run.wake_workers()  # or they would hold their locks for ever
-        run.process.kill()
-        self.tally["run killed without its workers"] += 1
+        if run.lives():
+            run.codes.add(-signal.SIGKILL)
+            run.process.kill()
+            self.tally["run killed without its workers"] += 1
 
     def _kill_worker(self, run: Soaked) -> None:
         os.kill(run.busy_worker(), signal.SIGKILL)
@@ -210,6 +212,8 @@ class Round:
 
     def _lose_the_store(self, runs: Sequence[Soaked]) -> bool:
         """Delete or replace the store under all who have it open, and import what they rescue."""
+        if self._filler.exists():  # then nothing could be rescued
+            return False
         living = [run for run in runs if run.lives()]
         # Who is at work has the file of claims open, too, and must notice.
         claims = self._place / "results.db.runs" / "claims"
@@ -234,7 +238,6 @@ class Round:
             for run in living:
                 run.send(signal.SIGCONT)
         self._see_them_end(runs)
-        (self._place / "filler").unlink(missing_ok=True)
         rescued = list(self._place.glob("results.db.rescued-*.json"))
         for path in rescued:
             self._ask_once(["results", "import", str(path)])
@@ -267,12 +270,11 @@ class Round:
                 if run.process.returncode:  # another process had the same trials
                     self._ask_once([*asking.command(), "--stack", "2", "--workers", "1"])
 
-    def _ask_once(self, args: Sequence[str]) -> str:
+    def _ask_once(self, args: Sequence[str]) -> None:
         run = Soaked(args, self._store, self._log, terminal=False)
         self._see_them_end([run])
         if run.process.returncode:
             self.faults.append(f"unexplained: {args}: {run.said[-600:]}")
-        return run.said
 
     def _import_something(self) -> None:
         """Import an export with anything changed: refused or taken, whole, and no other harm."""
@@ -280,19 +282,19 @@ class Round:
         before: set[str] = set()
         if self._store.exists():
             with Store(self._store) as store:
-                records = [record for record in store.records() if record.status != "failed"]
-                before = {outline.config_hash for outline in store.outline()}
+                records = list(store.records())
+            before = {record.config_hash for record in records}
+            done = [record for record in records if record.status != "failed"]
             # What is stored must stay as it is, whatever a file says of it.
-            for record in self.chance.sample(records, min(2, len(records))):
+            for record in self.chance.sample(done, min(2, len(done))):
                 trials.append({**trial_json(record), "confidence": [0.5] * 10})
         for _ in range(self.chance.randint(0, 2)):
             path = [self.chance.randrange(100) for _ in range(self.chance.randint(1, 5))]
             mutate(trials, path, self.chance.choice(CHANGES), _anything(self.chance))
         with_their_hashes(trials)
-        free = {*self.expected.wanted} - before
-        self._import.write_text(
-            json.dumps({"trials": [trial for trial in trials if hash_of(trial) not in free]})
-        )
+        # But what is still to be computed must not come from a file.
+        trials = [t for t in trials if hash_of(t) in self.expected.known or not may_be_asked_for(t)]
+        self._import.write_text(json.dumps({"trials": trials}))
         args = ["results", "import", str(self._import)]
         run = Soaked(args, self._store, self._log, terminal=False)
         run.said = " ".join(run.output(_PATIENCE).split())

@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from remask.asking import trial_configs
 from remask.config import TrialConfig
@@ -89,6 +90,14 @@ def _numbers(
     confidence: Sequence[float],
 ) -> Numbers:
     return tuple(value.hex() for row in (*class_il, *task_il, confidence) for value in row)
+
+
+def may_be_asked_for(trial: Any) -> bool:
+    """Whether an exported trial, or what is left of it, could be one of the soak's own."""
+    match trial:
+        case {"config": {"limit": limit}}:
+            return bool(limit == _SETTINGS["limit"])
+    return False
 
 
 def stored_hashes(store: Path) -> set[str]:
