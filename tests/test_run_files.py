@@ -1,10 +1,12 @@
 """What a run keeps on the disk, when the disk is full or somebody has been at its files."""
 
+import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -12,9 +14,9 @@ import pytest
 from remask.asking import trial_configs
 from remask.config import TrialConfig
 from remask.errors import Stopped
-from remask.launch import Options, Progress, Run, StopRequest, continue_run, plan_run
+from remask.launch import Finished, Options, Progress, Run, StopRequest, continue_run, plan_run
 from remask.launch.claims import Claims
-from remask.store import Store
+from remask.store import Store, StoreError
 from tests.command_line import Answer, CommandLine
 from tests.store_samples import contents
 
@@ -220,6 +222,26 @@ def test_a_plan_of_which_others_have_stored_everything_is_removed(tmp_path: Path
         _finish(store, all_of_them)
         assert _plan(store, seeds=range(2), stack=1) is None
     assert list((tmp_path / "results.db.runs").iterdir()) == []
+
+
+def test_results_whose_folder_cannot_be_written_any_more_are_rescued_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(elsewhere))
+    path = tmp_path / "folder" / "results.db"
+    said = r"1 trials .* are in .*elsewhere/results\.db\.rescued"
+    with Store(path) as store, pytest.raises(StoreError, match=said):  # noqa: PT012
+        events = continue_run(
+            store, _planned(store), workers=1, options=Options(), stop=StopRequest()
+        )
+        for event in events:
+            if isinstance(event, Finished):
+                shutil.rmtree(path.parent)
+                path.parent.touch()  # a file, in which nothing can be written
+    (rescued,) = elsewhere.iterdir()
+    assert len(json.loads(rescued.read_text())["trials"]) == 1
 
 
 def test_a_run_that_another_process_has_finished_meanwhile_leaves_nothing(tmp_path: Path) -> None:

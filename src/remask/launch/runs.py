@@ -119,9 +119,11 @@ def _work_off(
                 failed = failed or isinstance(event, Failed)
                 yield agenda.shown(event)
         except Stopped:
-            agenda.keep_plan()
             if unstored is None:
+                agenda.keep_plan()
                 raise
+            with suppress(DurabilityError):  # a plan that cannot be kept must not cost the results
+                agenda.keep_plan()
     if unstored is not None:
         raise rescued(store, unstored, run.folder)
     return failed
