@@ -15,10 +15,8 @@ from typing import ClassVar
 
 import torch
 
-from remask.cli import (
-    main,
-    running,  # noqa: F401 - what the commands import when they are called
-)
+import remask.experiments  # noqa: F401 - what the commands import when they are called
+from remask.cli import main
 
 
 class ForkedRemask:

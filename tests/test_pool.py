@@ -120,7 +120,10 @@ def test_the_end_of_a_terminal_is_a_stop_unless_it_was_to_be_ignored() -> None:
 
 def test_an_order_whose_giver_was_killed_is_not_begun(tmp_path: Path) -> None:
     order = Order(
-        configs=(make_config(limit=20),), folder=tmp_path / "checkpoints", options=Options()
+        configs=(make_config(limit=20),),
+        folder=tmp_path / "checkpoints",
+        options=Options(),
+        path=(),
     )
     reader, writer = os.pipe()
     os.close(reader)
