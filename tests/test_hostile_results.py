@@ -95,9 +95,8 @@ def test_a_step_beyond_64_bits_is_refused() -> None:
 
 
 def test_a_matrix_of_absurdly_many_tasks_is_refused() -> None:
-    row = (None,) * 10_001
     with pytest.raises(ValidationError, match="at most 10,000 tasks"):
-        make_record(class_il=[row] * 10_001, task_il=[[]])
+        make_record(class_il=[(None,)] * 10_001, task_il=[[]])
 
 
 def test_a_probability_that_rounding_took_above_one_is_kept() -> None:

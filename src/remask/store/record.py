@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+from collections.abc import Sized
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, Self
 
@@ -49,7 +50,15 @@ _Measurement = Annotated[
 Percent = Annotated[_Measurement, AfterValidator(lambda value: _in_range(value, 100.0))]
 Probability = Annotated[_Measurement, AfterValidator(lambda value: _in_range(value, 1.0))]
 
-Matrix = tuple[tuple[Percent, ...], ...]
+
+def _of_bounded_size(rows: object) -> object:
+    # Before a single number is looked at: there may be a hundred million.
+    if isinstance(rows, Sized) and len(rows) > _MOST_TASKS:
+        raise ValueError(f"a trial has at most {_MOST_TASKS:,} tasks, not {len(rows):,}")
+    return rows
+
+
+Matrix = Annotated[tuple[tuple[Percent, ...], ...], BeforeValidator(_of_bounded_size)]
 
 
 def _in_utc(moment: datetime) -> datetime:
@@ -156,8 +165,6 @@ class TrialRecord(BaseModel):
         tasks = len(self.class_il)
         if tasks == 0 and self.status != "failed":
             raise ValueError("only a failed trial has no accuracy matrix")
-        if tasks > _MOST_TASKS:
-            raise ValueError(f"a trial has at most {_MOST_TASKS:,} tasks, not {tasks:,}")
         if not _are_square(tasks, self.class_il, self.task_il):
             raise ValueError("class_il and task_il are square matrices of the same size")
         validated = tasks if self.config.validation else 0
