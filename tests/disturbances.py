@@ -164,8 +164,9 @@ def _signal(pid: int, number: signal.Signals) -> None:
 
 
 _WITH_A_TERMINAL = """
-import fcntl, os, sys, termios
+import fcntl, os, signal, sys, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whoever runs the tests may have it ignored
 os.execv(sys.argv[1], sys.argv[1:])
 """
 

@@ -106,6 +106,7 @@ class ForkedRemask:
 
     def _make_a_process_of_its_own(self, theirs: int, *, terminal: bool) -> None:
         os.setsid()
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whoever runs the tests may have it ignored
         if terminal:
             fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)
         for reader in self._readers:

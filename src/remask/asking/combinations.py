@@ -8,7 +8,7 @@ from typing import Any
 
 from remask.asking.defaults import SettingsError, trial_configs
 from remask.config import INT64, TrialConfig, read_mask
-from remask.durable import read_limited
+from remask.durable import AnyPath, read_limited
 from remask.own_code import names_own_code
 
 MOST_TRIALS = 100_000
@@ -142,8 +142,9 @@ def _integer(name: str, value: object) -> int:
         raise SettingsError(f"{name} = {value!r}: a whole number is needed") from None
 
 
-def read_config(path: Path) -> dict[str, Any]:
+def read_config(path: AnyPath) -> dict[str, Any]:
     """The settings in a TOML file."""
+    path = Path(path)
     try:
         text = read_limited(path, _LARGEST_CONFIG).decode()
         settings = tomllib.loads(text)

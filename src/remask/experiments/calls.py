@@ -154,8 +154,7 @@ def report(
     check_output(Path(target))
     with _opened(store, create=False) as opened:
         check_trials(opened, filters)
-        folder = None if figures is None else Path(figures)
-        return write_report(opened, Path(target), filters, figures=folder)
+        return write_report(opened, target, filters, figures=figures)
 
 
 def _combinations(given: Mapping[str, Any]) -> list[TrialConfig]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import remask
 from remask.asking import changed_settings
-from remask.durable import write_output
+from remask.durable import AnyPath, write_output
 from remask.experiments.rerun import rerun_command
 from remask.launch import RunError, StopRequest, runs_folder, unfinished_runs
 from remask.reports import Knowledge, page_data, page_html, write_figures
@@ -37,13 +37,14 @@ class Written:
 
 def write_report(
     store: Store,
-    target: Path,
+    target: AnyPath,
     filters: Mapping[str, object] | None = None,
     *,
-    figures: Path | None = None,
+    figures: AnyPath | None = None,
     refresh_seconds: float | None = None,
 ) -> Written:
     """Write the page of the trials that pass the filters, and figures if a folder is named."""
+    target = Path(target)
     records, damaged = store.sound_records(filters)
     data = {
         **page_data(records, KNOWLEDGE),
@@ -69,7 +70,7 @@ def check_trials(store: Store, filters: Mapping[str, object]) -> None:
 
 def watch(
     store: Store,
-    target: Path,
+    target: AnyPath,
     filters: Mapping[str, object],
     on_write: Callable[[Written], None] = lambda _: None,
 ) -> None:
