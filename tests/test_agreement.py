@@ -55,8 +55,12 @@ def test_a_config_of_another_benchmark_is_refused(
 def test_a_benchmark_that_was_loaded_as_the_config_says_is_run(
     digits_config: MakeConfig, split: dict[str, Any]
 ) -> None:
-    stack = TrialStack([digits_config(**split)], load_benchmark("split-digits", **split))
+    benchmark = load_benchmark("split-digits", **split)
+    stack = TrialStack([digits_config(**split)], benchmark)
     next(stack.run())
+    (result,) = stack.results()
+    assert result.tasks == benchmark.tasks
+    assert stack.steps_done == 1
 
 
 @pytest.mark.parametrize(

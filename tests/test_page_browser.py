@@ -353,8 +353,10 @@ def test_the_tip_goes_when_the_pointer_does(show: Open) -> None:
     page = show(rich_data())
 
     hover(page, "#figure-confidence .chart .marker")
+    assert page.locator("#tip").is_visible()
     page.mouse.move(2, 2)
     until(page, TIP_IS_HIDDEN)
+    assert not page.locator("#tip").is_visible()
 
 
 def test_arrow_keys_read_a_chart(show: Open) -> None:

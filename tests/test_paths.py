@@ -197,9 +197,17 @@ def test_every_public_function_that_takes_a_path_is_tried_here() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("use", dict.fromkeys(TRIED.values()))
 def test_a_path_may_be_text_a_path_or_pathlike(
-    use: Callable[[Callable[[Path], Any], Path], None], kind: str, tmp_path: Path
+    use: Callable[[Callable[[Path], Any], Path], None],
+    kind: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    use(KINDS[kind], tmp_path)
+    named, elsewhere = tmp_path / "named", tmp_path / "elsewhere"
+    named.mkdir()
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    use(KINDS[kind], named)  # each asserts that the path named is the one that was taken
+    assert not list(elsewhere.iterdir()), "a path was taken for a name in the current folder"
 
 
 def test_what_is_for_users_to_give_is_never_only_a_path_object() -> None:
