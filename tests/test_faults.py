@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from remask.durable import DurabilityError, Lock, LockHeldError, make_folder
+from remask.durable import DurabilityError, make_folder
+from remask.locks import Lock, LockHeldError
 from tests.faults import (
     CrashError,
     FaultyDisk,

@@ -16,9 +16,9 @@ import pytest
 import torch
 
 import remask
-from remask.durable import Lock, LockHeldError
 from remask.engine import checkpoints
 from remask.engine.checkpoints import CheckpointError
+from remask.locks import Lock, LockHeldError
 from tests.faults import filled, reopened, save, state, version_of
 
 SOURCES = sorted(Path(remask.__file__).parent.rglob("*.py"))

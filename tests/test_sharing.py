@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -31,6 +31,7 @@ from remask.launch import (
 )
 from remask.launch.claims import Claims
 from remask.store import Store, config_hash
+from tests.command_line import held_by_another
 from tests.store_samples import make_record
 
 HOLD = """
@@ -92,22 +93,10 @@ def _seeds(event: Event) -> list[int]:
     return [result.config.seed for result in event.results]
 
 
-@contextmanager
-def _claimed(store: Path, seeds: Sequence[int]) -> Iterator["subprocess.Popen[str]"]:
+def _claimed(store: Path, seeds: Sequence[int]) -> AbstractContextManager["subprocess.Popen[str]"]:
     """Another process that has claimed these trials, and dies at the end of the block."""
     claims = store.with_name(f"{store.name}.runs") / "claims"
-    process = subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(claims), *_hashes(seeds)],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "held\n"
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
+    return held_by_another(HOLD, str(claims), *_hashes(seeds))
 
 
 def test_a_claim_holds_between_processes_and_dies_with_its_own(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Files that survive a crash, and a lock that does not outlive its process.
+"""Files that survive a crash.
 
 Every change to the disk goes through one of the small functions at the end of this file, so that
 the tests can make each of them fail in turn.
@@ -6,24 +6,17 @@ the tests can make each of them fail in turn.
 
 import errno
 import hashlib
-import json
 import os
 import re
 import secrets
-import shlex
 import socket
 import stat
 import sys
 import time
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from io import BufferedReader, FileIO
 from pathlib import Path
-from types import TracebackType
-from typing import Self
-
-import filelock
 
 from remask.errors import RemaskError
 
@@ -45,16 +38,10 @@ _ADVICE = {
 _HOST = hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
 _TEMPORARY = re.compile(r"\..+\.([0-9a-f]{8})-([0-9]{1,10})-[0-9a-f]{16}\.tmp")
 _DAY = 24 * 60 * 60
-_MAX_OWNER_BYTES = 1 << 16
-_LONGEST_COMMAND = 200
 
 
 class DurabilityError(RemaskError, OSError):
     """The disk refused; the message says what failed, where, why, and what to do."""
-
-
-class LockHeldError(RemaskError):
-    """Another process holds the lock; the message says which, since when, and what to do."""
 
 
 def write_atomically(
@@ -83,7 +70,7 @@ def write_atomically(
         with suppress(OSError):  # not there when creating it failed, or after the renaming
             _remove(temporary)
         if isinstance(error, OSError):
-            raise _explained("write", path, error) from error
+            raise refusal("write", path, error) from error
         raise
 
 
@@ -96,12 +83,12 @@ def check_output(path: Path) -> os.stat_result | None:
         there = path.stat()
     except FileNotFoundError:
         if not path.resolve().parent.is_dir():
-            raise _explained("write", path, OSError(errno.ENOENT, "no such folder")) from None
+            raise refusal("write", path, OSError(errno.ENOENT, "no such folder")) from None
         return None
     except OSError as error:
-        raise _explained("write", path, error) from error
+        raise refusal("write", path, error) from error
     if stat.S_ISDIR(there.st_mode):
-        raise _explained("write", path, OSError(errno.EISDIR, "it is a folder"))
+        raise refusal("write", path, OSError(errno.EISDIR, "it is a folder"))
     return there
 
 
@@ -127,7 +114,7 @@ def write_output(path: Path, data: bytes) -> None:
     except OSError as error:
         if own is not None and isinstance(error, BrokenPipeError):
             raise  # as for anything that is printed when nobody reads on
-        raise _explained("write", path, error) from error
+        raise refusal("write", path, error) from error
 
 
 def make_folder(folder: Path) -> None:
@@ -140,7 +127,7 @@ def make_folder(folder: Path) -> None:
         if not folder.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
     except OSError as error:
-        raise _explained("make the folder", folder, error) from error
+        raise refusal("make the folder", folder, error) from error
 
 
 def remove_quietly(path: Path) -> None:
@@ -173,120 +160,15 @@ def read_limited(path: Path, max_bytes: int) -> bytes:
         return stream.read(size)
 
 
-@dataclass(frozen=True)
-class LockOwner:
-    """Who holds a lock."""
-
-    pid: int
-    host: str
-    command: str
-    since: float
-    """Seconds since 1970."""
-
-
-class Lock:
-    """Hold a lock while in its `with` block; no other process can at the same time.
-
-    The operating system frees the lock of a process that dies, however it dies. What is written
-    beside it, in NAME.owner.json, is for messages only and decides nothing.
-    """
-
-    def __init__(self, path: Path, *, timeout: float = 0.0) -> None:
-        """Prepare to lock the file `path`, waiting for at most `timeout` seconds."""
-        self._path = path
-        self._owner_path = path.with_name(f"{path.name}.owner.json")
-        self._lock = filelock.FileLock(path, timeout=max(timeout, 0.0), thread_local=False)
-        self.taken_over_from: LockOwner | None = None
-        """Who held it before, if that process died with the lock in its hands."""
-
-    def __enter__(self) -> Self:
-        """Take the lock."""
-        make_folder(self._path.parent)
-        # filelock would let the same object take it twice, and the inner block would free it.
-        if self._lock.is_locked:
-            raise self._held()
-        try:
-            self._lock.acquire()
-        except filelock.Timeout:
-            raise self._held() from None
-        except (OSError, NotImplementedError) as error:
-            raise _explained("lock", self._path, error) from error
-        try:
-            self.taken_over_from = _read_owner(self._owner_path)
-            self._sign()
-        except BaseException:  # without a block to leave, nobody else would free it
-            self._lock.release()
-            raise
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Free the lock."""
-        remove_quietly(self._owner_path)
-        self._lock.release()
-
-    def _sign(self) -> None:
-        command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])[:_LONGEST_COMMAND]
-        owner = LockOwner(os.getpid(), socket.gethostname(), command, time.time())
-        try:
-            write_atomically(self._owner_path, json.dumps(asdict(owner)).encode())
-        except OSError:  # the lock is ours all the same; but nobody else shall be blamed
-            remove_quietly(self._owner_path)
-
-    def _held(self) -> LockHeldError:
-        owner = _read_owner(self._owner_path)
-        # Between taking the lock and signing, what is there is the dead holder's before.
-        if owner is None or not _may_be_alive(owner):
-            return LockHeldError(
-                f"{self._path} is held by another process. Wait for it to end, then try again."
-            )
-        return LockHeldError(
-            f"{self._path} is held by process {owner.pid} on {owner.host} ({owner.command}), "
-            f"for {_duration(time.time() - owner.since)} now. Wait for it to end, or end it "
-            f"(kill {owner.pid}), then try again."
-        )
-
-
-def _read_owner(path: Path) -> LockOwner | None:
-    """Who signed, or None if nobody did or it cannot be made out."""
-    try:
-        match json.loads(read_limited(path, _MAX_OWNER_BYTES)):
-            case {"pid": int(pid), "host": str(host), "command": str(command), "since": since}:
-                if pid > 1:  # the message tells to kill it, and below are others than it
-                    return LockOwner(pid, _printable(host), _printable(command), float(since))
-    except (OSError, ValueError, TypeError, OverflowError, RecursionError):
-        pass
-    return None
-
-
-def _printable(text: str) -> str:
-    """Without anything that could steer a terminal."""
-    return "".join(c if c.isprintable() else "?" for c in text[:_LONGEST_COMMAND])
-
-
-def _duration(seconds: float) -> str:
-    for size, unit in ((_DAY, "days"), (60 * 60, "h"), (60, "min")):
-        if seconds >= 2 * size:
-            return f"{seconds // size:.0f} {unit}"
-    return f"{max(seconds, 0):.0f} s"
-
-
-def _may_be_alive(owner: LockOwner) -> bool:
-    return owner.host != socket.gethostname() or _is_running(owner.pid)
-
-
 def _is_stale(path: Path, host: str, pid: str) -> bool:
     """Whether the writer of a temporary file is dead; of another host's, when a day has passed."""
-    if host == _HOST and not _is_running(int(pid)):
+    if host == _HOST and not is_running(int(pid)):
         return True
     return time.time() - path.stat().st_mtime > _DAY
 
 
-def _is_running(pid: int) -> bool:
+def is_running(pid: int) -> bool:
+    """Whether there is such a process on this machine."""
     if os.name != "posix":  # os.kill would do more than ask there
         return True
     try:
@@ -305,7 +187,8 @@ def _is_open_as(descriptor: int, there: os.stat_result) -> bool:
         return False
 
 
-def _explained(what: str, path: Path, error: OSError | NotImplementedError) -> DurabilityError:
+def refusal(what: str, path: Path, error: OSError | NotImplementedError) -> DurabilityError:
+    """The disk's refusal as a message for people."""
     reason = getattr(error, "strerror", None) or str(error)
     advice = _ADVICE.get(getattr(error, "errno", None) or 0, "Choose another folder")
     return DurabilityError(f"cannot {what} {path}: {reason}. {advice}, then try again.")

@@ -39,6 +39,7 @@ from remask.benchmarks.manifest import (
     write_manifest,
 )
 from remask.benchmarks.mirror import Progress
+from remask.locks import Lock
 
 Arrays = Mapping[str, npt.NDArray[np.uint8]]
 
@@ -125,7 +126,7 @@ def prepare(
     preparation.layout.require()
     make_folder(folder)
     try:
-        with durable.Lock(folder / ".lock", timeout=_PATIENCE):
+        with Lock(folder / ".lock", timeout=_PATIENCE):
             if not force and _is_finished(name, preparation, folder):
                 return  # by another process, while this one waited
             _prepare(name, preparation, folder, data, progress)

@@ -82,7 +82,7 @@ class _Note(BaseModel):
 class CheckpointFolder:
     """The last two checkpoints of one run, `identity`, in a folder of their own.
 
-    Two processes must not use a folder at the same time: hold a `remask.durable.Lock`.
+    Two processes must not use a folder at the same time: hold a `remask.locks.Lock`.
     """
 
     def __init__(self, folder: Path, identity: str) -> None:

@@ -12,7 +12,6 @@ import torch
 from remask.asking import SettingsError
 from remask.benchmarks import Benchmark, load_benchmark
 from remask.config import TrialConfig
-from remask.durable import Lock
 from remask.engine import Position, TrialStack, check_predictor
 from remask.engine.checkpoints import CheckpointFolder
 from remask.errors import Stopped
@@ -20,6 +19,7 @@ from remask.launch.events import Event, Finished, Note, Progress
 from remask.launch.jobs import Job
 from remask.launch.nets import save_nets
 from remask.launch.signals import StopRequest
+from remask.locks import Lock
 from remask.own_code import fingerprints_of
 
 _SECONDS_BETWEEN_REPORTS = 0.25

@@ -8,13 +8,7 @@ from contextlib import closing, suppress
 from dataclasses import replace
 
 from remask.config import TrialConfig
-from remask.durable import (
-    DurabilityError,
-    Lock,
-    LockHeldError,
-    remove_quietly,
-    write_atomically,
-)
+from remask.durable import DurabilityError, remove_quietly, write_atomically
 from remask.errors import Stopped
 from remask.launch.agenda import RunAgenda, jobs_left
 from remask.launch.claims import Claims
@@ -26,6 +20,7 @@ from remask.launch.pool import run_jobs
 from remask.launch.provenance import provenance
 from remask.launch.rescue import rescued
 from remask.launch.signals import StopRequest
+from remask.locks import Lock, LockHeldError
 from remask.store import Store, StoreMovedError, TrialRecord, config_hash
 
 
