@@ -14,9 +14,8 @@ from pydantic import JsonValue
 from remask.benchmarks import load_benchmark
 from remask.config import TrialConfig
 from remask.durable import DurabilityError
-from remask.engine import checkpoints
+from remask.engine import Position, TrialStack, checkpoints
 from remask.engine.checkpoints import CheckpointError, CheckpointFolder
-from remask.engine.trials import Position, TrialStack
 from tests.faults import filled, reopened, save, state, version_of
 
 DTYPES = (

@@ -9,9 +9,10 @@ from remask.engine.saved_nets import (
     read_saved_net,
     save_net,
 )
+from remask.engine.showing import Position, TrialResult
 from remask.engine.stacked_net import StackedNet
 from remask.engine.stacking import preferred_stack, stack_nets
-from remask.engine.trials import Position, TrialResult, TrialStack
+from remask.engine.trials import TrialStack
 
 __all__ = [
     "ContradictionError",

@@ -1,5 +1,7 @@
 """Whether a config can be run, and says what is really run: its hash names the result for ever."""
 
+from collections.abc import Sequence
+
 import torch
 
 from remask.benchmarks import Benchmark
@@ -14,6 +16,14 @@ from remask.streams import check_share
 
 class ContradictionError(RemaskError, ValueError):
     """A config that says something else than what it is run with; the message says what."""
+
+
+def check_same_shape(configs: Sequence[TrialConfig]) -> None:
+    """Refuse trials that cannot be one stack."""
+    if not configs:
+        raise ValueError("a stack needs at least one trial")
+    if len({config.shape() for config in configs}) > 1:
+        raise ValueError("trials of one stack may differ in seed, mask, lr and weights only")
 
 
 def check_config(config: TrialConfig, method: type[Method], benchmark: Benchmark) -> None:

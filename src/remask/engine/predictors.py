@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
+from remask.engine.fitting import check_fit
 from remask.engine.stacked_net import StackedNet
 from remask.methods import Method, MethodError
 
@@ -48,19 +49,12 @@ def assemble(
     Without a method the net itself predicts. Raises ValueError if they do not fit.
     """
     places = {f"{NET}{n}": place for n, place in (*net.named_parameters(), *net.named_buffers())}
-    wanted = {
-        *places,
-        *(name for name in tensors if name.startswith(METHOD) and method is not None),
+    saved = {
+        name: tensor
+        for name, tensor in tensors.items()
+        if method is None or not name.startswith(METHOD)
     }
-    if odd := sorted(wanted ^ tensors.keys()):
-        raise ValueError(f"the net has other tensors than were saved: {', '.join(odd[:5])}")
-    for name, place in places.items():
-        saved = tensors[name]
-        if saved.shape != place.shape or saved.dtype != place.dtype:
-            raise ValueError(
-                f"the saved {name} is {saved.dtype} {list(saved.shape)}, the net's is "
-                f"{place.dtype} {list(place.shape)}"
-            )
+    check_fit(saved, places, "the net")
     device = next(iter(tensors.values())).device
     if any(place.is_meta for place in places.values()):
         net = net.to_empty(device=device)

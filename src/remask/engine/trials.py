@@ -6,20 +6,25 @@ All state lives in the tensors that `state()` names and in a `Position`. Random 
 
 import copy
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from remask.benchmarks import Benchmark
-from remask.classes import Tasks
 from remask.config import TrialConfig
-from remask.engine.agreement import check_benchmark, check_config, check_method, check_net
+from remask.engine.agreement import (
+    check_benchmark,
+    check_config,
+    check_method,
+    check_net,
+    check_same_shape,
+)
 from remask.engine.bench import Bench
 from remask.engine.evaluation import Evaluator
 from remask.engine.feed import Feed
+from remask.engine.fitting import check_fit
 from remask.engine.predictors import assemble, check_predictor, trial_tensors
+from remask.engine.showing import Position, TrialResult
 from remask.engine.stacking import stack_nets
 from remask.methods import Method, MethodError, Step, Task, find_method
 from remask.names import title_of
@@ -30,39 +35,6 @@ from remask.streams import Part, Phase, batch_sizes, hold_out, task_phases, unio
 _STEPS_BETWEEN_CHECKS = 100
 _LR_DROP = 0.1
 _BEGIN, _END = -1, -2  # moments of a task that no epoch has
-
-
-class Position(NamedTuple):
-    """Where a stack stands: the next step to take."""
-
-    phase: int = 0
-    epoch: int = 0
-    step: int = 0
-
-
-@dataclass(frozen=True)
-class TrialResult:
-    """What one trial has shown."""
-
-    config: TrialConfig
-    class_il: list[list[float]]
-    """Accuracy matrix [T, T] in percent; NaN where not measured."""
-    task_il: list[list[float]]
-    """The same, when the task of a test sample is told."""
-    confidence: list[float]
-    """After the last task, the mean probability of the true class, for each class [K]."""
-    tasks: Tasks
-    """The classes of each task, in order of learning."""
-    class_names: tuple[str, ...]
-    """What the classes are called, by label."""
-    diverged_at: int | None
-    """The step, counted from 0, at which its loss was no longer a number; None if it always was."""
-    title: str | None = None
-    """What the method calls itself in tables, unless that follows from its name."""
-    validation_class_il: list[list[float]] = field(default_factory=list)
-    """As `class_il`, on the trial's own held-out training data; empty if it has none."""
-    validation_task_il: list[list[float]] = field(default_factory=list)
-    """As `task_il`, on the trial's own held-out training data; empty if it has none."""
 
 
 class TrialStack:
@@ -82,7 +54,7 @@ class TrialStack:
         build_net: NetBuilder | None = None,
         device: torch.device | str = "cpu",
     ) -> None:
-        _check_same_shape(configs)
+        check_same_shape(configs)
         kind = method or find_method(configs[0].method)
         for config in configs:
             check_config(config, kind, benchmark)
@@ -268,16 +240,7 @@ class TrialStack:
     def restore(self, state: dict[str, Tensor], position: Position) -> None:
         """Go back to a saved state; refuses one that does not fit before it changes anything."""
         own = self.state()
-        if own.keys() != state.keys():
-            odd = sorted(own.keys() ^ state.keys())
-            raise ValueError(f"the saved state is of another kind of run: {', '.join(odd)}")
-        for name, tensor in own.items():
-            saved = state[name]
-            if tensor.shape != saved.shape or tensor.dtype != saved.dtype:
-                raise ValueError(
-                    f"the saved {name} is {saved.dtype} {list(saved.shape)}, "
-                    f"this run's is {tensor.dtype} {list(tensor.shape)}"
-                )
+        check_fit(state, own, "this run")
         for name, tensor in own.items():
             tensor.copy_(state[name])
         self.position = Position(*position)
@@ -334,13 +297,6 @@ class TrialStack:
         found = broken.any(0) & (self._diverged_at < 0)
         self._diverged_at[found] = first_step + broken.int().argmax(0)[found]
         self._unchecked.clear()
-
-
-def _check_same_shape(configs: Sequence[TrialConfig]) -> None:
-    if not configs:
-        raise ValueError("a stack needs at least one trial")
-    if len({config.shape() for config in configs}) > 1:
-        raise ValueError("trials of one stack may differ in seed, mask, lr and weights only")
 
 
 def _tasks_of(phases: Sequence[Phase], device: torch.device) -> list[Task]:

@@ -1,0 +1,40 @@
+"""Where a stack stands, and what its trials have shown."""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from remask.classes import Tasks
+from remask.config import TrialConfig
+
+
+class Position(NamedTuple):
+    """Where a stack stands: the next step to take."""
+
+    phase: int = 0
+    epoch: int = 0
+    step: int = 0
+
+
+@dataclass(frozen=True)
+class TrialResult:
+    """What one trial has shown."""
+
+    config: TrialConfig
+    class_il: list[list[float]]
+    """Accuracy matrix [T, T] in percent; NaN where not measured."""
+    task_il: list[list[float]]
+    """The same, when the task of a test sample is told."""
+    confidence: list[float]
+    """After the last task, the mean probability of the true class, for each class [K]."""
+    tasks: Tasks
+    """The classes of each task, in order of learning."""
+    class_names: tuple[str, ...]
+    """What the classes are called, by label."""
+    diverged_at: int | None
+    """The step, counted from 0, at which its loss was no longer a number; None if it always was."""
+    title: str | None = None
+    """What the method calls itself in tables, unless that follows from its name."""
+    validation_class_il: list[list[float]] = field(default_factory=list)
+    """As `class_il`, on the trial's own held-out training data; empty if it has none."""
+    validation_task_il: list[list[float]] = field(default_factory=list)
+    """As `task_il`, on the trial's own held-out training data; empty if it has none."""
