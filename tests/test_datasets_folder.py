@@ -148,6 +148,7 @@ def test_all_unreadable_images_are_counted_and_the_first_ten_named_in_one_error(
     assert message.startswith("12 images cannot be read:\n")
     assert sum(name in message for name in spoilt) == 10
     assert "and 2 more" in message
+    assert "--skip-unreadable" in message
     assert "skip_unreadable=True" in message
 
 

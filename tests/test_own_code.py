@@ -267,6 +267,29 @@ def test_images_that_are_left_out_are_named_once_however_many_workers_there_are(
     assert err.count("bee/3.png is not a whole image") == 1
 
 
+def test_unreadable_images_may_be_left_out_on_the_command_line(
+    here: Path, store: Path, remask: Remask
+) -> None:
+    (here / "photos" / "bee" / "3.png").write_bytes(b"no image")
+    for module, asked in (("unsaid", ""), ("strict", ", skip_unreadable=False")):
+        (here / f"{module}.py").write_text(
+            "from remask.benchmarks import image_folder\n"
+            f"def photos():\n    return image_folder('photos', tasks=3, size=16{asked})\n"
+        )
+    run = ("run", *SMALL[:-1], "2", "--stack", "1", "--epochs", "1", "--benchmark")
+    refused = remask(*run, "unsaid:photos")
+    assert refused.code == 1
+    assert "--skip-unreadable" in refused.err
+    process = _start(*run, "unsaid:photos", "--skip-unreadable", store=store)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert "1 image that cannot be read left out" in err
+    assert len(_records(store)) == 2
+    process = _start(*run, "strict:photos", "--skip-unreadable", store=store)
+    assert "cannot be read" in process.communicate(timeout=120)[1]
+    assert process.returncode == 1  # what the function says is stronger
+
+
 def test_tasks_may_differ_in_size_and_can_be_dealt_anew(store: Path, remask: Remask) -> None:
     photos = ("run", "--benchmark", "my_data:photos", *SMALL, "--epochs", "1")
     assert remask(*photos).code == 0

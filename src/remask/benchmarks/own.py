@@ -23,7 +23,7 @@ from remask import durable
 from remask.benchmarks.benchmark import Benchmark
 from remask.benchmarks.files import DataError, users_path
 from remask.benchmarks.images import pillow
-from remask.benchmarks.own_images import read_folder, report_unreadable
+from remask.benchmarks.own_images import SKIP_UNREADABLE, read_folder, report_unreadable
 from remask.benchmarks.own_parts import Part, TaskList, as_bytes_or_floats, assemble, from_numpy
 from remask.durable import AnyPath
 from remask.machine import require_room
@@ -57,7 +57,7 @@ def image_folder(
     channels: int = 3,
     seed: int = 0,
     name: str = "own-images",
-    skip_unreadable: bool = False,
+    skip_unreadable: bool | None = None,
 ) -> Benchmark:
     """Load CLASS/NAME.png (or .jpg, .jpeg); classes are numbered in the order of their names.
 
@@ -65,6 +65,7 @@ def image_folder(
     image; without it all must have one size. `channels` is 3 for colour, 1 for grey. Images are
     in memory as uint8 [N, channels, height, width]. Raises DataError, also for images that cannot
     be read; with `skip_unreadable` they are left out, and an UnreadableImageWarning names them.
+    Left unsaid, it is what `--skip-unreadable`, or REMASK_SKIP_UNREADABLE=1, says.
     """
     pillow()
     if channels not in (1, 3):
@@ -80,6 +81,8 @@ def image_folder(
             f"{', '.join(sorted(different))}"
         )
     unreadable = [reason for folder in folders for reason in folder.unreadable]
+    if skip_unreadable is None:
+        skip_unreadable = os.environ.get(SKIP_UNREADABLE) == "1"
     report_unreadable(unreadable, skip=skip_unreadable, stacklevel=2)
     held_out = test if isinstance(test, float | int) else folders[1].part()
     return assemble(name, folders[0].part(), held_out, tasks, seed=seed, class_names=names)

@@ -18,6 +18,10 @@ _LARGEST_IMAGE = 64 << 20
 _SHOWN = 10
 
 
+SKIP_UNREADABLE = "REMASK_SKIP_UNREADABLE"
+"""In the environment, because it has to reach a user's own function, in every worker process."""
+
+
 class UnreadableImageWarning(UserWarning):
     """Images were left out because they cannot be read; the message names them."""
 
@@ -90,7 +94,8 @@ def report_unreadable(reasons: Sequence[str], *, skip: bool, stacklevel: int) ->
         named += f"\n  and {len(reasons) - _SHOWN} more"
     raise DataError(
         f"{count} cannot be read:\n  {named}\n"
-        f"Replace or remove what is named, or leave it out with skip_unreadable=True."
+        f"Replace or remove what is named, or leave it out with --skip-unreadable\n"
+        f"(in Python, skip_unreadable=True)."
     )
 
 

@@ -3,6 +3,7 @@
 A command's signature names them in one line each; everything that `--help` says stands here.
 """
 
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -34,6 +35,11 @@ def _how(takes: str | None, meaning: str, *names: str, **limits: Any) -> Any:
 
 def _only(takes: str, meaning: str) -> Any:
     return _option(_ONLY, takes, meaning)
+
+
+def _skip_unreadable(asked: bool) -> None:
+    if asked:
+        os.environ["REMASK_SKIP_UNREADABLE"] = "1"  # the user's own function loads the folder
 
 
 _MASK = (
@@ -126,6 +132,15 @@ Again = Annotated[bool, _how(None, "Run and replace also what the store already 
 OwnCode = Annotated[
     bool,
     _how(None, "Import the `module:name` that a file names, too: importing runs it.", "--own-code"),
+]
+SkipUnreadable = Annotated[
+    bool,
+    _how(
+        None,
+        "Leave out images that cannot be read, and name them, instead of refusing the folder.",
+        "--skip-unreadable",
+        callback=_skip_unreadable,
+    ),
 ]
 CheckpointSeconds = Annotated[
     float, _how("X", "Seconds between checkpoints within a task.", min=0.1)

@@ -14,6 +14,7 @@ def sweep(
     stack: o.Stack = None,
     again: o.Again = False,
     own_code: o.OwnCode = False,
+    skip_unreadable: o.SkipUnreadable = False,
     checkpoint_seconds: o.CheckpointSeconds = 60.0,
     json: o.JsonFile = None,
     store: o.StorePath = None,
