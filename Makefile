@@ -30,10 +30,10 @@ test-paper: $(READY) ## The tests on real data, against published figures.
 
 test-faults: $(READY) ## The long fault tests: random kills, faults at every system call, fuzzing.
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -rP -m faults
-	OMP_NUM_THREADS=1 REMASK_FUZZ_EXAMPLES=1000 $(BIN)/python -m pytest -q tests/test_fuzz.py
+	OMP_NUM_THREADS=1 REMASK_FUZZ_EXAMPLES=1000 $(BIN)/python -m pytest -q tests/results/test_fuzz.py
 
 soak: $(READY) ## Everything that can go wrong, mixed at random: 1,000 kills, at most half an hour.
-	OMP_NUM_THREADS=1 $(BIN)/python -m tests.soak --minutes 30 --kills 1000
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.runs.soak --minutes 30 --kills 1000
 
 lint: $(READY) ## Ruff, mypy, and the import rules.
 	$(BIN)/ruff check .

@@ -12,8 +12,8 @@ import torch
 
 from remask.asking import trial_configs
 from remask.engine.checkpoints import CheckpointFolder
-from remask.launch import Finished, Job, Options, StopRequest
-from remask.launch.execute import execute
+from remask.runs import Finished, Job, Options, StopRequest
+from remask.runs.execute import execute
 
 
 def measure(benchmark: str, buffer: int, epochs: int) -> tuple[float, float, int]:

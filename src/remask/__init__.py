@@ -32,7 +32,7 @@ if TYPE_CHECKING:
         masked_softmax,
     )
     from remask.methods import Batch, Method, Step, Task
-    from remask.store import Store
+    from remask.results import Store
 
 __version__ = "0.1.0"
 
@@ -43,7 +43,7 @@ _HOME = {
     "Method": "methods",
     "Results": "experiments",
     "Step": "methods",
-    "Store": "store",
+    "Store": "results",
     "Task": "methods",
     "TrialConfig": "config",
     "TrialStack": "engine",

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from remask.store import FILTERS, Store, store_path
+from remask.results import FILTERS, Store, store_path
 
 _WHAT = "What to run"
 _SETTINGS = "Settings; the paper's unless given"

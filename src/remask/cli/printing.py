@@ -66,7 +66,7 @@ def say_if_all_were_stored(results: "Results", store: Path) -> None:
 
 
 def _print_nets(results: "Results", folder: Path) -> None:
-    from remask.launch import without_net  # torch: not before it is needed
+    from remask.runs import without_net  # torch: not before it is needed
 
     finished = [record.config for record in results if record.status == "finished"]
     missing = without_net(folder, finished)

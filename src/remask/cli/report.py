@@ -9,7 +9,7 @@ from remask.cli import options as o
 from remask.cli.console import errors
 from remask.cli.results import leave_if_damaged
 from remask.durable import check_output
-from remask.store import Store, store_path
+from remask.results import Store, store_path
 
 if TYPE_CHECKING:
     from remask.experiments import Written

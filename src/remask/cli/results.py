@@ -12,7 +12,7 @@ from remask.cli import options as o
 from remask.cli.console import errors, output
 from remask.cli.printing import print_comparison
 from remask.reports import results_table
-from remask.store import (
+from remask.results import (
     FORMATS,
     Store,
     StoreError,

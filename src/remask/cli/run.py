@@ -15,7 +15,7 @@ from remask.cli.printing import leave_if_failed, print_results, say_if_all_were_
 from remask.cli.results import leave_if_damaged
 from remask.config import TrialConfig
 from remask.durable import check_output
-from remask.store import Store, export
+from remask.results import Store, export
 
 if TYPE_CHECKING:
     from remask.experiments import How

@@ -19,7 +19,7 @@ from remask.experiments.pages import Written, check_trials, write_report
 from remask.experiments.reproducing import run_cells, wanted_cells
 from remask.experiments.results import Results
 from remask.experiments.running import resume_run, run_trials, runs_to_resume
-from remask.store import Store, store_path
+from remask.results import Store, store_path
 
 AnyStore = Store | AnyPath | None
 """An open store, the path of one, or None for the usual one."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from remask.asking import SettingsError
 from remask.console import PlainConsole, errors, silence
 from remask.durable import AnyPath
-from remask.launch import Options
+from remask.runs import Options
 
 _SHORTEST_TIME = 0.1  # seconds between checkpoints
 

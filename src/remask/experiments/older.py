@@ -7,7 +7,7 @@ from remask.config import TrialConfig
 from remask.console import PlainConsole
 from remask.own_code import names_own_code
 from remask.own_sources import Source, find_source
-from remask.store import Store, config_hash
+from remask.results import Store, config_hash
 
 
 def say_what_is_older(

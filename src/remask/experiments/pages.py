@@ -10,9 +10,9 @@ import remask
 from remask.asking import changed_settings
 from remask.durable import AnyPath, write_output
 from remask.experiments.rerun import rerun_command
-from remask.launch import RunError, StopRequest, runs_folder, unfinished_runs
 from remask.reports import Knowledge, page_data, page_html, write_figures
-from remask.store import Store, StoreError, config_hash, summarise
+from remask.results import Store, StoreError, config_hash, summarise
+from remask.runs import RunError, StopRequest, runs_folder, unfinished_runs
 
 KNOWLEDGE = Knowledge(
     is_published=lambda config: not changed_settings(config), command=rerun_command

@@ -12,10 +12,10 @@ from remask.config import TrialConfig
 from remask.engine import check_config, preferred_stack
 from remask.experiments.how import How
 from remask.experiments.progress import download_bar
-from remask.launch import Room, benchmark_of, check_room, plan_jobs
 from remask.methods import find_method
 from remask.nets import NetBuilder, net_builder
 from remask.own_code import names_own_code
+from remask.runs import Room, benchmark_of, check_room, plan_jobs
 
 
 def fetch_data(configs: Sequence[TrialConfig], how: How) -> None:

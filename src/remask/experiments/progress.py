@@ -22,12 +22,12 @@ from remask.benchmarks import Progress as OnDownload
 from remask.config import TrialConfig
 from remask.console import PlainConsole, errors
 from remask.engine import TrialResult
-from remask.launch import Event, Finished, Job, Note, PickedUp
-from remask.launch import Progress as JobProgress
 from remask.metrics import average_accuracy
 from remask.names import system_name
 from remask.printable import printable
-from remask.store import labels
+from remask.results import labels
+from remask.runs import Event, Finished, Job, Note, PickedUp
+from remask.runs import Progress as JobProgress
 
 
 class Display:

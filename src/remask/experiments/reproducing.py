@@ -10,7 +10,6 @@ from remask.experiments.comparing import Reproduction
 from remask.experiments.how import How
 from remask.experiments.preparing import largest_stacks
 from remask.experiments.running import run_trials
-from remask.launch import estimate_seconds, plan_jobs
 from remask.names import (
     UnknownNameError,
     system_name,
@@ -20,7 +19,8 @@ from remask.names import (
 )
 from remask.papers import PaperCell, experiment_cells, published_benchmarks, published_figures
 from remask.reports import PlainTable
-from remask.store import Store, config_hash
+from remask.results import Store, config_hash
+from remask.runs import estimate_seconds, plan_jobs
 
 _USUAL_TRIALS = 10  # where nothing is published of a cell
 

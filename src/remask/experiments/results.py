@@ -15,7 +15,7 @@ from remask.reports import (
     paper_cell,
     results_table,
 )
-from remask.store import Cell, TrialRecord, column_types, flat_row, summarise
+from remask.results import Cell, TrialRecord, column_types, flat_row, summarise
 
 
 class Results(Sequence[TrialRecord]):

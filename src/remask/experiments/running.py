@@ -12,7 +12,8 @@ from remask.experiments.older import say_what_is_older
 from remask.experiments.preparing import check_memory, fetch_data, largest_stacks
 from remask.experiments.progress import Display
 from remask.experiments.results import Results
-from remask.launch import (
+from remask.results import Store, TrialRecord, config_hash
+from remask.runs import (
     Failed,
     Run,
     StopRequest,
@@ -22,7 +23,6 @@ from remask.launch import (
     plan_run,
     unfinished_runs,
 )
-from remask.store import Store, TrialRecord, config_hash
 
 _DEMO: tuple[tuple[str, float | None], ...] = (
     ("er", None),

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from remask.reports.findings import by_seed, t_test
 from remask.reports.student import FEWEST_TRIALS, LEVEL
-from remask.store import Cell, Spread, group_by_data
+from remask.results import Cell, Spread, group_by_data
 
 _SETTINGS = {"class_il": "Class-IL", "task_il": "Task-IL"}
 

@@ -12,7 +12,7 @@ from remask.names import system_name
 from remask.papers import Claim, PaperCell, published_figures
 from remask.reports.student import FEWEST_TRIALS, LEVEL, TTest, welch
 from remask.reports.tables import PlainTable, write_spread
-from remask.store import Cell, Spread
+from remask.results import Cell, Spread
 
 Verdict = Literal["not told apart", "better", "worse", "too few trials", "not run"]
 

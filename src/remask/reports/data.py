@@ -27,7 +27,7 @@ from remask.reports.comparison import (
     verdicts,
 )
 from remask.reports.findings import TEST, Decision, Evidence, decide, decide_by_the_paper
-from remask.store import Cell, Spread, TrialRecord, config_hash, scores, spread, summarise
+from remask.results import Cell, Spread, TrialRecord, config_hash, scores, spread, summarise
 
 _VALIDATED = {
     **{measure: f"test {title}" for measure, title in MEASURES.items()},

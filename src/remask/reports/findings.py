@@ -16,7 +16,7 @@ import numpy as np
 
 from remask.papers import Expectation, PaperCell, Statement, published_figures
 from remask.reports.student import FEWEST_TRIALS, LEVEL, TTest, paired, welch
-from remask.store import Cell, Spread, TrialRecord, scores, spread
+from remask.results import Cell, Spread, TrialRecord, scores, spread
 
 Finding = Literal["holds", "contradicted", "undecided", "too few trials", "not run"]
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from remask.store import Spread, spread
+from remask.results import Spread, spread
 
 LEVEL = 0.05
 """What a p-value must lie below for two means to be told apart."""

@@ -1,7 +1,7 @@
 // Final accuracy against the masking value.
 
 // Masks of one method at one buffer, everything else alike: what follows the comma in a label is
-// what sets a cell apart from its like, see remask.store.summary.
+// what sets a cell apart from its like, see remask.results.summary.
 function maskGroups(benchmark) {
   const groups = new Map();
   for (const cell of runCells.filter((each) => each.benchmark === benchmark)) {

@@ -17,7 +17,7 @@ from remask.reports.figures.data import Family, families, has_confidence
 from remask.reports.figures.plane import stability_plasticity_figure
 from remask.reports.figures.style import rendered
 from remask.reports.figures.sweep import mask_sweep_figure
-from remask.store import Cell
+from remask.results import Cell
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -29,7 +29,7 @@ from remask.reports.figures.style import (
     style,
     title,
 )
-from remask.store import Cell
+from remask.results import Cell
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from remask.config import TrialConfig
 from remask.names import system_name
-from remask.store import Cell, TrialRecord, group_alike
+from remask.results import Cell, TrialRecord, group_alike
 
 Array = NDArray[np.float64]
 MINUS = "\N{MINUS SIGN}"

@@ -17,7 +17,7 @@ from remask.reports.figures.data import (
     system_title,
 )
 from remask.reports.figures.style import GREY, PAGE, Box, look, new_figure, place, style, title
-from remask.store import Cell
+from remask.results import Cell
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,7 +7,7 @@ import numpy as np
 
 from remask.reports.figures.data import Family, in_common, mask_name, name_with_mask, own_trials
 from remask.reports.figures.style import COLUMN, GREY, PAGE, look, new_figure, style, title
-from remask.store import Cell
+from remask.results import Cell
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

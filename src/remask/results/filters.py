@@ -1,0 +1,127 @@
+"""Choosing trials: filters by name, with values as people write them."""
+
+from collections.abc import Callable, Collection, Mapping
+from datetime import UTC, datetime
+from typing import Annotated, Any, get_args
+
+from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, ValidationError
+
+from remask.config import Integer, Mask
+from remask.names import (
+    TITLES,
+    UnknownNameError,
+    nearest,
+    systems_named,
+    unknown,
+    unknown_method,
+)
+from remask.own_code import names_own_code
+from remask.results.errors import StoreError
+from remask.results.record import Status, write_moment
+
+
+class FilterError(StoreError, ValueError):
+    """A filter's value that cannot be meant; the message says which, and what is allowed."""
+
+
+def _check_status(name: str) -> str:
+    if name not in get_args(Status):
+        raise UnknownNameError(unknown("status", name, get_args(Status)))
+    return name
+
+
+def _assume_utc(moment: datetime) -> datetime:
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _refuse_numbers(value: object) -> object:
+    # They would pass as seconds since 1970: `2026` would let everything through.
+    if isinstance(value, int | float) or (isinstance(value, str) and "-" not in value[1:]):
+        raise ValueError("a date such as 2026-01-31 or 2026-01-31T12:00:00+00:00 is needed")
+    return value
+
+
+_Since = Annotated[datetime, BeforeValidator(_refuse_numbers), AfterValidator(_assume_utc)]
+
+_Hash = Annotated[str, Field(pattern="^[0-9a-f]{4,64}$")]
+
+_FILTERS: dict[str, tuple[str, TypeAdapter[Any]]] = {
+    "benchmark": ("benchmark IS ?", TypeAdapter(str)),
+    "method": ("method IS ?", TypeAdapter(str)),
+    "mask": ("mask IS ?", TypeAdapter(Mask)),
+    "buffer": ("buffer IS ?", TypeAdapter(Integer)),
+    "seed": ("seed IS ?", TypeAdapter(Integer)),
+    "status": ("status IS ?", TypeAdapter(Annotated[str, AfterValidator(_check_status)])),
+    "since": ("created >= ?", TypeAdapter(_Since)),
+    "hash": ("config_hash GLOB ? || '*'", TypeAdapter(_Hash)),
+}
+"""By name: the condition, and how its value is read."""
+
+FILTERS = tuple(_FILTERS)
+"""The names that `where` knows."""
+
+
+def where(
+    filters: Mapping[str, object], methods: Callable[[], Collection[tuple[str, str | None]]]
+) -> tuple[str, list[object]]:
+    """Put the filters as a condition in SQL, with its values.
+
+    A list, tuple or set of values lets through what any of them lets through. `methods` tells
+    which ones the store has, each with its own title if it has one: they may be the user's own,
+    and their names are asked for too.
+    """
+    conditions = ["TRUE"]
+    parameters: list[object] = []
+    for name, value in filters.items():
+        if name not in _FILTERS:
+            raise UnknownNameError(unknown("filter", name, FILTERS))
+        condition, adapter = _FILTERS[name]
+        options = value if isinstance(value, list | tuple | set | frozenset) else [value]
+        alternatives = []
+        for option in options:
+            read = _read(name, adapter, option)
+            if name == "method":
+                condition, values = _of_method(str(read), methods())
+            else:
+                values = [read]
+            alternatives.append(condition)
+            parameters.extend(values)
+        conditions.append(" OR ".join(alternatives) or "FALSE")
+    return " AND ".join(f"({condition})" for condition in conditions), parameters
+
+
+def _of_method(name: str, stored: Collection[tuple[str, str | None]]) -> tuple[str, list[object]]:
+    """The condition of a method by any of its names; a name of nothing is likely a slip."""
+    known = dict.fromkeys([*TITLES, *(method for method, _ in stored)])
+    own_titles = [(method, title) for method, title in stored if title is not None]
+    conditions: list[str] = []
+    values: list[object] = []
+    for method, masked, mask, title in systems_named(name, known, own_titles):
+        conditions.append("method IS ?")
+        values.append(method)
+        if title is not None:
+            conditions[-1] += " AND title IS ?"
+            values.append(title)
+        if mask is not None:
+            conditions[-1] += " AND mask IS ?"
+            values.append(mask)
+        elif masked:
+            conditions[-1] += " AND mask IS NOT NULL"
+    if not conditions and names_own_code(name) and nearest(name, known) is None:
+        return "FALSE", []  # one's own, of which the store may yet get trials
+    if not conditions:
+        raise unknown_method("method", name, known, [title for _, title in own_titles])
+    return f"({' OR '.join(conditions)})", values
+
+
+def _read(name: str, adapter: TypeAdapter[Any], value: object) -> object:
+    try:
+        read = adapter.validate_python(value)
+    except ValidationError as error:
+        reason = error.errors()[0]
+        cause = reason.get("ctx", {}).get("error")
+        if isinstance(cause, UnknownNameError):
+            raise cause from None
+        allowed = reason["msg"].removeprefix("Value error, ")
+        raise FilterError(f"filter {name}: {value!r} will not do: {allowed}") from None
+    return write_moment(read) if isinstance(read, datetime) else read

@@ -1,0 +1,169 @@
+"""Opening a results file: first look without touching, then connect."""
+
+import sqlite3
+import stat
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+from remask.results.errors import StoreError, damaged, error_code, explained
+from remask.results.schema import (
+    APPLICATION_ID,
+    Migration,
+    check_version,
+    migrate,
+    pragma,
+    version_of,
+)
+
+_MAGIC = b"SQLite format 3\x00"
+
+
+def open_for_writing(
+    path: Path, *, create: bool, timeout: float, migrations: Sequence[Migration]
+) -> sqlite3.Connection:
+    """Open the store at `path`, made or migrated as need be. What is no store is left alone."""
+    _inspect(path, create=create, timeout=timeout, known=len(migrations))
+    with explained(path):
+        connection = _connect(path, mode="rwc" if create else "rw", timeout=timeout)
+        try:
+            _use_write_ahead_log(connection, timeout)
+            # FULL: a trial that was reported as stored survives a power failure.
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("PRAGMA foreign_keys = ON")
+            migrate(connection, path, migrations)
+        except BaseException:
+            connection.close()
+            raise
+    return connection
+
+
+def open_for_reading(path: Path, *, timeout: float, unchanging: bool) -> sqlite3.Connection:
+    """Open a second connection to a store that is open already."""
+    return _connect(path, mode=_UNCHANGING if unchanging else "ro", timeout=timeout)
+
+
+def open_unchanging(path: Path, *, migrations: Sequence[Migration]) -> sqlite3.Connection:
+    """Open a store where nothing can be written, such as on a disc, for reading alone."""
+    log = Path(f"{path}-wal")
+    if _size(log):
+        raise StoreError(
+            f"{path} cannot be read where it is: {log.name} beside it holds its newest results, "
+            f"and nothing can be written there. Copy both to another folder and read them there."
+        )
+    with explained(path):
+        connection = _connect(path, mode=_UNCHANGING, timeout=0.0)
+        try:
+            _check_contents(connection, path, known=len(migrations))
+            if version_of(connection) < len(migrations):
+                raise StoreError(
+                    f"{path} was made by an earlier remask and must be brought up to date, but "
+                    f"nothing can be written there. Copy it to another folder and read it there."
+                )
+        except BaseException:
+            connection.close()
+            raise
+    return connection
+
+
+def is_read_only(error: StoreError) -> bool:
+    """Whether a store could not be opened because nothing can be written where it is."""
+    cause = error.__cause__
+    return isinstance(cause, sqlite3.Error) and error_code(cause) in (
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_CANTOPEN,
+    )
+
+
+# SQLite then needs no files beside it, and looks for no changes.
+_UNCHANGING = "ro&immutable=1"
+
+
+def _connect(path: Path, *, mode: str, timeout: float) -> sqlite3.Connection:
+    # isolation_level=None: transactions begin where we say so.
+    return sqlite3.connect(
+        f"{path.resolve().as_uri()}?mode={mode}", uri=True, timeout=timeout, isolation_level=None
+    )
+
+
+def _inspect(path: Path, *, create: bool, timeout: float, known: int) -> None:
+    """Raise StoreError unless there is a sound store at `path`, or nothing; writes no store."""
+    try:
+        size = _size(path)
+        if size is None and not create:
+            raise StoreError(f"there are no results at {path}: no such file.")
+        if not size:
+            # SQLite would take a log beside an empty file for rubbish, and delete it.
+            log = Path(f"{path}-wal")
+            if _size(log):
+                raise damaged(path, f"an empty file or none, yet {log.name} beside it has contents")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            return
+        with path.open("rb") as file:
+            beginning = file.read(len(_MAGIC))
+    except OSError as error:
+        raise StoreError(
+            f"cannot use {path}: {error.strerror}. Mend the permissions or choose another file."
+        ) from error
+    if beginning != _MAGIC:
+        raise StoreError(
+            f"{path} is not a results store: it is not an SQLite file, but begins with "
+            f"{beginning!r}. It was left as it is. Choose another file."
+        )
+    with explained(path), closing(_connect(path, mode="ro", timeout=timeout)) as connection:
+        _check_contents(connection, path, known=known)
+
+
+def _check_contents(connection: sqlite3.Connection, path: Path, *, known: int) -> None:
+    """Raise StoreError unless what the file holds is a sound store, of a version that is known."""
+    complaint = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+    if complaint != "ok":
+        raise damaged(path, complaint)
+    version = version_of(connection)
+    tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    # A process that died while it made the store leaves version 0 and no table.
+    if (version or tables) and pragma(connection, "application_id") != APPLICATION_ID:
+        raise StoreError(
+            f"{path} is an SQLite database of another program, not a results store. "
+            f"It was left as it is. Choose another file."
+        )
+    _check_length(connection, path)
+    check_version(version, known, path)
+
+
+def _check_length(connection: sqlite3.Connection, path: Path) -> None:
+    """Refuse a file whose end is missing, which SQLite would read as zeros."""
+    connection.execute("BEGIN")
+    expected = pragma(connection, "page_count") * pragma(connection, "page_size")
+    # Pages at the end may still be in the log. Asked within the transaction: while it lasts, no
+    # other process can empty the log behind our back.
+    if not _size(Path(f"{path}-wal")) and (found := _size(path) or 0) < expected:
+        raise damaged(path, f"{found} bytes where {expected} should be")
+    connection.execute("COMMIT")
+
+
+def _size(path: Path) -> int | None:
+    """Measure the file; None if there is none. Raises StoreError if it is no ordinary file."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISREG(status.st_mode):
+        kind = "a folder" if stat.S_ISDIR(status.st_mode) else "a device or pipe"
+        raise StoreError(f"{path} is {kind}, not a file. Name a file, such as results.db.")
+    return status.st_size
+
+
+def _use_write_ahead_log(connection: sqlite3.Connection, timeout: float) -> None:
+    """Switch to the journal mode in which readers and the writer never wait for each other."""
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            # When several processes make one store at once, SQLite does not wait for this lock.
+            if error_code(error) != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)

@@ -1,0 +1,273 @@
+"""The results store: one SQLite file, a row for each trial that came to an end."""
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from remask.durable import AnyPath
+from remask.results.errors import StoreError, StoreMovedError, explained
+from remask.results.filters import where
+from remask.results.opening import (
+    is_read_only,
+    open_for_reading,
+    open_for_writing,
+    open_unchanging,
+)
+from remask.results.record import TrialRecord
+from remask.results.rows import COLUMNS, from_row, to_row
+from remask.results.schema import MIGRATIONS, Migration, check_version, pragma, version_of, writing
+
+_SELECT = f"SELECT {', '.join(COLUMNS)} FROM trials"
+_INSERT = (
+    f"INSERT OR REPLACE INTO trials ({', '.join(COLUMNS)})"
+    f" VALUES ({', '.join(f':{name}' for name in COLUMNS)})"
+)
+# By contents, not by age: stores with the same trials list them alike.
+_ORDER = "ORDER BY benchmark, method, mask, buffer, seed, config_hash"
+
+
+class TrialOutline(NamedTuple):
+    """What a row says beside the record in it; of a damaged one it may be anything."""
+
+    config_hash: str
+    benchmark: str
+    method: str
+    mask: float | None
+    buffer: int
+    seed: int
+    status: str
+
+
+class Store:
+    """The trials in the file at `path`, which is made, with its folders, unless it is there.
+
+    Any number of processes may read and write one file at the same time; each opens its own Store,
+    and uses it in one thread. Whatever is wrong with the file raises StoreError.
+
+    `create=False` refuses a file that is not there, and takes one that can only be read, as on a
+    disc, for reading. `timeout` is how many seconds to wait while
+    another process writes.
+    """
+
+    def __init__(
+        self,
+        path: AnyPath,
+        *,
+        create: bool = True,
+        timeout: float = 30.0,
+        migrations: Sequence[Migration] = MIGRATIONS,
+    ) -> None:
+        self.path = Path(path)
+        self._timeout = timeout
+        self._version = len(migrations)
+        self._unchanging = False
+        try:
+            self._connection = open_for_writing(
+                self.path, create=create, timeout=timeout, migrations=migrations
+            )
+        except StoreError as error:
+            if create or not is_read_only(error):
+                raise
+            self._connection = open_unchanging(self.path, migrations=migrations)
+            self._unchanging = True
+        self._connection.row_factory = sqlite3.Row
+        self._connection.text_factory = _lenient_text
+        self._file = _identity(self.path)
+
+    def close(self) -> None:
+        """Close the file; closing twice does no harm."""
+        if _identity(self.path) != self._file:
+            self._empty_log()
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def add(self, record: TrialRecord, *, replace: bool = False) -> bool:
+        """Store a record unless its trial is there; returns whether it was written.
+
+        When this returns True, the record is on the disk. A failed trial gives way to one that
+        came to its end; anything else is replaced only by `replace=True`. Raises StoreMovedError
+        if the file that was written is no longer the one at `path`.
+        """
+        return self.add_all([record], replace=replace) == 1
+
+    def add_all(self, records: Iterable[TrialRecord], *, replace: bool = False) -> int:
+        """Store records as `add` does, all of them or, if this raises, none; returns how many."""
+        written = 0
+        with self._changing():
+            for record in records:
+                there = self._status(record.config_hash)
+                retried = there == "failed" and record.status != "failed"
+                if there is None or retried or replace:
+                    self._connection.execute(_INSERT, to_row(record))
+                    written += 1
+        return written
+
+    def delete(self, config_hashes: Iterable[str]) -> int:
+        """Remove the trials of these hashes, all or, if this raises, none; returns how many."""
+        with self._changing():
+            return sum(
+                self._connection.execute(
+                    "DELETE FROM trials WHERE config_hash = ?", [config_hash]
+                ).rowcount
+                for config_hash in config_hashes
+            )
+
+    def check_in_place(self) -> None:
+        """Raise StoreMovedError if another file is at `path` than the one opened, or none."""
+        if _identity(self.path) != self._file:
+            raise StoreMovedError(self.path)
+
+    def held(self) -> Iterator[TrialRecord]:
+        """Read all trials of the file that was opened, even if it is no longer at `path`."""
+        with explained(self.path):
+            for row in self._connection.execute(f"{_SELECT} {_ORDER}"):
+                yield from_row(row, self.path)
+
+    def has(self, config_hash: str) -> bool:
+        """Whether the trial is there, however it ended."""
+        return self._status(config_hash) is not None
+
+    def is_done(self, config_hash: str) -> bool:
+        """Whether the trial is there and need not be run again: it did not fail."""
+        return self._status(config_hash) in ("finished", "diverged")
+
+    def get(self, config_hash: str) -> TrialRecord | None:
+        """Read the trial of that hash; None if it is not there."""
+        with explained(self.path):
+            row = self._connection.execute(
+                f"{_SELECT} WHERE config_hash = ?", [config_hash]
+            ).fetchone()
+        return None if row is None else from_row(row, self.path)
+
+    def find(self, prefix: str) -> TrialRecord:
+        """Read the one trial whose hash begins so; StoreError if there is none, or several."""
+        with explained(self.path):
+            rows = self._connection.execute(
+                f"{_SELECT} WHERE substr(config_hash, 1, ?) = ? ORDER BY config_hash LIMIT 4",
+                [len(prefix), prefix.lower()],
+            ).fetchall()
+        if not rows:
+            raise StoreError(f"no trial in {self.path} has a hash that begins with {prefix!r}.")
+        if len(rows) > 1:
+            some = ", ".join(row["config_hash"][: len(prefix) + 8] for row in rows[:3])
+            more = ", ..." if len(rows) > 3 else ""
+            raise StoreError(
+                f"several trials in {self.path} have a hash that begins with {prefix!r}: "
+                f"{some}{more}. Give more of it."
+            )
+        return from_row(rows[0], self.path)
+
+    def records(self, filters: Mapping[str, object] | None = None) -> Iterator[TrialRecord]:
+        """Read the trials that pass all `filters`, ordered by what was asked of them.
+
+        Filters: benchmark, method, mask, buffer, seed, status, since (made at that time or later);
+        a list of values lets any of them through. A method may be given by any name that remask
+        prints or takes for it, `msderpp` and `MSDER++(-1)` among them. All trials come from one
+        moment: what is added while you iterate does not show.
+        """
+        condition, parameters = where(filters or {}, self._methods)
+        rows = self._rows(f"{_SELECT} WHERE {condition} {_ORDER}", parameters)
+        return (from_row(row, self.path) for row in rows)
+
+    def sound_records(
+        self, filters: Mapping[str, object] | None = None
+    ) -> tuple[list[TrialRecord], list[StoreError]]:
+        """Read what can be read of the trials that pass, and what is wrong with the others."""
+        condition, parameters = where(filters or {}, self._methods)
+        records, damaged = [], []
+        for row in self._rows(f"{_SELECT} WHERE {condition} {_ORDER}", parameters):
+            try:
+                records.append(from_row(row, self.path))
+            except StoreError as error:
+                damaged.append(error)
+        return records, damaged
+
+    def outline(self, filters: Mapping[str, object] | None = None) -> list[TrialOutline]:
+        """What can be told of the trials that pass without reading them, damaged ones included."""
+        condition, parameters = where(filters or {}, self._methods)
+        rows = self._rows(f"{_SELECT} WHERE {condition} {_ORDER}", parameters)
+        return [TrialOutline(*(row[name] for name in TrialOutline._fields)) for row in rows]
+
+    def count(self, filters: Mapping[str, object] | None = None) -> int:
+        """How many trials pass the filters of `records`."""
+        condition, parameters = where(filters or {}, self._methods)
+        with explained(self.path):
+            found = self._connection.execute(
+                f"SELECT count(*) FROM trials WHERE {condition}", parameters
+            ).fetchone()
+        return int(found[0])
+
+    def changes(self) -> int:
+        """Read a number that is another one after another process, or Store, has written."""
+        with explained(self.path):
+            return pragma(self._connection, "data_version")
+
+    def _methods(self) -> list[tuple[str, str | None]]:
+        """The methods there are, each with the title it gives itself, if it does."""
+        with explained(self.path):
+            rows = self._connection.execute("SELECT DISTINCT method, title FROM trials").fetchall()
+        return [(str(method), None if title is None else str(title)) for method, title in rows]
+
+    def _empty_log(self) -> None:
+        """Write the log into the file that was opened, wherever that is by now.
+
+        A log that stays where the file was would be taken for that of the file that is there next,
+        and damage it. SQLite leaves it alone when it closes a file that was moved.
+        """
+        with suppress(sqlite3.Error):
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        with explained(self.path), writing(self._connection):
+            # A later remask may have migrated the file while we had it open.
+            check_version(version_of(self._connection), self._version, self.path)
+            yield
+        self.check_in_place()
+
+    def _status(self, config_hash: str) -> str | None:
+        with explained(self.path):
+            found = self._connection.execute(
+                "SELECT status FROM trials WHERE config_hash = ?", [config_hash]
+            ).fetchone()
+        return None if found is None else str(found["status"])
+
+    def _rows(self, query: str, parameters: list[object]) -> Iterator[sqlite3.Row]:
+        # A connection of its own keeps the view of one moment, whatever this store writes
+        # meanwhile.
+        with (
+            explained(self.path),
+            closing(
+                open_for_reading(self.path, timeout=self._timeout, unchanging=self._unchanging)
+            ) as connection,
+        ):
+            connection.row_factory = sqlite3.Row
+            connection.text_factory = _lenient_text
+            yield from connection.execute(query, parameters)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Tell files apart, whatever they are called; None if there is none."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _lenient_text(raw: bytes) -> str:
+    """Damaged text is let through to where rows are checked, which can say which row it is in."""
+    return raw.decode(errors="replace")

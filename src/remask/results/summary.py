@@ -1,0 +1,263 @@
+"""From trials to cells: what trials that differ only in their seed show together."""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from remask.classes import Tasks
+from remask.config import TrialConfig
+from remask.metrics import METRICS
+from remask.names import system_name
+from remask.results.record import Matrix, TrialRecord
+
+_MATRICES = ("class_il", "task_il", "validation_class_il", "validation_task_il")
+SCORES = tuple(f"{matrix}_{metric}" for matrix in _MATRICES for metric in METRICS)
+"""The names of all metrics, `class_il_A_T` and so on: on the test set, and on held-out training
+data `validation_class_il_A_T` and so on."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A mean and the population standard deviation (divided by n, not n - 1) over trials.
+
+    The published ones are most likely of this kind: it is what NumPy's `std` computes.
+    """
+
+    mean: float
+    std: float
+    """Zero for one trial, which has no spread: show none."""
+    trials: int
+    """How many values it is over."""
+
+
+class Learnt(NamedTuple):
+    """What trials must have in common to be averaged or drawn together, beside their config."""
+
+    num_tasks: int
+    num_classes: int
+    tasks: Tasks | None
+    class_names: tuple[str, ...] | None
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The trials of one config, whatever their seed. Means are over the finished ones alone.
+
+    All have learnt the same tasks, as far as their records say.
+    """
+
+    config: TrialConfig
+    """The config of any of the trials; its seed means nothing."""
+    label: str
+    """The method's name as tables print it, with what sets it apart from its like: `ER, lr=0.1`."""
+    records: tuple[TrialRecord, ...]
+    """All its trials, by seed."""
+
+    @property
+    def title(self) -> str | None:
+        """What a method of one's own calls itself, if a trial tells."""
+        return own_title(self.records)
+
+    @property
+    def finished(self) -> tuple[TrialRecord, ...]:
+        """The trials that are in the means."""
+        return tuple(record for record in self.records if record.status == "finished")
+
+    @property
+    def trials(self) -> int:
+        """How many trials finished."""
+        return len(self.finished)
+
+    @property
+    def has_validation(self) -> bool:
+        """Whether its trials held training data out, and were measured on it, too."""
+        return self.config.validation > 0
+
+    @property
+    def diverged(self) -> int:
+        """How many trials diverged."""
+        return sum(record.status == "diverged" for record in self.records)
+
+    @property
+    def failed(self) -> int:
+        """How many trials failed."""
+        return sum(record.status == "failed" for record in self.records)
+
+    @cached_property
+    def learnt(self) -> Learnt:
+        """What its finished trials have learnt; tasks are known only if all of them say so."""
+        found = {learnt_by(record) for record in self.finished}
+        unknown = next((learnt for learnt in found if learnt.tasks is None), None)
+        return unknown or next(iter(found), Learnt(0, 0, None, None))
+
+    @property
+    def tasks(self) -> Tasks | None:
+        """The classes of each task, in order of learning; None if they are not known."""
+        return self.learnt.tasks
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """What the classes are called, by label; None if that is not known."""
+        return self.learnt.class_names
+
+    @cached_property
+    def spreads(self) -> dict[str, Spread]:
+        """Every metric, `class_il_A_T` and so on; NaN where none was measured."""
+        found = [scores(record) for record in self.finished]
+        return {name: spread([score[name] for score in found]) for name in SCORES}
+
+
+def summarise(records: Iterable[TrialRecord]) -> list[Cell]:
+    """Group the trials into cells, ordered by benchmark, method, mask, buffer and the rest.
+
+    Trials of one config that have not learnt the same, because a benchmark of one's own became
+    another one, are cells of their own, and their labels say so.
+    """
+    groups: dict[TrialConfig, list[TrialRecord]] = {}
+    for record in records:
+        groups.setdefault(record.config.model_copy(update={"seed": 0}), []).append(record)
+    configs = sorted(groups, key=_order)
+    titles = {config: own_title(groups[config]) for config in configs}
+    return [
+        cell
+        for config, label in zip(configs, labels(configs, titles), strict=True)
+        for cell in _cells(config, label, groups[config])
+    ]
+
+
+def _cells(config: TrialConfig, label: str, records: Sequence[TrialRecord]) -> list[Cell]:
+    shown = [record for record in records if record.class_il]
+    # A trial that failed has learnt nothing; it is counted where the newest trials are.
+    blank = [record for record in records if not record.class_il]
+    alike = group_alike(sorted(shown, key=lambda record: record.created), learnt_by) or [[]]
+    alike[-1] += blank
+    numbers = Counter(len(group[0].class_il) for group in alike)
+    cells, seen = [], Counter[int]()
+    for group in alike:
+        tasks = len(group[0].class_il)
+        seen[tasks] += 1
+        version = f" ({seen[tasks]})" if numbers[tasks] > 1 else ""
+        suffix = f", {tasks} tasks{version}" if len(alike) > 1 else ""
+        by_seed = tuple(sorted(group, key=lambda record: record.seed))
+        cells.append(Cell(config, label + suffix, by_seed))
+    return cells
+
+
+def learnt_by(record: TrialRecord) -> Learnt:
+    """What a trial has learnt, as far as its record says."""
+    sizes = len(record.class_il), len(record.confidence)
+    return Learnt(*sizes, record.tasks, record.class_names)
+
+
+_Item = TypeVar("_Item")
+
+
+def group_alike(items: Sequence[_Item], learnt: Callable[[_Item], Learnt]) -> list[list[_Item]]:
+    """Group what has learnt the same, in the order in which each first appears.
+
+    What does not say its tasks goes with the only group of its size, if there is just one: nobody
+    knows of a difference.
+    """
+    known = dict.fromkeys(found for item in items if (found := learnt(item)).tasks is not None)
+    groups: dict[Learnt, list[_Item]] = {}
+    for item in items:
+        own = learnt(item)
+        of_its_size = [other for other in known if other[:2] == own[:2]]
+        key = of_its_size[0] if own.tasks is None and len(of_its_size) == 1 else own
+        groups.setdefault(key, []).append(item)
+    return list(groups.values())
+
+
+def group_by_data(cells: Iterable[Cell]) -> dict[str, list[Cell]]:
+    """Group the cells whose trials were given the same data to learn, by what to call it."""
+    groups: dict[tuple[object, ...], list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault(tuple(getattr(cell.config, name) for name in _DATA), []).append(cell)
+    # What all of them have in common tells nothing.
+    telling = [at for at, values in enumerate(zip(*groups, strict=True)) if len({*values}) > 1]
+    return {
+        ", ".join(f"{_DATA[at]}={key[at]}" for at in telling): group
+        for key, group in groups.items()
+    }
+
+
+_DATA = ("benchmark", "tasks", "class_order", "limit", "validation")
+
+
+def own_title(records: Iterable[TrialRecord]) -> str | None:
+    """What the method called itself in the latest trial that tells: a failed one does not."""
+    told = [record for record in records if record.title is not None]
+    return max(told, key=lambda record: record.created).title if told else None
+
+
+def scores(record: TrialRecord) -> dict[str, float]:
+    """Compute all metrics of a trial, `class_il_A_T` and so on; NaN where one is not defined."""
+    return {
+        f"{name}_{metric}": _measure(getattr(record, name), metric)
+        for name in _MATRICES
+        for metric in METRICS
+    }
+
+
+def _measure(matrix: Matrix, metric: str) -> float:
+    if not matrix:  # a failed trial, or one that held nothing out
+        return math.nan
+    return float(METRICS[metric](np.array(matrix, dtype=np.float64)))
+
+
+def spread(values: Sequence[float]) -> Spread:
+    """The mean and population standard deviation; NaN if there are no values."""
+    if not values:
+        return Spread(math.nan, math.nan, 0)
+    return Spread(float(np.mean(values)), float(np.std(values)), len(values))
+
+
+_COLUMNS = ("benchmark", "method", "mask", "buffer")
+"""What a table shows of a config in any case."""
+
+
+def _order(config: TrialConfig) -> list[tuple[bool, bool, object]]:
+    others = [name for name in type(config).model_fields if name not in _COLUMNS]
+    values = [getattr(config, name) for name in (*_COLUMNS, *others)]
+    # A class order is a number or a tuple, and the two cannot be compared.
+    return [
+        (value is not None, isinstance(value, tuple), 0 if value is None else value)
+        for value in values
+    ]
+
+
+def labels(
+    configs: Sequence[TrialConfig], titles: Mapping[TrialConfig, str | None] | None = None
+) -> list[str]:
+    """Name every config so that no two rows of a table look the same.
+
+    `titles` are those that methods of one's own give themselves.
+    """
+    alike: dict[tuple[object, ...], list[TrialConfig]] = {}
+    for config in configs:
+        alike.setdefault(_shown(config), []).append(config)
+    return [_label(config, alike[_shown(config)], (titles or {}).get(config)) for config in configs]
+
+
+def _shown(config: TrialConfig) -> tuple[object, ...]:
+    return tuple(getattr(config, name) for name in _COLUMNS)
+
+
+def _label(config: TrialConfig, alike: Sequence[TrialConfig], title: str | None) -> str:
+    others = [_settings(other) for other in alike]
+    differing = (
+        f"{name}={value}"
+        for name, value in _settings(config).items()
+        if any(other.get(name) != value for other in others)
+    )
+    return ", ".join([system_name(config.method, config.mask, title), *differing])
+
+
+def _settings(config: TrialConfig) -> dict[str, object]:
+    """All settings by name, the method's own weights among them."""
+    return {**{name: value for name, value in config if name != "weights"}, **dict(config.weights)}

@@ -1,0 +1,251 @@
+"""`remask check`: each defect that a method can have without a word is found, and no other."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from remask import check_method
+from remask.benchmarks import Benchmark
+from remask.checking import Finding
+from remask.methods import ER, METHODS, Gradients, Method, MethodError, Step, Task
+from tests.command_line import CommandLine
+from tests.engine.stack_samples import batch_normed, small_mlp
+
+CHECKS = [
+    "loss", "determinism", "resume", "stacking", "neighbours", "any net", "prediction", "device",
+]  # fmt: skip
+
+
+def failures(findings: list[Finding]) -> dict[str, str]:
+    assert [finding.check for finding in findings] == CHECKS
+    return {finding.check: finding.text for finding in findings if finding.outcome == "failed"}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_of_remask_is_in_order(method: str) -> None:
+    findings = check_method(method)
+    assert not failures(findings)
+    left_out = {finding.check for finding in findings if finding.outcome == "not checked"}
+    # PNN knows laterals for few nets; where a step needs the host, the method says why.
+    allowed = {"any net"} if method == "pnn" else set()
+    assert left_out <= (allowed | {"device"} if METHODS[method].works_on_host else allowed)
+
+
+def test_a_check_runs_on_nets_and_data_of_ones_own(
+    tiny_benchmark: Callable[..., Benchmark],
+) -> None:
+    for benchmark in (tiny_benchmark(), tiny_benchmark(((0, 1, 2),))):
+        assert not failures(check_method("derpp", net=batch_normed, benchmark=benchmark))
+        assert not failures(check_method(Sound, net=small_mlp, benchmark=benchmark))
+
+
+class Sound(ER):
+    """Uses about everything that a method may."""
+
+    name = "sound"
+    weights: ClassVar = {"pull": 0.1}
+    remembers = ("trail", "count")
+    pull: Tensor
+
+    def prepare(self) -> None:
+        self.trail = {n: t.detach().clone() for n, t in self.bench.net.parameters.items()}
+        self.count = torch.zeros(self.bench.trials, device=self.bench.device)
+
+    def bend(self, step: Step, gradients: Gradients) -> Gradients:
+        return {
+            n: g + self.pull.view(-1, *[1] * (g.ndim - 1)) * (self.bench.net.parameters[n] - t)
+            for n, g in gradients.items()
+            for t in [self.trail[n]]
+        }
+
+    @torch.no_grad()
+    def after_step(self, step: Step) -> None:
+        self.count += 1
+        for name, tensor in self.bench.net.parameters.items():
+            self.trail[name].lerp_(tensor, 0.1)
+
+
+def test_a_sound_method_with_a_state_passes_every_check() -> None:
+    findings = check_method(Sound)
+    assert [finding.outcome for finding in findings] == ["passed"] * len(CHECKS), findings
+
+
+def test_a_weight_that_the_method_does_not_have_is_refused() -> None:
+    with pytest.raises(MethodError, match="no weight 'push'; it has"):
+        check_method(Sound, weights={"push": 1.0})
+
+
+# One defect each
+
+
+class OneNumber(ER):
+    def loss(self, step: Step) -> Tensor:
+        return super().loss(step).mean()
+
+
+class Nowhere(ER):
+    def loss(self, step: Step) -> Tensor:
+        return super().loss(step) * 0
+
+
+class NotANumber(ER):
+    def loss(self, step: Step) -> Tensor:
+        return super().loss(step) + (step.stream.inputs.sum() * 0).log() * 0
+
+
+class Raises(ER):
+    def loss(self, step: Step) -> Tensor:
+        raise KeyError("width")
+
+
+class Dice(ER):
+    def loss(self, step: Step) -> Tensor:
+        return super().loss(step) * torch.rand(1, device=self.bench.device)
+
+
+class Forgetful(ER):
+    """Its step depends on how many there were, and that is not saved."""
+
+    def prepare(self) -> None:
+        self.steps_taken = torch.zeros(self.bench.trials, device=self.bench.device)
+
+    def loss(self, step: Step) -> Tensor:
+        return super().loss(step) / (1 + self.steps_taken)
+
+    def after_step(self, step: Step) -> None:
+        self.steps_taken += 1
+
+
+class ForgetsWhatItPredictsWith(ER):
+    """As iCaRL was: right in a run that is never stopped between tasks."""
+
+    def prepare(self) -> None:
+        self.offset = torch.zeros(self.bench.num_classes, device=self.bench.device)
+
+    def end_task(self, task: Task) -> None:
+        self.offset = task.seen.float()
+
+    def scores(self, inputs: Tensor, task: int) -> Tensor:
+        return self.bench.net.predict(inputs) + self.offset
+
+
+class Grows(ER):
+    remembers = ("norms",)
+
+    def prepare(self) -> None:
+        self.norms = torch.zeros(self.bench.trials, 1, device=self.bench.device)
+
+    def after_step(self, step: Step) -> None:
+        self.norms = torch.cat([self.norms, self.norms[:, :1]], dim=1)
+
+
+class Shared(ER):
+    def loss(self, step: Step) -> Tensor:
+        own = super().loss(step)
+        return own / own.detach().mean()
+
+
+class Panics(ER):
+    """Where a gradient is not finite anywhere, nobody moves; on the device, without a word."""
+
+    def bend(self, step: Step, gradients: Gradients) -> Gradients:
+        fine = torch.stack([gradient.isfinite().all() for gradient in gradients.values()]).all()
+        return {name: torch.where(fine, g, torch.zeros_like(g)) for name, g in gradients.items()}
+
+
+class KnowsTheNet(ER):
+    def loss(self, step: Step) -> Tensor:
+        plain = type(self.bench.net.module) is nn.Sequential
+        return super().loss(step) * (1 if plain else 2)
+
+
+class SaysOtherwise(ER):
+    def scores(self, inputs: Tensor, task: int) -> Tensor:
+        return -self.bench.net.predict(inputs)
+
+    @classmethod
+    def predictor(cls, net: nn.Module, own: Any) -> nn.Module:
+        return net
+
+
+class Asks(ER):
+    def loss(self, step: Step) -> Tensor:
+        return super().loss(step) * (1 + step.stream.inputs[0, 0].sum().item() * 0)
+
+
+class Mixes(ER):
+    def loss(self, step: Step) -> Tensor:
+        return super().loss(step) + torch.zeros(self.bench.trials)
+
+
+@pytest.mark.parametrize(
+    ("method", "check", "says"),
+    [
+        (OneNumber, "loss", "one entry"),
+        (Nowhere, "loss", "moved nothing"),
+        (NotANumber, "loss", "not a number"),
+        (Raises, "loss", "KeyError: 'width'"),
+        (Dice, "determinism", "self.bench.random"),
+        (Forgetful, "resume", "Not saved, but changed: steps_taken. Name them in `remembers`"),
+        (ForgetsWhatItPredictsWith, "resume", "predicts differently. Not saved, but changed: off"),
+        (Grows, "resume", "method/norms must be [S, ...] and of one shape"),
+        (Shared, "stacking", "over the first axis, S"),
+        (Panics, "neighbours", "when one trial diverges, others change"),
+        (KnowsTheNet, "any net", "plain and wrapped in a class, takes different steps"),
+        (SaysOtherwise, "prediction", "`predictor` must compute what `scores` does"),
+        (Asks, "device", f"{__file__}:"),
+        (Mixes, "device", "make its tensors on self.bench.device"),
+    ],
+)  # fmt: skip
+def test_a_defect_is_found_and_the_way_out_is_said(
+    method: type[Method], check: str, says: str
+) -> None:
+    failed = failures(check_method(method))
+    assert check in failed, failed
+    assert says in failed[check]
+    if check != "loss":
+        assert next(iter(failed)) == check  # what comes before it is in order
+
+
+def test_what_follows_a_loss_that_fails_is_not_checked() -> None:
+    findings = check_method(OneNumber)
+    assert [f.outcome for f in findings] == ["failed"] + ["not checked"] * (len(CHECKS) - 1)
+
+
+def test_a_host_that_is_asked_with_a_reason_is_no_failure() -> None:
+    class WithReason(Asks):
+        works_on_host = "it counts there"
+
+    (finding,) = (f for f in check_method(WithReason) if f.check == "device")
+    assert finding.outcome == "not checked"
+    assert "it counts there" in finding.text
+
+
+def test_the_command_prints_a_line_per_check_and_its_exit_code_tells(
+    remask: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "checked_methods.py").write_text(
+        "from remask.methods import ER\n"
+        "class Good(ER):\n    weights = {'past': 1.0}\n"
+        "class Bad(ER):\n    def loss(self, step):\n        return super().loss(step).mean()\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    good = remask("check", "checked_methods:Good", "--weight", "past=2")
+    assert good.code == 0, good
+    assert [line.split()[0] for line in good.out.splitlines()] == ["passed"] * len(CHECKS)
+    bad = remask("check", "checked_methods:Bad")
+    assert bad.code == 1
+    lines = bad.out.splitlines()
+    assert lines[0].startswith("failed      loss ")
+    assert all(line.startswith("not checked") for line in lines[1:])
+    assert not remask.store.exists()
+    for arguments in (["nowhere:Mine"], ["checked_methods:Good", "--weight", "push=2"]):
+        refused = remask("check", *arguments)
+        assert refused.code == 1
+        assert refused.err.startswith("error: ")
+        assert refused.out == ""

@@ -1,0 +1,812 @@
+"""Benchmarks, nets and methods of the user's own, named `module:name`."""
+
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from remask.asking import trial_configs
+from remask.own_sources import find_source
+from remask.results import Store, TrialRecord
+from remask.runs import execute as launching
+from remask.runs import plan_run
+from tests.command_line import QUICK, Answer, CommandLine
+from tests.results.store_samples import contents, make_config, make_record
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+PAGE = (ROOT / "docs" / "your-own.md").read_text("utf-8")
+PYTHON = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+COMMANDS = [
+    shlex.split(command.replace("\\\n", " "))[1:]
+    for command in re.findall(r"^remask run (?:.*\\\n)*.*", PAGE, re.MULTILINE)
+]
+SMALL = (
+    "--buffer", "20", "--lr", "0.1", "--batch", "10", "--replay-batch", "10",
+    "--trials", "2", "--workers", "1",
+)  # fmt: skip
+OWN = (
+    "run", "--benchmark", "mine:photos", "--net", "mine:small_conv",
+    "--method", "mine:WeightedReplay", *SMALL,
+)  # fmt: skip
+MINE = """\
+from pathlib import Path
+from my_data import photos
+from my_method import WeightedReplay
+from my_net import small_conv
+Path("imported").touch()
+"""
+
+Remask = Callable[..., Answer]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder: the examples, their data, and a module that tells when it is imported."""
+    folder = tmp_path / "here"
+    for label, name in enumerate(("ant", "bee", "cat")):
+        (folder / "photos" / name).mkdir(parents=True)
+        for number in range(24):
+            pixels = np.random.default_rng([label, number]).integers(0, 120, (20, 18, 3))
+            pixels[:, :, label] += 100
+            Image.fromarray(pixels.astype(np.uint8)).save(
+                folder / "photos" / name / f"{number}.png"
+            )
+    labels = np.arange(120) % 6
+    inputs = (
+        np.random.default_rng(1).integers(0, 100, (120, 8)) + 150 * np.eye(6, 8, dtype=int)[labels]
+    )
+    np.savez(folder / "measurements.npz", inputs=inputs.astype(np.uint8), labels=labels)
+    for example in EXAMPLES:
+        shutil.copy(example, folder)
+    (folder / "mine.py").write_text(MINE)
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """A store that holds a trial already, in a folder of its own."""
+    path = tmp_path / "kept" / "results.db"
+    with Store(path) as opened:
+        opened.add(make_record(make_config(seed=99)))
+    return path
+
+
+@pytest.fixture
+def remask(
+    here: Path, store: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Remask:
+    """`remask ARGS` in this process, but importing anew every time, as a process does."""
+    command = CommandLine(store, monkeypatch, capfd)
+
+    def call(*args: str) -> Answer:
+        with _importing_anew(here):
+            return command(*args)
+
+    return call
+
+
+@contextmanager
+def _importing_anew(folder: Path) -> Iterator[None]:
+    """Forget at the end what was imported from the folder."""
+    path, modules = list(sys.path), set(sys.modules)
+    try:
+        yield
+    finally:
+        sys.path[:] = path
+        for name in {file.stem for file in folder.iterdir()} - modules:
+            sys.modules.pop(name, None)
+        launching._load.cache_clear()
+
+
+def _start(*args: str, store: Path) -> "subprocess.Popen[str]":
+    """`remask ARGS` as a user starts it: the script, whose folder is not the current one."""
+    return subprocess.Popen(
+        [Path(sysconfig.get_path("scripts")) / "remask", *args],
+        env={**os.environ, "REMASK_STORE": str(store), "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def _wait_for_a_checkpoint(process: "subprocess.Popen[str]", store: Path) -> None:
+    deadline = time.monotonic() + 120
+    while not list(store.parent.glob("*.runs/*/*/checkpoint-*")):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def _records(store: Path) -> list[TrialRecord]:
+    """The trials of own code; not the one that was there before."""
+    with Store(store, create=False) as opened:
+        return [record for record in opened.records() if record.seed != 99]
+
+
+def _shown(store: Path) -> list[object]:
+    return [(r.config, r.status, r.class_il, r.task_il, r.confidence) for r in _records(store)]
+
+
+def _one_line(answer: Answer) -> str:
+    """The message; it must be all that is said."""
+    assert answer.code == 1, answer
+    assert answer.out == ""
+    assert answer.err.startswith("error: ")
+    assert answer.err.count("\n") == 1, answer.err
+    assert "mistake in remask" not in answer.err
+    return answer.err
+
+
+# What the page shows
+
+
+def test_the_page_quotes_the_examples_as_they_are() -> None:
+    assert len(EXAMPLES) == 3
+    for example in EXAMPLES:
+        assert example.read_text("utf-8") in PYTHON, example.name
+
+
+def test_the_page_shows_data_net_and_method_and_has_no_command_that_is_not_tried() -> None:
+    words = [word for command in COMMANDS for word in command]
+    assert PAGE.count("remask run") == len(COMMANDS) == 3
+    for word in (
+        "my_data:measurements", "my_data:photos", "my_net:small_conv", "my_method:WeightedReplay",
+        "past=2", "none,-1",
+    ):  # fmt: skip
+        assert word in words
+    assert "--workers 2" in " ".join(words)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda words: words[2])
+def test_a_command_of_the_page_runs_once_and_gives_what_one_worker_gives(
+    here: Path, store: Path, remask: Remask, tmp_path: Path, command: list[str]
+) -> None:
+    process = _start(*command, store=store)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    records = _records(store)
+    given = dict(zip(command[1::2], command[2::2], strict=True))
+    systems = len(given["--method"].split(",")) * len(given.get("--mask", "none").split(","))
+    assert len(records) == 2 * systems
+    assert out.count("±") == 4 * systems
+    for record in records:
+        config = record.config
+        assert record.status == "finished"
+        assert config.benchmark == given["--benchmark"]
+        assert config.method in given["--method"].split(",")
+        assert config.net == given.get("--net", "mlp")
+        assert dict(config.weights) == ({"past": 2.0} if "--weight" in given else {})
+        assert np.mean(record.class_il[-1]) > 100 / len(record.confidence)  # better than guessing
+    again = remask(*command)
+    assert again.code == 0
+    assert f"All {len(records)} trials are in" in again.out
+    assert _records(store) == records
+    alone = str(tmp_path / "alone.db")
+    assert remask(*command, "--workers", "1", "--store", alone).code == 0
+    assert _shown(Path(alone)) == _shown(store)
+
+
+def test_the_page_shows_what_a_check_prints(remask: Remask) -> None:
+    shown = re.findall(
+        r"```\n(remask check [^\n]*)\n```\n\nprints\n\n```\n(.*?)```", PAGE, re.DOTALL
+    )
+    assert len(shown) == 1
+    for command, printed in shown:
+        answer = remask(*shlex.split(command)[1:])
+        assert answer.code == 0, answer
+        assert answer.out == printed
+
+
+def test_the_python_of_the_page_runs(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (code,) = (block for block in PYTHON if "TrialStack" in block)
+    monkeypatch.syspath_prepend(str(here))
+    with _importing_anew(here):
+        exec(code, {})
+    accuracies = eval(capsys.readouterr().out)
+    assert len(accuracies) == 4
+    assert accuracies[0] != accuracies[2]  # the same seed, another weight
+
+
+def test_a_run_from_python_of_the_page_stores_what_the_names_lead_to(
+    here: Path,
+    store: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (code,) = (block for block in PYTHON if "remask.run(" in block)
+    monkeypatch.setenv("REMASK_STORE", str(store))
+    monkeypatch.syspath_prepend(str(here))
+    with _importing_anew(here):
+        exec(code, {})
+    assert "MSWeightedReplay(-1)" in capsys.readouterr().out
+    records = _records(store)
+    assert {record.config.method for record in records} == {"er", "my_method:WeightedReplay"}
+    assert {record.config.net for record in records} == {"my_net:small_conv"}
+    assert [record.status for record in records] == ["finished"] * 8
+
+
+# What can be run
+
+
+def test_a_dataset_becomes_a_benchmark(store: Path, remask: Remask) -> None:
+    answer = remask("run", "--benchmark", "my_data:noise", *SMALL, "--epochs", "1")
+    assert answer.code == 0, answer.err
+    assert [len(record.class_il) for record in _records(store)] == [2, 2]
+
+
+def test_images_that_are_left_out_are_named_once_however_many_workers_there_are(
+    here: Path, store: Path
+) -> None:
+    (here / "photos" / "bee" / "3.png").write_bytes(b"no image")
+    (here / "lenient.py").write_text(
+        "from remask.benchmarks import image_folder\n"
+        "def photos():\n"
+        "    return image_folder('photos', tasks=3, size=16, skip_unreadable=True)\n"
+    )
+    run = ("run", "--benchmark", "lenient:photos", *SMALL[:-1], "2", "--stack", "1")
+    process = _start(*run, "--epochs", "1", store=store)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert len(_records(store)) == 2
+    assert err.count("bee/3.png is not a whole image") == 1
+
+
+def test_unreadable_images_may_be_left_out_on_the_command_line(
+    here: Path, store: Path, remask: Remask
+) -> None:
+    (here / "photos" / "bee" / "3.png").write_bytes(b"no image")
+    for module, asked in (("unsaid", ""), ("strict", ", skip_unreadable=False")):
+        (here / f"{module}.py").write_text(
+            "from remask.benchmarks import image_folder\n"
+            f"def photos():\n    return image_folder('photos', tasks=3, size=16{asked})\n"
+        )
+    run = ("run", *SMALL[:-1], "2", "--stack", "1", "--epochs", "1", "--benchmark")
+    refused = remask(*run, "unsaid:photos")
+    assert refused.code == 1
+    assert "--skip-unreadable" in refused.err
+    process = _start(*run, "unsaid:photos", "--skip-unreadable", store=store)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert "1 image that cannot be read left out" in err
+    assert len(_records(store)) == 2
+    process = _start(*run, "strict:photos", "--skip-unreadable", store=store)
+    assert "cannot be read" in process.communicate(timeout=120)[1]
+    assert process.returncode == 1  # what the function says is stronger
+
+
+def test_tasks_may_differ_in_size_and_can_be_dealt_anew(store: Path, remask: Remask) -> None:
+    photos = ("run", "--benchmark", "my_data:photos", *SMALL, "--epochs", "1")
+    assert remask(*photos).code == 0
+    assert remask(*photos, "--tasks", "3", "--class-order", "2,0,1").code == 0
+    assert sorted(len(record.class_il) for record in _records(store)) == [2, 2, 3, 3]
+
+
+def test_a_method_of_ones_own_trains_as_the_same_loss_of_remask_does(
+    here: Path, store: Path, remask: Remask
+) -> None:
+    (here / "copy_of_er.py").write_text(
+        "from remask.methods import ER\nclass Mine(ER):\n    pass\n"
+    )
+    quick = ("run", *QUICK, "--mask", "none,-1", "--workers", "1")
+    assert remask(*quick, "--method", "er").code == 0
+    assert remask(*quick, "--method", "copy_of_er:Mine").code == 0
+    shown = [(r.config.mask, r.seed, r.class_il, r.confidence) for r in _records(store)]
+    assert len(shown) == 8
+    assert shown[:4] == shown[4:]
+
+
+def test_a_weight_says_how_much_the_past_counts(store: Path, remask: Remask) -> None:
+    for weight in ("0", "1", "1.0"):
+        answer = remask(
+            "run", *QUICK, "--method", "my_method:WeightedReplay", "--trials", "1",
+            "--weight", f"past={weight}", "--workers", "1",
+        )  # fmt: skip
+        assert answer.code == 0, answer.err
+    assert "already" in answer.out  # 1.0 is 1
+    records = {record.config.weight("past"): record for record in _records(store)}
+    assert records.keys() == {0.0, 1.0}
+    assert np.mean(records[1.0].class_il[-1]) > np.mean(records[0.0].class_il[-1]) + 10
+
+
+def test_changed_code_under_an_old_name_is_run_only_if_told_so(
+    here: Path, store: Path, remask: Remask
+) -> None:
+    command = ("run", "--benchmark", "my_data:photos", *SMALL, "--epochs", "2")
+    assert remask(*command).code == 0
+    before = _shown(store)
+    data = here / "my_data.py"
+    data.write_text(data.read_text().replace("test=0.25", "test=0.5, seed=1"))
+    assert "already" in remask(*command).out
+    assert _shown(store) == before
+    assert remask(*command, "--again").code == 0
+    assert _shown(store) != before
+
+
+# What is refused
+
+BAD = {
+    "raises": '"""A module."""\n\nraise RuntimeError("boom")\n',
+    "unfinished": "def build(\n",
+    "needs": "import not_installed_anywhere\n",
+    "leaves": "raise SystemExit\n",
+    "bytes": "x = 1\0\n",
+    "reads": 'from pathlib import Path\n\nTEXT = Path("nowhere.txt").read_text()\n',
+    "nets": """\
+import torch
+from torch import nn
+
+def no_arguments():
+    return nn.Linear(2, 2)
+
+def raising(shape, classes):
+    return {}["width"]
+
+def text(shape, classes):
+    return "a net"
+
+def one_too_many(shape, classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, classes + 1))
+
+class Pair(nn.Module):
+    def forward(self, inputs):
+        return inputs, inputs
+
+def pair(shape, classes):
+    return Pair()
+
+class Narrow(nn.Module):
+    def forward(self, inputs):
+        return nn.functional.linear(inputs, torch.zeros(3, 3))
+
+def narrow(shape, classes):
+    return Narrow()
+
+number = 3
+""",
+    "methods": """\
+from remask import Method
+
+class NoMethod:
+    pass
+
+class NoLoss(Method):
+    draws = 1
+
+number = 3
+""",
+    "data": """\
+from remask.benchmarks import arrays
+from pathlib import Path
+
+def takes(path):
+    return None
+
+def nothing():
+    return None
+
+def raising():
+    raise KeyError("gone")
+
+def missing_file():
+    return arrays(Path("nowhere.npz"), tasks=2)
+""",
+}
+DATA = ("--lr", "0.1", "--batch", "10", "--replay-batch", "10", "--epochs", "1")
+OWN_METHOD = ("--method", "my_method:WeightedReplay")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--net", "nowhere:build"], "no module 'nowhere' in {here} or installed"),
+        (["--net", "nowhere.at.all:build"], "no module 'nowhere' in {here} or installed"),
+        (["--net", "raises:build"], "RuntimeError: boom (at {here}/raises.py:3)"),
+        (["--method", "raises:Loss"], "RuntimeError: boom (at {here}/raises.py:3)"),
+        (["--benchmark", "raises:data", *DATA], "RuntimeError: boom (at {here}/raises.py:3)"),
+        (["--net", "unfinished:build"], "(at {here}/unfinished.py:1)"),
+        (["--net", "needs:build"], "'not_installed_anywhere' (at {here}/needs.py:1)"),
+        (["--net", "reads:build"], "(at {here}/reads.py:3)"),
+        (["--net", "bytes:build"], "the module of the net 'bytes:build' failed: SyntaxError"),
+        (["--net", "leaves:build"], "leaves"),
+        (["--net", "nets:nothing"], "{here}/nets.py has no 'nothing'"),
+        (["--net", "photos:build"], "{here}/photos has no 'build'"),
+        (["--net", "time:build"], "time has no 'build'"),
+        (["--net", "nets:no_arguments"], "nets:no_arguments((1, 8, 8), 10) failed: TypeError"),
+        (["--net", "nets:raising"], "KeyError: 'width' (at {here}/nets.py:8)"),
+        (["--net", "nets:number"], "'int' object is not callable"),
+        (["--net", "nets:text"], "must return an nn.Module, not 'a net'"),
+        (["--net", "nets:one_too_many"], "into logits [2, 10], but gives [2, 11]"),
+        (["--net", "nets:pair"], "into logits [2, 10], but gives tuple"),
+        (["--net", "nets:narrow"], "(at {here}/nets.py:25)"),
+        (["--method", "methods:NoMethod"], "must be a class derived from remask.Method"),
+        (["--method", "methods:number"], "must be a class derived from remask.Method"),
+        (["--method", "methods:NoLoss"], "must define loss"),
+        (["--benchmark", "data:takes", *DATA], "data:takes() failed: TypeError"),
+        (["--benchmark", "data:nothing", *DATA], "must return a remask.Benchmark, not None"),
+        (["--benchmark", "data:raising", *DATA], "KeyError: 'gone' (at {here}/data.py:11)"),
+        (["--benchmark", "data:missing_file", *DATA], "cannot read nowhere.npz"),
+        (["--benchmark", "data:nothing"], "say --lr, --batch, --epochs, --replay-batch"),
+        (["--benchmark", "data:nothing", "--method", "sgd", "--lr", "1"], "say --batch, --epochs"),
+        (["--benchmark", "my_data:photos", *DATA, "--data", "photos"], "--data"),
+        ([*OWN_METHOD, "--weight", "pats=2"], "no weight 'pats'; did you mean 'past'?"),
+        ([*OWN_METHOD, "--weight", "past=two"], "'past=two' is no weight"),
+        ([*OWN_METHOD, "--weight", "past"], "'past' is no weight"),
+        ([*OWN_METHOD, "--weight", "past=nan"], "past must be a finite number"),
+        (["--method", "er", "--weight", "past=2"], "ER has no weight 'past'"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_own_code_is_said_in_one_line_and_the_store_stays_as_it_is(
+    here: Path, store: Path, remask: Remask, arguments: list[str], expected: str
+) -> None:
+    for name, text in BAD.items():
+        (here / f"{name}.py").write_text(text)
+    before = contents(store.parent)
+    assert expected.format(here=here) in _one_line(remask("run", *arguments, "--trials", "1"))
+    assert contents(store.parent) == before
+
+
+def test_a_loss_that_raises_fails_its_trial_and_is_run_again_when_it_is_mended(
+    here: Path, store: Path, remask: Remask
+) -> None:
+    method = here / "fragile.py"
+    method.write_text(
+        "from remask import Method\n\nclass Fragile(Method):\n    def loss(self, step):\n"
+        "        return step.stream_loss() / 0 + undefined\n"
+    )
+    command = ("run", *QUICK, "--method", "fragile:Fragile", "--workers", "1")
+    answer = remask(*command)
+    assert answer.code == 1
+    assert "NameError" in answer.err
+    assert f"{method}:5" in "".join(answer.err.split())  # wherever the line was broken
+    assert "Traceback" not in answer.text
+    assert [record.status for record in _records(store)] == ["failed", "failed"]
+    method.write_text(method.read_text().replace(" / 0 + undefined", ""))
+    answer = remask(*command)
+    assert answer.code == 0, answer.err
+    assert [record.status for record in _records(store)] == ["finished", "finished"]
+
+
+def test_a_title_of_ones_own_is_shown_wherever_the_method_is_named(
+    here: Path, store: Path, remask: Remask
+) -> None:
+    (here / "titled.py").write_text(
+        "from remask.methods import ER\nclass Mine(ER):\n    title = 'Replay, mine'\n"
+    )
+    command = ("run", *QUICK, "--method", "titled:Mine", "--mask", "none,-1", "--trials", "1")
+    for workers in ("1", "2"):
+        answer = remask(*command, "--workers", workers, "--again")
+        assert answer.code == 0, answer.err
+        assert "MSReplay, mine(-1)" in answer.out
+    assert [record.title for record in _records(store)] == ["Replay, mine"] * 2
+    (here / "titled.py").unlink()  # from here on, nothing is there to be imported
+    assert "MSReplay, mine(-1)" in remask("results", "list").out
+    assert "MSReplay, mine(-1)" in remask("results", "list", "--trials").out
+    assert remask("results", "export", "out.csv").code == 0
+    assert "MSReplay, mine(-1)" in (here / "out.csv").read_text()
+    assert remask("report", "page.html").code == 0
+    assert "MSReplay, mine(-1)" in (here / "page.html").read_text()
+    with Store(store) as opened:
+        assert opened.count({"method": "replay, mine"}) == 2
+        assert opened.count({"method": "MSReplay, mine(-1)"}) == 1
+        assert opened.count({"method": "MSMine"}) == 1
+    assert remask("results", "export", "out.json").code == 0
+    assert remask("results", "import", "out.json", "--store", "other.db").code == 0
+    assert _records(here / "other.db") == _records(store)
+
+
+# Nets that cannot be stacked
+
+UNSTACKABLE = {
+    "decides": "inputs = inputs * 2 if inputs.sum() > 0 else inputs",
+    "reads": "inputs = inputs / max(inputs.max().item(), 1.0)",
+    "selects": "inputs = inputs / inputs[inputs > 0].mean()",
+    "leaves_torch": "inputs = inputs * float(inputs.numpy().max())",
+    "writes": "inputs = torch.zeros(inputs.shape).copy_(inputs)",
+}
+UNSTACKABLE_NET = """\
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, classes):
+        super().__init__()
+        self.last = nn.Linear(64, classes)
+
+    def forward(self, inputs):
+        inputs = inputs.flatten(1)
+        {line}
+        return self.last(inputs)
+
+def build(shape, classes):
+    return Net(classes)
+"""
+
+
+@pytest.mark.parametrize("net", UNSTACKABLE)
+def test_a_net_that_depends_on_values_is_told_to_run_with_a_stack_of_one_and_then_runs(
+    here: Path, store: Path, remask: Remask, net: str
+) -> None:
+    (here / f"{net}.py").write_text(UNSTACKABLE_NET.format(line=UNSTACKABLE[net]))
+    command = ("run", *QUICK, "--net", f"{net}:build", "--workers", "1")
+    answer = remask(*command)
+    assert answer.code == 1
+    assert [record.status for record in _records(store)] == ["failed", "failed"]
+    error = _records(store)[0].error
+    assert error is not None
+    assert f"the net '{net}:build' runs alone but not stacked" in error
+    assert f"(at {here}/{net}.py:11)" in error
+    assert "--stack 1" in error
+    assert "vmap" not in answer.err
+    assert remask(*command, "--stack", "1").code == 0
+    assert [record.status for record in _records(store)] == ["finished", "finished"]
+
+
+def test_a_net_that_depends_on_values_cannot_give_the_gradients_of_single_samples(
+    here: Path, store: Path, remask: Remask
+) -> None:
+    (here / "decides.py").write_text(UNSTACKABLE_NET.format(line=UNSTACKABLE["decides"]))
+    command = ("run", *QUICK, "--net", "decides:build", "--method", "gss", "--stack", "1")
+    assert remask(*command, "--trials", "1", "--workers", "1").code == 1
+    (record,) = _records(store)
+    assert record.error is not None
+    assert "runs alone but not sample by sample" in record.error
+    assert f"(at {here}/decides.py:11)" in record.error
+
+
+def test_a_net_that_fails_in_a_stack_of_one_too_is_not_sent_there(
+    here: Path, store: Path, remask: Remask
+) -> None:
+    line = "assert len(inputs) == 2, 'two at a time'"
+    (here / "two.py").write_text(UNSTACKABLE_NET.format(line=line))
+    assert remask("run", *QUICK, "--net", "two:build", "--workers", "1").code == 1
+    error = _records(store)[0].error
+    assert error is not None
+    assert "AssertionError: two at a time" in error
+    assert "--stack" not in error
+
+
+# What becomes of results when the code changes
+
+PLAIN = """\
+from remask import Method
+from shared.losses import weigh
+
+class Plain(Method):
+    def loss(self, step):
+        return weigh(step.stream_loss())
+"""
+WEIGH = "SCALE = 1.0\n\ndef weigh(loss):\n    return SCALE * loss\n"
+RUN_PLAIN = ("run", *QUICK, "--method", "plain:Plain", "--workers", "1")
+
+
+@pytest.fixture
+def plain(here: Path) -> Path:
+    """A method that imports a module of a package of the user's own; returns its file."""
+    (here / "shared").mkdir()
+    (here / "shared" / "losses.py").write_text(WEIGH)
+    (here / "plain.py").write_text(PLAIN)
+    return here / "plain.py"
+
+
+def test_results_of_an_older_version_of_own_code_are_used_and_said_to_be_older(
+    plain: Path, store: Path, remask: Remask
+) -> None:
+    first = remask(*RUN_PLAIN)
+    assert first.code == 0, first.err
+    before = _records(store)
+    assert [list(record.own_code) for record in before] == [["plain"]] * 2
+    assert "older version" not in remask(*RUN_PLAIN).text
+    plain.write_text(PLAIN + "# mended\n")
+    answer = remask(*RUN_PLAIN, "--trials", "3")
+    assert answer.code == 0, answer.err
+    assert "2 trials are of an older version of plain.py; --again runs them anew" in answer.text
+    assert _records(store)[:2] == before
+    answer = remask(*RUN_PLAIN, "--trials", "3", "--again")
+    assert answer.code == 0, answer.err
+    assert "older version" not in answer.text
+    assert "older version" not in remask(*RUN_PLAIN, "--trials", "3").text
+    assert _records(store)[0].own_code != before[0].own_code
+
+
+def test_what_own_code_imports_of_the_user_s_own_counts_as_well(
+    plain: Path, store: Path, remask: Remask
+) -> None:
+    assert remask(*RUN_PLAIN).code == 0
+    (plain.parent / "unrelated.py").write_text("# nobody imports this\n")
+    plain.touch()
+    assert "older version" not in remask(*RUN_PLAIN).text
+    (plain.parent / "shared" / "losses.py").write_text(WEIGH.replace("1.0", "2.0"))
+    assert "2 trials are of an older version of plain.py" in remask(*RUN_PLAIN).text
+
+
+def test_worker_processes_say_which_version_and_which_tasks_they_ran(
+    here: Path, store: Path, remask: Remask
+) -> None:
+    assert remask(*OWN, "--epochs", "1", "--workers", "2", "--stack", "1").code == 0
+    records = _records(store)
+    source = find_source("mine")
+    assert source is not None
+    assert [record.own_code for record in records] == [{"mine": source.fingerprint}] * 2
+    assert [record.tasks for record in records] == [((0, 1), (2,))] * 2
+    assert [record.class_names for record in records] == [("ant", "bee", "cat")] * 2
+
+
+def test_records_without_a_fingerprint_and_remask_s_own_methods_say_nothing(
+    plain: Path, store: Path, remask: Remask
+) -> None:
+    assert remask(*RUN_PLAIN).code == 0
+    with Store(store) as opened:
+        for record in _records(store):
+            opened.add(record.model_copy(update={"own_code": {}}), replace=True)
+    plain.write_text(PLAIN + "# mended\n")
+    assert "older version" not in remask(*RUN_PLAIN).text
+    assert remask("run", *QUICK, "--workers", "1").code == 0
+    assert [r.own_code for r in _records(store) if r.config.method == "er"] == [{}, {}]
+
+
+def test_a_trial_that_began_with_an_older_version_stays_one_of_that(
+    here: Path, store: Path, remask: Remask
+) -> None:
+    command = (*OWN, "--epochs", "100", "--trials", "1")
+    old = find_source("mine")
+    process = _start(*command, "--checkpoint-seconds", "0.1", store=store)
+    _wait_for_a_checkpoint(process, store)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    (here / "mine.py").write_text(MINE + "# mended\n")
+    assert remask("resume", "--own-code", "--workers", "1").code == 0
+    (record,) = _records(store)
+    assert old is not None
+    assert record.own_code == {"mine": old.fingerprint}
+    assert "1 trial is of an older version of mine.py" in remask(*command).text
+
+
+def test_a_stopped_run_that_goes_on_says_which_of_its_trials_are_older(
+    plain: Path, store: Path, remask: Remask
+) -> None:
+    assert remask(*RUN_PLAIN, "--trials", "1").code == 0
+    plain.write_text(PLAIN + "# mended\n")
+    (finished,) = _records(store)
+    configs = [finished.config.model_copy(update={"seed": seed}) for seed in range(3)]
+    with Store(store) as opened:
+        plan_run(opened, configs, workers=2, largest_stack=lambda _: 1, again=False)
+        opened.add(finished.model_copy(update={"config": configs[1]}))  # before it was stopped
+    answer = remask("resume", "--own-code", "--workers", "1")
+    assert answer.code == 0, answer.err
+    expected = "1 trial is of an older version of plain.py; `remask run --again` runs it anew"
+    assert expected in answer.text
+
+
+def test_the_place_of_an_error_is_the_users_line_not_that_of_a_package_from_elsewhere(
+    here: Path, remask: Remask
+) -> None:
+    package = here / "another_environment" / "site-packages"
+    package.mkdir(parents=True)
+    (package / "foreign.py").write_text("def fail():\n    raise RuntimeError('boom')\n")
+    (here / "caller.py").write_text(
+        f"import sys\nsys.path.append({str(package)!r})\nimport foreign\n"
+        "def build(shape, classes):\n    return foreign.fail()\n"
+    )
+    message = _one_line(remask("run", "--net", "caller:build", "--trials", "1"))
+    assert f"RuntimeError: boom (at {here}/caller.py:5)" in message
+    sys.modules.pop("foreign", None)
+
+
+# Names that come from files
+
+
+@pytest.mark.parametrize(
+    "setting",
+    ["benchmark = 'mine:photos'", "net = 'mine:small_conv'", "method = 'mine:WeightedReplay'",
+     "method = ['er', 'mine:WeightedReplay']"],
+)  # fmt: skip
+def test_own_code_that_only_a_config_file_names_is_not_imported(
+    here: Path, store: Path, remask: Remask, setting: str
+) -> None:
+    (here / "run.toml").write_text(setting)
+    before = contents(store.parent)
+    message = _one_line(remask("run", "--config", "run.toml", *DATA))
+    assert "'mine:" in message
+    assert "--own-code" in message
+    assert not (here / "imported").exists()
+    assert contents(store.parent) == before
+
+
+CONFIG = """\
+benchmark = "mine:photos"
+net = "mine:small_conv"
+method = "mine:WeightedReplay"
+weights = {past = 2}
+buffer = 20
+lr = 0.1
+batch = 10
+replay_batch = 10
+epochs = 1
+trials = 2
+"""
+
+
+@pytest.mark.parametrize("allowed", [["--own-code"], list(OWN[1:7])], ids=["by option", "by name"])
+def test_own_code_in_a_config_file_runs_if_the_user_says_so(
+    here: Path, store: Path, remask: Remask, allowed: list[str]
+) -> None:
+    (here / "run.toml").write_text(CONFIG)
+    answer = remask("run", "--config", "run.toml", *allowed, "--workers", "1")
+    assert answer.code == 0, answer.err
+    assert (here / "imported").exists()
+    assert [dict(record.config.weights) for record in _records(store)] == [{"past": 2.0}] * 2
+
+
+def test_looking_at_results_imports_no_own_code(here: Path, store: Path, remask: Remask) -> None:
+    assert remask(*OWN, "--epochs", "1").code == 0
+    (here / "imported").unlink()
+    shown = _records(store)[0].config_hash
+    for command in (["list"], ["list", "--trials"], ["show", shown], ["export", "results.csv"]):
+        answer = remask("results", *command)
+        assert answer.code == 0, answer.err
+    assert "mine:photos" in (here / "results.csv").read_text()
+    assert not (here / "imported").exists()
+
+
+def test_a_stopped_run_of_own_code_goes_on_only_if_the_user_says_so_and_loses_nothing(
+    here: Path, store: Path, remask: Remask, tmp_path: Path
+) -> None:
+    command = (*OWN, "--epochs", "100", "--trials", "1")
+    process = _start(*command, "--checkpoint-seconds", "0.1", store=store)
+    _wait_for_a_checkpoint(process, store)
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 143, err
+    (here / "imported").unlink()
+    before = contents(store.parent)
+    message = _one_line(remask("resume"))
+    assert "'mine:photos'" in message
+    assert "--own-code" in message
+    assert not (here / "imported").exists()
+    assert contents(store.parent) == before
+    answer = remask("resume", "--own-code", "--workers", "1")
+    assert answer.code == 0, answer.err
+    assert (here / "imported").exists()
+    undisturbed = tmp_path / "undisturbed.db"
+    assert remask(*command, "--store", str(undisturbed)).code == 0
+    assert len(_shown(store)) == 1
+    assert _shown(store) == _shown(undisturbed)
+
+
+def test_the_plan_of_another_run_cannot_bring_in_own_code(
+    here: Path, store: Path, remask: Remask
+) -> None:
+    asked = trial_configs(
+        benchmark="split-digits", method="er", seeds=range(2), overrides={"epochs": 1}
+    )
+    with Store(store) as opened:
+        named = plan_run(opened, asked, workers=1, largest_stack=lambda _: 2, again=False)
+        other = plan_run(
+            opened,
+            [config.model_copy(update={"benchmark": "mine:photos"}) for config in asked],
+            workers=1,
+            largest_stack=lambda _: 2,
+            again=False,
+        )
+    assert named is not None
+    assert other is not None
+    shutil.copy(other.folder / "run.json", named.folder / "run.json")
+    answer = remask("run", *QUICK, "--workers", "1")
+    assert not (here / "imported").exists()
+    assert "run.json" in _one_line(answer)

@@ -1,0 +1,117 @@
+"""MNIST and Fashion-MNIST from folders that users and packages leave on the disk."""
+
+import gzip
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from remask.benchmarks import DATASETS, DataError, load_benchmark, mnist, verify
+from remask.benchmarks.local import LocalFiles
+from tests.benchmarks.test_benchmarks import write_small_mnist
+
+DEBIAN = Path("/usr/share/datasets/fashion-mnist")
+
+
+@pytest.fixture(params=["mnist", "fashion-mnist"])
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def raw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Ten train and ten test images in idx files; both datasets take them for theirs."""
+    monkeypatch.setenv("REMASK_DATA", str(tmp_path / "cache"))
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    files = write_small_mnist(folder)
+    for constant in ("MNIST", "FASHION_MNIST"):
+        dataset = replace(getattr(mnist, constant), files=files, sources=())
+        monkeypatch.setattr(mnist, constant, dataset)
+    return folder
+
+
+def move(folder: Path, target: Path, *, dotted: bool = False, packed: bool = False) -> None:
+    target.mkdir(parents=True, exist_ok=True)
+    for path in list(folder.glob("*ubyte")):
+        new = path.name.replace("-idx", ".idx") if dotted else path.name
+        body = path.read_bytes()
+        path.unlink()
+        (target / (f"{new}.gz" if packed else new)).write_bytes(
+            gzip.compress(body) if packed else body
+        )
+
+
+def assert_loads(name: str, data: Path) -> None:
+    benchmark = load_benchmark(f"split-{name}", data=data)
+    assert benchmark.input_shape == (1, 28, 28)
+    assert benchmark.train_labels.tolist() == list(range(10))
+    assert benchmark.train_inputs[1, 0, 0, :3].tolist() == [16, 17, 18]  # 784 mod 256 = 16
+    assert benchmark.tasks == ((0, 1), (2, 3), (4, 5), (6, 7), (8, 9))
+    assert (benchmark.mean, benchmark.augment) == (None, False)
+
+
+@pytest.mark.parametrize("dotted", [False, True])
+@pytest.mark.parametrize("packed", [False, True])
+def test_idx_files_are_found_by_either_name_packed_or_not(
+    raw: Path, tmp_path: Path, name: str, dotted: bool, packed: bool
+) -> None:
+    move(raw, tmp_path / "other", dotted=dotted, packed=packed)
+    assert_loads(name, tmp_path / "other")
+
+
+def test_the_folders_that_torchvision_makes_will_do(raw: Path, tmp_path: Path, name: str) -> None:
+    root = tmp_path / "torchvision"
+    move(raw, root / {"mnist": "MNIST", "fashion-mnist": "FashionMNIST"}[name] / "raw")
+    assert_loads(name, root)
+    # From now on it is in the cache.
+    dataset = {"mnist": mnist.MNIST, "fashion-mnist": mnist.FASHION_MNIST}[name]
+    assert [status.state for status in verify(dataset)] == ["ok"] * 4
+
+
+def test_the_folder_of_the_other_dataset_is_not_taken(raw: Path, tmp_path: Path) -> None:
+    move(raw, tmp_path / "torchvision" / "MNIST" / "raw")
+    with pytest.raises(DataError, match=r"t10k-images-idx3-ubyte, as it is or as \.gz, is in none"):
+        load_benchmark("split-fashion-mnist", data=tmp_path / "torchvision")
+
+
+def test_wrong_contents_are_named_with_their_place(raw: Path, name: str) -> None:
+    path = raw / "train-labels-idx1-ubyte"
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    with pytest.raises(DataError, match=rf"^cannot take {name} from {raw}: {path}: .* found"):
+        load_benchmark(f"split-{name}", data=raw)
+
+
+def test_a_gz_cut_short_is_named(raw: Path, tmp_path: Path, name: str) -> None:
+    move(raw, tmp_path / "other", packed=True)
+    path = tmp_path / "other" / "t10k-images-idx3-ubyte.gz"
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(DataError, match=rf"{path}: not a whole gzip file"):
+        load_benchmark(f"split-{name}", data=tmp_path / "other")
+
+
+def test_a_file_instead_of_a_folder_is_answered_with_what_to_give(raw: Path, name: str) -> None:
+    with pytest.raises(DataError, match=r"is a file; give the folder that holds"):
+        load_benchmark(f"split-{name}", data=raw / "train-labels-idx1-ubyte")
+
+
+def test_data_that_ships_with_the_package_takes_no_other(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="digits ships with remask"):
+        load_benchmark("split-digits", data=tmp_path)
+
+
+def test_the_files_of_the_debian_package_are_looked_for_before_the_web() -> None:
+    first = DATASETS["fashion-mnist"].sources[0]
+    assert isinstance(first, LocalFiles)
+    assert first.path == DEBIAN
+
+
+@pytest.mark.data
+@pytest.mark.skipif(not DEBIAN.is_dir(), reason="apt-get install dataset-fashion-mnist")
+def test_the_debian_package_holds_the_real_fashion_mnist(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REMASK_DATA", str(tmp_path))
+    benchmark = load_benchmark("split-fashion-mnist", data=DEBIAN)
+    assert [len(benchmark.train_indices(task)) for task in range(5)] == [12_000] * 5
+    assert [len(benchmark.test_indices(task)) for task in range(5)] == [2_000] * 5

@@ -1,0 +1,127 @@
+"""A config that says something else than what is run is refused."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from remask.benchmarks import Benchmark, load_benchmark
+from remask.config import TrialConfig
+from remask.engine import ContradictionError, TrialStack
+from remask.methods import ER, DERpp, Method, Step
+from remask.nets import mlp, resnet18
+from tests.engine.stack_samples import small_mlp
+
+MakeConfig = Callable[..., TrialConfig]
+
+
+class Mine(Method):
+    def loss(self, step: Step) -> Any:
+        return step.stream_loss()
+
+
+@pytest.fixture
+def digits_config(config: MakeConfig) -> MakeConfig:
+    return functools.partial(config, benchmark="split-digits", method="sgd", net="mlp", buffer=0)
+
+
+@pytest.mark.parametrize(
+    ("says", "message"),
+    [
+        ({"benchmark": "split-mnist"}, "'split-mnist', but the benchmark given is 'split-digits'"),
+        ({"benchmark": "split-mnist", "limit": 5}, "the benchmark given is 'split-digits'"),
+        ({"benchmark": "my_data:digits"}, "the benchmark given is 'split-digits'"),
+        ({"tasks": 2}, "tasks=2, but the benchmark given has 5 tasks"),
+        ({"class_order": 3}, "class_order=3, but the classes of the benchmark given come in the"),
+        ({"class_order": (1, 0, *range(2, 10))}, "come in the order [0, 1, 2,"),
+        ({"limit": 5}, "limit=5, but the benchmark given has up to 147 samples of a class"),
+    ],
+)  # fmt: skip
+def test_a_config_of_another_benchmark_is_refused(
+    digits_config: MakeConfig, digits: Benchmark, says: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ContradictionError) as refused:
+        TrialStack([digits_config(**says)], digits)
+    assert message in str(refused.value)
+    assert isinstance(refused.value, ValueError)
+
+
+@pytest.mark.parametrize(
+    "split",
+    [{}, {"tasks": 2}, {"tasks": 5}, {"class_order": 3}, {"limit": 5},
+     {"class_order": (1, 0, *range(2, 10)), "tasks": 3, "limit": 1}],
+)  # fmt: skip
+def test_a_benchmark_that_was_loaded_as_the_config_says_is_run(
+    digits_config: MakeConfig, split: dict[str, Any]
+) -> None:
+    benchmark = load_benchmark("split-digits", **split)
+    stack = TrialStack([digits_config(**split)], benchmark)
+    next(stack.run())
+    (result,) = stack.results()
+    assert result.tasks == benchmark.tasks
+    assert stack.steps_done == 1
+
+
+@pytest.mark.parametrize(
+    "split", [{"tasks": 2}, {"class_order": 3}, {"class_order": [*range(9, -1, -1)]}, {"limit": 5}]
+)
+def test_a_benchmark_that_was_cut_or_dealt_anew_is_not_taken_for_the_whole(
+    digits_config: MakeConfig, split: dict[str, Any]
+) -> None:
+    benchmark = load_benchmark("split-digits", **split)
+    with pytest.raises(ContradictionError, match=f"was loaded with {next(iter(split))}="):
+        TrialStack([digits_config()], benchmark)
+    next(TrialStack([digits_config(**split)], benchmark).run())
+
+
+def test_an_own_benchmark_is_called_what_it_was_loaded_by(
+    digits_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    (tmp_path / "own_digits.py").write_text(
+        "import remask\ndef quick():\n    return remask.load_benchmark('split-digits', limit=3)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    loaded = load_benchmark("own_digits:quick", tasks=2)
+    assert loaded.name == "own_digits:quick"
+    next(TrialStack([digits_config(benchmark=loaded.name, tasks=2)], loaded).run())
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "right"),
+    [
+        ("er", ER, True), ("er", DERpp, False), ("er", Mine, False), ("mser", Mine, False),
+        ("mine", Mine, True), ("anywhere:Mine", Mine, True), ("anywhere:Other", Mine, False),
+    ],
+)  # fmt: skip
+def test_a_method_is_not_run_under_the_name_of_another(
+    config: MakeConfig, tiny: Benchmark, name: str, given: type[Method], right: bool
+) -> None:
+    single = config(method=name, net="mlp", weights={})
+    if right:
+        next(TrialStack([single], tiny, method=given).run())
+        return
+    with pytest.raises(ContradictionError, match=f"'{name}', but .* {given.__name__}\\."):
+        TrialStack([single], tiny, method=given)
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "right"),
+    [
+        ("mlp", mlp, True), ("mlp", small_mlp, False), ("resnet18", small_mlp, False),
+        ("resnet18:20", resnet18, False), ("small-mlp", small_mlp, True),
+        ("anywhere:small_mlp", small_mlp, True), ("anywhere:other", small_mlp, False),
+        ("mlp", functools.partial(mlp, hidden=(4,)), False),
+        ("narrow", functools.partial(mlp, hidden=(4,)), True),
+    ],
+)  # fmt: skip
+def test_a_net_is_not_run_under_the_name_of_another(
+    config: MakeConfig, tiny: Benchmark, name: str, given: Any, right: bool
+) -> None:
+    single = config(method="er", net=name)
+    if right:
+        next(TrialStack([single], tiny, build_net=given).run())
+        return
+    with pytest.raises(ContradictionError, match=f"net='{name}'.*another builder is given"):
+        TrialStack([single], tiny, build_net=given)

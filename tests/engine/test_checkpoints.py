@@ -1,0 +1,312 @@
+"""Checkpoints: what goes in comes out, bit by bit, or is refused with a reason."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import safetensors
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import JsonValue
+
+from remask.benchmarks import load_benchmark
+from remask.config import TrialConfig
+from remask.durable import DurabilityError
+from remask.engine import Position, TrialStack, checkpoints
+from remask.engine.checkpoints import CheckpointError, CheckpointFolder
+from tests.runs.faults import filled, reopened, save, state, version_of
+
+DTYPES = (
+    torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
+    torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64,
+)  # fmt: skip
+SHAPES = ((), (0,), (1,), (3, 0, 2), (2, 3, 5))
+
+
+def round_trip(
+    folder: Path, tensors: dict[str, torch.Tensor], extra: dict[str, JsonValue] | None = None
+) -> checkpoints.Checkpoint:
+    writer = CheckpointFolder(folder, "run")
+    writer.load(tensors)
+    writer.save(tensors, {"step": 2**62}, extra or {})
+    found = CheckpointFolder(folder, "run").load(tensors)
+    assert found is not None
+    return found
+
+
+def random_bits(dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
+    """Any bit pattern, so that NaNs with payloads, negative zeros and subnormals are among them."""
+    if dtype == torch.bool:
+        return torch.randint(0, 2, shape).bool()
+    size = torch.empty((), dtype=dtype).element_size()
+    count = math.prod(shape)
+    return torch.randint(0, 256, (count * size,), dtype=torch.uint8).view(dtype).reshape(shape)
+
+
+def bits(tensor: torch.Tensor) -> bytes:
+    return tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+
+
+def test_every_dtype_and_shape_comes_back_bit_by_bit(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    tensors = {
+        f"{dtype}/{shape}": random_bits(dtype, shape) for dtype in DTYPES for shape in SHAPES
+    }
+    found = round_trip(tmp_path, tensors)
+    assert found.position == {"step": 2**62}
+    assert found.tensors.keys() == tensors.keys()
+    for name, tensor in tensors.items():
+        assert found.tensors[name].dtype == tensor.dtype
+        assert found.tensors[name].shape == tensor.shape
+        assert bits(found.tensors[name]) == bits(tensor)
+
+
+def test_views_of_one_tensor_and_other_layouts_come_back_too(tmp_path: Path) -> None:
+    base = torch.arange(24.0).reshape(2, 3, 4)
+    parameter = torch.nn.Parameter(base[0])
+    tensors = {
+        "a": base,
+        "b": base,
+        "c": base[1],
+        "d": base.mT,
+        "e": base[..., ::2],
+        "f": parameter,
+    }
+    found = round_trip(tmp_path, tensors).tensors
+    assert all(torch.equal(found[name], tensor) for name, tensor in tensors.items())
+
+
+def test_a_state_without_tensors_is_a_state(tmp_path: Path) -> None:
+    assert round_trip(tmp_path, {}).tensors == {}
+
+
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(codec="utf-8")),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(st.characters(codec="utf-8")), inner),
+    max_leaves=10,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(extra=st.dictionaries(st.text(st.characters(codec="utf-8")), json_values))
+def test_any_json_comes_back_as_it_was(
+    tmp_path_factory: pytest.TempPathFactory, extra: dict[str, JsonValue]
+) -> None:
+    folder = tmp_path_factory.mktemp("json")
+    assert round_trip(folder, {"t": torch.ones(1)}, extra).extra == extra
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"nan": math.nan},
+        {"inf": math.inf},
+        {"tuple": (1, 2)},
+        {"number as a key": {1: 2}},
+        {"half a character": "\ud800"},
+        {"too large": "x" * (5 << 20)},
+        {"no JSON": {1, 2}},
+    ],
+    ids=lambda extra: next(iter(extra)),
+)
+def test_what_would_not_come_back_is_refused_before_anything_is_written(
+    tmp_path: Path, extra: dict[str, JsonValue]
+) -> None:
+    with pytest.raises((ValueError, TypeError)):
+        reopened(tmp_path / "new").save(state(1), {"step": 1}, extra)
+    assert not (tmp_path / "new").exists()
+
+
+def test_equal_states_make_equal_files(tmp_path: Path) -> None:
+    for name in "ab":
+        filled(tmp_path / name)
+    first, second = (
+        (tmp_path / name / "checkpoint-00000003.safetensors").read_bytes() for name in "ab"
+    )
+    assert first == second
+
+
+def test_other_tools_can_read_a_checkpoint(tmp_path: Path) -> None:
+    filled(tmp_path)
+    path = tmp_path / "checkpoint-00000003.safetensors"
+    with safetensors.safe_open(path, framework="pt") as file:
+        line = file.metadata()["remask"]
+        assert torch.equal(file.get_tensor("net/weight"), state(3)["net/weight"])
+    note = json.loads(line[128:])
+    assert (note["identity"], note["position"], note["format"]) == ("run", {"step": 3}, 1)
+
+
+def test_the_last_two_are_kept_and_numbers_go_on_after_a_restart(tmp_path: Path) -> None:
+    folder = reopened(tmp_path)
+    assert folder.load(state(0)) is None
+    assert [save(folder, version) for version in (1, 2, 3)] == [1, 2, 3]
+    folder = reopened(tmp_path)
+    found = folder.load(state(0))
+    assert version_of(found) == 3
+    assert found is not None
+    assert (found.number, found.warnings) == (3, ())
+    assert save(folder, 4) == 4
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "checkpoint-00000003.safetensors",
+        "checkpoint-00000004.safetensors",
+    }
+
+
+def test_numbers_are_compared_as_numbers(tmp_path: Path) -> None:
+    filled(tmp_path)
+    (tmp_path / "checkpoint-00000003.safetensors").rename(
+        tmp_path / "checkpoint-100000000.safetensors"
+    )
+    folder = reopened(tmp_path)
+    assert version_of(folder.load(state(0))) == 3
+    assert save(folder, 4) == 100_000_001
+    assert version_of(reopened(tmp_path).load(state(0))) == 4
+
+
+def test_the_good_checkpoint_is_kept_rather_than_the_damaged_one(tmp_path: Path) -> None:
+    filled(tmp_path)
+    damaged = tmp_path / "checkpoint-00000003.safetensors"
+    damaged.write_bytes(b"")
+    folder = reopened(tmp_path)
+    assert version_of(folder.load(state(0))) == 2
+    save(folder, 4)
+    (tmp_path / "checkpoint-00000004.safetensors").write_bytes(b"")
+    assert version_of(reopened(tmp_path).load(state(0))) == 2
+    assert not damaged.exists()
+
+
+def test_damage_to_both_is_an_error_and_deletes_nothing(tmp_path: Path) -> None:
+    filled(tmp_path)
+    before = sorted(tmp_path.iterdir())
+    before[0].write_bytes(before[0].read_bytes()[:-1])
+    before[1].write_bytes(before[1].read_bytes()[:-1] + b"\xff")
+    folder = reopened(tmp_path)
+    with pytest.raises(CheckpointError) as caught:
+        folder.load(state(0))
+    assert f"{before[0]} is damaged: its tensors have 30, not 31 bytes" in str(caught.value)
+    assert f"{before[1]} is damaged: the checksum of its tensors is wrong" in str(caught.value)
+    with pytest.raises(CheckpointError, match="were not loaded"):
+        save(folder, 4)
+    assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize("length", [0, 7, 8, 100])
+def test_a_checkpoint_cut_within_its_header_is_said_to_be(tmp_path: Path, length: int) -> None:
+    filled(tmp_path)
+    for path in tmp_path.iterdir():
+        path.write_bytes(path.read_bytes()[:length])
+    with pytest.raises(CheckpointError, match=f"its {length} bytes are no checkpoint, or not all"):
+        reopened(tmp_path).load(state(0))
+
+
+def test_another_runs_checkpoint_is_refused_and_never_overwritten(tmp_path: Path) -> None:
+    filled(tmp_path)
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    other = CheckpointFolder(tmp_path, "other run")
+    with pytest.raises(CheckpointError, match="of 'run', this is 'other run'"):
+        other.load(state(0))
+    with pytest.raises(CheckpointError, match="were not loaded"):
+        save(other, 4)
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_newer_format_is_refused_and_an_older_checkpoint_is_not_taken_instead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = filled(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoints, "_FORMAT", 2)
+        save(folder, 4)
+    newest = tmp_path / "checkpoint-00000004.safetensors"
+    with pytest.raises(CheckpointError) as caught:
+        reopened(tmp_path).load(state(0))
+    assert f"{newest} was written by a newer remask (format 2" in str(caught.value)
+    assert newest.exists()
+
+
+@pytest.mark.parametrize(
+    ("expected", "message"),
+    [
+        (
+            {"net/weight": torch.zeros(3, 2)},
+            "'memory/inputs' is 'torch.uint8 [7]', this run's is not",
+        ),
+        ({**state(0), "z": torch.zeros(1)}, "'z' is not there, this run's is 'torch.float32 [1]'"),
+        (
+            {**state(0), "net/weight": torch.zeros(2, 3)},
+            "[3, 2]', this run's is 'torch.float32 [2, 3]'",
+        ),
+        ({**state(0), "net/weight": torch.zeros(3, 2).int()}, "this run's is 'torch.int32 [3, 2]'"),
+    ],
+)
+def test_a_checkpoint_that_does_not_fit_is_refused_before_its_tensors_are_read(
+    tmp_path: Path, expected: dict[str, torch.Tensor], message: str
+) -> None:
+    filled(tmp_path)
+    for path in tmp_path.iterdir():  # so that reading the tensors would tell another story
+        path.write_bytes(path.read_bytes()[:-1] + b"\xff")
+    with pytest.raises(CheckpointError) as caught:
+        reopened(tmp_path).load(expected)
+    assert message in str(caught.value)
+
+
+def test_damage_that_came_before_a_refusal_is_told_too(tmp_path: Path) -> None:
+    filled(tmp_path)
+    (tmp_path / "checkpoint-00000003.safetensors").write_bytes(b"")
+    with pytest.raises(CheckpointError, match=r"00000003.* is damaged.*00000002.* another run"):
+        CheckpointFolder(tmp_path, "other").load(state(0))
+
+
+def test_files_of_other_names_are_left_alone(tmp_path: Path) -> None:
+    names = [
+        "checkpoint-1.safetensors",
+        "checkpoint-00000009.safetensors.bak",
+        "notes.txt",
+        "x.tmp",
+    ]
+    for name in names:
+        (tmp_path / name).touch()
+    filled(tmp_path)
+    assert len(list(tmp_path.iterdir())) == len(names) + 2
+
+
+def test_a_folder_that_cannot_be_listed_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(DurabilityError, match="cannot list"):
+        reopened(tmp_path / "file").load(state(0))
+
+
+def test_a_stack_that_goes_on_from_a_checkpoint_ends_as_if_it_had_never_stopped(
+    tmp_path: Path,
+) -> None:
+    benchmark = load_benchmark("split-digits")
+    configs = [
+        TrialConfig(
+            benchmark="split-digits", method="derpp", mask=mask, buffer=40, seed=seed, lr=0.05,
+            batch=64, replay_batch=16, epochs=1, alpha=0.2, beta=0.5,
+        )
+        for seed, mask in ((0, None), (1, float("-inf")))
+    ]  # fmt: skip
+    straight, first, second = (TrialStack(configs, benchmark) for _ in range(3))
+    for _ in straight.run():
+        pass
+    folder = CheckpointFolder(tmp_path, "run")
+    assert folder.load(first.state()) is None
+    for steps, _ in enumerate(first.run(), 1):
+        if steps == 9:
+            folder.save(first.state(), first.position._asdict(), {})
+            break
+    found = CheckpointFolder(tmp_path, "run").load(second.state())
+    assert found is not None
+    second.restore(found.tensors, Position(**found.position))
+    assert second.steps_done == first.steps_done
+    for _ in second.run():
+        pass
+    ends = straight.state()
+    assert all(bits(tensor) == bits(ends[name]) for name, tensor in second.state().items())

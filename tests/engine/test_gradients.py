@@ -1,0 +1,329 @@
+"""The gradient of what `loss` returns is the one that is followed, on every net, by every method.
+
+Random differentiable losses, on a chain of linear layers, on the same nets wrapped in a class, and
+in a loop over single trials in float64.
+"""
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from remask.benchmarks import Benchmark
+from remask.config import TrialConfig
+from remask.engine import StackedNet, TrialStack, stack_nets
+from remask.engine.linear_stack import LinearStack
+from remask.engine.module_stack import ModuleStack
+from remask.methods import METHODS, Method, MethodError, Step
+from remask.methods.penalties import squared_norm
+from tests.engine.stack_samples import finish, small_mlp
+from tests.engine.test_stacking import LINEAR, LR, NETS, SHAPE, K, build
+
+MakeConfig = Callable[..., TrialConfig]
+SMOOTH_WITHOUT_BATCHES = [name for name in NETS if name not in ("convolutional", "half frozen")]
+
+
+class Wrapped(nn.Module):
+    """A net that nobody can see into."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        logits: Tensor = self.inner(inputs)
+        return logits
+
+
+class Nets(Protocol):
+    """What a loss may be computed from."""
+
+    @property
+    def parameters(self) -> dict[str, Tensor]: ...
+
+    def __call__(
+        self, inputs: Tensor, parameters: Mapping[str, Tensor] | None = None
+    ) -> Tensor: ...
+
+    def features(self, inputs: Tensor, *, training: bool) -> Tensor: ...
+
+    def head(self, features: Tensor) -> Tensor: ...
+
+
+class OneByOne:
+    """The same in float64, trial after trial, with nothing but the module and autograd."""
+
+    def __init__(self, nets: Sequence[nn.Module]) -> None:
+        self._module = copy.deepcopy(nets[0]).double()
+        self.parameters = {
+            name: torch.stack([dict(net.named_parameters())[name].detach() for net in nets])
+            .double()
+            .requires_grad_()
+            for name, _ in nets[0].named_parameters()
+        }
+        linears = [n for n, layer in self._module.named_modules() if isinstance(layer, nn.Linear)]
+        self._head = linears[-1]
+
+    def __call__(self, inputs: Tensor, parameters: Mapping[str, Tensor] | None = None) -> Tensor:
+        given = self.parameters if parameters is None else parameters
+        return torch.stack(
+            [
+                functional_call(self._module, {n: p[trial] for n, p in given.items()}, (own,))
+                for trial, own in enumerate(inputs)
+            ]
+        )
+
+    def features(self, inputs: Tensor, *, training: bool) -> Tensor:
+        caught: list[Tensor] = []
+        head = self._module.get_submodule(self._head)
+        hook = head.register_forward_pre_hook(lambda _, given: caught.append(given[0]))
+        self(inputs)
+        hook.remove()
+        return torch.stack(caught)
+
+    def head(self, features: Tensor) -> Tensor:
+        weight = self.parameters[f"{self._head}.weight"]
+        bias = self.parameters.get(f"{self._head}.bias")
+        logits = features @ weight.transpose(1, 2)
+        return logits if bias is None else logits + bias.unsqueeze(1)
+
+
+class Data(NamedTuple):
+    """What the terms of a loss look at."""
+
+    inputs: Tensor
+    others: Tensor
+    labels: Tensor
+    targets: Tensor
+
+    def double(self) -> "Data":
+        return Data(self.inputs.double(), self.others.double(), self.labels, self.targets.double())
+
+
+def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    return F.cross_entropy(logits.transpose(1, 2), labels, reduction="none").mean(1)
+
+
+def over_parameters(parameters: Mapping[str, Tensor], each: Callable[[Tensor], Tensor]) -> Tensor:
+    sums = [each(value).flatten(1).sum(1) for value in parameters.values()]
+    return torch.stack(sums).sum(0)
+
+
+def of_inputs(nets: Nets, data: Data) -> Tensor:
+    """How steep the loss is in the inputs: a gradient inside the loss."""
+    inputs = data.inputs.detach().requires_grad_()
+    loss = cross_entropy(nets(inputs), data.labels).sum()
+    (slope,) = torch.autograd.grad(loss, inputs, create_graph=True)
+    return slope.square().flatten(1).sum(1)
+
+
+def of_slopes(nets: Nets, data: Data) -> Tensor:
+    """How steep the loss is in the parameters."""
+    loss = cross_entropy(nets(data.inputs), data.labels).sum()
+    slopes = torch.autograd.grad(loss, list(nets.parameters.values()), create_graph=True)
+    return torch.stack([slope.square().flatten(1).sum(1) for slope in slopes]).sum(0)
+
+
+TERMS: dict[str, Callable[[Nets, Data], Tensor]] = {
+    "a forward": lambda nets, data: cross_entropy(nets(data.inputs), data.labels),
+    "another forward": lambda nets, data: (nets(data.others) - data.targets).square().mean((1, 2)),
+    "a penalty": lambda nets, _: over_parameters(nets.parameters, torch.square),
+    "a penalty by hand": lambda nets, _: squared_norm(nets.parameters),
+    "a penalty that is not smooth": lambda nets, _: over_parameters(nets.parameters, torch.abs),
+    "a functional forward": lambda nets, data: cross_entropy(
+        nets(data.inputs, dict(nets.parameters)), data.labels
+    ),
+    "a forward with other parameters": lambda nets, data: cross_entropy(
+        nets(data.inputs, {name: 1.1 * p + 0.1 for name, p in nets.parameters.items()}), data.labels
+    ),
+    "features and head": lambda nets, data: cross_entropy(
+        nets.head(nets.features(data.inputs, training=True)), data.labels
+    ),
+    "features": lambda nets, data: nets.features(data.others, training=True).square().mean((1, 2)),
+    "the slope in the inputs": of_inputs,
+    "the slope in the parameters": of_slopes,
+    "one forward for all": lambda nets, data: (
+        nets(torch.cat([data.inputs, data.others], dim=1)).logsumexp(2).mean(1)
+    ),
+}
+
+
+def data_of(trials: int) -> Data:
+    generator = torch.Generator().manual_seed(3)
+    return Data(
+        torch.rand(trials, 5, *SHAPE, generator=generator),
+        torch.rand(trials, 4, *SHAPE, generator=generator),
+        torch.randint(K, (trials, 5), generator=generator),
+        torch.randn(trials, 4, K, generator=generator),
+    )
+
+
+def written(nets: Nets, data: Data, weights: Mapping[str, Tensor]) -> Tensor:
+    """The loss: every term times a weight per trial, which may be 0."""
+    terms = [weight.to(data.inputs.dtype) * TERMS[n](nets, data) for n, weight in weights.items()]
+    return torch.stack(terms).sum(0)
+
+
+def true_gradients(
+    nets: Sequence[nn.Module], data: Data, weights: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    reference = OneByOne(nets)
+    loss = written(reference, data.double(), weights).sum()
+    parameters = list(reference.parameters.values())
+    found: tuple[Tensor | None, ...] = torch.autograd.grad(loss, parameters, allow_unused=True)
+    return {
+        name: torch.zeros_like(p) if g is None else g
+        for (name, p), g in zip(reference.parameters.items(), found, strict=True)
+    }
+
+
+def assert_follows(
+    stack: StackedNet, wanted: Mapping[str, Tensor], data: Data, weights: Mapping[str, Tensor]
+) -> None:
+    """Both the gradients that a method is shown and the step that is taken are the true ones."""
+    names = {name.removeprefix("inner."): name for name in stack.parameters}
+    before = {name: value.detach().clone() for name, value in stack.parameters.items()}
+    shown = stack.gradients(written(stack, data, weights))
+    lr = LR[: len(data.inputs)]
+    stack.descend(written(stack, data, weights), lr)
+    for plain, true in wanted.items():
+        name = names[plain]
+        scale = max(1.0, float(true.abs().max()))
+        gradient = shown.get(name, torch.zeros_like(before[name]))
+        torch.testing.assert_close(gradient.double(), true, rtol=1e-4, atol=1e-5 * scale)
+        rates = lr.view(-1, *[1] * (true.ndim - 1))
+        moved = before[name].double() - rates * true
+        now = stack.parameters[name].detach().double()
+        torch.testing.assert_close(now, moved, rtol=1e-4, atol=1e-5 * scale)
+
+
+weights_of_terms = st.dictionaries(
+    st.sampled_from(sorted(TERMS)),
+    st.lists(st.sampled_from([0.0, -0.5, 0.3, 1.0, 2.0]), min_size=3, max_size=3),
+    min_size=1,
+    max_size=4,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    name=st.sampled_from(SMOOTH_WITHOUT_BATCHES),
+    trials=st.sampled_from([1, 3]),
+    drawn=weights_of_terms,
+)
+def test_any_loss_is_followed_on_a_chain_and_on_the_same_net_wrapped(
+    name: str, trials: int, drawn: dict[str, list[float]]
+) -> None:
+    weights = {term: torch.tensor(values[:trials]) for term, values in drawn.items()}
+    nets, data = build(name, trials), data_of(trials)
+    wanted = true_gradients(nets, data, weights)
+    plain = stack_nets(nets)
+    assert isinstance(plain, LinearStack if name in LINEAR else ModuleStack)
+    wrapped = stack_nets([Wrapped(net) for net in nets])
+    assert isinstance(wrapped, ModuleStack)
+    assert_follows(plain, wanted, data, weights)
+    assert_follows(wrapped, wanted, data, weights)
+
+
+@pytest.mark.parametrize("term", TERMS)
+@pytest.mark.parametrize("name", ["mlp", "tanh", "residual", "tied"])
+def test_every_kind_of_term_is_followed_by_itself(name: str, term: str) -> None:
+    nets, data = build(name, 3), data_of(3)
+    weights = {term: torch.tensor([1.0, 0.0, -0.5])}  # the second trial is left out
+    wanted = true_gradients(nets, data, weights)
+    for stack in (stack_nets(nets), stack_nets([Wrapped(net) for net in nets])):
+        assert_follows(stack, wanted, data, weights)
+
+
+def test_a_gradient_that_a_method_takes_itself_is_not_lost_on_a_chain() -> None:
+    stack = stack_nets(build("mlp", 2))
+    data = data_of(2)
+    loss = cross_entropy(stack(data.inputs), data.labels)
+    own = torch.autograd.grad(loss.sum(), list(stack.parameters.values()), retain_graph=True)
+    shown = stack.gradients(loss)
+    for name, gradient in zip(stack.parameters, own, strict=True):
+        assert torch.equal(gradient, shown[name])
+
+
+def test_what_a_method_leaves_in_grad_is_not_taken_for_a_gradient() -> None:
+    nets, data = build("mlp", 2), data_of(2)
+    clean, littered = stack_nets(nets), stack_nets(nets)
+    cross_entropy(littered(data.others), data.labels[:, :4]).sum().backward()  # type: ignore[no-untyped-call]
+    for stack in (clean, littered):
+        stack.descend(cross_entropy(stack(data.inputs), data.labels), LR[:2])
+    for name, value in clean.parameters.items():
+        assert torch.equal(value, littered.parameters[name])
+
+
+def penalised(kind: type[Method], strength: float) -> type[Method]:
+    """A method whose author adds strength * |theta|^2 to the loss."""
+
+    class Penalised(kind):  # type: ignore[misc,valid-type]
+        def loss(self, step: Step) -> Tensor:
+            penalty = over_parameters(self.bench.net.parameters, torch.square)
+            loss: Tensor = super().loss(step) + strength * penalty
+            return loss
+
+    return Penalised
+
+
+def wrapped_mlp(shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    return Wrapped(small_mlp(shape, num_classes))
+
+
+def ends_at(
+    config: TrialConfig,
+    benchmark: Benchmark,
+    kind: type[Method],
+    build_net: Callable[[tuple[int, ...], int], nn.Module],
+) -> dict[str, Tensor]:
+    configs = [config.model_copy(update={"seed": seed}) for seed in (0, 1)]
+    stack = finish(TrialStack(configs, benchmark, method=kind, build_net=build_net))
+    return {
+        name.removeprefix("net/").removeprefix("inner."): tensor
+        for name, tensor in stack.state().items()
+        if name.startswith("net/")
+    }
+
+
+def length(state: Mapping[str, Tensor]) -> Tensor:
+    return over_parameters(state, torch.square).detach()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_penalty_in_the_loss_of_any_method_is_followed(
+    method: str, config: MakeConfig, tiny: Benchmark
+) -> None:
+    settings = config(method=method, lr=0.02)
+    free, held = (
+        ends_at(settings, tiny, penalised(METHODS[method], strength), small_mlp)
+        for strength in (0.0, 1.0)
+    )
+    assert (length(held) < 0.5 * length(free)).all()
+    if METHODS[method].adapt_net.__func__ is Method.adapt_net.__func__:  # type: ignore[attr-defined]
+        other = ends_at(settings, tiny, penalised(METHODS[method], 1.0), wrapped_mlp)
+        for name, value in held.items():
+            torch.testing.assert_close(other[name], value)
+
+
+class Unmoved(Method):
+    """A loss that has nothing to do with the network."""
+
+    def loss(self, step: Step) -> Tensor:
+        return torch.zeros_like(step.stream.labels[:, 0], dtype=torch.float32)
+
+
+@pytest.mark.parametrize("build_net", [small_mlp, wrapped_mlp])
+def test_a_loss_that_depends_on_no_parameter_is_refused_in_words(
+    build_net: Callable[[tuple[int, ...], int], nn.Module], config: MakeConfig, tiny: Benchmark
+) -> None:
+    stack = TrialStack([config(method="unmoved")], tiny, method=Unmoved, build_net=build_net)
+    with pytest.raises(MethodError, match="Unmoved does not depend on the network"):
+        finish(stack)

@@ -1,0 +1,307 @@
+"""The engine with what images need: augmentation, normalisation, batch statistics, schedules."""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from pydantic import ValidationError
+from torch import Tensor, nn
+
+from remask.benchmarks import Benchmark
+from remask.config import TrialConfig
+from remask.engine import TrialStack, module_stack
+from remask.memory.reservoir import draw_distinct
+from remask.methods import METHODS, DERpp, Step
+from remask.nets import NetBuilder
+from remask.randomness import stream, torch_seed
+from remask.streams import batch_sizes
+from tests.engine.stack_samples import finish, small_resnet, snapshot
+from tests.engine.test_augmentation import slow_view
+
+MakeConfig = Callable[..., TrialConfig]
+MEAN, STD, PADDING = (0.4, 0.5, 0.6), (0.2, 0.3, 0.25), 1
+
+
+@pytest.fixture(scope="module")
+def images(tiny_benchmark: Callable[..., Benchmark]) -> Benchmark:
+    """Two tasks of two classes, 17 and 29 train samples; cropped, mirrored and normalised."""
+    plain = tiny_benchmark(tasks=((0, 1), (2, 3)), shape=(3, 8, 8))
+    return dataclasses.replace(plain, mean=MEAN, std=STD, crop_padding=PADDING, flip=True)
+
+
+def channels_last_net(shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    """A net without the small shortcuts that keep ResNets of width 4 in the default layout."""
+    return nn.Sequential(
+        nn.Conv2d(shape[0], 8, 3, 2, padding=1, bias=False),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(128, num_classes),
+    )
+
+
+def normalise(images: Tensor) -> Tensor:
+    """Bytes [..., 3, H, W] as the benchmark's protocol has them seen."""
+    mean, std = torch.tensor(MEAN)[:, None, None], torch.tensor(STD)[:, None, None]
+    return (images * (1 / 255) - mean) / std
+
+
+class HandWritten:
+    """ER and DER++ as people write them, with crops and mirrorings one image at a time.
+
+    It reads the same random numbers as the engine, and nothing else of it.
+    """
+
+    def __init__(self, config: TrialConfig, benchmark: Benchmark, build: NetBuilder) -> None:
+        self.config, self.benchmark = config, benchmark
+        torch.manual_seed(torch_seed(config.seed, "init"))
+        self.net = build(benchmark.input_shape, benchmark.num_classes).train()
+        self.memory: list[tuple[Tensor, int, Tensor]] = []  # bytes, label, logits
+        self.presented = 0
+
+    def see(self, samples: list[Tensor], views: Iterator[tuple[int, int, bool]]) -> Tensor:
+        return normalise(torch.stack([slow_view(x, *next(views), PADDING) for x in samples]))
+
+    def run(self) -> None:
+        config, draws = self.config, METHODS[self.config.method].draws
+        for task in range(self.benchmark.num_tasks):
+            rows = self.benchmark.train_indices(task).numpy()
+            sizes = batch_sizes(len(rows), config.batch)
+            for epoch in range(config.epochs):
+                self.lr = config.lr * 0.1 ** sum(epoch + 1 > drop for drop in config.lr_drops)
+                order, replay, reservoir, augment = (
+                    stream(config.seed, purpose, task, epoch)
+                    for purpose in ("order", "replay", "reservoir", "augment")
+                )
+                arriving = rows[order.permutation(len(rows))]
+                filled = np.minimum(self.presented + np.cumsum([0, *sizes[:-1]]), config.buffer)
+                slots = draw_distinct(replay, np.repeat(filled, draws), config.replay_batch)
+                slots = slots.reshape(len(sizes), draws, -1)
+                kept = reservoir.integers(0, self.presented + 1 + np.arange(len(rows)))
+                most = (len(sizes), config.batch + draws * config.replay_batch)
+                tops, lefts = augment.integers(0, 2 * PADDING + 1, (2, *most))
+                flips = augment.integers(0, 2, most)
+                for step, start in enumerate(np.cumsum([0, *sizes[:-1]])):
+                    batch = arriving[start : start + sizes[step]]
+                    views = zip(tops[step], lefts[step], flips[step], strict=True)
+                    logits = self.step(batch, [s[: filled[step]] for s in slots[step]], views)
+                    for row, said, slot in zip(batch, logits, kept[start:], strict=False):
+                        self.offer(row, said, slot)
+
+    def step(self, rows: Any, slots: list[Any], views: Iterator[Any]) -> Tensor:
+        inputs = self.see([self.benchmark.train_inputs[row] for row in rows], views)
+        labels = self.benchmark.train_labels[torch.from_numpy(rows)]
+        replays = [[self.memory[slot] for slot in draw] for draw in slots if self.memory]
+        seen = [self.see([image for image, _, _ in replay], views) for replay in replays]
+        old_labels = [torch.tensor([label for _, label, _ in replay]) for replay in replays]
+        if self.config.method == "er":
+            logits = self.net(torch.cat([inputs, *seen]))
+            loss = F.cross_entropy(logits, torch.cat([labels, *old_labels]))
+        else:
+            logits = self.net(inputs)
+            loss = F.cross_entropy(logits, labels)
+            if replays:
+                once = torch.stack([said for _, _, said in replays[0]])
+                loss += self.config.alpha * F.mse_loss(self.net(seen[0]), once)
+                loss += self.config.beta * F.cross_entropy(self.net(seen[1]), old_labels[1])
+        self.net.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        torch.optim.SGD(self.net.parameters(), self.lr).step()
+        said: Tensor = logits.detach()[: len(rows)]
+        return said
+
+    def offer(self, row: int, logits: Tensor, slot: int) -> None:
+        sample = (self.benchmark.train_inputs[row], int(self.benchmark.train_labels[row]), logits)
+        if self.presented < self.config.buffer:
+            self.memory.append(sample)
+        elif slot < self.config.buffer:
+            self.memory[slot] = sample
+        self.presented += 1
+
+
+def count_forwards(state: dict[str, Tensor]) -> set[int]:
+    """How many training forwards each layer with batch statistics has seen."""
+    return {int(v) for name, v in state.items() if name.endswith("num_batches_tracked")}
+
+
+@pytest.mark.parametrize("method", ["er", "derpp"])
+def test_a_run_equals_a_hand_written_loop_with_its_forwards_and_statistics(
+    method: str, config: MakeConfig, images: Benchmark
+) -> None:
+    single = config(method=method, seed=2, batch=6, lr_drops=(1,))
+    stack = finish(TrialStack([single], images, build_net=channels_last_net))
+    slow = HandWritten(single, images, channels_last_net)
+    slow.run()
+    state = stack.state()
+    # 3 + 5 steps an epoch, two epochs; the first has no memory to draw from.
+    assert count_forwards(state) == {16 if method == "er" else 1 + 15 * 3}
+    for name, value in slow.net.state_dict().items():
+        torch.testing.assert_close(state[f"net/{name}"][0], value, rtol=1e-3, atol=1e-4)
+    # What is kept are the bytes of the train set, as they are there.
+    assert torch.equal(state["memory/inputs"], torch.stack([m[0] for m in slow.memory]))
+    assert state["memory/labels"].tolist() == [m[1] for m in slow.memory]
+
+    # Test images are normalised, and neither cropped nor mirrored.
+    slow.net.eval()
+    said = slow.net(normalise(images.test_inputs)).softmax(1)
+    of_truth = said.gather(1, images.test_labels[:, None]).detach().squeeze(1)
+    expected = [float(of_truth[images.test_labels == label].mean()) for label in range(4)]
+    assert stack.results()[0].confidence == pytest.approx(expected, abs=1e-3)
+
+
+@pytest.mark.parametrize("method", ["er", "derpp"])
+def test_every_layer_of_a_resnet_sees_the_forwards_of_a_hand_written_loop(
+    method: str, config: MakeConfig, images: Benchmark
+) -> None:
+    # The rate is next to nothing, because this net multiplies rounding errors from step to step.
+    single = config(method=method, seed=2, batch=6, epochs=1, lr=1e-6)
+    stack = finish(TrialStack([single], images, build_net=small_resnet))
+    slow = HandWritten(single, images, small_resnet)
+    slow.run()
+    assert count_forwards(stack.state()) == {8 if method == "er" else 1 + 7 * 3}
+    for name, value in slow.net.named_buffers():
+        torch.testing.assert_close(stack.state()[f"net/{name}"][0], value, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("method", "build_net", "seeds"),
+    [
+        *((method, channels_last_net, [0, 5]) for method in ("er", "derpp", "joint")),
+        ("derpp", small_resnet, [1]),
+    ],
+)
+def test_an_augmented_run_that_is_killed_in_an_epoch_resumes_bit_identical(
+    method: str, build_net: NetBuilder, seeds: list[int], config: MakeConfig, images: Benchmark
+) -> None:
+    configs = [config(method=method, seed=seed, batch=6, lr_drops=(1,)) for seed in seeds]
+    whole = snapshot(finish(TrialStack(configs, images, build_net=build_net)))
+    for after in (2, 5, 9):  # in the first epoch, in the second, and in the next task or later
+        killed = TrialStack(configs, images, build_net=build_net)
+        for done, _ in enumerate(killed.run(), start=1):
+            if done == after:
+                break
+        saved = {name: value.contiguous() for name, value in snapshot(killed).items()}
+        resumed = TrialStack(configs, images, build_net=build_net)
+        resumed.restore(saved, killed.position)
+        ended = snapshot(finish(resumed))
+        torch.testing.assert_close(ended, whole, rtol=0, atol=0, equal_nan=True)
+
+
+def test_importance_is_the_same_however_few_samples_gradients_fit_into_memory(
+    config: MakeConfig, images: Benchmark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Without a penalty, importance is measured and changes nothing: both runs train alike.
+    single = config(method="oewc", weights={"penalty": 0.0, "gamma": 1.0}, buffer=0, replay_batch=0)
+    plain = dataclasses.replace(images, crop_padding=0, flip=False)  # else views are drawn anew
+
+    def importance() -> dict[str, Tensor]:
+        state = snapshot(finish(TrialStack([single], plain, build_net=small_resnet)))
+        return {name: value for name, value in state.items() if "importance" in name}
+
+    at_once = importance()
+    monkeypatch.setattr(module_stack, "_LARGEST_GRADIENTS", 1)
+    one_by_one = importance()
+    assert at_once
+    assert any(value.any() for value in at_once.values())
+    for name, value in at_once.items():
+        torch.testing.assert_close(one_by_one[name], value, rtol=1e-3, atol=1e-6)
+
+
+def watch(configs: list[TrialConfig], benchmark: Benchmark) -> list[Step]:
+    """Run DER++ and keep what it saw."""
+    steps: list[Step] = []
+
+    class Watched(DERpp):
+        def loss(self, step: Step) -> Tensor:
+            steps.append(step)
+            return super().loss(step)
+
+    finish(TrialStack(configs, benchmark, method=Watched, build_net=channels_last_net))
+    return steps
+
+
+def test_a_trial_sees_the_same_images_alone_and_in_company(
+    config: MakeConfig, images: Benchmark
+) -> None:
+    configs = [config(seed=seed, batch=6) for seed in (3, 1, 8)]
+    together = watch(configs, images)
+    for trial, single in enumerate(configs):
+        for one, many in zip(watch([single], images), together, strict=True):
+            ours, theirs = (one.stream, *one.replays), (many.stream, *many.replays)
+            for mine, other in zip(ours, theirs, strict=True):
+                assert torch.equal(mine.inputs[0], other.inputs[trial])
+
+
+def flat(image: Tensor) -> tuple[float, ...]:
+    return tuple(image.flatten().tolist())
+
+
+def test_a_sample_is_seen_anew_whenever_it_is_drawn(config: MakeConfig, images: Benchmark) -> None:
+    # One sample in memory for good, drawn twice a step: 9 crops, mirrored or not.
+    one_task = dataclasses.replace(
+        images,
+        tasks=((0, 1, 2, 3),),
+        train_inputs=images.train_inputs[:1].expand(46, 3, 8, 8).clone(),
+    )
+    steps = watch([config(buffer=4, replay_batch=1, batch=2, epochs=3)], one_task)
+    streams = [flat(image) for step in steps for image in step.stream.inputs[0]]
+    first, second = ([flat(s.replays[n].inputs) for s in steps if s.replays] for n in range(2))
+    assert len(set(streams)) == len(set(first)) == len(set(second)) == 18
+    assert set(streams) == set(first) == set(second)
+    assert len(first) == 68
+    # In 68 / 18 steps the two draws are expected to agree.
+    assert sum(one == other for one, other in zip(first, second, strict=True)) < 20
+
+
+def test_without_augmentation_images_arrive_as_they_are(
+    config: MakeConfig, images: Benchmark
+) -> None:
+    plain = dataclasses.replace(images, crop_padding=0, flip=False)
+    known = normalise(images.train_inputs)
+    for step in watch([config(batch=6)], plain):
+        for batch in (step.stream, *step.replays):
+            for image in batch.inputs[0]:
+                assert (known == image).flatten(1).all(1).any()
+
+
+# ---- The schedule of the learning rate ----------------------------------------------------------
+
+
+def test_the_learning_rate_falls_to_a_tenth_after_the_named_epochs_of_every_task(
+    config: MakeConfig, tiny: Benchmark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rates = [0.5, 0.02]
+    configs = [config(method="sgd", net="mlp", lr=lr, epochs=5, lr_drops=(2, 3)) for lr in rates]
+    stack = TrialStack(configs, tiny)
+    used: list[tuple[int, int, list[float]]] = []
+    descend = stack._net.descend
+
+    def watched(loss: Tensor, lr: Tensor) -> None:
+        used.append((stack.position.phase, stack.position.epoch, lr.tolist()))
+        descend(loss, lr)
+
+    monkeypatch.setattr(stack._net, "descend", watched)
+    finish(stack)
+    factors = [1.0, 1.0, 0.1, 0.01, 0.01]
+    assert {(phase, epoch) for phase, epoch, _ in used} == {
+        (phase, epoch) for phase in range(3) for epoch in range(5)
+    }
+    for _, epoch, lr in used:
+        assert lr == pytest.approx([rate * factors[epoch] for rate in rates], rel=1e-6)
+
+
+def test_drops_of_the_learning_rate_are_epochs_in_order_and_one_for_a_stack(
+    config: MakeConfig, tiny: Benchmark
+) -> None:
+    for drops in [(0,), (3, 2), (2, 2), (-1,), (1.5,)]:
+        with pytest.raises(ValidationError):
+            config(lr_drops=drops)
+    assert config().lr_drops == ()
+    written = config(lr_drops=(35, 45)).model_dump_json()
+    assert TrialConfig.model_validate_json(written).lr_drops == (35, 45)
+    with pytest.raises(ValueError, match="seed, mask, lr and weights only"):
+        TrialStack([config(), config(lr_drops=(1,))], tiny)

@@ -1,0 +1,300 @@
+"""Validation: training data that a trial holds out, never learns from, and is measured on."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from pydantic import ValidationError
+from torch import Tensor
+
+from remask.benchmarks import Benchmark
+from remask.classes import SplitError
+from remask.config import TrialConfig
+from remask.engine import TrialStack
+from remask.methods import METHODS
+from remask.nets import NetBuilder
+from remask.nets.progressive import ToldTask
+from remask.results import config_hash
+from remask.streams import hold_out
+from tests.engine.stack_samples import batch_normed, finish, small_mlp, snapshot
+
+MakeConfig = Callable[..., TrialConfig]
+SHARE = 0.25
+SEEDS = (4, 0, 7)
+
+every_method = pytest.mark.parametrize("method", METHODS)
+
+
+def validated(config: MakeConfig, method: str, **changes: Any) -> list[TrialConfig]:
+    return [config(method=method, seed=seed, validation=SHARE, **changes) for seed in SEEDS]
+
+
+def stack_of(
+    configs: list[TrialConfig], benchmark: Benchmark, build_net: NetBuilder = small_mlp
+) -> TrialStack:
+    return TrialStack(configs, benchmark, build_net=build_net)
+
+
+def held_out_by(benchmark: Benchmark, seed: int, share: float = SHARE) -> Tensor:
+    """The rows of the train set that a trial holds out."""
+    _, held_out = hold_out(benchmark, share, [seed])
+    assert held_out is not None
+    assert held_out.places is not None
+    return held_out.places[0]
+
+
+def part_of(name: str, tensor: Tensor, trial: int) -> Tensor:
+    """One trial's part of a state tensor; memories lie [S * M, ...], all else [S, ...]."""
+    if name.startswith("memory/"):
+        return tensor.view(len(SEEDS), -1, *tensor.shape[1:])[trial]
+    return tensor[trial]
+
+
+# What is held out
+
+
+@pytest.mark.parametrize(
+    ("share", "expected"),
+    [
+        (0.1, [1, 1, 1, 2, 2, 2]),
+        (0.25, [2, 2, 3, 4, 5, 6]),
+        (0.5, [4, 5, 6, 8, 10, 11]),
+        (0.001, [1] * 6),
+        (0.999, [6, 9, 12, 15, 18, 21]),
+    ],
+)
+def test_every_class_holds_out_its_share_at_least_one_and_never_all(
+    tiny: Benchmark, share: float, expected: list[int]
+) -> None:
+    """Classes have 7, 10, 13, 16, 19 and 22 samples; halves are rounded to even numbers."""
+    learnt, held_out = hold_out(tiny, share, SEEDS)
+    assert held_out is not None
+    assert torch.bincount(held_out.labels).tolist() == expected
+    assert torch.bincount(learnt.labels).tolist() == [
+        7 + 3 * label - out for label, out in enumerate(expected)
+    ]
+
+
+def test_a_sample_is_learnt_or_held_out_and_rows_have_one_label_in_all_trials(
+    tiny: Benchmark,
+) -> None:
+    learnt, held_out = hold_out(tiny, SHARE, SEEDS)
+    assert held_out is not None
+    assert learnt.places is not None
+    assert held_out.places is not None
+    for trial in range(len(SEEDS)):
+        together = torch.cat([learnt.places[trial], held_out.places[trial]])
+        assert together.sort().values.tolist() == list(range(len(tiny.train_labels)))
+        assert torch.equal(tiny.train_labels[learnt.places[trial]], learnt.labels)
+        assert torch.equal(tiny.train_labels[held_out.places[trial]], held_out.labels)
+
+
+def test_the_seed_alone_decides_what_is_held_out(tiny: Benchmark) -> None:
+    _, together = hold_out(tiny, SHARE, SEEDS)
+    assert together is not None
+    assert together.places is not None
+    for trial, seed in enumerate(SEEDS):
+        assert torch.equal(together.places[trial], held_out_by(tiny, seed))
+    assert len({tuple(rows.tolist()) for rows in together.places}) == len(SEEDS)
+
+
+def test_over_many_seeds_every_sample_is_held_out_about_as_often(tiny: Benchmark) -> None:
+    """Each sample of class 1 is held out with probability 2/10: 400 trials, five deviations."""
+    _, held_out = hold_out(tiny, SHARE, range(400))
+    assert held_out is not None
+    assert held_out.places is not None
+    counts = torch.bincount(held_out.places.flatten(), minlength=len(tiny.train_labels))
+    of_class = counts[tiny.train_labels == 1]
+    assert len(of_class) == 10
+    assert int(of_class.sum()) == 400 * 2
+    assert (of_class.double() - 80).abs().max() < 5 * (400 * 0.2 * 0.8) ** 0.5
+
+
+def test_without_validation_all_of_the_train_set_is_learnt_as_it_stands(tiny: Benchmark) -> None:
+    learnt, held_out = hold_out(tiny, 0.0, SEEDS)
+    assert held_out is None
+    assert learnt.places is None
+    assert torch.equal(learnt.labels, tiny.train_labels)
+
+
+# What trials learn from
+
+
+@every_method
+def test_nothing_a_trial_learns_or_keeps_depends_on_what_it_held_out(
+    method: str, config: MakeConfig, tiny: Benchmark
+) -> None:
+    """All that the first trial held out is painted white: nothing of it may leave a trace."""
+    white = tiny.train_inputs.clone()
+    white[held_out_by(tiny, SEEDS[0])] = 255
+    configs = validated(config, method)
+    plain = finish(stack_of(configs, tiny)).state()
+    painted = finish(stack_of(configs, replace(tiny, train_inputs=white))).state()
+    assert plain.keys() == painted.keys()
+    for name, tensor in plain.items():
+        own, same = part_of(name, tensor, 0), part_of(name, painted[name], 0)
+        if not name.startswith("validation/"):
+            torch.testing.assert_close(same, own, rtol=0, atol=0, equal_nan=True)
+    # The others hold out other samples: some of what is white they have learnt.
+    nets = [name for name in plain if name.startswith("net/")]
+    assert any(not torch.equal(plain[n][1], painted[n][1]) for n in nets)
+
+
+@every_method
+def test_no_batch_and_no_memory_has_a_held_out_sample(
+    method: str, config: MakeConfig, tiny: Benchmark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every pixel of sample n is n: whatever the nets see in training tells which samples it is."""
+    numbers = torch.arange(len(tiny.train_labels), dtype=torch.float32)
+    numbered = replace(
+        tiny,
+        train_inputs=numbers.view(-1, 1, 1, 1).expand(-1, 1, 3, 3).contiguous(),
+        test_inputs=tiny.test_inputs.float(),
+        scale=1.0,
+    )
+    configs = validated(config, method, lr=1e-6)
+    stack = stack_of(configs, numbered)
+    seen: list[Tensor] = []
+    decode = stack._feed._decode
+
+    def note(views: Tensor | None, *parts: Tensor) -> Tensor:
+        inputs = decode(views, *parts)
+        seen.append(inputs[:, :, 0, 0, 0])
+        return inputs
+
+    monkeypatch.setattr(stack._feed, "_decode", note)
+    finish(stack)
+    met = torch.cat(seen, dim=1)
+    for trial, seed in enumerate(SEEDS):
+        held_out = set(held_out_by(numbered, seed).tolist())
+        learnt = set(met[trial].int().tolist())
+        assert not learnt & held_out
+        assert learnt | held_out == set(range(len(numbered.train_labels)))
+
+
+@every_method
+def test_a_validated_trial_shows_the_same_alone_and_in_a_stack(
+    method: str, config: MakeConfig, tiny: Benchmark
+) -> None:
+    configs = validated(config, method)
+    together = finish(stack_of(configs, tiny)).results()
+    for own, many in zip(configs, together, strict=True):
+        (alone,) = finish(stack_of([own], tiny)).results()
+        for name in ("class_il", "task_il", "validation_class_il", "validation_task_il"):
+            np.testing.assert_array_equal(getattr(alone, name), getattr(many, name))
+
+
+@pytest.mark.parametrize("method", ["er", "derpp", "agem", "oewc"])
+def test_a_step_of_validated_trials_never_waits_for_the_host(
+    method: str, config: MakeConfig, tiny: Benchmark
+) -> None:
+    """On the meta device there is no data to look at: whatever asked for some would fail."""
+    configs = validated(config, method)
+    stack = TrialStack(configs, tiny, build_net=small_mlp, device="meta")
+    steps = stack.run()
+    for _ in range(3):
+        next(steps)
+    assert stack.steps_done == 3
+
+
+# What is measured
+
+
+@pytest.mark.parametrize(
+    ("method", "build_net"),
+    [
+        ("derpp", small_mlp),
+        ("derpp", batch_normed),
+        ("icarl", small_mlp),
+        ("pnn", small_mlp),
+        ("joint", small_mlp),
+    ],
+)
+def test_the_accuracies_are_those_of_each_trial_s_net_on_what_it_held_out(
+    method: str, build_net: NetBuilder, config: MakeConfig, tiny: Benchmark
+) -> None:
+    stack = finish(stack_of(validated(config, method), tiny, build_net))
+    for trial, (seed, result) in enumerate(zip(SEEDS, stack.results(), strict=True)):
+        net, rows = stack.net(trial).eval(), held_out_by(tiny, seed)
+        labels, last = tiny.train_labels[rows], tiny.num_tasks - 1
+        for task, classes in enumerate(tiny.tasks):
+            of_task = rows[torch.isin(labels, torch.tensor(classes))]
+            inputs, truth = tiny.train_inputs[of_task] / 255, tiny.train_labels[of_task]
+            with torch.no_grad():
+                scores = net(inputs, task) if isinstance(net, ToldTask) else net(inputs)
+            told = torch.tensor(classes)[scores[:, list(classes)].argmax(1)]
+            right = 100 * (told == truth).double().mean()
+            assert result.validation_task_il[last][task] == pytest.approx(float(right))
+            right = 100 * (scores.argmax(1) == truth).double().mean()
+            shown = result.validation_class_il[last][task]
+            assert shown == pytest.approx(np.nan if method == "pnn" else float(right), nan_ok=True)
+
+
+def test_after_every_task_what_was_learnt_by_then_is_measured(
+    config: MakeConfig, tiny: Benchmark
+) -> None:
+    for result in finish(stack_of(validated(config, "er"), tiny)).results():
+        for matrix in (result.validation_class_il, result.validation_task_il):
+            assert np.array_equal(~np.isnan(matrix), np.tri(tiny.num_tasks) > 0)
+
+
+def test_a_trial_without_validation_has_no_such_figures_and_saves_none(
+    config: MakeConfig, tiny: Benchmark
+) -> None:
+    stack = finish(stack_of([config(method="er")], tiny))
+    (result,) = stack.results()
+    assert result.validation_class_il == result.validation_task_il == []
+    assert not [name for name in stack.state() if name.startswith("validation/")]
+
+
+def test_a_run_that_is_resumed_measures_the_same(config: MakeConfig, tiny: Benchmark) -> None:
+    configs = validated(config, "derpp")
+    whole = finish(stack_of(configs, tiny))
+    broken_off = stack_of(configs, tiny)
+    for position in broken_off.run():
+        if position.phase == 1 and position.step == 2:
+            break
+    saved, position = snapshot(broken_off), broken_off.position
+    assert not saved["validation/class_il"][:, 0, 0].isnan().any()
+    resumed = stack_of(configs, tiny)
+    resumed.restore(saved, position)
+    finish(resumed)
+    for name, tensor in whole.state().items():
+        torch.testing.assert_close(resumed.state()[name], tensor, rtol=0, atol=0, equal_nan=True)
+
+
+# What cannot be held out
+
+
+def with_a_class_of_one(tiny: Benchmark) -> Benchmark:
+    """Class 4, called "4", keeps one sample."""
+    keep = (tiny.train_labels != 4).logical_or(
+        torch.arange(len(tiny.train_labels)) == (tiny.train_labels == 4).nonzero()[0]
+    )
+    return replace(tiny, train_inputs=tiny.train_inputs[keep], train_labels=tiny.train_labels[keep])
+
+
+def test_a_class_of_one_sample_is_refused_by_name(config: MakeConfig, tiny: Benchmark) -> None:
+    small = with_a_class_of_one(tiny)
+    with pytest.raises(SplitError, match=r"of tiny: '4' has one training sample"):
+        stack_of([config(method="er", validation=0.1)], small)
+    stack_of([config(method="er")], small)
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.0, 1.5, float("nan"), float("inf"), "some"])
+def test_a_share_that_is_none_is_refused(config: MakeConfig, share: object) -> None:
+    with pytest.raises(ValidationError):
+        config(validation=share)
+
+
+def test_trials_of_different_shares_are_no_stack(config: MakeConfig, tiny: Benchmark) -> None:
+    with pytest.raises(ValueError, match="may differ in seed, mask, lr and weights only"):
+        stack_of([config(validation=0.1), config(validation=0.2)], tiny)
+
+
+def test_a_config_without_validation_has_the_hash_it_always_had(config: MakeConfig) -> None:
+    assert config_hash(config(validation=0.0)) == config_hash(config())
+    assert config_hash(config(validation=0.1)) != config_hash(config())

@@ -1,0 +1,196 @@
+"""`remask reproduce`: what it would run, and what it says of what the store has."""
+
+import math
+import re
+
+import pytest
+
+from remask.experiments import configs_of, wanted_cells
+from remask.experiments.reproducing import _write_time
+from remask.papers import (
+    EXPERIMENTS,
+    PaperCell,
+    experiment_cells,
+    experiments_of,
+    published_benchmarks,
+)
+from remask.results import Store
+from tests.command_line import CommandLine
+from tests.results.store_samples import contents, failed, trial_with_accuracy
+
+
+@pytest.fixture
+def no_data(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a machine that has fetched nothing."""
+    monkeypatch.setenv("REMASK_DATA", str(tmp_path_factory.mktemp("data")))
+
+
+def _fill(remask: CommandLine, cells: list[PaperCell], accuracy: float, trials: int = 10) -> None:
+    with Store(remask.store) as store:
+        for cell in cells:
+            for config in configs_of(cell, trials):
+                better = 0.1 * config.seed + (5 if cell.mask is not None else 0)
+                store.add(trial_with_accuracy(config, accuracy + better, forgetting=20 - better))
+
+
+@pytest.mark.parametrize(
+    ("experiment", "cells"),
+    [
+        ("main", [15, 15, 15, 15]),
+        ("low-buffer", [9, 9, 0, 0]),
+        ("ablation", [30, 30, 0, 0]),  # 27, and DER++ without a mask at each buffer
+        ("confidence", [4, 2, 0, 0]),
+        ("appendix", [42, 42, 33, 15]),
+    ],
+)
+def test_an_experiment_has_the_cells_of_its_table_or_figure(
+    experiment: str, cells: list[int]
+) -> None:
+    assert [len(experiment_cells(experiment, b)) for b in published_benchmarks()] == cells
+
+
+def test_all_is_every_experiment_and_names_no_cell_twice() -> None:
+    for benchmark in published_benchmarks():
+        every = experiment_cells("all", benchmark)
+        assert len(set(every)) == len(every)
+        for name in EXPERIMENTS:
+            assert set(experiment_cells(name, benchmark)) <= set(every)
+        assert all(experiments_of(cell) for cell in every)
+    assert experiments_of(PaperCell("split-mnist", "derpp", -1.0, 200)) == [
+        "main",
+        "ablation",
+        "appendix",
+    ]
+
+
+def test_a_cell_has_as_many_trials_as_the_paper_and_the_published_settings() -> None:
+    (mnist,) = wanted_cells(
+        "low-buffer", "split-mnist", {"method": ["derpp"], "mask": ["-1"], "buffer": ["50"]}
+    )
+    configs = configs_of(mnist, None)
+    assert [config.seed for config in configs] == list(range(10))
+    assert {(c.mask, c.buffer, c.lr, c.replay_batch) for c in configs} == {(-1.0, 50, 0.03, 128)}
+    tiny = experiment_cells("main", "split-tiny-imagenet")[0]
+    assert len(configs_of(tiny, None)) == 5
+    unpublished = PaperCell("split-mnist", "derpp", -1e6, 200)
+    assert len(configs_of(unpublished, None)) == 10
+    assert len(configs_of(unpublished, 3)) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "systems"),
+    [
+        ("DER++", {("derpp", None), ("derpp", -math.inf), ("derpp", -1.0)}),
+        ("msderpp", {("derpp", -math.inf), ("derpp", -1.0)}),
+        ("MSDER++(-1)", {("derpp", -1.0)}),
+        ("mser", {("er", -math.inf)}),
+    ],
+)
+def test_a_cell_is_chosen_by_any_name_of_its_method(
+    name: str, systems: set[tuple[str, float | None]]
+) -> None:
+    cells = wanted_cells("main", "split-mnist", {"method": [name]})
+    assert {(cell.method, cell.mask) for cell in cells} == systems
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["mian"], "did you mean 'main'"),
+        (["main,ablatoin"], "did you mean 'ablation'"),
+        (["main", "--benchmark", "split-mnits"], "did you mean 'split-mnist'"),
+        (["main", "--benchmark", "split-digits"], "unknown benchmark of the paper"),
+        (["low-buffer", "--benchmark", "split-cifar100"], "no 'low-buffer' experiment"),
+        (["main", "--method", "derp"], "did you mean 'derpp'"),
+        (["main", "--method", "gem"], "Known: derpp, er"),
+        (["main", "--method", "MSDER++(-2)"], "did you mean 'MSDER++'"),
+        (["main", "--buffer", "201"], "unknown buffer of these cells '201'"),
+        (["main", "--mask", "-3"], "unknown mask of these cells '-3'"),
+        (["main", "--mask", "x"], "a mask is"),
+        (["main", "--trials", "0"], "--trials"),
+        (["main", "--device", "abacus", "--trials", "1"], "abacus"),
+    ],
+)
+def test_what_is_not_in_the_paper_gets_a_message_and_nothing_changes(
+    remask: CommandLine, arguments: list[str], expected: str
+) -> None:
+    _fill(remask, experiment_cells("confidence", "split-mnist"), 80.0, trials=2)
+    before = contents(remask.store.parent)
+    answer = remask("reproduce", *arguments)
+    assert answer.code in (1, 2)
+    assert expected in answer.text
+    assert "Traceback" not in answer.text
+    assert contents(remask.store.parent) == before
+
+
+def test_what_the_store_has_is_not_run_and_is_put_beside_the_paper(remask: CommandLine) -> None:
+    _fill(remask, experiment_cells("main", "split-mnist"), 80.0)
+    answer = remask("reproduce", "main")
+    assert answer.code == 0
+    assert "All 150 trials are in" in answer.text
+    lines = answer.out.splitlines()
+    (number,) = [n for n, line in enumerate(lines) if line.split()[:2] == ["ER", "200"]]
+    assert lines[number].split()[2:5] == ["10", "80.45", "±0.29"]
+    # 80.45 beside 78.27 +- 1.37: 1.6 of its std above it, and told apart from it.
+    assert lines[number + 1].split()[:3] == ["78.27", "±1.37", "+1.6!"]
+    assert "Masking lowers forgetting in every cell." in answer.out
+    assert "paired" in next(line for line in lines if "Masking lowers forgetting" in line)
+    assert "Welch's t-test" in answer.text
+    (summary,) = [line for line in lines if "Better or worse" in line]
+    counts = [int(part.split()[0]) for part in summary.split(".")[0].split(", ")]
+    assert sum(counts) == 15 * 4
+
+
+@pytest.mark.usefixtures("no_data")
+def test_a_cell_that_failed_is_asked_for_again(remask: CommandLine) -> None:
+    (cell,) = wanted_cells(
+        "main", "split-mnist", {"method": ["er"], "mask": ["none"], "buffer": ["200"]}
+    )
+    with Store(remask.store) as store:
+        for config in configs_of(cell, 2):
+            store.add(failed(config))
+    answer = remask("reproduce", "main", "--trials", "2", "--dry-run")
+    assert answer.code == 0
+    assert "15 cells, 30 trials, 30 to run" in answer.text
+
+
+@pytest.mark.usefixtures("no_data")
+def test_a_dry_run_says_what_is_left_and_changes_nothing(remask: CommandLine) -> None:
+    _fill(remask, experiment_cells("confidence", "split-mnist"), 80.0)
+    before = contents(remask.store.parent)
+    answer = remask("reproduce", "confidence,low-buffer", "--dry-run", "--method", "derpp")
+    assert answer.code == 0
+    assert "11 cells, 110 trials, 90 to run: no time is known for split-mnist" in answer.text
+    everything = remask("reproduce", "confidence", "--dry-run")
+    assert "4 cells, 40 trials, 0 to run." in everything.text
+    assert contents(remask.store.parent) == before
+
+
+@pytest.mark.data
+def test_a_dry_run_tells_the_time_from_a_measured_rate(remask: CommandLine) -> None:
+    answer = remask("reproduce", "low-buffer", "--buffer", "10", "--workers", "2", "--dry-run")
+    assert answer.code == 0
+    assert "3 cells, 30 trials, 30 to run: about" in answer.text
+    found = re.search(r"about (\d+) s with 2 at a time", answer.text)
+    assert found
+    assert 5 < int(found[1]) < 600
+
+
+@pytest.mark.parametrize(
+    ("seconds", "written"),
+    [(None, "?"), (0.4, "0 s"), (89, "89 s"), (90, "2 min"), (5400, "2 h"), (1e8, "1,157 days")],
+)
+def test_times_are_written_in_the_unit_that_people_would_take(
+    seconds: float | None, written: str
+) -> None:
+    assert _write_time(seconds) == written
+
+
+def test_markdown_is_for_documents(remask: CommandLine) -> None:
+    _fill(remask, experiment_cells("confidence", "split-mnist"), 80.0)
+    answer = remask("reproduce", "confidence", "--markdown")
+    rows = [line for line in answer.out.splitlines() if line.startswith("|")]
+    assert len(rows) == (2 + 4) + (2 + 4)  # four cells, four statements, and their headings
+    assert (
+        len({row.count("|") for row in rows[:6]}) == len({row.count("|") for row in rows[6:]}) == 1
+    )

@@ -1,0 +1,573 @@
+"""Progressive networks: columns against computations by hand, and runs in which nothing is lost."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from remask.benchmarks import Benchmark
+from remask.config import TrialConfig
+from remask.engine import TrialStack, stack_nets
+from remask.errors import RemaskError
+from remask.methods import Method
+from remask.methods.pnn import PNN, IndependentPNN
+from remask.metrics import forgetting
+from remask.nets import NetBuilder, mlp, resnet18
+from remask.nets.progressive import Columns, LateralsError, ProgressiveColumns
+from remask.randomness import stream, torch_seed
+from tests.engine.stack_samples import batch_normed, finish, small_mlp, small_resnet, snapshot
+
+MakeConfig = Callable[..., TrialConfig]
+State = dict[str, Tensor]
+
+both_kinds = pytest.mark.parametrize("kind", [PNN, IndependentPNN])
+
+
+@pytest.fixture(scope="module")
+def images(tiny_benchmark: Callable[..., Benchmark]) -> Benchmark:
+    """Two tasks of two classes, 17 and 29 train samples: no batch of 6 or less is of one."""
+    return tiny_benchmark(tasks=((0, 1), (2, 3)), shape=(3, 8, 8))
+
+
+def randomised(net: Columns) -> Columns:
+    """Biases and running statistics that are not 0 or 1, so that a lost one would show."""
+    with torch.no_grad():
+        for name, value in net.state_dict().items():
+            if name.endswith("running_var"):
+                value.uniform_(0.5, 2)
+            elif name.endswith(("bias", "running_mean")):
+                value.normal_(0, 0.3)
+            elif name.endswith("factors"):
+                value.mul_(10)  # or else the laterals would be too weak to be seen
+    return net
+
+
+def count(net: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in net.parameters())
+
+
+# ---- Columns by hand ----------------------------------------------------------------------------
+
+
+def mlp_by_hand(state: State, inputs: Tensor, column: int) -> Tensor:
+    """The logits of a column of 2-hidden-layer MLPs: every sum over older columns written out."""
+    flat = inputs.reshape(len(inputs), -1)
+    first: list[Tensor] = []
+    second: list[Tensor] = []
+    for t in range(column + 1):
+
+        def linear(name: str, values: Tensor, t: int = t) -> Tensor:
+            made = values @ state[f"columns.{t}.{name}.weight"].T
+            return made + state.get(f"columns.{t}.{name}.bias", torch.zeros(()))
+
+        def lateral(place: int, older: list[Tensor], t: int = t) -> Tensor | float:
+            if t == 0:
+                return 0.0
+            name, width = f"laterals.{place}", older[0].shape[1]
+            factors = state[f"columns.{t}.{name}.0.factors"]
+            projected = state[f"columns.{t}.{name}.1.bias"]
+            for k in range(t):
+                units = slice(k * width, (k + 1) * width)
+                weight = state[f"columns.{t}.{name}.1.weight"][:, units]
+                projected = projected + (factors[units] * older[k].detach()) @ weight.T
+            return linear(f"{name}.3", projected.clamp(min=0))
+
+        first.append(linear("net.1", flat).clamp(min=0))
+        second.append((linear("net.3", first[t]) + lateral(0, first)).clamp(min=0))
+        logits = linear("net.5", second[t]) + lateral(1, second)
+    return logits
+
+
+@pytest.mark.parametrize("column", [0, 1, 2])
+def test_a_column_of_mlps_and_its_gradients_are_what_they_are_by_hand(column: int) -> None:
+    torch.manual_seed(4)
+    net = randomised(ProgressiveColumns([small_mlp((2, 3), 4) for _ in range(4)], (2, 3))).double()
+    state = {name: value.detach().clone() for name, value in net.state_dict().items()}
+    trained = {name: state[name].requires_grad_() for name, _ in net.named_parameters()}
+    inputs, labels = torch.randn(5, 2, 3).double(), torch.randint(4, (5,))
+
+    net.column = column
+    logits, expected = net(inputs), mlp_by_hand(state, inputs, column)
+    torch.testing.assert_close(logits, expected)
+    F.cross_entropy(logits, labels).backward()  # type: ignore[no-untyped-call]
+    slow = torch.autograd.grad(
+        F.cross_entropy(expected, labels), list(trained.values()), allow_unused=True
+    )
+    with_gradient = set()
+    for (name, parameter), gradient in zip(net.named_parameters(), slow, strict=True):
+        if parameter.grad is not None:
+            with_gradient.add(name)
+            assert gradient is not None
+            assert gradient.abs().max() > 1e-6
+            torch.testing.assert_close(parameter.grad, gradient, msg=name)
+    assert with_gradient == {name for name in trained if name.startswith(f"columns.{column}.")}
+
+
+class ResNetByHand:
+    """Columns of ResNet-18 as plain calls on named tensors; the newest uses batch statistics."""
+
+    def __init__(self, state: State, newest_in_training: int | None) -> None:
+        self.state, self.in_training = state, newest_in_training
+
+    def conv(self, name: str, maps: Tensor, stride: int = 1) -> Tensor:
+        weight = self.state[f"{name}.weight"]
+        bias = self.state.get(f"{name}.bias")
+        return F.conv2d(maps, weight, bias, stride=stride, padding=weight.shape[-1] // 2)
+
+    def norm(self, name: str, maps: Tensor) -> Tensor:
+        if name.startswith(f"columns.{self.in_training}."):
+            mean, variance = maps.mean((0, 2, 3)), maps.var((0, 2, 3), correction=0)
+        else:
+            mean, variance = (self.state[f"{name}.running_{part}"] for part in ("mean", "var"))
+        scaled = (maps - mean[:, None, None]) / (variance[:, None, None] + 1e-5).sqrt()
+        gain, bias = self.state[f"{name}.weight"], self.state[f"{name}.bias"]
+        return scaled * gain[:, None, None] + bias[:, None, None]
+
+    def stage(self, blocks: Sequence[str], maps: Tensor, stride: int) -> Tensor:
+        for name, step in zip(blocks, (stride, 1), strict=True):
+            hidden = self.norm(f"{name}.bn1", self.conv(f"{name}.conv1", maps, step)).clamp(min=0)
+            hidden = self.norm(f"{name}.bn2", self.conv(f"{name}.conv2", hidden))
+            if step == 2:
+                maps = self.conv(f"{name}.shortcut.0", maps, 2)
+                maps = self.norm(f"{name}.shortcut.1", maps)
+            maps = (hidden + maps).clamp(min=0)
+        return maps
+
+    def logits(self, images: Tensor, column: int) -> Tensor:
+        made: list[list[Tensor]] = []  # of every column: four stages' maps, the last ones' means
+        for t in range(column + 1):
+            net, laterals = f"columns.{t}.net", f"columns.{t}.laterals"
+            maps = self.norm(f"{net}.bn", self.conv(f"{net}.conv", images)).clamp(min=0)
+            maps = self.stage([f"{net}.blocks.0", f"{net}.blocks.1"], maps, 1)
+            made.append([maps])
+            for i in range(3):
+                blocks = [f"{net}.blocks.{2 * i + 2}", f"{net}.blocks.{2 * i + 3}"]
+                maps = self.stage(blocks, maps, 2)
+                if t > 0:
+                    seen = torch.cat([older[i].detach() for older in made[:t]], 1)
+                    seen = seen * self.state[f"{laterals}.{i}.0.factors"]
+                    seen = self.conv(f"{laterals}.{i}.1", seen).clamp(min=0)
+                    more = self.stage([f"{laterals}.{i}.3", f"{laterals}.{i}.4"], seen, 2)
+                    maps = (maps + more).clamp(min=0)
+                made[t].append(maps)
+            features = F.avg_pool2d(maps, maps.shape[-1]).flatten(1)
+            made[t].append(features)
+            logits = self.linear(f"{net}.head", features)
+            if t > 0:
+                seen = torch.cat([older[4].detach() for older in made[:t]], 1)
+                seen = seen * self.state[f"{laterals}.3.0.factors"]
+                seen = self.linear(f"{laterals}.3.1", seen).clamp(min=0)
+                logits = logits + self.linear(f"{laterals}.3.3", seen)
+        return logits
+
+    def linear(self, name: str, inputs: Tensor) -> Tensor:
+        return F.linear(inputs, self.state[f"{name}.weight"], self.state[f"{name}.bias"])
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("column", [0, 1, 2])
+@pytest.mark.parametrize("size", [8, 11])
+def test_a_column_of_resnets_and_its_gradients_are_what_they_are_by_hand(
+    size: int, column: int, training: bool
+) -> None:
+    torch.manual_seed(6)
+    shape = (3, size, size)
+    nets = [resnet18(shape, 4, width=16) for _ in range(3)]
+    net = randomised(ProgressiveColumns(nets, shape)).double().train(training)
+    state = {name: value.detach().clone() for name, value in net.state_dict().items()}
+    trained = {name: state[name].requires_grad_() for name, _ in net.named_parameters()}
+    images, labels = torch.randn(6, *shape).double(), torch.randint(4, (6,))
+
+    net.column = column
+    by_hand = ResNetByHand(state, column if training else None)
+    logits, expected = net(images), by_hand.logits(images, column)
+    torch.testing.assert_close(logits, expected)
+    F.cross_entropy(logits, labels).backward()  # type: ignore[no-untyped-call]
+    slow = torch.autograd.grad(
+        F.cross_entropy(expected, labels), list(trained.values()), allow_unused=True
+    )
+    own = f"columns.{column}."
+    for (name, parameter), gradient in zip(net.named_parameters(), slow, strict=True):
+        assert (parameter.grad is not None) == name.startswith(own), name
+        torch.testing.assert_close(parameter.grad, gradient, msg=name)
+    for name, buffer in net.named_buffers():
+        moved = training and name.startswith(own)
+        assert torch.equal(buffer, state[name]) == (not moved), name
+
+
+def test_a_column_that_was_an_older_one_can_be_trained_again() -> None:
+    progressive = ProgressiveColumns([small_resnet((3, 8, 8), 4) for _ in range(2)], (3, 8, 8))
+    images = torch.randn(4, 3, 8, 8)
+    statistics = dict(progressive.named_buffers())
+    for column, expected in ((1, (0, 1)), (0, (1, 1)), (1, (1, 2))):
+        progressive.column = column
+        progressive(images)
+        tracked = [int(statistics[f"columns.{t}.net.bn.num_batches_tracked"]) for t in (0, 1)]
+        assert tuple(tracked) == expected
+
+
+# ---- What the columns start as ------------------------------------------------------------------
+
+
+def build(kind: type[Method], net: NetBuilder, shape: tuple[int, ...], tasks: int) -> Columns:
+    torch.manual_seed(8)
+    columns = kind.adapt_net(net, tasks)(shape, 4)
+    assert isinstance(columns, Columns)
+    return columns
+
+
+@both_kinds
+@pytest.mark.parametrize(
+    ("net", "shape"), [(small_mlp, (1, 3, 3)), (small_resnet, (3, 8, 8)), (small_mlp, (5,))]
+)
+def test_columns_start_as_nets_that_are_built_one_after_another(
+    kind: type[Method], net: NetBuilder, shape: tuple[int, ...]
+) -> None:
+    columns = build(kind, net, shape, tasks=3).columns
+    torch.manual_seed(8)
+    for column in columns:
+        inner = column.get_submodule("net") if kind is PNN else column
+        torch.testing.assert_close(
+            dict(inner.state_dict()), dict(net(shape, 4).state_dict()), rtol=0, atol=0
+        )
+
+
+def test_scales_start_between_0_and_a_tenth() -> None:
+    for net in (mlp, small_resnet):
+        columns = build(PNN, net, (3, 8, 8), tasks=3)
+        scales = [v for name, v in columns.named_parameters() if name.endswith("factors")]
+        assert len(scales) == 2 * (2 if net is mlp else 4)
+        factors = torch.cat([scale.detach().flatten() for scale in scales])
+        assert 0 <= factors.min() < 0.005
+        assert 0.095 < factors.max() <= 0.1
+        assert factors.mean() == pytest.approx(0.05, abs=0.003)
+
+
+def test_laterals_of_mlps_start_as_the_layers_of_an_mlp() -> None:
+    columns = dict(build(PNN, mlp, (3, 8, 8), tasks=3).named_parameters())
+    for name, bound in (("1", (6 / (200 + 100)) ** 0.5), ("3", (6 / (100 + 100)) ** 0.5)):
+        weight = columns[f"columns.2.laterals.0.{name}.weight"]
+        assert 0.95 * bound < weight.abs().max() <= bound
+    assert not columns["columns.2.laterals.0.1.bias"].any()
+
+
+def test_the_number_of_parameters_grows_with_the_columns_and_what_they_see() -> None:
+    def laterals_of_mlps(older: int) -> int:
+        # A scale for every unit, U with a bias, V without; into the second layer and the last.
+        return 2 * (100 * older + 100 * older * 100 + 100) + 100 * 100 + 100 * 10
+
+    for tasks in range(1, 6):
+        alone = build_count(IndependentPNN, mlp, (28, 28), tasks)
+        assert alone == tasks * 89_610
+        together = build_count(PNN, mlp, (28, 28), tasks)
+        assert together == alone + sum(laterals_of_mlps(older) for older in range(1, tasks))
+
+    def laterals_of_resnets(older: int) -> int:
+        total = 0
+        for width, size in ((64, 32), (128, 16), (256, 8)):
+            scale_and_projection = older * width * size**2 + older * width * width + width
+            # Two blocks from a to b = 2a channels: 9ab + 9bb + 4b and 18bb + 4b, shortcut ab + 2b.
+            a, b = width, 2 * width
+            total += scale_and_projection + 9 * a * b + 27 * b * b + 8 * b + a * b + 2 * b
+        return total + older * 512 + older * 512 * 512 + 512 + 512 * 10 + 10
+
+    together = build_count(PNN, resnet18, (3, 32, 32), tasks=3)
+    assert together == 3 * 11_173_962 + laterals_of_resnets(1) + laterals_of_resnets(2)
+
+
+def build_count(kind: type[Method], net: NetBuilder, shape: tuple[int, ...], tasks: int) -> int:
+    with torch.device("meta"):
+        return count(kind.adapt_net(net, tasks)(shape, 10))
+
+
+# ---- Nets ---------------------------------------------------------------------------------------
+
+
+class OwnSequential(nn.Sequential):
+    """Its forward might be anything."""
+
+
+class OwnModule(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.only = nn.Linear(9, 6)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        logits: Tensor = self.only(inputs.flatten(1))
+        return logits
+
+
+UNKNOWN: dict[str, NetBuilder] = {
+    "batch_normed": batch_normed,
+    "subclass": lambda shape, k: OwnSequential(nn.Flatten(), nn.Linear(9, k)),
+    "module": lambda shape, k: OwnModule(),
+    "without linear layers": lambda shape, k: nn.Sequential(nn.Flatten(), nn.ReLU()),
+}
+
+
+@pytest.mark.parametrize("net", UNKNOWN)
+def test_a_net_whose_laterals_are_unknown_is_refused_with_the_way_out(
+    net: str, config: MakeConfig, tiny: Benchmark
+) -> None:
+    with pytest.raises(LateralsError, match="'pnn-independent'") as refused:
+        TrialStack([config(method="pnn")], tiny, method=PNN, build_net=UNKNOWN[net])
+    assert isinstance(refused.value, RemaskError)
+    assert IndependentPNN.name == "pnn-independent"
+
+
+@pytest.mark.parametrize("seeds", [[1], [1, 2, 3]])
+@pytest.mark.parametrize("net", ["batch_normed", "subclass", "module"])
+def test_without_laterals_any_net_will_do(
+    net: str, seeds: list[int], config: MakeConfig, tiny: Benchmark
+) -> None:
+    configs = [config(method="pnn-independent", seed=seed) for seed in seeds]
+    stack = finish(TrialStack(configs, tiny, method=IndependentPNN, build_net=UNKNOWN[net]))
+    for result in stack.results():
+        assert result.diverged_at is None
+        assert np.isfinite(np.array(result.task_il)[np.tril_indices(3)]).all()
+
+
+CHAINS: dict[str, NetBuilder] = {
+    "no hidden layer": lambda shape, k: mlp(shape, k, hidden=()),
+    "three hidden layers": lambda shape, k: mlp(shape, k, hidden=(6, 5, 4)),
+    "no flatten": lambda shape, k: nn.Sequential(nn.Linear(9, 5), nn.Tanh(), nn.Linear(5, k)),
+    "in place": lambda shape, k: nn.Sequential(
+        nn.Flatten(), nn.Linear(9, 5), nn.ReLU(inplace=True), nn.Linear(5, k, bias=False)
+    ),
+    "dropout": lambda shape, k: nn.Sequential(
+        nn.Flatten(), nn.Linear(9, 8), nn.GELU(), nn.Dropout(0.3), nn.Linear(8, k)
+    ),
+    "two layers in a row": lambda shape, k: nn.Sequential(
+        nn.Flatten(), nn.Linear(9, 5), nn.Linear(5, 4), nn.Identity(), nn.SiLU(), nn.Linear(4, k)
+    ),
+}
+
+
+@pytest.mark.parametrize("net", CHAINS)
+def test_chains_of_linear_layers_of_any_length_have_laterals(net: str) -> None:
+    torch.manual_seed(2)
+    shape = (9,) if net == "no flatten" else (1, 3, 3)
+    columns = ProgressiveColumns([CHAINS[net](shape, 4) for _ in range(3)], shape)
+    layers = sum(isinstance(m, nn.Linear) for m in columns.columns[0].modules())
+    for column in columns.columns[1:]:
+        assert len(list(column.get_submodule("laterals").children())) == layers - 1
+    # The first column is the plain net; the laterals make a difference to the others.
+    columns.eval()
+    inputs = torch.rand(5, *shape)
+    for number, column in enumerate(columns.columns):
+        columns.column = number
+        plain = column.get_submodule("net")(inputs)
+        assert torch.allclose(columns(inputs), plain) == (number == 0 or layers == 1)
+
+
+# ---- Runs ---------------------------------------------------------------------------------------
+
+
+def three_configs(config: MakeConfig, rate: float = 1, **changes: Any) -> list[TrialConfig]:
+    """Three trials that differ in all that trials of one stack may differ in."""
+    different = zip((4, 0, 7), (None, -1.0, -float("inf")), (0.1, 0.2, 0.05), strict=True)
+    return [
+        config(method="pnn", batch=6, seed=seed, mask=mask, lr=lr * rate, **changes)
+        for seed, mask, lr in different
+    ]
+
+
+def stack_of(
+    kind: type[Method], net: NetBuilder, benchmark: Benchmark, configs: Sequence[TrialConfig]
+) -> TrialStack:
+    named = [config.model_copy(update={"method": kind.name}) for config in configs]
+    return TrialStack(named, benchmark, method=kind, build_net=net)
+
+
+class Runs:
+    """The runs that every kind of column goes through: of perceptrons, and of small ResNets."""
+
+    def __init__(self, net: str, config: MakeConfig, tiny: Benchmark, images: Benchmark) -> None:
+        self.residual = net == "resnet"
+        self.net: NetBuilder = small_resnet if self.residual else small_mlp
+        self.benchmark = images if self.residual else tiny
+        # A ResNet multiplies rounding errors from step to step, so it moves very little.
+        self.configs = three_configs(
+            config, rate=1e-5 if self.residual else 1, epochs=1 if self.residual else 2
+        )
+
+    def start(self, kind: type[Method], configs: Sequence[TrialConfig] | None = None) -> TrialStack:
+        return stack_of(kind, self.net, self.benchmark, configs or self.configs)
+
+
+@pytest.fixture(params=["mlp", "resnet"])
+def runs(
+    request: pytest.FixtureRequest, config: MakeConfig, tiny: Benchmark, images: Benchmark
+) -> Runs:
+    return Runs(request.param, config, tiny, images)
+
+
+@both_kinds
+def test_a_task_changes_its_own_column_and_nothing_else_and_nothing_is_forgotten(
+    kind: type[Method], runs: Runs
+) -> None:
+    stack = runs.start(kind)
+    before, phase = snapshot(stack), 0
+    for position in stack.run():
+        if position.phase == phase:
+            continue
+        after = snapshot(stack)
+        for name, value in after.items():
+            if name.startswith("net/"):
+                changed = not torch.equal(value, before[name])
+                assert changed == name.startswith(f"net/columns.{phase}."), name
+        before, phase = after, position.phase
+    assert phase == runs.benchmark.num_tasks
+    for result in stack.results():
+        assert result.diverged_at is None
+        accuracy = np.array(result.task_il)
+        for task in range(phase):
+            assert np.isnan(accuracy[:task, task]).all()
+            assert len(set(accuracy[task:, task])) == 1
+        assert forgetting(accuracy) == 0.0
+
+
+@both_kinds
+def test_tasks_may_be_unequal_and_of_one_class_and_class_il_is_not_measured(
+    kind: type[Method], config: MakeConfig, tiny: Benchmark
+) -> None:
+    assert [len(task) for task in tiny.tasks] == [2, 1, 3]
+    configs = three_configs(config, rate=2, epochs=12)
+    stack = finish(stack_of(kind, small_mlp, tiny, configs))
+    for result in stack.results():
+        assert np.isnan(np.array(result.class_il)).all()
+        assert np.isnan(result.confidence).all()
+        assert result.task_il[2][1] == 100  # whoever is told the task of one class cannot err
+        assert min(result.task_il[2]) > 60  # and something is learnt: by chance 50, 100 and 33
+    assert np.isnan(stack.running_accuracy())
+
+
+class SlowRun:
+    """A run as people write it: torch's SGD on the module, in the engine's order of samples."""
+
+    def __init__(self, single: TrialConfig, data: Benchmark, kind: type[Method]) -> None:
+        torch.manual_seed(torch_seed(single.seed, "init"))
+        columns = kind.adapt_net(small_mlp, data.num_tasks)(data.input_shape, data.num_classes)
+        assert isinstance(columns, Columns)
+        self.columns = columns
+        for task in range(data.num_tasks):
+            columns.column = task
+            own = [p for n, p in columns.named_parameters() if n.startswith(f"columns.{task}.")]
+            optimiser = torch.optim.SGD(own, lr=single.lr)
+            rows = data.train_indices(task)
+            for epoch in range(single.epochs):
+                order = stream(single.seed, "order", task, epoch).permutation(len(rows))
+                for batch in torch.split(rows[torch.from_numpy(order)], single.batch):
+                    optimiser.zero_grad()
+                    logits = columns(data.train_inputs[batch].float() / 255)
+                    loss = F.cross_entropy(logits, data.train_labels[batch])
+                    loss.backward()  # type: ignore[no-untyped-call]
+                    optimiser.step()
+
+    def accuracy(self, data: Benchmark, task: int) -> float:
+        rows, classes = data.test_indices(task), list(data.tasks[task])
+        self.columns.column = task
+        logits = self.columns(data.test_inputs[rows].float() / 255)[:, classes]
+        said = torch.tensor(classes)[logits.argmax(1)]
+        return 100 * float((said == data.test_labels[rows]).double().mean())
+
+
+@both_kinds
+@pytest.mark.parametrize("seeds", [[3], [3, 5]])
+def test_a_run_equals_a_hand_written_loop(
+    kind: type[Method], seeds: list[int], config: MakeConfig, tiny: Benchmark
+) -> None:
+    configs = [config(method="pnn", seed=seed, lr=0.05 * seed) for seed in seeds]
+    stack = finish(stack_of(kind, small_mlp, tiny, configs))
+    for trial, single in enumerate(configs):
+        slow = SlowRun(single, tiny, kind)
+        for name, value in slow.columns.state_dict().items():
+            torch.testing.assert_close(
+                stack.state()[f"net/{name}"][trial], value, rtol=1e-4, atol=1e-5, msg=name
+            )
+        expected = [slow.accuracy(tiny, task) for task in range(3)]
+        assert stack.results()[trial].task_il[2] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("net", [small_mlp, batch_normed])
+def test_without_laterals_a_column_learns_as_a_net_that_sees_its_task_alone(
+    net: NetBuilder, config: MakeConfig, tiny: Benchmark
+) -> None:
+    single = config(method="pnn", seed=5)
+    stack = finish(stack_of(IndependentPNN, net, tiny, [single]))
+    torch.manual_seed(torch_seed(single.seed, "init"))
+    nets = [net(tiny.input_shape, tiny.num_classes) for _ in range(3)]
+    alone = stack_nets(nets[2:])
+    rows = tiny.train_indices(2)
+    for epoch in range(single.epochs):
+        order = stream(single.seed, "order", 2, epoch).permutation(len(rows))
+        for batch in torch.split(rows[torch.from_numpy(order)], single.batch):
+            logits = alone((tiny.train_inputs[batch].float() / 255).unsqueeze(0))
+            loss = F.cross_entropy(logits[0], tiny.train_labels[batch])
+            alone.descend(loss.unsqueeze(0), torch.tensor([single.lr]))
+    for name, value in alone.state().items():
+        ours = stack.state()[f"net/columns.2.{name}"]
+        torch.testing.assert_close(ours, value, rtol=1e-4, atol=1e-5, msg=name)
+
+
+@both_kinds
+def test_three_stacked_trials_equal_three_single_ones(kind: type[Method], runs: Runs) -> None:
+    stack = finish(runs.start(kind))
+    relative, absolute = (1e-3, 1e-4) if runs.residual else (1e-5, 1e-6)
+    for trial, single_config in enumerate(runs.configs):
+        single = finish(runs.start(kind, [single_config]))
+        for name, value in single.state().items():
+            part = stack.state()[name][trial]
+            if name.startswith("net/"):
+                torch.testing.assert_close(part, value[0], rtol=relative, atol=absolute, msg=name)
+            elif not runs.residual:  # whose answers are so close to each other that any may win
+                torch.testing.assert_close(part, value[0], rtol=0, atol=0, equal_nan=True)
+
+
+@both_kinds
+def test_a_run_that_is_killed_in_the_second_task_resumes_bit_identical(
+    kind: type[Method], runs: Runs
+) -> None:
+    whole = snapshot(finish(runs.start(kind)))
+    for epoch, step in sorted({(0, 2), (runs.configs[0].epochs - 1, 2)}):
+        killed = runs.start(kind)
+        for position in killed.run():
+            if position == (1, epoch, step):
+                break
+        assert killed.position == (1, epoch, step)
+        resumed = runs.start(kind)
+        resumed.restore(snapshot(killed), killed.position)
+        ended = snapshot(finish(resumed))
+        torch.testing.assert_close(ended, whole, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("width", [4, 16])  # with the default layout, and with channels last
+def test_stacked_columns_of_resnets_predict_as_plain_modules(width: int) -> None:
+    torch.manual_seed(1)
+    nets = [
+        ProgressiveColumns([resnet18((3, 8, 8), 4, width) for _ in range(2)], (3, 8, 8))
+        for _ in range(2)
+    ]
+    for net in nets:
+        randomised(net).eval()
+    stack = stack_nets(nets)
+    assert isinstance(stack.module, Columns)
+    images = torch.randn(5, 3, 8, 8)
+    for column in (1, 0, 1):
+        stack.module.column = column
+        predicted = stack.predict(images)
+        for trial, net in enumerate(nets):
+            net.column = column
+            torch.testing.assert_close(predicted[trial], net(images), rtol=1e-3, atol=1e-4)
+
+
+@both_kinds
+def test_a_stream_that_does_not_tell_its_tasks_is_refused(
+    kind: type[Method], config: MakeConfig, tiny: Benchmark
+) -> None:
+    with pytest.raises(ValueError, match="task-free"):
+        stack_of(kind, small_mlp, tiny, [config(method="pnn", task_free=True)])

@@ -1,0 +1,27 @@
+"""The Split-MNIST cells of the paper's main table, for real: `make test-paper`."""
+
+from pathlib import Path
+
+import pytest
+
+from remask.experiments import configs_of
+from remask.papers import PaperCell, experiment_cells
+from remask.reports import compare
+from remask.results import Store, summarise
+from remask.runs import Options, StopRequest, continue_run, plan_run
+
+
+@pytest.mark.paper
+@pytest.mark.parametrize("cell", experiment_cells("main", "split-mnist"), ids=str)
+def test_split_mnist_agrees_with_the_paper(tmp_path: Path, cell: PaperCell) -> None:
+    with Store(tmp_path / "results.db") as store:
+        run = plan_run(
+            store, configs_of(cell, None), workers=2, largest_stack=lambda _: 10, again=False
+        )
+        assert run is not None
+        for _ in continue_run(store, run, workers=2, options=Options(), stop=StopRequest()):
+            pass
+        (compared,) = compare([cell], summarise(store.records()))
+    for measure in ("class_il_A_T", "task_il_A_T"):
+        figure = compared.figures[measure]
+        assert figure.is_near or figure.verdict == "not told apart", (measure, figure)

@@ -1,0 +1,241 @@
+"""`remask report`: the store as a page and as figures."""
+
+import json
+import re
+import shlex
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+from remask.asking import changed_settings, configs_from, trial_configs
+from remask.cli.app import app
+from remask.cli.run import asked_for
+from remask.config import TrialConfig
+from remask.experiments import rerun_command
+from remask.papers import experiment_cells
+from remask.results import Store, StoreError
+from tests.command_line import CommandLine, start
+from tests.results.store_samples import (
+    contents,
+    diverged,
+    failed,
+    make_config,
+    make_record,
+    make_records,
+)
+
+
+def data_of(page: Path) -> dict[str, Any]:
+    found = re.search(
+        r'<script type="application/json"[^>]*>(.*?)</script>', page.read_text(), re.S
+    )
+    assert found
+    data: dict[str, Any] = json.loads(found[1])
+    return data
+
+
+def _labels(page: Path) -> set[str]:
+    return {cell["label"] for cell in data_of(page)["cells"]}
+
+
+def test_a_page_has_every_cell_of_the_store(remask: CommandLine, tmp_path: Path) -> None:
+    with Store(remask.store) as store:
+        for record in (*make_records(2), *make_records(3, method="derpp", mask=-1.0)):
+            store.add(record)
+        store.add(diverged(make_config(method="derpp", mask=-1.0, seed=7)))
+        store.add(failed(make_config(method="hal", seed=7)))
+    page = tmp_path / "page.html"
+    answer = remask("report", str(page))
+    assert answer.code == 0
+    assert "7 trials in" in answer.text
+    cells = {cell["label"]: cell for cell in data_of(page)["cells"]}
+    assert {label: cell["trials"] for label, cell in cells.items()} == {
+        "ER": 2,
+        "MSDER++(-1)": 3,
+        "HAL": 0,
+    }
+    assert cells["MSDER++(-1)"]["diverged"] == 1
+    assert cells["HAL"]["records"][0]["error"] == "no memory left"
+    assert cells["ER"]["scores"]["class_il_A_T"] == {"mean": 70.375, "std": 0.0}
+    assert cells["ER"]["class_il"] == [[99.0, None], [50.5, 90.25]]
+    assert data_of(page)["statements"] == []  # nothing is published of the digits
+
+
+def test_a_page_beside_the_paper_says_what_was_not_run(remask: CommandLine, tmp_path: Path) -> None:
+    configs = trial_configs(benchmark="split-mnist", method="er", buffer=200, seeds=range(3))
+    five = [[80.0 if k <= j else None for k in range(5)] for j in range(5)]
+    with Store(remask.store) as store:
+        for config in configs:
+            store.add(make_record(config, class_il=five, task_il=five, confidence=[0.5] * 10))
+    page = tmp_path / "page.html"
+    assert remask("report", str(page)).code == 0
+    data = data_of(page)
+    assert len(data["cells"]) == len(experiment_cells("all", "split-mnist"))
+    (run,) = [cell for cell in data["cells"] if cell["verdict"] != "not run"]
+    assert run["claims"]["class_il_A_T"]["mean"] == 78.27
+    assert run["claims"]["class_il_A_T"]["verdict"] == "better"
+    assert 0 < run["claims"]["class_il_A_T"]["p"] < 0.05
+    assert data["near"] == 1  # 80 is 1.3 std above 78.27; the other three are far off
+    assert {row["finding"] for row in data["statements"]} == {"not run"}
+    assert sum(data["counts"].values()) == sum(len(cell["claims"]) for cell in data["cells"])
+
+
+def test_a_page_can_be_of_some_results_only(remask: CommandLine, tmp_path: Path) -> None:
+    with Store(remask.store) as store:
+        for record in (*make_records(1), *make_records(1, mask=-1.0), *make_records(1, buffer=20)):
+            store.add(record)
+    page = tmp_path / "page.html"
+    assert remask("report", str(page), "--mask", "none", "--buffer", "200").code == 0
+    assert _labels(page) == {"ER"}
+
+
+@pytest.mark.parametrize("filters", [[], ["--method", "hal"]])
+def test_a_report_of_nothing_gets_a_message_and_writes_nothing(
+    remask: CommandLine, tmp_path: Path, filters: list[str]
+) -> None:
+    with Store(remask.store) as store:
+        if filters:
+            store.add(make_record())
+    before = contents(tmp_path)
+    answer = remask("report", str(tmp_path / "page.html"), "--figures", str(tmp_path), *filters)
+    assert answer.code == 1
+    assert "has no trial to report" in answer.text
+    assert "remask reproduce" in answer.text
+    assert contents(tmp_path) == before
+
+
+def test_a_report_of_a_store_that_is_not_there_makes_none(
+    remask: CommandLine, tmp_path: Path
+) -> None:
+    answer = remask("report", str(tmp_path / "page.html"))
+    assert answer.code == 1
+    assert str(remask.store.name) in answer.text
+    assert not remask.store.exists()
+    assert not (tmp_path / "page.html").exists()
+
+
+def test_a_page_that_cannot_be_written_gets_a_message(remask: CommandLine, tmp_path: Path) -> None:
+    with Store(remask.store) as store:
+        store.add(make_record())
+    for target in (tmp_path, tmp_path / "nowhere" / "page.html"):
+        answer = remask("report", str(target))
+        assert answer.code == 1
+        assert str(target) in answer.text.replace(" ", "") or "nowhere" in answer.text
+        assert "mistake in remask" not in answer.text
+
+
+def test_figures_are_drawn_into_a_folder(remask: CommandLine, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    with Store(remask.store) as store:
+        for record in (*make_records(2), *make_records(2, mask=-1.0)):
+            store.add(record)
+    folder = tmp_path / "figures"
+    answer = remask("report", str(tmp_path / "page.html"), "--figures", str(folder))
+    assert answer.code == 0
+    written = {path.name for path in folder.iterdir()}
+    assert {"split-digits-matrices-b200.svg", "split-digits-matrices-b200.png"} <= written
+    assert f"{len(written)} figures in" in answer.text
+
+
+def test_the_demo_writes_its_page_beside_its_store(remask: CommandLine) -> None:
+    answer = remask("demo", "--trials", "1", "--workers", "1")
+    assert answer.code == 0
+    page = remask.store.with_suffix(".html")
+    assert str(page) in answer.text.replace(" ", "")
+    assert _labels(page) == {"ER", "MSER(-inf)", "DER++", "MSDER++(-inf)", "MSDER++(-1)"}
+
+
+def _wait_for(page: Path, trials: int) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        if page.exists() and sum(cell["trials"] for cell in data_of(page)["cells"]) == trials:
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"the page never had {trials} trials")
+
+
+def test_a_watched_page_follows_the_store_and_the_last_one_rests(tmp_path: Path) -> None:
+    store, page = tmp_path / "results.db", tmp_path / "page.html"
+    with Store(store) as opened:
+        process = start("report", str(page), "--watch", store=store)
+        try:
+            _wait_for(page, 0)
+            for number, record in enumerate(make_records(2), start=1):
+                opened.add(record)
+                _wait_for(page, number)
+            assert 'data-refresh-seconds="5"' in page.read_text()
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == 0, err
+    assert "2 trials in" in err
+    _wait_for(page, 2)
+    assert 'data-refresh-seconds=""' in page.read_text()
+
+
+# ---- The command that runs a cell again ---------------------------------------------------------
+
+
+def _asked(command: str) -> list[TrialConfig]:
+    """The trials of a `remask run ...`, read as the command line reads it."""
+    program, name, *arguments = shlex.split(command)
+    assert (program, name) == ("remask", "run")
+    group = typer.main.get_command(app)
+    context = group.commands["run"].make_context("run", arguments)  # type: ignore[attr-defined]
+    assert context.params["again"]
+    return configs_from(asked_for(context))
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        make_config(),
+        make_config(mask=float("-inf"), buffer=20, seed=0),
+        make_config(
+            mask=-1e9, method="derpp", alpha=0.25, beta=0.0, lr=0.3, epochs=2, lr_drops=(1,)
+        ),
+        make_config(method="oewc", buffer=0, replay_batch=0, weights={"penalty": 3, "gamma": 0.5}),
+        make_config(tasks=2, class_order=(3, 1, 0, 2, 4, 5, 6, 7, 9, 8), limit=9, task_free=True),
+        make_config(tasks=5, class_order=7, net="resnet18:8", batch=3, replay_batch=4),
+        make_config(validation=0.15),
+        *trial_configs(benchmark="split-cifar100", method="er", buffer=500, seeds=[4]),
+        *trial_configs(benchmark="split-mnist", method="gem", buffer=500, seeds=[0]),
+    ],
+    ids=lambda config: rerun_command(config, [config.seed]),
+)
+def test_the_command_to_run_a_cell_again_asks_for_exactly_its_trials(config: TrialConfig) -> None:
+    seeds = [config.seed, config.seed + 1]
+    found = _asked(rerun_command(config, seeds))
+    assert found == [config.model_copy(update={"seed": seed}) for seed in seeds]
+
+
+def test_published_settings_need_no_words() -> None:
+    (config,) = trial_configs(
+        benchmark="split-mnist", method="derpp", masks=[-1.0], buffer=200, seeds=[0]
+    )
+    assert changed_settings(config) == {}
+    assert rerun_command(config, range(10)) == (
+        "remask run --benchmark split-mnist --method derpp --mask=-1 --buffer 200 --trials 10"
+        " --again"
+    )
+
+
+def test_code_of_one_s_own_is_not_imported_to_tell_its_settings() -> None:
+    config = make_config(method="antigravity_of_mine:Method", benchmark="data_of_mine:load")
+    assert changed_settings(config)["lr"] == 0.1
+    assert "--method antigravity_of_mine:Method" in rerun_command(config, [1])
+
+
+def test_a_store_says_when_another_has_written(tmp_path: Path) -> None:
+    with Store(tmp_path / "a.db") as mine, Store(tmp_path / "a.db") as other:
+        before = mine.changes()
+        assert mine.changes() == before
+        other.add(make_record())
+        assert mine.changes() != before
+    with pytest.raises(StoreError):
+        mine.changes()

@@ -1,0 +1,208 @@
+"""Whatever is typed, written into a file or imported: an answer or a message, no traceback."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from remask.results import Store
+from tests.command_line import Answer, CommandLine
+from tests.results.mutated_exports import CHANGES, ODD_TEXTS, mutate, our_export, with_their_hashes
+from tests.results.store_samples import make_config, make_record
+
+EXAMPLES = int(os.environ.get("REMASK_FUZZ_EXAMPLES", "60"))
+fuzzed = settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+
+_text = st.text(st.characters(blacklist_characters="\x00", blacklist_categories=["Cs"]), max_size=8)
+_number = st.one_of(
+    st.integers(-(10**20), 10**20),
+    st.floats(allow_nan=True, allow_infinity=True),
+    st.sampled_from([0, 1, 2, -1, 0.5]),
+)
+_value = st.one_of(
+    _number.map(str),
+    _text,
+    st.sampled_from(
+        ["er", "derpp", "mser", "joint", "none", "-inf", "-1", "none,-1", "split-digits", "cpu", ""]
+    ),
+)
+_options = [
+    "--benchmark", "--method", "--mask", "--buffer", "--seed", "--lr", "--batch", "--replay-batch",
+    "--alpha", "--beta", "--net", "--device", "--threads", "--stack", "--checkpoint-seconds",
+    "--config", "--json", "--again", "--unknown",
+]  # fmt: skip
+# Without --trials and --epochs among the options, a run that happens to be valid stays small.
+_arguments = st.lists(
+    st.one_of(
+        st.tuples(st.sampled_from(_options), _value).map(list),
+        _value.map(lambda value: [value]),
+    ),
+    max_size=4,
+).map(lambda parts: [word for part in parts for word in part])
+_commands = st.sampled_from(
+    [["run"], ["resume"], ["results", "list"], ["results", "show"], ["results", "export"],
+     ["report"], ["sweep"], ["data", "verify"], ["data", "where"], ["methods"], ["rnu"], []]
+)  # fmt: skip
+
+
+@pytest.fixture
+def remask(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> CommandLine:
+    monkeypatch.chdir(tmp_path)  # a made-up file name shall not land in the project
+    return CommandLine(tmp_path / "results.db", monkeypatch, capfd)
+
+
+def _is_an_answer_or_a_message(answer: Answer) -> bool:
+    assert "Traceback" not in answer.text, answer.text
+    assert "mistake in remask" not in answer.text, answer.text
+    assert answer.code in (0, 1, 2), answer
+    assert answer.code == 0 or answer.text, "a failure without a word"
+    return True
+
+
+@fuzzed
+@given(command=_commands, arguments=_arguments)
+def test_any_arguments_get_an_answer_or_a_message(
+    remask: CommandLine, command: list[str], arguments: list[str]
+) -> None:
+    small = ["--trials", "1", "--epochs", "1", "--workers", "1"] if command == ["run"] else []
+    assert _is_an_answer_or_a_message(remask(*command, *small, *arguments))
+
+
+_scalar = st.one_of(
+    st.booleans(), _number, _text, st.lists(st.one_of(st.integers(-3, 3), _text), max_size=3)
+)
+_fields = st.sampled_from(
+    ["benchmark", "method", "mask", "buffer", "seed", "lr", "batch", "replay_batch", "alpha",
+     "beta", "net", "metod", "store"]
+)  # fmt: skip
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return f"[{', '.join(map(_toml, value))}]"
+    if isinstance(value, str):
+        escaped = "".join(f"\\U{ord(character):08x}" for character in value)
+        return f'"{escaped}"'
+    return str(value)
+
+
+@fuzzed
+@given(fields=st.dictionaries(_fields, _scalar, max_size=4))
+def test_any_config_file_gets_an_answer_or_a_message(
+    remask: CommandLine, fields: dict[str, object]
+) -> None:
+    lines = [f"{name} = {_toml(value)}" for name, value in fields.items()]
+    Path("run.toml").write_text("\n".join(lines), encoding="utf-8")
+    small = ("--trials", "1", "--epochs", "1", "--workers", "1")
+    assert _is_an_answer_or_a_message(remask("run", "--config", "run.toml", *small))
+
+
+_axis = st.one_of(_scalar, st.lists(st.one_of(_scalar, st.sampled_from([1, -1])), max_size=2))
+_axes = st.dictionaries(_fields, _axis, max_size=2)
+
+
+@fuzzed
+@given(shared=st.dictionaries(_fields, _scalar, max_size=2), grid=_axes, zipped=_axes)
+def test_any_grid_gets_an_answer_or_a_message(
+    remask: CommandLine,
+    shared: dict[str, object],
+    grid: dict[str, object],
+    zipped: dict[str, object],
+) -> None:
+    small = {"trials": 1, "epochs": 1, "limit": 5, **shared}
+    lines = [f"{name} = {_toml(value)}" for name, value in small.items()]
+    for heading, axes in (("[grid]", grid), ("[[zip]]", zipped)):
+        if axes:
+            lines += [heading, *(f"{name} = {_toml(value)}" for name, value in axes.items())]
+    Path("grid.toml").write_text("\n".join(lines), encoding="utf-8")
+    assert _is_an_answer_or_a_message(remask("sweep", "grid.toml", "--workers", "1"))
+
+
+@fuzzed
+@given(content=st.binary(max_size=300))
+def test_any_bytes_as_a_config_file_get_an_answer_or_a_message(
+    remask: CommandLine, content: bytes
+) -> None:
+    Path("run.toml").write_bytes(content)
+    small = ("--trials", "1", "--epochs", "1", "--workers", "1")
+    assert _is_an_answer_or_a_message(remask("run", "--config", "run.toml", *small))
+
+
+_json_value = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**70), 2**70),
+    st.floats(allow_nan=False),
+    st.text(max_size=8),
+    st.sampled_from(ODD_TEXTS),
+    st.lists(st.integers(-1, 101), max_size=3),
+    st.lists(st.lists(st.floats(0, 100), min_size=1, max_size=3), max_size=3),
+    st.dictionaries(st.text(max_size=3), st.floats(0, 1), max_size=2),
+)
+_mutations = st.lists(
+    st.tuples(
+        st.lists(st.integers(0, 99), min_size=1, max_size=5), st.sampled_from(CHANGES), _json_value
+    ),
+    min_size=1,
+    max_size=3,
+)
+
+
+@fuzzed
+@given(
+    mutations=_mutations | st.just([]),
+    sizes=st.lists(st.tuples(st.integers(1, 3), st.integers(0, 4)), max_size=6),
+    honest=st.booleans(),
+)
+def test_any_import_gets_an_answer_or_a_message_and_leaves_a_store_that_works(
+    remask: CommandLine,
+    mutations: list[tuple[list[int], str, Any]],
+    sizes: list[tuple[int, int]],
+    honest: bool,
+) -> None:
+    trials = our_export()
+    for trial, (tasks, classes) in zip(trials, sizes, strict=False):
+        matrix = [[50.0 + task] * tasks for task in range(tasks)]
+        trial.update(class_il=matrix, task_il=matrix, confidence=[0.5] * classes)
+    for path, change, value in mutations:
+        mutate(trials, path, change, value)
+    if honest:
+        with_their_hashes(trials)
+    Path("trials.json").write_text(json.dumps({"trials": trials}))
+    remask.store.unlink(missing_ok=True)
+    with Store(remask.store) as store:
+        store.add(make_record(make_config(seed=99)))
+    answer = remask("results", "import", "trials.json")
+    assert _is_an_answer_or_a_message(answer)
+    with Store(remask.store) as store:
+        new = store.count() - 1
+    assert answer.code == (1 if "error" in answer.err else 0)
+    assert f"{new} of them new" in answer.out if answer.code == 0 else new == 0, answer
+    for command in (
+        ("results", "list"),
+        ("results", "list", "--trials"),
+        ("results", "compare"),
+        ("results", "export", "out.csv"),
+        ("results", "export", "out.json"),
+        ("results", "export", "out.tex"),
+        ("results", "export", "out.parquet"),
+        ("report", "out.html"),
+    ):
+        after = remask(*command)
+        assert after.code == 0, (command, after)
+        assert "\x1b" not in after.out
+    again = remask("results", "import", "out.json")
+    assert f"{new + 1} trials read, 0 of them new" in again.out, again

@@ -1,0 +1,309 @@
+"""Files made to do harm: none of them runs code, takes much memory, or is believed."""
+
+import ast
+import gzip
+import io
+import json
+import os
+import pickle
+import struct
+import tracemalloc
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+import remask
+from remask.engine import checkpoints
+from remask.engine.checkpoints import CheckpointError
+from remask.locks import Lock, LockHeldError
+from tests.runs.faults import filled, reopened, save, state, version_of
+
+SOURCES = sorted(Path(remask.__file__).parent.rglob("*.py"))
+DATA = bytes(31)  # as long as the tensors of state()
+ENTRIES = {
+    "net/weight": {"dtype": "F32", "shape": [3, 2], "data_offsets": [0, 24]},
+    "memory/inputs": {"dtype": "U8", "shape": [7], "data_offsets": [24, 31]},
+}
+NOTE = {
+    "format": 1,
+    "identity": "run",
+    "tensors": {"net/weight": "torch.float32 [3, 2]", "memory/inputs": "torch.uint8 [7]"},
+    "position": {"step": 3},
+    "extra": {"version": 3},
+}
+DEEP = "[" * 100_000 + "]" * 100_000
+
+
+class Payload:
+    """Makes a file in the current folder when unpickled."""
+
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[str, str]]:
+        return open, ("executed", "w")
+
+
+def raw(header: bytes, data: bytes = DATA, length: int | None = None) -> bytes:
+    return struct.pack("<Q", len(header) if length is None else length) + header + data
+
+
+def sealed(entries: str, note: str = json.dumps(NOTE), data: bytes = DATA) -> bytes:
+    """A file whose checksums are right: its maker knew how to compute them."""
+    line = json.dumps("0" * 128 + note)
+    head, rest = checkpoints._seal(
+        raw(f'{{"__metadata__":{{"remask":{line}}},{entries[1:]}'.encode(), data)
+    )
+    return head + bytes(rest)
+
+
+def entries(name: str = "net/weight", **changes: object) -> str:
+    return json.dumps({**ENTRIES, name: {**ENTRIES["net/weight"], **changes}})
+
+
+def note(**changes: object) -> str:
+    return json.dumps({**NOTE, **changes})
+
+
+def zip_bomb() -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for number in range(4):
+            archive.writestr(f"data{number}.pkl", bytes(8 << 20))
+    return packed.getvalue()
+
+
+def saved_by_torch() -> bytes:
+    packed = io.BytesIO()
+    torch.save({"net/weight": Payload()}, packed)
+    return packed.getvalue()
+
+
+NOT_SAFETENSORS = {
+    **{f"pickle, protocol {p}": pickle.dumps(Payload(), p) for p in range(6)},
+    "pickle behind a length": raw(pickle.dumps(Payload())),
+    "file of torch.save": saved_by_torch(),
+    "zip bomb": zip_bomb(),
+    "gzip bomb": gzip.compress(bytes(32 << 20)),
+    "nothing": b"",
+    "zeros": bytes(1000),
+    "seven bytes": bytes(7),
+    "random": b"\xd1\x07\xaa\x9e\x11\x80\xfe\x33" * 100,
+    "text": b"import os; os.system('touch executed')",
+    "header length 2**63": raw(b"{}", length=2**63),
+    "header length 2**64-1": raw(b"{}", length=2**64 - 1),
+    "header length 2**63 that wraps": raw(b"{}", length=2**64 - 8),
+    "header longer than the file": raw(b"{}", length=34),
+    "header of the whole file": raw(b"{}", length=33),
+    "header of no bytes": raw(b""),
+    "header of 100 MB": raw(b" " * 100, length=100_000_000),
+    "header without metadata": raw(json.dumps(ENTRIES).encode()),
+    "header with the mark at its end": raw(b'{"__metadata__":{"remask":"'),
+    "header not UTF-8": raw(b'{"\xff\xfe":{}}'),
+    "header nested deeply": raw(DEEP.encode()),
+    "wrong checksum": sealed(json.dumps(ENTRIES)).replace(b"run", b"ruN"),
+}
+
+SEALED = {
+    "overlapping offsets": sealed(entries("memory/inputs", data_offsets=[0, 24])),
+    "same offsets, same tensor": sealed(entries("other")),
+    "a hole": sealed(entries(data_offsets=[4, 24])),
+    "offsets beyond the end": sealed(entries(data_offsets=[0, 2**40])),
+    "offsets that wrap": sealed(entries(data_offsets=[2**64 - 24, 2**64])),
+    "offsets the wrong way round": sealed(entries(data_offsets=[24, 0])),
+    "negative offsets": sealed(entries(data_offsets=[-24, 0])),
+    "offsets of another type": sealed(entries(data_offsets="0:24")),
+    "huge shape": sealed(entries(shape=[2**62, 4])),
+    "shape whose size wraps to the right one": sealed(entries(shape=[2**63, 2, 3, 2])),
+    "negative shape": sealed(entries(shape=[-3, -2])),
+    "shape of floats": sealed(entries(shape=[3.0, 2.0])),
+    "shape of many axes": sealed(entries(shape=[1] * 10_000 + [3, 2])),
+    "shape nested": sealed(entries(shape=[[3, 2]])),
+    "other shape of the same size": sealed(entries(shape=[2, 3])),
+    "unknown dtype": sealed(entries(dtype="PICKLE")),
+    "dtype that torch has not": sealed(entries(dtype="F4", shape=[48])),
+    "dtype of another type": sealed(entries(dtype=7)),
+    "dtype of the same size": sealed(entries(dtype="I32")),
+    "no dtype": sealed(json.dumps({**ENTRIES, "net/weight": {"shape": [3, 2]}})),
+    "a tensor twice": sealed(entries()[:-1] + "," + entries(dtype="I32")[1:]),
+    "a tensor that is a number": sealed(json.dumps({**ENTRIES, "net/weight": 5})),
+    "a tensor too few": sealed(json.dumps({"net/weight": ENTRIES["net/weight"]})),
+    "a tensor too many": sealed(entries("empty", shape=[0], data_offsets=[31, 31])),
+    "entries nested deeply": sealed('{"a":' + DEEP + "}"),
+    "entries that end early": sealed('{"a":'),
+    "metadata twice": sealed('{"__metadata__":{"remask":"x"},' + entries()[1:]),
+    "bytes behind the tensors": sealed(entries(), data=bytes(32)),
+    "bytes missing": sealed(entries(), data=bytes(30)),
+    "note empty": sealed(entries(), ""),
+    "note no JSON": sealed(entries(), "{'format': 1}"),
+    "note a list": sealed(entries(), "[1]"),
+    "note nested deeply": sealed(entries(), DEEP),
+    "note with deep extra": sealed(entries(), note(extra={"x": 0}).replace("0", DEEP)),
+    "note without format": sealed(entries(), "{}"),
+    "note with a text as format": sealed(entries(), note(format="one")),
+    "note with a huge format": sealed(entries(), note(format=10**4000)),
+    "note of format 2": sealed(entries(), note(format=2)),
+    "note with a field too many": sealed(entries(), note(__class__="os.system")),
+    "note with a text as position": sealed(entries(), note(position={"step": "3"})),
+    "note with a number as identity": sealed(entries(), note(identity=1)),
+    "note of other tensors": sealed(entries(), note(tensors={})),
+    "note of paths as tensors": sealed(entries(), note(tensors={"../../executed": "x"})),
+    "note with steering characters": sealed(entries(), note(identity="\x1b]0;executed\x07")),
+    "note with steering tensors": sealed(entries(), note(tensors={"\x1b[2J": "\x07" * 10**5})),
+    "note with NaN": sealed(entries(), note(position={"step": float("nan")})),
+    "note cut off": sealed(entries(), note()[:-1]),
+}
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_executed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Run the test in a folder where a payload would leave its file."""
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    yield
+    assert not list(Path.cwd().iterdir())
+
+
+def test_the_payload_would_do_harm_if_it_were_unpickled() -> None:
+    pickle.loads(pickle.dumps(Payload())).close()
+    assert [path.name for path in Path.cwd().iterdir()] == ["executed"]
+    Path("executed").unlink()  # every other test here must end with an empty folder
+
+
+def test_a_file_made_by_hand_is_accepted_if_nothing_is_wrong_with_it(tmp_path: Path) -> None:
+    """Otherwise the files below might be refused for another reason than theirs."""
+    (tmp_path / "checkpoint-00000001.safetensors").write_bytes(sealed(json.dumps(ENTRIES)))
+    found = reopened(tmp_path).load(state(0))
+    assert found is not None
+    assert torch.equal(found.tensors["net/weight"], torch.zeros(3, 2))
+    assert found.position == {"step": 3}
+
+
+@pytest.mark.parametrize("data", [*NOT_SAFETENSORS.values(), *SEALED.values()],
+                         ids=[*NOT_SAFETENSORS, *SEALED])  # fmt: skip
+def test_a_malicious_checkpoint_is_refused_without_taking_memory_or_removing_anything(
+    tmp_path: Path, data: bytes
+) -> None:
+    path = tmp_path / "checkpoint-00000009.safetensors"
+    path.write_bytes(data)
+    tracemalloc.start()
+    with pytest.raises(CheckpointError) as caught:
+        reopened(tmp_path).load(state(0))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 8 << 20
+    assert str(path) in str(caught.value)
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 2000
+    assert path.read_bytes() == data
+
+
+@pytest.mark.parametrize("data", NOT_SAFETENSORS.values(), ids=NOT_SAFETENSORS)
+def test_the_checkpoint_before_a_malicious_one_is_loaded(tmp_path: Path, data: bytes) -> None:
+    filled(tmp_path)
+    (tmp_path / "checkpoint-00000009.safetensors").write_bytes(data)
+    folder = reopened(tmp_path)
+    assert version_of(folder.load(state(0))) == 3
+    assert save(folder, 4) == 10
+
+
+def test_a_huge_file_is_refused_without_reading_it(tmp_path: Path) -> None:
+    honest, long = sealed(json.dumps(ENTRIES)), raw(b"{}", length=1 << 40)
+    for number, data in enumerate((honest, long, bytes(8), raw(b"{}"))):
+        path = tmp_path / f"checkpoint-0000000{number}.safetensors"
+        path.write_bytes(data)
+        os.truncate(path, 1 << 42)  # sparse: 4 TB that take no space
+    tracemalloc.start()
+    with pytest.raises(CheckpointError, match=r"4398046\d*, not 31 bytes"):
+        reopened(tmp_path).load(state(0))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 8 << 20
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        os.mkfifo,
+        Path.mkdir,
+        lambda path: path.symlink_to("/dev/zero"),
+        lambda path: path.symlink_to("nowhere"),
+        lambda path: path.symlink_to(path),
+    ],
+    ids=["pipe", "folder", "device", "link to nowhere", "link to itself"],
+)
+def test_what_is_no_file_is_refused_instead_of_waited_for(
+    tmp_path: Path, make: Callable[[Path], None]
+) -> None:
+    filled(tmp_path)
+    make(tmp_path / "checkpoint-00000009.safetensors")
+    assert version_of(reopened(tmp_path).load(state(0))) == 3
+
+
+OWNERS = {
+    "pickle": pickle.dumps(Payload()),
+    "nested deeply": b"[" * 30_000 + b"]" * 30_000,  # within the size that is read
+    "not UTF-8": b"\xff\xfe",
+    "a list": b"[]",
+    "other types": b'{"pid": "1", "host": 2, "command": [], "since": {}}',
+    "huge numbers": b'{"pid": 5, "host": "h", "command": "c", "since": 1' + b"0" * 4000 + b"}",
+    "numbers of too many digits": b'{"pid": 1' + b"0" * 5000 + b"}",
+    "large pid": b'{"pid": 1' + b"0" * 50 + b', "host": "h", "command": "c", "since": 0}',
+    "kill everything": b'{"pid": -1, "host": "h", "command": "c", "since": 0}',
+    "not a time": b'{"pid": 5, "host": "h", "command": "c", "since": NaN}',
+    "steering characters": b'{"pid": 5, "host": "\\u001b[2J", "command": "\\u0007", "since": 0}',
+    "huge": b'{"pid": 5, "command": "' + bytes(1 << 17),
+}
+
+
+@pytest.mark.parametrize("owner", OWNERS.values(), ids=OWNERS)
+def test_a_malicious_note_beside_a_lock_neither_blocks_it_nor_gets_into_the_message(
+    tmp_path: Path, owner: bytes
+) -> None:
+    (tmp_path / "lock.owner.json").write_bytes(owner)
+    with Lock(tmp_path / "lock"):
+        (tmp_path / "lock.owner.json").write_bytes(owner)
+        with pytest.raises(LockHeldError) as caught, Lock(tmp_path / "lock"):
+            pass
+    assert str(caught.value).isprintable()
+    assert "kill -" not in str(caught.value)
+    assert len(str(caught.value)) < 1000
+
+
+def dangers(source: str) -> list[str]:
+    """What in a Python source could run code that it reads: imports and calls."""
+    modules = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
+    calls = {"eval", "exec", "__import__", "torch.load", "torch.save", "yaml.load", "read_pickle"}
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Import(names=names):
+                found += [name.name for name in names if name.name.split(".")[0] in modules]
+            case ast.ImportFrom(module=str(module)):
+                found += [module] if module.split(".")[0] in modules else []
+            case ast.Call(func=func, keywords=keywords):
+                called = ast.unparse(func)
+                safe = "allow_pickle=False" in map(ast.unparse, keywords)
+                if called in calls or called.endswith((".extractall", ".extract")):
+                    found.append(called)
+                if called in {"np.load", "numpy.load"} and not safe:
+                    found.append(called)
+    return found
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)
+def test_no_source_file_can_run_what_it_reads(path: Path) -> None:
+    assert dangers(path.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import pickle", "from dill import loads", "import joblib.memory", "import shelve as s",
+        "eval('1')", "exec(x)", "torch.load(f)", "torch.save(x, f)", "yaml.load(f)",
+        "np.load(f)", "np.load(f, allow_pickle=True)", "archive.extractall()", "import marshal",
+    ],
+)  # fmt: skip
+def test_the_search_for_dangers_finds_them(source: str) -> None:
+    assert len(dangers(source)) == 1
+    assert dangers("model.eval(); np.load(f, allow_pickle=False); tensors.load(data)") == []

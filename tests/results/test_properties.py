@@ -1,0 +1,131 @@
+"""What holds for every record, whatever is in it."""
+
+import json
+import math
+import random
+from collections.abc import Callable
+from datetime import UTC
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from remask.config import TrialConfig
+from remask.results import Store, TrialRecord, config_hash, summarise, trial_json
+from remask.results.record import canonical_config
+from tests.results.store_samples import diverged, failed, make_config, make_record
+
+ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20).filter(str.isprintable)
+WEIGHTS = st.floats(0, 1e6)
+
+CONFIGS = st.builds(
+    make_config,
+    benchmark=ANY_TEXT,
+    method=ANY_TEXT,
+    mask=st.none() | st.just("-inf") | st.floats(max_value=0, allow_nan=False),
+    buffer=st.integers(0, 1000),
+    seed=st.integers(0, 2**63 - 1),
+    lr=st.floats(0, 1e3, exclude_min=True),
+    batch=st.integers(1, 1000),
+    alpha=WEIGHTS,
+    beta=WEIGHTS,
+    validation=st.just(0.0) | st.floats(0, 1, exclude_max=True),
+)
+
+MEASURED = st.floats(0, 100) | st.just(math.nan)
+
+
+@st.composite
+def records(draw: Callable[[Any], Any]) -> TrialRecord:
+    tasks = draw(st.integers(1, 4))
+    matrix = st.lists(st.lists(MEASURED, min_size=tasks, max_size=tasks), min_size=tasks)
+    matrix = matrix.map(lambda rows: rows[:tasks])
+    ending = draw(
+        st.just({})
+        | st.builds(lambda step: {"status": "diverged", "diverged_at": step}, st.integers(0, 9**9))
+        | st.builds(lambda text: {"status": "failed", "error": text}, st.text(max_size=40))
+    )
+    return make_record(
+        draw(CONFIGS),
+        class_il=draw(matrix),
+        task_il=draw(matrix),
+        confidence=draw(st.lists(st.floats(0, 1) | st.just(math.nan), max_size=5)),
+        machine=draw(st.dictionaries(ANY_TEXT, ANY_TEXT | st.integers(0, 999), max_size=3)),
+        started=draw(st.datetimes(timezones=st.just(UTC))),
+        seconds=draw(st.floats(0, 1e9)),
+        **ending,
+    )
+
+
+# Few values each, so that some trials share a cell, and some cells a method and a buffer.
+SIMILAR = st.builds(
+    lambda make, **settings: make(make_config(**settings)),
+    st.sampled_from([make_record, diverged, failed]),
+    benchmark=st.sampled_from(["a", "b"]),
+    mask=st.sampled_from([None, "-inf", -1.0]),
+    lr=st.sampled_from([0.1, 0.5]),
+    batch=st.sampled_from([1, 2]),
+    seed=st.integers(0, 3),
+)
+
+
+@given(CONFIGS, CONFIGS)
+def test_configs_have_the_same_hash_exactly_if_they_are_equal(
+    one: TrialConfig, other: TrialConfig
+) -> None:
+    assert (config_hash(one) == config_hash(other)) == (one == other)
+    assert config_hash(one.model_copy()) == config_hash(one)
+
+
+@given(CONFIGS)
+def test_the_canonical_form_of_a_config_says_all_of_it(config: TrialConfig) -> None:
+    assert TrialConfig.model_validate(json.loads(canonical_config(config))) == config
+
+
+@given(CONFIGS, st.sampled_from(["seed", "buffer", "batch", "lr"]))
+def test_changing_one_setting_changes_the_hash(config: TrialConfig, name: str) -> None:
+    changed = config.model_copy(update={name: getattr(config, name) + 1})
+    assert config_hash(changed) != config_hash(config)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(records(), max_size=4))
+def test_any_record_comes_back_as_it_went_in(several: list[TrialRecord]) -> None:
+    with TemporaryDirectory() as folder, Store(Path(folder) / "results.db") as store:
+        expected: dict[str, TrialRecord] = {}
+        for record in several:
+            there = expected.get(record.config_hash)
+            new = there is None or (there.status == "failed" and record.status != "failed")
+            assert store.add(record) == new
+            if new:
+                expected[record.config_hash] = record
+        assert {key: store.get(key) for key in expected} == expected
+        found = list(store.records())
+        assert {record.config_hash: record for record in found} == expected
+        assert len(found) == store.count() == len(expected)
+
+
+@given(records())
+def test_any_record_survives_strict_json(record: TrialRecord) -> None:
+    text = json.dumps(trial_json(record), allow_nan=False)
+    parts = json.loads(text)
+    assert parts.pop("config_hash") == record.config_hash
+    del parts["metrics"]
+    assert TrialRecord.model_validate(parts) == record
+
+
+@given(st.lists(SIMILAR, max_size=8), st.randoms())
+def test_cells_take_in_every_trial_once_in_any_order(
+    several: list[TrialRecord], chance: random.Random
+) -> None:
+    cells = summarise(several)
+    assert sum(cell.trials + cell.diverged + cell.failed for cell in cells) == len(several)
+    shuffled = chance.sample(several, len(several))
+    again = summarise(shuffled)
+    assert [(cell.config, cell.label, cell.trials) for cell in again] == [
+        (cell.config, cell.label, cell.trials) for cell in cells
+    ]
+    shown = [(cell.config.benchmark, cell.config.buffer, cell.label) for cell in cells]
+    assert len(set(shown)) == len(cells)

@@ -1,0 +1,313 @@
+"""The store as its users see it: what goes in comes out, once."""
+
+import itertools
+import json
+import re
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from remask.names import UnknownNameError, system_name
+from remask.results import Store, StoreError, TrialRecord, config_hash
+from tests.results.store_samples import diverged, failed, make_config, make_record, make_records
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store(tmp_path / "results.db") as opened:
+        yield opened
+
+
+def edit(store: Store, statement: str, *values: object) -> None:
+    """Change the file behind the store's back."""
+    with closing(sqlite3.connect(store.path)) as connection, connection:
+        assert connection.execute(statement, values).rowcount == 1
+
+
+# Adding and getting
+
+
+def test_a_failure_knows_its_reason_and_shows_nothing(store: Store) -> None:
+    record = TrialRecord.failure(make_config(), "Traceback: \udcff", versions={"torch": "2.6"})
+    assert (record.status, record.error, record.class_il) == ("failed", "Traceback: ?", ())
+    assert store.add(record)
+    assert store.get(record.config_hash) == record
+
+
+@pytest.mark.parametrize("record", [make_record(), diverged(), failed()], ids=lambda r: r.status)
+def test_a_record_comes_back_as_it_went_in(store: Store, record: TrialRecord) -> None:
+    assert store.add(record)
+    store.close()
+    with Store(store.path) as again:
+        found = again.get(record.config_hash)
+    assert found == record
+    assert found is not None
+    assert found.seed == 1
+
+
+def test_a_trial_is_stored_once(store: Store) -> None:
+    first, second = make_record(seconds=1), make_record(seconds=2)
+    assert store.add(first)
+    assert not store.add(second)
+    assert list(store.records()) == [first]
+    assert store.add(second, replace=True)
+    assert list(store.records()) == [second]
+
+
+def test_a_failed_trial_gives_way_to_one_that_came_to_its_end(store: Store) -> None:
+    for outcome in (make_record(make_config(seed=1)), diverged(make_config(seed=2))):
+        assert store.add(failed(outcome.config, "first"))
+        assert not store.add(failed(outcome.config, "second"))
+        assert store.add(outcome)
+        assert not store.add(failed(outcome.config, "third"))
+        assert store.get(outcome.config_hash) == outcome
+
+
+def test_what_failed_is_there_but_not_done(store: Store) -> None:
+    hashes = []
+    for seed, make in enumerate((make_record, diverged, failed)):
+        record = make(make_config(seed=seed))
+        store.add(record)
+        hashes.append(record.config_hash)
+    unknown = config_hash(make_config(seed=9))
+    assert [store.has(each) for each in (*hashes, unknown)] == [True, True, True, False]
+    assert [store.is_done(each) for each in (*hashes, unknown)] == [True, True, False, False]
+    assert store.get(unknown) is None
+
+
+def test_a_trial_is_found_by_the_beginning_of_its_hash(store: Store) -> None:
+    records = make_records(40)
+    for record in records:
+        store.add(record)
+    wanted = records[3].config_hash
+    assert store.find(wanted[:12].upper()) == records[3]
+    with pytest.raises(StoreError, match=r"no trial in .*results.db has a hash that .* 'x%'"):
+        store.find("x%")
+    with pytest.raises(StoreError, match=r"several trials .*, \.\.\.\. Give more of it"):
+        store.find("")
+
+
+# Filters and order
+
+
+def test_records_come_in_the_same_order_however_they_were_added(tmp_path: Path) -> None:
+    configs = [
+        make_config(benchmark=benchmark, method=method, mask=mask, buffer=buffer, seed=seed)
+        for benchmark in ("a", "b")
+        for method, mask in (("er", None), ("er", "-inf"), ("er", -1), ("sgd", None))
+        for buffer in (20, 100)
+        for seed in (2, 10)
+    ]
+    records = [make_record(config) for config in configs]
+    for name, order in (("one.db", records), ("two.db", records[::-1])):
+        with Store(tmp_path / name) as store:
+            for record in order:
+                store.add(record)
+            assert list(store.records()) == records
+
+
+@pytest.mark.parametrize(
+    ("filters", "seeds"),
+    [
+        ({}, [0, 1, 2, 3]),
+        ({"benchmark": "split-mnist"}, [1]),
+        ({"method": "derpp"}, [2]),
+        ({"mask": None}, [0, 1, 2]),
+        ({"mask": "none"}, [0, 1, 2]),
+        ({"mask": "-inf"}, [3]),
+        ({"mask": ["-inf", None]}, [0, 1, 2, 3]),
+        ({"mask": -1}, []),
+        ({"buffer": "500"}, [2]),
+        ({"buffer": (200, 500), "method": ["er"]}, [0, 1, 3]),
+        ({"seed": [0, 3]}, [0, 3]),
+        ({"seed": []}, []),
+        ({"status": "failed"}, [1]),
+        ({"status": "failed", "seed": 0}, []),
+        ({"since": "2026-02-01"}, [2, 3]),
+        ({"since": datetime(2026, 2, 1, 0, 0, 1, tzinfo=UTC)}, [3]),
+    ],
+)
+def test_filters_let_through_what_they_name(
+    store: Store, filters: dict[str, object], seeds: list[int]
+) -> None:
+    store.add(make_record(make_config(seed=0)))
+    store.add(failed(make_config(seed=1, benchmark="split-mnist")))
+    boundary = datetime(2026, 2, 1, tzinfo=UTC)
+    store.add(make_record(make_config(seed=2, method="derpp", buffer=500), created=boundary))
+    later = boundary + timedelta(seconds=2)
+    store.add(make_record(make_config(seed=3, mask="-inf"), created=later))
+    assert sorted(record.seed for record in store.records(filters)) == seeds
+    assert store.count(filters) == len(seeds)
+
+
+OWN = "my_method:WeightedReplay"
+SYSTEMS: dict[int, tuple[str, str | float | None]] = {
+    0: ("derpp", None),
+    1: ("derpp", -1.0),
+    2: ("derpp", "-inf"),
+    3: ("er", None),
+    4: ("er_ace", None),
+    5: ("icarl", -1e9),
+    6: (OWN, None),
+    7: (OWN, -1.0),
+    8: ("from-python", -0.5),
+}
+"""Seed -> method and mask."""
+
+
+@pytest.fixture
+def systems(store: Store) -> Store:
+    for seed, (method, mask) in SYSTEMS.items():
+        store.add(make_record(make_config(seed=seed, method=method, mask=mask)))
+    return store
+
+
+@pytest.mark.parametrize(
+    ("name", "seeds"),
+    [
+        ("derpp", [0, 1, 2]),
+        ("DER++", [0, 1, 2]),
+        ("der++", [0, 1, 2]),
+        ("msderpp", [1, 2]),
+        ("MSDER++", [1, 2]),
+        ("MSDER++(-1)", [1]),
+        ("msderpp(-1.0)", [1]),
+        ("MSDER++(-inf)", [2]),
+        ("MSDER++(\N{MINUS SIGN}∞)", [2]),
+        ("MSDER++(-3)", []),
+        ("mser", []),
+        ("ER-ACE", [4]),
+        ("MSiCaRL(-1e9)", [5]),
+        ("MSiCaRL(\N{MINUS SIGN}10⁹)", [5]),
+        ("gss", []),
+        ("A-GEM", []),
+        (OWN, [6, 7]),
+        ("WeightedReplay", [6, 7]),
+        ("MSWeightedReplay(-1)", [7]),
+        ("FROM-PYTHON", [8]),
+        ("MSFROM-PYTHON(-0.5)", [8]),
+        (["DER++", "msweightedreplay"], [0, 1, 2, 7]),
+        ("another:Thing", []),
+    ],
+)
+def test_every_name_of_a_method_finds_its_trials(
+    systems: Store, name: object, seeds: list[int]
+) -> None:
+    assert sorted(record.seed for record in systems.records({"method": name})) == seeds
+    assert systems.count({"method": name}) == len(seeds)
+
+
+def test_what_is_printed_of_a_trial_finds_it(systems: Store) -> None:
+    for record in systems.records():
+        printed = system_name(record.config.method, record.config.mask)
+        assert record in systems.records({"method": printed, "mask": record.config.mask})
+        if record.config.mask is not None:
+            assert [record] == list(systems.records({"method": printed}))
+
+
+def test_a_name_and_another_filter_let_through_what_both_do(systems: Store) -> None:
+    asked: dict[str, object] = {"method": ["ER", "DER++"], "mask": "none"}
+    assert [record.seed for record in systems.records(asked)] == [0, 3]
+
+
+@pytest.mark.parametrize(
+    ("name", "suggestion"),
+    [
+        ("drepp", "did you mean 'derpp'?"),
+        ("MSDRE++", "did you mean 'MSDER++'?"),
+        ("MSDER++(5)", "did you mean 'MSDER++'?"),
+        ("my_method:WeightedRepaly", f"did you mean {OWN!r}?"),
+        ("WeigtedReplay", "did you mean 'WeightedReplay'?"),
+        ("nothing like it", "Known: agem, "),
+        ("", "unknown method ''"),
+    ],
+)
+def test_a_name_of_no_method_is_an_error_with_the_nearest_name(
+    systems: Store, name: str, suggestion: str
+) -> None:
+    for ask in (systems.records, systems.count):
+        with pytest.raises(UnknownNameError, match=re.escape(suggestion)):
+            ask({"method": name})
+
+
+@pytest.mark.parametrize(
+    ("filters", "message"),
+    [
+        ({"bufer": 200}, "unknown filter 'bufer'; did you mean 'buffer'?"),
+        ({"status": "finnished"}, "unknown status 'finnished'; did you mean 'finished'?"),
+    ],
+)
+def test_a_misspelt_filter_suggests_the_right_one(
+    store: Store, filters: dict[str, object], message: str
+) -> None:
+    for ask in (store.records, store.count):
+        with pytest.raises(UnknownNameError) as caught:
+            ask(filters)
+        assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("buffer", "many"), ("mask", 0.5), ("since", "2026"), ("since", 2026)]
+)
+def test_a_filter_with_an_impossible_value_says_so(store: Store, name: str, value: object) -> None:
+    with pytest.raises(ValueError, match=f"filter {name}: {value!r} will not do"):
+        store.records({name: value})
+
+
+def test_what_is_added_while_iterating_does_not_show(store: Store) -> None:
+    for record in make_records(3):
+        store.add(record)
+    seen = []
+    for record in itertools.islice(store.records(), 10):  # it would go on for ever if it were wrong
+        seen.append(record.seed)
+        assert store.add(make_record(make_config(seed=100 + record.seed)))
+    assert seen == [0, 1, 2]
+    assert store.count() == 6
+
+
+# Damaged rows
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "reason"),
+    [
+        ("class_il", "[[1.0, null], [2.0", "Expecting"),
+        ("class_il", b"\xff\xfe", "Expecting"),
+        ("class_il", "[[1.0]]", "square matrices"),
+        ("task_il", '[["high", 1], [1, 1]]', r"task_il\.0\.0"),
+        ("confidence", "[NaN, Infinity]", r"confidence\.1"),
+        ("started", "yesterday", "started"),
+        ("seconds", -1, "seconds"),
+        ("seed", 5, "seed is 5, its config says 1"),
+        ("mask", -1.0, "mask is -1.0, its config says None"),
+        ("config", json.dumps(make_config(seed=5).model_dump(mode="json")), "config_hash is"),
+        ("config", '{"benchmark": "split-digits"}', r"config\.method"),
+    ],
+)
+def test_a_damaged_row_is_named(store: Store, column: str, value: object, reason: str) -> None:
+    sound, broken = make_record(make_config(seed=0)), make_record()
+    store.add(sound)
+    store.add(broken)
+    new = "CAST(? AS TEXT)" if isinstance(value, bytes) else "?"  # bytes that are no UTF-8
+    statement = f"UPDATE trials SET {column} = {new} WHERE config_hash = ?"
+    edit(store, statement, value, broken.config_hash)
+    message = f"the trial {broken.config_hash} in .*results.db is damaged: .*({reason})"
+    with pytest.raises(StoreError, match=message):
+        store.get(broken.config_hash)
+    with pytest.raises(StoreError, match=message):
+        list(store.records())
+    assert store.get(sound.config_hash) == sound
+
+
+def test_a_row_with_a_setting_from_the_future_is_not_called_damaged(store: Store) -> None:
+    record = make_record()
+    store.add(record)
+    config = {**record.config.model_dump(mode="json"), "flux": 1.21}
+    statement = "UPDATE trials SET config = ? WHERE config_hash = ?"
+    edit(store, statement, json.dumps(config), record.config_hash)
+    with pytest.raises(StoreError, match=r"config\.flux, which this remask does not know"):
+        store.get(record.config_hash)

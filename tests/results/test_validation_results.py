@@ -1,0 +1,393 @@
+"""What becomes of figures on held-out data: in the store, in tables, on the page, in a sweep."""
+
+import csv
+import io
+import json
+import math
+import re
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remask.asking import changed_settings, trial_configs
+from remask.experiments import rerun_command
+from remask.reports import Knowledge, best_by_validation, page_data
+from remask.results import Store, TrialRecord, export, read_export, scores, summarise, write
+from tests.command_line import CommandLine
+from tests.results.store_samples import (
+    NAN,
+    diverged,
+    failed,
+    make_config,
+    make_record,
+    trial_with_accuracy,
+)
+from tests.results.test_migrations import write_first_version
+
+HELD_OUT = {
+    "validation_class_il": [[90.0, NAN], [40.0, 80.0]],
+    "validation_task_il": [[95.0, NAN], [85.0, 75.0]],
+}
+QUICK = ("--benchmark", "split-digits", "--epochs", "1", "--limit", "15", "--workers", "1")
+
+
+def validated_record(**settings: Any) -> TrialRecord:
+    return make_record(make_config(**{"validation": 0.1, **settings}), **HELD_OUT)
+
+
+def trials(held_out: Sequence[float], test: Sequence[float], **settings: Any) -> list[TrialRecord]:
+    """Trials of one cell with these accuracies on held-out data and on the test set."""
+    return [
+        trial_with_accuracy(
+            make_config(**{"validation": 0.1, "seed": seed, **settings}), seen, validation=kept
+        )
+        for seed, (kept, seen) in enumerate(zip(held_out, test, strict=True))
+    ]
+
+
+def choice(*cells: Sequence[TrialRecord]) -> list[str]:
+    return best_by_validation(summarise([record for cell in cells for record in cell]))
+
+
+# The store and its exports
+
+
+def test_the_figures_come_back_from_the_store_and_from_an_export(tmp_path: Path) -> None:
+    records = [validated_record(seed=seed) for seed in range(3)]
+    with Store(tmp_path / "results.db") as store:
+        for record in records:
+            store.add(record)
+        assert list(store.records()) == records
+    export(records, "json", tmp_path / "trials.json")
+    assert read_export(tmp_path / "trials.json") == records
+
+
+def test_a_store_of_the_first_version_gets_a_place_for_them(tmp_path: Path) -> None:
+    path = tmp_path / "results.db"
+    old = make_record()
+    write_first_version(path, [old])
+    new = validated_record(seed=9)
+    with Store(path) as store:
+        assert store.add(new)
+        assert store.get(new.config_hash) == new
+        found = store.get(old.config_hash)
+    assert found is not None
+    assert found.validation_class_il == found.validation_task_il == ()
+
+
+def test_figures_that_do_not_fit_their_config_are_found_out(remask: CommandLine) -> None:
+    with Store(remask.store) as store:
+        store.add(validated_record())
+    with closing(sqlite3.connect(remask.store)) as connection:
+        connection.execute("UPDATE trials SET validation_class_il = '[]'")
+        connection.commit()
+    answer = remask("results", "list")
+    assert answer.code == 1
+    assert "is damaged" in answer.text
+    assert "validation_class_il" in answer.text
+
+
+def test_an_import_refuses_figures_that_do_not_fit(remask: CommandLine, tmp_path: Path) -> None:
+    path = tmp_path / "trials.json"
+    export([validated_record()], "json", path)
+    content = json.loads(path.read_text())
+    content["trials"][0]["validation_task_il"] = [[1.0]]
+    path.write_text(json.dumps(content))
+    answer = remask("results", "import", str(path))
+    assert answer.code == 1
+    assert "Nothing was imported" in answer.text
+
+
+def test_metrics_on_held_out_data_have_names_of_their_own() -> None:
+    measured = scores(validated_record())
+    assert measured["validation_class_il_A_T"] == 60.0
+    assert measured["validation_class_il_F_T"] == 50.0
+    assert measured["validation_task_il_A_T"] == 80.0
+    assert measured["class_il_A_T"] == 70.375
+    (cell,) = summarise([validated_record(seed=seed) for seed in (1, 2)])
+    assert cell.spreads["validation_class_il_A_T"].mean == 60.0
+    assert cell.spreads["validation_class_il_A_T"].trials == 2
+
+
+def test_trials_that_learnt_from_less_data_are_a_cell_of_their_own() -> None:
+    cells = summarise([make_record(), validated_record(), validated_record(validation=0.2)])
+    assert [cell.label for cell in cells] == [
+        "ER, validation=0.0",
+        "ER, validation=0.1",
+        "ER, validation=0.2",
+    ]
+
+
+def test_csv_and_parquet_have_columns_for_them(tmp_path: Path) -> None:
+    records = [make_record(), validated_record()]
+    stream = io.BytesIO()
+    write(records, "csv", stream)
+    rows = list(csv.DictReader(io.StringIO(stream.getvalue().decode(), newline="")))
+    assert [row["validation"] for row in rows] == ["0.0", "0.1"]
+    assert [row["validation_class_il_A_T"] for row in rows] == ["", "60.0"]
+    parquet = pytest.importorskip("pyarrow.parquet")
+    export(records, "parquet", tmp_path / "trials.parquet")
+    table = parquet.read_table(tmp_path / "trials.parquet")
+    assert table["validation_task_il_A_T"].to_pylist() == [None, 80.0]
+
+
+def test_latex_is_of_the_test_set_unless_asked() -> None:
+    texts = {}
+    for name in ("latex", "latex-validation"):
+        stream = io.BytesIO()
+        write([validated_record()], name, stream)
+        texts[name] = stream.getvalue().decode()
+    assert "% figures of the test set, unless they say validation" in texts["latex"]
+    assert r"ER & 200 & 1 & $70.38$ & $48.50$ & $97.50$ & $1.50$ \\" in texts["latex"]
+    asked = texts["latex-validation"]
+    assert r"\begin{tabular}{lrrrrrrrr}" in asked
+    assert r"{Class-IL, test}" in asked
+    assert r"& Class-IL, validation & Task-IL, validation \\" in asked
+    assert r"ER & 200 & 1 & $70.38$ & $48.50$ & $97.50$ & $1.50$ & $60.00$ & $80.00$ \\" in asked
+    heading, rule, row = asked.splitlines()[5:8]
+    assert rule == r"\midrule"
+    assert heading.count("&") == row.count("&") == 8
+
+
+# Tables and the page
+
+
+def test_a_table_says_which_figures_are_of_which_data(remask: CommandLine) -> None:
+    with Store(remask.store) as store:
+        for seed in (0, 1):
+            store.add(validated_record(seed=seed))
+    text = remask("results", "list").out
+    lines = [re.split(r"\s{2,}", line.strip()) for line in text.splitlines()]
+    title, _, kinds, headings, _, row = lines[:6]
+    assert title == ["split-digits, buffer 200, trials: 2, held out for validation: 10 %"]
+    assert kinds == ["test", "test", "test", "test", "validation", "validation"]
+    expected = "method, Class-IL A_T, F_T, Task-IL A_T, F_T, Class-IL A_T, Task-IL A_T"
+    assert headings == expected.split(", ")
+    assert row[0] == "ER"
+    assert row[-2:] == ["60.00 ±0.00", "80.00 ±0.00"]
+    told = remask("results", "list", "--trials").out
+    assert "test Class-IL A_T 70.38, validation 60.00" in told
+
+
+def test_a_table_beside_trials_that_held_nothing_out_has_dashes_there(remask: CommandLine) -> None:
+    with Store(remask.store) as store:
+        store.add(make_record())
+        store.add(validated_record())
+    rows = remask("results", "list").out.splitlines()
+    (plain,) = [row for row in rows if "validation=0.0" in row]
+    (held_out,) = [row for row in rows if "validation=0.1" in row]
+    assert plain.split()[-2:] == ["-", "-"]
+    assert "60.00" in held_out
+    assert "held out" not in rows[0]
+
+
+def test_a_table_without_any_validation_does_not_speak_of_it(remask: CommandLine) -> None:
+    with Store(remask.store) as store:
+        store.add(make_record())
+    for arguments in (["list"], ["list", "--trials"]):
+        text = remask("results", *arguments).out
+        assert "Class-IL A_T" in text
+        assert "validation" not in text
+        assert "test" not in text
+
+
+def test_the_page_names_both_only_where_something_was_held_out() -> None:
+    knowledge = Knowledge(lambda config: False, lambda config, seeds: "remask run")
+    plain = page_data([make_record()], knowledge)
+    assert not [name for name in plain["measures"] if name.startswith("validation")]
+    assert plain["measures"]["class_il_A_T"] == "Class-IL A_T"
+    assert plain["cells"][0]["validation_class_il"] == []
+    both = page_data([make_record(), validated_record()], knowledge)
+    assert both["measures"]["class_il_A_T"] == "test Class-IL A_T"
+    assert both["measures"]["validation_task_il_A_T"] == "validation Task-IL A_T"
+    without, with_it = both["cells"]
+    assert without["scores"]["validation_class_il_A_T"] is None
+    assert with_it["scores"]["validation_class_il_A_T"] == {"mean": 60.0, "std": None}
+    assert with_it["records"][0]["scores"]["validation_class_il_A_T"] == 60.0
+    assert with_it["validation_class_il"] == [[90.0, None], [40.0, 80.0]]
+
+
+# Beside the paper
+
+
+def test_a_trial_that_held_data_out_is_not_compared_with_published_figures(
+    remask: CommandLine,
+) -> None:
+    (published,) = trial_configs(benchmark="split-mnist", method="er", buffer=200, seeds=[0])
+    config = published.model_copy(update={"validation": 0.1})
+    assert changed_settings(published) == {}
+    assert changed_settings(config) == {"validation": 0.1}
+    assert "--validation 0.1" in rerun_command(config, [0])
+    with Store(remask.store) as store:
+        store.add(trial_with_accuracy(config, 78.27, validation=80.0))
+    assert "Nothing is published" in remask("results", "compare").out
+
+
+# The best cell
+
+
+def test_the_best_cell_is_chosen_by_validation_and_shown_on_the_test_set() -> None:
+    """The other one is better at the test, and that must not matter."""
+    (line,) = choice(
+        trials([80, 81, 82], [70, 71, 72], lr=0.1), trials([60, 61, 63], [90, 91, 92], lr=0.5)
+    )
+    assert line == (
+        "best by validation: ER, lr=0.1 (validation Class-IL A_T 81.00 ±0.82, n=3); its test "
+        "figure: 71.00 ±0.82. A t-test at 5 % tells it from every other cell."
+    )
+
+
+def test_a_choice_that_the_trials_do_not_bear_out_is_called_that() -> None:
+    (line,) = choice(
+        trials([80, 85, 81], [70, 71, 72], lr=0.1),
+        trials([82, 80, 83], [70, 71, 72], lr=0.5),
+        trials([20, 25, 21], [70, 71, 72], lr=0.01),
+    )
+    assert line.startswith("best by validation: ER, lr=0.1 (")
+    assert line.endswith("Of 2 other cells, a t-test at 5 % does not tell 1 from it.")
+
+
+def test_cells_that_are_equally_good_are_all_named() -> None:
+    (line,) = choice(
+        trials([80, 82], [70, 72], lr=0.1),
+        trials([82, 80], [75, 75], lr=0.5),
+        trials([50, 50], [99, 99], lr=0.9),
+    )
+    assert line.startswith("tied as best by validation: ER, lr=0.1 (")
+    assert "its test figure: 71.00 ±1.00 | ER, lr=0.5 (" in line
+    assert "its test figure: 75.00 ±0.00. With fewer than 3 trials" in line
+
+
+def test_one_trial_each_is_called_a_first_look_and_has_no_spread() -> None:
+    (line,) = choice(trials([80], [70], lr=0.1), trials([60], [90], lr=0.5))
+    assert "A_T 80.00, n=1); its test figure: 70.00. With fewer than 3 trials of a cell" in line
+
+
+def test_what_a_choice_leaves_out_is_said() -> None:
+    (line,) = choice(
+        [
+            *trials([80, 81], [70, 71], lr=0.1),
+            *(
+                record.model_copy(update={"status": "diverged", "diverged_at": 3})
+                for record in trials([99], [99], lr=0.1, seed=8)
+            ),
+        ],
+        trials([60, 61], [90, 91], lr=0.5),
+        [failed(make_config(lr=3.0, validation=0.1))],
+    )
+    assert "n=2, 1 diverged)" in line
+    assert "(validation Class-IL A_T 80.50 ±0.50" in line
+    assert line.endswith("Cells with no finished trial to judge by: 1.")
+
+
+def test_buffers_are_named_where_they_differ() -> None:
+    (line,) = choice(
+        trials([80], [70], buffer=20), trials([90], [75], buffer=50), trials([10], [5], mask=-1)
+    )
+    assert line.startswith("best by validation: ER, buffer 50 (")
+
+
+def test_different_data_is_never_compared() -> None:
+    lines = choice(
+        trials([80], [70], lr=0.1),
+        trials([70], [70], lr=0.2),
+        trials([90], [70], lr=0.1, benchmark="split-mnist"),
+        trials([95], [70], lr=0.2, benchmark="split-mnist"),
+        trials([99], [70], lr=0.2, benchmark="split-mnist", validation=0.5),
+    )
+    assert [line.partition(" (")[0] for line in lines] == [
+        "best by validation on benchmark=split-digits, validation=0.1: ER, lr=0.1",
+        "best by validation on benchmark=split-mnist, validation=0.1: ER, lr=0.2, validation=0.1",
+        "nothing to choose on benchmark=split-mnist, validation=0.5: there is one cell only.",
+    ]
+
+
+def test_a_method_that_must_be_told_the_task_is_judged_by_task_il() -> None:
+    def told(lr: float, accuracy: float) -> TrialRecord:
+        unknown = [[math.nan] * 2] * 2
+        matrix = [[accuracy, NAN], [accuracy, accuracy]]
+        return make_record(
+            make_config(method="pnn", buffer=0, lr=lr, validation=0.1),
+            class_il=unknown,
+            validation_class_il=unknown,
+            validation_task_il=matrix,
+        )
+
+    (line,) = choice([told(0.1, 70.0)], [told(0.2, 90.0)])
+    assert line.startswith("best by validation: PNN, lr=0.2 (validation Task-IL A_T 90.00, n=1)")
+
+
+def test_nothing_is_chosen_where_nothing_has_finished_or_nothing_was_held_out() -> None:
+    broken = [failed(make_config(lr=lr, validation=0.1)) for lr in (0.1, 0.2)]
+    assert choice(broken) == ["nothing to choose by: no trial has finished."]
+    assert choice([make_record()], [make_record(make_config(lr=0.5))], [diverged()]) == []
+
+
+# The commands
+
+
+@pytest.mark.parametrize("by", ["option", "file", "both"])
+def test_a_sweep_names_the_best_cell_by_validation(
+    remask: CommandLine, tmp_path: Path, by: str
+) -> None:
+    grid = tmp_path / "grid.toml"
+    said = {"option": "", "file": "validation = 0.2\n", "both": "validation = 0.4\n"}[by]
+    grid.write_text(f"epochs = 1\nlimit = 15\ntrials = 2\n{said}[grid]\nlr = [0.1, 1e-5]\n")
+    option = () if by == "file" else ("--validation", "0.2")
+    answer = remask("sweep", str(grid), *option, "--workers", "1")
+    assert answer.code == 0
+    assert "best by validation: ER, lr=0.1 (validation Class-IL A_T" in answer.out
+    with Store(remask.store) as store:
+        records = list(store.records())
+    assert {record.config.validation for record in records} == {0.2}
+    assert all(len(record.validation_class_il) == 5 for record in records)
+
+
+def test_a_sweep_without_validation_names_no_best_cell_and_says_how(
+    remask: CommandLine, tmp_path: Path
+) -> None:
+    grid = tmp_path / "grid.toml"
+    grid.write_text("epochs = 1\nlimit = 10\ntrials = 1\n[grid]\nlr = [0.1, 1e-5]\n")
+    answer = remask("sweep", str(grid), "--workers", "1")
+    assert answer.code == 0
+    assert "best" not in answer.out
+    assert "add --validation 0.1" in answer.out
+
+
+def test_a_share_that_is_an_axis_cannot_be_an_option_too(
+    remask: CommandLine, tmp_path: Path
+) -> None:
+    grid = tmp_path / "grid.toml"
+    grid.write_text("[grid]\nvalidation = [0.1, 0.2]\n")
+    answer = remask("sweep", str(grid), "--validation", "0.3")
+    assert answer.code == 1
+    assert "validation is said twice" in answer.text
+
+
+def test_a_run_with_validation_shows_stores_and_resumes_like_any_other(
+    remask: CommandLine, tmp_path: Path
+) -> None:
+    config, file = tmp_path / "run.toml", tmp_path / "trials.json"
+    config.write_text("validation = 0.2\ntrials = 2\n")
+    answer = remask("run", *QUICK, "--config", str(config), "--json", str(file))
+    assert answer.code == 0
+    assert "held out for validation: 20 %" in answer.out
+    assert "test accuracy" in answer.err
+    (first, second) = json.loads(file.read_text())["trials"]
+    for trial in (first, second):
+        matrix = trial["validation_class_il"]
+        assert [[value is not None for value in row] for row in matrix] == [
+            [task <= after for task in range(5)] for after in range(5)
+        ]
+        # Three samples of each class were held out, so six of each task.
+        assert all(
+            value is None or value * 6 / 100 == pytest.approx(round(value * 6 / 100))
+            for row in matrix
+            for value in row
+        )
+        assert trial["metrics"]["validation_class_il_A_T"] == pytest.approx(sum(matrix[-1]) / 5)
+    assert "All 2 trials are in" in remask("run", *QUICK, "--config", str(config)).out

@@ -1,0 +1,81 @@
+"""Killing a run at random moments, and seeing it end as if nothing had happened.
+
+A child process (forked: the imports are paid once) runs a job from its latest checkpoint; the
+parent kills it with SIGKILL after a random time. Checkpoints are taken every few steps, so that
+many of the kills hit the writing of one.
+"""
+
+import os
+import random
+import signal
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from remask.benchmarks import load_benchmark
+from remask.config import TrialConfig
+from remask.engine import TrialStack
+from remask.engine.checkpoints import CheckpointFolder
+from remask.runs import Finished, Job, Options, StopRequest
+from remask.runs import execute as launching
+
+Bits = dict[str, bytes]
+
+
+def final_bits(configs: Sequence[TrialConfig], folder: Path) -> Bits:
+    """Every tensor of the state that a finished run left in its last checkpoint, as bytes."""
+    stack = TrialStack(configs, load_benchmark(configs[0].benchmark))
+    saved = CheckpointFolder(folder, identity=Job(tuple(configs)).name).load(stack.state())
+    assert saved is not None
+    assert saved.warnings == ()
+    assert saved.position == {"phase": stack.num_phases, "epoch": 0, "step": 0}
+    return {name: tensor.contiguous().numpy().tobytes() for name, tensor in saved.tensors.items()}
+
+
+def run_uninterrupted(configs: Sequence[TrialConfig], folder: Path) -> Bits:
+    """The bits of a run that nobody disturbs."""
+    _child(configs, folder, seconds_to_live=None)
+    return final_bits(configs, folder)
+
+
+def run_with_kills(
+    configs: Sequence[TrialConfig], folder: Path, *, kills: int, random_source: random.Random
+) -> tuple[Bits, int]:
+    """The bits of a run that is killed until it has died `kills` times; and how often it was.
+
+    A run that ends before it can be killed often enough is not run again.
+    """
+    began = time.monotonic()
+    killed = 0
+    while killed < kills:
+        if _child(configs, folder, seconds_to_live=random_source.uniform(0.02, 0.35)):
+            break
+        killed += 1
+        assert time.monotonic() - began < 300, "the run makes no progress"
+    else:
+        assert _child(configs, folder, seconds_to_live=None)
+    return final_bits(configs, folder), killed
+
+
+def _child(configs: Sequence[TrialConfig], folder: Path, *, seconds_to_live: float | None) -> bool:
+    """Run the job in a child process; whether it came to its end."""
+    child = os.fork()
+    if child == 0:
+        try:
+            torch.set_num_threads(1)
+            launching._LARGEST_SHARE = float("inf")  # a checkpoint at every task's end
+            options = Options(checkpoint_seconds=0.01)
+            events = list(launching.execute(Job(tuple(configs)), folder, options, StopRequest()))
+            os._exit(0 if isinstance(events[-1], Finished) else 1)
+        except BaseException:
+            os._exit(2)
+    if seconds_to_live is not None:
+        time.sleep(seconds_to_live)
+        os.kill(child, signal.SIGKILL)
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status):
+        return False
+    assert os.WEXITSTATUS(status) == 0, "the run failed"
+    return True

@@ -1,0 +1,324 @@
+"""One round of the soak: a store, processes that want trials of it, and what happens to them."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from remask.methods import METHODS
+from remask.results import Store, StoreError, config_hash, trial_json
+from tests.results.mutated_exports import (
+    CHANGES,
+    ODD_TEXTS,
+    hash_of,
+    mutate,
+    our_export,
+    with_their_hashes,
+)
+from tests.runs.disturbances import RunEnded
+from tests.runs.soak_trials import Asking, Expected, may_be_asked_for, numbers_of, stored_hashes
+from tests.runs.soaked import Soaked
+from tests.small_disk import fill_disk, small_disk
+
+_PATIENCE = 240.0
+_PROCESSES = 6
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+KILLS = ("run killed", "run killed without its workers", "busy worker killed", "idle worker killed")
+
+
+class Round:
+    """Ask for trials, disturb, begin again, and see whether everything is there in the end."""
+
+    def __init__(
+        self,
+        number: int,
+        *,
+        seed: int,
+        folder: Path,
+        tally: Counter[str],
+        deadline: float,
+        workers: float,
+    ) -> None:
+        self.chance = random.Random(f"{seed} {number}")
+        self.tally = tally
+        self._deadline = deadline
+        self._share_with_workers = workers
+        self.faults: list[str] = []
+        self._log = folder / "doubled.txt"
+        self._import = folder / "import.json"
+        self._place = folder / "place"
+        self._filler = self._place / "filler"
+        self._store = self._place / "results.db"
+        names = list(METHODS)
+        self._methods = sorted({names[number % len(names)], self.chance.choice(names)})
+        self._askings: list[Asking] = []
+        self.expected = Expected({})
+
+    def run(self) -> None:
+        """The whole round."""
+        self._place.mkdir(parents=True)
+        with small_disk(self._place, wanted=self.chance.random() < 0.25) as has_small_disk:
+            try:
+                self._run(has_small_disk=has_small_disk)
+            except StoreError as error:
+                self.faults.append(f"changed: {error}")
+        if self._log.exists():
+            self.faults += self._log.read_text().splitlines()
+
+    def _run(self, *, has_small_disk: bool) -> None:
+        for sitting in range(self.chance.randint(3, 6)):
+            if sitting and self._is_late():
+                break
+            self._sit(has_small_disk=has_small_disk)
+            self._check(self.expected.faults)
+            if self.chance.random() < 0.3:
+                self._import_something()
+                self._check(self.expected.faults)
+        self._finish()
+        self._check(self.expected.faults_at_the_end)
+
+    def _is_late(self) -> bool:
+        return time.monotonic() > self._deadline
+
+    def _check(self, check: Callable[[Path], list[str]]) -> None:
+        self.faults += check(self._store)
+
+    def _start(self, args: Sequence[str], *, workers: int = 1, terminal: bool = False) -> Soaked:
+        how = ("--workers", str(workers), "--checkpoint-seconds", "0.1")
+        return Soaked([*args, *how], self._store, self._log, terminal=terminal)
+
+    def _some_askings(self, number: int) -> list[Asking]:
+        """Some that have not been answered, new ones if need be."""
+        askings = [asking for asking in self._askings if not self._is_answered(asking)]
+        while len(askings) < number:
+            asking = Asking.some(self._methods, self.chance)
+            askings.append(asking)
+            self._askings.append(asking)
+            self.expected.wanted |= {config_hash(config): config for config in asking.configs()}
+        return self.chance.sample(askings, number)
+
+    def _is_answered(self, asking: Asking) -> bool:
+        return {config_hash(config) for config in asking.configs()} <= self.expected.known
+
+    def _start_asking(self, asking: Asking) -> Soaked:
+        args = [*asking.command(), "--stack", str(self.chance.randint(1, 3))]
+        if self.chance.random() < 0.1:
+            args = ["resume"]
+        return self._start(
+            args,
+            workers=2 if self.chance.random() < self._share_with_workers else 1,
+            terminal=self.chance.random() < 0.2,
+        )
+
+    def _sit(self, *, has_small_disk: bool) -> None:
+        """Start what is asked for, disturb it, begin again what has ended, and see all end."""
+        processes = self.chance.choice([1, 2, 2, 3, 4, 6])
+        runs = [self._start_asking(asking) for asking in self._some_askings(processes)]
+        full = has_small_disk and self.chance.random() < 0.5
+        for _ in range(self.chance.randint(2, 4 * processes)):
+            if self._is_late():
+                break
+            time.sleep(self.chance.uniform(0.02, 0.4))
+            for ended in [run for run in runs if not run.lives()]:
+                runs.remove(ended)
+                self._see_them_end([ended])
+                runs += [self._start_asking(asking) for asking in self._some_askings(1)]
+            if full and self.chance.random() < 0.3:
+                fill_disk(self._filler)
+                self.tally["disk full"] += 1
+                full = False
+            elif self.chance.random() < 0.03 and self._lose_the_store(runs):
+                return
+            else:
+                self._disturb(self.chance.choice(runs))
+        for run in runs:
+            if self.chance.random() < 0.85:
+                self._kill(run)
+        self._see_them_end(runs)
+        self._filler.unlink(missing_ok=True)
+
+    def _disturb(self, run: Soaked) -> None:
+        """Do something to a run; if it is too late for that, nothing."""
+        kinds = [self._kill, self._signal, self._pause, self._leave, self._delete_folders]
+        weights = [14, 3, 1, 1, 1]
+        if run.workers():
+            kinds += [self._kill_parent, self._kill_worker, self._kill_idle_worker]
+            weights += [6, 20, 6]
+        (kind,) = self.chance.choices(kinds, weights)
+        with suppress(RunEnded, ProcessLookupError):
+            kind(run)
+
+    def _kill(self, run: Soaked) -> None:
+        if run.lives():
+            run.codes.add(-signal.SIGKILL)
+            run.kill_everything()
+            self.tally["run killed"] += 1
+
+    def _kill_parent(self, run: Soaked) -> None:
+        run.wake_workers()  # or they would hold their locks for ever
+        if run.lives():
+            run.codes.add(-signal.SIGKILL)
+            run.process.kill()
+            self.tally["run killed without its workers"] += 1
+
+    def _kill_worker(self, run: Soaked) -> None:
+        os.kill(run.busy_worker(), signal.SIGKILL)
+        self.tally["busy worker killed"] += 1
+
+    def _kill_idle_worker(self, run: Soaked) -> None:
+        """Kill one that has done its job while its parent, which is paused, has no other for it."""
+        worker = run.busy_worker()
+        run.send(signal.SIGSTOP)
+        try:
+            os.kill(run.idle_worker(worker), signal.SIGKILL)
+            self.tally["idle worker killed"] += 1
+        finally:
+            run.send(signal.SIGCONT)
+
+    def _signal(self, run: Soaked) -> None:
+        number = self.chance.choice(_SIGNALS)
+        run.codes |= {128 + number, -number}
+        run.send(number)
+        self.tally[number.name] += 1
+
+    def _pause(self, run: Soaked) -> None:
+        """Stop it or its workers for a moment, and sometimes until the others have ended."""
+        if run.workers() and self.chance.random() < 0.5:
+            run.pause_workers()
+            self.tally["workers paused"] += 1
+            time.sleep(self.chance.uniform(0.0, 0.5))
+            if self.chance.random() < 0.5:
+                run.wake_workers()
+        else:
+            run.send(signal.SIGSTOP)
+            self.tally["run paused"] += 1
+            time.sleep(self.chance.uniform(0.0, 1.0))
+            run.send(signal.SIGCONT)
+
+    def _leave(self, run: Soaked) -> None:
+        """Close its terminal, or read no more of what it says."""
+        run.is_heard = False
+        run.codes |= {128 + signal.SIGPIPE}
+        if run.terminal:
+            run.codes |= {128 + signal.SIGHUP, -signal.SIGHUP}
+        run.forked.leave()
+        self.tally["terminal closed" if run.terminal else "output without a reader"] += 1
+
+    def _delete_folders(self, _: Soaked) -> None:
+        """Delete the folders of all runs; the file of claims holds what processes agreed on."""
+        for folder in self._store.parent.glob(f"{self._store.name}.runs/*/"):
+            shutil.rmtree(folder, ignore_errors=True)
+        self.tally["run folders deleted"] += 1
+
+    def _lose_the_store(self, runs: Sequence[Soaked]) -> bool:
+        """Delete or replace the store under all who have it open, and import what they rescue."""
+        if self._filler.exists():  # then nothing could be rescued
+            return False
+        living = [run for run in runs if run.lives()]
+        # Who is at work has the file of claims open, too, and must notice.
+        claims = self._place / "results.db.runs" / "claims"
+        deadline = time.monotonic() + 2.0
+        while not all(run.has_open(claims) for run in living):
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.01)
+        for run in living:
+            run.send(signal.SIGSTOP)
+        try:
+            if not living or not all(run.has_open(claims) for run in living):
+                return False
+            held = stored_hashes(self._store)
+            if self.chance.random() < 0.5:
+                living[0].delete_the_store()
+                self.tally["store deleted"] += 1
+            else:
+                living[0].replace_the_store()
+                self.tally["store replaced"] += 1
+        finally:
+            for run in living:
+                run.send(signal.SIGCONT)
+        self._see_them_end(runs)
+        rescued = list(self._place.glob("results.db.rescued-*.json"))
+        for path in rescued:
+            self._ask_once(["results", "import", str(path)])
+            path.unlink()
+        noticed = rescued or any("was moved, deleted or replaced" in run.said for run in runs)
+        # Who had stopped, or stored its last trial, before that was not at work any more.
+        self.expected.known = held if noticed else set()
+        return True
+
+    def _see_them_end(self, runs: Sequence[Soaked]) -> None:
+        for run in runs:
+            run.wake_workers()
+        for run in runs:
+            try:
+                run.said = " ".join(run.output(_PATIENCE).split())
+            except subprocess.TimeoutExpired:
+                run.kill_everything()
+                self.faults.append(f"unexplained: a run did not end within {_PATIENCE:g} s")
+            if fault := run.fault():
+                self.faults.append(fault)
+
+    def _finish(self) -> None:
+        """Ask for everything once more, and disturb nobody."""
+        askings = list(dict.fromkeys(self._askings))
+        for first in range(0, len(askings), _PROCESSES):
+            some = askings[first : first + _PROCESSES]
+            runs = [self._start([*a.command(), "--stack", "2"]) for a in some]
+            self._see_them_end(runs)
+            for asking, run in zip(some, runs, strict=True):
+                if run.process.returncode:  # another process had the same trials
+                    self._ask_once([*asking.command(), "--stack", "2", "--workers", "1"])
+
+    def _ask_once(self, args: Sequence[str]) -> None:
+        run = Soaked(args, self._store, self._log, terminal=False)
+        self._see_them_end([run])
+        if run.process.returncode:
+            self.faults.append(f"unexplained: {args}: {run.said[-600:]}")
+
+    def _import_something(self) -> None:
+        """Import an export with anything changed: refused or taken, whole, and no other harm."""
+        trials = our_export()
+        before: set[str] = set()
+        if self._store.exists():
+            with Store(self._store) as store:
+                records = list(store.records())
+            before = {record.config_hash for record in records}
+            done = [record for record in records if record.status != "failed"]
+            # What is stored must stay as it is, whatever a file says of it.
+            for record in self.chance.sample(done, min(2, len(done))):
+                trials.append({**trial_json(record), "confidence": [0.5] * 10})
+        for _ in range(self.chance.randint(0, 2)):
+            path = [self.chance.randrange(100) for _ in range(self.chance.randint(1, 5))]
+            mutate(trials, path, self.chance.choice(CHANGES), _anything(self.chance))
+        with_their_hashes(trials)
+        # But what is still to be computed must not come from a file.
+        trials = [t for t in trials if hash_of(t) in self.expected.known or not may_be_asked_for(t)]
+        self._import.write_text(json.dumps({"trials": trials}))
+        args = ["results", "import", str(self._import)]
+        run = Soaked(args, self._store, self._log, terminal=False)
+        run.said = " ".join(run.output(_PATIENCE).split())
+        after: dict[str, tuple[str, ...]] = {}
+        if self._store.exists():
+            with Store(self._store) as store:
+                after = {record.config_hash: numbers_of(record) for record in store.records()}
+        new = after.keys() - before
+        taken = run.process.returncode == 0 and f"{len(new)} of them new" in run.said
+        refused = run.process.returncode == 1 and not new and "Nothing was imported" in run.said
+        if not (taken or refused) or "Traceback" in run.said:
+            self.faults.append(f"unexplained: an import of {len(new)}: {run.said[-600:]}")
+        self.tally["import taken" if taken else "import refused"] += 1
+        self.expected.imported |= {name: after[name] for name in new}
+
+
+def _anything(chance: random.Random) -> object:
+    return chance.choice(
+        [None, True, 2**70, -1, 101.5, 0.5, "", chance.choice(ODD_TEXTS), [1, -1], [[50.0]], {}]
+    )

@@ -1,0 +1,192 @@
+"""What the soak asks for, what must come of it, and whether it has."""
+
+import os
+import random
+import sqlite3
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from remask.asking import trial_configs
+from remask.config import TrialConfig
+from remask.engine import TrialStack
+from remask.methods import METHODS
+from remask.results import Store, TrialRecord, config_hash
+from remask.runs import Job, benchmark_of, runs
+from remask.runs.agenda import RunAgenda
+from remask.runs.jobs import Work
+
+_SETTINGS = {"epochs": 2, "limit": 60}
+_SEEDS = 6
+
+Numbers = tuple[str, ...]
+"""All numbers of a trial, to the last bit."""
+
+
+@dataclass(frozen=True)
+class Asking:
+    """Trials that one process is asked for."""
+
+    methods: tuple[str, ...]
+    masks: tuple[float | None, ...]
+    seeds: range
+
+    @classmethod
+    def some(cls, methods: Sequence[str], chance: random.Random) -> "Asking":
+        """Some trials of some of these methods."""
+        chosen = tuple(chance.sample(methods, chance.randint(1, len(methods))))
+        masks: tuple[float | None, ...] = (None,)
+        if not any(METHODS[name].unmaskable for name in chosen):
+            masks = chance.choice([(None,), (None, -1.0), (float("-inf"), None)])
+        first, number = chance.randrange(_SEEDS), chance.randint(1, 3)
+        return cls(chosen, masks, range(first, first + number))
+
+    def configs(self) -> list[TrialConfig]:
+        """The trials, in the order asked for."""
+        return [
+            config
+            for method in self.methods
+            for config in trial_configs(
+                benchmark="split-digits",
+                method=method,
+                masks=self.masks,
+                seeds=self.seeds,
+                overrides=_SETTINGS,
+            )
+        ]
+
+    def command(self) -> list[str]:
+        """The same for the command line."""
+        masks = ("none" if mask is None else f"{mask:g}" for mask in self.masks)
+        return [
+            "run", "--benchmark", "split-digits", "--method", ",".join(self.methods),
+            "--mask", ",".join(masks),
+            "--seed", str(self.seeds.start), "--trials", str(len(self.seeds)),
+            *(word for name, value in _SETTINGS.items() for word in (f"--{name}", str(value))),
+        ]  # fmt: skip
+
+
+@cache
+def undisturbed(config: TrialConfig) -> Numbers:
+    """The numbers of a trial that runs alone, in this process, from its beginning to its end."""
+    stack = TrialStack([config], benchmark_of(config))
+    for _ in stack.run():
+        pass
+    (result,) = stack.results()
+    return _numbers(result.class_il, result.task_il, result.confidence)
+
+
+def numbers_of(record: TrialRecord) -> Numbers:
+    """The same of a stored one."""
+    return _numbers(record.class_il, record.task_il, record.confidence)
+
+
+def _numbers(
+    class_il: Sequence[Sequence[float]],
+    task_il: Sequence[Sequence[float]],
+    confidence: Sequence[float],
+) -> Numbers:
+    return tuple(value.hex() for row in (*class_il, *task_il, confidence) for value in row)
+
+
+def may_be_asked_for(trial: Any) -> bool:
+    """Whether an exported trial, or what is left of it, could be one of the soak's own."""
+    match trial:
+        case {"config": {"limit": limit}}:
+            return bool(limit == _SETTINGS["limit"])
+    return False
+
+
+def stored_hashes(store: Path) -> set[str]:
+    """What has come to its end, read beside processes that may be stopped while they write."""
+    if not store.exists():
+        return set()
+    with closing(sqlite3.connect(f"{store.as_uri()}?mode=ro", uri=True)) as connection:
+        rows = connection.execute("SELECT config_hash FROM trials WHERE status != 'failed'")
+        return {name for (name,) in rows}
+
+
+@dataclass
+class Expected:
+    """What must be in the store."""
+
+    wanted: dict[str, TrialConfig]
+    """What is asked for, by hash."""
+    known: set[str] = field(default_factory=set)
+    """What was there before."""
+    imported: dict[str, Numbers] = field(default_factory=dict)
+    """What was not asked for, but imported."""
+
+    def faults(self, store: Path) -> list[str]:
+        """What is wrong with the store; what it has is known from now on."""
+        if not store.exists():
+            return [f"lost: {name}" for name in sorted(self.known)]
+        with Store(store) as opened:
+            records, damaged = opened.sound_records()
+        faults = [f"changed: a row is damaged: {error}" for error in damaged]
+        with closing(sqlite3.connect(store)) as connection:
+            for (said,) in connection.execute("PRAGMA integrity_check"):
+                faults += [f"changed: the store is damaged: {said}"] * (said != "ok")
+        done = [record for record in records if record.status != "failed"]
+        hashes = [record.config_hash for record in done]
+        faults += [f"doubled: {name} is stored twice" for name in hashes if hashes.count(name) > 1]
+        faults += [f"lost: {name}" for name in sorted(self.known - set(hashes))]
+        for record in done:
+            if numbers_of(record) != self._numbers(record):
+                faults.append(f"changed: {record.config_hash}")
+        self.known = set(hashes)
+        return faults
+
+    def faults_at_the_end(self, store: Path) -> list[str]:
+        """What is wrong when all that was asked for has been answered."""
+        faults = self.faults(store)
+        faults += [f"lost: {name} was never stored" for name in sorted({*self.wanted} - self.known)]
+        allowed = {store, store.with_name(f"{store.name}.runs")}
+        left = sorted(path for path in store.parent.rglob("*") if path not in allowed)
+        return faults + [f"left behind: {path.relative_to(store.parent)}" for path in left]
+
+    def _numbers(self, record: TrialRecord) -> Numbers | None:
+        if record.config_hash in self.wanted:
+            return undisturbed(self.wanted[record.config_hash])
+        return self.imported.get(record.config_hash)
+
+
+def watching(log: Path) -> Callable[[], None]:
+    """To do in a process: have it note what it computes although it was, or is being, computed.
+
+    A trial that was begun without a checkpoint was claimed first and was not stored: if it is
+    stored when it ends, it was computed twice. A stack that goes on from a checkpoint cannot be
+    divided; what another process has stored of it meanwhile is computed once more on purpose.
+    """
+    begun: set[str] = set()
+    add = Store.add
+
+    class Watched(RunAgenda):
+        def _begin(self, job: Job) -> Work:
+            work = super()._begin(job)
+            names = {config_hash(config) for config in job.configs}
+            if any(work.folder.glob("checkpoint-*")):
+                begun.difference_update(names)
+            else:
+                begun.update(names)
+            return work
+
+    def watched_add(self: Store, record: TrialRecord, *, replace: bool = False) -> bool:
+        written = add(self, record, replace=replace)
+        if not written and record.status != "failed" and record.config_hash in begun:
+            note(f"doubled: {record.config_hash}")
+        return written
+
+    def note(text: str) -> None:
+        file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.write(file, f"{text}\n".encode())
+        os.close(file)
+
+    def install() -> None:
+        runs.RunAgenda = Watched  # type: ignore[attr-defined]
+        Store.add = watched_add  # type: ignore[method-assign]
+
+    return install

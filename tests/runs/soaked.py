@@ -1,0 +1,77 @@
+"""A run of the soak: what it has open, which workers it has, and whether it ended as it may."""
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from tests.runs.disturbances import AnyRun, RunEnded
+from tests.runs.forked import ForkedRemask
+from tests.runs.soak_trials import watching
+
+_SECONDS_FOR_A_WORKER = 8.0
+_REASONS = (
+    "is held by",
+    "another process has worked on the run",
+    "there is no unfinished run",
+    "was moved, deleted or replaced",
+    "that died of it",
+    "No space left on device",
+    "the disk is full",
+    "the disk reports an error",
+    "The folder is gone",
+)
+"""What a run that ends with an error may say, after what is done to it here."""
+
+
+class Soaked(AnyRun):
+    """A run of the soak, and what was done to it."""
+
+    def __init__(self, args: Sequence[str], store: Path, log: Path, *, terminal: bool) -> None:
+        self.forked = ForkedRemask(args, store, terminal=terminal, prepare=watching(log))
+        super().__init__(self.forked, store)
+        self.terminal = terminal
+        self.codes = {0}
+        """How it may end."""
+        self.is_heard = True
+        self.said = ""
+
+    def lives(self) -> bool:
+        return self.process.poll() is None
+
+    def has_open(self, path: Path) -> bool:
+        return any(file == str(path.resolve()) for file in _open_files(self.forked.pid))
+
+    def busy_worker(self) -> int:
+        """A worker that is at work: it holds the lock of its job."""
+        return self._worker(lambda files: any(".runs/" in file for file in files), self.workers())
+
+    def idle_worker(self, worker: int) -> int:
+        """That worker, when it has done its job."""
+        return self._worker(lambda files: not any(".runs/" in file for file in files), [worker])
+
+    def _worker(self, is_so: Callable[[list[str]], bool], workers: Sequence[int]) -> int:
+        deadline = time.monotonic() + _SECONDS_FOR_A_WORKER
+        while time.monotonic() < deadline:
+            for worker in workers:
+                if (files := _open_files(worker)) and is_so(files):
+                    return worker
+            time.sleep(0.01)
+        raise RunEnded("no worker is like that")
+
+    def fault(self) -> str | None:
+        """What is wrong with how it has ended."""
+        code = self.process.returncode
+        broken = "Traceback" in self.said or "mistake in remask" in self.said
+        said_why = not self.is_heard or any(reason in self.said for reason in _REASONS)
+        if not broken and (code in self.codes or (code == 1 and said_why)):
+            return None
+        return f"unexplained: exit code {code}: {self.said[-600:]}"
+
+
+def _open_files(pid: int) -> list[str]:
+    """What a process has open; nothing if it has ended."""
+    with suppress(OSError):
+        return [os.path.realpath(file) for file in Path(f"/proc/{pid}/fd").iterdir()]
+    return []

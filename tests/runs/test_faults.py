@@ -1,0 +1,283 @@
+"""Saving while the disk fails or the machine dies, and reading what is left or damaged."""
+
+import errno
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from remask.durable import DurabilityError, make_folder
+from remask.locks import Lock, LockHeldError
+from tests.runs.faults import (
+    CrashError,
+    FaultyDisk,
+    damaged_versions,
+    filled,
+    reopened,
+    run_script,
+    save,
+    state,
+    version_of,
+)
+
+ERRNOS = (errno.ENOSPC, errno.EIO, errno.EROFS)
+
+
+def every_point(
+    tmp_path: Path, make: Callable[[int], FaultyDisk]
+) -> Iterator[tuple[Path, FaultyDisk]]:
+    """Save version 4 over 2 and 3 again and again, with a fault at each operation in turn."""
+    for at in range(100):
+        path = tmp_path / str(at)
+        folder = filled(path)
+        # A dead process's temporary file, so that its removal is one of the points.
+        stale = path / f".old.{'0' * 8}-1-{'0' * 16}.tmp"
+        stale.touch()
+        os.utime(stale, (0, 0))
+        disk = make(at)
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            disk.install(monkeypatch)
+            try:
+                save(folder, 4)
+                saved, message = True, ""
+            except (DurabilityError, CrashError) as error:
+                saved, message = False, str(error)
+        assert saved or disk.reached
+        assert saved or disk.error is CrashError or str(path) in message
+        if not disk.reached:
+            assert at == len(disk.log) >= 7
+            return
+        found = version_of(reopened(path).load(state(0)))
+        assert found == 4 if saved else found in (3, 4)
+        yield path, disk
+    raise AssertionError("a save has no end of operations")
+
+
+@pytest.mark.parametrize("lasting", [False, True])
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("code", ERRNOS, ids=errno.errorcode.get)
+def test_a_save_that_fails_at_any_point_leaves_a_whole_state_and_the_next_save_works(
+    tmp_path: Path, code: int, late: bool, lasting: bool
+) -> None:
+    error = partial(OSError, code, os.strerror(code))
+    for path, disk in every_point(
+        tmp_path, lambda at: FaultyDisk(at, error, late=late, lasting=lasting)
+    ):
+        if not lasting and disk.log[disk.at or 0] != "_remove":
+            assert not list(path.glob(".checkpoint*.tmp"))
+        folder = reopened(path)
+        folder.load(state(0))
+        save(folder, 5)
+        assert version_of(reopened(path).load(state(0))) == 5
+        assert len(list(path.glob("checkpoint-*"))) == 2
+
+
+@pytest.mark.parametrize("renames_are_lost", [False, True])
+@pytest.mark.parametrize("power", ["stays", "fails"])
+@pytest.mark.parametrize("late", [False, True])
+def test_a_crash_at_any_point_leaves_a_whole_state_and_the_next_save_works(
+    tmp_path: Path, late: bool, power: str, renames_are_lost: bool
+) -> None:
+    for path, disk in every_point(tmp_path, lambda at: FaultyDisk(at, late=late)):
+        if power == "fails":
+            disk.cut_power(renames_are_lost=renames_are_lost)
+        folder = reopened(path)
+        assert version_of(folder.load(state(0))) in (3, 4)
+        save(folder, 5)
+        assert version_of(reopened(path).load(state(0))) == 5
+        assert len(list(path.glob("checkpoint-*"))) == 2
+
+
+@pytest.mark.parametrize("renames_are_lost", [False, True])
+def test_a_power_cut_after_a_save_takes_nothing_of_it_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, renames_are_lost: bool
+) -> None:
+    disk = FaultyDisk()
+    disk.install(monkeypatch)
+    filled(tmp_path / "new" / "folder", versions=2)
+    disk.cut_power(renames_are_lost=renames_are_lost)
+    found = reopened(tmp_path / "new" / "folder").load(state(0))
+    assert version_of(found) == 2
+    assert found is not None
+    assert found.warnings == ()
+    # Each new folder is synced into its parent before anything is put in it.
+    assert disk.log[:5] == ["_make_folder", "_sync_folder"] * 2 + ["_create"]
+
+
+def test_old_checkpoints_go_only_after_the_new_one_is_synced_by_name_and_contents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = filled(tmp_path)
+    disk = FaultyDisk()
+    disk.install(monkeypatch)
+    save(folder, 4)
+    assert [name for name in disk.log if name != "_write"] == [
+        "_create", "_sync_file", "_rename", "_sync_folder", "_remove",
+    ]  # fmt: skip
+
+
+def test_a_process_killed_at_any_point_of_a_save_leaves_a_whole_state(tmp_path: Path) -> None:
+    """As above, but with real processes and SIGKILL; they are forked so that torch loads once."""
+    script = """
+import os, signal, sys
+from pathlib import Path
+import pytest
+from tests.runs.faults import FaultyDisk
+from tests.runs.faults import filled, save
+for at in range(100):
+    folder = filled(Path(sys.argv[1]) / str(at))
+    child = os.fork()
+    if not child:
+        die = lambda: os.kill(os.getpid(), signal.SIGKILL)
+        FaultyDisk(at, die, late=bool(at % 2)).install(pytest.MonkeyPatch())
+        save(folder, 4)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    if not os.WIFSIGNALED(status):
+        sys.exit(os.waitstatus_to_exitcode(status))
+    assert os.WTERMSIG(status) == signal.SIGKILL
+"""
+    run_script(script, tmp_path)
+    killed = sorted(tmp_path.iterdir(), key=lambda path: int(path.name))[:-1]
+    assert len(killed) >= 7
+    for path in killed:
+        folder = reopened(path)
+        assert version_of(folder.load(state(0))) in (3, 4)
+        save(folder, 5)
+        assert sorted(file.suffix for file in path.iterdir()) == [".safetensors"] * 2
+
+
+def test_a_disk_that_really_takes_no_more_is_reported_and_the_state_before_is_kept(
+    tmp_path: Path,
+) -> None:
+    filled(tmp_path)
+    script = """
+import resource, sys
+from pathlib import Path
+from tests.runs.faults import reopened, save, state
+from remask.durable import DurabilityError
+folder = reopened(Path(sys.argv[1]))
+folder.load(state(0))
+resource.setrlimit(resource.RLIMIT_FSIZE, (500, 500))
+try:
+    save(folder, 4)
+except DurabilityError as error:
+    print(error)
+"""
+    message = run_script(script, tmp_path)
+    assert "File too large" in message
+    assert "ulimit -f" in message
+    assert version_of(reopened(tmp_path).load(state(0))) == 3
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+@pytest.mark.parametrize(
+    "bits",
+    [(1,), (128,), pytest.param(tuple(1 << bit for bit in range(8)), marks=pytest.mark.faults)],
+)
+def test_a_checkpoint_damaged_anywhere_is_noticed_and_the_one_before_is_loaded(
+    tmp_path: Path, bits: tuple[int, ...]
+) -> None:
+    filled(tmp_path)
+    newest = tmp_path / "checkpoint-00000003.safetensors"
+    for data in damaged_versions(newest.read_bytes(), bits):
+        newest.write_bytes(data)
+        found = reopened(tmp_path).load(state(0))
+        assert version_of(found) == 2
+        assert found is not None
+        assert [str(newest) in warning for warning in found.warnings] == [True]
+
+
+def test_the_note_of_a_locks_owner_may_be_damaged_anywhere(tmp_path: Path) -> None:
+    path, note = tmp_path / "lock", tmp_path / "lock.owner.json"
+    with Lock(path):
+        data = note.read_bytes()
+        for damaged in damaged_versions(data, (1, 16, 128)):
+            note.write_bytes(damaged)
+            with pytest.raises(LockHeldError, match="held by"), Lock(path):
+                pass
+    for damaged in list(damaged_versions(data, (1,)))[::10]:
+        note.write_bytes(damaged)
+        with Lock(path):
+            pass
+
+
+@pytest.mark.parametrize("code", ERRNOS, ids=errno.errorcode.get)
+def test_a_lock_is_held_even_where_its_owner_cannot_sign(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    (tmp_path / "lock.owner.json").write_text(
+        f'{{"pid": {os.getpid()}, "host": "h", "command": "innocent", "since": 0}}'
+    )
+    for operation in range(5):
+        with monkeypatch.context() as patch:
+            error = partial(OSError, code, os.strerror(code))
+            FaultyDisk(operation, error).install(patch)
+            with Lock(tmp_path / "lock"):
+                with pytest.raises(LockHeldError) as caught, Lock(tmp_path / "lock"):
+                    pass
+                assert "innocent" not in str(caught.value)
+
+
+def test_a_folder_that_cannot_be_made_is_reported_at_each_point(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for at in range(4):
+        with monkeypatch.context() as patch:
+            FaultyDisk(at, partial(OSError, errno.EROFS, "Read-only file system")).install(patch)
+            with pytest.raises(DurabilityError, match="Read-only file system"):
+                make_folder(tmp_path / str(at) / "inner")
+
+
+def test_a_save_that_always_fails_keeps_failing_in_the_same_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = filled(tmp_path)
+    full = partial(OSError, errno.ENOSPC, "No space left on device")
+    with monkeypatch.context() as patch:
+        FaultyDisk(0, full, lasting=True).install(patch)
+        for _ in range(3):
+            with pytest.raises(DurabilityError, match=r"No space left.* Free some space"):
+                save(folder, 4)
+    assert save(folder, 4) == 4
+
+
+@pytest.mark.faults
+def test_processes_killed_at_random_moments_never_leave_less_than_a_whole_state(
+    tmp_path: Path,
+) -> None:
+    filled(tmp_path)
+    script = """
+import sys
+from pathlib import Path
+from tests.runs.faults import reopened, save, state, version_of
+folder = reopened(Path(sys.argv[1]))
+version = version_of(folder.load(state(0)))
+print("ready", flush=True)
+while True:
+    version = (version + 1) % 256
+    save(folder, version)
+"""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+        "OMP_NUM_THREADS": "1",
+    }
+    for attempt in range(8):
+        process = subprocess.Popen(
+            [sys.executable, "-c", script, str(tmp_path)], env=environment, stdout=subprocess.PIPE
+        )
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        time.sleep(0.02 + 0.0137 * attempt)
+        process.kill()
+        process.communicate()
+        found = reopened(tmp_path).load(state(0))
+        version_of(found)
+        assert found is not None
+        assert found.warnings == ()

@@ -1,0 +1,362 @@
+"""Unlucky surroundings and absurd wishes: each gets a sentence, not a traceback, and no harm."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from remask.benchmarks import load_benchmark
+from remask.machine import (
+    TooLargeError,
+    _free_in_group,
+    free_memory,
+    lacks_memory,
+    write_bytes,
+)
+from remask.methods import find_method
+from remask.nets import mlp
+from remask.results import Store
+from remask.runs import Job, Room, check_room
+from remask.runs.failures import describe_failure
+from tests.command_line import QUICK, CommandLine
+from tests.results.store_samples import make_config, make_records
+
+_GIGABYTE = 1 << 30
+linux_only = pytest.mark.skipif(sys.platform != "linux", reason="limits are kept on Linux alone")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    path = tmp_path / "results.db"
+    with Store(path) as opened:
+        opened.add_all(make_records(2))
+    return path
+
+
+def run(*args: str, shell: str = "", **environment: str) -> subprocess.CompletedProcess[bytes]:
+    """`remask ARGS` as a process of its own, redirected as a shell would by `shell`."""
+    command = [sys.executable, "-m", "remask", *args]
+    done = subprocess.run(
+        ["sh", "-c", f'"$@" {shell}', "sh", *command],
+        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+        capture_output=True,
+        check=False,
+        timeout=120,
+    )
+    assert b"Traceback" not in done.stderr, done.stderr
+    assert b"mistake in remask" not in done.stderr, done.stderr
+    return done
+
+
+# Where it prints to
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_a_terminal_without_unicode_shows_the_table_all_the_same(
+    store: Path, encoding: str
+) -> None:
+    done = run("results", "list", "--store", str(store), LC_ALL="C", PYTHONIOENCODING=encoding)
+    assert done.returncode == 0, done.stderr
+    text = done.stdout.decode(encoding)
+    assert ("70.38 +-0.00" if encoding == "ascii" else "70.38 ±0.00") in text
+
+
+def test_a_run_with_its_standard_output_closed_says_so_and_stores_its_results(
+    tmp_path: Path,
+) -> None:
+    done = run("run", *QUICK, "--store", str(tmp_path / "new.db"), shell=">&-")
+    assert done.returncode == 0, done.stderr
+    assert b"standard output is closed" in done.stderr
+    with Store(tmp_path / "new.db") as stored:
+        assert stored.count() == 2
+
+
+@pytest.mark.parametrize("closed", ["2>&-", "<&-", "<&- 2>&-"])
+def test_other_closed_streams_do_no_harm(store: Path, closed: str) -> None:
+    done = run("results", "list", "--store", str(store), shell=closed)
+    assert done.returncode == 0
+    assert "70.38 ±0.00" in done.stdout.decode()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_a_full_disk_under_standard_output_gets_a_message(store: Path) -> None:
+    done = run("results", "list", "--store", str(store), shell=">/dev/full")
+    assert done.returncode == 1
+    assert b"No space left on device" in done.stderr
+
+
+# Where things are
+
+
+def test_without_a_home_folder_a_store_must_be_named() -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can become a user who does not exist")
+    script = """
+import os, sys
+from remask.cli import main
+os.setuid(54321)
+sys.argv = ["remask", "results", "list"]
+main()
+"""
+    unset = ("HOME", "XDG_DATA_HOME", "REMASK_STORE")
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={name: value for name, value in os.environ.items() if name not in unset},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 1
+    assert "error: there is no home folder to keep results in" in done.stderr
+
+
+def test_a_store_whose_path_is_not_utf8_is_refused(tmp_path: Path) -> None:
+    path = os.fsdecode(os.fsencode(tmp_path) + b"/\xff.db")
+    for command in (("results", "list"), ("run", *QUICK)):
+        done = run(*command, "--store", path)
+        assert done.returncode == 1
+        assert b"is not valid UTF-8" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_whose_name_is_not_utf8_can_be_written(store: Path, tmp_path: Path) -> None:
+    target = os.fsdecode(os.fsencode(tmp_path) + b"/\xff.csv")
+    done = run("results", "export", target, "--store", str(store), PYTHONIOENCODING="utf-8:strict")
+    assert done.returncode == 0, done.stderr
+    assert Path(target).is_file()
+
+
+# What is asked for
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("a = " + "[" * 5_000 + "]" * 5_000, "nested too deeply"),
+        ("trials = " + "9" * 5_000, "is not valid TOML"),
+        ("trials = 0x" + "f" * 5_000, "beyond 64 bits"),
+        ("weights = {gamma = [1, 0x" + "f" * 5_000 + "]}", "beyond 64 bits"),
+        ("seed = 9223372036854775808", "beyond 64 bits"),
+    ],
+    ids=["nested", "decimal", "hexadecimal", "deep", "just"],
+)
+def test_absurd_config_files_get_a_message(
+    remask: CommandLine, tmp_path: Path, content: str, expected: str
+) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text(content)
+    for command in (("run", "--config", str(path)), ("sweep", str(path))):
+        answer = remask(*command)
+        assert answer.code == 1
+        assert expected in answer.text
+        assert "mistake in remask" not in answer.text
+
+
+def test_a_config_file_that_never_ends_is_refused(remask: CommandLine, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.toml")
+    for path in ("/dev/zero", str(tmp_path / "pipe.toml")):
+        answer = remask("run", "--config", path)
+        assert answer.code == 1
+        assert "cannot be read: not a regular file" in answer.text
+
+
+def test_a_run_of_too_many_trials_is_refused_at_once(remask: CommandLine, tmp_path: Path) -> None:
+    answer = remask("run", "--trials", "60000", "--mask", "none,-1", "--epochs", "1")
+    assert answer.code == 1
+    assert "these are 120,000 trials; one run has at most 100,000" in answer.text
+    grid = tmp_path / "grid.toml"
+    rates = ", ".join(f"{number + 1}e-6" for number in range(1_000))
+    for trials, found in ((1_000_000, "1,000,000"), (60_000, "120,000")):
+        grid.write_text(f"trials = {trials}\nepochs = 1\n[grid]\nlr = [{rates}]\n")
+        answer = remask("sweep", str(grid))
+        assert answer.code == 1
+        assert f"these are {found} trials" in answer.text
+
+
+def test_a_limit_beyond_64_bits_is_refused(remask: CommandLine) -> None:
+    answer = remask("run", *QUICK, "--limit", str(10**20))
+    assert answer.code == 1
+    assert "limit = 100000000000000000000" in answer.text
+
+
+def test_a_plan_that_could_not_be_read_back_is_not_written(
+    remask: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("remask.runs.plans._LARGEST_PLAN", 100)
+    answer = remask("run", *QUICK)
+    assert answer.code == 1
+    assert "too large to be read back" in answer.text
+    assert not list(remask.store.parent.glob("*.runs/*/run.json"))
+
+
+# Memory
+
+
+def test_what_runs_out_of_memory_is_known_by_its_words() -> None:
+    with pytest.raises(RuntimeError) as caught:
+        torch.empty(1 << 60)
+    assert lacks_memory(caught.value)
+    assert lacks_memory(MemoryError())
+    assert lacks_memory(OSError(12, "Cannot allocate memory"))
+    assert not lacks_memory(RuntimeError("shapes do not fit"))
+    assert "there is not enough memory" in describe_failure(caught.value)
+
+
+def test_a_net_that_no_machine_has_room_for_is_refused_with_the_figure(
+    remask: CommandLine,
+) -> None:
+    answer = remask("run", *QUICK, "--net", "resnet18:9999")
+    assert answer.code == 1
+    assert "nets of 1.1 TB" in answer.text
+    assert "are free" in answer.text
+    assert not list(remask.store.parent.glob("*.runs/*"))
+
+
+@pytest.mark.parametrize("method", ["er", "derpp", "pnn", "icarl", "oewc"])
+def test_the_estimate_counts_nets_memory_data_and_checkpoint(method: str) -> None:
+    digits, kind = load_benchmark("split-digits"), find_method(method)
+    net = mlp(digits.input_shape, digits.num_classes)
+    room = Room.of(digits, kind, net)
+    assert room.net == 4 * (64 * 100 + 100 + 100 * 100 + 100 + 100 * 10 + 10)
+    sample = {"er": 64 + 8, "derpp": 64 + 8 + 40, "icarl": 64 + 8}.get(method, 0)
+    assert room.sample == sample
+    assert room.data == (64 + 8) * 1797
+    config = make_config(buffer=1_000)
+    assert room.of_stack(config, 3) == 3 * (5 * room.net + 4 * 1_000 * sample) + room.data
+
+
+def test_as_many_jobs_as_there_are_processes_must_fit_together() -> None:
+    free = free_memory()
+    if free is None:
+        pytest.skip("the system does not say what is free")
+    room = Room(net=0, sample=free // 6_000, data=0)  # a job takes two thirds
+    jobs = [(Job((make_config(buffer=1_000, seed=seed),)), room) for seed in range(2)]
+    check_room(jobs, processes=1)
+    with pytest.raises(TooLargeError, match="training in 2 processes takes at least"):
+        check_room(jobs, processes=2)
+
+
+@linux_only
+def test_a_limit_on_the_process_counts_what_it_has_already() -> None:
+    script = """
+import resource
+from remask.machine import free_in_process
+print(free_in_process())
+resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+print(free_in_process())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    before, after = done.stdout.split()
+    assert before == "None"
+    assert 0 < int(after) < _GIGABYTE
+
+
+def test_a_control_group_has_left_what_is_not_used_and_what_can_be_taken_back(
+    tmp_path: Path,
+) -> None:
+    names = ("memory.max", "memory.current", "inactive_file")
+    assert _free_in_group(tmp_path, *names) is None
+    (tmp_path / "memory.max").write_text("1000000\n")
+    (tmp_path / "memory.current").write_text("700000\n")
+    assert _free_in_group(tmp_path, *names) == 300_000
+    (tmp_path / "memory.stat").write_text("anon 1\ninactive_file 50000\n")
+    assert _free_in_group(tmp_path, *names) == 350_000
+    (tmp_path / "memory.max").write_text("max\n")
+    assert _free_in_group(tmp_path, *names) is None
+
+
+@linux_only
+@pytest.mark.parametrize("kilobytes", [2_000_000, 2_900_000])
+def test_a_buffer_beyond_a_memory_limit_is_refused_before_it_runs(
+    tmp_path: Path, kilobytes: int
+) -> None:
+    arguments = ("--buffer", "10000000", "--limit", "5", "--workers", "1")
+    command = [sys.executable, "-m", "remask", "run", *QUICK[:4], "--trials", "1", *arguments]
+    done = subprocess.run(
+        ["sh", "-c", f'ulimit -v {kilobytes}; exec "$@"', "sh", *command],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "REMASK_STORE": str(tmp_path / "results.db")},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 1, done
+    assert "Traceback" not in done.stderr
+    assert "training 1 trial at once takes at least 2.9 GB of memory" in done.stderr
+
+
+@linux_only
+def test_a_checkpoint_that_memory_runs_out_for_is_an_error_like_any_other(tmp_path: Path) -> None:
+    script = f"""
+import os, resource
+from pathlib import Path
+import torch
+from remask.engine.checkpoints import CheckpointFolder
+tensors = {{"net/weight": torch.zeros(75 << 20)}}  # 300 MB
+folder = CheckpointFolder(Path({str(tmp_path)!r}), identity="a job")
+folder.load(tensors)
+used = int(open("/proc/self/statm").read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+resource.setrlimit(resource.RLIMIT_AS, (used + (750 << 20),) * 2)
+try:
+    folder.save(tensors, {{"phase": 0}}, {{}})
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert "MemoryError a checkpoint could not be put together" in done.stdout
+
+
+@linux_only
+def test_scipy_is_not_loaded_where_its_blas_would_try_for_memory_for_ever() -> None:
+    script = """
+import os, resource
+from remask.methods import gem
+used = int(open("/proc/self/statm").read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+resource.setrlimit(resource.RLIMIT_AS, (used + (80 << 20),) * 2)
+try:
+    gem.solver()
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert "TooLargeError GEM needs SciPy, which takes" in done.stdout
+
+
+@linux_only
+def test_an_npz_that_is_larger_than_memory_once_unpacked_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "bomb.npz"
+    np.savez_compressed(path, inputs=np.zeros(400 << 20, np.uint8), labels=np.zeros(3, np.int64))
+    script = f"""
+import os, resource
+from pathlib import Path
+from remask.benchmarks import arrays
+used = int(open("/proc/self/statm").read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+resource.setrlimit(resource.RLIMIT_AS, (used + (300 << 20),) * 2)
+try:
+    arrays(Path({str(path)!r}), tasks=2)
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert "TooLargeError loading" in done.stdout
+    assert "takes 419 MB of memory" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("size", "text"), [(999, "1 kB"), (1.5e6, "1.5 MB"), (2.34e10, "23 GB"), (4.4e12, "4.4 TB")]
+)
+def test_sizes_are_written_for_people(size: float, text: str) -> None:
+    assert write_bytes(size) == text

@@ -1,0 +1,224 @@
+"""Runs that want some of the same trials share the work; whoever stops one loses nothing."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+
+from remask.asking import trial_configs
+from remask.config import TrialConfig
+from remask.errors import Stopped
+from remask.results import Store, config_hash
+from remask.runs import (
+    Event,
+    Finished,
+    Note,
+    Options,
+    PickedUp,
+    Progress,
+    Run,
+    StopRequest,
+    continue_run,
+    plan_run,
+    unfinished_runs,
+)
+from remask.runs.claims import Claims
+from tests.command_line import held_by_another
+from tests.results.store_samples import make_record
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from remask.runs.claims import Claims
+with Claims(Path(sys.argv[1])) as claims:
+    assert all(claims.take(name) for name in sys.argv[2:])
+    print("held", flush=True)
+    time.sleep(600)
+"""
+COMPUTE = """
+import json, sys
+from remask.runs import Finished, Options, StopRequest, continue_run, plan_run
+from remask.asking import trial_configs
+from remask.results import Store
+
+path, seeds, stack = sys.argv[1], json.loads(sys.argv[2]), int(sys.argv[3])
+configs = trial_configs(
+    benchmark="split-digits", method="er", seeds=seeds, overrides={"limit": 20, "epochs": 1}
+)
+print("ready", flush=True)
+sys.stdin.readline()
+with Store(path) as store:
+    run = plan_run(store, configs, workers=1, largest_stack=lambda _: stack, again=False)
+    if run is not None:
+        for event in continue_run(store, run, workers=1, options=Options(), stop=StopRequest()):
+            if isinstance(event, Finished):
+                print(*(result.config.seed for result in event.results), flush=True)
+    assert all(store.is_done(name) for name in json.loads(sys.argv[4])), "it left too early"
+"""
+
+
+def _configs(seeds: Sequence[int]) -> list[TrialConfig]:
+    return trial_configs(
+        benchmark="split-digits", method="er", seeds=seeds, overrides={"limit": 20, "epochs": 1}
+    )
+
+
+def _hashes(seeds: Sequence[int]) -> list[str]:
+    return [config_hash(config) for config in _configs(seeds)]
+
+
+def _planned(store: Store, seeds: Sequence[int]) -> Run:
+    run = plan_run(
+        store, _configs(seeds), workers=1, largest_stack=lambda _: len(seeds), again=False
+    )
+    assert run is not None
+    return run
+
+
+def _events(store: Store, run: Run, stop: StopRequest | None = None) -> Iterator[Event]:
+    stop = stop or StopRequest()
+    return continue_run(store, run, workers=1, options=Options(), stop=stop)
+
+
+def _seeds(event: Event) -> list[int]:
+    assert isinstance(event, Finished | PickedUp)
+    return [result.config.seed for result in event.results]
+
+
+def _claimed(store: Path, seeds: Sequence[int]) -> AbstractContextManager["subprocess.Popen[str]"]:
+    """Another process that has claimed these trials, and dies at the end of the block."""
+    claims = store.with_name(f"{store.name}.runs") / "claims"
+    return held_by_another(HOLD, str(claims), *_hashes(seeds))
+
+
+def test_a_claim_holds_between_processes_and_dies_with_its_own(tmp_path: Path) -> None:
+    store = tmp_path / "results.db"
+    mine, theirs = _hashes([0, 1])
+    with Claims(tmp_path / "results.db.runs" / "claims") as claims:
+        with _claimed(store, [1]) as process:
+            assert claims.take(mine)
+            assert not claims.take(theirs)
+            process.kill()
+            process.wait()
+            assert claims.take(theirs)
+        claims.free(theirs)
+        with _claimed(store, [1]):
+            assert not claims.take(theirs)
+    assert not (tmp_path / "results.db.runs" / "claims").exists()
+
+
+def test_the_file_of_claims_stays_as_long_as_anybody_has_one(tmp_path: Path) -> None:
+    (theirs,) = _hashes([1])
+    path = tmp_path / "results.db.runs" / "claims"
+    with _claimed(tmp_path / "results.db", [1]):
+        for _ in range(2):
+            with Claims(path) as claims:
+                assert not claims.take(theirs)
+            assert path.exists()
+
+
+def test_what_another_process_computes_is_left_out_and_picked_up_when_it_is_stored(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "results.db"
+    with Store(path) as store, _claimed(path, [1, 3]) as other:
+        computed, picked_up, waiting = [], [], []
+        for event in _events(store, _planned(store, [0, 1, 2, 3])):
+            if isinstance(event, Finished):
+                computed.append(_seeds(event))
+            elif isinstance(event, PickedUp):
+                picked_up.append(_seeds(event))
+            elif isinstance(event, Note):
+                waiting.append(event.text)
+                store.add(make_record(_configs([3])[0]))  # as the other one does,
+                other.kill()  # which then dies before it has finished the rest
+                other.wait()
+        assert store.count() == 4
+    assert computed == [[0, 2], [1]]
+    assert picked_up == [[3]]
+    assert len(waiting) == 1
+    assert "another process is at work on 2 of these trials" in waiting[0]
+    assert unfinished_runs(path) == []
+
+
+def test_a_divided_stack_goes_on_from_its_own_checkpoint(tmp_path: Path) -> None:
+    path = tmp_path / "results.db"
+    with Store(path) as store:
+        stop = StopRequest()
+        with _claimed(path, [1]), pytest.raises(Stopped):  # noqa: PT012
+            for event in _events(store, _planned(store, [0, 1, 2]), stop):
+                if isinstance(event, Progress) and event.task == 3:
+                    stop.signal = signal.SIGINT
+        (run,) = unfinished_runs(path)
+        assert sorted(len(job.configs) for job in run.jobs) == [1, 2]
+        events = list(_events(store, _planned(store, [0, 1, 2])))
+        first = next(event for event in events if isinstance(event, Progress))
+        assert (first.task, first.job) == (3, run.jobs[0].name)
+        assert [_seeds(e) for e in events if isinstance(e, Finished)] == [[0, 2], [1]]
+
+
+def test_a_stack_that_has_a_checkpoint_is_not_divided_but_waits(tmp_path: Path) -> None:
+    path = tmp_path / "results.db"
+    with Store(path) as store:
+        stop = StopRequest()
+        with pytest.raises(Stopped):  # noqa: PT012
+            for event in _events(store, _planned(store, [0, 1, 2]), stop):
+                if isinstance(event, Progress) and event.task == 3:
+                    stop.signal = signal.SIGINT
+        with _claimed(path, [1]) as other:
+            first, *rest = _after_waiting(store, _planned(store, [0, 1, 2]), other)
+        assert isinstance(first, Note)
+        began = rest[0]
+        assert isinstance(began, Progress)
+        assert began.task == 3
+        assert [_seeds(e) for e in rest if isinstance(e, Finished)] == [[0, 1, 2]]
+
+
+def _after_waiting(store: Store, run: Run, other: "subprocess.Popen[str]") -> Iterator[Event]:
+    for event in _events(store, run):
+        if isinstance(event, Note):
+            other.kill()
+            other.wait()
+        yield event
+
+
+@pytest.mark.parametrize("rounds", [1, pytest.param(6, marks=pytest.mark.faults)])
+def test_six_processes_with_overlapping_trials_compute_each_only_once(
+    tmp_path: Path, rounds: int
+) -> None:
+    chance = random.Random(rounds)
+    for number in range(rounds):
+        path = tmp_path / f"{number}.db"
+        wanted = [chance.sample(range(13), chance.randint(5, 9)) for _ in range(6)]
+        processes = [
+            subprocess.Popen(
+                [sys.executable, "-c", COMPUTE, str(path), json.dumps(seeds),
+                 str(chance.randint(1, 4)), json.dumps(_hashes(seeds))],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
+            )
+            for seeds in wanted
+        ]  # fmt: skip
+        for process in processes:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+        # communicate() lets each go in turn; the first go on while the others are told.
+        for process in processes:
+            assert process.stdin is not None
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        computed = [process.communicate(timeout=180)[0].split() for process in processes]
+        assert [process.returncode for process in processes] == [0] * 6
+        times = Counter(int(seed) for seeds in computed for seed in seeds)
+        assert times == Counter({seed for seeds in wanted for seed in seeds})
+        assert unfinished_runs(path) == []
