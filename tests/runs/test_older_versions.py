@@ -40,7 +40,13 @@ def test_a_store_of_version_0_1_has_all_its_trials(older: remask.Store) -> None:
 
 def test_nothing_that_version_0_1_finished_is_run_again(older: remask.Store) -> None:
     before = {trial.config_hash: trial.created for trial in older.records()}
-    cells = {"method": ["er", "mser", "derpp"], "buffer": 20, "trials": 2, "limit": 20, "epochs": 2}
+    cells: dict[str, Any] = {
+        "method": ["er", "mser", "derpp"],
+        "buffer": 20,
+        "trials": 2,
+        "limit": 20,
+        "epochs": 2,
+    }
     results = remask.run("split-digits", store=older, workers=1, progress=False, **cells)
     assert len(results) == 6
     assert {trial.config_hash: trial.created for trial in older.records()} == before
