@@ -5,6 +5,7 @@ import hashlib
 import struct
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,22 +15,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remask.benchmarks import (
-    BENCHMARKS,
-    DATASETS,
-    Benchmark,
-    DataError,
-    DataFile,
-    Dataset,
-    find_dataset,
-    load_benchmark,
-    mnist,
-    split_classes,
-    verify,
-    where,
-)
-from remask.benchmarks.idx import map_idx
+from remask.benchmarks import BENCHMARKS, Benchmark, DataError, load_benchmark, split_classes
+from remask.datasets import DATASETS, DataFile, find_dataset, mnist, verify, where
+from remask.datasets.idx import map_idx
 from remask.names import UnknownNameError, nearest, unknown
+from tests.datasets.test_catalogue import use
 
 
 def small_benchmark(**changes: Any) -> Benchmark:
@@ -196,7 +186,7 @@ def tiny_mnist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "mnist"
     folder.mkdir()
     files = write_small_mnist(folder)
-    monkeypatch.setattr(mnist, "MNIST", Dataset("mnist", files))
+    use(replace(mnist.MNIST, files=files, sources=()), monkeypatch)
     return folder
 
 
@@ -312,4 +302,4 @@ def test_every_registered_benchmark_is_named_after_its_key_and_says_what_it_is()
         assert info.name == name
         assert info.summary
         assert "\n" not in info.summary
-        assert info.dataset is None or find_dataset(info.dataset.name) is info.dataset
+        assert find_dataset(info.dataset.name) is info.dataset

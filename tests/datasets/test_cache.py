@@ -13,9 +13,10 @@ import pytest
 import torch
 
 from remask import durable
-from remask.benchmarks import DataError, fetch, load_benchmark, verify
-from remask.benchmarks.files import SourceError
-from remask.benchmarks.sources import fetch_arrays
+from remask.benchmarks import load_benchmark
+from remask.datasets import DataError, fetch, verify
+from remask.datasets.files import SourceError
+from remask.datasets.sources import load
 from tests.datasets.test_catalogue import (
     TARBALL,
     TOY,
@@ -53,7 +54,7 @@ def test_writing_to_loaded_images_leaves_the_cached_arrays_alone(
 def test_the_arrays_are_mapped_rather_than_read(unpacked: Path) -> None:
     load_benchmark("split-cifar10", data=unpacked)
     dataset = toy_dataset()
-    mapped = fetch_arrays(dataset)["train_images"]
+    mapped = load(dataset)["train_images"]
     assert isinstance(mapped, np.memmap)
     assert torch.from_numpy(mapped).data_ptr() == mapped.ctypes.data
 
@@ -94,8 +95,8 @@ def test_what_a_killed_preparation_left_is_not_used_and_is_cleared_away(
 SLOW_PREPARATION = """
 import sys, time
 from pathlib import Path
-from remask.benchmarks import fetch
-from remask.benchmarks.archives import Folder
+from remask.datasets import fetch
+from remask.datasets.archives import Folder
 from tests.datasets.test_catalogue import Unpacked, toy_dataset
 
 real_open = Folder.open

@@ -13,11 +13,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from remask.benchmarks import DataError, Dataset, cifar, load_benchmark, verify
-from remask.benchmarks.archives import Archive, Folder, Originals
-from remask.benchmarks.cifar import PIXELS, CifarLayout, RecordFile
-from remask.benchmarks.mirror import Progress
-from remask.benchmarks.prepared import OriginalsSource
+from remask.benchmarks import BENCHMARKS, load_benchmark
+from remask.datasets import DataError, Dataset, cifar, verify
+from remask.datasets.archives import Archive, Folder, Originals
+from remask.datasets.cifar import PIXELS, CifarLayout, RecordFile
+from remask.datasets.mirror import Progress
+from remask.datasets.prepared import OriginalsSource
 
 TOP = "cifar-10-batches-bin"
 BATCH = 10
@@ -82,14 +83,20 @@ def toy_dataset(*sources: OriginalsSource) -> Dataset:
     )
     layout = CifarLayout(tuple(files[:5]), tuple(files[5:]), 1, 10, "sha256")
     preparation = replace(original, layout=layout, archive=archive, sources=sources)
-    return Dataset("cifar10", (), preparation=preparation)
+    return replace(cifar.CIFAR10, preparation=preparation)
+
+
+def use(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make this what the benchmark is loaded from."""
+    name = f"split-{dataset.name}"
+    monkeypatch.setitem(BENCHMARKS, name, replace(BENCHMARKS[name], dataset=dataset))
 
 
 @pytest.fixture(autouse=True, name="cache")
 def toy_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of the toy in a cache of its own; no source is asked for anything."""
     monkeypatch.setenv("REMASK_DATA", str(tmp_path / "cache"))
-    monkeypatch.setattr(cifar, "CIFAR10", toy_dataset())
+    use(toy_dataset(), monkeypatch)
     return tmp_path / "cache" / "cifar10"
 
 
@@ -181,7 +188,7 @@ def test_split_cifar100_goes_by_the_fine_labels(
     assert cifar.CIFAR100.preparation is not None
     preparation = replace(cifar.CIFAR100.preparation, layout=layout, sources=())
     dataset = replace(cifar.CIFAR100, preparation=preparation)
-    monkeypatch.setattr(cifar, "CIFAR100", dataset)
+    use(dataset, monkeypatch)
     benchmark = load_benchmark("split-cifar100", data=tmp_path)
     np.testing.assert_array_equal(benchmark.train_labels, fine)
     np.testing.assert_array_equal(benchmark.train_inputs.flatten(1), pixels)
@@ -214,7 +221,7 @@ def test_a_place_without_the_data_is_an_error_and_nothing_is_downloaded(
     unpacked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = Unpacked(unpacked)
-    monkeypatch.setattr(cifar, "CIFAR10", toy_dataset(source))
+    use(toy_dataset(source), monkeypatch)
     empty = tmp_path / "empty"
     empty.mkdir()
     with pytest.raises(DataError, match=rf"none of data_batch_1\.bin, the folder {TOP}, cifar"):

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from remask.benchmarks import DATASETS, DataError, load_benchmark, mnist, verify
-from remask.benchmarks.local import LocalFiles
+from remask.benchmarks import BENCHMARKS, load_benchmark
+from remask.datasets import DATASETS, DataError, mnist, verify
+from remask.datasets.local import LocalFiles
 from tests.benchmarks.test_benchmarks import write_small_mnist
+from tests.datasets.test_catalogue import use
 
 DEBIAN = Path("/usr/share/datasets/fashion-mnist")
 
@@ -25,9 +27,8 @@ def raw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "mine"
     folder.mkdir()
     files = write_small_mnist(folder)
-    for constant in ("MNIST", "FASHION_MNIST"):
-        dataset = replace(getattr(mnist, constant), files=files, sources=())
-        monkeypatch.setattr(mnist, constant, dataset)
+    for dataset in (mnist.MNIST, mnist.FASHION_MNIST):
+        use(replace(dataset, files=files, sources=()), monkeypatch)
     return folder
 
 
@@ -65,7 +66,7 @@ def test_the_folders_that_torchvision_makes_will_do(raw: Path, tmp_path: Path, n
     move(raw, root / {"mnist": "MNIST", "fashion-mnist": "FashionMNIST"}[name] / "raw")
     assert_loads(name, root)
     # From now on it is in the cache.
-    dataset = {"mnist": mnist.MNIST, "fashion-mnist": mnist.FASHION_MNIST}[name]
+    dataset = BENCHMARKS[f"split-{name}"].dataset
     assert [status.state for status in verify(dataset)] == ["ok"] * 4
 
 

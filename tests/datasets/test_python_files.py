@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from remask.benchmarks import DataError, Dataset, cifar, fetch, load_benchmark, verify, where
-from remask.benchmarks.archives import Archive
-from remask.benchmarks.cifar import PIXELS, CifarLayout, RecordFile
-from remask.benchmarks.cifar_python import PickledFile, PickledFiles
-from remask.benchmarks.local import Version
+from remask.benchmarks import load_benchmark
+from remask.datasets import DataError, Dataset, cifar, fetch, verify, where
+from remask.datasets.archives import Archive
+from remask.datasets.cifar import PIXELS, CifarLayout, RecordFile
+from remask.datasets.cifar_python import PickledFile, PickledFiles
+from remask.datasets.local import Version
 from tests.datasets.python2_pickles import pickled
-from tests.datasets.test_catalogue import BATCH, TOY, contents, pack, toy_dataset
+from tests.datasets.test_catalogue import BATCH, TOY, contents, pack, toy_dataset, use
 
 TOP = "cifar-10-batches-py"
 REAL, REAL_CACHE = cifar.CIFAR10, os.environ.get("REMASK_DATA")
@@ -71,7 +72,7 @@ def unpack(folder: Path, files: dict[str, bytes] = FILES) -> Path:
 def toy_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of the toy in a cache of its own; no source is asked for anything."""
     monkeypatch.setenv("REMASK_DATA", str(tmp_path / "cache"))
-    monkeypatch.setattr(cifar, "CIFAR10", dataset())
+    use(dataset(), monkeypatch)
     return tmp_path / "cache" / "cifar10"
 
 
@@ -98,7 +99,7 @@ def test_the_folder_or_the_archive_or_what_is_around_them_gives_the_binary_versi
     benchmark = load_benchmark("split-cifar10", data=place)
     np.testing.assert_array_equal(benchmark.train_inputs, TOY.images)
     np.testing.assert_array_equal(benchmark.train_labels, TOY.labels)
-    assert [status.state for status in verify(cifar.CIFAR10)] == ["ok"] * 4
+    assert [status.state for status in verify(dataset())] == ["ok"] * 4
 
 
 def test_cifar100_has_coarse_and_fine_labels(
@@ -134,7 +135,7 @@ def test_cifar100_has_coarse_and_fine_labels(
         sources=(),
         other_versions=(replace(version, rebuilt=pickles.rebuilt),),
     )
-    monkeypatch.setattr(cifar, "CIFAR100", replace(cifar.CIFAR100, preparation=preparation))
+    use(replace(cifar.CIFAR100, preparation=preparation), monkeypatch)
     benchmark = load_benchmark("split-cifar100", data=str(tmp_path))
     np.testing.assert_array_equal(benchmark.train_labels, fine)
     np.testing.assert_array_equal(benchmark.train_inputs.flatten(1), pixels)
@@ -186,7 +187,7 @@ def test_a_file_that_is_not_the_published_one_is_refused_and_never_run(
 ) -> None:
     files = FILES | {"data_batch_3": data}
     if checksum == "right":  # its maker knew how to make it so
-        monkeypatch.setattr(cifar, "CIFAR10", dataset(files))
+        use(dataset(files), monkeypatch)
     with pytest.raises(DataError, match=r"cannot take cifar10 from .*: data_batch_3") as caught:
         load_benchmark("split-cifar10", data=unpack(tmp_path, files))
     if checksum == "wrong" and len(data) < 50_000:
@@ -214,7 +215,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 def test_the_real_cifar10_in_python_files_has_the_checksums_of_the_binary_version(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cifar, "CIFAR10", REAL)
+    use(REAL, monkeypatch)
     if REAL_CACHE is None:
         monkeypatch.delenv("REMASK_DATA")
     else:

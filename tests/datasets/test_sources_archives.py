@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from remask.benchmarks.archives import Folder, Originals, open_archive, read_chunks, read_small
-from remask.benchmarks.files import WrongContentsError
+from remask.datasets.archives import Folder, Originals, open_archive, read_chunks, read_small
+from remask.datasets.files import WrongContentsError
 
 BODY = random.Random(0).randbytes(5_000)
 

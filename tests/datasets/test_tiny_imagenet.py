@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from remask.benchmarks import DataError, load_benchmark, tiny_imagenet, verify
-from remask.benchmarks.tiny_imagenet import TinyLayout
+from remask.benchmarks import BENCHMARKS, load_benchmark
+from remask.datasets import DataError, tiny_imagenet, verify
+from remask.datasets.tiny_imagenet import TinyLayout
+from tests.datasets.test_catalogue import use
 
 image_module = pytest.importorskip("PIL.Image")
 
@@ -75,9 +77,7 @@ def offer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Offer:
         )
         layout = TinyLayout(CLASSES, TRAIN, TEST)
         preparation = replace(original.preparation, layout=layout, archive=archive, sources=())
-        monkeypatch.setattr(
-            tiny_imagenet, "TINY_IMAGENET", replace(original, preparation=preparation)
-        )
+        use(replace(original, preparation=preparation), monkeypatch)
         path = tmp_path / "mine" / "tiny-imagenet-200.zip"
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(packed)
@@ -108,7 +108,9 @@ def test_split_tiny_imagenet_numbers_the_sorted_ids_and_tests_on_the_validation_
     assert benchmark.num_tasks == 10
     assert benchmark.tasks[9] == tuple(range(180, 200))
     check(benchmark)
-    assert [status.state for status in verify(tiny_imagenet.TINY_IMAGENET)] == ["ok"] * 4
+    assert [status.state for status in verify(BENCHMARKS["split-tiny-imagenet"].dataset)] == [
+        "ok"
+    ] * 4
 
 
 def test_the_unpacked_folder_will_do(offer: Offer, tmp_path: Path) -> None:

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from remask.benchmarks import DATASETS, DataError, cifar, fetch, load_benchmark, verify
-from remask.benchmarks.cifar_npm import NpmCifar10
-from remask.benchmarks.webarchive import WebArchive
+from remask.benchmarks import load_benchmark
+from remask.datasets import DATASETS, DataError, fetch, verify
+from remask.datasets.cifar_npm import NpmCifar10
+from remask.datasets.webarchive import WebArchive
 from tests.datasets.test_catalogue import (
     BATCH,
     TARBALL,
@@ -210,7 +211,6 @@ def test_the_real_cifar10_has_the_published_numbers_and_colours(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.undo()  # the real cache, the real dataset
-    monkeypatch.setattr(cifar, "CIFAR10", DATASETS["cifar10"])
     benchmark = load_benchmark("split-cifar10")
     assert [len(benchmark.train_indices(task)) for task in range(5)] == [10_000] * 5
     assert [len(benchmark.test_indices(task)) for task in range(5)] == [2_000] * 5

@@ -10,8 +10,8 @@ import torch
 
 from remask import randomness
 from remask.benchmarks.benchmark import Benchmark, first_not_finite
-from remask.benchmarks.files import DataError
 from remask.classes import Tasks, spread_classes
+from remask.datasets.files import DataError
 
 TaskList = int | Sequence[Sequence[int | str]]
 """A number of tasks, or the classes of each task in order of learning."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from remask.benchmarks.files import DataError, WrongContentsError
+from remask.datasets.files import DataError, WrongContentsError
 
 _MODES = {1: "L", 3: "RGB"}
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from remask.benchmarks.files import DataError
+from remask.datasets.files import DataError
 
 _UNSIGNED_BYTE = 0x08
 

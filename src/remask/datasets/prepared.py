@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from remask import durable
-from remask.benchmarks.archives import Archive, Originals
-from remask.benchmarks.files import (
+from remask.datasets.archives import Archive, Originals
+from remask.datasets.files import (
     DataError,
     DataFile,
     FileStatus,
@@ -29,8 +29,8 @@ from remask.benchmarks.files import (
     check_file,
     make_folder,
 )
-from remask.benchmarks.local import LocalOriginals, Version
-from remask.benchmarks.manifest import (
+from remask.datasets.local import LocalOriginals, Version
+from remask.datasets.manifest import (
     ARRAY_FILE,
     MANIFEST,
     PreparedArray,
@@ -38,7 +38,7 @@ from remask.benchmarks.manifest import (
     remedy,
     write_manifest,
 )
-from remask.benchmarks.mirror import Progress
+from remask.datasets.mirror import Progress
 from remask.locks import Lock
 
 Arrays = Mapping[str, npt.NDArray[np.uint8]]

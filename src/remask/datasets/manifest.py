@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from remask import durable
-from remask.benchmarks.files import DataError, DataFile
+from remask.datasets.files import DataError, DataFile
 
 MANIFEST = "manifest.json"
 ARRAY_FILE = re.compile(r"[a-z_]+\.[0-9a-f]{16}\.npy")

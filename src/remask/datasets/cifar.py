@@ -1,4 +1,4 @@
-"""split-cifar10 and split-cifar100, from the binary version, or the Python one turned into it.
+"""CIFAR-10 and CIFAR-100, from the binary version, or the Python one turned into it.
 
 A file is a row of records: one label byte (CIFAR-10) or two (CIFAR-100: coarse, then fine), then
 the pixels, 3 x 32 x 32, red plane first.
@@ -11,18 +11,14 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
-from remask.benchmarks.archives import Archive, Originals, read_chunks
-from remask.benchmarks.benchmark import Benchmark
-from remask.benchmarks.cifar_npm import NpmCifar10
-from remask.benchmarks.cifar_python import CIFAR10_PYTHON, CIFAR100_PYTHON
-from remask.benchmarks.files import WrongContentsError
-from remask.benchmarks.prepared import Arrays, NewArray, Preparation
-from remask.benchmarks.sources import Dataset, fetch_arrays
-from remask.benchmarks.webarchive import WebArchive
-from remask.durable import AnyPath
-from remask.known_splits import KNOWN_SPLITS
+from remask.datasets.archives import Archive, Originals, read_chunks
+from remask.datasets.cifar_npm import NpmCifar10
+from remask.datasets.cifar_python import CIFAR10_PYTHON, CIFAR100_PYTHON
+from remask.datasets.files import WrongContentsError
+from remask.datasets.prepared import Arrays, NewArray, Preparation
+from remask.datasets.sources import Dataset
+from remask.datasets.webarchive import WebArchive
 
 PIXELS = 3 * 32 * 32
 _RECORDS_AT_ONCE = 1000
@@ -130,6 +126,18 @@ class CifarLayout:
         return hashlib.new(self.algorithm, usedforsecurity=False)
 
 
+_CIFAR10_NAMES = "airplane automobile bird cat deer dog frog horse ship truck"
+_CIFAR100_NAMES = """
+    apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus
+    butterfly camel can castle caterpillar cattle chair chimpanzee clock cloud cockroach couch
+    crab crocodile cup dinosaur dolphin elephant flatfish forest fox girl hamster house kangaroo
+    keyboard lamp lawn_mower leopard lion lizard lobster man maple_tree motorcycle mountain
+    mouse mushroom oak_tree orange orchid otter palm_tree pear pickup_truck pine_tree plain
+    plate poppy porcupine possum rabbit raccoon ray road rocket rose sea seal shark shrew skunk
+    skyscraper snail snake spider squirrel streetcar sunflower sweet_pepper table tank telephone
+    television tiger tractor train trout tulip turtle wardrobe whale willow_tree wolf woman worm
+"""
+
 _PAGE = "https://www.cs.toronto.edu/~kriz/"
 
 _CIFAR10_LAYOUT = CifarLayout(
@@ -166,6 +174,7 @@ _CIFAR10_ARCHIVE = Archive(
 )
 CIFAR10 = Dataset(
     name="cifar10",
+    class_names=tuple(_CIFAR10_NAMES.split()),
     files=(),
     preparation=Preparation(
         layout=_CIFAR10_LAYOUT,
@@ -197,6 +206,7 @@ _CIFAR100_ARCHIVE = Archive(
 )
 CIFAR100 = Dataset(
     name="cifar100",
+    class_names=tuple(_CIFAR100_NAMES.split()),
     files=(),
     preparation=Preparation(
         layout=_CIFAR100_LAYOUT,
@@ -206,46 +216,3 @@ CIFAR100 = Dataset(
         other_versions=(CIFAR100_PYTHON,),
     ),
 )
-
-
-def load_split_cifar10(data: AnyPath | None = None) -> Benchmark:
-    """Load CIFAR-10 in 5 tasks of 2 classes; inputs [N, 3, 32, 32]."""
-    return _benchmark(
-        "split-cifar10",
-        fetch_arrays(CIFAR10, data),
-        mean=(0.4914, 0.4822, 0.4465),
-        std=(0.2470, 0.2435, 0.2615),
-    )
-
-
-def load_split_cifar100(data: AnyPath | None = None) -> Benchmark:
-    """Load CIFAR-100 by its fine labels in 10 tasks of 10 classes; inputs [N, 3, 32, 32]."""
-    return _benchmark(
-        "split-cifar100",
-        fetch_arrays(CIFAR100, data),
-        mean=(0.5071, 0.4867, 0.4408),
-        std=(0.2675, 0.2565, 0.2761),
-    )
-
-
-def _benchmark(
-    name: str,
-    arrays: Arrays,
-    *,
-    mean: tuple[float, ...],
-    std: tuple[float, ...],
-) -> Benchmark:
-    return Benchmark(
-        name=name,
-        train_inputs=torch.from_numpy(arrays["train_images"]),
-        train_labels=torch.from_numpy(arrays["train_labels"][:, -1].astype(np.int64)),
-        test_inputs=torch.from_numpy(arrays["test_images"]),
-        test_labels=torch.from_numpy(arrays["test_labels"][:, -1].astype(np.int64)),
-        scale=1 / 255,
-        mean=mean,
-        std=std,
-        crop_padding=4,
-        flip=True,
-        tasks=KNOWN_SPLITS[name].tasks,
-        class_names=KNOWN_SPLITS[name].class_names,
-    )

@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Generic, Protocol, TypeVar
 
 from remask import durable
-from remask.benchmarks.files import CHUNK, WrongContentsError, cannot_write, gunzip
+from remask.datasets.files import CHUNK, WrongContentsError, cannot_write, gunzip
 
 # What a tarball may hold beside the files that are wanted: a readme, padding, headers.
 _SLACK = 16 << 20

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from remask.benchmarks.files import WrongContentsError
+from remask.datasets.files import WrongContentsError
 
 Value = TypeVar("Value")
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import IO
 
 from remask import durable
-from remask.benchmarks.archives import Archive, Folder, Originals, open_archive
-from remask.benchmarks.files import (
+from remask.datasets.archives import Archive, Folder, Originals, open_archive
+from remask.datasets.files import (
     CHUNK,
     DataFile,
     SourceError,
@@ -16,7 +16,7 @@ from remask.benchmarks.files import (
     gunzip,
     place,
 )
-from remask.benchmarks.mirror import Progress
+from remask.datasets.mirror import Progress
 
 
 @dataclass(frozen=True)

@@ -1,18 +1,14 @@
-"""split-mnist and split-fashion-mnist: ten digits or ten kinds of clothes, two at a time."""
+"""MNIST and Fashion-MNIST: ten digits, ten kinds of clothes."""
 
 from pathlib import Path
 
-import torch
-
-from remask.benchmarks.benchmark import Benchmark
-from remask.benchmarks.files import DataFile
-from remask.benchmarks.idx import map_idx
-from remask.benchmarks.local import LocalFiles
-from remask.benchmarks.mirror import GzipMirror
-from remask.benchmarks.npm import NpmPackage
-from remask.benchmarks.sources import Dataset, fetch
-from remask.durable import AnyPath
-from remask.known_splits import KNOWN_SPLITS
+from remask.datasets.files import DataFile
+from remask.datasets.idx import map_idx
+from remask.datasets.local import LocalFiles
+from remask.datasets.mirror import GzipMirror
+from remask.datasets.npm import NpmPackage
+from remask.datasets.prepared import Arrays
+from remask.datasets.sources import Dataset
 
 
 def _files(train_images: str, train_labels: str, images: str, labels: str) -> tuple[DataFile, ...]:
@@ -25,6 +21,16 @@ def _files(train_images: str, train_labels: str, images: str, labels: str) -> tu
     )
 
 
+def _read(folder: Path) -> Arrays:
+    """Images [N, 1, 28, 28]; labels [N]."""
+    return {
+        "train_images": map_idx(folder / "train-images-idx3-ubyte", ndim=3)[:, None],
+        "train_labels": map_idx(folder / "train-labels-idx1-ubyte", ndim=1),
+        "test_images": map_idx(folder / "t10k-images-idx3-ubyte", ndim=3)[:, None],
+        "test_labels": map_idx(folder / "t10k-labels-idx1-ubyte", ndim=1),
+    }
+
+
 _MNIST_FILES = _files(
     "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
     "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
@@ -34,7 +40,9 @@ _MNIST_FILES = _files(
 
 MNIST = Dataset(
     name="mnist",
+    class_names=tuple("0123456789"),
     files=_MNIST_FILES,
+    read=_read,
     sources=(
         GzipMirror("https://ossci-datasets.s3.amazonaws.com/mnist/"),
         GzipMirror("https://yann.lecun.com/exdb/mnist/"),
@@ -47,9 +55,16 @@ MNIST = Dataset(
     subfolders=("MNIST/raw", "raw", "mnist"),
 )
 
+_CLOTHES = (
+    "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat",
+    "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot",
+)  # fmt: skip
+
 # The authors publish the md5 of the .gz files; these are of what is in the files with those md5.
 FASHION_MNIST = Dataset(
     name="fashion-mnist",
+    class_names=_CLOTHES,
+    read=_read,
     files=_files(
         "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
         "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
@@ -66,32 +81,3 @@ FASHION_MNIST = Dataset(
     ),
     subfolders=("FashionMNIST/raw", "raw", "fashion-mnist"),
 )
-
-
-def load_split_mnist(data: AnyPath | None = None) -> Benchmark:
-    """Load MNIST in 5 tasks of 2 classes; inputs [N, 1, 28, 28]. Fetches what is not cached."""
-    return _benchmark("split-mnist", fetch(MNIST, data=data))
-
-
-def load_split_fashion_mnist(data: AnyPath | None = None) -> Benchmark:
-    """Load Fashion-MNIST in 5 tasks of 2 classes; inputs [N, 1, 28, 28]."""
-    return _benchmark("split-fashion-mnist", fetch(FASHION_MNIST, data=data))
-
-
-def _benchmark(name: str, folder: Path) -> Benchmark:
-    def images(file: str) -> torch.Tensor:
-        return torch.from_numpy(map_idx(folder / file, ndim=3)).unsqueeze(1)
-
-    def labels(file: str) -> torch.Tensor:
-        return torch.from_numpy(map_idx(folder / file, ndim=1)).long()
-
-    return Benchmark(
-        name=name,
-        train_inputs=images("train-images-idx3-ubyte"),
-        train_labels=labels("train-labels-idx1-ubyte"),
-        test_inputs=images("t10k-images-idx3-ubyte"),
-        test_labels=labels("t10k-labels-idx1-ubyte"),
-        scale=1 / 255,
-        tasks=KNOWN_SPLITS[name].tasks,
-        class_names=KNOWN_SPLITS[name].class_names,
-    )

@@ -1,7 +1,7 @@
 """CIFAR in its Python version, as torchvision keeps it, put back into the binary version's records.
 
 The files are pickles. Each must have the checksum that it was published with, and is then read by
-`remask.benchmarks.pickled`, which cannot run code whatever is in it. The records that come out of
+`remask.datasets.pickled`, which cannot run code whatever is in it. The records that come out of
 CIFAR-10 are compared with the published checksums of the binary version, as all records are.
 """
 
@@ -14,10 +14,10 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from remask.benchmarks.archives import Archive, Originals, read_small
-from remask.benchmarks.files import WrongContentsError
-from remask.benchmarks.local import Version
-from remask.benchmarks.pickled import plain_data
+from remask.datasets.archives import Archive, Originals, read_small
+from remask.datasets.files import WrongContentsError
+from remask.datasets.local import Version
+from remask.datasets.pickled import plain_data
 
 _PIXELS = 3 * 32 * 32
 # Beside its pixels, an image has labels and the name that its file once had.
