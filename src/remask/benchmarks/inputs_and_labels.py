@@ -1,4 +1,4 @@
-"""From inputs and labels of one's own to a Benchmark: checking them, splitting them."""
+"""From your own inputs and labels to a Benchmark: checking them, splitting them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
