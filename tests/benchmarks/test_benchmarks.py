@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from remask.benchmarks import BENCHMARKS, Benchmark, DataError, load_benchmark, split_classes
 from remask.datasets import DATASETS, DataFile, find_dataset, mnist, verify, where
-from remask.datasets.idx import map_idx
+from remask.datasets.mnist import map_idx
 from remask.names import UnknownNameError, nearest, unknown
 from tests.datasets.test_catalogue import use
 

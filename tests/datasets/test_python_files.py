@@ -13,10 +13,10 @@ import pytest
 
 from remask.benchmarks import load_benchmark
 from remask.datasets import DataError, Dataset, cifar, fetch, verify, where
-from remask.datasets.archives import Archive
-from remask.datasets.cifar import PIXELS, CifarLayout, RecordFile
-from remask.datasets.cifar_python import PickledFile, PickledFiles
+from remask.datasets.cifar import RecordFile
+from remask.datasets.cifar_versions import PIXELS, PickledFile, PickledFiles
 from remask.datasets.local import Version
+from remask.datasets.originals import Archive
 from tests.datasets.python2_pickles import pickled
 from tests.datasets.test_catalogue import BATCH, TOY, contents, pack, toy_dataset, use
 
@@ -47,17 +47,15 @@ def md5(data: bytes) -> str:
 def dataset(files: dict[str, bytes] = FILES, tarball: bytes = TARBALL) -> Dataset:
     """The toy, which may be had in the Python version: these files, this archive."""
     toy = toy_dataset()
-    assert toy.preparation is not None
-    archive = Archive(
-        "cifar-10-python.tar.gz", md5(tarball), len(tarball), TOP, sum(map(len, files.values()))
-    )
+    size = sum(map(len, files.values()))
+    archive = Archive("https://toy/cifar-10-python.tar.gz", md5(tarball), len(tarball), TOP, size)
     pickles = PickledFiles(
         {f"{name}.bin": PickledFile(name, BATCH, md5(data)) for name, data in files.items()},
         labels=("labels",),
         same_records=True,
     )
-    version = Version(archive, "data_batch_1", pickles.rebuilt)
-    return replace(toy, preparation=replace(toy.preparation, other_versions=(version,)))
+    version = Version("data_batch_1", (TOP,), archive, pickles.rebuilt)
+    return replace(toy, versions=(toy.versions[0], version))
 
 
 def unpack(folder: Path, files: dict[str, bytes] = FILES) -> Path:
@@ -120,22 +118,21 @@ def test_cifar100_has_coarse_and_fine_labels(
     )
     for name in ("train", "test"):
         (tmp_path / name).write_bytes(data)
-    preparation = cifar.CIFAR100.preparation
-    assert preparation is not None
-    (version,) = preparation.other_versions
+    binary, version = cifar.CIFAR100.versions
     pickles = PickledFiles(
         {f"{name}.bin": PickledFile(name, 100, md5(data)) for name in ("train", "test")},
         labels=("coarse_labels", "fine_labels"),
         same_records=False,
     )
     unknown = [(RecordFile(f"{name}.bin", 100, "not known"),) for name in ("train", "test")]
-    preparation = replace(
-        preparation,
-        layout=CifarLayout(unknown[0], unknown[1], 2, 100, "md5"),
+    dataset = replace(
+        cifar.CIFAR100,
+        train=unknown[0],
+        test=unknown[1],
         sources=(),
-        other_versions=(replace(version, rebuilt=pickles.rebuilt),),
+        versions=(binary, replace(version, rebuilt=pickles.rebuilt)),
     )
-    use(replace(cifar.CIFAR100, preparation=preparation), monkeypatch)
+    use(dataset, monkeypatch)
     benchmark = load_benchmark("split-cifar100", data=str(tmp_path))
     np.testing.assert_array_equal(benchmark.train_labels, fine)
     np.testing.assert_array_equal(benchmark.train_inputs.flatten(1), pixels)
@@ -207,7 +204,7 @@ def test_an_archive_that_is_not_the_published_one_is_refused(tmp_path: Path, cac
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     folder = unpack(tmp_path)
     (folder / "test_batch").unlink()
-    with pytest.raises(DataError, match=r"test_batch: No such file"):
+    with pytest.raises(DataError, match="there is no test_batch"):
         load_benchmark("split-cifar10", data=folder)
 
 
@@ -220,8 +217,6 @@ def test_the_real_cifar10_in_python_files_has_the_checksums_of_the_binary_versio
         monkeypatch.delenv("REMASK_DATA")
     else:
         monkeypatch.setenv("REMASK_DATA", REAL_CACHE)
-    preparation = REAL.preparation
-    assert preparation is not None
     known = load_benchmark("split-cifar10")
     images = np.concatenate([known.train_inputs.flatten(1), known.test_inputs.flatten(1)])
     labels = np.concatenate([known.train_labels, known.test_labels]).astype(np.uint8)
@@ -236,8 +231,9 @@ def test_the_real_cifar10_in_python_files_has_the_checksums_of_the_binary_versio
         labels=("labels",),
         same_records=True,
     )
-    version = replace(preparation.other_versions[0], rebuilt=pickles.rebuilt)
-    copy = replace(REAL, preparation=replace(preparation, sources=(), other_versions=(version,)))
+    binary, python = REAL.versions
+    versions = (binary, replace(python, rebuilt=pickles.rebuilt))
+    copy = replace(REAL, sources=(), versions=versions)
     monkeypatch.setenv("REMASK_DATA", str(tmp_path / "cache"))
     fetch(copy, data=folder)
     assert [status.state for status in verify(copy)] == ["ok"] * 4

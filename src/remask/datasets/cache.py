@@ -1,0 +1,320 @@
+"""The cache of datasets: it is filled from the first source that works, and always verified.
+
+A dataset lives in its own folder of the cache: `$REMASK_DATA`, else `$XDG_CACHE_HOME/remask`,
+else `~/.cache/remask`. A file appears there only when all of its bytes have been checked.
+"""
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from remask import durable
+from remask.datasets.files import (
+    DataError,
+    DataFile,
+    FileStatus,
+    NothingThereError,
+    Progress,
+    SourceError,
+    WrongContentsError,
+    place,
+    users_path,
+)
+from remask.datasets.local import LocalSource, Version
+from remask.datasets.originals import Folder, Originals, Source, read_pieces
+from remask.datasets.stamps import check_file, check_files
+from remask.durable import AnyPath
+from remask.locks import Lock
+
+Arrays = Mapping[str, npt.NDArray[np.uint8]]
+"""Of a dataset: train_images, train_labels, test_images, test_labels."""
+
+# Longer than the slowest preparation: whoever waits wants the data, not an error.
+_PATIENCE = 60 * 60.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dataset(ABC):
+    """What is kept of a dataset, where it comes from, and how it is read."""
+
+    name: str
+    class_names: tuple[str, ...]
+    """By label."""
+    sources: tuple[Source, ...] = ()
+    """To be tried in this order."""
+    versions: tuple[Version, ...] = ()
+    """The forms in which users may have it."""
+    packaged_in: Path | None = None
+    """The folder inside the installed package, if it ships with it."""
+    require: Callable[[], object] = lambda: None
+    """Raises DataError if something that `store` needs is not installed."""
+
+    @abstractmethod
+    def check(self, folder: Path, *, anew: bool) -> list[FileStatus]:
+        """Compare what is in the folder with what should be, without trusting stamps if `anew`."""
+
+    @abstractmethod
+    def all_files(self) -> Sequence[DataFile]:
+        """What is wanted where nothing is there."""
+
+    @abstractmethod
+    def supplied(self, folder: Path) -> Source:
+        """What a user may have put into the folder by hand."""
+
+    @abstractmethod
+    def by_hand(self) -> Sequence[str]:
+        """Say what a user may put there, a line for each."""
+
+    @abstractmethod
+    def store(
+        self,
+        originals: Originals,
+        source: Source,
+        wanted: list[DataFile],
+        folder: Path,
+        progress: Progress,
+    ) -> None:
+        """Make the files that are wanted, taking each from the list when it is there."""
+
+    @abstractmethod
+    def read(self, folder: Path) -> Arrays:
+        """Map the arrays into memory; labels may be [N] or [N, several], the finest last."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileDataset(Dataset):
+    """A dataset that is kept as the files that it was published as, known by their checksums."""
+
+    files: tuple[DataFile, ...]
+    reader: Callable[[Path], Arrays]
+    """Reads the arrays from the folder of the files."""
+
+    def check(self, folder: Path, *, anew: bool) -> list[FileStatus]:
+        """Compare every file with its checksum."""
+        if self.packaged_in is not None:  # small, and in no place for stamps
+            return [check_file(folder / file.name, file) for file in self.files]
+        return check_files(folder, self.files, anew=anew)
+
+    def all_files(self) -> Sequence[DataFile]:
+        """The files."""
+        return self.files
+
+    def supplied(self, folder: Path) -> Source:
+        """NAME.gz for any of the files."""
+        return _Beside(folder)
+
+    def by_hand(self) -> Sequence[str]:
+        """The files, with the checksums of what is in them."""
+        return [f"{file}, as it is or as {file.name}.gz" for file in self.files]
+
+    def store(
+        self,
+        originals: Originals,
+        source: Source,
+        wanted: list[DataFile],
+        folder: Path,
+        progress: Progress,
+    ) -> None:
+        """Place the files as they are."""
+        for file in tuple(wanted):
+            place(folder, file, read_pieces(originals, file.name, file.size))
+            progress(file.name, file.size, file.size)
+            wanted.remove(file)
+
+    def read(self, folder: Path) -> Arrays:
+        """Read the arrays."""
+        return self.reader(folder)
+
+
+@dataclass(frozen=True)
+class _Beside:
+    """The .gz files that a user has put beside the places of the files."""
+
+    path: Path
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    @contextmanager
+    def originals(self, folder: Path, progress: Progress) -> Iterator[Originals]:
+        if not any(self.path.glob("*.gz")):
+            raise NothingThereError("there is no .gz file")
+        yield Folder(self.path, endings=(".gz",))
+
+
+def where(dataset: Dataset) -> Path:
+    """Name the folder in which the dataset's files are, or will be."""
+    return dataset.packaged_in or _cache_folder() / dataset.name
+
+
+def verify(dataset: Dataset) -> list[FileStatus]:
+    """Compare every file of the dataset with its checksum, reading all of it."""
+    return dataset.check(where(dataset), anew=True)
+
+
+def is_complete(dataset: Dataset) -> bool:
+    """Whether the dataset is there and undamaged; files that are verified are not read again."""
+    return all(status.state == "ok" for status in dataset.check(where(dataset), anew=False))
+
+
+def fetch(
+    dataset: Dataset,
+    *,
+    force: bool = False,
+    progress: Progress | None = None,
+    data: AnyPath | None = None,
+) -> Path:
+    """Make sure that the dataset is there and undamaged, and return its folder.
+
+    Only missing files are fetched; `force` fetches all again and replaces each once its
+    successor is verified. A damaged file is reported, never replaced without `force`.
+    With `data`, a folder or archive that the user has, what is missing is taken from there and
+    nowhere else. Of processes that fetch at the same time one does, and the others wait for it.
+    Raises DataError.
+    """
+    folder = where(dataset)
+    given = None if data is None else _given(dataset, data)
+    if dataset.packaged_in is not None:
+        force = False
+    if not force and not _missing(dataset, folder):
+        return folder
+    dataset.require()
+    try:
+        durable.make_folder(folder)
+        with Lock(folder / ".lock", timeout=_PATIENCE):
+            durable.remove_stale_temporaries(folder)
+            # Another process may have fetched it while this one waited.
+            wanted = list(dataset.all_files()) if force else _missing(dataset, folder)
+            if wanted:
+                _fill(dataset, folder, wanted, given, progress or _silent)
+    except OSError as error:
+        reason = error.__cause__ if isinstance(error.__cause__, OSError) else error
+        raise DataError(
+            f"cannot write to {folder}: {reason.strerror or reason}. Free some space or mend the "
+            f"permissions, or set REMASK_DATA to another folder."
+        ) from error
+    return folder
+
+
+def load(dataset: Dataset, data: AnyPath | None = None) -> Arrays:
+    """Fetch what is missing, and map train_images, train_labels, test_images and test_labels.
+
+    Images are uint8 [N, C, H, W], labels uint8 [N]. Processes that do so share one copy, and
+    writing to the arrays leaves the files alone. Raises DataError.
+    """
+    arrays = dataset.read(fetch(dataset, data=data))
+    return {
+        name: array.reshape(len(array), -1)[:, -1] if name.endswith("labels") else array
+        for name, array in arrays.items()
+    }
+
+
+def _fill(
+    dataset: Dataset, folder: Path, wanted: list[DataFile], given: Path | None, progress: Progress
+) -> None:
+    supplied = dataset.supplied(folder) if given is None else LocalSource(given, dataset.versions)
+    failures: list[str] = []
+    for source in (supplied, *(dataset.sources if given is None else ())):
+        try:
+            _take(dataset, source, wanted, folder, progress)
+        except SourceError as error:
+            if given is not None or (source is supplied and isinstance(error, WrongContentsError)):
+                raise DataError(
+                    f"cannot take {dataset.name} from {source}: {error}. Replace what is wrong, or "
+                    f"do without it to have {dataset.name} downloaded."
+                ) from error
+            if not isinstance(error, NothingThereError):
+                failures.append(f"  {source}: {error}")
+        if not wanted:
+            _remove_parts(folder)
+            return
+    raise DataError(_out_of_reach(dataset, wanted, folder, failures))
+
+
+def _take(
+    dataset: Dataset, source: Source, wanted: list[DataFile], folder: Path, progress: Progress
+) -> None:
+    """Take what is wanted from a source.
+
+    What an earlier try left may be of another file, so that going on from it comes to nothing;
+    then it is begun afresh.
+    """
+    resumed = any(folder.glob("*.part"))
+    try:
+        with source.originals(folder, progress) as originals:
+            dataset.store(originals, source, wanted, folder, progress)
+    except WrongContentsError:
+        _remove_parts(folder)
+        if not resumed:
+            raise
+        _take(dataset, source, wanted, folder, progress)
+
+
+def _remove_parts(folder: Path) -> None:
+    for part in folder.glob("*.part"):
+        durable.remove_quietly(part)
+
+
+def _missing(dataset: Dataset, folder: Path) -> list[DataFile]:
+    statuses = dataset.check(folder, anew=False)
+    for status in statuses:
+        if status.state == "damaged" or (status.state == "missing" and dataset.packaged_in):
+            remedy = (
+                f"`remask data fetch {dataset.name} --force` replaces it; it was left as it is."
+            )
+            if dataset.packaged_in:
+                remedy = "Install remask again to restore it."
+            raise DataError(
+                f"{status.path} is {status.state}.\n  expected: {status.expected}\n"
+                f"  found:    {status.found}\n{remedy}"
+            )
+    return [status.file for status in statuses if status.state == "missing"]
+
+
+def _given(dataset: Dataset, data: AnyPath) -> Path:
+    """Refuse a place that could not have the data, also when the cache would do without it."""
+    if dataset.packaged_in is not None:
+        raise DataError(f"{dataset.name} ships with remask and takes no other data; leave it out")
+    path = users_path(data).absolute()
+    if not path.exists():
+        raise DataError(f"there is no {path} to take {dataset.name} from")
+    return path
+
+
+def _cache_folder() -> Path:
+    chosen = os.environ.get("REMASK_DATA")
+    if chosen:
+        return users_path(chosen).absolute()
+    cache = os.environ.get("XDG_CACHE_HOME", "")
+    # The XDG specification says to ignore a relative path.
+    if Path(cache).is_absolute():
+        return Path(cache) / "remask"
+    try:
+        return Path.home() / ".cache" / "remask"
+    except RuntimeError as error:
+        raise DataError(
+            "there is no home folder to keep data in; set REMASK_DATA to a folder"
+        ) from error
+
+
+def _out_of_reach(
+    dataset: Dataset, wanted: list[DataFile], folder: Path, failures: Sequence[str]
+) -> str:
+    tried = "\n".join(failures) or "  it has no sources"
+    by_hand = "\n".join(f"  {line}" for line in dataset.by_hand())
+    return (
+        f"could not get {dataset.name}; this was tried:\n{tried}\n"
+        f"To supply it by hand, put\n{by_hand}\ninto\n{folder}\n"
+        f"and run the same command again (REMASK_DATA chooses another folder), or give the place "
+        f"where it is\nas --data, in Python as data=."
+    )
+
+
+def _silent(name: str, done: int, total: int | None) -> None:
+    """Report nothing."""
