@@ -136,7 +136,7 @@ class Unpacked:
         self.asked += 1
         if self.failure is not None:
             raise self.failure
-        yield Folder(self.folder)
+        yield Originals(Folder((self.folder,)).open)
 
 
 # What a user has

@@ -29,9 +29,10 @@ from remask.datasets import (
     fetch,
     mnist,
     verify,
+    web,
     where,
 )
-from remask.datasets.cache import FileDataset
+from remask.datasets.dataset import FileDataset
 from remask.datasets.npm import NpmPackage
 from remask.datasets.originals import Originals, Source
 from remask.datasets.web import GzipMirror
@@ -58,7 +59,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def toy(*sources: Source) -> Dataset:
     return FileDataset(
-        name="toy", class_names=(), files=FILES, sources=sources, reader=lambda _: {}
+        name="toy", summary="", class_names=(), files=FILES, sources=sources, reader=lambda _: {}
     )
 
 
@@ -277,20 +278,22 @@ def test_a_mirror_is_given_up_after_its_first_failed_file(server: Server) -> Non
     assert [name for name, _ in server.requests] == ["images"]
 
 
-def test_a_mirror_that_falls_silent_is_given_up() -> None:
+def test_a_mirror_that_falls_silent_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(web, "TIMEOUT", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/"
         with pytest.raises(DataError, match="timed out"):
-            fetch(toy(GzipMirror(url, timeout=0.2)))
+            fetch(toy(GzipMirror(url)))
 
 
 def test_a_mirror_that_drips_is_left_in_time_and_what_it_sent_is_resumed(
-    server: Server, folder: Path
+    server: Server, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(web, "PATIENCE", 0.4)
     server.drips = "labels"
     start = time.monotonic()
     with pytest.raises(DataError, match="too slow"):
-        fetch(toy(GzipMirror(server.url, patience=0.4)))
+        fetch(toy(GzipMirror(server.url)))
     assert time.monotonic() - start < 5
     server.drips = ""
     fetch(toy(GzipMirror(server.url)))

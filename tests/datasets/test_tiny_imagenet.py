@@ -135,7 +135,7 @@ ANNOTATIONS = FILES["val/val_annotations.txt"]
         ({SOME: FILES[SOME][:400]}, f"{SOME} is not a whole image"),
         ({SOME: jpeg((1, 2, 3), side=32)}, f"{SOME} has 32 x 32 pixels, expected 64 x 64"),
         ({SOME: bytes(2 << 20)}, f"{SOME}: 2097152 bytes, where at most"),
-        ({SOME: None}, f"train/{IDS[3]}/images holds 10 images, expected 11"),
+        ({SOME: None}, f"lacks .*{SOME}"),
         ({"val/images/val_5.JPEG": None}, r"lacks .*val/images/val_5\.JPEG"),
         ({"wnids.txt": None}, r"lacks .*wnids\.txt"),
         ({"wnids.txt": b"n00000000\n../../etc"}, "'../../etc' is not a WordNet id"),

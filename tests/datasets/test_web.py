@@ -40,8 +40,8 @@ def _offered(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     server.bodies[NAME] = TARBALL
 
 
-def web(server: Server, timeout: float = 10.0) -> WebArchive:
-    return WebArchive(replace(toy_archive(), url=f"{server.url}{NAME}.gz"), timeout)
+def web(server: Server) -> WebArchive:
+    return WebArchive(replace(toy_archive(), url=f"{server.url}{NAME}.gz"))
 
 
 def test_the_archive_fills_the_cache_and_does_not_stay(server: Server, cache: Path) -> None:

@@ -20,16 +20,25 @@ from remask.own_code import OwnCodeError, failure_of, import_own, names_own_code
 class BenchmarkInfo:
     """What there is to know about a benchmark before its data is loaded."""
 
-    name: str
-    summary: str
     dataset: Dataset
     num_tasks: int
     """Of equal size, their classes in the order of their labels."""
     scale: float = 1 / 255
-    mean: tuple[float, ...] | None = None
-    std: tuple[float, ...] | None = None
+    mean_and_std: tuple[tuple[float, ...] | None, tuple[float, ...] | None] = (None, None)
+    """Per channel, after scaling; None: inputs are only scaled."""
     augment: bool = False
     """Whether train images are padded by 4 pixels and cropped at random, and flipped."""
+
+    @property
+    def name(self) -> str:
+        """The name of its dataset, and that it is split."""
+        return f"split-{self.dataset.name}"
+
+    @property
+    def summary(self) -> str:
+        """What it is, in a line for people."""
+        size = len(self.dataset.class_names) // self.num_tasks
+        return f"{self.dataset.summary}, in {self.num_tasks} tasks of {size} classes"
 
     def load(self, data: AnyPath | None = None) -> Benchmark:
         """Load it, fetching its data if need be; `data` is a folder or archive that has it."""
@@ -41,8 +50,8 @@ class BenchmarkInfo:
             test_inputs=torch.from_numpy(arrays["test_images"]),
             test_labels=torch.from_numpy(arrays["test_labels"].astype(np.int64)),
             scale=self.scale,
-            mean=self.mean,
-            std=self.std,
+            mean=self.mean_and_std[0],
+            std=self.mean_and_std[1],
             crop_padding=4 if self.augment else 0,
             flip=self.augment,
             tasks=split_classes(len(self.dataset.class_names), self.num_tasks),
@@ -50,54 +59,20 @@ class BenchmarkInfo:
         )
 
 
+_CIFAR10 = ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2615))
+_CIFAR100 = ((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761))
+_TINY_IMAGENET = ((0.4802, 0.4480, 0.3975), (0.2770, 0.2691, 0.2821))
+
 BENCHMARKS: dict[str, BenchmarkInfo] = {
     info.name: info
     for info in (
+        BenchmarkInfo(DATASETS["digits"], num_tasks=5, scale=1 / 16),
+        BenchmarkInfo(DATASETS["mnist"], num_tasks=5),
+        BenchmarkInfo(DATASETS["fashion-mnist"], num_tasks=5),
+        BenchmarkInfo(DATASETS["cifar10"], num_tasks=5, mean_and_std=_CIFAR10, augment=True),
+        BenchmarkInfo(DATASETS["cifar100"], num_tasks=10, mean_and_std=_CIFAR100, augment=True),
         BenchmarkInfo(
-            "split-digits",
-            "1,797 digits of 8 x 8 pixels in 5 tasks of 2 classes; ships with remask",
-            DATASETS["digits"],
-            num_tasks=5,
-            scale=1 / 16,
-        ),
-        BenchmarkInfo(
-            "split-mnist",
-            "MNIST, 70,000 digits of 28 x 28 pixels, in 5 tasks of 2 classes",
-            DATASETS["mnist"],
-            num_tasks=5,
-        ),
-        BenchmarkInfo(
-            "split-fashion-mnist",
-            "Fashion-MNIST, 70,000 clothes of 28 x 28 pixels, in 5 tasks of 2 classes",
-            DATASETS["fashion-mnist"],
-            num_tasks=5,
-        ),
-        BenchmarkInfo(
-            "split-cifar10",
-            "CIFAR-10, 60,000 colour images of 32 x 32 pixels, in 5 tasks of 2 classes",
-            DATASETS["cifar10"],
-            num_tasks=5,
-            mean=(0.4914, 0.4822, 0.4465),
-            std=(0.2470, 0.2435, 0.2615),
-            augment=True,
-        ),
-        BenchmarkInfo(
-            "split-cifar100",
-            "CIFAR-100, 60,000 colour images of 32 x 32 pixels, in 10 tasks of 10 classes",
-            DATASETS["cifar100"],
-            num_tasks=10,
-            mean=(0.5071, 0.4867, 0.4408),
-            std=(0.2675, 0.2565, 0.2761),
-            augment=True,
-        ),
-        BenchmarkInfo(
-            "split-tiny-imagenet",
-            "Tiny-ImageNet, 110,000 photos of 64 x 64 pixels, in 10 tasks of 20 classes",
-            DATASETS["tiny-imagenet"],
-            num_tasks=10,
-            mean=(0.4802, 0.4480, 0.3975),
-            std=(0.2770, 0.2691, 0.2821),
-            augment=True,
+            DATASETS["tiny-imagenet"], num_tasks=10, mean_and_std=_TINY_IMAGENET, augment=True
         ),
     )
 }

@@ -3,8 +3,9 @@
 A new one is a file in this room, and a line in DATASETS.
 """
 
-from remask.datasets.cache import Arrays, Dataset, fetch, is_complete, load, verify, where
+from remask.datasets.cache import fetch, is_complete, load, verify, where
 from remask.datasets.cifar import CIFAR10, CIFAR100
+from remask.datasets.dataset import Arrays, Dataset
 from remask.datasets.digits import DIGITS
 from remask.datasets.files import DataError, DataFile, FileStatus, Progress
 from remask.datasets.mnist import FASHION_MNIST, MNIST

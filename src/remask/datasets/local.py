@@ -43,9 +43,9 @@ class LocalSource:
                 yield version.rebuilt(originals)
             return
         for version in self.versions:
-            unpacked = Folder(self.path, *(self.path / place for place in version.folders))
-            if unpacked.find(version.marker) is not None:
-                yield version.rebuilt(unpacked)
+            places = (self.path, *(self.path / place for place in version.folders))
+            if (unpacked := Folder(places)).find(version.marker) is not None:
+                yield version.rebuilt(Originals(unpacked.open))
                 return
             if version.archive and (packed := self.path / version.archive.name).is_file():
                 with version.archive.opened(packed, folder) as originals:

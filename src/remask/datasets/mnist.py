@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from remask.datasets.cache import Arrays, FileDataset
+from remask.datasets.dataset import Arrays, FileDataset
 from remask.datasets.files import DataError, DataFile
 from remask.datasets.local import LocalSource, Version
 from remask.datasets.npm import NpmPackage
@@ -79,6 +79,7 @@ _MNIST_FILES = _files(
 
 MNIST = FileDataset(
     name="mnist",
+    summary="MNIST, 70,000 digits of 28 x 28 pixels",
     class_names=tuple("0123456789"),
     files=_MNIST_FILES,
     reader=_read,
@@ -102,6 +103,7 @@ _CLOTHES = (
 # The authors publish the md5 of the .gz files; these are of what is in the files with those md5.
 FASHION_MNIST = FileDataset(
     name="fashion-mnist",
+    summary="Fashion-MNIST, 70,000 clothes of 28 x 28 pixels",
     class_names=_CLOTHES,
     reader=_read,
     files=_files(

@@ -11,11 +11,11 @@ import tarfile
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from io import BytesIO
+from itertools import product
 from pathlib import Path, PurePosixPath
 from typing import IO, Protocol, cast
 
@@ -30,21 +30,14 @@ _BROKEN = (
 )
 
 
-class Originals(Protocol):
+@dataclass(frozen=True)
+class Originals:
     """Original files by name, the way to them written with slashes."""
 
-    @property
-    def verified(self) -> bool:
-        """Whether a checksum of the whole has vouched for every file."""
-        ...
-
-    def names(self, folder: str) -> list[str]:
-        """Name the files in a folder, sorted; an empty list if there is no such folder."""
-        ...
-
-    def open(self, name: str, most: int) -> IO[bytes]:
-        """Open a file of at most `most` bytes. Raises SourceError."""
-        ...
+    open: Callable[[str, int], IO[bytes]]
+    """Opens a file by name that has at most so many bytes. Raises SourceError."""
+    verified: bool = False
+    """Whether a checksum of the whole has vouched for every file."""
 
 
 class Source(Protocol):
@@ -55,37 +48,26 @@ class Source(Protocol):
         ...
 
 
+@dataclass(frozen=True)
 class Folder:
     """Files that are on the disk already, as they are or as NAME.gz, in one of some places."""
 
-    verified = False
-
-    def __init__(self, *places: Path, endings: tuple[str, ...] = ("", ".gz")) -> None:
-        self._places, self._endings = places, endings
+    places: tuple[Path, ...]
+    endings: tuple[str, ...] = ("", ".gz")
 
     def find(self, name: str) -> Path | None:
         """Find a file."""
         spellings = (name, name.replace("-idx", ".idx"))  # train-images.idx3-ubyte
-        for place in self._places:
-            for spelling in spellings:
-                for ending in self._endings:
-                    if (path := place / f"{spelling}{ending}").is_file():
-                        return path
+        for place, spelling, ending in product(self.places, spellings, self.endings):
+            if (path := place / f"{spelling}{ending}").is_file():
+                return path
         return None
 
-    def names(self, folder: str) -> list[str]:
-        """Name the files in a folder."""
-        found = next((place / folder for place in self._places if (place / folder).is_dir()), None)
-        try:
-            return sorted(path.name for path in found.iterdir()) if found else []
-        except OSError as error:
-            raise SourceError(f"cannot read {found}: {error.strerror}") from error
-
     def open(self, name: str, most: int) -> IO[bytes]:
-        """Open a file."""
+        """Open a file of at most so many bytes. Raises SourceError."""
         path = self.find(name)
         if path is None:
-            places = ", ".join(map(str, self._places))
+            places = ", ".join(map(str, self.places))
             raise SourceError(f"there is no {name}, as it is or as .gz, in {places}")
         try:
             if path.suffix == ".gz":
@@ -94,22 +76,6 @@ class Folder:
             return path.open("rb")
         except OSError as error:
             raise SourceError(f"cannot read {path}: {error.strerror}") from error
-
-
-@dataclass(frozen=True)
-class Rebuilt:
-    """Original files that are made from others when they are opened."""
-
-    rebuild: Callable[[str], bytes]
-    verified: bool = False
-
-    def names(self, folder: str) -> list[str]:
-        """Name nothing: the files are known by name."""
-        return []
-
-    def open(self, name: str, most: int) -> IO[bytes]:
-        """Rebuild a file."""
-        return BytesIO(self.rebuild(name))
 
 
 @dataclass(frozen=True)
@@ -165,9 +131,9 @@ def open_archive(
     if magic[:2] == b"\x1f\x8b":
         with tempfile.TemporaryFile(dir=workplace) as plain:
             _unpack(stream, plain, unpacked_size + _SLACK)
-            yield _Packed(top, verified, _whole("tarball", lambda: _tar_members(plain)))
+            yield _packed("tarball", _tar_members, plain, top, verified)
     elif magic == b"PK\x03\x04":
-        yield _Packed(top, verified, _whole("zip file", lambda: _zip_members(stream)))
+        yield _packed("zip file", _zip_members, stream, top, verified)
     else:
         raise WrongContentsError("neither a .tar.gz nor a .zip file")
 
@@ -196,34 +162,37 @@ Opener = Callable[[int], IO[bytes]]
 """Opens a member of at most so many bytes."""
 
 
-class _Packed:
+def _packed(
+    kind: str,
+    members: Callable[[IO[bytes]], list[tuple[str, Opener]]],
+    stream: IO[bytes],
+    top: str,
+    verified: bool,
+) -> Originals:
     """The members of an archive that are in its top folder."""
+    openers: dict[str, Opener] = {}
+    try:
+        found = members(stream)
+    except _BROKEN as error:
+        raise WrongContentsError(f"not a whole {kind}: {error}") from error
+    for name, opener in found:
+        path = PurePosixPath(name)
+        if path.is_absolute() or ".." in path.parts or not path.is_relative_to(top):
+            continue  # never wanted, so never read
+        inner = str(path.relative_to(top))
+        if inner in openers:
+            raise WrongContentsError(f"{name} is in the archive twice")
+        openers[inner] = opener
 
-    def __init__(self, top: str, verified: bool, members: Iterable[tuple[str, Opener]]) -> None:
-        self.verified = verified
-        self._top = PurePosixPath(top)
-        self._openers: dict[str, Opener] = {}
-        self._folders: dict[str, list[str]] = {}
-        for name, opener in members:
-            path = PurePosixPath(name)
-            if path.is_absolute() or ".." in path.parts or not path.is_relative_to(self._top):
-                continue  # never wanted, so never read
-            inner = path.relative_to(self._top)
-            if str(inner) in self._openers:
-                raise WrongContentsError(f"{name} is in the archive twice")
-            self._openers[str(inner)] = opener
-            self._folders.setdefault(str(inner.parent), []).append(inner.name)
-
-    def names(self, folder: str) -> list[str]:
-        return sorted(self._folders.get(folder, ()))
-
-    def open(self, name: str, most: int) -> IO[bytes]:
-        if name not in self._openers:
-            raise WrongContentsError(f"the archive lacks {self._top / name}")
+    def opened(name: str, most: int) -> IO[bytes]:
+        if name not in openers:
+            raise WrongContentsError(f"the archive lacks {top}/{name}")
         try:
-            return self._openers[name](most)
+            return openers[name](most)
         except _BROKEN as error:
             raise WrongContentsError(f"{name}: {error}") from error
+
+    return Originals(opened, verified)
 
 
 def _tar_members(plain: IO[bytes]) -> list[tuple[str, Opener]]:
@@ -259,13 +228,6 @@ def _zip_members(stream: IO[bytes]) -> list[tuple[str, Opener]]:
         for member in packed.infolist()
         if not member.is_dir()
     ]
-
-
-def _whole(kind: str, members: Callable[[], list[tuple[str, Opener]]]) -> list[tuple[str, Opener]]:
-    try:
-        return members()
-    except _BROKEN as error:
-        raise WrongContentsError(f"not a whole {kind}: {error}") from error
 
 
 def _unpack(stream: IO[bytes], plain: IO[bytes], limit: int) -> None:

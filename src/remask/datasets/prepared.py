@@ -11,7 +11,7 @@ import json
 import re
 import secrets
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,8 @@ from typing import Any
 import numpy as np
 
 from remask import durable
-from remask.datasets.cache import Arrays, Dataset
+from remask.datasets.dataset import Arrays, Dataset
 from remask.datasets.files import DataError, DataFile, FileStatus, Hashed, Progress
-from remask.datasets.local import LocalSource
 from remask.datasets.originals import Originals, Source
 from remask.datasets.stamps import check_files
 
@@ -47,6 +46,9 @@ class NewArray:
 @dataclass(frozen=True, kw_only=True)
 class ArrayDataset(Dataset):
     """A dataset that is kept as arrays; the first of its versions is the published one."""
+
+    files: tuple[DataFile, ...] = (_MANIFEST,)
+    """The manifest is there when all else is."""
 
     @abstractmethod
     def shapes(self) -> dict[str, Shape]:
@@ -78,21 +80,6 @@ class ArrayDataset(Dataset):
             damaged = FileStatus(file, folder / file.name, "damaged", published, found)
             statuses.append(damaged)
         return statuses
-
-    def all_files(self) -> Sequence[DataFile]:
-        """The manifest, which is there when all else is."""
-        return [_MANIFEST]
-
-    def supplied(self, folder: Path) -> Source:
-        """The archive, or the folder that it unpacks to."""
-        return LocalSource(folder, self.versions)
-
-    def by_hand(self) -> Sequence[str]:
-        """The archive, or the folder that it unpacks to."""
-        archive = self.versions[0].archive
-        assert archive is not None, "what was published is an archive"
-        described = f"{archive.name} ({archive.size} bytes, md5 {archive.md5}), which is at"
-        return [described, archive.url, f"or the folder {archive.top} that it unpacks to"]
 
     def store(
         self,

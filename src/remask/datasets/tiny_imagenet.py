@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from remask.datasets.cache import Arrays
+from remask.datasets.dataset import Arrays
 from remask.datasets.files import WrongContentsError
 from remask.datasets.images import decode, pillow
 from remask.datasets.local import Version
@@ -48,7 +48,11 @@ class TinyImageNet(ArrayDataset):
         """Decode the images, training ones class by class, validation ones as they are listed."""
         shapes = self.shapes()
         ids = self._wordnet_ids(originals)
-        train = [name for wordnet_id in ids for name in self._train_images(originals, wordnet_id)]
+        train = [
+            f"train/{wordnet_id}/images/{wordnet_id}_{number}.JPEG"
+            for wordnet_id in ids
+            for number in range(self.train_per_class)
+        ]
         label_of = {wordnet_id: label for label, wordnet_id in enumerate(ids)}
         test = self._test_images(originals, label_of)
         yield NewArray("train_images", shapes["train_images"], _pixels(originals, train))
@@ -71,16 +75,6 @@ class TinyImageNet(ArrayDataset):
                 f"wnids.txt names {len(ids)} classes, expected {self.num_classes}"
             )
         return ids
-
-    def _train_images(self, originals: Originals, wordnet_id: str) -> list[str]:
-        folder = f"train/{wordnet_id}/images"
-        names = [name for name in originals.names(folder) if name.endswith(".JPEG")]
-        if len(names) != self.train_per_class:
-            raise WrongContentsError(
-                f"{folder} holds {len(names)} images, expected {self.train_per_class}"
-            )
-        # Shorter names first puts ..._10 after ..._9.
-        return [f"{folder}/{name}" for name in sorted(names, key=lambda name: (len(name), name))]
 
     def _test_images(self, originals: Originals, label_of: dict[str, int]) -> dict[str, int]:
         """Map the validation images, in the order they are listed, to their labels."""
@@ -153,6 +147,7 @@ _ARCHIVE = Archive(
 
 TINY_IMAGENET = TinyImageNet(
     name="tiny-imagenet",
+    summary="Tiny-ImageNet, 110,000 photos of 64 x 64 pixels",
     class_names=tuple(_IDS.split()),
     sources=(WebArchive(_ARCHIVE),),
     versions=(Version("wnids.txt", (_ARCHIVE.top,), _ARCHIVE),),

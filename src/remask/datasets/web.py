@@ -19,9 +19,13 @@ from urllib.request import Request, urlopen
 from remask.datasets.files import Progress, SourceError, WrongContentsError
 from remask.datasets.originals import Archive, Originals, gunzipped
 
+TIMEOUT = 10.0
+"""Seconds to wait for the connection, and for each next piece."""
+PATIENCE = 60.0
+"""Seconds that a download may take beyond those that it takes at the slowest speed."""
+_SLOWEST = 20_000  # bytes per second
 # Small, because a connection that breaks takes the piece it was in with it.
 _PIECE = 1 << 16
-_SLOWEST = 20_000  # bytes per second
 
 
 @dataclass(frozen=True)
@@ -29,10 +33,6 @@ class WebArchive:
     """An archive at its address."""
 
     archive: Archive
-    timeout: float = 10.0
-    """Seconds to wait for the connection, and for each next piece."""
-    patience: float = 60.0
-    """Seconds that a download may take beyond those that it takes at the slowest speed."""
 
     def __str__(self) -> str:
         """Give the address."""
@@ -42,8 +42,7 @@ class WebArchive:
     def originals(self, folder: Path, progress: Progress) -> Iterator[Originals]:
         """Download the archive to NAME.part in `folder` and open it there."""
         part = folder / f"{self.archive.name}.part"
-        url, size = self.archive.url, self.archive.size
-        download(url, part, size, progress, timeout=self.timeout, patience=self.patience)
+        download(self.archive.url, part, self.archive.size, progress)
         with self.archive.opened(part, folder) as originals:
             yield originals
 
@@ -53,9 +52,6 @@ class GzipMirror:
     """A folder on the web that has each file as NAME.gz; `url` ends with a slash."""
 
     url: str
-    timeout: float = 10.0
-    patience: float = 60.0
-    """Both as for an archive."""
 
     def __str__(self) -> str:
         """Give the address."""
@@ -64,45 +60,30 @@ class GzipMirror:
     @contextmanager
     def originals(self, folder: Path, progress: Progress) -> Iterator[Originals]:
         """Download a file to NAME.gz.part in `folder` when it is opened."""
-        yield _Mirrored(self, folder, progress)
+
+        def opened(name: str, most: int) -> IO[bytes]:
+            part = folder / f"{name}.gz.part"
+            # Deflate grows what it cannot compress by far less than this.
+            download(f"{self.url}{name}.gz", part, most + most // 100 + 1024, progress)
+            return gunzipped(part)
+
+        yield Originals(opened)
 
 
-@dataclass(frozen=True)
-class _Mirrored:
-    mirror: GzipMirror
-    folder: Path
-    progress: Progress
-    verified: bool = False
-
-    def names(self, folder: str) -> list[str]:
-        return []
-
-    def open(self, name: str, most: int) -> IO[bytes]:
-        mirror, part = self.mirror, self.folder / f"{name}.gz.part"
-        # Deflate grows what it cannot compress by far less than this.
-        limit = most + most // 100 + 1024
-        url, timeout, patience = f"{mirror.url}{name}.gz", mirror.timeout, mirror.patience
-        download(url, part, limit, self.progress, timeout=timeout, patience=patience)
-        return gunzipped(part)
-
-
-def download(
-    url: str, part: Path, limit: int, progress: Progress, *, timeout: float, patience: float
-) -> None:
+def download(url: str, part: Path, limit: int, progress: Progress) -> None:
     """Bring the file NAME.part from the length it has to the whole of what is at the address.
 
     Whether that is what it should be, a checksum must tell: what an earlier try left may be of
     another file. More than `limit` bytes are never taken. A server that sends a byte now and then,
-    for ever, is left after `patience` seconds and those that the file takes at the slowest speed;
-    what it sent stays, and is resumed.
+    for ever, is left after a while; what it sent stays, and is resumed.
     """
     name = part.name.removesuffix(".part")
-    deadline = time.monotonic() + patience + limit / _SLOWEST
+    deadline = time.monotonic() + PATIENCE + limit / _SLOWEST
     start = part.stat().st_size if part.exists() else 0
     if start >= limit:
         return
     request = Request(url, headers={"Range": f"bytes={start}-"} if start else {})
-    with _opened(request, name, timeout) as response:
+    with _opened(request, name) as response:
         if response is None:
             return
         resumes = response.status == HTTPStatus.PARTIAL_CONTENT
@@ -128,10 +109,10 @@ def download(
 
 
 @contextmanager
-def _opened(request: Request, name: str, timeout: float) -> Iterator[HTTPResponse | None]:
+def _opened(request: Request, name: str) -> Iterator[HTTPResponse | None]:
     """The response; None if the server has nothing beyond what is there already."""
     try:
-        response = urlopen(request, timeout=timeout)
+        response = urlopen(request, timeout=TIMEOUT)
     except HTTPError as error:
         if error.code != HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
             raise SourceError(f"{name}: HTTP {error.code} {error.reason}") from error
