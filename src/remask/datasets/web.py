@@ -1,8 +1,8 @@
 """Files from a web server; a download that breaks off is resumed by the next try.
 
 Why not pooch: its downloads start over when they break off, have no limit in size or time, and
-take no lock; its unpacking extracts whatever an archive holds. The code here that it could replace
-comes to some 30 lines, for seven more packages to install.
+take no lock; it unpacks archives to the disk, however large they grow. The code of ours that it
+could replace comes to about 30 lines, for seven packages that it brings along.
 """
 
 import time
