@@ -5,12 +5,11 @@ the pixels, 3 x 32 x 32, red plane first.
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from remask.datasets.cifar_versions import CIFAR10_PYTHON, CIFAR100_PYTHON, PAGE, PIXELS, from_pngs
 from remask.datasets.dataset import Arrays
@@ -19,7 +18,7 @@ from remask.datasets.images import pillow
 from remask.datasets.local import Version
 from remask.datasets.npm import NpmPackage
 from remask.datasets.originals import Archive, Originals, read_pieces
-from remask.datasets.prepared import ArrayDataset, NewArray
+from remask.datasets.prepared import ArrayDataset
 from remask.datasets.web import WebArchive
 
 _RECORDS_AT_ONCE = 1000
@@ -53,14 +52,12 @@ class Cifar(ArrayDataset):
             shapes[f"{part}_labels"] = (total, self.label_bytes)
         return shapes
 
-    def arrays(self, originals: Originals) -> Iterator[NewArray]:
+    def arrays(self, originals: Originals) -> Iterator[tuple[str, Iterable[bytes]]]:
         """Split the records; the labels of a part are known when its images have passed."""
-        shapes = self.shapes()
         for part, files in self._parts():
             labels: list[bytes] = []
-            images = self._images(originals, files, labels)
-            yield NewArray(f"{part}_images", shapes[f"{part}_images"], images)
-            yield NewArray(f"{part}_labels", shapes[f"{part}_labels"], labels)
+            yield f"{part}_images", self._images(originals, files, labels)
+            yield f"{part}_labels", labels
 
     def differences(self, arrays: Arrays) -> Iterator[tuple[str, str, str]]:
         """Put the records together again and compare each file with its checksum."""
@@ -69,7 +66,8 @@ class Cifar(ArrayDataset):
             start = 0
             for file in files:
                 rows = slice(start, start := start + file.records)
-                found = self._rebuilt_checksum(images[rows], labels[rows])
+                records = np.concatenate([labels[rows], images[rows].reshape(-1, PIXELS)], axis=1)
+                found = self._digest(records.data).hexdigest()
                 if found != file.checksum:
                     expected = f"{file.name} with {self.algorithm} {file.checksum}"
                     yield f"{part}_images", expected, f"{self.algorithm} {found}"
@@ -83,12 +81,16 @@ class Cifar(ArrayDataset):
         record = self.label_bytes + PIXELS
         for file in files:
             digest = self._digest()
-            for chunk in read_pieces(
-                originals, file.name, file.records * record, _RECORDS_AT_ONCE * record
-            ):
+            size = file.records * record
+            for chunk in read_pieces(originals, file.name, size, _RECORDS_AT_ONCE * record):
                 digest.update(chunk)
                 records = np.frombuffer(chunk, np.uint8).reshape(-1, record)
-                labels.append(self._checked(records[:, : self.label_bytes], file.name).tobytes())
+                highest, most = int(records[:, self.label_bytes - 1].max()), len(self.class_names)
+                if highest >= most:
+                    raise WrongContentsError(
+                        f"{file.name} has a label {highest}, expected 0..{most - 1}"
+                    )
+                labels.append(records[:, : self.label_bytes].tobytes())
                 yield records[:, self.label_bytes :].tobytes()
             if not originals.verified and digest.hexdigest() != file.checksum:
                 raise WrongContentsError(
@@ -96,26 +98,8 @@ class Cifar(ArrayDataset):
                     f"found {digest.hexdigest()}"
                 )
 
-    def _checked(self, labels: npt.NDArray[np.uint8], name: str) -> npt.NDArray[np.uint8]:
-        highest = int(labels[:, -1].max())
-        if highest >= len(self.class_names):
-            raise WrongContentsError(
-                f"{name} has a label {highest}, expected 0..{len(self.class_names) - 1}"
-            )
-        return labels
-
-    def _rebuilt_checksum(
-        self, images: npt.NDArray[np.uint8], labels: npt.NDArray[np.uint8]
-    ) -> str:
-        digest = self._digest()
-        for start in range(0, len(images), _RECORDS_AT_ONCE):
-            rows = slice(start, start + _RECORDS_AT_ONCE)
-            pixels = images[rows].reshape(-1, PIXELS)
-            digest.update(np.concatenate([labels[rows], pixels], axis=1).data)
-        return digest.hexdigest()
-
-    def _digest(self) -> "hashlib._Hash":
-        return hashlib.new(self.algorithm, usedforsecurity=False)
+    def _digest(self, data: bytes | memoryview = b"") -> "hashlib._Hash":
+        return hashlib.new(self.algorithm, data, usedforsecurity=False)
 
 
 _CIFAR10_NAMES = "airplane automobile bird cat deer dog frog horse ship truck"

@@ -8,6 +8,7 @@ manifest of the next takes its place.
 
 import io
 import json
+import math
 import re
 import secrets
 from abc import abstractmethod
@@ -34,15 +35,6 @@ Manifest = Mapping[str, tuple[DataFile, Shape]]
 """The file and the shape of each array."""
 
 
-@dataclass(frozen=True)
-class NewArray:
-    """An array to be written: its bytes may come in pieces of any size."""
-
-    name: str
-    shape: Shape
-    pieces: Iterable[bytes]
-
-
 @dataclass(frozen=True, kw_only=True)
 class ArrayDataset(Dataset):
     """A dataset that is kept as arrays; the first of its versions is the published one."""
@@ -55,8 +47,8 @@ class ArrayDataset(Dataset):
         """Give the name and shape of every array."""
 
     @abstractmethod
-    def arrays(self, originals: Originals) -> Iterator[NewArray]:
-        """Give the arrays in turn; each must be used up before the next. Raises SourceError."""
+    def arrays(self, originals: Originals) -> Iterator[tuple[str, Iterable[bytes]]]:
+        """Give the bytes of each array, in pieces, to be used up before the next. May raise."""
 
     @abstractmethod
     def differences(self, arrays: Arrays) -> Iterator[tuple[str, str, str]]:
@@ -93,8 +85,8 @@ class ArrayDataset(Dataset):
         token = secrets.token_hex(8)
         try:
             arrays = {
-                array.name: self._write(array, f"{array.name}.{token}.npy", folder, progress)
-                for array in self.arrays(originals)
+                name: self._write(name, pieces, f"{name}.{token}.npy", folder, progress)
+                for name, pieces in self.arrays(originals)
             }
             assert arrays.keys() == self.shapes().keys(), "every array that is promised is given"
             manifest = {
@@ -125,27 +117,27 @@ class ArrayDataset(Dataset):
         return arrays
 
     def _write(
-        self, array: NewArray, name: str, folder: Path, progress: Progress
+        self, name: str, pieces: Iterable[bytes], file: str, folder: Path, progress: Progress
     ) -> dict[str, Any]:
         """Write a .npy file, and describe it as the manifest does."""
-        assert array.shape == self.shapes()[array.name], "the shapes are as promised"
+        shape = self.shapes()[name]
         header = io.BytesIO()
         np.lib.format.write_array_header_1_0(
-            header, {"descr": "|u1", "fortran_order": False, "shape": array.shape}
+            header, {"descr": "|u1", "fortran_order": False, "shape": shape}
         )
-        total = len(header.getvalue()) + int(np.prod(array.shape, dtype=np.int64))
+        total = len(header.getvalue()) + math.prod(shape)
 
-        def pieces() -> Iterator[bytes]:
+        def reported() -> Iterator[bytes]:
             yield header.getvalue()
-            for piece in array.pieces:
+            for piece in pieces:
                 yield piece
-                progress(f"{self.name} {array.name}", hashed.size, total)
+                progress(f"{self.name} {name}", hashed.size, total)
 
-        hashed = Hashed(pieces())
-        durable.write_atomically(folder / name, hashed)
+        hashed = Hashed(reported())
+        durable.write_atomically(folder / file, hashed)
         assert hashed.size == total, "there are as many bytes as the shape promises"
-        sha256 = hashed.file(name).sha256
-        return {"file": name, "sha256": sha256, "size": total, "shape": list(array.shape)}
+        sha256 = hashed.file(file).sha256
+        return {"file": file, "sha256": sha256, "size": total, "shape": list(shape)}
 
     def _manifest(self, folder: Path) -> Manifest | None:
         """Read what has been prepared; None if nothing has. Raises ValueError if it is damaged."""

@@ -6,7 +6,7 @@ without labels, so the validation images are the test set, as everywhere in the 
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +16,7 @@ from remask.datasets.files import WrongContentsError
 from remask.datasets.images import decode, pillow
 from remask.datasets.local import Version
 from remask.datasets.originals import Archive, Originals, read_small
-from remask.datasets.prepared import ArrayDataset, NewArray
+from remask.datasets.prepared import ArrayDataset
 from remask.datasets.web import WebArchive
 
 _SIDE = 64
@@ -44,9 +44,8 @@ class TinyImageNet(ArrayDataset):
             "test_labels": (test,),
         }
 
-    def arrays(self, originals: Originals) -> Iterator[NewArray]:
+    def arrays(self, originals: Originals) -> Iterator[tuple[str, Iterable[bytes]]]:
         """Decode the images, training ones class by class, validation ones as they are listed."""
-        shapes = self.shapes()
         ids = self._wordnet_ids(originals)
         train = [
             f"train/{wordnet_id}/images/{wordnet_id}_{number}.JPEG"
@@ -55,11 +54,11 @@ class TinyImageNet(ArrayDataset):
         ]
         label_of = {wordnet_id: label for label, wordnet_id in enumerate(ids)}
         test = self._test_images(originals, label_of)
-        yield NewArray("train_images", shapes["train_images"], _pixels(originals, train))
+        yield "train_images", _pixels(originals, train)
         train_labels = np.repeat(np.arange(len(ids), dtype=np.uint8), self.train_per_class)
-        yield NewArray("train_labels", shapes["train_labels"], [train_labels.tobytes()])
-        yield NewArray("test_images", shapes["test_images"], _pixels(originals, list(test)))
-        yield NewArray("test_labels", shapes["test_labels"], [bytes(test.values())])
+        yield "train_labels", [train_labels.tobytes()]
+        yield "test_images", _pixels(originals, test)
+        yield "test_labels", [bytes(test.values())]
 
     def differences(self, arrays: Arrays) -> Iterator[tuple[str, str, str]]:
         """Find none: decoded pixels differ a little between versions of the JPEG library."""
@@ -105,7 +104,7 @@ def _text(originals: Originals, name: str) -> str:
         raise WrongContentsError(f"{name} is not text: {error}") from error
 
 
-def _pixels(originals: Originals, names: Sequence[str]) -> Iterator[bytes]:
+def _pixels(originals: Originals, names: Iterable[str]) -> Iterator[bytes]:
     for name in names:
         data = read_small(originals, name, _LARGEST_JPEG)
         yield decode(data, name, formats=["JPEG"], size=(_SIDE, _SIDE)).tobytes()
