@@ -81,7 +81,7 @@ def toy_dataset(*sources: Source) -> Cifar:
         RecordFile(name, BATCH, hashlib.sha256(contents).hexdigest())
         for name, contents in TOY.files.items()
     ]
-    versions = (Version("data_batch_1.bin", (TOP,), toy_archive()), *cifar.CIFAR10.versions[1:])
+    versions = (Version("data_batch_1.bin", toy_archive()), *cifar.CIFAR10.versions[1:])
     return replace(
         cifar.CIFAR10,
         train=tuple(files[:5]),

@@ -1,18 +1,39 @@
-"""MNIST and Fashion-MNIST from folders that users and packages leave on the disk."""
+"""MNIST and Fashion-MNIST from folders that users and packages leave on the disk; IDX files."""
 
 import gzip
+import hashlib
+import struct
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from remask.benchmarks import BENCHMARKS, load_benchmark
-from remask.datasets import DATASETS, DataError, mnist, verify
+from remask.datasets import DATASETS, DataError, DataFile, mnist, verify
 from remask.datasets.local import LocalSource
-from tests.benchmarks.test_benchmarks import write_small_mnist
+from remask.datasets.mnist import map_idx
 from tests.datasets.test_catalogue import use
 
 DEBIAN = Path("/usr/share/datasets/fashion-mnist")
+
+
+def write_idx(path: Path, array: np.ndarray[Any, np.dtype[np.uint8]]) -> None:
+    header = bytes([0, 0, 8, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape)
+    path.write_bytes(header + array.tobytes())
+
+
+def write_small_mnist(folder: Path) -> tuple[DataFile, ...]:
+    """Write ten train and ten test images in the layout of MNIST."""
+    images = np.arange(10 * 28 * 28, dtype=np.uint64).reshape(10, 28, 28).astype(np.uint8)
+    for part in ("train", "t10k"):
+        write_idx(folder / f"{part}-images-idx3-ubyte", images)
+        write_idx(folder / f"{part}-labels-idx1-ubyte", np.arange(10, dtype=np.uint8))
+    return tuple(
+        DataFile(path.name, hashlib.sha256(path.read_bytes()).hexdigest(), path.stat().st_size)
+        for path in sorted(folder.iterdir())
+    )
 
 
 @pytest.fixture(params=["mnist", "fashion-mnist"])
@@ -116,3 +137,43 @@ def test_the_debian_package_holds_the_real_fashion_mnist(
     benchmark = load_benchmark("split-fashion-mnist", data=DEBIAN)
     assert [len(benchmark.train_indices(task)) for task in range(5)] == [12_000] * 5
     assert [len(benchmark.test_indices(task)) for task in range(5)] == [2_000] * 5
+
+
+# IDX
+
+
+def header(*shape: int, kind: int = 8) -> bytes:
+    return bytes([0, 0, kind, len(shape)]) + struct.pack(f">{len(shape)}I", *shape)
+
+
+def test_an_idx_file_is_mapped_with_its_shape(tmp_path: Path) -> None:
+    array = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
+    write_idx(tmp_path / "a", array)
+    np.testing.assert_array_equal(map_idx(tmp_path / "a", ndim=3), array)
+
+
+@pytest.mark.parametrize(
+    ("contents", "message"),
+    [
+        (b"", "header is cut short"),
+        (header(2, 2)[:-1], "header is cut short"),
+        (header(2, 2, kind=0x0D) + bytes(4), "begins with 00000d02, expected 00000802"),
+        (header(1, 2, 2) + bytes(4), "begins with 00000803"),
+        (header(2, 2) + bytes(3), "2 x 2 = 4 bytes of data, but holds 3"),
+        (header(2, 2) + bytes(5), "but holds 5"),
+        (header(0, 2), "0 x 2 = 0 bytes"),
+        # Taken at its word, this header would ask for 16 exbibytes.
+        (header(2**32 - 1, 2**32 - 1) + bytes(4), "but holds 4"),
+    ],
+)
+def test_an_idx_file_that_contradicts_itself_is_refused(
+    tmp_path: Path, contents: bytes, message: str
+) -> None:
+    (tmp_path / "a").write_bytes(contents)
+    with pytest.raises(DataError, match=message):
+        map_idx(tmp_path / "a", ndim=2)
+
+
+def test_an_idx_file_that_is_not_there_is_a_data_error(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="cannot read"):
+        map_idx(tmp_path / "a", ndim=2)

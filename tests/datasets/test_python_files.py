@@ -54,7 +54,7 @@ def dataset(files: dict[str, bytes] = FILES, tarball: bytes = TARBALL) -> Datase
         labels=("labels",),
         same_records=True,
     )
-    version = Version("data_batch_1", (TOP,), archive, pickles.rebuilt)
+    version = Version("data_batch_1", archive, rebuilt=pickles.rebuilt)
     return replace(toy, versions=(toy.versions[0], version))
 
 
@@ -189,7 +189,7 @@ def test_a_file_that_is_not_the_published_one_is_refused_and_never_run(
         load_benchmark("split-cifar10", data=unpack(tmp_path, files))
     if checksum == "wrong" and len(data) < 50_000:
         assert f"expected md5 {md5(FILES['data_batch_3'])}, found {md5(data)}" in str(caught.value)
-    assert "Replace what is wrong, or do without it" in str(caught.value)
+    assert "Replace what is wrong, or leave it out" in str(caught.value)
     assert contents(cache) == {}
 
 

@@ -120,5 +120,5 @@ def _own_benchmark(name: str) -> Benchmark:
         raise failure_of(f"{name}()", error) from error
     if not isinstance(benchmark, Benchmark):
         raise OwnCodeError(f"{name}() must return a remask.Benchmark, not {benchmark!r:.100}")
-    # What a trial's config says, whatever the function calls it and made it of.
+    # The name that a trial's config has, not the one that the function gave.
     return replace(benchmark, name=name, asked=())

@@ -25,7 +25,7 @@ from remask.datasets.originals import Source
 from remask.durable import AnyPath
 from remask.locks import Lock
 
-# Longer than the slowest preparation: whoever waits wants the data, not an error.
+# Longer than the slowest preparation: a process that waits needs the data, not an error.
 _PATIENCE = 60 * 60.0
 
 
@@ -36,12 +36,12 @@ def where(dataset: Dataset) -> Path:
 
 def verify(dataset: Dataset) -> list[FileStatus]:
     """Compare every file of the dataset with its checksum, reading all of it."""
-    return dataset.check(where(dataset), anew=True)
+    return dataset.check(where(dataset), rehash=True)
 
 
 def is_complete(dataset: Dataset) -> bool:
     """Whether the dataset is there and undamaged; files that are verified are not read again."""
-    return all(status.state == "ok" for status in dataset.check(where(dataset), anew=False))
+    return all(status.state == "ok" for status in dataset.check(where(dataset), rehash=False))
 
 
 def fetch(
@@ -56,7 +56,7 @@ def fetch(
     Only missing files are fetched; `force` fetches all again and replaces each once its
     successor is verified. A damaged file is reported, never replaced without `force`.
     With `data`, a folder or archive that the user has, what is missing is taken from there and
-    nowhere else. Of processes that fetch at the same time one does, and the others wait for it.
+    nowhere else. If several processes fetch at the same time, one does, and the others wait.
     Raises DataError.
     """
     folder = where(dataset)
@@ -108,14 +108,14 @@ def _fill(
             if given is not None or (source is supplied and isinstance(error, WrongContentsError)):
                 raise DataError(
                     f"cannot take {dataset.name} from {source}: {error}. Replace what is wrong, or "
-                    f"do without it to have {dataset.name} downloaded."
+                    f"leave it out to have {dataset.name} downloaded."
                 ) from error
             if not isinstance(error, NothingThereError):
                 failures.append(f"  {source}: {error}")
         if not wanted:
             _remove_parts(folder)
             return
-    raise DataError(_out_of_reach(dataset, wanted, folder, failures))
+    raise DataError(_out_of_reach(dataset, folder, failures))
 
 
 def _take(
@@ -123,8 +123,8 @@ def _take(
 ) -> None:
     """Take what is wanted from a source.
 
-    What an earlier try left may be of another file, so that going on from it comes to nothing;
-    then it is begun afresh.
+    What an earlier try left may be of another file; if resuming it gives wrong contents, the
+    download starts over.
     """
     resumed = any(folder.glob("*.part"))
     try:
@@ -143,7 +143,7 @@ def _remove_parts(folder: Path) -> None:
 
 
 def _missing(dataset: Dataset, folder: Path) -> list[DataFile]:
-    statuses = dataset.check(folder, anew=False)
+    statuses = dataset.check(folder, rehash=False)
     for status in statuses:
         if status.state == "damaged" or (status.state == "missing" and dataset.packaged_in):
             remedy = (
@@ -184,16 +184,14 @@ def _cache_folder() -> Path:
         ) from error
 
 
-def _out_of_reach(
-    dataset: Dataset, wanted: list[DataFile], folder: Path, failures: Sequence[str]
-) -> str:
+def _out_of_reach(dataset: Dataset, folder: Path, failures: Sequence[str]) -> str:
     tried = "\n".join(failures) or "  it has no sources"
     by_hand = "\n".join(f"  {line}" for line in dataset.by_hand())
     return (
         f"could not get {dataset.name}; this was tried:\n{tried}\n"
         f"To supply it by hand, put\n{by_hand}\ninto\n{folder}\n"
-        f"and run the same command again (REMASK_DATA chooses another folder), or give the place "
-        f"where it is\nas --data, in Python as data=."
+        f"and run the same command again (REMASK_DATA chooses another folder), or pass its path\n"
+        f"as --data, in Python as data=."
     )
 
 

@@ -136,10 +136,7 @@ CIFAR10 = Cifar(
             require=pillow,
         ),
     ),
-    versions=(
-        Version("data_batch_1.bin", (_CIFAR10_ARCHIVE.top,), _CIFAR10_ARCHIVE),
-        CIFAR10_PYTHON,
-    ),
+    versions=(Version("data_batch_1.bin", _CIFAR10_ARCHIVE), CIFAR10_PYTHON),
     train=tuple(
         RecordFile(f"data_batch_{number}.bin", 10_000, checksum)
         for number, checksum in enumerate(
@@ -176,10 +173,7 @@ CIFAR100 = Cifar(
     summary="CIFAR-100, 60,000 colour images of 32 x 32 pixels",
     class_names=tuple(_CIFAR100_NAMES.split()),
     sources=(WebArchive(_CIFAR100_ARCHIVE),),
-    versions=(
-        Version("train.bin", (_CIFAR100_ARCHIVE.top,), _CIFAR100_ARCHIVE),
-        CIFAR100_PYTHON,
-    ),
+    versions=(Version("train.bin", _CIFAR100_ARCHIVE), CIFAR100_PYTHON),
     # The authors publish the checksum of the archive only. These, from another loader of the same
     # files, decide about unpacked folders and in `verify`, never about an archive that is right.
     train=(RecordFile("train.bin", 50_000, "6172c7755cfe09b2fe270c85cebc1b15"),),

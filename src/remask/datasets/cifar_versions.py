@@ -119,7 +119,6 @@ def _labels(labels: Any, count: int, name: str) -> npt.NDArray[np.uint8]:
 
 CIFAR10_PYTHON = Version(
     "data_batch_1",
-    ("cifar-10-batches-py",),
     Archive(
         url=f"{PAGE}cifar-10-python.tar.gz",
         md5="c58f30108f718f92721af3b95e74349a",
@@ -127,7 +126,7 @@ CIFAR10_PYTHON = Version(
         top="cifar-10-batches-py",
         unpacked_size=60_000 * PIXELS,
     ),
-    PickledFiles(
+    rebuilt=PickledFiles(
         files={
             f"{name}.bin": PickledFile(name, 10_000, md5)
             for name, md5 in (
@@ -145,7 +144,6 @@ CIFAR10_PYTHON = Version(
 )
 CIFAR100_PYTHON = Version(
     "train",
-    ("cifar-100-python",),
     Archive(
         url=f"{PAGE}cifar-100-python.tar.gz",
         md5="eb9058c3a382ffc7106e4002c42a8d85",
@@ -153,7 +151,7 @@ CIFAR100_PYTHON = Version(
         top="cifar-100-python",
         unpacked_size=60_000 * PIXELS,
     ),
-    PickledFiles(
+    rebuilt=PickledFiles(
         files={
             "train.bin": PickledFile("train", 50_000, "16019d7e3df5f24257cddd939b257f8d"),
             "test.bin": PickledFile("test", 10_000, "f0ef6b0ae62326f3e7ffdfab6717acfc"),

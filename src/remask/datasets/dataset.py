@@ -39,8 +39,8 @@ class Dataset(ABC):
     """Raises DataError if something that `store` needs is not installed."""
 
     @abstractmethod
-    def check(self, folder: Path, *, anew: bool) -> list[FileStatus]:
-        """Compare what is in the folder with what should be, without trusting stamps if `anew`."""
+    def check(self, folder: Path, *, rehash: bool) -> list[FileStatus]:
+        """Compare what is in the folder with what should be, reading all files if `rehash`."""
 
     @abstractmethod
     def store(
@@ -77,11 +77,11 @@ class FileDataset(Dataset):
     reader: Callable[[Path], Arrays]
     """Reads the arrays from the folder of the files."""
 
-    def check(self, folder: Path, *, anew: bool) -> list[FileStatus]:
+    def check(self, folder: Path, *, rehash: bool) -> list[FileStatus]:
         """Compare every file with its checksum."""
         if self.packaged_in is not None:  # small, and in no place for stamps
             return [check_file(folder / file.name, file) for file in self.files]
-        return check_files(folder, self.files, anew=anew)
+        return check_files(folder, self.files, rehash=rehash)
 
     def store(
         self,

@@ -15,11 +15,16 @@ class Version:
 
     marker: str
     """The file by which a folder is recognised."""
-    folders: tuple[str, ...]
-    """Where in a user's folder its files may be, if not in the folder itself."""
     archive: Archive | None = None
+    folders: tuple[str, ...] = ()
+    """Where in a user's folder its files may be, beside in itself and in what the archive unpacks
+    to."""
     rebuilt: Callable[[Originals], Originals] = lambda originals: originals
     """Offers the files that the dataset is made from, where they are not the originals."""
+
+    def places(self) -> tuple[str, ...]:
+        """All folders in a user's folder in which its files may be."""
+        return (*self.folders, self.archive.top) if self.archive else self.folders
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,7 @@ class LocalSource:
                 yield version.rebuilt(originals)
             return
         for version in self.versions:
-            places = (self.path, *(self.path / place for place in version.folders))
+            places = (self.path, *(self.path / place for place in version.places()))
             if (unpacked := Folder(places)).find(version.marker) is not None:
                 yield version.rebuilt(Originals(unpacked.open))
                 return
@@ -64,6 +69,6 @@ class LocalSource:
     def _expected(self) -> Iterator[str]:
         for version in self.versions:
             yield version.marker
-            yield from (f"the folder {place}" for place in version.folders)
+            yield from (f"the folder {place}" for place in version.places())
             if version.archive:
                 yield version.archive.name

@@ -92,7 +92,7 @@ MNIST = FileDataset(
             unpacked_size=sum(file.size for file in _MNIST_FILES),
         ),
     ),
-    versions=(Version(_MARKER, ("MNIST/raw", "raw", "mnist")),),
+    versions=(Version(_MARKER, folders=("MNIST/raw", "raw", "mnist")),),
 )
 
 _CLOTHES = (
@@ -114,11 +114,11 @@ FASHION_MNIST = FileDataset(
     ),
     sources=(
         # Where Debian's package dataset-fashion-mnist puts the files; on the disk or not at all.
-        LocalSource(Path("/usr/share/datasets/fashion-mnist"), (Version(_MARKER, ()),)),
+        LocalSource(Path("/usr/share/datasets/fashion-mnist"), (Version(_MARKER),)),
         # The authors' repository: the address that they name is not to be had by https.
         GzipMirror(
             "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/"
         ),
     ),
-    versions=(Version(_MARKER, ("FashionMNIST/raw", "raw", "fashion-mnist")),),
+    versions=(Version(_MARKER, folders=("FashionMNIST/raw", "raw", "fashion-mnist")),),
 )

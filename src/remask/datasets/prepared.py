@@ -1,6 +1,6 @@
 """Datasets that are turned into uint8 arrays once, and mapped into memory from then on.
 
-Each array is a .npy file of its own. The manifest, which lists them with their checksums, is
+Each array is a separate .npy file. The manifest, which lists them with their checksums, is
 written last: without it nothing counts, so an interrupted preparation is never taken for a
 finished one. Every preparation writes files of new names, so a finished one stays whole until the
 manifest of the next takes its place.
@@ -54,8 +54,8 @@ class ArrayDataset(Dataset):
     def differences(self, arrays: Arrays) -> Iterator[tuple[str, str, str]]:
         """Compare with the published checksums: (array, expected, found) where they differ."""
 
-    def check(self, folder: Path, *, anew: bool) -> list[FileStatus]:
-        """Compare every array with the manifest, and `anew` all with the published checksums."""
+    def check(self, folder: Path, *, rehash: bool) -> list[FileStatus]:
+        """Compare every array with the manifest, if `rehash` also with the published checksums."""
         path = folder / _MANIFEST.name
         expected = "the list of the prepared arrays"
         try:
@@ -64,8 +64,8 @@ class ArrayDataset(Dataset):
             return [FileStatus(_MANIFEST, path, "damaged", expected, str(error))]
         if manifest is None:
             return [FileStatus(_MANIFEST, path, "missing", expected, "no file")]
-        statuses = check_files(folder, [file for file, _ in manifest.values()], anew=anew)
-        if not anew or any(status.state != "ok" for status in statuses):
+        statuses = check_files(folder, [file for file, _ in manifest.values()], rehash=rehash)
+        if not rehash or any(status.state != "ok" for status in statuses):
             return statuses
         for array, published, found in self.differences(self.read(folder)):
             file = manifest[array][0]
@@ -157,7 +157,7 @@ class ArrayDataset(Dataset):
         try:
             listed = {file.name for file, _ in (self._manifest(folder) or {}).values()}
         except ValueError:
-            return  # what it lists cannot be told
+            return  # there is no telling what it lists
         for path in folder.glob("*.npy"):
             if path.name not in listed and _ARRAY_FILE.fullmatch(path.name):
                 durable.remove_quietly(path)

@@ -1,8 +1,8 @@
 """Checking files against their checksums, and remembering which have been checked.
 
 Beside the files lie stamps: this user read all of a file of this size, inode and times, and it had
-this checksum. A file that still has all of these is not read again. A stamp is worth no more than
-that: whoever can write into the folder as this user can make one.
+this checksum. A file that still has all of these is not read again. A stamp proves no more than
+that: anyone who can write to the folder as this user can forge one.
 """
 
 import hashlib
@@ -22,14 +22,16 @@ _MAX_BYTES = 1 << 16
 _TICK = 0.02  # seconds; the clocks of file systems are finer
 
 
-def check_files(folder: Path, files: Iterable[DataFile], *, anew: bool = False) -> list[FileStatus]:
-    """Compare files with what they should be, reading those without a stamp, or `anew` all."""
+def check_files(
+    folder: Path, files: Iterable[DataFile], *, rehash: bool = False
+) -> list[FileStatus]:
+    """Compare files with what they should be, reading those without a stamp, or all if `rehash`."""
     known = _read(folder / _STAMPS)
     stamps: dict[str, Any] = {}
     statuses = []
     for file in files:
         path = folder / file.name
-        if not anew and file.name in known and known[file.name] == _stamp(path, file):
+        if not rehash and file.name in known and known[file.name] == _stamp(path, file):
             status, stamps[file.name] = _ok(path, file), known[file.name]
         else:
             before = _stamp_when_settled(path, file)
@@ -90,7 +92,7 @@ def _stamp_when_settled(path: Path, file: DataFile) -> dict[str, int | str] | No
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """The stamps that this user has made; none if they cannot be made out."""
+    """The stamps that this user has made; none if they cannot be read."""
     try:
         if hasattr(os, "geteuid") and path.stat().st_uid != os.geteuid():
             return {}

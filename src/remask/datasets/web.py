@@ -74,8 +74,8 @@ def download(url: str, part: Path, limit: int, progress: Progress) -> None:
     """Bring the file NAME.part from the length it has to the whole of what is at the address.
 
     Whether that is what it should be, a checksum must tell: what an earlier try left may be of
-    another file. More than `limit` bytes are never taken. A server that sends a byte now and then,
-    for ever, is left after a while; what it sent stays, and is resumed.
+    another file. More than `limit` bytes are never taken. A server that is far too slow is given
+    up; what it sent stays, and is resumed.
     """
     name = part.name.removesuffix(".part")
     deadline = time.monotonic() + PATIENCE + limit / _SLOWEST
