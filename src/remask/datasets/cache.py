@@ -163,8 +163,12 @@ def _given(dataset: Dataset, data: AnyPath) -> Path:
     if dataset.packaged_in is not None:
         raise DataError(f"{dataset.name} ships with remask and takes no other data; leave it out")
     path = users_path(data).absolute()
-    if not path.exists():
-        raise DataError(f"there is no {path} to take {dataset.name} from")
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise DataError(f"there is no {path} to take {dataset.name} from") from error
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror}") from error
     return path
 
 

@@ -17,8 +17,8 @@ class Version:
     """The file by which a folder is recognised."""
     archive: Archive | None = None
     folders: tuple[str, ...] = ()
-    """Where in a user's folder its files may be, beside in itself and in what the archive unpacks
-    to."""
+    """Where in a user's folder its files may be, besides the folder itself and the one that the
+    archive unpacks to."""
     rebuilt: Callable[[Originals], Originals] = lambda originals: originals
     """Offers the files that the dataset is made from, where they are not the originals."""
 
@@ -42,29 +42,32 @@ class LocalSource:
     @contextmanager
     def originals(self, folder: Path, progress: Progress) -> Iterator[Originals]:
         """Open what is there; an archive must be the published one, byte for byte."""
-        if self.path.is_file():
-            version, archive = self._named()
-            with archive.opened(self.path, folder) as originals:
+        try:
+            version, found = self._found()
+        except OSError as error:
+            raise SourceError(f"cannot read {self.path}: {error.strerror}") from error
+        if isinstance(found, Folder):
+            yield version.rebuilt(Originals(found.open))
+        elif version.archive is None:
+            raise SourceError(f"it is a file; give the folder that holds {version.marker}")
+        else:
+            with version.archive.opened(found, folder) as originals:
                 yield version.rebuilt(originals)
-            return
-        for version in self.versions:
-            places = (self.path, *(self.path / place for place in version.places()))
-            if (unpacked := Folder(places)).find(version.marker) is not None:
-                yield version.rebuilt(Originals(unpacked.open))
-                return
-            if version.archive and (packed := self.path / version.archive.name).is_file():
-                with version.archive.opened(packed, folder) as originals:
-                    yield version.rebuilt(originals)
-                return
-        raise NothingThereError(f"it holds none of {', '.join(self._expected())}")
 
-    def _named(self) -> tuple[Version, Archive]:
-        """The version by its archive's name, which may have become "cifar-10-python (1).tar.gz"."""
-        packed = [(version, version.archive) for version in self.versions if version.archive]
-        if not packed:
-            raise SourceError(f"it is a file; give the folder that holds {self.versions[0].marker}")
-        named = (one for one in packed if one[1].name.partition(".")[0] in self.path.name)
-        return next(named, packed[0])
+    def _found(self) -> tuple[Version, Folder | Path]:
+        """The version that is there, and its files or its archive."""
+        if self.path.is_file():
+            # By its name, which a browser may have changed to "cifar-10-python (1).tar.gz".
+            stems = {v.archive.name.partition(".")[0]: v for v in self.versions if v.archive}
+            named = (version for stem, version in stems.items() if stem in self.path.name)
+            return next(named, self.versions[0]), self.path
+        for version in self.versions:
+            unpacked = Folder((self.path, *(self.path / place for place in version.places())))
+            if unpacked.find(version.marker) is not None:
+                return version, unpacked
+            if version.archive and (packed := self.path / version.archive.name).is_file():
+                return version, packed
+        raise NothingThereError(f"it holds none of {', '.join(self._expected())}")
 
     def _expected(self) -> Iterator[str]:
         for version in self.versions:

@@ -65,17 +65,17 @@ class Folder:
 
     def open(self, name: str, most: int) -> IO[bytes]:
         """Open a file of at most so many bytes. Raises SourceError."""
-        path = self.find(name)
-        if path is None:
-            places = ", ".join(map(str, self.places))
-            raise SourceError(f"there is no {name}, as it is or as .gz, in {places}")
+        places = ", ".join(map(str, self.places))
         try:
+            path = self.find(name)
+            if path is None:
+                raise SourceError(f"there is no {name}, as it is or as .gz, in {places}")
             if path.suffix == ".gz":
                 return gunzipped(path)
             _limit(name, path.stat().st_size, most)
             return path.open("rb")
         except OSError as error:
-            raise SourceError(f"cannot read {path}: {error.strerror}") from error
+            raise SourceError(f"cannot read {name} in {places}: {error.strerror}") from error
 
 
 @dataclass(frozen=True)
