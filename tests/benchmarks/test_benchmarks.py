@@ -2,9 +2,9 @@
 
 import gzip
 import hashlib
-import struct
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,22 +14,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remask.benchmarks import (
-    BENCHMARKS,
-    DATASETS,
-    Benchmark,
-    DataError,
-    DataFile,
-    Dataset,
-    find_dataset,
-    load_benchmark,
-    mnist,
-    split_classes,
-    verify,
-    where,
-)
-from remask.benchmarks.idx import map_idx
+from remask.benchmarks import BENCHMARKS, Benchmark, DataError, load_benchmark, split_classes
+from remask.datasets import DATASETS, find_dataset, mnist, verify, where
 from remask.names import UnknownNameError, nearest, unknown
+from tests.datasets.test_catalogue import use
+from tests.datasets.test_idx import write_small_mnist
 
 
 def small_benchmark(**changes: Any) -> Benchmark:
@@ -44,11 +33,6 @@ def small_benchmark(**changes: Any) -> Benchmark:
         "scale": 1 / 255,
     }
     return Benchmark(**(fields | changes))
-
-
-def write_idx(path: Path, array: np.ndarray[Any, np.dtype[np.uint8]]) -> None:
-    header = bytes([0, 0, 8, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape)
-    path.write_bytes(header + array.tobytes())
 
 
 # Tasks
@@ -177,18 +161,6 @@ def test_the_shipped_digits_have_their_checksum_and_their_attribution() -> None:
 # MNIST
 
 
-def write_small_mnist(folder: Path) -> tuple[DataFile, ...]:
-    """Write ten train and ten test images in the layout of MNIST."""
-    images = np.arange(10 * 28 * 28, dtype=np.uint64).reshape(10, 28, 28).astype(np.uint8)
-    for part in ("train", "t10k"):
-        write_idx(folder / f"{part}-images-idx3-ubyte", images)
-        write_idx(folder / f"{part}-labels-idx1-ubyte", np.arange(10, dtype=np.uint8))
-    return tuple(
-        DataFile(path.name, hashlib.sha256(path.read_bytes()).hexdigest(), path.stat().st_size)
-        for path in sorted(folder.iterdir())
-    )
-
-
 @pytest.fixture
 def tiny_mnist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache with idx files in the layout of MNIST, ten train and ten test images."""
@@ -196,7 +168,7 @@ def tiny_mnist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "mnist"
     folder.mkdir()
     files = write_small_mnist(folder)
-    monkeypatch.setattr(mnist, "MNIST", Dataset("mnist", files))
+    use(replace(mnist.MNIST, files=files, sources=()), monkeypatch)
     return folder
 
 
@@ -248,46 +220,6 @@ def test_the_real_mnist_has_the_published_number_of_images_in_each_task() -> Non
     assert test == [2115, 2042, 1874, 1986, 1983]
 
 
-# IDX
-
-
-def header(*shape: int, kind: int = 8) -> bytes:
-    return bytes([0, 0, kind, len(shape)]) + struct.pack(f">{len(shape)}I", *shape)
-
-
-def test_an_idx_file_is_mapped_with_its_shape(tmp_path: Path) -> None:
-    array = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
-    write_idx(tmp_path / "a", array)
-    np.testing.assert_array_equal(map_idx(tmp_path / "a", ndim=3), array)
-
-
-@pytest.mark.parametrize(
-    ("contents", "message"),
-    [
-        (b"", "header is cut short"),
-        (header(2, 2)[:-1], "header is cut short"),
-        (header(2, 2, kind=0x0D) + bytes(4), "begins with 00000d02, expected 00000802"),
-        (header(1, 2, 2) + bytes(4), "begins with 00000803"),
-        (header(2, 2) + bytes(3), "2 x 2 = 4 bytes of data, but holds 3"),
-        (header(2, 2) + bytes(5), "but holds 5"),
-        (header(0, 2), "0 x 2 = 0 bytes"),
-        # Taken at its word, this header would ask for 16 exbibytes.
-        (header(2**32 - 1, 2**32 - 1) + bytes(4), "but holds 4"),
-    ],
-)
-def test_an_idx_file_that_contradicts_itself_is_refused(
-    tmp_path: Path, contents: bytes, message: str
-) -> None:
-    (tmp_path / "a").write_bytes(contents)
-    with pytest.raises(DataError, match=message):
-        map_idx(tmp_path / "a", ndim=2)
-
-
-def test_an_idx_file_that_is_not_there_is_a_data_error(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="cannot read"):
-        map_idx(tmp_path / "a", ndim=2)
-
-
 # Names
 
 
@@ -312,4 +244,4 @@ def test_every_registered_benchmark_is_named_after_its_key_and_says_what_it_is()
         assert info.name == name
         assert info.summary
         assert "\n" not in info.summary
-        assert info.dataset is None or find_dataset(info.dataset.name) is info.dataset
+        assert find_dataset(info.dataset.name) is info.dataset

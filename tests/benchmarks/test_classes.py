@@ -1,12 +1,15 @@
 """Classes: their names, and how they are dealt to tasks."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from remask.benchmarks import BENCHMARKS, load_benchmark
-from remask.classes import check_class_names, deal_anew
-from remask.known_splits import KNOWN_SPLITS
+from remask.classes import check_class_names
+from remask.config import TrialConfig
+from remask.datasets import DATASETS
+from remask.results.completing import NUM_TASKS, derived_split
 from tests.benchmarks.test_benchmarks import small_benchmark
 
 
@@ -37,23 +40,27 @@ def test_names_that_cannot_be_are_refused_when_the_benchmark_is_made(
         small_benchmark(class_names=names)
 
 
-def test_every_benchmark_of_remask_has_a_known_split() -> None:
-    assert KNOWN_SPLITS.keys() == BENCHMARKS.keys()
-    for tasks, class_names in KNOWN_SPLITS.values():
-        check_class_names(class_names, sum(map(len, tasks)))
-    assert KNOWN_SPLITS["split-cifar10"].class_names[6] == "frog"
-    assert KNOWN_SPLITS["split-cifar100"].class_names[99] == "worm"
-    assert KNOWN_SPLITS["split-fashion-mnist"].class_names[9] == "Ankle boot"
+def test_every_dataset_names_its_classes() -> None:
+    for dataset in DATASETS.values():
+        check_class_names(dataset.class_names, len(dataset.class_names))
+    assert DATASETS["cifar10"].class_names[6] == "frog"
+    assert DATASETS["cifar100"].class_names[99] == "worm"
+    assert DATASETS["fashion-mnist"].class_names[9] == "Ankle boot"
+    assert DATASETS["tiny-imagenet"].class_names[199] == "n12267677"
+
+
+def test_records_of_earlier_versions_are_completed_with_the_tasks_of_the_benchmarks() -> None:
+    assert {name: BENCHMARKS[name].num_tasks for name in NUM_TASKS} == NUM_TASKS
 
 
 @pytest.mark.parametrize(
-    "asked", [{}, {"class_order": 7}, {"tasks": 3}, {"tasks": 2, "class_order": range(9, -1, -1)}]
+    "asked",
+    [{}, {"class_order": 7}, {"tasks": 3}, {"tasks": 2, "class_order": tuple(range(9, -1, -1))}],
 )
-def test_a_known_split_is_dealt_as_the_benchmark_deals_it(asked: dict[str, Any]) -> None:
+def test_a_record_is_completed_with_what_the_benchmark_deals(
+    config: Callable[..., TrialConfig], asked: dict[str, Any]
+) -> None:
     benchmark = load_benchmark("split-digits", **asked)
-    split = KNOWN_SPLITS["split-digits"]
-    dealt = deal_anew(
-        split.tasks, num_tasks=asked.get("tasks"), class_order=asked.get("class_order")
-    )
-    assert benchmark.tasks == dealt
-    assert benchmark.class_names == split.class_names
+    trial = config(benchmark="split-digits", **asked)
+    split = derived_split(trial, range(benchmark.num_tasks), range(10))
+    assert split == (benchmark.tasks, benchmark.class_names)

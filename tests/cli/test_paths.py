@@ -15,7 +15,8 @@ import torch
 import remask
 from remask import Store, TrialStack, load_benchmark, load_net
 from remask.asking import SettingsError, grid_configs, read_config, trial_configs
-from remask.benchmarks import BENCHMARKS, DATASETS, DataError, arrays, fetch, image_folder
+from remask.benchmarks import BENCHMARKS, DataError, arrays, image_folder
+from remask.datasets import DATASETS, fetch, load
 from remask.engine import read_saved_net, save_net
 from remask.experiments import Written, watch
 from remask.experiments.calls import AnyStore
@@ -90,6 +91,7 @@ def use_data(given: Callable[[Path], Any], folder: Path) -> None:
         lambda: load_benchmark("split-mnist", data=given(nowhere)),
         lambda: BENCHMARKS["split-cifar10"].load(given(nowhere)),
         lambda: fetch(DATASETS["mnist"], data=given(nowhere)),
+        lambda: load(DATASETS["mnist"], given(nowhere)),
     ):
         with pytest.raises(DataError, match=f"there is no {nowhere} to take"):
             call()
@@ -140,6 +142,7 @@ TRIED: dict[str, Callable[[Callable[[Path], Any], Path], None]] = {
     "fetch": use_data,
     "grid_configs": use_calls,
     "image_folder": use_images,
+    "load": use_data,
     "load_benchmark": use_data,
     "load_net": use_nets,
     "net_path": use_nets,

@@ -13,11 +13,13 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from remask.benchmarks import DataError, Dataset, cifar, load_benchmark, verify
-from remask.benchmarks.archives import Archive, Folder, Originals
-from remask.benchmarks.cifar import PIXELS, CifarLayout, RecordFile
-from remask.benchmarks.mirror import Progress
-from remask.benchmarks.prepared import OriginalsSource
+from remask.benchmarks import BENCHMARKS, load_benchmark
+from remask.datasets import DataError, Dataset, cifar, verify
+from remask.datasets.cifar import Cifar, RecordFile
+from remask.datasets.cifar_versions import PIXELS
+from remask.datasets.files import Progress
+from remask.datasets.local import Version
+from remask.datasets.originals import Archive, Folder, Originals, Source
 
 TOP = "cifar-10-batches-bin"
 BATCH = 10
@@ -66,30 +68,40 @@ TOY = make_toy()
 TARBALL = TOY.tarball
 
 
-def toy_dataset(*sources: OriginalsSource) -> Dataset:
+def toy_archive() -> Archive:
+    archive = cifar.CIFAR10.versions[0].archive
+    assert archive is not None
+    size = sum(map(len, TOY.files.values()))
+    md5 = hashlib.md5(TARBALL).hexdigest()
+    return replace(archive, md5=md5, size=len(TARBALL), unpacked_size=size)
+
+
+def toy_dataset(*sources: Source) -> Cifar:
     files = [
         RecordFile(name, BATCH, hashlib.sha256(contents).hexdigest())
         for name, contents in TOY.files.items()
     ]
-    original = cifar.CIFAR10.preparation
-    assert original is not None
-    archive = Archive(
-        "cifar-10-binary.tar.gz",
-        hashlib.md5(TARBALL).hexdigest(),
-        len(TARBALL),
-        TOP,
-        sum(map(len, TOY.files.values())),
+    versions = (Version("data_batch_1.bin", toy_archive()), *cifar.CIFAR10.versions[1:])
+    return replace(
+        cifar.CIFAR10,
+        train=tuple(files[:5]),
+        test=tuple(files[5:]),
+        sources=sources,
+        versions=versions,
     )
-    layout = CifarLayout(tuple(files[:5]), tuple(files[5:]), 1, 10, "sha256")
-    preparation = replace(original, layout=layout, archive=archive, sources=sources)
-    return Dataset("cifar10", (), preparation=preparation)
+
+
+def use(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make this what the benchmark is loaded from."""
+    name = f"split-{dataset.name}"
+    monkeypatch.setitem(BENCHMARKS, name, replace(BENCHMARKS[name], dataset=dataset))
 
 
 @pytest.fixture(autouse=True, name="cache")
 def toy_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of the toy in a cache of its own; no source is asked for anything."""
     monkeypatch.setenv("REMASK_DATA", str(tmp_path / "cache"))
-    monkeypatch.setattr(cifar, "CIFAR10", toy_dataset())
+    use(toy_dataset(), monkeypatch)
     return tmp_path / "cache" / "cifar10"
 
 
@@ -104,8 +116,9 @@ def unpacked_toy(tmp_path: Path) -> Path:
 
 
 def contents(cache: Path) -> dict[str, bytes]:
-    """The files of the cache that mean something."""
-    return {path.name: path.read_bytes() for path in cache.iterdir() if path.name != ".lock"}
+    """The files of the cache beside the lock and the stamps."""
+    own = (".lock", ".verified.json")
+    return {path.name: path.read_bytes() for path in cache.iterdir() if path.name not in own}
 
 
 class Unpacked:
@@ -123,7 +136,7 @@ class Unpacked:
         self.asked += 1
         if self.failure is not None:
             raise self.failure
-        yield Folder(self.folder)
+        yield Originals(Folder((self.folder,)).open)
 
 
 # What a user has
@@ -171,17 +184,13 @@ def test_split_cifar100_goes_by_the_fine_labels(
     checksum = hashlib.md5(records.tobytes()).hexdigest()
     for name in ("train.bin", "test.bin"):
         (folder / name).write_bytes(records.tobytes())
-    layout = CifarLayout(
-        (RecordFile("train.bin", 100, checksum),),
-        (RecordFile("test.bin", 100, checksum),),
-        2,
-        100,
-        "md5",
+    dataset = replace(
+        cifar.CIFAR100,
+        train=(RecordFile("train.bin", 100, checksum),),
+        test=(RecordFile("test.bin", 100, checksum),),
+        sources=(),
     )
-    assert cifar.CIFAR100.preparation is not None
-    preparation = replace(cifar.CIFAR100.preparation, layout=layout, sources=())
-    dataset = replace(cifar.CIFAR100, preparation=preparation)
-    monkeypatch.setattr(cifar, "CIFAR100", dataset)
+    use(dataset, monkeypatch)
     benchmark = load_benchmark("split-cifar100", data=tmp_path)
     np.testing.assert_array_equal(benchmark.train_labels, fine)
     np.testing.assert_array_equal(benchmark.train_inputs.flatten(1), pixels)
@@ -214,7 +223,7 @@ def test_a_place_without_the_data_is_an_error_and_nothing_is_downloaded(
     unpacked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = Unpacked(unpacked)
-    monkeypatch.setattr(cifar, "CIFAR10", toy_dataset(source))
+    use(toy_dataset(source), monkeypatch)
     empty = tmp_path / "empty"
     empty.mkdir()
     with pytest.raises(DataError, match=rf"none of data_batch_1\.bin, the folder {TOP}, cifar"):
@@ -227,7 +236,7 @@ def test_a_place_without_the_data_is_an_error_and_nothing_is_downloaded(
     [
         ("data_batch_3.bin", lambda data: data[:-1] + b"?", r"data_batch_3\.bin: expected sha256"),
         ("data_batch_5.bin", lambda data: data[:-1], "expected 30730 bytes, found 30729"),
-        ("test_batch.bin", lambda data: data + b"\0", "expected 30730 bytes, found 30731"),
+        ("test_batch.bin", lambda data: data + b"\0", "30731 bytes, where at most 30730"),
         ("data_batch_1.bin", lambda data: b"\x0a" + data[1:], r"a label 10, expected 0\.\.9"),
     ],
     ids=["altered", "cut", "long", "label"],
@@ -244,7 +253,7 @@ def test_a_wrong_file_is_named_and_leaves_the_cache_as_it_was(
 
 def test_a_missing_file_is_named(unpacked: Path) -> None:
     (unpacked / "data_batch_4.bin").unlink()
-    with pytest.raises(DataError, match=r"data_batch_4\.bin: No such file"):
+    with pytest.raises(DataError, match=r"there is no data_batch_4\.bin"):
         load_benchmark("split-cifar10", data=unpacked)
 
 
@@ -261,7 +270,6 @@ def test_an_archive_that_is_not_the_published_one_is_refused(
 
 
 def test_the_real_cifar100_has_sixty_thousand_images() -> None:
-    assert cifar.CIFAR100.preparation is not None
-    shapes = cifar.CIFAR100.preparation.layout.shapes()
+    shapes = cifar.CIFAR100.shapes()
     assert shapes["train_images"] == (50_000, 3, 32, 32)
     assert shapes["test_labels"] == (10_000, 2)

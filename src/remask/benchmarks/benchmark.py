@@ -34,8 +34,8 @@ class Benchmark:
     tasks: Tasks
     """The class ids of each task, in order of learning; tasks may differ in size."""
     scale: float
-    """What inputs are multiplied by: bytes must come to lie in [0, 1], floats may lie anywhere, and
-    1.0 leaves them as they are."""
+    """What inputs are multiplied by: bytes must end up in [0, 1], floats may be anywhere, and 1.0
+    leaves them as they are."""
     mean: tuple[float, ...] | None = None
     """Per channel, taken off after scaling; None: inputs are only scaled."""
     std: tuple[float, ...] | None = None

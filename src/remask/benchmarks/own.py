@@ -21,10 +21,16 @@ from torch.utils.data import Dataset
 
 from remask import durable
 from remask.benchmarks.benchmark import Benchmark
-from remask.benchmarks.files import DataError, users_path
-from remask.benchmarks.images import pillow
+from remask.benchmarks.inputs_and_labels import (
+    Part,
+    TaskList,
+    as_bytes_or_floats,
+    assemble,
+    from_numpy,
+)
 from remask.benchmarks.own_images import SKIP_UNREADABLE, read_folder, report_unreadable
-from remask.benchmarks.own_parts import Part, TaskList, as_bytes_or_floats, assemble, from_numpy
+from remask.datasets.files import DataError, users_path
+from remask.datasets.images import pillow
 from remask.durable import AnyPath
 from remask.machine import require_room
 

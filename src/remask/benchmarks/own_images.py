@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from remask import durable
-from remask.benchmarks.files import DataError, WrongContentsError
-from remask.benchmarks.images import decode
-from remask.benchmarks.own_parts import Part, from_numpy
+from remask.benchmarks.inputs_and_labels import Part, from_numpy
+from remask.datasets.files import DataError, WrongContentsError
+from remask.datasets.images import decode
 
 _ENDINGS = (".png", ".jpg", ".jpeg")
 _LARGEST_IMAGE = 64 << 20

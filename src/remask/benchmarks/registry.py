@@ -1,25 +1,15 @@
-"""The benchmarks by name."""
+"""The benchmarks by name: a dataset, its number of tasks, and what is done to its images."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+import torch
+
 from remask.benchmarks.benchmark import Benchmark
-from remask.benchmarks.cifar import (
-    CIFAR10,
-    CIFAR100,
-    load_split_cifar10,
-    load_split_cifar100,
-)
-from remask.benchmarks.digits import DIGITS, load_split_digits
-from remask.benchmarks.mnist import (
-    FASHION_MNIST,
-    MNIST,
-    load_split_fashion_mnist,
-    load_split_mnist,
-)
-from remask.benchmarks.sources import Dataset
 from remask.benchmarks.splitting import resplit
-from remask.benchmarks.tiny_imagenet import TINY_IMAGENET, load_split_tiny_imagenet
+from remask.classes import split_classes
+from remask.datasets import DATASETS, Dataset, load
 from remask.durable import AnyPath
 from remask.errors import RemaskError
 from remask.names import UnknownNameError, unknown
@@ -30,58 +20,61 @@ from remask.own_code import OwnCodeError, failure_of, import_own, names_own_code
 class BenchmarkInfo:
     """What there is to know about a benchmark before its data is loaded."""
 
-    name: str
-    summary: str
-    load: Callable[[AnyPath | None], Benchmark]
-    """Takes the folder or archive that the user has, or None."""
-    dataset: Dataset | None
-    """What `remask data` fetches and verifies for it; None if it needs no files."""
+    dataset: Dataset
+    num_tasks: int
+    """Of equal size, their classes in the order of their labels."""
+    scale: float = 1 / 255
+    mean_and_std: tuple[tuple[float, ...] | None, tuple[float, ...] | None] = (None, None)
+    """Per channel, after scaling; None: inputs are only scaled."""
+    augment: bool = False
+    """Whether train images are padded by 4 pixels and cropped at random, and flipped."""
 
+    @property
+    def name(self) -> str:
+        """The name of its dataset, and that it is split."""
+        return f"split-{self.dataset.name}"
+
+    @property
+    def summary(self) -> str:
+        """What it is, in a line for people."""
+        size = len(self.dataset.class_names) // self.num_tasks
+        return f"{self.dataset.summary}, in {self.num_tasks} tasks of {size} classes"
+
+    def load(self, data: AnyPath | None = None) -> Benchmark:
+        """Load it, fetching its data if need be; `data` is a folder or archive that has it."""
+        arrays = load(self.dataset, data)
+        return Benchmark(
+            name=self.name,
+            train_inputs=torch.from_numpy(arrays["train_images"]),
+            train_labels=torch.from_numpy(arrays["train_labels"].astype(np.int64)),
+            test_inputs=torch.from_numpy(arrays["test_images"]),
+            test_labels=torch.from_numpy(arrays["test_labels"].astype(np.int64)),
+            scale=self.scale,
+            mean=self.mean_and_std[0],
+            std=self.mean_and_std[1],
+            crop_padding=4 if self.augment else 0,
+            flip=self.augment,
+            tasks=split_classes(len(self.dataset.class_names), self.num_tasks),
+            class_names=self.dataset.class_names,
+        )
+
+
+_CIFAR10 = ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2615))
+_CIFAR100 = ((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761))
+_TINY_IMAGENET = ((0.4802, 0.4480, 0.3975), (0.2770, 0.2691, 0.2821))
 
 BENCHMARKS: dict[str, BenchmarkInfo] = {
     info.name: info
     for info in (
+        BenchmarkInfo(DATASETS["digits"], num_tasks=5, scale=1 / 16),
+        BenchmarkInfo(DATASETS["mnist"], num_tasks=5),
+        BenchmarkInfo(DATASETS["fashion-mnist"], num_tasks=5),
+        BenchmarkInfo(DATASETS["cifar10"], num_tasks=5, mean_and_std=_CIFAR10, augment=True),
+        BenchmarkInfo(DATASETS["cifar100"], num_tasks=10, mean_and_std=_CIFAR100, augment=True),
         BenchmarkInfo(
-            name="split-digits",
-            summary="1,797 digits of 8 x 8 pixels in 5 tasks of 2 classes; ships with remask",
-            load=load_split_digits,
-            dataset=DIGITS,
-        ),
-        BenchmarkInfo(
-            name="split-mnist",
-            summary="MNIST, 70,000 digits of 28 x 28 pixels, in 5 tasks of 2 classes",
-            load=load_split_mnist,
-            dataset=MNIST,
-        ),
-        BenchmarkInfo(
-            name="split-fashion-mnist",
-            summary="Fashion-MNIST, 70,000 clothes of 28 x 28 pixels, in 5 tasks of 2 classes",
-            load=load_split_fashion_mnist,
-            dataset=FASHION_MNIST,
-        ),
-        BenchmarkInfo(
-            name="split-cifar10",
-            summary="CIFAR-10, 60,000 colour images of 32 x 32 pixels, in 5 tasks of 2 classes",
-            load=load_split_cifar10,
-            dataset=CIFAR10,
-        ),
-        BenchmarkInfo(
-            name="split-cifar100",
-            summary="CIFAR-100, 60,000 colour images of 32 x 32 pixels, in 10 tasks of 10 classes",
-            load=load_split_cifar100,
-            dataset=CIFAR100,
-        ),
-        BenchmarkInfo(
-            name="split-tiny-imagenet",
-            summary="Tiny-ImageNet, 110,000 photos of 64 x 64 pixels, in 10 tasks of 20 classes",
-            load=load_split_tiny_imagenet,
-            dataset=TINY_IMAGENET,
+            DATASETS["tiny-imagenet"], num_tasks=10, mean_and_std=_TINY_IMAGENET, augment=True
         ),
     )
-}
-
-DATASETS: dict[str, Dataset] = {
-    info.dataset.name: info.dataset for info in BENCHMARKS.values() if info.dataset is not None
 }
 
 
@@ -127,12 +120,5 @@ def _own_benchmark(name: str) -> Benchmark:
         raise failure_of(f"{name}()", error) from error
     if not isinstance(benchmark, Benchmark):
         raise OwnCodeError(f"{name}() must return a remask.Benchmark, not {benchmark!r:.100}")
-    # What a trial's config says, whatever the function calls it and made it of.
+    # The name that a trial's config has, not the one that the function gave.
     return replace(benchmark, name=name, asked=())
-
-
-def find_dataset(name: str) -> Dataset:
-    """Find a dataset by name. Raises UnknownNameError."""
-    if name not in DATASETS:
-        raise UnknownNameError(unknown("dataset", name, DATASETS))
-    return DATASETS[name]

@@ -8,7 +8,7 @@ from remask.cli import options as o
 from remask.cli.console import errors, output
 
 if TYPE_CHECKING:
-    from remask.benchmarks import Dataset
+    from remask.datasets import Dataset
 
 app = typer.Typer(no_args_is_help=True, help="Fetch and check the datasets.")
 
@@ -24,23 +24,23 @@ def fetch(
     data: o.Data = None,
 ) -> None:
     """Fetch a dataset, check it, and keep it in the cache."""
-    from remask import benchmarks
+    from remask import datasets
     from remask.experiments import download_bar
 
     for dataset in _chosen(name):
         with download_bar() as bar:
-            path = benchmarks.fetch(dataset, force=force, progress=bar, data=data)
+            path = datasets.fetch(dataset, force=force, progress=bar, data=data)
         output.print(f"{dataset.name}: {path}", highlight=False, soft_wrap=True)
 
 
 @app.command()
 def verify(name: Name = None) -> None:
     """Check every file against its checksum; exit with 1 if one is missing or damaged."""
-    from remask import benchmarks
+    from remask import datasets
 
     sound = True
     for dataset in _chosen(name):
-        for status in benchmarks.verify(dataset):
+        for status in datasets.verify(dataset):
             sound &= status.state == "ok"
             line = f"{dataset.name}: {status.path}: {status.state}"
             if status.state == "damaged":
@@ -54,19 +54,16 @@ def verify(name: Name = None) -> None:
 @app.command()
 def where(name: Name = None) -> None:
     """Print the folder a dataset is, or would be, in."""
-    from remask import benchmarks
+    from remask import datasets
 
     for dataset in _chosen(name):
-        output.print(
-            f"{dataset.name}: {benchmarks.where(dataset)}", highlight=False, soft_wrap=True
-        )
+        output.print(f"{dataset.name}: {datasets.where(dataset)}", highlight=False, soft_wrap=True)
 
 
 def _chosen(name: str | None) -> "list[Dataset]":
-    from remask.benchmarks import BENCHMARKS, DATASETS, find_dataset
+    from remask.benchmarks import BENCHMARKS
+    from remask.datasets import DATASETS, find_dataset
 
     if name is None:
         return list(DATASETS.values())
-    if name in BENCHMARKS and (dataset := BENCHMARKS[name].dataset) is not None:
-        return [dataset]
-    return [find_dataset(name)]
+    return [BENCHMARKS[name].dataset if name in BENCHMARKS else find_dataset(name)]

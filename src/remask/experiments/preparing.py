@@ -7,8 +7,9 @@ import torch
 from torch import nn
 
 from remask.asking import SettingsError
-from remask.benchmarks import BENCHMARKS, Benchmark, fetch
+from remask.benchmarks import BENCHMARKS, Benchmark
 from remask.config import TrialConfig
+from remask.datasets import fetch
 from remask.engine import check_config, preferred_stack
 from remask.experiments.how import How
 from remask.experiments.progress import download_bar
@@ -26,9 +27,8 @@ def fetch_data(configs: Sequence[TrialConfig], how: How) -> None:
             f"--data is for one of remask's own datasets at a time, not for {', '.join(names)}"
         )
     for info in (BENCHMARKS[name] for name in names if name in BENCHMARKS):
-        if info.dataset is not None:
-            with download_bar(how.console) as bar:
-                fetch(info.dataset, progress=bar, data=how.data)
+        with download_bar(how.console) as bar:
+            fetch(info.dataset, progress=bar, data=how.data)
 
 
 def largest_stacks(configs: Sequence[TrialConfig], how: How) -> dict[str, int]:

@@ -18,9 +18,9 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from remask.benchmarks import Progress as OnDownload
 from remask.config import TrialConfig
 from remask.console import PlainConsole, errors
+from remask.datasets import Progress as OnDownload
 from remask.engine import TrialResult
 from remask.metrics import average_accuracy
 from remask.names import system_name

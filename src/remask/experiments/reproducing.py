@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from remask.asking import SettingsError, several, trial_configs
-from remask.benchmarks import BENCHMARKS, verify
+from remask.benchmarks import BENCHMARKS
 from remask.config import TrialConfig, read_mask
+from remask.datasets import is_complete
 from remask.experiments.comparing import Reproduction
 from remask.experiments.how import How
 from remask.experiments.preparing import largest_stacks
@@ -205,8 +206,7 @@ def _seconds(configs: Sequence[TrialConfig], how: How) -> dict[TrialConfig, floa
 
 
 def _has_data(benchmark: str) -> bool:
-    dataset = BENCHMARKS[benchmark].dataset
-    return dataset is None or all(status.state == "ok" for status in verify(dataset))
+    return is_complete(BENCHMARKS[benchmark].dataset)
 
 
 def _write_time(seconds: float | None) -> str:

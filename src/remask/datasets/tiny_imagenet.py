@@ -1,4 +1,4 @@
-"""split-tiny-imagenet: 200 classes of ImageNet at 64 x 64 pixels, twenty at a time.
+"""Tiny-ImageNet: 200 classes of ImageNet at 64 x 64 pixels.
 
 Class ids are the places of the WordNet ids in sorted order. The test images were published
 without labels, so the validation images are the test set, as everywhere in the literature.
@@ -6,21 +6,18 @@ without labels, so the validation images are the test set, as everywhere in the 
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
-from remask.benchmarks.archives import Archive, Originals, read_small
-from remask.benchmarks.benchmark import Benchmark
-from remask.benchmarks.files import WrongContentsError
-from remask.benchmarks.images import decode, pillow
-from remask.benchmarks.prepared import Arrays, NewArray, Preparation
-from remask.benchmarks.sources import Dataset, fetch_arrays
-from remask.benchmarks.webarchive import WebArchive
-from remask.durable import AnyPath
-from remask.known_splits import KNOWN_SPLITS
+from remask.datasets.dataset import Arrays
+from remask.datasets.files import WrongContentsError
+from remask.datasets.images import decode, pillow
+from remask.datasets.local import Version
+from remask.datasets.originals import Archive, Originals, read_small
+from remask.datasets.prepared import ArrayDataset
+from remask.datasets.web import WebArchive
 
 _SIDE = 64
 _LARGEST_JPEG = 1 << 20
@@ -28,22 +25,13 @@ _LARGEST_TEXT = 4 << 20
 _WORDNET_ID = re.compile(r"n[0-9]{8}")
 
 
-@dataclass(frozen=True)
-class TinyLayout:
+@dataclass(frozen=True, kw_only=True)
+class TinyImageNet(ArrayDataset):
     """JPEG files in a folder per class for training, and listed in a file for validation."""
 
     num_classes: int
     train_per_class: int
     test_per_class: int
-
-    @property
-    def marker(self) -> str:
-        """The original file by which a folder is recognised."""
-        return "wnids.txt"
-
-    def require(self) -> None:
-        """Refuse to begin, rather than after a long download, without what decodes JPEG."""
-        pillow()
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Images [N, 3, 64, 64]; labels [N]."""
@@ -56,18 +44,21 @@ class TinyLayout:
             "test_labels": (test,),
         }
 
-    def arrays(self, originals: Originals) -> Iterator[NewArray]:
+    def arrays(self, originals: Originals) -> Iterator[tuple[str, Iterable[bytes]]]:
         """Decode the images, training ones class by class, validation ones as they are listed."""
-        shapes = self.shapes()
         ids = self._wordnet_ids(originals)
-        train = [name for wordnet_id in ids for name in self._train_images(originals, wordnet_id)]
+        train = [
+            f"train/{wordnet_id}/images/{wordnet_id}_{number}.JPEG"
+            for wordnet_id in ids
+            for number in range(self.train_per_class)
+        ]
         label_of = {wordnet_id: label for label, wordnet_id in enumerate(ids)}
         test = self._test_images(originals, label_of)
-        yield NewArray("train_images", shapes["train_images"], _pixels(originals, train))
+        yield "train_images", _pixels(originals, train)
         train_labels = np.repeat(np.arange(len(ids), dtype=np.uint8), self.train_per_class)
-        yield NewArray("train_labels", shapes["train_labels"], [train_labels.tobytes()])
-        yield NewArray("test_images", shapes["test_images"], _pixels(originals, list(test)))
-        yield NewArray("test_labels", shapes["test_labels"], [bytes(test.values())])
+        yield "train_labels", [train_labels.tobytes()]
+        yield "test_images", _pixels(originals, test)
+        yield "test_labels", [bytes(test.values())]
 
     def differences(self, arrays: Arrays) -> Iterator[tuple[str, str, str]]:
         """Find none: decoded pixels differ a little between versions of the JPEG library."""
@@ -83,16 +74,6 @@ class TinyLayout:
                 f"wnids.txt names {len(ids)} classes, expected {self.num_classes}"
             )
         return ids
-
-    def _train_images(self, originals: Originals, wordnet_id: str) -> list[str]:
-        folder = f"train/{wordnet_id}/images"
-        names = [name for name in originals.listing(folder) if name.endswith(".JPEG")]
-        if len(names) != self.train_per_class:
-            raise WrongContentsError(
-                f"{folder} holds {len(names)} images, expected {self.train_per_class}"
-            )
-        # Shorter names first puts ..._10 after ..._9.
-        return [f"{folder}/{name}" for name in sorted(names, key=lambda name: (len(name), name))]
 
     def _test_images(self, originals: Originals, label_of: dict[str, int]) -> dict[str, int]:
         """Map the validation images, in the order they are listed, to their labels."""
@@ -123,47 +104,54 @@ def _text(originals: Originals, name: str) -> str:
         raise WrongContentsError(f"{name} is not text: {error}") from error
 
 
-def _pixels(originals: Originals, names: Sequence[str]) -> Iterator[bytes]:
+def _pixels(originals: Originals, names: Iterable[str]) -> Iterator[bytes]:
     for name in names:
         data = read_small(originals, name, _LARGEST_JPEG)
         yield decode(data, name, formats=["JPEG"], size=(_SIDE, _SIDE)).tobytes()
 
 
+# The WordNet ids, in sorted order: what the folders of the dataset are called.
+_IDS = """
+    n01443537 n01629819 n01641577 n01644900 n01698640 n01742172 n01768244 n01770393 n01774384
+    n01774750 n01784675 n01855672 n01882714 n01910747 n01917289 n01944390 n01945685 n01950731
+    n01983481 n01984695 n02002724 n02056570 n02058221 n02074367 n02085620 n02094433 n02099601
+    n02099712 n02106662 n02113799 n02123045 n02123394 n02124075 n02125311 n02129165 n02132136
+    n02165456 n02190166 n02206856 n02226429 n02231487 n02233338 n02236044 n02268443 n02279972
+    n02281406 n02321529 n02364673 n02395406 n02403003 n02410509 n02415577 n02423022 n02437312
+    n02480495 n02481823 n02486410 n02504458 n02509815 n02666196 n02669723 n02699494 n02730930
+    n02769748 n02788148 n02791270 n02793495 n02795169 n02802426 n02808440 n02814533 n02814860
+    n02815834 n02823428 n02837789 n02841315 n02843684 n02883205 n02892201 n02906734 n02909870
+    n02917067 n02927161 n02948072 n02950826 n02963159 n02977058 n02988304 n02999410 n03014705
+    n03026506 n03042490 n03085013 n03089624 n03100240 n03126707 n03160309 n03179701 n03201208
+    n03250847 n03255030 n03355925 n03388043 n03393912 n03400231 n03404251 n03424325 n03444034
+    n03447447 n03544143 n03584254 n03599486 n03617480 n03637318 n03649909 n03662601 n03670208
+    n03706229 n03733131 n03763968 n03770439 n03796401 n03804744 n03814639 n03837869 n03838899
+    n03854065 n03891332 n03902125 n03930313 n03937543 n03970156 n03976657 n03977966 n03980874
+    n03983396 n03992509 n04008634 n04023962 n04067472 n04070727 n04074963 n04099969 n04118538
+    n04133789 n04146614 n04149813 n04179913 n04251144 n04254777 n04259630 n04265275 n04275548
+    n04285008 n04311004 n04328186 n04356056 n04366367 n04371430 n04376876 n04398044 n04399382
+    n04417672 n04456115 n04465501 n04486054 n04487081 n04501370 n04507155 n04532106 n04532670
+    n04540053 n04560804 n04562935 n04596742 n04597913 n06596364 n07579787 n07583066 n07614500
+    n07615774 n07695742 n07711569 n07715103 n07720875 n07734744 n07747607 n07749582 n07753592
+    n07768694 n07871810 n07873807 n07875152 n07920052 n09193705 n09246464 n09256479 n09332890
+    n09428293 n12267677
+"""
+
 _ARCHIVE = Archive(
-    name="tiny-imagenet-200.zip",
+    url="https://cs231n.stanford.edu/tiny-imagenet-200.zip",
     md5="90528d7ca1a48142e341f4ef8d21d0de",
     size=248_100_043,
     top="tiny-imagenet-200",
-    unpacked_size=0,  # a zip is read where it is
 )
-_URL = f"https://cs231n.stanford.edu/{_ARCHIVE.name}"
 
-TINY_IMAGENET = Dataset(
+TINY_IMAGENET = TinyImageNet(
     name="tiny-imagenet",
-    files=(),
-    preparation=Preparation(
-        layout=TinyLayout(num_classes=200, train_per_class=500, test_per_class=50),
-        archive=_ARCHIVE,
-        url=_URL,
-        sources=(WebArchive(_URL, _ARCHIVE),),
-    ),
+    summary="Tiny-ImageNet, 110,000 photos of 64 x 64 pixels",
+    class_names=tuple(_IDS.split()),
+    sources=(WebArchive(_ARCHIVE),),
+    versions=(Version("wnids.txt", _ARCHIVE),),
+    require=pillow,
+    num_classes=200,
+    train_per_class=500,
+    test_per_class=50,
 )
-
-
-def load_split_tiny_imagenet(data: AnyPath | None = None) -> Benchmark:
-    """Load Tiny-ImageNet in 10 tasks of 20 classes; inputs [N, 3, 64, 64]."""
-    arrays = fetch_arrays(TINY_IMAGENET, data)
-    return Benchmark(
-        name="split-tiny-imagenet",
-        train_inputs=torch.from_numpy(arrays["train_images"]),
-        train_labels=torch.from_numpy(arrays["train_labels"].astype(np.int64)),
-        test_inputs=torch.from_numpy(arrays["test_images"]),
-        test_labels=torch.from_numpy(arrays["test_labels"].astype(np.int64)),
-        scale=1 / 255,
-        mean=(0.4802, 0.4480, 0.3975),
-        std=(0.2770, 0.2691, 0.2821),
-        crop_padding=4,
-        flip=True,
-        tasks=KNOWN_SPLITS["split-tiny-imagenet"].tasks,
-        class_names=KNOWN_SPLITS["split-tiny-imagenet"].class_names,
-    )

@@ -1,4 +1,4 @@
-"""From inputs and labels of one's own to a Benchmark: checking them, splitting them."""
+"""From your own inputs and labels to a Benchmark: checking them, splitting them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,8 +10,8 @@ import torch
 
 from remask import randomness
 from remask.benchmarks.benchmark import Benchmark, first_not_finite
-from remask.benchmarks.files import DataError
 from remask.classes import Tasks, spread_classes
+from remask.datasets.files import DataError
 
 TaskList = int | Sequence[Sequence[int | str]]
 """A number of tasks, or the classes of each task in order of learning."""

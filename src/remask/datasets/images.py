@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from remask.benchmarks.files import DataError, WrongContentsError
+from remask.datasets.files import DataError, WrongContentsError
 
 _MODES = {1: "L", 3: "RGB"}
 
@@ -34,7 +34,7 @@ def decode(
     size: tuple[int, int] | None = None,
     resize: tuple[int, int] | None = None,
 ) -> npt.NDArray[np.uint8]:
-    """Decode an image to uint8 [channels, H, W]; grey ones become colour where that is asked for.
+    """Decode an image to uint8 [channels, H, W]; grey ones become colour if `channels` is 3.
 
     `size` is the (height, width) that it must have, checked before its pixels take memory;
     `resize` the one that it is brought to. Raises WrongContentsError that names the file.
@@ -46,7 +46,20 @@ def decode(
         with warnings.catch_warnings():
             # Pillow warns of what takes a GB once it is decoded, and refuses twice that.
             warnings.simplefilter("error", image_module.DecompressionBombWarning)
-            array = _decoded(image_module, data, name, formats, _MODES[channels], size, resize)
+            if "PNG" in formats and data.startswith(b"\x89PNG"):
+                # Pillow decodes a PNG without looking at its checksums, and may miss a lost end.
+                with image_module.open(BytesIO(data), formats=["PNG"]) as image:
+                    image.verify()
+            with image_module.open(BytesIO(data), formats=list(formats)) as image:
+                found = (image.height, image.width)
+                if size is not None and found != size:
+                    raise WrongContentsError(
+                        f"{name} has {found[0]} x {found[1]} pixels, expected {size[0]} x {size[1]}"
+                    )
+                pixels = image.convert(_MODES[channels])
+            if resize is not None and resize != found:
+                pixels = pixels.resize((resize[1], resize[0]), image_module.Resampling.BILINEAR)
+            array = np.asarray(pixels, dtype=np.uint8)
     except too_large as error:
         raise WrongContentsError(f"{name} is too large to be decoded: {error}") from error
     except image_module.UnidentifiedImageError as error:
@@ -56,29 +69,3 @@ def decode(
     except broken as error:
         raise WrongContentsError(f"{name} is not a whole image: {error}") from error
     return np.ascontiguousarray(array.reshape(*array.shape[:2], channels).transpose(2, 0, 1))
-
-
-def _decoded(
-    image_module: Any,
-    data: bytes,
-    name: str,
-    formats: Sequence[str],
-    mode: str,
-    size: tuple[int, int] | None,
-    resize: tuple[int, int] | None,
-) -> npt.NDArray[np.uint8]:
-    """The pixels [H, W] or [H, W, 3], as Pillow gives them."""
-    if "PNG" in formats and data.startswith(b"\x89PNG"):
-        # Pillow decodes a PNG without looking at its checksums, and may miss a lost end.
-        with image_module.open(BytesIO(data), formats=["PNG"]) as image:
-            image.verify()
-    with image_module.open(BytesIO(data), formats=list(formats)) as image:
-        found = (image.height, image.width)
-        if size is not None and found != size:
-            raise WrongContentsError(
-                f"{name} has {found[0]} x {found[1]} pixels, expected {size[0]} x {size[1]}"
-            )
-        pixels = image.convert(mode)
-        if resize is not None and resize != found:
-            pixels = pixels.resize((resize[1], resize[0]), image_module.Resampling.BILINEAR)
-        return np.asarray(pixels, dtype=np.uint8)

@@ -1,0 +1,42 @@
+"""Datasets: where their bytes come from, how they are checked and cached, and their arrays.
+
+A new one is a file in this room, and a line in DATASETS.
+"""
+
+from remask.datasets.cache import fetch, is_complete, load, verify, where
+from remask.datasets.cifar import CIFAR10, CIFAR100
+from remask.datasets.dataset import Arrays, Dataset
+from remask.datasets.digits import DIGITS
+from remask.datasets.files import DataError, DataFile, FileStatus, Progress
+from remask.datasets.mnist import FASHION_MNIST, MNIST
+from remask.datasets.tiny_imagenet import TINY_IMAGENET
+from remask.names import UnknownNameError, unknown
+
+DATASETS: dict[str, Dataset] = {
+    dataset.name: dataset
+    for dataset in (DIGITS, MNIST, FASHION_MNIST, CIFAR10, CIFAR100, TINY_IMAGENET)
+}
+
+
+def find_dataset(name: str) -> Dataset:
+    """Find a dataset by name. Raises UnknownNameError."""
+    if name not in DATASETS:
+        raise UnknownNameError(unknown("dataset", name, DATASETS))
+    return DATASETS[name]
+
+
+__all__ = [
+    "DATASETS",
+    "Arrays",
+    "DataError",
+    "DataFile",
+    "Dataset",
+    "FileStatus",
+    "Progress",
+    "fetch",
+    "find_dataset",
+    "is_complete",
+    "load",
+    "verify",
+    "where",
+]
