@@ -8,8 +8,9 @@ from remask.asking.combinations import (
     settings,
     several,
 )
-from remask.asking.defaults import SettingsError, changed_settings, trial_configs
+from remask.asking.defaults import changed_settings, trial_configs
 from remask.asking.grids import grid_configs
+from remask.errors import SettingsError
 
 __all__ = [
     "SettingsError",

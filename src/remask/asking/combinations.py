@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from remask.asking.defaults import SettingsError, trial_configs
+from remask.asking.defaults import trial_configs
 from remask.config import INT64, TrialConfig, read_mask
 from remask.durable import AnyPath, read_limited
+from remask.errors import SettingsError
 from remask.own_code import names_own_code
 
 MOST_TRIALS = 100_000

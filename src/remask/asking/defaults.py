@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from remask.benchmarks import check_name
 from remask.config import COMMON_WEIGHTS, TrialConfig
-from remask.errors import RemaskError
+from remask.errors import RemaskError, SettingsError
 from remask.methods import MASKED_NAMES, Method, find_method
 from remask.names import nearest
 from remask.own_code import names_own_code
@@ -22,10 +22,6 @@ _NETS = {
 }
 _DEFAULT_NET = "mlp"
 _HAVE_DEFAULTS = {"net", "lr_drops", "tasks", "class_order", "limit", "validation", "task_free"}
-
-
-class SettingsError(RemaskError, ValueError):
-    """Settings that cannot be run; the message says which, and what is allowed."""
 
 
 def trial_configs(

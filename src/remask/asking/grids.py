@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from remask.asking.combinations import LISTS, MOST_TRIALS, check_number, configs_from, read_config
-from remask.asking.defaults import SettingsError
 from remask.config import TrialConfig
 from remask.durable import AnyPath
+from remask.errors import SettingsError
 from remask.names import nearest
 
 _AXES = (*TrialConfig.model_fields, "trials")

@@ -32,10 +32,11 @@ def reproduce(
     `appendix`: every system of the paper's tables. `all`: all of them. The trials go into the
     store; what it has is not run again, and what was stopped goes on.
     """
-    from remask.experiments import How, plan_cells, run_cells, wanted_cells
+    from remask.experiments import plan_cells, run_cells, wanted_cells
+    from remask.runs.options import RunOptions
 
     cells = wanted_cells(experiment, benchmark, o.filters(context))
-    how = How(
+    how = RunOptions(
         device=device,
         workers=workers,
         threads=threads,

@@ -18,7 +18,7 @@ from remask.durable import check_output
 from remask.results import Store, export
 
 if TYPE_CHECKING:
-    from remask.experiments import How
+    from remask.runs.options import RunOptions
 
 _DEMO_EXPLAINED = """\
 Five tasks, two digits each, learnt one after the other with a memory of 20 samples.
@@ -83,11 +83,11 @@ def run(
     Example: `remask run --benchmark split-mnist --method derpp --mask none,-1,-inf --buffer 200`
     """
     from remask.asking import configs_from, read_config
-    from remask.experiments import How
+    from remask.runs.options import RunOptions
 
     given = {**(read_config(config) if config else {}), **asked_for(context)}
     configs = configs_from(given, trusted=None if own_code else [benchmark, method, net])
-    how = How(
+    how = RunOptions(
         device=device,
         workers=workers,
         threads=threads,
@@ -105,7 +105,7 @@ def run(
 def run_and_print(
     store: Store,
     configs: Sequence[TrialConfig],
-    how: "How",
+    how: "RunOptions",
     json: Path | None = None,
     *,
     choose: bool = False,
@@ -122,7 +122,7 @@ def run_and_print(
     if json is not None:  # before anything is printed: nobody may be there to read it
         export(results, "json", json)
     say_if_all_were_stored(results, store.path)
-    print_results(results, how.options.nets, choose=choose)
+    print_results(results, how.save_nets, choose=choose)
     leave_if_failed(results.failures)
 
 
@@ -147,9 +147,10 @@ def resume(
     store: o.StorePath = None,
 ) -> None:
     """Go on with runs that were stopped."""
-    from remask.experiments import How, resume_run, runs_to_resume
+    from remask.experiments import resume_run, runs_to_resume
+    from remask.runs.options import RunOptions
 
-    how = How(
+    how = RunOptions(
         device=device,
         workers=workers,
         threads=threads,
@@ -169,10 +170,11 @@ def resume(
 
 def demo(trials: o.DemoTrials = 10, workers: o.Workers = None, store: o.StorePath = None) -> None:
     """See masked replay forget less, in under a minute, on digits that ship with remask."""
-    from remask.experiments import How, demo_configs, write_report
+    from remask.experiments import demo_configs, write_report
+    from remask.runs.options import RunOptions
 
     with o.open_store(store) as opened:
-        run_and_print(opened, demo_configs(trials), How(workers=workers, progress=True))
+        run_and_print(opened, demo_configs(trials), RunOptions(workers=workers, progress=True))
         page = opened.path.with_suffix(".html")
         written = write_report(opened, page)
     output.print(_DEMO_EXPLAINED, highlight=False)

@@ -29,10 +29,10 @@ def sweep(
     training data that was held out, not by the test set.
     """
     from remask.asking import grid_configs
-    from remask.experiments import How
+    from remask.runs.options import RunOptions
 
     configs = grid_configs(grid, own_code=own_code, validation=validation)
-    how = How(
+    how = RunOptions(
         device=device,
         workers=workers,
         threads=threads,

@@ -14,12 +14,12 @@ from remask.config import TrialConfig
 from remask.durable import AnyPath, check_output
 from remask.errors import Stopped
 from remask.experiments.comparing import Reproduction
-from remask.experiments.how import How
 from remask.experiments.pages import Written, check_trials, write_report
 from remask.experiments.reproducing import run_cells, wanted_cells
 from remask.experiments.results import Results
 from remask.experiments.running import resume_run, run_trials, runs_to_resume
 from remask.results import Store, store_path
+from remask.runs.options import RunOptions
 
 AnyStore = Store | AnyPath | None
 """An open store, the path of one, or None for the usual one."""
@@ -55,10 +55,10 @@ def run(
     is the published one. Or exactly the `configs`.
 
     What the `store` has is not run again, unless `again`; what was stopped goes on. Names of code
-    of one's own, `module:name`, are imported. How, see `How`; `progress=None` shows bars on a
-    terminal, True elsewhere a line per cell as well, False not a word.
+    of one's own, `module:name`, are imported. `RunOptions` describes the options;
+    `progress=None` shows bars on a terminal, True elsewhere also a line per cell, False nothing.
     """
-    how = How(
+    how = RunOptions(
         device=device,
         workers=workers,
         threads=threads,
@@ -102,7 +102,7 @@ def sweep(
     configs = grid_configs(grid, own_code=trusted)
     _check_importable(configs)
     with _opened(store) as opened, _interruptible():
-        return run_trials(opened, configs, How(**how))
+        return run_trials(opened, configs, RunOptions(**how))
 
 
 def reproduce(
@@ -125,7 +125,7 @@ def reproduce(
     filters = {name: several(value) for name, value in asked.items() if value is not None}
     cells = wanted_cells(experiment, benchmark, filters)
     with _opened(store) as opened, _interruptible():
-        return run_cells(opened, cells, trials, How(**how))
+        return run_cells(opened, cells, trials, RunOptions(**how))
 
 
 def resume(
@@ -137,7 +137,7 @@ def resume(
     """
     with _opened(store) as opened, _interruptible():
         runs = runs_to_resume(opened, name, own_code=own_code)
-        return [resume_run(opened, unfinished, How(**how)) for unfinished in runs]
+        return [resume_run(opened, unfinished, RunOptions(**how)) for unfinished in runs]
 
 
 def report(

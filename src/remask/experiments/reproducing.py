@@ -7,7 +7,6 @@ from remask.asking import SettingsError, several, trial_configs
 from remask.benchmarks import BENCHMARKS, verify
 from remask.config import TrialConfig, read_mask
 from remask.experiments.comparing import Reproduction
-from remask.experiments.how import How
 from remask.experiments.preparing import largest_stacks
 from remask.experiments.running import run_trials
 from remask.names import (
@@ -20,7 +19,7 @@ from remask.names import (
 from remask.papers import PaperCell, experiment_cells, published_benchmarks, published_figures
 from remask.reports import PlainTable
 from remask.results import Store, config_hash
-from remask.runs import estimate_seconds, plan_jobs
+from remask.runs import RunOptions, estimate_seconds, plan_jobs
 
 _USUAL_TRIALS = 10  # where nothing is published of a cell
 
@@ -122,7 +121,9 @@ class PaperPlan:
         return "; ".join(known + [unmeasured] * bool(unknown_data)) + "."
 
 
-def plan_cells(store: Store, cells: Sequence[PaperCell], trials: int | None, how: How) -> PaperPlan:
+def plan_cells(
+    store: Store, cells: Sequence[PaperCell], trials: int | None, how: RunOptions
+) -> PaperPlan:
     """What the store lacks of these cells, and how long it will take; nothing is run."""
     configs = {cell: configs_of(cell, trials) for cell in cells}
     missing = {
@@ -137,7 +138,7 @@ def run_cells(
     store: Store,
     cells: Sequence[PaperCell],
     trials: int | None,
-    how: How,
+    how: RunOptions,
     *,
     remedy: str = "again=True runs",
 ) -> Reproduction:
@@ -185,7 +186,7 @@ def _plain(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _seconds(configs: Sequence[TrialConfig], how: How) -> dict[TrialConfig, float]:
+def _seconds(configs: Sequence[TrialConfig], how: RunOptions) -> dict[TrialConfig, float]:
     """What each trial takes of a core, as one of its stack; no entry where the data is missing."""
     benchmarks = dict.fromkeys(config.benchmark for config in configs)
     there = [benchmark for benchmark in benchmarks if _has_data(benchmark)]
@@ -199,7 +200,7 @@ def _seconds(configs: Sequence[TrialConfig], how: How) -> dict[TrialConfig, floa
     for job in jobs:
         shape = (job.configs[0].shape(), len(job.configs))
         if shape not in rates:
-            rates[shape] = estimate_seconds(job, how.options) / len(job.configs)
+            rates[shape] = estimate_seconds(job, how) / len(job.configs)
         found.update(dict.fromkeys(job.configs, rates[shape]))
     return found
 
