@@ -33,7 +33,7 @@ class Results(Sequence[TrialRecord]):
         ran: bool = False,
     ) -> None:
         self._records = tuple(records)
-        self._asked = [config.model_copy(update={"seed": 0}) for config in asked]
+        self._asked = [config.cell for config in asked]
         self.failures = list(failures)
         """What failed and why, for people."""
         self.ran = ran
