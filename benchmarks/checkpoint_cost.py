@@ -10,8 +10,8 @@ from pathlib import Path
 
 import torch
 
-from remask.asking import trial_configs
 from remask.engine.checkpoints import CheckpointFolder
+from remask.planning import trial_configs
 from remask.runs import Finished, Job, RunOptions, StopRequest
 from remask.runs.execute import execute
 

@@ -14,11 +14,11 @@ import torch
 
 import remask
 from remask import Store, TrialStack, load_benchmark, load_net
-from remask.asking import SettingsError, grid_configs, read_config, trial_configs
 from remask.benchmarks import BENCHMARKS, DATASETS, DataError, arrays, fetch, image_folder
 from remask.engine import read_saved_net, save_net
 from remask.experiments import Written, watch
 from remask.experiments.calls import AnyStore
+from remask.planning import SettingsError, grid_configs, read_config, trial_configs
 from remask.reports import write_figures
 from remask.results import export, read_export, store_path, summarise
 from remask.runs import net_path, runs_folder, unfinished_runs, without_net

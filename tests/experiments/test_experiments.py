@@ -15,10 +15,10 @@ import pytest
 import torch
 
 import remask
-from remask.asking import SettingsError
 from remask.config import TrialConfig
 from remask.errors import MissingPackageError
 from remask.experiments import plan_cells, wanted_cells
+from remask.planning import SettingsError
 from remask.results import StoreError, export
 from remask.runs import RunOptions, unfinished_runs
 from tests.results.store_samples import (

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 import typer.main
 
-from remask.asking import changed_settings, configs_from, trial_configs
 from remask.cli.app import app
 from remask.cli.run import asked_for
 from remask.config import TrialConfig
 from remask.experiments import rerun_command
 from remask.papers import experiment_cells
+from remask.planning import changed_settings, configs_from, trial_configs
 from remask.results import Store, StoreError
 from tests.command_line import CommandLine, start
 from tests.results.store_samples import (

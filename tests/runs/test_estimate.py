@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from remask.asking import trial_configs
 from remask.engine import TrialStack
 from remask.methods import METHODS
+from remask.planning import trial_configs
 from remask.runs import Job, RunOptions, benchmark_of, estimate_seconds
 from tests.engine.stack_samples import finish
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from remask.asking import trial_configs
 from remask.config import TrialConfig
 from remask.errors import Stopped
+from remask.planning import trial_configs
 from remask.results import Store, StoreError
 from remask.runs import Finished, Progress, Run, RunOptions, StopRequest, continue_run, plan_run
 from remask.runs.claims import Claims

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from remask.asking import trial_configs
 from remask.config import TrialConfig
 from remask.errors import Stopped
+from remask.planning import trial_configs
 from remask.results import Store, config_hash
 from remask.runs import (
     Event,
@@ -46,7 +46,7 @@ with Claims(Path(sys.argv[1])) as claims:
 COMPUTE = """
 import json, sys
 from remask.runs import Finished, RunOptions, StopRequest, continue_run, plan_run
-from remask.asking import trial_configs
+from remask.planning import trial_configs
 from remask.results import Store
 
 path, seeds, stack = sys.argv[1], json.loads(sys.argv[2]), int(sys.argv[3])

@@ -29,8 +29,8 @@ def check(
     """
     import torch  # takes seconds: not before it is needed
 
-    from remask.asking import read_weight
     from remask.checking import check_method
+    from remask.planning import read_weight
 
     torch.set_num_threads(1)
     findings = check_method(

@@ -82,7 +82,7 @@ def run(
 
     Example: `remask run --benchmark split-mnist --method derpp --mask none,-1,-inf --buffer 200`
     """
-    from remask.asking import configs_from, read_config
+    from remask.planning import configs_from, read_config
     from remask.runs.options import RunOptions
 
     given = {**(read_config(config) if config else {}), **asked_for(context)}

@@ -28,7 +28,7 @@ def sweep(
     With `--validation 0.1`, or `validation = 0.1` in the file, it also names the best cell: by
     training data that was held out, not by the test set.
     """
-    from remask.asking import grid_configs
+    from remask.planning import grid_configs
     from remask.runs.options import RunOptions
 
     configs = grid_configs(grid, own_code=own_code, validation=validation)

@@ -9,7 +9,6 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from remask.asking import SettingsError, configs_from, grid_configs, several
 from remask.config import TrialConfig
 from remask.durable import AnyPath, check_output
 from remask.errors import Stopped
@@ -18,6 +17,7 @@ from remask.experiments.pages import Written, check_trials, write_report
 from remask.experiments.reproducing import run_cells, wanted_cells
 from remask.experiments.results import Results
 from remask.experiments.running import resume_run, run_trials, runs_to_resume
+from remask.planning import SettingsError, configs_from, grid_configs, several
 from remask.results import Store, store_path
 from remask.runs.options import RunOptions
 

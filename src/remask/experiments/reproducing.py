@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from remask.asking import SettingsError, several, trial_configs
 from remask.benchmarks import BENCHMARKS, verify
 from remask.config import TrialConfig, read_mask
 from remask.experiments.comparing import Reproduction
@@ -17,6 +16,7 @@ from remask.names import (
     unknown_method,
 )
 from remask.papers import PaperCell, experiment_cells, published_benchmarks, published_figures
+from remask.planning import SettingsError, several, trial_configs
 from remask.reports import PlainTable
 from remask.results import Store, config_hash
 from remask.runs import RunOptions, estimate_seconds, plan_jobs

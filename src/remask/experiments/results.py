@@ -4,10 +4,10 @@ import importlib
 from collections.abc import Iterable, Sequence
 from typing import Any, overload
 
-from remask.asking import changed_settings
 from remask.config import TrialConfig
 from remask.errors import MissingPackageError
 from remask.experiments.comparing import Compared
+from remask.planning import changed_settings
 from remask.reports import (
     PlainTable,
     best_by_validation,

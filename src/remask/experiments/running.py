@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 import torch
 
-from remask.asking import SettingsError, check_trusted, trial_configs
 from remask.config import TrialConfig
 from remask.durable import make_folder
 from remask.experiments.older import say_what_is_older
 from remask.experiments.preparing import check_memory, fetch_data, largest_stacks
 from remask.experiments.progress import Display
 from remask.experiments.results import Results
+from remask.planning import SettingsError, check_trusted, trial_configs
 from remask.results import Store, TrialRecord, config_hash
 from remask.runs import (
     Failed,

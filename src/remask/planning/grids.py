@@ -5,11 +5,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from remask.asking.combinations import LISTS, MOST_TRIALS, check_number, configs_from, read_config
 from remask.config import TrialConfig
 from remask.durable import AnyPath
 from remask.errors import SettingsError
 from remask.names import nearest
+from remask.planning.combinations import LISTS, MOST_TRIALS, check_number, configs_from, read_config
 
 _AXES = (*TrialConfig.model_fields, "trials")
 _SHAPE_OF_A_GRID = (

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from remask.asking.defaults import trial_configs
 from remask.config import INT64, TrialConfig, read_mask
 from remask.durable import AnyPath, read_limited
 from remask.errors import SettingsError
 from remask.own_code import names_own_code
+from remask.planning.defaults import trial_configs
 
 MOST_TRIALS = 100_000
 LISTS = (list, tuple, range)

@@ -1,6 +1,7 @@
-"""Asking: from what a user asks for, in Python, on the command line or in a file, to configs."""
+"""Planning: from what a user asks for, in Python, on the command line or in a file, to configs."""
 
-from remask.asking.combinations import (
+from remask.errors import SettingsError
+from remask.planning.combinations import (
     check_trusted,
     configs_from,
     read_config,
@@ -8,9 +9,8 @@ from remask.asking.combinations import (
     settings,
     several,
 )
-from remask.asking.defaults import changed_settings, trial_configs
-from remask.asking.grids import grid_configs
-from remask.errors import SettingsError
+from remask.planning.defaults import changed_settings, trial_configs
+from remask.planning.grids import grid_configs
 
 __all__ = [
     "SettingsError",
