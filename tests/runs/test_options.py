@@ -15,10 +15,11 @@ from remask.runs import RunOptions
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"workers": 0}, "workers = 0: a whole number from 1 on is needed"),
-        ({"workers": "2"}, "workers = '2': a whole number from 1 on is needed"),
-        ({"threads": 1.5}, "threads = 1.5: a whole number from 1 on is needed"),
-        ({"stack": -1}, "stack = -1: a whole number from 1 on is needed"),
+        ({"workers": 0}, "workers = 0: a whole number from 1 to 4096 is needed"),
+        ({"workers": "2"}, "workers = '2': a whole number from 1 to 4096 is needed"),
+        ({"threads": 1.5}, "threads = 1.5: a whole number from 1 to 4096 is needed"),
+        ({"threads": 4097}, "threads = 4097: a whole number from 1 to 4096 is needed"),
+        ({"stack": -1}, "stack = -1: a whole number from 1 to 100000 is needed"),
         ({"checkpoint_seconds": 0.0}, "checkpoint_seconds = 0.0: at least 0.1 is needed"),
         ({"checkpoint_seconds": math.nan}, "checkpoint_seconds = nan: at least 0.1 is needed"),
         ({"device": 3}, "device = 3: "),

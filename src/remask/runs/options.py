@@ -12,10 +12,16 @@ from remask.errors import SettingsError
 _Path = Annotated[
     Path, BeforeValidator(lambda path: Path(path) if isinstance(path, os.PathLike) else path)
 ]
-_Count = Annotated[int, Field(ge=1, strict=True)]
+# Beyond these, the system refuses in ways that explain nothing.
+_MOST_PROCESSES = 4096
+_MOST_STACKED = 100_000
+_Count = Annotated[int, Field(ge=1, le=_MOST_PROCESSES, strict=True)]
 _SHORTEST_TIME = 0.1
 _NEEDED = {
-    **dict.fromkeys(("workers", "threads", "stack"), "a whole number from 1 on is needed"),
+    **dict.fromkeys(
+        ("workers", "threads"), f"a whole number from 1 to {_MOST_PROCESSES} is needed"
+    ),
+    "stack": f"a whole number from 1 to {_MOST_STACKED} is needed",
     "checkpoint_seconds": f"at least {_SHORTEST_TIME:g} is needed",
 }
 
@@ -30,7 +36,7 @@ class RunOptions(BaseModel):
         None, description="Processes to run at once. Default: one per core."
     )
     threads: _Count = Field(1, description="Threads of each process.")
-    stack: _Count | None = Field(
+    stack: Annotated[int, Field(ge=1, le=_MOST_STACKED, strict=True)] | None = Field(
         None,
         description="The most trials to train as one. Default: 10; 1 for convolutions on a CPU.",
     )
