@@ -22,6 +22,8 @@ from pydantic import (
     ValidationInfo,
 )
 
+from remask.errors import SettingsError
+
 
 @dataclass(frozen=True)
 class OnCommandLine:
@@ -29,6 +31,8 @@ class OnCommandLine:
 
     metavar: str
     """What stands for the value in help texts."""
+    several: bool = False
+    """Whether several values, with commas between them, ask for the trials of each."""
     repeated_as: str | None = None
     """The option's name, for a setting that is given by repeating an option, a part at a time."""
 
@@ -57,19 +61,21 @@ Mask = Annotated[
     float | None,
     BeforeValidator(read_mask),
     PlainSerializer(write_mask),
-    OnCommandLine("MASKS"),
+    OnCommandLine("MASKS", several=True),
 ]
 
 
-def read_weights(texts: Iterable[str]) -> dict[str, float]:
+def read_weights(texts: Iterable[object]) -> dict[str, float]:
     """Read weights as the command line has them, each as `gamma=0.5`."""
     weights = {}
     for text in texts:
-        name, _, value = text.partition("=")
+        name, _, value = str(text).partition("=")
         try:
             weights[name.strip()] = float(value)
         except ValueError:
-            raise ValueError(f"{text!r} is no weight: say its name and value, gamma=0.5") from None
+            raise SettingsError(
+                f"{text!r} is no weight: say its name and value, gamma=0.5"
+            ) from None
     return weights
 
 
@@ -149,20 +155,20 @@ class TrialConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    benchmark: Name = Field(
+    benchmark: Annotated[Name, OnCommandLine("NAMES", several=True)] = Field(
         description="What to learn: a name that `remask benchmarks` lists, or your own, "
-        "`module:function`. Unless given: `split-digits`.",
+        "`module:function`. Several: `split-mnist,split-cifar10`. Default: `split-digits`.",
     )
-    method: Annotated[Name, OnCommandLine("NAMES")] = Field(
+    method: Annotated[Name, OnCommandLine("NAMES", several=True)] = Field(
         description="How to learn it: a name that `remask methods` lists, or your own, "
-        "`module:Class`. Several: `er,derpp`. Unless given: `er`.",
+        "`module:Class`. Several: `er,derpp`. Default: `er`.",
     )
     mask: Mask = Field(
         None,
         description="What the logits of absent classes are set to: `none`, `-inf` or a number up "
         "to 0. Several: `none,-1,-inf`.",
     )
-    buffer: Annotated[int, OnCommandLine("SIZES")] = Field(
+    buffer: Annotated[int, OnCommandLine("SIZES", several=True)] = Field(
         0, ge=0, le=10_000_000, description="Samples that the memory holds. Several: `200,500`."
     )
     seed: int = Field(
@@ -170,7 +176,7 @@ class TrialConfig(BaseModel):
         ge=0,
         lt=INT64,
         description="What all random numbers are drawn from; of several trials, the first has this "
-        "one. Unless given: 0.",
+        "one. Default: 0.",
     )
     net: Name = Field(
         "mlp",
@@ -208,7 +214,7 @@ class TrialConfig(BaseModel):
     ] = Field(
         None,
         description="The order in which classes are learnt, `3,1,0,2`, or one number: a seed to "
-        "draw it from. Unless given: by label.",
+        "draw it from. Default: by label.",
     )
     limit: int | None = Field(
         None, ge=1, lt=INT64, description="Keep only this many samples of each class."

@@ -125,7 +125,7 @@ def test_joint_has_no_forgetting(remask: CommandLine) -> None:
         (["--device", "abacus"], "abacus"),
         (["--device", "cuda:99"], "cuda:99"),
         (["--config", "nowhere.toml"], "nowhere.toml"),
-        (["--workers", "0"], "--workers"),
+        (["--workers", "0"], "workers = 0"),
         (["--epohcs", "3"], "--epohcs"),
         (["--tasks", "30"], "not to 30"),
         (["--class-order", "1,2"], "class_order"),

@@ -31,7 +31,7 @@ LIMITED = """\
 import resource, sys
 limit = int(sys.argv.pop(1))
 resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-from remask.cli import main
+from remask.__main__ import main
 main()
 """
 

@@ -5,10 +5,20 @@ import sys
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 import remask
-from remask.cli import check, data, report, reproduce, results, run, sweep
+from remask.cli import (
+    check,
+    data,
+    demo,
+    listings,
+    report,
+    reproduce,
+    results,
+    resume,
+    run,
+    sweep,
+)
 from remask.cli.console import errors, open_streams, output
 from remask.errors import RemaskError, Stopped
 from remask.machine import lacks_memory
@@ -22,13 +32,15 @@ app = typer.Typer(
     help="Replay-based continual learning with the general masked softmax.",
     epilog="Start with `remask demo`.",
 )
-app.command("demo")(run.demo)
+app.command("demo")(demo.demo)
 app.command("run")(run.run)
 app.command("sweep")(sweep.sweep)
 app.command("reproduce")(reproduce.reproduce)
-app.command("resume")(run.resume)
+app.command("resume")(resume.resume)
 app.command("report")(report.report)
 app.command("check")(check.check)
+app.command("methods")(listings.methods)
+app.command("benchmarks")(listings.benchmarks)
 app.add_typer(results.app, name="results")
 app.add_typer(data.app, name="data")
 
@@ -42,38 +54,6 @@ def _top(
     if version:
         output.print(remask.__version__)
         raise typer.Exit
-
-
-@app.command("methods")
-def methods() -> None:
-    """List the methods, with one line each."""
-    from remask.methods import MASKED_NAMES, METHODS  # torch: not before it is needed
-
-    table = _listing()
-    for name, method in METHODS.items():
-        table.add_row(name, method.summary)
-    for name, (base, mask) in MASKED_NAMES.items():
-        table.add_row(name, f"{base} with a mask, {mask:g} unless --mask says otherwise")
-    output.print(table)
-
-
-@app.command("benchmarks")
-def benchmarks() -> None:
-    """List the benchmarks, with one line each."""
-    from remask.benchmarks import BENCHMARKS
-
-    table = _listing()
-    for name, info in BENCHMARKS.items():
-        table.add_row(name, info.summary)
-    output.print(table)
-
-
-def _listing() -> Table:
-    """Names in bold, and what there is to say of each."""
-    table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_column(style="bold")
-    table.add_column()
-    return table
 
 
 def main() -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from remask.cli.console import errors, output
+from remask.results import StoreError
 
 if TYPE_CHECKING:
     from remask.experiments import Compared, Reproduction, Results
@@ -56,6 +57,14 @@ def leave_if_failed(failures: Sequence[str]) -> None:
     if failures:
         for failure in failures:
             errors.print(failure, style="red", highlight=False, soft_wrap=True)
+        raise typer.Exit(1)
+
+
+def leave_if_damaged(damaged: Sequence[StoreError]) -> None:
+    """Say which trials could not be read, and leave with an error, if there are any."""
+    for error in damaged:
+        errors.print(str(error), style="red", highlight=False, soft_wrap=True)
+    if damaged:
         raise typer.Exit(1)
 
 

@@ -1,66 +1,64 @@
-"""From what a user asks for, on the command line or in a file, to the configs of the trials."""
+"""Combinations: the trials of every benchmark, method, mask and buffer that is asked for."""
 
 import itertools
-import tomllib
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
-from remask.config import INT64, TrialConfig, read_mask
-from remask.durable import AnyPath, read_limited
+from remask.config import TrialConfig, read_mask
+from remask.durable import AnyPath
 from remask.errors import SettingsError
-from remask.own_code import names_own_code
 from remask.planning.defaults import trial_configs
+from remask.planning.files import check_trusted, read_config
 
 MOST_TRIALS = 100_000
 LISTS = (list, tuple, range)
 """What several values may be given as in Python; a file has lists alone."""
-_LARGEST_CONFIG = 1_000_000
+_NAME_CODE = ("benchmark", "method", "net")
+"""The settings that may name code of the user's own, as `module:name`."""
 
 
 def configs_from(
-    given: dict[str, Any], trusted: Sequence[str | None] | None = None
+    given: Mapping[str, Any], *, file: AnyPath | None = None, own_code: bool = False
 ) -> list[TrialConfig]:
-    """The trials of every combination of method, mask and buffer asked for.
+    """The trials of every combination of benchmark, method, mask and buffer.
 
-    With `trusted`, only own code that one of these texts names may be imported.
+    Settings that are given win over those in the TOML `file`. Code that only the file names is
+    imported only with `own_code`.
     """
-    benchmark = str(given.pop("benchmark", "split-digits"))
-    methods = several(given.pop("method", "er"))
-    if trusted is not None:
-        typed = [name for text in trusted if text for name in several(text)]
-        check_trusted([benchmark, *methods, str(given.get("net", ""))], typed)
-    masks = [_mask(text) for text in several(given.pop("mask"))] if "mask" in given else None
-    buffers = (
-        [_integer("buffer", text) for text in several(given.pop("buffer"))]
-        if "buffer" in given
-        else [None]
-    )
-    trials, seed = (
-        _integer("trials", given.pop("trials", 10)),
-        _integer("seed", given.pop("seed", 0)),
-    )
+    if file is None:
+        return combine(given)
+    asked = {**read_config(file), **given}
+    if not own_code:
+        check_trusted(names_in(asked), trusted=names_in(given))
+    return combine(asked)
+
+
+def combine(given: Mapping[str, Any]) -> list[TrialConfig]:
+    """The trials of every combination that these settings ask for; what they name is imported."""
+    rest = dict(given)
+    benchmarks = several(rest.pop("benchmark", "split-digits"))
+    methods = several(rest.pop("method", "er"))
+    masks = [_mask(text) for text in several(rest.pop("mask"))] if "mask" in rest else None
+    buffers: list[int | None] = [None]
+    if "buffer" in rest:
+        buffers = [_integer("buffer", text) for text in several(rest.pop("buffer"))]
+    trials = _integer("trials", rest.pop("trials", 10))
+    seed = _integer("seed", rest.pop("seed", 0))
     if trials < 1:
         raise SettingsError(f"trials = {trials}: at least 1 is needed")
-    check_number(trials * len(methods) * len(buffers) * len(masks or [None]))
     if not 0 <= seed < 2**62:
         raise SettingsError(f"seed = {seed}: from 0 to 2**62 - 1")
-    if "class_order" in given:
-        given["class_order"] = _class_order(given["class_order"])
-    if isinstance(given.get("lr_drops"), str):
-        given["lr_drops"] = [_integer("lr_drops", text) for text in several(given["lr_drops"])]
-    if isinstance(given.get("weights"), list | tuple):  # from the command line; a file has a table
-        given["weights"] = dict(read_weight(text) for text in given["weights"])
+    check_number(trials * len(benchmarks) * len(methods) * len(buffers) * len(masks or [None]))
     return [
         config
-        for method, buffer in itertools.product(methods, buffers)
+        for benchmark, method, buffer in itertools.product(benchmarks, methods, buffers)
         for config in trial_configs(
             benchmark=benchmark,
             method=method,
             masks=masks,
             buffer=buffer,
             seeds=range(seed, seed + trials),
-            overrides=given,
+            overrides=rest,
         )
     ]
 
@@ -81,9 +79,11 @@ def settings(
     """
     asked = {"benchmark": benchmark, "method": method, "buffer": buffer, "mask": mask}
     given = {name: value for name, value in asked.items() if value is not None}
-    configs = configs_from({**given, "seed": seed, "trials": 1, **changes})
+    configs = combine({**given, "seed": seed, "trials": 1, **changes})
     if len(configs) > 1:
-        raise SettingsError("settings are those of one trial: say one method, mask and buffer")
+        raise SettingsError(
+            "settings are those of one trial: say one benchmark, method, mask and buffer"
+        )
     return configs[0]
 
 
@@ -105,28 +105,9 @@ def several(value: object) -> list[str]:
     return list(dict.fromkeys(texts))
 
 
-def _class_order(value: object) -> int | list[int]:
-    order = [_integer("class_order", text) for text in several(value)]
-    return order if len(order) > 1 or isinstance(value, LISTS) else order[0]
-
-
-def read_weight(text: object) -> tuple[str, float]:
-    """A weight as the command line has it, `gamma=0.5`."""
-    name, _, value = str(text).partition("=")
-    try:
-        return name.strip(), float(value)
-    except ValueError:
-        raise SettingsError(f"{text!r} is no weight: say its name and value, gamma=0.5") from None
-
-
-def check_trusted(names: Sequence[str], trusted: Sequence[str]) -> None:
-    """Nothing that is read from a file may run code, unless the user says so."""
-    for name in names:
-        if names_own_code(name) and name not in trusted:
-            raise SettingsError(
-                f"a file names code to import, {name!r}, and importing runs it. If it is yours, "
-                f"say --own-code, or name it on the command line yourself."
-            )
+def names_in(settings: Mapping[str, Any]) -> list[str]:
+    """The names in these settings that may be of the user's own code."""
+    return [name for key in _NAME_CODE if key in settings for name in several(settings[key])]
 
 
 def _mask(text: str) -> float | None:
@@ -141,28 +122,3 @@ def _integer(name: str, value: object) -> int:
         return int(str(value))
     except ValueError:
         raise SettingsError(f"{name} = {value!r}: a whole number is needed") from None
-
-
-def read_config(path: AnyPath) -> dict[str, Any]:
-    """The settings in a TOML file."""
-    path = Path(path)
-    try:
-        text = read_limited(path, _LARGEST_CONFIG).decode()
-        settings = tomllib.loads(text)
-    except OSError as error:
-        raise SettingsError(f"the config file {path} cannot be read: {error.strerror}") from None
-    except RecursionError:
-        raise SettingsError(f"the config file {path} is nested too deeply to be one") from None
-    except ValueError as error:  # tomllib's own, and Python's for a number of thousands of digits
-        raise SettingsError(f"the config file {path} is not valid TOML: {error}") from None
-    _refuse_giants(path, settings)
-    return settings
-
-
-def _refuse_giants(path: Path, value: object) -> None:
-    """Refuse numbers that no setting can be: Python would not even write the largest of them."""
-    if isinstance(value, dict | list):
-        for part in value.values() if isinstance(value, dict) else value:
-            _refuse_giants(path, part)
-    elif isinstance(value, int) and not -INT64 <= value < INT64:
-        raise SettingsError(f"the config file {path} has a number beyond 64 bits")
