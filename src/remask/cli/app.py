@@ -26,7 +26,7 @@ from remask.machine import lacks_memory
 app = typer.Typer(
     name="remask",
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
     help="Replay-based continual learning with the general masked softmax.",
