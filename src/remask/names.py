@@ -1,6 +1,5 @@
 """Names: what methods are called, what a name stands for, and what to say about an unknown one."""
 
-import difflib
 import math
 import re
 from collections.abc import Iterable
@@ -15,6 +14,8 @@ class UnknownNameError(RemaskError, ValueError):
 
 def nearest(name: str, options: Iterable[str]) -> str | None:
     """Find the option most like `name`, ignoring case, or None when nothing comes close."""
+    import difflib  # only mistakes need it, and every command would wait for it
+
     by_lower = {option.lower(): option for option in options}
     matches = difflib.get_close_matches(name.lower(), by_lower, n=1)
     return by_lower[matches[0]] if matches else None

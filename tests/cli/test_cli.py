@@ -200,15 +200,11 @@ def test_run_options_that_cannot_be_are_refused_before_a_store_is_made(
 
 
 def test_a_shell_can_complete_options() -> None:
-    line = "remask run --replay"
+    program = "import sys; sys.argv[0] = 'remask'; from remask.cli import main; main()"
+    asked = {"_REMASK_COMPLETE": "complete_bash", "COMP_WORDS": "remask run --replay"}
     done = subprocess.run(
-        [sys.executable, "-m", "remask"],
-        env={
-            **os.environ,
-            "_REMASK_COMPLETE": "complete_bash",
-            "COMP_WORDS": line,
-            "COMP_CWORD": "2",
-        },
+        [sys.executable, "-c", program],
+        env={**os.environ, **asked, "COMP_CWORD": "2"},
         capture_output=True,
         text=True,
     )

@@ -12,7 +12,6 @@ from remask.cli import options as o
 from remask.cli.console import errors, output
 from remask.cli.generated import with_groups
 from remask.cli.printing import leave_if_damaged, print_comparison
-from remask.reports import results_table
 from remask.results import (
     FORMATS,
     Store,
@@ -46,6 +45,8 @@ def list_(
     Means of the finished trials ± their population standard deviation, which one trial has not.
     They are of the test set, except in columns that say `validation`.
     """
+    from remask.reports import results_table  # which other commands need not wait for
+
     with _existing(store) as opened:
         records, damaged = opened.sound_records(filters)
     if not records:

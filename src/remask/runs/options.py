@@ -29,7 +29,7 @@ _NEEDED = {
 class RunOptions(BaseModel):
     """How to run trials; nothing here changes their results."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     device: str = Field("cpu", description="Where to compute, as torch names it: cpu, cuda, mps.")
     workers: _Count | None = Field(
