@@ -1,4 +1,4 @@
-"""`remask`: the commands, and what becomes of an error."""
+"""`remask`: the commands, and how errors are shown."""
 
 import os
 import sys
@@ -67,7 +67,7 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:
-        # The reader of a pipe has left (`remask results list | head`): nothing more to say.
+        # The reader of a pipe has left, as in `remask results list | head`.
         _print_no_more()
         sys.exit(141)
     except RemaskError as error:
@@ -75,7 +75,7 @@ def main() -> None:
     except OSError as error:
         if os.environ.get("REMASK_DEBUG"):
             raise
-        _print_no_more()  # it may be what failed, as where it goes to a full disk
+        _print_no_more()  # printing may be what failed, such as to a file on a full disk
         place = f"{error.filename}: " if error.filename else ""
         _refuse(f"{place}{error.strerror or error}. What was stored before is unharmed.")
     except Exception as error:
@@ -90,7 +90,7 @@ def main() -> None:
 
 
 def _print_no_more() -> None:
-    """Let Python, when it ends, not try once more to print what cannot be."""
+    """Keep Python from trying again, when it ends, to print what could not be printed."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -99,7 +99,7 @@ def _say_what_is_saved(stopped: Stopped) -> None:
         errors.print(
             f"{stopped}, but not everything could be saved:",
             *stopped.unsaved,
-            "Of these the latest checkpoint is what is left, if there was one; everything else is "
+            "Of these only the latest checkpoint is left, if there was one; everything else is "
             "saved. The same command, or `remask resume`, goes on from there.",
             sep="\n",
             highlight=False,

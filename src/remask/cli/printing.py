@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def print_results(results: "Results", nets: Path | None = None, *, choose: bool = False) -> None:
-    """The table of all trials, and how many nets were saved, if any were to be.
+    """The table of all trials, and how many nets were saved, if that was asked for.
 
     With `choose`, also which cell is best by validation.
     """
@@ -69,7 +69,7 @@ def leave_if_damaged(damaged: Sequence[StoreError]) -> None:
 
 
 def say_if_all_were_stored(results: "Results", store: Path) -> None:
-    """Say that there was nothing to run, if there was not."""
+    """Say so if there was nothing to run."""
     if not results.ran:
         output.print(f"All {len(results)} trials are in {store} already.", highlight=False)
 

@@ -42,10 +42,10 @@ def list_(
 ) -> None:
     """Print the results, a row for all trials that differ in their seed only.
 
-    Means of the finished trials ± their population standard deviation, which one trial has not.
+    Means of the finished trials ± their population standard deviation, if there is more than one.
     They are of the test set, except in columns that say `validation`.
     """
-    from remask.reports import results_table  # which other commands need not wait for
+    from remask.reports import results_table  # not before it is needed, as with torch
 
     with _existing(store) as opened:
         records, damaged = opened.sound_records(filters)
@@ -123,10 +123,10 @@ def delete(
     *,
     filters: o.Filters,
     every: Annotated[bool, typer.Option("--all", help="Every trial of the store.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Remove them without a question.")] = False,
     store: o.StorePath = None,
 ) -> None:
-    """Remove the results that pass all filters, after asking."""
+    """Remove the results that pass all filters, once you have confirmed it."""
     if bool(filters) == every:
         raise StoreError(
             "say which results to delete, by the filters of `remask results list` or by --hash, "
@@ -169,7 +169,7 @@ def compare_(
 
 
 def _outlined(trials: Sequence[TrialOutline]) -> list[str]:
-    """A line for all trials that differ in their seed or less."""
+    """A line for all trials of one benchmark, method, mask, buffer and status."""
     seeds: dict[tuple[object, ...], list[str]] = {}
     for trial in trials:
         cell = (trial.benchmark, trial.method, trial.mask, trial.buffer, trial.status)

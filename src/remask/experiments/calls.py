@@ -149,7 +149,7 @@ def report(
 
 
 def _divided(settings: Mapping[str, Any]) -> tuple[dict[str, Any], RunOptions]:
-    """Tell the settings of trials from the options of the run; None: as if it were not given."""
+    """Separate the settings of trials from the options of the run; None means not given."""
     fields, options = TrialConfig.model_fields, RunOptions.model_fields
     known = [*fields, *options, "trials"]
     for name in settings:
@@ -182,7 +182,7 @@ def _opened(store: AnyStore, *, create: bool = True) -> Iterator[Store]:
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Turn a stop that Ctrl-C asked for into what Python raises of Ctrl-C."""
+    """Turn a stop by Ctrl-C into the exception that Python raises for it."""
     try:
         yield
     except Stopped as stopped:

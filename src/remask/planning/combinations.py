@@ -12,9 +12,9 @@ from remask.planning.files import check_trusted, read_config
 
 MOST_TRIALS = 100_000
 LISTS = (list, tuple, range)
-"""What several values may be given as in Python; a file has lists alone."""
+"""How several values may be given in Python; a file has only lists."""
 _NAME_CODE = ("benchmark", "method", "net")
-"""The settings that may name code of the user's own, as `module:name`."""
+"""The settings that may name the user's own code, as `module:name`."""
 
 
 def configs_from(
@@ -106,7 +106,7 @@ def several(value: object) -> list[str]:
 
 
 def names_in(settings: Mapping[str, Any]) -> list[str]:
-    """The names in these settings that may be of the user's own code."""
+    """The names in these settings that may stand for the user's own code."""
     return [name for key in _NAME_CODE if key in settings for name in several(settings[key])]
 
 

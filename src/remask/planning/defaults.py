@@ -1,4 +1,4 @@
-"""The settings of trials: what is published, where nothing else is asked for."""
+"""Defaults: the published settings of a trial, where nothing else is given."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -60,9 +60,10 @@ def trial_configs(
 
 
 def changed_settings(config: TrialConfig) -> dict[str, Any]:
-    """The settings of a trial that are not what they would be if nothing were said, as JSON values.
+    """The settings of a trial that differ from the published defaults, as JSON values.
 
-    Nothing that it names is imported: of a method or benchmark of the user's own, all are.
+    Nothing that it names is imported: for the user's own method or benchmark, these are all
+    settings that differ from a field's default.
     """
     own = config.model_dump(mode="json", exclude={*IDENTITY})
     implied = config.model_dump(mode="json", exclude={*IDENTITY}, exclude_defaults=True)
@@ -122,7 +123,7 @@ def _settings_of(
     if published is not None:
         settings.update({name: getattr(published, name) for name in needed})
         if "epochs" not in overrides and kind.learns == "tasks":
-            settings["lr_drops"] = published.lr_drops  # for tasks of so many epochs, and no others
+            settings["lr_drops"] = published.lr_drops  # they are meant for this number of epochs
     missing = [name for name in needed if name not in settings and name not in overrides]
     if missing:
         options = ", ".join(f"--{name.replace('_', '-')}" for name in missing)
