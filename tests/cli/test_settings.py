@@ -1,5 +1,6 @@
 """A setting is one field: its option, key, keyword and line in the docs are made from it."""
 
+import inspect
 import json
 import os
 import re
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import remask as package
+from remask.cli import run
 from remask.cli.options import FILTER_OPTIONS, RUN_OPTIONS, SETTINGS
 from remask.config import TrialConfig
 from remask.planning import configs_from, grid_configs
@@ -77,6 +79,24 @@ def test_every_setting_is_a_key_of_a_config_file_and_of_a_grid(tmp_path: Path) -
     axes = {name: f"[{value}]" for name, value in lines.items() if name != "weights"}
     grid.write_text("[grid]\n" + "".join(f"{name} = {value}\n" for name, value in axes.items()))
     assert grid_configs(grid, own_code=False) == [wanted]
+
+
+_ODD = ["", "x", "nan", "-inf", "-1", "1e999", "9" * 30, "1,,2", "none"]
+
+
+@pytest.mark.parametrize("option", [*SETTINGS.options, *RUN_OPTIONS.options], ids=lambda o: o.name)
+def test_an_odd_value_is_taken_or_refused_with_a_message_that_names_it(
+    option: inspect.Parameter, remask: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "run_and_print", lambda *_: None)  # what is taken need not be trained
+    name = "weight" if option.name == "weights" else option.name
+    for value in _ODD:
+        answer = remask("run", f"--{name.replace('_', '-')}={value}")
+        assert answer.code in (0, 1, 2), answer
+        assert "Traceback" not in answer.text
+        assert "mistake in remask" not in answer.text, (value, answer.text)
+        said = (name, name.replace("_", "-"), "comma-separated")
+        assert answer.code == 0 or any(word in answer.text for word in said), answer.text
 
 
 # ---- One line more -------------------------------------------------------------------------------
