@@ -93,6 +93,10 @@ def _check_weights(weights: tuple[tuple[str, float], ...]) -> tuple[tuple[str, f
     return tuple((name, value + 0.0) for name, value in weights)  # + 0.0: one zero, not two
 
 
+def _by_name(weights: tuple[tuple[str, float], ...]) -> dict[str, float]:
+    return dict(weights)
+
+
 INT64 = 2**63
 """Integers are kept below it: neither databases nor tables have room for larger ones."""
 _LONGEST_NAME = 500
@@ -114,7 +118,7 @@ Weights = Annotated[
     tuple[tuple[Name, float], ...],
     BeforeValidator(_sort_weights),
     AfterValidator(_check_weights),
-    PlainSerializer(dict, return_type=dict[str, float]),
+    PlainSerializer(_by_name),
     OnCommandLine("NAME=X", repeated_as="weight"),
 ]
 

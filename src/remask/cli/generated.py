@@ -88,10 +88,13 @@ def option(
     name: str, meaning: str, metavar: str | None, panel: str, kind: Any, *names: str, **more: Any
 ) -> inspect.Parameter:
     """An option that is None unless it is given."""
-    info = typer.Option(*names, help=meaning, metavar=metavar, rich_help_panel=panel, **more)
+    info = typer.Option(
+        *names, help=meaning, metavar=metavar, rich_help_panel=panel, show_default=False, **more
+    )
     annotation = Annotated[kind | None, info]
-    kind_of_parameter = inspect.Parameter.KEYWORD_ONLY
-    return inspect.Parameter(name, kind_of_parameter, default=None, annotation=annotation)
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation
+    )
 
 
 def _plain_type(annotation: Any) -> Any:
