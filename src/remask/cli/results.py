@@ -45,13 +45,13 @@ def list_(
     Means of the finished trials ± their population standard deviation, if there is more than one.
     They are of the test set, except in columns that say `validation`.
     """
-    from remask.reports import results_table  # not before it is needed, as with torch
-
     with _existing(store) as opened:
         records, damaged = opened.sound_records(filters)
     if not records:
         output.print("No trial matches.")
     elif not trials:
+        from remask.reports import results_table  # not before it is needed
+
         output.print(results_table(summarise(records)), crop=False)
     else:
         for record in records:
