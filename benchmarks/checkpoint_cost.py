@@ -10,9 +10,9 @@ from pathlib import Path
 
 import torch
 
-from remask.asking import trial_configs
 from remask.engine.checkpoints import CheckpointFolder
-from remask.runs import Finished, Job, Options, StopRequest
+from remask.planning import trial_configs
+from remask.runs import Finished, Job, RunOptions, StopRequest
 from remask.runs.execute import execute
 
 
@@ -40,7 +40,7 @@ def measure(benchmark: str, buffer: int, epochs: int) -> tuple[float, float, int
         with tempfile.TemporaryDirectory() as folder:
             job = Job(tuple(configs))
             began = time.perf_counter()
-            events = list(execute(job, Path(folder) / "job", Options(), StopRequest()))
+            events = list(execute(job, Path(folder) / "job", RunOptions(), StopRequest()))
             total = time.perf_counter() - began
     finally:
         CheckpointFolder.save = plain_save  # type: ignore[method-assign]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from remask.cli import main
+from remask.__main__ import main
 
 QUICK = ("--benchmark", "split-digits", "--epochs", "1", "--trials", "2")
 """A run of two small trials: about half a second."""

@@ -18,7 +18,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from remask.asking import settings
     from remask.benchmarks import Benchmark, load_benchmark
     from remask.checking import check_method
     from remask.config import TrialConfig
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
         masked_softmax,
     )
     from remask.methods import Batch, Method, Step, Task
+    from remask.planning import settings
     from remask.results import Store
 
 __version__ = "0.1.0"
@@ -58,7 +58,7 @@ _HOME = {
     "reproduce": "experiments",
     "resume": "experiments",
     "run": "experiments",
-    "settings": "asking",
+    "settings": "planning",
     "sweep": "experiments",
 }
 

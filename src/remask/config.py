@@ -1,9 +1,16 @@
-"""The settings of one trial: one typed, validated object."""
+"""The settings of one trial: one typed, validated object.
 
+A setting is one field of `TrialConfig`. Its option on the command line with the help text, its key
+in config files and grids, its keyword in Python and its line in the docs are all made from it.
+"""
+
+import hashlib
+import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import (
     AfterValidator,
@@ -14,6 +21,20 @@ from pydantic import (
     PlainSerializer,
     ValidationInfo,
 )
+
+from remask.errors import SettingsError
+
+
+@dataclass(frozen=True)
+class OnCommandLine:
+    """How a setting is written on a command line, where its type alone does not tell."""
+
+    metavar: str
+    """What stands for the value in help texts."""
+    several: bool = False
+    """Whether several values, with commas between them, ask for the trials of each."""
+    repeated_as: str | None = None
+    """The option's name, for a setting that is given by repeating an option, a part at a time."""
 
 
 def read_mask(value: object) -> float | None:
@@ -36,10 +57,29 @@ def write_mask(value: float | None) -> float | str | None:
     return "-inf" if value == float("-inf") else value
 
 
-Mask = Annotated[float | None, BeforeValidator(read_mask), PlainSerializer(write_mask)]
+Mask = Annotated[
+    float | None,
+    BeforeValidator(read_mask),
+    PlainSerializer(write_mask),
+    OnCommandLine("MASKS", several=True),
+]
 
 
-def _read_weights(value: object) -> object:
+def read_weights(texts: Iterable[object]) -> dict[str, float]:
+    """Read weights as the command line has them, each as `gamma=0.5`."""
+    weights = {}
+    for text in texts:
+        name, _, value = str(text).partition("=")
+        try:
+            weights[name.strip()] = float(value)
+        except ValueError:
+            raise SettingsError(
+                f"{text!r} is no weight: say its name and value, gamma=0.5"
+            ) from None
+    return weights
+
+
+def _sort_weights(value: object) -> object:
     """Accept a mapping; keep sorted pairs, because a config must be hashable."""
     return sorted(value.items()) if isinstance(value, Mapping) else value
 
@@ -51,6 +91,10 @@ def _check_weights(weights: tuple[tuple[str, float], ...]) -> tuple[tuple[str, f
         if not math.isfinite(value):
             raise ValueError(f"{name} must be a finite number, not {value}")
     return tuple((name, value + 0.0) for name, value in weights)  # + 0.0: one zero, not two
+
+
+def _by_name(weights: tuple[tuple[str, float], ...]) -> dict[str, float]:
+    return dict(weights)
 
 
 INT64 = 2**63
@@ -72,10 +116,28 @@ Name = Annotated[str, AfterValidator(_check_name)]
 
 Weights = Annotated[
     tuple[tuple[Name, float], ...],
-    BeforeValidator(_read_weights),
+    BeforeValidator(_sort_weights),
     AfterValidator(_check_weights),
-    PlainSerializer(dict, return_type=dict[str, float]),
+    PlainSerializer(_by_name),
+    OnCommandLine("NAME=X", repeated_as="weight"),
 ]
+
+
+def _read_integers(value: object) -> object:
+    """Whole numbers from a text such as `35,45`, or from a list."""
+    if not isinstance(value, str | list | tuple | range):
+        return value
+    try:
+        return [int(str(part)) for part in (value.split(",") if isinstance(value, str) else value)]
+    except ValueError:
+        raise ValueError("whole numbers are needed, with commas between them") from None
+
+
+def _read_order(value: object) -> object:
+    """A single number in a text is the seed to draw an order from; in a list, it is the order."""
+    numbers = _read_integers(value)
+    single = isinstance(value, str) and isinstance(numbers, list) and len(numbers) == 1
+    return numbers[0] if single else numbers  # type: ignore[index]
 
 
 def _check_drops(drops: tuple[int, ...]) -> tuple[int, ...]:
@@ -88,46 +150,118 @@ COMMON_WEIGHTS = ("alpha", "beta")
 """Weights that several methods have, with a field of their own; the others are in `weights`."""
 
 
+IDENTITY = ("benchmark", "method", "mask", "buffer", "seed")
+"""The fields that say which trial; all others are settings, which may be published for these."""
+
+
 class TrialConfig(BaseModel):
     """Everything that determines a trial. Two trials with equal configs have equal results."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    benchmark: Name = Field(description="the benchmark's name")
-    method: Name = Field(description="the method's name")
-    mask: Mask = Field(None, description="what absent classes' logits are set to; none = no mask")
-    buffer: int = Field(
-        0, ge=0, le=10_000_000, description="capacity of the replay memory, samples"
+    benchmark: Annotated[Name, OnCommandLine("NAMES", several=True)] = Field(
+        description="What to learn: a name that `remask benchmarks` lists, or your own, "
+        "`module:function`. Several: `split-mnist,split-cifar10`. Default: `split-digits`.",
     )
-    seed: int = Field(0, ge=0, lt=INT64, description="determines weights, order, memory and draws")
-    net: Name = Field("mlp", description="the network's name")
-    lr: float = Field(gt=0, allow_inf_nan=False, description="learning rate")
-    batch: int = Field(ge=1, lt=INT64, description="samples of the stream in a step")
-    replay_batch: int = Field(0, ge=0, lt=INT64, description="samples in one draw from memory")
-    epochs: int = Field(ge=1, lt=INT64, description="passes over each task")
-    alpha: float = Field(0.0, ge=0, allow_inf_nan=False, description="weight of the distillation")
-    beta: float = Field(0.0, ge=0, allow_inf_nan=False, description="weight of the replayed labels")
-    weights: Weights = Field((), description="settings that only this method has, by name")
-    lr_drops: Annotated[tuple[Integer, ...], AfterValidator(_check_drops)] = Field(
-        (), description="epochs of each task after which the learning rate falls to a tenth"
+    method: Annotated[Name, OnCommandLine("NAMES", several=True)] = Field(
+        description="How to learn it: a name that `remask methods` lists, or your own, "
+        "`module:Class`. Several: `er,derpp`. Default: `er`.",
+    )
+    mask: Mask = Field(
+        None,
+        description="What the logits of absent classes are set to: `none`, `-inf` or a number up "
+        "to 0. Several: `none,-1,-inf`.",
+    )
+    buffer: Annotated[int, OnCommandLine("SIZES", several=True)] = Field(
+        0, ge=0, le=10_000_000, description="Samples that the memory holds. Several: `200,500`."
+    )
+    seed: int = Field(
+        0,
+        ge=0,
+        lt=INT64,
+        description="What all random numbers are drawn from; of several trials, the first has this "
+        "one. Default: 0.",
+    )
+    net: Name = Field(
+        "mlp",
+        description="The network: `mlp`, `resnet18`, `resnet18:20` for width 20, or your own, "
+        "`module:function`.",
+    )
+    lr: float = Field(gt=0, allow_inf_nan=False, description="Learning rate.")
+    batch: int = Field(ge=1, lt=INT64, description="Samples of the stream per step.")
+    replay_batch: int = Field(0, ge=0, lt=INT64, description="Samples per draw from memory.")
+    epochs: int = Field(ge=1, lt=INT64, description="Passes over each task.")
+    alpha: float = Field(
+        0.0, ge=0, allow_inf_nan=False, description="Weight of the distillation (DER, DER++)."
+    )
+    beta: float = Field(
+        0.0, ge=0, allow_inf_nan=False, description="Weight of the replayed labels (DER++)."
+    )
+    weights: Weights = Field(
+        (), description="A setting that only this method has, by name. May be repeated."
+    )
+    lr_drops: Annotated[
+        tuple[Integer, ...],
+        BeforeValidator(_read_integers),
+        AfterValidator(_check_drops),
+        OnCommandLine("EPOCHS"),
+    ] = Field(
+        (),
+        description="Epochs of each task after which the learning rate falls to a tenth: `35,45`.",
     )
 
-    tasks: int | None = Field(None, ge=1, lt=INT64, description="deal the classes to so many tasks")
-    class_order: Integer | tuple[Integer, ...] | None = Field(
-        None, description="the order of the classes, or the seed to draw it from; none: by label"
+    tasks: int | None = Field(
+        None, ge=1, lt=INT64, description="How many tasks the classes are divided into."
+    )
+    class_order: Annotated[
+        Integer | tuple[Integer, ...] | None, BeforeValidator(_read_order), OnCommandLine("ORDER")
+    ] = Field(
+        None,
+        description="The order in which classes are learnt, `3,1,0,2`, or one number: a seed to "
+        "draw it from. Default: by label.",
     )
     limit: int | None = Field(
-        None, ge=1, lt=INT64, description="keep only so many samples of each class"
+        None, ge=1, lt=INT64, description="Keep only this many samples of each class."
     )
-    validation: float = Field(
+    validation: Annotated[float, OnCommandLine("SHARE")] = Field(
         0.0,
         ge=0,
         lt=1,
-        description="hold out this share of each class's training data, and measure on it, too",
+        description="Hold out this share of each class's training data, such as 0.1, and measure "
+        "on it as well: what to choose settings by.",
     )
     task_free: bool = Field(
-        False, description="tell no task boundaries: a batch's own labels are its active classes"
+        False,
+        description="Tell no task boundaries: the active classes are those of the batch's labels.",
     )
+
+    @property
+    def cell(self) -> Self:
+        """The config without its seed: what trials that are averaged have in common."""
+        return self.model_copy(update={"seed": 0})
+
+    @property
+    def hash(self) -> str:
+        """The trial's identity: the SHA-256 of its canonical form, in hex."""
+        return hashlib.sha256(self.canonical.encode("ascii")).hexdigest()
+
+    @property
+    def canonical(self) -> str:
+        """The config as the text that its hash is taken of.
+
+        ASCII JSON without spaces: the fields in alphabetical order, each mask as null, "-inf" or a
+        number, each float in the shortest form that reads back as the same number, -0.0 as 0.0. A
+        field that has its default value is left out, so that a field added later, with a default
+        that means "as before", leaves the hashes of earlier configs alone. In return a default
+        must never change: it would give old hashes a new meaning.
+        """
+        fields = type(self).model_fields
+        chosen = {
+            name: value + 0.0 if isinstance(value, float) else value
+            for name, value in self.model_dump(mode="json").items()
+            if fields[name].is_required() or getattr(self, name) != fields[name].get_default()
+        }
+        return json.dumps(chosen, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
     def weight(self, name: str) -> float:
         """A weight of the method's loss, wherever it is kept."""

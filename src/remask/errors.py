@@ -12,6 +12,10 @@ class MissingPackageError(RemaskError):
     """A package that is an extra is not installed; the message says which."""
 
 
+class SettingsError(RemaskError, ValueError):
+    """Settings that cannot be run; the message says which, and what is allowed."""
+
+
 class Stopped(Exception):  # noqa: N818 - a request that was granted, not an error
     """The run was asked to stop, and everything is saved but what is listed."""
 

@@ -1,6 +1,5 @@
-"""Names: what methods are called, what a name stands for, and what to say of one unknown."""
+"""Names: what methods are called, what a name stands for, and what to say about an unknown one."""
 
-import difflib
 import math
 import re
 from collections.abc import Iterable
@@ -15,9 +14,17 @@ class UnknownNameError(RemaskError, ValueError):
 
 def nearest(name: str, options: Iterable[str]) -> str | None:
     """Find the option most like `name`, ignoring case, or None when nothing comes close."""
+    import difflib  # only mistakes need it, and every command would wait for it
+
     by_lower = {option.lower(): option for option in options}
     matches = difflib.get_close_matches(name.lower(), by_lower, n=1)
     return by_lower[matches[0]] if matches else None
+
+
+def did_you_mean(name: str, options: Iterable[str]) -> str:
+    """The end of a sentence about a name that is not one of the options: the nearest, if any."""
+    suggestion = nearest(name, options)
+    return "" if suggestion is None else f"; did you mean {suggestion!r}?"
 
 
 def unknown(kind: str, name: str, options: Iterable[str], other_names: Iterable[str] = ()) -> str:
@@ -26,8 +33,7 @@ def unknown(kind: str, name: str, options: Iterable[str], other_names: Iterable[
     The nearest may also be one of the `other_names` of the same things, which are not listed.
     """
     known = sorted(options)
-    suggestion = nearest(name, [*known, *other_names])
-    hint = f"; did you mean {suggestion!r}?" if suggestion is not None else "."
+    hint = did_you_mean(name, [*known, *other_names]) or "."
     return f"unknown {kind} {name!r}{hint} Known: {', '.join(known) or 'none'}"
 
 
@@ -55,7 +61,7 @@ TITLES = {
 
 
 def title_of(method: str) -> str:
-    """What tables call a method: `DER++`; the class of one's own `module:Class`."""
+    """What tables call a method: `DER++`; of your own, `module:Class`, the class."""
     _, colon, own = method.rpartition(":")
     return own if colon else TITLES.get(method, method.upper())
 
@@ -63,7 +69,7 @@ def title_of(method: str) -> str:
 def system_name(method: str, mask: float | None, title: str | None = None) -> str:
     """Name a method with its mask as tables do: `ER`, `MSER(-inf)`, `MSDER++(-1)`.
 
-    `title` is what a method of one's own calls itself, if that is not the name of its class.
+    `title` is what your own method calls itself, if that is not the name of its class.
     """
     title = title or title_of(method)
     if mask is None:
@@ -92,7 +98,7 @@ def systems_named(
 ) -> list[Systems]:
     """What a name stands for among `methods`; nothing if it is none of their names.
 
-    `own_titles` are (method, title), for methods that call themselves something of their own.
+    `own_titles` are (method, title), for methods that choose a title themselves.
 
     Any name that remask prints or takes will do, in capitals or not: `derpp` and `DER++` are the
     method whatever its mask, `msderpp` and `MSDER++` are it with a mask, `MSDER++(-1)` with that.
@@ -115,7 +121,7 @@ def systems_named(
 def unknown_method(
     kind: str, name: str, methods: Iterable[str], own_titles: Iterable[str] = ()
 ) -> UnknownNameError:
-    """What to raise of a name that `systems_named` finds nothing for."""
+    """The error for a name that `systems_named` finds nothing for."""
     known = list(methods)
     titles = [*(title_of(method) for method in known), *own_titles]
     masked = [f"MS{own}" for own in (*titles, *known)]

@@ -125,7 +125,7 @@ def test_joint_has_no_forgetting(remask: CommandLine) -> None:
         (["--device", "abacus"], "abacus"),
         (["--device", "cuda:99"], "cuda:99"),
         (["--config", "nowhere.toml"], "nowhere.toml"),
-        (["--workers", "0"], "--workers"),
+        (["--workers", "0"], "workers = 0"),
         (["--epohcs", "3"], "--epohcs"),
         (["--tasks", "30"], "not to 30"),
         (["--class-order", "1,2"], "class_order"),
@@ -180,6 +180,37 @@ def test_options_win_over_the_config_file(remask: CommandLine, tmp_path: Path) -
         assert [(r.config.mask, r.config.lr) for r in store.records()] == [(None, 0.2), (-1, 0.2)]
 
 
+def test_several_benchmarks_are_asked_for_at_once(remask: CommandLine, tmp_path: Path) -> None:
+    answer = remask("run", "--benchmark", "split-digits,split-mnits")
+    assert answer.code == 1
+    assert "did you mean 'split-mnist'" in answer.text
+    (tmp_path / "run.toml").write_text("benchmark = ['split-digits', 'split-digits']\nepochs = 1\n")
+    answer = remask("run", "--config", str(tmp_path / "run.toml"), "--trials", "1")
+    assert answer.code == 0
+    with Store(remask.store) as store:
+        assert [record.config.benchmark for record in store.records()] == ["split-digits"]
+
+
+def test_run_options_that_cannot_be_are_refused_before_a_store_is_made(
+    remask: CommandLine,
+) -> None:
+    for wrong in (["--threads", "4097"], ["--checkpoint-seconds", "0"], ["--stack", "-1"]):
+        assert remask("run", *QUICK, *wrong).code == 1
+    assert not remask.store.exists()
+
+
+def test_a_shell_can_complete_options() -> None:
+    program = "import sys; sys.argv[0] = 'remask'; from remask.cli import main; main()"
+    asked = {"_REMASK_COMPLETE": "complete_bash", "COMP_WORDS": "remask run --replay"}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, **asked, "COMP_CWORD": "2"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.split() == ["--replay-batch"], done
+
+
 def test_what_there_is_can_be_listed(remask: CommandLine) -> None:
     assert "msderpp" in remask("methods").out
     assert "split-mnist" in remask("benchmarks").out
@@ -187,6 +218,17 @@ def test_what_there_is_can_be_listed(remask: CommandLine) -> None:
     assert "ok" in remask("data", "verify", "split-digits").out
     assert "run" in remask("--help").out
     assert remask("--version").out.strip() == "0.1.0"
+
+
+def test_every_filter_works_wherever_results_are_looked_at(remask: CommandLine) -> None:
+    with Store(remask.store) as store:
+        for seed in range(2):
+            store.add(make_record(make_config(seed=seed)))
+        chosen = next(iter(store.records()))
+    line = remask("results", "list", "--trials", "--hash", f"ffff,{chosen.config_hash[:12]}").out
+    assert [word for word in line.split() if word.startswith(chosen.config_hash[:12])]
+    assert len(line.splitlines()) == 1
+    assert remask("results", "compare", "--status", "failed").out.startswith("Nothing is published")
 
 
 def test_results_can_be_listed_shown_and_exported(remask: CommandLine, tmp_path: Path) -> None:

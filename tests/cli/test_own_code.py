@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from remask.asking import trial_configs
 from remask.own_sources import find_source
+from remask.planning import trial_configs
 from remask.results import Store, TrialRecord
 from remask.runs import execute as launching
 from remask.runs import plan_run

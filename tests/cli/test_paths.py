@@ -14,12 +14,12 @@ import torch
 
 import remask
 from remask import Store, TrialStack, load_benchmark, load_net
-from remask.asking import SettingsError, grid_configs, read_config, trial_configs
 from remask.benchmarks import BENCHMARKS, DataError, arrays, image_folder
 from remask.datasets import DATASETS, fetch, load
 from remask.engine import read_saved_net, save_net
 from remask.experiments import Written, watch
 from remask.experiments.calls import AnyStore
+from remask.planning import SettingsError, configs_from, grid_configs, read_config, trial_configs
 from remask.reports import write_figures
 from remask.results import export, read_export, store_path, summarise
 from remask.runs import net_path, runs_folder, unfinished_runs, without_net
@@ -117,6 +117,8 @@ def use_calls(given: Callable[[Path], Any], folder: Path) -> None:
     grid, store = given(folder / "grid.toml"), given(folder / "results.db")
     how: dict[str, Any] = {"workers": 1, "progress": False}
     assert read_config(grid)["limit"] == 3
+    (folder / "run.toml").write_text("limit = 3\ntrials = 1\n")
+    assert [config.limit for config in configs_from({}, file=given(folder / "run.toml"))] == [3]
     assert {config.limit for config in grid_configs(grid, own_code=False)} == {3}
     assert store_path(store) == folder / "results.db"
     ran = remask.run("split-digits", "sgd", limit=3, epochs=1, trials=2, store=store, **how)
@@ -140,6 +142,7 @@ TRIED: dict[str, Callable[[Callable[[Path], Any], Path], None]] = {
     "arrays": use_arrays,
     "export": use_export,
     "fetch": use_data,
+    "configs_from": use_calls,
     "grid_configs": use_calls,
     "image_folder": use_images,
     "load": use_data,
@@ -165,7 +168,7 @@ TRIED: dict[str, Callable[[Callable[[Path], Any], Path], None]] = {
 }
 # Records that remask makes and hands out; nobody has to make one.
 RECORDS = {
-    *("BenchmarkInfo", "Dataset", "FileStatus", "How", "Options", "Run", "StoreMovedError"),
+    *("BenchmarkInfo", "Dataset", "FileStatus", "RunOptions", "Run", "StoreMovedError"),
     "Written",
 }
 

@@ -15,12 +15,12 @@ import pytest
 import torch
 
 import remask
-from remask.asking import SettingsError
 from remask.config import TrialConfig
 from remask.errors import MissingPackageError
 from remask.experiments import plan_cells, wanted_cells
+from remask.planning import SettingsError
 from remask.results import StoreError, export
-from remask.runs import unfinished_runs
+from remask.runs import RunOptions, unfinished_runs
 from tests.results.store_samples import (
     contents,
     failed,
@@ -238,7 +238,7 @@ def test_a_plan_of_the_paper_says_what_is_left(
     monkeypatch.setenv("REMASK_DATA", str(store.parent / "no data"))
     cells = wanted_cells("confidence", "split-mnist", {})
     with remask.Store(store) as opened:
-        plan = plan_cells(opened, cells, 2, remask.experiments.How())
+        plan = plan_cells(opened, cells, 2, RunOptions())
     assert "4 cells, 8 trials, 8 to run: no time is known for split-mnist" in str(plan)
 
 

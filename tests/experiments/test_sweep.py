@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from remask.asking import grid_configs
+from remask.planning import grid_configs
 from remask.results import Store
 from tests.command_line import CommandLine
 from tests.results.store_samples import contents, make_record

@@ -15,7 +15,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from remask.asking import SettingsError, trial_configs
 from remask.benchmarks import Benchmark
 from remask.config import TrialConfig
 from remask.engine import TrialStack
@@ -25,6 +24,7 @@ from remask.methods import MASKED_NAMES, METHODS, Batch, Method, Step, Task, fin
 from remask.methods.gem import solve
 from remask.metrics import forgetting
 from remask.names import TITLES, Systems, systems_named
+from remask.planning import SettingsError, trial_configs
 from remask.randomness import stream, torch_seed
 from remask.streams import batch_sizes
 from tests.engine.stack_samples import finish, small_mlp

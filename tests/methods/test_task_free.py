@@ -2,10 +2,10 @@
 
 import torch
 
-from remask.asking import trial_configs
 from remask.benchmarks import load_benchmark
 from remask.engine import TrialStack
 from remask.methods import ER, Step
+from remask.planning import trial_configs
 from remask.runs import benchmark_of
 
 INF = float("inf")

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from remask.asking import trial_configs
 from remask.config import TrialConfig
 from remask.papers import Claim, PaperCell, claims
+from remask.planning import trial_configs
 from remask.reports import (
     Comparison,
     compare,

@@ -2,21 +2,15 @@
 
 import json
 import re
-import shlex
 import signal
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-import typer.main
 
-from remask.asking import changed_settings, configs_from, trial_configs
-from remask.cli.app import app
-from remask.cli.run import asked_for
-from remask.config import TrialConfig
-from remask.experiments import rerun_command
 from remask.papers import experiment_cells
+from remask.planning import trial_configs
 from remask.results import Store, StoreError
 from tests.command_line import CommandLine, start
 from tests.results.store_samples import (
@@ -176,59 +170,6 @@ def test_a_watched_page_follows_the_store_and_the_last_one_rests(tmp_path: Path)
     assert "2 trials in" in err
     _wait_for(page, 2)
     assert 'data-refresh-seconds=""' in page.read_text()
-
-
-# ---- The command that runs a cell again ---------------------------------------------------------
-
-
-def _asked(command: str) -> list[TrialConfig]:
-    """The trials of a `remask run ...`, read as the command line reads it."""
-    program, name, *arguments = shlex.split(command)
-    assert (program, name) == ("remask", "run")
-    group = typer.main.get_command(app)
-    context = group.commands["run"].make_context("run", arguments)  # type: ignore[attr-defined]
-    assert context.params["again"]
-    return configs_from(asked_for(context))
-
-
-@pytest.mark.parametrize(
-    "config",
-    [
-        make_config(),
-        make_config(mask=float("-inf"), buffer=20, seed=0),
-        make_config(
-            mask=-1e9, method="derpp", alpha=0.25, beta=0.0, lr=0.3, epochs=2, lr_drops=(1,)
-        ),
-        make_config(method="oewc", buffer=0, replay_batch=0, weights={"penalty": 3, "gamma": 0.5}),
-        make_config(tasks=2, class_order=(3, 1, 0, 2, 4, 5, 6, 7, 9, 8), limit=9, task_free=True),
-        make_config(tasks=5, class_order=7, net="resnet18:8", batch=3, replay_batch=4),
-        make_config(validation=0.15),
-        *trial_configs(benchmark="split-cifar100", method="er", buffer=500, seeds=[4]),
-        *trial_configs(benchmark="split-mnist", method="gem", buffer=500, seeds=[0]),
-    ],
-    ids=lambda config: rerun_command(config, [config.seed]),
-)
-def test_the_command_to_run_a_cell_again_asks_for_exactly_its_trials(config: TrialConfig) -> None:
-    seeds = [config.seed, config.seed + 1]
-    found = _asked(rerun_command(config, seeds))
-    assert found == [config.model_copy(update={"seed": seed}) for seed in seeds]
-
-
-def test_published_settings_need_no_words() -> None:
-    (config,) = trial_configs(
-        benchmark="split-mnist", method="derpp", masks=[-1.0], buffer=200, seeds=[0]
-    )
-    assert changed_settings(config) == {}
-    assert rerun_command(config, range(10)) == (
-        "remask run --benchmark split-mnist --method derpp --mask=-1 --buffer 200 --trials 10"
-        " --again"
-    )
-
-
-def test_code_of_one_s_own_is_not_imported_to_tell_its_settings() -> None:
-    config = make_config(method="antigravity_of_mine:Method", benchmark="data_of_mine:load")
-    assert changed_settings(config)["lr"] == 0.1
-    assert "--method antigravity_of_mine:Method" in rerun_command(config, [1])
 
 
 def test_a_store_says_when_another_has_written(tmp_path: Path) -> None:

@@ -3,8 +3,8 @@
 from contextlib import suppress
 from typing import Any
 
-from remask.asking import trial_configs
 from remask.config import TrialConfig
+from remask.planning import trial_configs
 from remask.results import config_hash, trial_json
 from tests.results.store_samples import (
     diverged,

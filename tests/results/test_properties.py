@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remask.config import TrialConfig
-from remask.results import Store, TrialRecord, config_hash, summarise, trial_json
-from remask.results.record import canonical_config
+from remask.results import Store, TrialRecord, summarise, trial_json
 from tests.results.store_samples import diverged, failed, make_config, make_record
 
 ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20).filter(str.isprintable)
@@ -75,19 +74,19 @@ SIMILAR = st.builds(
 def test_configs_have_the_same_hash_exactly_if_they_are_equal(
     one: TrialConfig, other: TrialConfig
 ) -> None:
-    assert (config_hash(one) == config_hash(other)) == (one == other)
-    assert config_hash(one.model_copy()) == config_hash(one)
+    assert (one.hash == other.hash) == (one == other)
+    assert one.model_copy().hash == one.hash
 
 
 @given(CONFIGS)
 def test_the_canonical_form_of_a_config_says_all_of_it(config: TrialConfig) -> None:
-    assert TrialConfig.model_validate(json.loads(canonical_config(config))) == config
+    assert TrialConfig.model_validate(json.loads(config.canonical)) == config
 
 
 @given(CONFIGS, st.sampled_from(["seed", "buffer", "batch", "lr"]))
 def test_changing_one_setting_changes_the_hash(config: TrialConfig, name: str) -> None:
     changed = config.model_copy(update={name: getattr(config, name) + 1})
-    assert config_hash(changed) != config_hash(config)
+    assert changed.hash != config.hash
 
 
 @settings(max_examples=30, deadline=None)

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from remask.asking import changed_settings, trial_configs
 from remask.experiments import rerun_command
+from remask.planning import changed_settings, trial_configs
 from remask.reports import Knowledge, best_by_validation, page_data
 from remask.results import Store, TrialRecord, export, read_export, scores, summarise, write
 from tests.command_line import CommandLine

@@ -16,7 +16,7 @@ from typing import ClassVar
 import torch
 
 import remask.experiments  # noqa: F401 - what the commands import when they are called
-from remask.cli import main
+from remask.__main__ import main
 
 
 class ForkedRemask:

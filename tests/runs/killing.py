@@ -18,7 +18,7 @@ from remask.benchmarks import load_benchmark
 from remask.config import TrialConfig
 from remask.engine import TrialStack
 from remask.engine.checkpoints import CheckpointFolder
-from remask.runs import Finished, Job, Options, StopRequest
+from remask.runs import Finished, Job, RunOptions, StopRequest
 from remask.runs import execute as launching
 
 Bits = dict[str, bytes]
@@ -66,7 +66,7 @@ def _child(configs: Sequence[TrialConfig], folder: Path, *, seconds_to_live: flo
         try:
             torch.set_num_threads(1)
             launching._LARGEST_SHARE = float("inf")  # a checkpoint at every task's end
-            options = Options(checkpoint_seconds=0.01)
+            options = RunOptions(checkpoint_seconds=0.01)
             events = list(launching.execute(Job(tuple(configs)), folder, options, StopRequest()))
             os._exit(0 if isinstance(events[-1], Finished) else 1)
         except BaseException:

@@ -10,10 +10,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from remask.asking import trial_configs
 from remask.config import TrialConfig
 from remask.engine import TrialStack
 from remask.methods import METHODS
+from remask.planning import trial_configs
 from remask.results import Store, TrialRecord, config_hash
 from remask.runs import Job, benchmark_of, runs
 from remask.runs.agenda import RunAgenda

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from remask.asking import trial_configs
 from remask.engine import TrialStack
 from remask.methods import METHODS
-from remask.runs import Job, Options, benchmark_of, estimate_seconds
+from remask.planning import trial_configs
+from remask.runs import Job, RunOptions, benchmark_of, estimate_seconds
 from tests.engine.stack_samples import finish
 
 
@@ -35,8 +35,8 @@ def _cpu_time(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("method", ["er", "lwf", "gem", "joint"])
 def test_an_estimate_is_about_as_long_as_the_job(method: str) -> None:
     job = _job(method, epochs=3)
-    estimate_seconds(job, Options())  # once for what is slow the first time
-    estimate = estimate_seconds(job, Options())
+    estimate_seconds(job, RunOptions())  # once for what is slow the first time
+    estimate = estimate_seconds(job, RunOptions())
     began = time.process_time()
     finish(TrialStack(job.configs, benchmark_of(job.configs[0])))
     seconds = time.process_time() - began
@@ -45,10 +45,10 @@ def test_an_estimate_is_about_as_long_as_the_job(method: str) -> None:
 
 @pytest.mark.usefixtures("_cpu_time")
 def test_an_estimate_grows_with_the_epochs() -> None:
-    short, long = (estimate_seconds(_job("er", epochs=epochs), Options()) for epochs in (1, 100))
+    short, long = (estimate_seconds(_job("er", epochs=epochs), RunOptions()) for epochs in (1, 100))
     assert long > 10 * short
 
 
 @pytest.mark.parametrize("method", sorted(METHODS))
 def test_every_method_can_be_estimated_even_if_its_tasks_are_tiny(method: str) -> None:
-    assert estimate_seconds(_job(method, epochs=1, limit=3), Options()) > 0
+    assert estimate_seconds(_job(method, epochs=1, limit=3), RunOptions()) > 0

@@ -14,7 +14,7 @@ import pytest
 
 from remask import durable
 from remask.errors import Stopped
-from remask.runs import Job, Options, StopRequest, pool
+from remask.runs import Job, RunOptions, StopRequest, pool
 from remask.runs.crew import Worker
 from remask.runs.events import Event
 from remask.runs.jobs import Work
@@ -50,7 +50,7 @@ def test_a_worker_that_does_not_listen_holds_up_nobody(tmp_path: Path) -> None:
         os.kill(worker._process.pid, signal.SIGSTOP)
         # Far more than a pipe takes.
         job = Job(tuple(make_config(seed=seed) for seed in range(2000)))
-        worker.give(Work(job, tmp_path), Options())
+        worker.give(Work(job, tmp_path), RunOptions())
         began = time.monotonic()
         assert worker.exchange() == []
         assert worker.unsent
@@ -81,7 +81,7 @@ def test_a_worker_that_cannot_save_in_time_is_ended_and_named(
     job = Job((make_config(benchmark="slow_data_of_mine:load", seed=3),))
     work = OneJob(Work(job, tmp_path / "checkpoints"))
     with pytest.raises(Stopped) as caught:
-        list(pool.run_jobs(work, workers=2, options=Options(), stop=stop))
+        list(pool.run_jobs(work, workers=2, options=RunOptions(), stop=stop))
     assert len(caught.value.unsaved) == 1
     assert "ER on slow_data_of_mine:load, buffer 200, seed 3: not done" in caught.value.unsaved[0]
 
@@ -122,7 +122,7 @@ def test_an_order_whose_giver_was_killed_is_not_begun(tmp_path: Path) -> None:
     order = Order(
         configs=(make_config(limit=20),),
         folder=tmp_path / "checkpoints",
-        options=Options(),
+        options=RunOptions(),
         path=(),
     )
     reader, writer = os.pipe()

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from remask.asking import trial_configs
 from remask.config import TrialConfig
 from remask.errors import Stopped
+from remask.planning import trial_configs
 from remask.results import Store, StoreError
-from remask.runs import Finished, Options, Progress, Run, StopRequest, continue_run, plan_run
+from remask.runs import Finished, Progress, Run, RunOptions, StopRequest, continue_run, plan_run
 from remask.runs.claims import Claims
 from tests.command_line import Answer, CommandLine
 from tests.results.store_samples import contents
@@ -31,7 +31,7 @@ LIMITED = """\
 import resource, sys
 limit = int(sys.argv.pop(1))
 resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-from remask.cli import main
+from remask.__main__ import main
 main()
 """
 
@@ -68,7 +68,7 @@ def _stopped(path: Path) -> Run:
     with Store(path) as store:
         run = _planned(store)
         with pytest.raises(Stopped):  # noqa: PT012
-            for event in continue_run(store, run, workers=1, options=Options(), stop=stop):
+            for event in continue_run(store, run, workers=1, options=RunOptions(), stop=stop):
                 if isinstance(event, Progress) and event.task == 3:
                     stop.signal = signal.SIGINT
     assert list(run.folder.glob("*/checkpoint-*"))
@@ -234,7 +234,7 @@ def test_results_whose_folder_cannot_be_written_any_more_are_rescued_elsewhere(
     said = r"1 trials .* are in .*elsewhere/results\.db\.rescued"
     with Store(path) as store, pytest.raises(StoreError, match=said):  # noqa: PT012
         events = continue_run(
-            store, _planned(store), workers=1, options=Options(), stop=StopRequest()
+            store, _planned(store), workers=1, options=RunOptions(), stop=StopRequest()
         )
         for event in events:
             if isinstance(event, Finished):
@@ -286,5 +286,5 @@ def _plan(store: Store, *, seeds: range, stack: int) -> Run | None:
 
 
 def _finish(store: Store, run: Run) -> None:
-    for _ in continue_run(store, run, workers=1, options=Options(), stop=StopRequest()):
+    for _ in continue_run(store, run, workers=1, options=RunOptions(), stop=StopRequest()):
         pass

@@ -13,18 +13,18 @@ from pathlib import Path
 
 import pytest
 
-from remask.asking import trial_configs
 from remask.config import TrialConfig
 from remask.errors import Stopped
+from remask.planning import trial_configs
 from remask.results import Store, config_hash
 from remask.runs import (
     Event,
     Finished,
     Note,
-    Options,
     PickedUp,
     Progress,
     Run,
+    RunOptions,
     StopRequest,
     continue_run,
     plan_run,
@@ -45,8 +45,8 @@ with Claims(Path(sys.argv[1])) as claims:
 """
 COMPUTE = """
 import json, sys
-from remask.runs import Finished, Options, StopRequest, continue_run, plan_run
-from remask.asking import trial_configs
+from remask.runs import Finished, RunOptions, StopRequest, continue_run, plan_run
+from remask.planning import trial_configs
 from remask.results import Store
 
 path, seeds, stack = sys.argv[1], json.loads(sys.argv[2]), int(sys.argv[3])
@@ -58,7 +58,7 @@ sys.stdin.readline()
 with Store(path) as store:
     run = plan_run(store, configs, workers=1, largest_stack=lambda _: stack, again=False)
     if run is not None:
-        for event in continue_run(store, run, workers=1, options=Options(), stop=StopRequest()):
+        for event in continue_run(store, run, workers=1, options=RunOptions(), stop=StopRequest()):
             if isinstance(event, Finished):
                 print(*(result.config.seed for result in event.results), flush=True)
     assert all(store.is_done(name) for name in json.loads(sys.argv[4])), "it left too early"
@@ -85,7 +85,7 @@ def _planned(store: Store, seeds: Sequence[int]) -> Run:
 
 def _events(store: Store, run: Run, stop: StopRequest | None = None) -> Iterator[Event]:
     stop = stop or StopRequest()
-    return continue_run(store, run, workers=1, options=Options(), stop=stop)
+    return continue_run(store, run, workers=1, options=RunOptions(), stop=stop)
 
 
 def _seeds(event: Event) -> list[int]:

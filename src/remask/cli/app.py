@@ -1,14 +1,24 @@
-"""`remask`: the commands, and what becomes of an error."""
+"""`remask`: the commands, and how errors are shown."""
 
 import os
 import sys
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 import remask
-from remask.cli import check, data, report, reproduce, results, run, sweep
+from remask.cli import (
+    check,
+    data,
+    demo,
+    listings,
+    report,
+    reproduce,
+    results,
+    resume,
+    run,
+    sweep,
+)
 from remask.cli.console import errors, open_streams, output
 from remask.errors import RemaskError, Stopped
 from remask.machine import lacks_memory
@@ -16,19 +26,21 @@ from remask.machine import lacks_memory
 app = typer.Typer(
     name="remask",
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
     help="Replay-based continual learning with the general masked softmax.",
     epilog="Start with `remask demo`.",
 )
-app.command("demo")(run.demo)
+app.command("demo")(demo.demo)
 app.command("run")(run.run)
 app.command("sweep")(sweep.sweep)
 app.command("reproduce")(reproduce.reproduce)
-app.command("resume")(run.resume)
+app.command("resume")(resume.resume)
 app.command("report")(report.report)
 app.command("check")(check.check)
+app.command("methods")(listings.methods)
+app.command("benchmarks")(listings.benchmarks)
 app.add_typer(results.app, name="results")
 app.add_typer(data.app, name="data")
 
@@ -44,38 +56,6 @@ def _top(
         raise typer.Exit
 
 
-@app.command("methods")
-def methods() -> None:
-    """List the methods, with one line each."""
-    from remask.methods import MASKED_NAMES, METHODS  # torch: not before it is needed
-
-    table = _listing()
-    for name, method in METHODS.items():
-        table.add_row(name, method.summary)
-    for name, (base, mask) in MASKED_NAMES.items():
-        table.add_row(name, f"{base} with a mask, {mask:g} unless --mask says otherwise")
-    output.print(table)
-
-
-@app.command("benchmarks")
-def benchmarks() -> None:
-    """List the benchmarks, with one line each."""
-    from remask.benchmarks import BENCHMARKS
-
-    table = _listing()
-    for name, info in BENCHMARKS.items():
-        table.add_row(name, info.summary)
-    output.print(table)
-
-
-def _listing() -> Table:
-    """Names in bold, and what there is to say of each."""
-    table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_column(style="bold")
-    table.add_column()
-    return table
-
-
 def main() -> None:
     """Run the command line; a user's mistake is a message, never a traceback."""
     try:
@@ -87,7 +67,7 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:
-        # The reader of a pipe has left (`remask results list | head`): nothing more to say.
+        # The reader of a pipe has left, as in `remask results list | head`.
         _print_no_more()
         sys.exit(141)
     except RemaskError as error:
@@ -95,7 +75,7 @@ def main() -> None:
     except OSError as error:
         if os.environ.get("REMASK_DEBUG"):
             raise
-        _print_no_more()  # it may be what failed, as where it goes to a full disk
+        _print_no_more()  # printing may be what failed, such as to a file on a full disk
         place = f"{error.filename}: " if error.filename else ""
         _refuse(f"{place}{error.strerror or error}. What was stored before is unharmed.")
     except Exception as error:
@@ -110,7 +90,7 @@ def main() -> None:
 
 
 def _print_no_more() -> None:
-    """Let Python, when it ends, not try once more to print what cannot be."""
+    """Keep Python from trying again, when it ends, to print what could not be printed."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -119,7 +99,7 @@ def _say_what_is_saved(stopped: Stopped) -> None:
         errors.print(
             f"{stopped}, but not everything could be saved:",
             *stopped.unsaved,
-            "Of these the latest checkpoint is what is left, if there was one; everything else is "
+            "Of these only the latest checkpoint is left, if there was one; everything else is "
             "saved. The same command, or `remask resume`, goes on from there.",
             sep="\n",
             highlight=False,

@@ -1,16 +1,20 @@
-"""`remask check`: the first thing to run on a method of one's own."""
+"""`remask check`: the first thing to run on your own method."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from remask.cli import options as o
 from remask.cli.console import output
+from remask.cli.generated import with_groups
+from remask.config import read_weights
 
 _STYLES = {"passed": "green", "failed": "bold red", "not checked": "yellow"}
 
 
+@with_groups
 def check(
+    *,
     method: Annotated[
         str,
         typer.Argument(metavar="METHOD", help="Your own, `module:Class`, or one of remask's."),
@@ -21,7 +25,7 @@ def check(
     benchmark: Annotated[
         str, typer.Option(metavar="NAME", help="The data, or `module:function`; it is cut short.")
     ] = "split-digits",
-    weights: o.Weights = None,
+    settings: Annotated[dict[str, Any], o.SETTINGS.only("weights")],
 ) -> None:
     """Find what would go wrong in a long run without a word: a few seconds on a method of yours.
 
@@ -29,13 +33,11 @@ def check(
     """
     import torch  # takes seconds: not before it is needed
 
-    from remask.asking import read_weight
     from remask.checking import check_method
 
     torch.set_num_threads(1)
-    findings = check_method(
-        method, net=net, benchmark=benchmark, weights=dict(map(read_weight, weights or []))
-    )
+    weights = read_weights(settings.get("weights", ()))
+    findings = check_method(method, net=net, benchmark=benchmark, weights=weights)
     for finding in findings:
         output.print(f"{finding.outcome:<12}", style=_STYLES[finding.outcome], end="")
         line = f"{finding.check:<12} {finding.text}"

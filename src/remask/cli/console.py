@@ -13,10 +13,10 @@ _IN_ASCII = {"±": "+-", "\N{MINUS SIGN}": "-", "∞": "inf", "†": "*", "─":
 
 
 def open_streams() -> None:
-    """Let what a terminal cannot show not keep the rest from being shown.
+    """Make printing safe: characters that a terminal lacks are spelled out instead of raising.
 
-    A standard stream that is closed becomes an empty one: the next file to be opened would take its
-    place, and have results printed into it.
+    A standard stream that is closed becomes an empty one: otherwise the next file to be opened
+    would take its place, and results would be printed into it.
     """
     codecs.register_error("remask", _spell_out)
     for stream in (sys.stdout, sys.stderr):
@@ -52,5 +52,5 @@ def _is_terminal() -> bool:
     return sys.stdout is not None and sys.stdout.isatty()
 
 
-# A pipe or a file has no width of its own, and a table in it must not be cut.
+# A pipe or a file has no width, and a table in it must not be cut.
 output = PlainConsole(width=None if _is_terminal() else _WIDTH_OF_A_FILE)

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 import typer
 
 from remask.cli.console import errors, output
+from remask.results import StoreError
 
 if TYPE_CHECKING:
     from remask.experiments import Compared, Reproduction, Results
 
 
 def print_results(results: "Results", nets: Path | None = None, *, choose: bool = False) -> None:
-    """The table of all trials, and how many nets were saved, if any were to be.
+    """The table of all trials, and how many nets were saved, if that was asked for.
 
     With `choose`, also which cell is best by validation.
     """
@@ -59,8 +60,16 @@ def leave_if_failed(failures: Sequence[str]) -> None:
         raise typer.Exit(1)
 
 
+def leave_if_damaged(damaged: Sequence[StoreError]) -> None:
+    """Say which trials could not be read, and leave with an error, if there are any."""
+    for error in damaged:
+        errors.print(str(error), style="red", highlight=False, soft_wrap=True)
+    if damaged:
+        raise typer.Exit(1)
+
+
 def say_if_all_were_stored(results: "Results", store: Path) -> None:
-    """Say that there was nothing to run, if there was not."""
+    """Say so if there was nothing to run."""
     if not results.ran:
         output.print(f"All {len(results)} trials are in {store} already.", highlight=False)
 

@@ -1,13 +1,14 @@
 """`remask report`: the store as a page, and as figures."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from remask.cli import options as o
 from remask.cli.console import errors
-from remask.cli.results import leave_if_damaged
+from remask.cli.generated import with_groups
+from remask.cli.printing import leave_if_damaged
 from remask.durable import check_output
 from remask.results import Store, store_path
 
@@ -15,17 +16,22 @@ if TYPE_CHECKING:
     from remask.experiments import Written
 
 
+@with_groups
 def report(
-    context: typer.Context,
-    target: o.Page = Path("remask-report.html"),
-    figures: o.Figures = None,
-    watch: o.Watch = False,
-    benchmark: o.OnlyBenchmarks = None,
-    method: o.OnlyMethods = None,
-    mask: o.OnlyMasks = None,
-    buffer: o.OnlyBuffers = None,
-    seed: o.OnlySeeds = None,
-    since: o.Since = None,
+    *,
+    target: Annotated[Path, typer.Argument(metavar="FILE", help="The HTML file to write.")] = Path(
+        "remask-report.html"
+    ),
+    figures: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="Also draw the figures, as SVG and PNG, in this folder."
+        ),
+    ] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Write the page anew whenever a trial comes in.")
+    ] = False,
+    filters: o.Filters,
     store: o.StorePath = None,
 ) -> None:
     """Write a page of the results: tables beside the paper's, curves, every trial.
@@ -35,7 +41,6 @@ def report(
     """
     from remask import experiments  # torch: not before it is needed
 
-    filters = o.filters(context)
     check_output(target)
     with Store(store_path(store), create=False) as opened:
         if watch:

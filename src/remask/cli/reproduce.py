@@ -1,28 +1,57 @@
 """`remask reproduce`: the paper, figure beside figure."""
 
+from typing import Annotated, Any
+
 import typer
 
 from remask.cli import options as o
 from remask.cli.console import errors, output
+from remask.cli.generated import with_groups
 from remask.cli.printing import leave_if_failed, print_reproduction, say_if_all_were_stored
+from remask.results import Store, store_path
 
 
+@with_groups
 def reproduce(
-    context: typer.Context,
-    experiment: o.Experiment = "main",
-    benchmark: o.PaperBenchmarks = "split-mnist",
-    method: o.OnlyMethods = None,
-    mask: o.OnlyMasks = None,
-    buffer: o.OnlyBuffers = None,
-    trials: o.PaperTrials = None,
-    dry_run: o.DryRun = False,
+    *,
+    experiment: Annotated[
+        str,
+        typer.Argument(
+            metavar="EXPERIMENT",
+            help="`main`, `low-buffer`, `ablation`, `confidence`, `appendix`, `all`; or several, "
+            "comma-separated.",
+        ),
+    ] = "main",
+    benchmark: Annotated[
+        str,
+        typer.Option(
+            metavar="NAMES",
+            help="On which benchmarks of the paper, or `all`. Several: "
+            "`split-mnist,split-cifar10`.",
+            rich_help_panel=o.WHAT,
+        ),
+    ] = "split-mnist",
+    trials: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Seeds to run. Default: as many as the paper.",
+            min=1,
+            max=1000,
+            rich_help_panel=o.WHAT,
+        ),
+    ] = None,
+    filters: Annotated[dict[str, Any], o.FILTER_OPTIONS.only("method", "mask", "buffer")],
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Say what would be run and how long it would take, and leave.",
+            rich_help_panel=o.HOW,
+        ),
+    ] = False,
+    options: o.Options,
     markdown: o.Markdown = False,
-    data: o.Data = None,
-    device: o.Device = "cpu",
-    workers: o.Workers = None,
-    threads: o.Threads = 1,
-    stack: o.Stack = None,
-    checkpoint_seconds: o.CheckpointSeconds = 60.0,
     store: o.StorePath = None,
 ) -> None:
     """Run what is missing of a table or figure of the paper, and put ours beside it.
@@ -32,25 +61,16 @@ def reproduce(
     `appendix`: every system of the paper's tables. `all`: all of them. The trials go into the
     store; what it has is not run again, and what was stopped goes on.
     """
-    from remask.experiments import How, plan_cells, run_cells, wanted_cells
+    from remask.experiments import plan_cells, run_cells, wanted_cells  # torch: only when needed
 
-    cells = wanted_cells(experiment, benchmark, o.filters(context))
-    how = How(
-        device=device,
-        workers=workers,
-        threads=threads,
-        stack=stack,
-        data=data,
-        checkpoint_seconds=checkpoint_seconds,
-        progress=True,
-    )
-    with o.open_store(store) as opened:
+    cells = wanted_cells(experiment, benchmark, filters)
+    with Store(store_path(store)) as opened:
         if dry_run:
-            planned = plan_cells(opened, cells, trials, how)
+            planned = plan_cells(opened, cells, trials, options)
             output.print(planned.table())
             output.print(planned.summary(), highlight=False, soft_wrap=True)
             return
-        found = run_cells(opened, cells, trials, how, remedy="--again runs")
+        found = run_cells(opened, cells, trials, options, remedy="--again runs")
     say_if_all_were_stored(found.results, opened.path)
     print_reproduction(found, markdown=markdown)
     errors.print("`remask report` makes a page of it.", highlight=False)

@@ -10,8 +10,8 @@ import typer
 
 from remask.cli import options as o
 from remask.cli.console import errors, output
-from remask.cli.printing import print_comparison
-from remask.reports import results_table
+from remask.cli.generated import with_groups
+from remask.cli.printing import leave_if_damaged, print_comparison
 from remask.results import (
     FORMATS,
     Store,
@@ -31,15 +31,10 @@ app = typer.Typer(no_args_is_help=True, help="Look at what the store holds, or r
 
 
 @app.command("list")
+@with_groups
 def list_(
-    context: typer.Context,
-    benchmark: o.OnlyBenchmarks = None,
-    method: o.OnlyMethods = None,
-    mask: o.OnlyMasks = None,
-    buffer: o.OnlyBuffers = None,
-    seed: o.OnlySeeds = None,
-    status: o.OnlyStatus = None,
-    since: o.Since = None,
+    *,
+    filters: o.Filters,
     trials: Annotated[
         bool, typer.Option("--trials", help="A line per trial, with its hash, not per cell.")
     ] = False,
@@ -47,14 +42,16 @@ def list_(
 ) -> None:
     """Print the results, a row for all trials that differ in their seed only.
 
-    Means of the finished trials ± their population standard deviation, which one trial has not.
+    Means of the finished trials ± their population standard deviation, if there is more than one.
     They are of the test set, except in columns that say `validation`.
     """
     with _existing(store) as opened:
-        records, damaged = opened.sound_records(o.filters(context))
+        records, damaged = opened.sound_records(filters)
     if not records:
         output.print("No trial matches.")
     elif not trials:
+        from remask.reports import results_table  # not before it is needed
+
         output.print(results_table(summarise(records)), crop=False)
     else:
         for record in records:
@@ -83,20 +80,15 @@ def show(
 
 
 @app.command("export")
+@with_groups
 def export_(
-    context: typer.Context,
+    *,
     target: Annotated[Path, typer.Argument(help="The file to write.")],
     format: Annotated[  # noqa: A002
         str | None,
         typer.Option(help=f"One of {', '.join(FORMATS)}. Default: by the file's ending."),
     ] = None,
-    benchmark: o.OnlyBenchmarks = None,
-    method: o.OnlyMethods = None,
-    mask: o.OnlyMasks = None,
-    buffer: o.OnlyBuffers = None,
-    seed: o.OnlySeeds = None,
-    status: o.OnlyStatus = None,
-    since: o.Since = None,
+    filters: o.Filters,
     store: o.StorePath = None,
 ) -> None:
     """Write results to a file: CSV, Parquet, JSON (everything), or a LaTeX table of means."""
@@ -107,7 +99,7 @@ def export_(
             f"{target.name} has none of the endings {', '.join(endings)}: say --format."
         )
     with _existing(store) as opened:
-        records, damaged = opened.sound_records(o.filters(context))
+        records, damaged = opened.sound_records(filters)
     export(records, chosen, target)
     errors.print(f"{len(records)} trials written to {target}", highlight=False, soft_wrap=True)
     leave_if_damaged(damaged)
@@ -120,28 +112,21 @@ def import_(
 ) -> None:
     """Add the trials of an exported JSON file, all or none; what the store has stays as it is."""
     records = read_export(source)
-    with o.open_store(store) as opened:
+    with Store(store_path(store)) as opened:
         new = opened.add_all(records)
     output.print(f"{len(records)} trials read, {new} of them new", highlight=False)
 
 
 @app.command()
+@with_groups
 def delete(
-    context: typer.Context,
-    benchmark: o.OnlyBenchmarks = None,
-    method: o.OnlyMethods = None,
-    mask: o.OnlyMasks = None,
-    buffer: o.OnlyBuffers = None,
-    seed: o.OnlySeeds = None,
-    status: o.OnlyStatus = None,
-    since: o.Since = None,
-    hash: o.OnlyHashes = None,  # noqa: A002
+    *,
+    filters: o.Filters,
     every: Annotated[bool, typer.Option("--all", help="Every trial of the store.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Remove them without a question.")] = False,
     store: o.StorePath = None,
 ) -> None:
-    """Remove the results that pass all filters, after asking."""
-    filters = o.filters(context)
+    """Remove the results that pass all filters, once you have confirmed it."""
     if bool(filters) == every:
         raise StoreError(
             "say which results to delete, by the filters of `remask results list` or by --hash, "
@@ -163,12 +148,10 @@ def delete(
 
 
 @app.command("compare")
+@with_groups
 def compare_(
-    context: typer.Context,
-    benchmark: o.OnlyBenchmarks = None,
-    method: o.OnlyMethods = None,
-    mask: o.OnlyMasks = None,
-    buffer: o.OnlyBuffers = None,
+    *,
+    filters: o.Filters,
     markdown: o.Markdown = False,
     store: o.StorePath = None,
 ) -> None:
@@ -176,7 +159,7 @@ def compare_(
     from remask.experiments import Results  # torch: not before it is needed
 
     with _existing(store) as opened:
-        records, damaged = opened.sound_records(o.filters(context))
+        records, damaged = opened.sound_records(filters)
     compared = Results(records).compare()
     if not compared:
         output.print("Nothing is published about any of these results.")
@@ -185,16 +168,8 @@ def compare_(
     leave_if_damaged(damaged)
 
 
-def leave_if_damaged(damaged: Sequence[StoreError]) -> None:
-    """Say which trials could not be read, and leave with an error, if there are any."""
-    for error in damaged:
-        errors.print(str(error), style="red", highlight=False, soft_wrap=True)
-    if damaged:
-        raise typer.Exit(1)
-
-
 def _outlined(trials: Sequence[TrialOutline]) -> list[str]:
-    """A line for all trials that differ in their seed or less."""
+    """A line for all trials of one benchmark, method, mask, buffer and status."""
     seeds: dict[tuple[object, ...], list[str]] = {}
     for trial in trials:
         cell = (trial.benchmark, trial.method, trial.mask, trial.buffer, trial.status)

@@ -2,7 +2,6 @@
 
 from remask.experiments.calls import report, reproduce, resume, run, sweep
 from remask.experiments.comparing import Compared, Reproduction
-from remask.experiments.how import How
 from remask.experiments.pages import Written, check_trials, watch, write_report
 from remask.experiments.progress import Display, download_bar
 from remask.experiments.reproducing import (
@@ -19,7 +18,6 @@ from remask.experiments.running import demo_configs, resume_run, run_trials, run
 __all__ = [
     "Compared",
     "Display",
-    "How",
     "PaperPlan",
     "Reproduction",
     "Results",

@@ -9,17 +9,18 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from remask.asking import SettingsError, configs_from, grid_configs, several
 from remask.config import TrialConfig
 from remask.durable import AnyPath, check_output
-from remask.errors import Stopped
+from remask.errors import SettingsError, Stopped
 from remask.experiments.comparing import Reproduction
-from remask.experiments.how import How
 from remask.experiments.pages import Written, check_trials, write_report
 from remask.experiments.reproducing import run_cells, wanted_cells
 from remask.experiments.results import Results
 from remask.experiments.running import resume_run, run_trials, runs_to_resume
+from remask.names import did_you_mean
+from remask.planning import configs_from, grid_configs, several
 from remask.results import Store, store_path
+from remask.runs.options import RunOptions
 
 AnyStore = Store | AnyPath | None
 """An open store, the path of one, or None for the usual one."""
@@ -35,55 +36,40 @@ def run(
     trials: int | None = None,
     seed: int | None = None,
     configs: Sequence[TrialConfig] | None = None,
+    config_file: AnyPath | None = None,
+    own_code: bool = False,
     store: AnyStore = None,
-    device: str = "cpu",
-    workers: int | None = None,
-    threads: int = 1,
-    stack: int | None = None,
-    again: bool = False,
-    data: AnyPath | None = None,
-    checkpoint_seconds: float = 60.0,
-    save_nets: AnyPath | None = None,
-    progress: bool | None = None,
     **settings: Any,
 ) -> Results:
     """Run trials, store each, and return what they have shown.
 
     Which: every combination of `benchmark` (split-digits), `method` (er), `mask` (what the method's
     name implies) and `buffer` (the usual one), each one value or a list, with `trials` (10) seeds
-    from `seed` (0) on. Any other setting of `TrialConfig` may be given by name; what is not given
-    is the published one. Or exactly the `configs`.
+    from `seed` (0) on. Any other field of `TrialConfig` may be given by name; what is not given,
+    here or in the TOML `config_file`, is the published one. Or exactly the `configs`.
 
-    What the `store` has is not run again, unless `again`; what was stopped goes on. Names of code
-    of one's own, `module:name`, are imported. How, see `How`; `progress=None` shows bars on a
-    terminal, True elsewhere a line per cell as well, False not a word.
+    What the `store` has is not run again, unless `again=True`; what was stopped goes on. How: any
+    field of `RunOptions` may be given by name, such as `workers=2`.
+
+    Your own code, `module:name`, is imported if it is named here; if only the file names it, then
+    only with `own_code=True`.
     """
-    how = How(
-        device=device,
-        workers=workers,
-        threads=threads,
-        stack=stack,
-        again=again,
-        data=data,
-        checkpoint_seconds=checkpoint_seconds,
-        save_nets=save_nets,
-        progress=progress,
-    )
-    asked = {
+    chosen, options = _divided(settings)
+    named = {
         **{"benchmark": benchmark, "method": method, "mask": mask, "buffer": buffer},
         **{"trials": trials, "seed": seed},
-        **settings,
     }
-    given = {name: value for name, value in asked.items() if value is not None}
+    given = {name: value for name, value in named.items() if value is not None} | chosen
     if configs is None:
-        configs = _combinations(given)
-    elif given:
+        configs = configs_from(given, file=config_file, own_code=own_code)
+    elif given or config_file is not None:
+        besides = [*given, *(["config_file"] if config_file is not None else [])]
         raise SettingsError(
-            f"configs say which trials to run: leave out {', '.join(given)}, or the configs"
+            f"configs say which trials to run: leave out {', '.join(besides)}, or the configs"
         )
     _check_importable(configs)
     with _opened(store) as opened, _interruptible():
-        return run_trials(opened, configs, how)
+        return run_trials(opened, configs, options)
 
 
 def sweep(
@@ -91,18 +77,21 @@ def sweep(
     *,
     store: AnyStore = None,
     own_code: bool | None = None,
-    **how: Any,
+    **settings: Any,
 ) -> Results:
     """Run every combination of settings of a grid: a TOML file, or a dict with the same in it.
 
-    `{"method": "derpp", "grid": {"mask": [None, -1.0]}, "zip": [{"buffer": [20, 50], ...}]}`. What
-    a file names of code of one's own is imported only with `own_code=True`. How, as for `run`.
+    `{"method": "derpp", "grid": {"mask": [None, -1.0]}, "zip": [{"buffer": [20, 50], ...}]}`. Any
+    field of `TrialConfig` may be given by name, and wins over what all trials share in the grid;
+    any of `RunOptions` says how, as for `run`. Your own code that a file names is imported only
+    with `own_code=True`.
     """
+    chosen, options = _divided(settings)
     trusted = isinstance(grid, Mapping) if own_code is None else own_code
-    configs = grid_configs(grid, own_code=trusted)
+    configs = grid_configs(grid, chosen, own_code=trusted)
     _check_importable(configs)
     with _opened(store) as opened, _interruptible():
-        return run_trials(opened, configs, How(**how))
+        return run_trials(opened, configs, options)
 
 
 def reproduce(
@@ -114,30 +103,32 @@ def reproduce(
     buffer: int | Sequence[int] | None = None,
     trials: int | None = None,
     store: AnyStore = None,
-    **how: Any,
+    **options: Any,
 ) -> Reproduction:
     """Run what is missing of an experiment of the paper, and put ours beside it.
 
     Experiments: main, low-buffer, ablation, confidence, appendix, all. `method`, `mask` and
-    `buffer` choose among its cells. How, as for `run`.
+    `buffer` choose among its cells. Any field of `RunOptions` may be given by name.
     """
     asked = {"method": method, "mask": mask, "buffer": buffer}
     filters = {name: several(value) for name, value in asked.items() if value is not None}
     cells = wanted_cells(experiment, benchmark, filters)
     with _opened(store) as opened, _interruptible():
-        return run_cells(opened, cells, trials, How(**how))
+        return run_cells(opened, cells, trials, RunOptions(**options))
 
 
 def resume(
-    name: str | None = None, *, store: AnyStore = None, own_code: bool = False, **how: Any
+    name: str | None = None, *, store: AnyStore = None, own_code: bool = False, **options: Any
 ) -> list[Results]:
     """Go on with the named run, or with every unfinished one, and return the results of each.
 
-    What their plans name of code of one's own is imported only with `own_code=True`.
+    Your own code that their plans name is imported only with `own_code=True`. Any field of
+    `RunOptions` may be given by name.
     """
+    how = RunOptions(**options)
     with _opened(store) as opened, _interruptible():
         runs = runs_to_resume(opened, name, own_code=own_code)
-        return [resume_run(opened, unfinished, How(**how)) for unfinished in runs]
+        return [resume_run(opened, unfinished, how) for unfinished in runs]
 
 
 def report(
@@ -149,7 +140,7 @@ def report(
 ) -> Written:
     """Write the store, or what passes the filters, as one HTML page; with `figures`, draw those.
 
-    Filters: benchmark, method, mask, buffer, seed, status, since, hash; a list lets any through.
+    `remask.results.FILTERS` describes the filters; a list of values lets any of them through.
     """
     check_output(Path(target))
     with _opened(store, create=False) as opened:
@@ -157,10 +148,15 @@ def report(
         return write_report(opened, target, filters, figures=figures)
 
 
-def _combinations(given: Mapping[str, Any]) -> list[TrialConfig]:
-    benchmarks = several(given.get("benchmark", "split-digits"))
-    asked = [configs_from({**given, "benchmark": benchmark}) for benchmark in benchmarks]
-    return [config for configs in asked for config in configs]
+def _divided(settings: Mapping[str, Any]) -> tuple[dict[str, Any], RunOptions]:
+    """Separate the settings of trials from the options of the run; None means not given."""
+    fields, options = TrialConfig.model_fields, RunOptions.model_fields
+    known = [*fields, *options, "trials"]
+    for name in settings:
+        if name not in known:
+            raise SettingsError(f"there is no setting {name!r}{did_you_mean(name, known)}")
+    chosen = {n: v for n, v in settings.items() if n not in options and v is not None}
+    return chosen, RunOptions(**{n: v for n, v in settings.items() if n in options})
 
 
 def _check_importable(configs: Sequence[TrialConfig]) -> None:
@@ -186,7 +182,7 @@ def _opened(store: AnyStore, *, create: bool = True) -> Iterator[Store]:
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Turn a stop that Ctrl-C asked for into what Python raises of Ctrl-C."""
+    """Turn a stop by Ctrl-C into the exception that Python raises for it."""
     try:
         yield
     except Stopped as stopped:

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import remask
-from remask.asking import changed_settings
 from remask.durable import AnyPath, write_output
 from remask.experiments.rerun import rerun_command
+from remask.planning import changed_settings
 from remask.reports import Knowledge, page_data, page_html, write_figures
 from remask.results import Store, StoreError, config_hash, summarise
 from remask.runs import RunError, StopRequest, runs_folder, unfinished_runs

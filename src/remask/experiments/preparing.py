@@ -6,20 +6,19 @@ from contextlib import nullcontext
 import torch
 from torch import nn
 
-from remask.asking import SettingsError
 from remask.benchmarks import BENCHMARKS, Benchmark
 from remask.config import TrialConfig
 from remask.datasets import fetch
 from remask.engine import check_config, preferred_stack
-from remask.experiments.how import How
+from remask.errors import SettingsError
 from remask.experiments.progress import download_bar
 from remask.methods import find_method
 from remask.nets import NetBuilder, net_builder
 from remask.own_code import names_own_code
-from remask.runs import Room, benchmark_of, check_room, plan_jobs
+from remask.runs import Room, RunOptions, benchmark_of, check_room, plan_jobs
 
 
-def fetch_data(configs: Sequence[TrialConfig], how: How) -> None:
+def fetch_data(configs: Sequence[TrialConfig], how: RunOptions) -> None:
     """Fetch what is missing here, with a progress bar, not in every worker."""
     names = list(dict.fromkeys(config.benchmark for config in configs))
     if how.data is not None and (len(names) > 1 or names[0] not in BENCHMARKS):
@@ -31,7 +30,7 @@ def fetch_data(configs: Sequence[TrialConfig], how: How) -> None:
             fetch(info.dataset, progress=bar, data=how.data)
 
 
-def largest_stacks(configs: Sequence[TrialConfig], how: How) -> dict[str, int]:
+def largest_stacks(configs: Sequence[TrialConfig], how: RunOptions) -> dict[str, int]:
     """How many trials of each net to stack.
 
     On the way, what no worker could run is refused: a wrong split, net or setting.
@@ -60,7 +59,9 @@ def _outline(config: TrialConfig, build: NetBuilder, benchmark: Benchmark) -> nn
         return build(benchmark.input_shape, benchmark.num_classes)
 
 
-def check_memory(configs: Sequence[TrialConfig], largest: Mapping[str, int], how: How) -> None:
+def check_memory(
+    configs: Sequence[TrialConfig], largest: Mapping[str, int], how: RunOptions
+) -> None:
     """Refuse stacks that would not fit into memory."""
     if torch.device(how.device).type != "cpu":
         return  # what a device holds, its own driver tells

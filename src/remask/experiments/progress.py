@@ -43,7 +43,7 @@ class Display:
         self._console = console
         self._lines = lines or console.is_terminal
         self._jobs = {job.name: job for job in jobs}
-        self._cells = {job.name: Counter(map(_cell, job.configs)) for job in jobs}
+        self._cells = {job.name: Counter(config.cell for config in job.configs) for job in jobs}
         self._weights = {job.name: _weight(job) for job in jobs}
         self._trials = sum(self._cells.values(), Counter[TrialConfig]())
         self._names = _names(list(self._trials))
@@ -108,7 +108,7 @@ class Display:
     def _finish(self, event: Finished | PickedUp) -> None:
         self._fractions[event.job] = 1.0
         for result in event.results:
-            self._results.setdefault(_cell(result.config), []).append(result)
+            self._results.setdefault(result.config.cell, []).append(result)
             if result.diverged_at is not None:
                 system = system_name(result.config.method, result.config.mask, result.title)
                 self._console.print(
@@ -174,10 +174,6 @@ def _names(cells: Sequence[TrialConfig]) -> dict[TrialConfig, str]:
         )
         for cell, label in zip(cells, labels(cells), strict=True)
     }
-
-
-def _cell(config: TrialConfig) -> TrialConfig:
-    return config.model_copy(update={"seed": 0})
 
 
 def _weight(job: Job) -> float:

@@ -3,12 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from remask.asking import SettingsError, several, trial_configs
 from remask.benchmarks import BENCHMARKS
 from remask.config import TrialConfig, read_mask
 from remask.datasets import is_complete
 from remask.experiments.comparing import Reproduction
-from remask.experiments.how import How
 from remask.experiments.preparing import largest_stacks
 from remask.experiments.running import run_trials
 from remask.names import (
@@ -19,9 +17,10 @@ from remask.names import (
     unknown_method,
 )
 from remask.papers import PaperCell, experiment_cells, published_benchmarks, published_figures
+from remask.planning import SettingsError, several, trial_configs
 from remask.reports import PlainTable
 from remask.results import Store, config_hash
-from remask.runs import estimate_seconds, plan_jobs
+from remask.runs import RunOptions, estimate_seconds, plan_jobs
 
 _USUAL_TRIALS = 10  # where nothing is published of a cell
 
@@ -123,7 +122,9 @@ class PaperPlan:
         return "; ".join(known + [unmeasured] * bool(unknown_data)) + "."
 
 
-def plan_cells(store: Store, cells: Sequence[PaperCell], trials: int | None, how: How) -> PaperPlan:
+def plan_cells(
+    store: Store, cells: Sequence[PaperCell], trials: int | None, how: RunOptions
+) -> PaperPlan:
     """What the store lacks of these cells, and how long it will take; nothing is run."""
     configs = {cell: configs_of(cell, trials) for cell in cells}
     missing = {
@@ -138,7 +139,7 @@ def run_cells(
     store: Store,
     cells: Sequence[PaperCell],
     trials: int | None,
-    how: How,
+    how: RunOptions,
     *,
     remedy: str = "again=True runs",
 ) -> Reproduction:
@@ -186,7 +187,7 @@ def _plain(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _seconds(configs: Sequence[TrialConfig], how: How) -> dict[TrialConfig, float]:
+def _seconds(configs: Sequence[TrialConfig], how: RunOptions) -> dict[TrialConfig, float]:
     """What each trial takes of a core, as one of its stack; no entry where the data is missing."""
     benchmarks = dict.fromkeys(config.benchmark for config in configs)
     there = [benchmark for benchmark in benchmarks if _has_data(benchmark)]
@@ -200,7 +201,7 @@ def _seconds(configs: Sequence[TrialConfig], how: How) -> dict[TrialConfig, floa
     for job in jobs:
         shape = (job.configs[0].shape(), len(job.configs))
         if shape not in rates:
-            rates[shape] = estimate_seconds(job, how.options) / len(job.configs)
+            rates[shape] = estimate_seconds(job, how) / len(job.configs)
         found.update(dict.fromkeys(job.configs, rates[shape]))
     return found
 

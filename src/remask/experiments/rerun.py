@@ -4,8 +4,8 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from remask.asking import changed_settings
 from remask.config import TrialConfig
+from remask.planning import changed_settings
 
 
 def rerun_command(config: TrialConfig, seeds: Sequence[int]) -> str:

@@ -4,10 +4,10 @@ import importlib
 from collections.abc import Iterable, Sequence
 from typing import Any, overload
 
-from remask.asking import changed_settings
 from remask.config import TrialConfig
 from remask.errors import MissingPackageError
 from remask.experiments.comparing import Compared
+from remask.planning import changed_settings
 from remask.reports import (
     PlainTable,
     best_by_validation,
@@ -33,7 +33,7 @@ class Results(Sequence[TrialRecord]):
         ran: bool = False,
     ) -> None:
         self._records = tuple(records)
-        self._asked = [config.model_copy(update={"seed": 0}) for config in asked]
+        self._asked = [config.cell for config in asked]
         self.failures = list(failures)
         """What failed and why, for people."""
         self.ran = ran

@@ -4,18 +4,18 @@ from collections.abc import Sequence
 
 import torch
 
-from remask.asking import SettingsError, check_trusted, trial_configs
 from remask.config import TrialConfig
 from remask.durable import make_folder
-from remask.experiments.how import How
 from remask.experiments.older import say_what_is_older
 from remask.experiments.preparing import check_memory, fetch_data, largest_stacks
 from remask.experiments.progress import Display
 from remask.experiments.results import Results
+from remask.planning import SettingsError, check_trusted, trial_configs
 from remask.results import Store, TrialRecord, config_hash
 from remask.runs import (
     Failed,
     Run,
+    RunOptions,
     StopRequest,
     check_device,
     continue_run,
@@ -34,7 +34,11 @@ _DEMO: tuple[tuple[str, float | None], ...] = (
 
 
 def run_trials(
-    store: Store, configs: Sequence[TrialConfig], how: How, *, remedy: str = "again=True runs"
+    store: Store,
+    configs: Sequence[TrialConfig],
+    how: RunOptions,
+    *,
+    remedy: str = "again=True runs",
 ) -> Results:
     """Run what the store lacks of these trials; returns what it then has of all of them.
 
@@ -49,7 +53,7 @@ def run_trials(
     )
 
 
-def plan_trials(store: Store, configs: Sequence[TrialConfig], how: How) -> Run | None:
+def plan_trials(store: Store, configs: Sequence[TrialConfig], how: RunOptions) -> Run | None:
     """The run of what the store lacks of these trials, or None; refuses what cannot be run."""
     _check(how)
     largest: dict[str, int] = {}
@@ -83,7 +87,7 @@ def runs_to_resume(store: Store, name: str | None, *, own_code: bool = False) ->
 
 
 def resume_run(
-    store: Store, run: Run, how: How, *, remedy: str = "`remask.run` with again=True runs"
+    store: Store, run: Run, how: RunOptions, *, remedy: str = "`remask.run` with again=True runs"
 ) -> Results:
     """Go on with a run to its end; returns what the store then has of it."""
     _check(how)
@@ -111,14 +115,14 @@ def stored(store: Store, configs: Sequence[TrialConfig]) -> list[TrialRecord]:
     return [record for record in found if record is not None]
 
 
-def _check(how: How) -> None:
+def _check(how: RunOptions) -> None:
     """Better refused before the training than after it."""
     check_device(how.device)
-    if how.options.nets is not None:
-        make_folder(how.options.nets)
+    if how.save_nets is not None:
+        make_folder(how.save_nets)
 
 
-def _run(store: Store, planned: Run, how: How) -> list[str]:
+def _run(store: Store, planned: Run, how: RunOptions) -> list[str]:
     """Run a plan, and show it; returns what failed, for people."""
     jobs = jobs_left(store, planned)
     titles = {job.name: job.title() for job in jobs}
@@ -128,7 +132,7 @@ def _run(store: Store, planned: Run, how: How) -> list[str]:
     try:
         with StopRequest() as stop, Display(jobs, how.console, lines=lines) as display:
             for event in continue_run(
-                store, planned, workers=how.processes, options=how.options, stop=stop
+                store, planned, workers=how.processes, options=how, stop=stop
             ):
                 display.show(event)
                 if isinstance(event, Failed):

@@ -27,7 +27,7 @@ from remask.reports.comparison import (
     verdicts,
 )
 from remask.reports.findings import TEST, Decision, Evidence, decide, decide_by_the_paper
-from remask.results import Cell, Spread, TrialRecord, config_hash, scores, spread, summarise
+from remask.results import Cell, Spread, TrialRecord, scores, spread, summarise
 
 _VALIDATED = {
     **{measure: f"test {title}" for measure, title in MEASURES.items()},
@@ -106,7 +106,7 @@ def _ids(cells: Sequence[Cell]) -> list[str]:
     seen = Counter[str]()
     names = []
     for cell in cells:
-        name = config_hash(cell.config.model_copy(update={"seed": 0}))[:12]
+        name = cell.config.cell.hash[:12]
         seen[name] += 1
         names.append(name if seen[name] == 1 else f"{name}-{seen[name]}")
     return names

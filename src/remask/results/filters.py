@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, NamedTuple, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, ValidationError
 
@@ -45,20 +45,46 @@ _Since = Annotated[datetime, BeforeValidator(_refuse_numbers), AfterValidator(_a
 
 _Hash = Annotated[str, Field(pattern="^[0-9a-f]{4,64}$")]
 
-_FILTERS: dict[str, tuple[str, TypeAdapter[Any]]] = {
-    "benchmark": ("benchmark IS ?", TypeAdapter(str)),
-    "method": ("method IS ?", TypeAdapter(str)),
-    "mask": ("mask IS ?", TypeAdapter(Mask)),
-    "buffer": ("buffer IS ?", TypeAdapter(Integer)),
-    "seed": ("seed IS ?", TypeAdapter(Integer)),
-    "status": ("status IS ?", TypeAdapter(Annotated[str, AfterValidator(_check_status)])),
-    "since": ("created >= ?", TypeAdapter(_Since)),
-    "hash": ("config_hash GLOB ? || '*'", TypeAdapter(_Hash)),
-}
-"""By name: the condition, and how its value is read."""
 
-FILTERS = tuple(_FILTERS)
-"""The names that `where` knows."""
+class Filter(NamedTuple):
+    """One definition of a filter, for SQL, for Python and for the command line."""
+
+    condition: str
+    kind: TypeAdapter[Any]
+    """How its value is read."""
+    metavar: str
+    """What stands for the value in help texts."""
+    description: str
+
+
+FILTERS = {
+    "benchmark": Filter("benchmark IS ?", TypeAdapter(str), "NAMES", "Benchmarks."),
+    "method": Filter(
+        "method IS ?",
+        TypeAdapter(str),
+        "NAMES",
+        "Methods by any name: `er` with or without mask, `mser` with one, `MSER(-1)`.",
+    ),
+    "mask": Filter("mask IS ?", TypeAdapter(Mask), "MASKS", "Masks, such as `none,-inf`."),
+    "buffer": Filter("buffer IS ?", TypeAdapter(Integer), "SIZES", "Buffer sizes."),
+    "seed": Filter("seed IS ?", TypeAdapter(Integer), "SEEDS", "Seeds."),
+    "status": Filter(
+        "status IS ?",
+        TypeAdapter(Annotated[str, AfterValidator(_check_status)]),
+        "STATUS",
+        "`finished`, `diverged` or `failed`.",
+    ),
+    "since": Filter(
+        "created >= ?", TypeAdapter(_Since), "DATE", "Made since this date, such as 2026-01-31."
+    ),
+    "hash": Filter(
+        "config_hash GLOB ? || '*'",
+        TypeAdapter(_Hash),
+        "HASHES",
+        "Hashes, or enough of their beginnings.",
+    ),
+}
+"""What `where` knows, by name."""
 
 
 def where(
@@ -73,13 +99,13 @@ def where(
     conditions = ["TRUE"]
     parameters: list[object] = []
     for name, value in filters.items():
-        if name not in _FILTERS:
+        if name not in FILTERS:
             raise UnknownNameError(unknown("filter", name, FILTERS))
-        condition, adapter = _FILTERS[name]
+        condition, kind = FILTERS[name][:2]
         options = value if isinstance(value, list | tuple | set | frozenset) else [value]
         alternatives = []
         for option in options:
-            read = _read(name, adapter, option)
+            read = _read(name, kind, option)
             if name == "method":
                 condition, values = _of_method(str(read), methods())
             else:
@@ -114,9 +140,9 @@ def _of_method(name: str, stored: Collection[tuple[str, str | None]]) -> tuple[s
     return f"({' OR '.join(conditions)})", values
 
 
-def _read(name: str, adapter: TypeAdapter[Any], value: object) -> object:
+def _read(name: str, kind: TypeAdapter[Any], value: object) -> object:
     try:
-        read = adapter.validate_python(value)
+        read = kind.validate_python(value)
     except ValidationError as error:
         reason = error.errors()[0]
         cause = reason.get("ctx", {}).get("error")

@@ -1,7 +1,5 @@
-"""What is kept of one trial, and the hash of its config that identifies it."""
+"""What is kept of one trial."""
 
-import hashlib
-import json
 import math
 from collections.abc import Sized
 from datetime import UTC, datetime
@@ -143,8 +141,8 @@ class TrialRecord(BaseModel):
 
     @property
     def config_hash(self) -> str:
-        """The trial's identity, see `config_hash`."""
-        return config_hash(self.config)
+        """The trial's identity, see `TrialConfig.canonical`."""
+        return self.config.hash
 
     @property
     def seed(self) -> int:
@@ -199,33 +197,10 @@ def _are_square(size: int, *matrices: Matrix) -> bool:
 
 
 def config_hash(config: TrialConfig) -> str:
-    """Identify a trial by the SHA-256 of its config's canonical form, in hex.
-
-    The canonical form is ASCII JSON without spaces: the config's fields in alphabetical order,
-    each mask as null, "-inf" or a number, each float in the shortest form that reads back as the
-    same number, -0.0 as 0.0. A field that has its default value is left out, so that a field added
-    later, with a default that means "as before", leaves the hashes of earlier configs alone. In
-    return a default must never change: it would give old hashes a new meaning.
-    """
-    return hashlib.sha256(canonical_config(config).encode("ascii")).hexdigest()
-
-
-def canonical_config(config: TrialConfig) -> str:
-    """Write the text that `config_hash` is taken of."""
-    fields = type(config).model_fields
-    written = config.model_dump(mode="json")
-    chosen = {
-        name: value + 0.0 if isinstance(value, float) else value
-        for name, value in written.items()
-        if fields[name].is_required() or getattr(config, name) != _default(fields[name])
-    }
-    return json.dumps(chosen, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    """The trial's identity, see `TrialConfig.canonical`."""
+    return config.hash
 
 
 def write_moment(moment: datetime) -> str:
     """Write a moment at a fixed width in UTC, so that texts sort as the moments do."""
     return moment.astimezone(UTC).isoformat(timespec="microseconds")
-
-
-def _default(field: Any) -> object:
-    return field.get_default(call_default_factory=True)

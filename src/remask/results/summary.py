@@ -120,7 +120,7 @@ def summarise(records: Iterable[TrialRecord]) -> list[Cell]:
     """
     groups: dict[TrialConfig, list[TrialRecord]] = {}
     for record in records:
-        groups.setdefault(record.config.model_copy(update={"seed": 0}), []).append(record)
+        groups.setdefault(record.config.cell, []).append(record)
     configs = sorted(groups, key=_order)
     titles = {config: own_title(groups[config]) for config in configs}
     return [

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from remask.runs.events import Event, from_line
-from remask.runs.execute import Options
 from remask.runs.jobs import Work
+from remask.runs.options import RunOptions
 from remask.runs.worker import Order
 
 _PIECE = 1 << 16
@@ -51,13 +51,14 @@ class Worker:
         self.unsent = b""
         self._unread = b""
 
-    def give(self, work: Work, options: Options) -> None:
+    def give(self, work: Work, options: RunOptions) -> None:
         """Hand it a piece of work."""
         order = Order(
             configs=work.job.configs, folder=work.folder, options=options, path=tuple(sys.path)
         )
         self.work = work
-        self.unsent += order.model_dump_json().encode() + b"\n"
+        # Not the path of the data: it may be no valid Unicode, and the data is in the cache by now.
+        self.unsent += order.model_dump_json(exclude={"options": {"data"}}).encode() + b"\n"
 
     def exchange(self) -> list[Event]:
         """Send what it takes and read what it has said, without waiting for either."""

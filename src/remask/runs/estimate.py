@@ -7,15 +7,16 @@ import numpy as np
 import torch
 
 from remask.engine import Position, TrialStack
-from remask.runs.execute import Options, benchmark_of
+from remask.runs.execute import benchmark_of
 from remask.runs.jobs import Job
+from remask.runs.options import RunOptions
 
 _STEPS, _FEWEST_STEPS = 20, 3  # the most are enough to fill what a step draws from memory
 _PATIENCE = 10.0
 """Seconds after which the tasks that are left are taken to be like those that were timed."""
 
 
-def estimate_seconds(job: Job, options: Options) -> float:
+def estimate_seconds(job: Job, options: RunOptions) -> float:
     """Time a few steps of every task, and what comes between tasks, and keep nothing of it.
 
     Of a net so large that these steps take seconds, what comes after a task is not in it.

@@ -2,24 +2,23 @@
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
 
 import torch
 
-from remask.asking import SettingsError
 from remask.benchmarks import Benchmark, load_benchmark
 from remask.config import TrialConfig
 from remask.engine import Position, TrialStack, check_predictor
 from remask.engine.checkpoints import CheckpointFolder
-from remask.errors import Stopped
+from remask.errors import SettingsError, Stopped
 from remask.locks import Lock
 from remask.own_code import fingerprints_of
 from remask.runs.events import Event, Finished, Note, Progress
 from remask.runs.jobs import Job
 from remask.runs.nets import save_nets
+from remask.runs.options import RunOptions
 from remask.runs.signals import StopRequest
 
 _SECONDS_BETWEEN_REPORTS = 0.25
@@ -28,21 +27,10 @@ _LARGEST_SHARE = 0.02
 """The share of the run's time that checkpoints at task ends may take."""
 
 
-@dataclass(frozen=True)
-class Options:
-    """How to run a job; nothing here changes its results."""
-
-    device: str = "cpu"
-    threads: int = 1
-    checkpoint_seconds: float = 60.0
-    nets: Path | None = None
-    """The folder to save the nets of finished trials in."""
-
-
 def execute(
     job: Job,
     folder: Path,
-    options: Options,
+    options: RunOptions,
     stop: StopRequest,
 ) -> Iterator[Event]:
     """Run a job from its latest checkpoint in `folder`, if there is one, to the end.
@@ -55,11 +43,11 @@ def execute(
         yield from _execute(job, folder, options, stop)
 
 
-def _execute(job: Job, folder: Path, options: Options, stop: StopRequest) -> Iterator[Event]:
+def _execute(job: Job, folder: Path, options: RunOptions, stop: StopRequest) -> Iterator[Event]:
     torch.set_num_threads(options.threads)
     check_device(options.device)
     stack = TrialStack(job.configs, benchmark_of(job.configs[0]), device=options.device)
-    if options.nets is not None:
+    if options.save_nets is not None:
         check_predictor(stack.method)  # before hours are spent
     saver = _Saver(stack, CheckpointFolder(folder, identity=job.name), options.checkpoint_seconds)
     for warning in saver.restore():
@@ -76,8 +64,8 @@ def _execute(job: Job, folder: Path, options: Options, stop: StopRequest) -> Ite
         if task_ended or time.monotonic() >= next_report:
             yield _progress(job, stack)
             next_report = time.monotonic() + _SECONDS_BETWEEN_REPORTS
-    if options.nets is not None:
-        save_nets(stack, options.nets)
+    if options.save_nets is not None:
+        save_nets(stack, options.save_nets)
     yield Finished(job.name, stack.results(), saver.started, saver.seconds(), saver.own_code)
 
 

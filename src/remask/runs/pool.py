@@ -9,9 +9,10 @@ from typing import Protocol
 from remask.errors import Stopped
 from remask.runs.crew import Worker, end_all, wait_for_any
 from remask.runs.events import Event, Failed, Finished, Note
-from remask.runs.execute import Options, execute
+from remask.runs.execute import execute
 from remask.runs.failures import describe_failure
 from remask.runs.jobs import Work
+from remask.runs.options import RunOptions
 from remask.runs.signals import StopRequest
 
 _SECONDS_TO_SAVE = 60.0
@@ -34,7 +35,7 @@ class Agenda(Protocol):
 
 
 def run_jobs(
-    agenda: Agenda, *, workers: int, options: Options, stop: StopRequest
+    agenda: Agenda, *, workers: int, options: RunOptions, stop: StopRequest
 ) -> Generator[Event]:
     """Run jobs, each with a folder for its checkpoints, and yield what they report.
 
@@ -46,7 +47,7 @@ def run_jobs(
         yield from _run_in_workers(agenda, workers, options, stop)
 
 
-def _run_here(agenda: Agenda, options: Options, stop: StopRequest) -> Iterator[Event]:
+def _run_here(agenda: Agenda, options: RunOptions, stop: StopRequest) -> Iterator[Event]:
     """One job after the other."""
     while not agenda.is_empty():
         if stop.signal is not None:
@@ -69,7 +70,7 @@ def _run_here(agenda: Agenda, options: Options, stop: StopRequest) -> Iterator[E
 
 
 def _run_in_workers(
-    agenda: Agenda, most: int, options: Options, stop: StopRequest
+    agenda: Agenda, most: int, options: RunOptions, stop: StopRequest
 ) -> Iterator[Event]:
     """Hand jobs to worker processes, a new one as soon as one is done.
 

@@ -15,8 +15,8 @@ from remask.results import Store, StoreMovedError, TrialRecord, config_hash
 from remask.runs.agenda import RunAgenda, jobs_left
 from remask.runs.claims import Claims
 from remask.runs.events import Event, Failed, Finished
-from remask.runs.execute import Options
 from remask.runs.jobs import plan_jobs
+from remask.runs.options import RunOptions
 from remask.runs.plans import Run, RunError, read_plan, runs_folder, write_plan
 from remask.runs.pool import run_jobs
 from remask.runs.provenance import provenance
@@ -68,7 +68,7 @@ def plan_run(
 
 
 def continue_run(
-    store: Store, run: Run, *, workers: int, options: Options, stop: StopRequest
+    store: Store, run: Run, *, workers: int, options: RunOptions, stop: StopRequest
 ) -> Iterator[Event]:
     """Run what is left of a run, and put every finished trial into the store.
 
@@ -95,7 +95,7 @@ def continue_run(
 
 
 def _work_off(
-    store: Store, run: Run, agenda: RunAgenda, workers: int, options: Options, stop: StopRequest
+    store: Store, run: Run, agenda: RunAgenda, workers: int, options: RunOptions, stop: StopRequest
 ) -> Generator[Event, None, bool]:
     """Run what is on the agenda; whether any of it failed."""
     failed, unstored = False, None

@@ -18,9 +18,10 @@ from remask.benchmarks import UnreadableImageWarning
 from remask.config import TrialConfig
 from remask.errors import Stopped
 from remask.runs.events import Failed, to_line
-from remask.runs.execute import Options, execute
+from remask.runs.execute import execute
 from remask.runs.failures import describe_failure
 from remask.runs.jobs import Job
+from remask.runs.options import RunOptions
 from remask.runs.signals import StopRequest
 
 
@@ -30,7 +31,7 @@ class Order(BaseModel):
     model_config = ConfigDict(frozen=True)
     configs: tuple[TrialConfig, ...]
     folder: Path
-    options: Options
+    options: RunOptions
     path: tuple[str, ...]
     """Where the parent looks for modules: a script's own folder is there, and its modules."""
 

@@ -1,4 +1,4 @@
-"""The settings of trials: what is published, where nothing else is asked for."""
+"""Defaults: the published settings of a trial, where nothing else is given."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -6,10 +6,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from remask.benchmarks import check_name
-from remask.config import COMMON_WEIGHTS, TrialConfig
-from remask.errors import RemaskError
+from remask.config import COMMON_WEIGHTS, IDENTITY, TrialConfig, read_weights
+from remask.errors import RemaskError, SettingsError
 from remask.methods import MASKED_NAMES, Method, find_method
-from remask.names import nearest
+from remask.names import did_you_mean
 from remask.own_code import names_own_code
 from remask.papers import published_settings
 
@@ -21,11 +21,6 @@ _NETS = {
     "split-tiny-imagenet": "resnet18",
 }
 _DEFAULT_NET = "mlp"
-_HAVE_DEFAULTS = {"net", "lr_drops", "tasks", "class_order", "limit", "validation", "task_free"}
-
-
-class SettingsError(RemaskError, ValueError):
-    """Settings that cannot be run; the message says which, and what is allowed."""
 
 
 def trial_configs(
@@ -37,7 +32,7 @@ def trial_configs(
     seeds: Sequence[int],
     overrides: Mapping[str, Any] | None = None,
 ) -> list[TrialConfig]:
-    """One config a (mask, seed), with published settings where `overrides` says nothing.
+    """A config per mask and seed, with published settings where `overrides` says nothing.
 
     `masks=None` means the mask that the method's name implies: none for `er`, -inf for `mser`.
     """
@@ -65,13 +60,13 @@ def trial_configs(
 
 
 def changed_settings(config: TrialConfig) -> dict[str, Any]:
-    """The settings of a trial that are not what they would be if nothing were said, as JSON values.
+    """The settings of a trial that differ from the published defaults, as JSON values.
 
-    Nothing that it names is imported: of a method or benchmark of the user's own, all are.
+    Nothing that it names is imported: for the user's own method or benchmark, these are all
+    settings that differ from a field's default.
     """
-    identity = {"benchmark", "method", "mask", "buffer", "seed"}
-    own = config.model_dump(mode="json", exclude=identity)
-    implied = config.model_dump(mode="json", exclude=identity, exclude_defaults=True)
+    own = config.model_dump(mode="json", exclude={*IDENTITY})
+    implied = config.model_dump(mode="json", exclude={*IDENTITY}, exclude_defaults=True)
     if names_own_code(config.benchmark) or names_own_code(config.method):
         return implied
     try:
@@ -84,7 +79,7 @@ def changed_settings(config: TrialConfig) -> dict[str, Any]:
         )
     except RemaskError:  # nothing is published, or a name is no longer known
         return implied
-    usual = default.model_dump(mode="json", exclude=identity)
+    usual = default.model_dump(mode="json", exclude={*IDENTITY})
     return {name: value for name, value in own.items() if value != usual[name]}
 
 
@@ -121,13 +116,14 @@ def _settings_of(
     needed = ["lr", "batch", "epochs", *(["replay_batch"] if kind.uses_replay_batch() else [])]
     common = [name for name in COMMON_WEIGHTS if name in kind.weights]
     _check_names(overrides, TrialConfig.model_fields, "there is no setting")
-    _check_used(kind, overrides, {*needed, *common, *_HAVE_DEFAULTS, "weights"})
+    unused = {"replay_batch", *COMMON_WEIGHTS}.difference(needed, common)
+    _check_used(kind, overrides, {*TrialConfig.model_fields}.difference(IDENTITY, unused))
     published = published_settings(benchmark, kind.name, buffer)
     settings: dict[str, Any] = {"net": _NETS.get(benchmark, _DEFAULT_NET)}
     if published is not None:
         settings.update({name: getattr(published, name) for name in needed})
         if "epochs" not in overrides and kind.learns == "tasks":
-            settings["lr_drops"] = published.lr_drops  # for tasks of so many epochs, and no others
+            settings["lr_drops"] = published.lr_drops  # they are meant for this number of epochs
     missing = [name for name in needed if name not in settings and name not in overrides]
     if missing:
         options = ", ".join(f"--{name.replace('_', '-')}" for name in missing)
@@ -135,6 +131,8 @@ def _settings_of(
     weights = {**kind.weights, **(_known_weights(kind, published.weights) if published else {})}
     settings.update({name: weights.pop(name) for name in common})
     given = overrides.get("weights", {})
+    if isinstance(given, list | tuple):
+        given = read_weights(given)
     if not isinstance(given, Mapping):
         raise SettingsError(f"weights = {given!r}: names with values are needed, as in gamma = 0.5")
     _check_names(given, weights, f"{kind.title} has no weight")
@@ -149,10 +147,7 @@ def _check_names(given: Iterable[str], known: Iterable[str], refusal: str) -> No
     known = list(known)
     for name in given:
         if name not in known:
-            hint = nearest(name, known)
-            raise SettingsError(
-                f"{refusal} {name!r}" + (f"; did you mean {hint!r}?" if hint else "")
-            )
+            raise SettingsError(f"{refusal} {name!r}{did_you_mean(name, known)}")
 
 
 def _check_used(kind: type[Method], given: Iterable[str], used: set[str]) -> None:

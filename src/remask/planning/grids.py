@@ -5,11 +5,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from remask.asking.combinations import LISTS, MOST_TRIALS, check_number, configs_from, read_config
-from remask.asking.defaults import SettingsError
-from remask.config import TrialConfig
+from remask.config import TrialConfig, read_weights
 from remask.durable import AnyPath
-from remask.names import nearest
+from remask.errors import SettingsError
+from remask.names import did_you_mean
+from remask.planning.combinations import LISTS, MOST_TRIALS, check_number, combine, names_in
+from remask.planning.files import check_trusted, read_config
 
 _AXES = (*TrialConfig.model_fields, "trials")
 _SHAPE_OF_A_GRID = (
@@ -19,20 +20,23 @@ _SHAPE_OF_A_GRID = (
 
 
 def grid_configs(
-    grid: AnyPath | Mapping[str, Any], *, own_code: bool, validation: float | None = None
+    grid: AnyPath | Mapping[str, Any],
+    given: Mapping[str, Any] | None = None,
+    *,
+    own_code: bool,
 ) -> list[TrialConfig]:
     """The trials of every point of a grid: a TOML file, or the same as a mapping.
 
-    With `own_code`, what it names of the user's own code may be imported. `validation` wins over
-    what all trials share in the grid. Raises SettingsError.
+    Settings that are given win over those that all trials share in the grid. Code that only the
+    grid names is imported only with `own_code`. Raises SettingsError.
     """
+    given = given or {}
     path: object
     if isinstance(grid, Mapping):
         shared, path = dict(grid), "the grid"
     else:
         shared, path = read_config(Path(grid)), grid
-    if validation is not None:
-        shared["validation"] = validation
+    shared |= given
     crossed = _table(path, "[grid]", shared.pop("grid", {}))
     zipped = shared.pop("zip", [])
     if not isinstance(zipped, LISTS):
@@ -46,13 +50,15 @@ def grid_configs(
     found: dict[TrialConfig, None] = {}
     for point in _points(path, axes):
         settings = _with_weights(shared, point)
-        found |= dict.fromkeys(configs_from(settings, trusted=None if own_code else []))
+        if not own_code:
+            check_trusted(names_in(settings), trusted=names_in(given))
+        found |= dict.fromkeys(combine(settings))
         check_number(len(found))
     return list(found)
 
 
 def _table(path: object, where: str, table: object) -> dict[str, list[Any]]:
-    """An axis a name; every one a list with something in it."""
+    """The axes of a table by name, each a list with something in it."""
     if not isinstance(table, Mapping):
         raise SettingsError(f"{path}: {where} is no table: {_SHAPE_OF_A_GRID}")
     for name, values in table.items():
@@ -86,11 +92,8 @@ def _check_names(path: object, shared: Mapping[str, Any], axes: list[str]) -> No
     for name in axes:
         plain = name.partition(".")[0] if name.startswith("weights.") else name
         if plain not in _AXES:
-            hint = nearest(name, _AXES)
-            raise SettingsError(
-                f"{path}: there is no setting {name!r} to sweep over"
-                + (f"; did you mean {hint!r}?" if hint else f". There are {', '.join(_AXES)}")
-            )
+            hint = did_you_mean(name, _AXES) or f". There are {', '.join(_AXES)}"
+            raise SettingsError(f"{path}: there is no setting {name!r} to sweep over{hint}")
         if axes.count(name) > 1 or name in shared:
             raise SettingsError(f"{path}: {name} is said twice")
 
@@ -110,6 +113,8 @@ def _with_weights(shared: Mapping[str, Any], point: Mapping[str, Any]) -> dict[s
     settings = {**shared, **{n: v for n, v in point.items() if not n.startswith("weights.")}}
     own = {n.removeprefix("weights."): v for n, v in point.items() if n.startswith("weights.")}
     said = settings.get("weights", {})
+    if isinstance(said, list | tuple):
+        said = read_weights(said)
     if own and isinstance(said, Mapping):  # anything else is refused where settings are read
         settings["weights"] = {**said, **own}
     return settings

@@ -1,0 +1,35 @@
+"""`remask methods` and `remask benchmarks`: what there is."""
+
+from collections.abc import Mapping
+
+from rich.table import Table
+
+from remask.cli.console import output
+
+
+def methods() -> None:
+    """List the methods, with one line each."""
+    from remask.methods import MASKED_NAMES, METHODS  # torch: not before it is needed
+
+    masked = {
+        name: f"{base} with a mask, {mask:g} unless --mask says otherwise"
+        for name, (base, mask) in MASKED_NAMES.items()
+    }
+    _print({**{name: method.summary for name, method in METHODS.items()}, **masked})
+
+
+def benchmarks() -> None:
+    """List the benchmarks, with one line each."""
+    from remask.benchmarks import BENCHMARKS
+
+    _print({name: info.summary for name, info in BENCHMARKS.items()})
+
+
+def _print(summaries: Mapping[str, str]) -> None:
+    """Names in bold, and what there is to say about each."""
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="bold")
+    table.add_column()
+    for name, summary in summaries.items():
+        table.add_row(name, summary)
+    output.print(table)

@@ -1,0 +1,70 @@
+"""The command that runs a cell again, as a report shows it."""
+
+import shlex
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from remask.cli import run
+from remask.config import TrialConfig
+from remask.experiments import rerun_command
+from remask.planning import changed_settings, trial_configs
+from remask.results import Store
+from remask.runs.options import RunOptions
+from tests.command_line import CommandLine
+from tests.results.store_samples import make_config
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        make_config(),
+        make_config(mask=float("-inf"), buffer=20, seed=0),
+        make_config(
+            mask=-1e9, method="derpp", alpha=0.25, beta=0.0, lr=0.3, epochs=2, lr_drops=(1,)
+        ),
+        make_config(method="oewc", buffer=0, replay_batch=0, weights={"penalty": 3, "gamma": 0.5}),
+        make_config(tasks=2, class_order=(3, 1, 0, 2, 4, 5, 6, 7, 9, 8), limit=9, task_free=True),
+        make_config(tasks=5, class_order=7, net="resnet18:8", batch=3, replay_batch=4),
+        make_config(validation=0.15),
+        *trial_configs(benchmark="split-cifar100", method="er", buffer=500, seeds=[4]),
+        *trial_configs(benchmark="split-mnist", method="gem", buffer=500, seeds=[0]),
+    ],
+    ids=lambda config: rerun_command(config, [config.seed]),
+)
+def test_the_command_to_run_a_cell_again_asks_for_exactly_its_trials(
+    config: TrialConfig, remask: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[Sequence[TrialConfig], RunOptions]] = []
+
+    def look(
+        _store: Store, configs: Sequence[TrialConfig], options: RunOptions, _json: Any
+    ) -> None:
+        seen.append((configs, options))
+
+    monkeypatch.setattr(run, "run_and_print", look)
+    seeds = [config.seed, config.seed + 1]
+    program, *arguments = shlex.split(rerun_command(config, seeds))
+    assert program == "remask"
+    assert remask(*arguments).code == 0
+    ((found, options),) = seen
+    assert options.again
+    assert found == [config.model_copy(update={"seed": seed}) for seed in seeds]
+
+
+def test_published_settings_need_no_words() -> None:
+    (config,) = trial_configs(
+        benchmark="split-mnist", method="derpp", masks=[-1.0], buffer=200, seeds=[0]
+    )
+    assert changed_settings(config) == {}
+    assert rerun_command(config, range(10)) == (
+        "remask run --benchmark split-mnist --method derpp --mask=-1 --buffer 200 --trials 10"
+        " --again"
+    )
+
+
+def test_code_of_one_s_own_is_not_imported_to_tell_its_settings() -> None:
+    config = make_config(method="antigravity_of_mine:Method", benchmark="data_of_mine:load")
+    assert changed_settings(config)["lr"] == 0.1
+    assert "--method antigravity_of_mine:Method" in rerun_command(config, [1])

@@ -1,0 +1,54 @@
+"""How to run trials: what is refused, and how."""
+
+import math
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remask.errors import SettingsError
+from remask.runs import RunOptions
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"workers": 0}, "workers = 0: a whole number from 1 to 4096 is needed"),
+        ({"workers": "2"}, "workers = '2': a whole number from 1 to 4096 is needed"),
+        ({"threads": 1.5}, "threads = 1.5: a whole number from 1 to 4096 is needed"),
+        ({"threads": 4097}, "threads = 4097: a whole number from 1 to 4096 is needed"),
+        ({"stack": -1}, "stack = -1: a whole number from 1 to 100000 is needed"),
+        ({"checkpoint_seconds": 0.0}, "checkpoint_seconds = 0.0: at least 0.1 is needed"),
+        ({"checkpoint_seconds": math.nan}, "checkpoint_seconds = nan: at least 0.1 is needed"),
+        ({"device": 3}, "device = 3: "),
+        ({"worker": 2}, "there is no option 'worker'; there are device, workers, "),
+    ],
+)
+def test_options_that_cannot_be_are_refused_by_name(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        RunOptions(**given)
+    assert str(refused.value).startswith(message)
+
+
+class _PathLike:
+    def __fspath__(self) -> str:
+        return "somewhere"
+
+
+@pytest.mark.parametrize("path", ["somewhere", Path("somewhere"), _PathLike()])
+def test_a_folder_may_be_text_a_path_or_pathlike(path: Any) -> None:
+    assert RunOptions(save_nets=path).save_nets == Path("somewhere")
+
+
+def test_every_option_says_what_it_is() -> None:
+    assert all(field.description for field in RunOptions.model_fields.values())
+
+
+def test_options_can_be_read_without_loading_torch() -> None:
+    command = (
+        "import sys; from remask.runs.options import RunOptions; print('torch' in sys.modules)"
+    )
+    found = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True)
+    assert found.stdout == "False\n"
