@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+import remask
 from remask.errors import MissingPackageError
 from remask.names import UnknownNameError
 from remask.papers import Claim
@@ -441,6 +442,16 @@ def test_a_plot_has_a_row_for_each_buffer() -> None:
     assert len(drawing.axes) == 4
 
 
+def test_results_plot_what_the_page_describes() -> None:
+    cells = _contrast()
+    results = remask.Results([record for cell in cells for record in cell.records])
+    drawing = results.plot("accuracy-over-tasks", "task_il")
+    seen, first = _described("accuracy-over-tasks", cells, "task_il").panels
+    for axes, panel in zip(drawing.axes, (seen, first), strict=True):
+        drawn = {line.get_label(): line.get_ydata().tolist() for line in axes.lines}
+        assert drawn == {name: list(heights) for name, heights in _heights(panel).items()}
+
+
 def test_a_plot_of_nothing_is_none_and_an_unknown_one_is_refused_with_the_nearest() -> None:
     assert plot([], "confidence") is None
     with pytest.raises(UnknownNameError, match="did you mean 'mask-sweep'"):
@@ -466,7 +477,7 @@ def test_twenty_tasks_and_two_hundred_classes_have_room(tmp_path: Path) -> None:
     assert len(write_figures(cells, tmp_path)) == 8
     figure = _described("confidence", cells)
     assert len(_heights(figure.panels[0])["ER"]) == 200
-    assert figure.panels[0].spread == "band"
+    assert figure.panels[0].std_as == "band"
     assert len(draw(figure).axes[0].get_xticklabels()) < 30
     assert len(draw(_described("matrices", cells)).axes[0].texts) == 0
     accuracy = _described("accuracy-over-tasks", cells)

@@ -49,6 +49,7 @@ def make_cell(label: str, mean: float, **parts: Any) -> dict[str, Any]:
         "label": label,
         "method": "toy",
         "mask": None,
+        "mask_name": "no mask",
         "buffer": 200,
         "id": re.sub(r"\W", "", f"{label}{parts.get('buffer', 200)}{parts.get('benchmark', '')}"),
         "experiments": [],

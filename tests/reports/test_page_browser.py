@@ -195,7 +195,7 @@ def test_a_statement_shows_both_findings_and_opens_to_its_evidence(show: Open) -
     assert "a test of tests" in page.locator("#statements-intro").inner_text()
 
 
-def test_results_of_ones_own_show_no_verdicts_and_no_statements(show: Open) -> None:
+def test_results_of_your_own_show_no_verdicts_and_no_statements(show: Open) -> None:
     page = show(real_data())
 
     assert not page.locator("#statements").is_visible()

@@ -24,7 +24,7 @@ from remask.reports.comparison import (
     verdicts,
 )
 from remask.reports.figures import page_figures
-from remask.reports.figures.data import FAVOURITES, Systems
+from remask.reports.figures.data import FAVOURITES, Systems, mask_name
 from remask.reports.findings import TEST, Decision, Evidence, decide, decide_by_the_paper
 from remask.results import Cell, Spread, TrialRecord, scores, summarise
 
@@ -122,6 +122,7 @@ def _identity(paper: PaperCell, label: str) -> dict[str, Any]:
         "label": label,
         "method": paper.method,
         "mask": write_mask(paper.mask),
+        "mask_name": "no mask" if paper.mask is None else f"mask m = {mask_name(paper.mask)}",
         "buffer": paper.buffer,
     }
 
@@ -155,11 +156,11 @@ def _record(record: TrialRecord) -> dict[str, Any]:
 
 
 def _statements(benchmark: str, ours: Mapping[PaperCell, Cell]) -> list[dict[str, Any]]:
-    asked = statements(benchmark)
+    stated = statements(benchmark)
     return [
         _statement(benchmark, decision, by_the_paper)
         for decision, by_the_paper in zip(
-            decide(asked, ours), decide_by_the_paper(asked), strict=True
+            decide(stated, ours), decide_by_the_paper(stated), strict=True
         )
     ]
 

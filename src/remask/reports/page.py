@@ -32,7 +32,7 @@ _UNSAFE_IN_SCRIPT = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u20
 def page_html(data: Mapping[str, Any], *, refresh_seconds: float | None = None) -> str:
     """Write the page of what `page_data` returns, with `title`, `generated` and so on added.
 
-    With `refresh_seconds` the page loads itself anew that often, and keeps what the reader chose.
+    With `refresh_seconds` the page reloads itself that often, and keeps what the reader chose.
     """
     if refresh_seconds is not None and not (0 < refresh_seconds < math.inf):
         raise ValueError(f"refresh_seconds is a positive number of seconds, not {refresh_seconds}")

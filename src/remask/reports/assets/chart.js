@@ -66,7 +66,7 @@ function drawPanel(panel, { shown, together, width, height, low }) {
   chart.append(shadesOf(panel.x.spans, at), ...axesOf(at, width, height + below, below), ...guidesOf(at));
   const others = panel.x.places.length ? [] : drawOthers(panel.marks.filter((mark) => !shown.includes(mark)), chart, at);
   const lines = shown.filter((mark) => mark.kind === "line");
-  at.apart = panel.spread === "bars" && at.x.step >= 9 ? Math.min(5, (0.6 * at.x.step) / lines.length) : 0;
+  at.apart = panel.std_as === "bars" && at.x.step >= 9 ? Math.min(5, (0.6 * at.x.step) / lines.length) : 0;
   const points = shown.flatMap((mark) => {
     const shift = mark.kind === "line" ? (lines.indexOf(mark) - (lines.length - 1) / 2) * at.apart : 0;
     const spots = mark.y.map((value, index) => value === null ? null

@@ -22,8 +22,7 @@ function showDetail() {
 }
 
 function detailOf(cell) {
-  const mask = cell.mask === null ? "no mask" : `mask m = ${writtenMask(cell.mask)}`;
-  const kind = [cell.benchmark, `buffer ${writtenBuffer(cell.buffer)}`, mask];
+  const kind = [cell.benchmark, `buffer ${writtenBuffer(cell.buffer)}`, cell.mask_name];
   return [
     html("header", {},
       html("div", {}, html("h2", { id: "detail-title" }, cell.label), html("p", {}, kind.join(" · "))),
@@ -108,9 +107,9 @@ function tasksOf(cell) {
     return html("section", {}, title,
       html("p", {}, "The records do not say which classes each task has; trials that are run again will."));
   }
-  const namesOf = (labels) => labels.map((label) => cell.class_names[label]).join(", ");
-  return html("section", {}, title, html("dl", { class: "tasks" }, cell.tasks.map((labels, task) =>
-    html("div", {}, html("dt", {}, `task ${task + 1}`), html("dd", {}, namesOf(labels))))));
+  const namesOf = (classes) => classes.map((id) => cell.class_names[id]).join(", ");
+  return html("section", {}, title, html("dl", { class: "tasks" }, cell.tasks.map((classes, task) =>
+    html("div", {}, html("dt", {}, `task ${task + 1}`), html("dd", {}, namesOf(classes))))));
 }
 
 function trialTable(cell) {

@@ -80,7 +80,7 @@ function drawChoices(choice) {
         (value) => choose({ memory: value }))) : "",
       html("fieldset", {}, html("legend", {}, "Question at the test"), html("div", { class: "pills" }, settings))),
     html("fieldset", {}, html("legend", {}, "Systems"), html("div", { class: "pills systems" }, boxes)));
-  if (focused) byId(focused)?.focus({ preventScroll: true }); // the control was made anew
+  if (focused) byId(focused)?.focus({ preventScroll: true }); // the control was rebuilt
 }
 
 // The marks that the reader's choices leave; some figures show all there is.

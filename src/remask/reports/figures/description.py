@@ -53,7 +53,7 @@ class Source:
 class Mark:
     """A series of points, and how it is drawn.
 
-    `line`: joined, with a band or bars for the spread. `points`: markers alone. `level`: a
+    `line`: joined, its standard deviation a band or bars. `points`: markers with bars. `level`: a
     horizontal line at one height. `thread`: markers joined by a thin line, with bars both ways.
     `heat`: squares at (x, y), coloured by `values`.
     """
@@ -103,7 +103,7 @@ class Panel:
     marks: tuple[Mark, ...]
     row: int = 0
     """Panels of a row stand side by side in print, under one legend."""
-    spread: Literal["band", "bars"] = "band"
+    std_as: Literal["band", "bars"] = "band"
     """How lines show their standard deviation; lines with bars stand a little apart."""
     sizes: tuple[str, ...] = ()
     """What the sizes of markers mean."""
@@ -157,6 +157,6 @@ def round_range(values: Iterable[float], least: float = 2.0) -> tuple[float, flo
 
 def ends(values: Numbers, stds: Numbers) -> list[float]:
     """What a range must hold: each value, less and more its standard deviation."""
-    spreads = stds or (None,) * len(values)
-    pairs = [(v, std or 0.0) for v, std in zip(values, spreads, strict=True) if v is not None]
+    known = stds or (None,) * len(values)
+    pairs = [(v, std or 0.0) for v, std in zip(values, known, strict=True) if v is not None]
     return [value + sign * std for value, std in pairs for sign in (-1, 1)]

@@ -122,7 +122,7 @@ def _panel(axes: "Axes", panel: Panel, figure: Figure, room: float) -> None:
     lines = [mark for mark in panel.marks if mark.kind == "line"]
     for mark in panel.marks:
         shift = 0.0
-        if panel.spread == "bars" and mark in lines:
+        if panel.std_as == "bars" and mark in lines:
             shift = (lines.index(mark) - (len(lines) - 1) / 2) * min(0.16, 0.6 / len(lines))
         _mark(axes, mark, panel, shift)
 
@@ -221,10 +221,9 @@ def _mark(axes: "Axes", mark: Mark, panel: Panel, shift: float) -> None:
         for at, size in enumerate(mark.sizes):
             bars = {"xerr": across[at], "yerr": std[at], "elinewidth": 0.5}
             axes.errorbar(x[at], y[at], **bars, **looks, markersize=_size(size, panel), zorder=3)
-    elif mark.kind == "points":
-        axes.plot(x, y, **looks, zorder=4)
-    elif panel.spread == "bars" or len(y) == 1:  # a band needs two ends
-        axes.errorbar(x, y, std, **looks, linewidth=0.8, elinewidth=0.8)
+    elif mark.kind == "points" or panel.std_as == "bars" or len(y) == 1:  # a band needs two ends
+        above = 4 if mark.kind == "points" else 2
+        axes.errorbar(x, y, std, **looks, linewidth=0.8, elinewidth=0.8, zorder=above)
     else:
         axes.fill_between(x, y - std, y + std, color=looks["color"], alpha=0.15, linewidth=0)
         axes.plot(x, y, **looks, markevery=max(1, len(panel.x.places) // 10))

@@ -69,7 +69,7 @@ def _confidence_panel(row: Row, cells: Sequence[Cell], number: int, systems: Sys
     _, _, tasks, class_names = cells[0].learnt
     assert tasks is not None
     assert class_names is not None
-    order = [label for task in tasks for label in task]
+    order = [class_id for task in tasks for class_id in task]
     ends = np.cumsum([0, *map(len, tasks)]).tolist()
     names = [f"task {task}" for task in _numbered(len(tasks))]
     marks = []
@@ -82,18 +82,18 @@ def _confidence_panel(row: Row, cells: Sequence[Cell], number: int, systems: Sys
         marks.append(line)
     classes = Axis(
         "class",
-        tuple(class_names[label] for label in order),
+        tuple(class_names[class_id] for class_id in order),
         tuple(
-            f"class {class_names[label]}, {name}"
-            for name, labels in zip(names, tasks, strict=True)
-            for label in labels
+            f"class {class_names[class_id]}, {name}"
+            for name, task in zip(names, tasks, strict=True)
+            for class_id in task
         ),
         spans=tuple(zip(ends[:-1], ends[1:], names, strict=True)),
     )
     confidence = Axis("probability of the true class (%)")
-    spread: Literal["bars", "band"] = "bars" if len(order) <= _MANY_CLASSES else "band"
+    std_as: Literal["bars", "band"] = "bars" if len(order) <= _MANY_CLASSES else "band"
     title = "Confidence in each class"
-    return Panel(title, classes, confidence, tuple(marks), number, spread)
+    return Panel(title, classes, confidence, tuple(marks), number, std_as)
 
 
 def accuracy_figure(rows: Sequence[Row], setting: str, systems: Systems) -> Figure:

@@ -47,7 +47,7 @@ def plane_figure(rows: Sequence[Row], setting: str, systems: Systems) -> Figure:
         title="Stability against plasticity",
         summary=summary([Row(tuple(drawn))], f"{SETTINGS[setting]}, mean ± std"),
         caption="Further right, less is forgotten; further up, a new task is learnt better at "
-        "first. The upper right corner is where one wants to be. A mask is meant to move a system "
+        "first. The upper right corner is best. A mask is meant to move a system "
         "to the right; how far it moves down is what that costs. Larger marks are larger buffers. "
         "Both axes are stretched towards 100. A thin curve joins points that end at the same "
         "accuracy, if forgetting is all that happens to a task once it is learnt.",

@@ -53,7 +53,7 @@ _STYLE: dict[str, Any] = {
 
 @contextmanager
 def style() -> Iterator[None]:
-    """Draw in the house's style, whatever the user's own settings; leave those as they were."""
+    """Draw in one style; the user's own matplotlib settings neither matter nor change."""
     with matplotlib("style").context("default"), matplotlib("").rc_context(_STYLE):
         yield
 
