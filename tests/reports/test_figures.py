@@ -174,6 +174,14 @@ def test_confidence_is_in_percent_by_class_and_accuracy_is_that_after_the_last_t
     assert _mark(sure, "ER").note == "ER 45 → 75\N{NO-BREAK SPACE}%"
 
 
+def test_a_class_that_was_not_measured_is_a_gap_and_in_no_caption() -> None:
+    sure = [0.5, NAN, 0.25, 0.75]
+    cells = summarise([make_record(make_config(), confidence=sure)])
+    (mark,) = _described("confidence", cells).panels[0].marks
+    assert mark.y == (50, None, 25, 75)
+    assert mark.note == ""
+
+
 def _learning(tasks: Any, names: Any, level: float = 40, **settings: Any) -> list[TrialRecord]:
     """Trials of two tasks and four classes, with and without a mask."""
     return [

@@ -1,12 +1,14 @@
 """The page in a real browser: what a reader sees, clicks, types and comes back to."""
 
 import json
+import math
 import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
 import numpy as np
 import pytest
@@ -16,7 +18,7 @@ from remask.reports.figures import plot
 from remask.reports.page import page_html
 from remask.results import summarise
 from tests.reports.test_page import HOSTILE, make_cell, make_data, real_data, rich_data
-from tests.results.store_samples import make_config, make_record
+from tests.results.store_samples import make_config, make_record, trial_with_accuracy
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page
@@ -842,3 +844,46 @@ def test_the_page_and_print_draw_the_same_marks_of_one_description(show: Open, s
             heights = [float(y) for line in lines for y in np.asarray(line.get_ydata())]
             read = [_at(panel["ticks"], pixel) for pixel in panel["heights"]]
             assert read == pytest.approx(heights, abs=0.5)  # the page rounds to a tenth of a pixel
+
+
+def test_the_page_draws_every_mark_that_a_description_has(show: Open) -> None:
+    masks = (None, -math.inf, -2.0, -1.0)
+    records = [
+        trial_with_accuracy(
+            make_config(mask=mask, buffer=buffer, seed=seed), 60.0 + place + seed, forgetting=9.0
+        )
+        for place, mask in enumerate(masks)
+        for buffer in (20, 50)
+        for seed in range(2)
+    ]
+    facts = ConfigFacts(lambda config: False, lambda config, seeds: "remask run")
+    data = {**make_data([]), **page_data(records, facts)}
+    chosen = urlencode([("memory", 20), *(("system", label) for label in data["looks"])])
+    page = show(data, f"#{chosen}")
+    of_buffer = {cell["id"] for cell in data["cells"] if cell["buffer"] == 20}
+    for figure in (figure for figure in data["figures"] if figure["setting"] == "class_il"):
+        drawn = page.locator(f"#figure-{figure['key']} svg.chart").evaluate_all(
+            """charts => charts.map((chart) => ({
+                points: chart.points.length,
+                marks: [...chart.querySelectorAll('[data-kind]')].map(({ dataset, children }) =>
+                    [dataset.kind, dataset.series,
+                        [...children].filter((part) => part.matches('.marker')).length]),
+            }))"""
+        )
+        described = []
+        for panel in figure["panels"]:
+            marks = [
+                mark
+                for mark in panel["marks"]
+                if "buffer" not in figure["follows"] or mark["sources"][0]["cell"] in of_buffer
+            ]
+            if marks:
+                shapes = [
+                    (mark["kind"], mark["name"], len(mark["x"]) * (mark["kind"] != "level"))
+                    for mark in marks
+                    if mark["kind"] != "heat"
+                ]
+                points = sum(len(mark["x"]) for mark in marks)
+                described.append({"points": points, "marks": [list(shape) for shape in shapes]})
+        assert drawn == described, figure["key"]
+        assert drawn != []

@@ -76,7 +76,8 @@ def _confidence_panel(row: Row, cells: Sequence[Cell], number: int, systems: Sys
     for cell in cells:
         sure = _confidences(cell)
         first, last = (sure[:, list(task)].mean() for task in (tasks[0], tasks[-1]))
-        note = f"{cell.label} {first:.0f} → {last:.0f}\N{NO-BREAK SPACE}%" * (len(tasks) > 1)
+        is_known = len(tasks) > 1 and np.isfinite(first + last)
+        note = f"{cell.label} {first:.0f} → {last:.0f}\N{NO-BREAK SPACE}%" if is_known else ""
         means = heights(over_trials(sure[:, order]))
         line = systems.mark("line", row.name(cell), [cell], range(len(order)), **means, note=note)
         marks.append(line)
