@@ -257,6 +257,14 @@ def test_a_heat_map_has_its_numbers_in_the_cells_and_none_where_nothing_was_meas
     assert len({axes.images[0].get_clim() for axes in (plain, masked)}) == 1
 
 
+def test_numbers_in_a_heat_map_have_room_in_their_cells() -> None:
+    drawing: Any = plot(_sweep(), "matrices")
+    drawing.draw_without_rendering()
+    for axes in (axes for axes in drawing.axes if axes.images and axes.get_title()):
+        side = axes.get_window_extent().width / 2  # two tasks
+        assert all(text.get_window_extent().width < 0.9 * side for text in axes.texts)
+
+
 def test_numbers_in_a_heat_map_stand_out_from_their_cells() -> None:
     drawing: Any = draw(_described("matrices", _contrast()))
     for axes in drawing.axes[:3]:

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 _WIDTH = 7.0  # inches: of two columns of text
 _LETTER = 0.065  # inches
-_COLUMNS = 6
 _MOST_NUMBERED = 10
 """Tasks up to which a heat map has room for numbers."""
 _MARKERS = dict(zip(("circle", "square", "triangle", "diamond"), "os^D", strict=True))
@@ -43,7 +42,7 @@ def draw(figure: Figure) -> "Drawing":
     weights = [2 if panel.x.spans else 1 for panel in max(rows, key=len)]
     is_heat = bool(figure.panels[0].y.places)
     width = min(_WIDTH, 1 + 2 * columns) if is_heat else _WIDTH
-    height = (width - 1) / columns + 0.55 if is_heat else figure.inches
+    height = (width - 1) / columns + 0.65 if is_heat else figure.inches
     with style():
         drawing = new_figure(width, 0.3 + height * len(rows))
         parts: Any = drawing.subfigures(len(rows), 1, squeeze=False)
@@ -72,8 +71,9 @@ def _rows(figure: Figure) -> Iterator[list[Panel]]:
     """The panels that stand side by side."""
     for number in sorted({panel.row for panel in figure.panels}):
         row = [panel for panel in figure.panels if panel.row == number]
-        for start in range(0, len(row), _COLUMNS):
-            yield row[start : start + _COLUMNS]
+        columns = 3 if row[0].y.places else 6  # the numbers in a heat map need room
+        for start in range(0, len(row), columns):
+            yield row[start : start + columns]
 
 
 def _typeset(text: str) -> str:
