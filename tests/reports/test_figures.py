@@ -1,11 +1,10 @@
-"""Figures for print: what is drawn where, and what is written down."""
+"""Figures: what each description says, what print draws of it, and what is written down."""
 
 import importlib
 import logging
 import math
 import struct
 from collections.abc import Sequence
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -13,17 +12,15 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+import remask
 from remask.errors import MissingPackageError
-from remask.reports.figures import (
-    accuracy_figure,
-    confidence_figure,
-    mask_sweep_figure,
-    matrices_figure,
-    stability_plasticity_figure,
-    write_figures,
-)
-from remask.reports.figures.data import MINUS, Family, families, mask_name
-from remask.reports.figures.style import rendered
+from remask.names import UnknownNameError
+from remask.papers import Claim
+from remask.reports.comparison import ComparedCell, Comparison, paper_cell
+from remask.reports.figures import FIGURES, plot, write_figures
+from remask.reports.figures.data import Row, Systems, families, mask_name
+from remask.reports.figures.description import Figure, Mark, Panel, round_range
+from remask.reports.figures.drawing import draw
 from remask.results import Cell, TrialRecord, summarise
 from tests.results.store_samples import NAN, diverged, failed, make_config, make_record
 
@@ -77,33 +74,35 @@ def _large(tasks: int, classes: int, mask: float | None) -> list[TrialRecord]:
     ]
 
 
-def _only(cells: Sequence[Cell]) -> Family:
-    (family,) = families(cells)
-    return family
+def _described(
+    name: str,
+    cells: Sequence[Cell],
+    setting: str = "class_il",
+    compared: Sequence[ComparedCell] = (),
+) -> Figure:
+    """The figure as the page has it."""
+    systems = Systems(cells, compared)
+    return FIGURES[name].describe(systems.rows(cells), setting, systems)
 
 
-def _panels(figure: Any) -> list[Any]:
-    """Its axes; what matplotlib's stubs say of their parts is too little to check them."""
-    return list(figure.axes)
+def _printed(name: str, cells: Sequence[Cell]) -> Figure:
+    """The figure as print has it: a row per method with and without a mask."""
+    rows = [row for family in families(cells) if (row := family.contrast)]
+    return FIGURES[name].describe(rows, "class_il", Systems(cells))
 
 
-def _heights(line: Any) -> list[float]:
-    return [float(value) for value in line.get_ydata()]
+def _heights(panel: Panel) -> dict[str, list[float | None]]:
+    return {mark.name: list(mark.y) for mark in panel.marks}
 
 
-def _lines(axes: Any) -> dict[str, list[float]]:
-    """The heights of the lines that have a name."""
-    named = {line.get_label(): _heights(line) for line in axes.lines}
-    bars = {bar.get_label(): _heights(bar.lines[0]) for bar in axes.containers}
-    return {name: heights for name, heights in {**named, **bars}.items() if name[:1] != "_"}
+def _mark(panel: Panel, name: str) -> Mark:
+    (mark,) = [mark for mark in panel.marks if mark.name == name]
+    return mark
 
 
-def _reach(collection: Any) -> list[tuple[float, float]]:
-    """The lowest and highest point of each segment or band of a collection."""
-    return [
-        (float(path.vertices[:, 1].min()), float(path.vertices[:, 1].max()))
-        for path in collection.get_paths()
-    ]
+def _texts(drawing: Any) -> list[str]:
+    """Everything that is written in a drawing."""
+    return [text.get_text() for text in drawing.findobj(matplotlib.text.Text) if text.get_text()]
 
 
 def test_of_nothing_nothing_is_written(tmp_path: Path) -> None:
@@ -122,8 +121,8 @@ def test_every_figure_is_written_as_svg_and_png_and_the_same_the_second_time(
     names = [
         "split-digits-confidence-b20",
         "split-digits-accuracy-over-tasks-b20",
-        "split-digits-matrices-b20",
         "split-digits-mask-sweep",
+        "split-digits-matrices-b20",
         "split-digits-stability-plasticity",
     ]
     assert [path.name for path in paths] == [
@@ -163,18 +162,24 @@ def test_without_matplotlib_the_message_says_what_to_install(
 
 
 def test_confidence_is_in_percent_by_class_and_accuracy_is_that_after_the_last_task() -> None:
-    figure = confidence_figure([_only(_contrast())])
-    left, right = _panels(figure)
-    sure = _lines(left)
-    assert list(sure) == ["ER", "MSER(−∞)", "MSER(−1)"]  # noqa: RUF001 - as print has it
-    assert sure["ER"] == pytest.approx([40, 50, 50, 100])
-    assert sure["MSER(−1)"] == pytest.approx([60, 50, 50, 100])  # noqa: RUF001
-    assert _lines(right)["ER"] == pytest.approx([42, 50])
-    # 0.25 and 0.75: a mean of 50 %, a standard deviation of 25 points
-    bars = left.containers[0].lines[2][0]
-    assert np.array(_reach(bars)[2]) == pytest.approx([25, 75])
-    assert [label.get_text() for label in left.get_xticklabels()] == ["0", "1", "2", "3"]
-    assert [label.get_text() for label in left.get_xticklabels(minor=True)] == ["task 1", "task 2"]
+    sure, right = _described("confidence", _contrast()).panels
+    assert list(_heights(sure)) == ["ER", "MSER(-inf)", "MSER(-1)"]
+    assert _heights(sure)["ER"] == pytest.approx([40, 50, 50, 100])
+    assert _heights(sure)["MSER(-1)"] == pytest.approx([60, 50, 50, 100])
+    assert _mark(sure, "ER").std == pytest.approx([0, 0, 25, 0])  # 0.25 and 0.75
+    assert sure.x.places == ("0", "1", "2", "3")
+    assert sure.x.spans == ((0, 2, "task 1"), (2, 4, "task 2"))
+    assert _heights(right)["ER"] == pytest.approx([42, 50])
+    assert _mark(right, "ER").note == ""
+    assert _mark(sure, "ER").note == "ER 45 → 75\N{NO-BREAK SPACE}%"
+
+
+def test_a_class_that_was_not_measured_is_a_gap_and_in_no_caption() -> None:
+    sure = [0.5, NAN, 0.25, 0.75]
+    cells = summarise([make_record(make_config(), confidence=sure)])
+    (mark,) = _described("confidence", cells).panels[0].marks
+    assert mark.y == (50, None, 25, 75)
+    assert mark.note == ""
 
 
 def _learning(tasks: Any, names: Any, level: float = 40, **settings: Any) -> list[TrialRecord]:
@@ -188,58 +193,81 @@ def _learning(tasks: Any, names: Any, level: float = 40, **settings: Any) -> lis
 
 def test_classes_stand_in_the_order_in_which_they_were_learnt_under_their_names() -> None:
     cells = summarise(_learning(((3, 1, 0), (2,)), ("ant", "bee", "cat", "a very long name")))
-    left = confidence_figure([_only(cells)]).axes[0]
-    assert _lines(left)["ER"] == pytest.approx([100, 50, 40, 50])
+    figure = _described("confidence", cells)
+    assert _heights(figure.panels[0])["ER"] == pytest.approx([100, 50, 40, 50])
+    assert figure.panels[0].x.places == ("a very long name", "bee", "ant", "cat")
+    assert figure.panels[0].x.where[2] == "class ant, task 1"
+    left = draw(figure).axes[0]
     names = [label.get_text() for label in left.get_xticklabels()]
     assert names == ["a very long…", "bee", "ant", "cat"]
-    assert [label.get_text() for label in left.get_xticklabels(minor=True)] == ["task 1", "task 2"]
+    assert {"task 1", "task 2"} <= {text.get_text() for text in left.texts}
 
 
 def test_where_the_tasks_are_not_known_a_sentence_says_so_instead_of_a_guess() -> None:
-    left, right = _panels(confidence_figure([_only(summarise(_learning(None, None)))]))
+    figure = _described("confidence", summarise(_learning(None, None)))
+    unknown, right = figure.panels
+    assert "do not say which classes" in unknown.message
+    assert all(mark.y == () for mark in unknown.marks)
+    assert _heights(right)["ER"] == pytest.approx([42, 50])
+    left = draw(figure).axes[0]
     assert not left.axison
-    assert _lines(left) == {}
     assert "do not say which classes" in " ".join(left.texts[0].get_text().split())
-    assert _lines(right)["ER"] == pytest.approx([42, 50])
 
 
-def test_cells_that_learnt_other_tasks_are_never_contrasted() -> None:
+def test_cells_that_learnt_other_tasks_are_never_drawn_together() -> None:
     old = [r for r in _learning(((0, 1), (2, 3)), tuple("abcd")) if r.config.mask is None]
     new = [r for r in _learning(((3, 2), (1, 0)), tuple("abcd")) if r.config.mask is not None]
-    found = families(summarise([*old, *new]))
-    assert [family.contrasted for family in found] == [(), ()]
+    cells = summarise([*old, *new])
+    assert [family.contrast for family in families(cells)] == [None, None]
+    figure = _described("accuracy-over-tasks", cells)
+    assert {len(panel.marks) for panel in figure.panels} == {1}
 
 
-def test_accuracy_over_tasks_has_the_mean_of_tasks_seen_and_each_task_with_its_band() -> None:
-    figure = accuracy_figure([_only(_contrast())])
-    seen, first, second = _panels(figure)
-    assert _lines(seen)["ER"] == pytest.approx([99, 46])
-    assert _lines(first)["ER"] == pytest.approx([99, 42])
-    assert _lines(second)["ER"] == pytest.approx([50])
-    band = first.collections[0].get_paths()[0].vertices
-    assert {round(float(y), 9) for x, y in band if x == 2} == {40.0, 44.0}
-    assert [axes.get_title().strip() for axes in figure.axes] == [
-        "all tasks so far",
-        "task 1",
-        "task 2",
-    ]
+def test_accuracy_over_tasks_has_the_mean_of_tasks_seen_and_each_but_the_last_task() -> None:
+    seen, first = _described("accuracy-over-tasks", _contrast()).panels
+    assert [seen.title, first.title] == ["All tasks so far", "Task 1"]
+    assert _heights(seen)["ER"] == pytest.approx([99, 46])
+    assert _heights(first)["ER"] == pytest.approx([99, 42])
+    assert _mark(first, "ER").std == pytest.approx([0, 2])
+    assert first.x.where[1] == "task 1, after task 2"
+    assert _mark(seen, "ER").note == "ER 99.0 → 42.0\N{NO-BREAK SPACE}%"
+
+
+def test_a_band_in_print_reaches_one_standard_deviation_both_ways() -> None:
+    drawing = draw(_described("accuracy-over-tasks", _contrast()))
+    band: Any = drawing.axes[1].collections[0]
+    edges = band.get_paths()[0].vertices
+    assert {round(float(y), 9) for x, y in edges if x == 1} == {40.0, 44.0}
 
 
 def test_a_heat_map_has_its_numbers_in_the_cells_and_none_where_nothing_was_measured() -> None:
-    figure = matrices_figure([_only(_contrast())])
-    plain, masked = _panels(figure)[:2]
-    assert plain.get_title() == "ER"
-    assert masked.get_title() == "MSER(−∞)"  # noqa: RUF001
+    figure = _described("matrices", _contrast())
+    assert [panel.title for panel in figure.panels] == ["ER", "MSER(-inf)", "MSER(-1)"]
+    (mark,) = figure.panels[0].marks
+    assert list(zip(mark.x, mark.y, mark.values, strict=True)) == [
+        (0, 0, 99),
+        (0, 1, 42),
+        (1, 1, 50),
+    ]
+    drawing: Any = draw(figure)
+    plain, masked = drawing.axes[:2]
+    assert masked.get_title() == f"MSER({mask_name(_INF)})"
     written = {text.get_position(): text.get_text() for text in plain.texts}
     assert written == {(0, 0): "99.0", (0, 1): "42.0", (1, 1): "50.0"}
-    shown = np.ma.filled(plain.images[0].get_array(), np.nan)
-    assert np.isnan(shown[0, 1])
-    assert shown[1].tolist() == [42.0, 50.0]
     assert len({axes.images[0].get_clim() for axes in (plain, masked)}) == 1
 
 
+def test_numbers_in_a_heat_map_have_room_in_their_cells() -> None:
+    drawing: Any = plot(_sweep(), "matrices")
+    drawing.draw_without_rendering()
+    for axes in (axes for axes in drawing.axes if axes.images and axes.get_title()):
+        side = axes.get_window_extent().width / 2  # two tasks
+        assert all(text.get_window_extent().width < 0.9 * side for text in axes.texts)
+
+
 def test_numbers_in_a_heat_map_stand_out_from_their_cells() -> None:
-    for axes in _panels(matrices_figure([_only(_contrast())]))[:3]:
+    drawing: Any = draw(_described("matrices", _contrast()))
+    for axes in drawing.axes[:3]:
         image = axes.images[0]
         for text in axes.texts:
             column, row = text.get_position()
@@ -258,26 +286,39 @@ def _contrast_ratio(one: Sequence[float], other: Sequence[float]) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
-def test_a_sweep_has_masks_in_order_means_a_band_and_the_level_without_a_mask() -> None:
-    figure = mask_sweep_figure([_only(_sweep())])
-    class_il, task_il = _panels(figure)
-    labels = [label.get_text() for label in task_il.get_xticklabels()]
-    assert labels == [mask_name(mask) for mask in _SWEPT]
+def test_a_sweep_has_masks_in_order_means_a_spread_and_the_level_without_a_mask() -> None:
+    cells = _sweep()
+    (panel,) = _described("mask-sweep", cells).panels
+    assert panel.x.places == tuple(mask_name(mask) for mask in _SWEPT)
+    assert panel.x.broken
+    assert panel.title == "MSDER++(m), buffer 200"
     # A_T of mask number n is the mean of 40 + n + 2 and 40 + n + 10; its std is half of 2.
-    means = [46.0 + number for number in range(1, 10)]
-    (swept,) = [line for line in class_il.lines if len(line.get_xdata()) == 8]
-    assert _heights(swept) == pytest.approx(means[1:])
-    assert list(swept.get_xdata()) == list(range(1, 9))
-    alone = class_il.containers[0].lines[0]
-    assert (alone.get_xdata()[0], alone.get_ydata()[0]) == (0, pytest.approx(means[0]))
-    (band,) = [c for c in class_il.collections if len(c.get_paths()[0].vertices) > 8]
-    edges = band.get_paths()[0].vertices
-    assert {round(float(y), 9) for x, y in edges if x == 8} == {means[8] - 1, means[8] + 1}
-    (level,) = [line for line in class_il.lines if line.get_linestyle() == ":"]
-    assert _heights(level) == pytest.approx([46, 46])
-    assert "DER++" in [text.get_text() for text in class_il.texts]
-    (level,) = [line for line in task_il.lines if line.get_linestyle() == ":"]
-    assert _heights(level) == pytest.approx([94.25, 94.25])
+    far, swept, level = panel.marks
+    assert (far.x, far.y) == ((0,), (47,))
+    assert swept.x == tuple(range(1, 9))
+    assert swept.y == tuple(46 + number for number in range(2, 10))
+    assert set(swept.std) == {1}
+    assert [source.label for source in swept.sources][-2:] == ["MSDER++(-1)", "MSDER++(0)"]
+    assert (level.kind, level.y) == ("level", (46,))
+    assert swept.note == "MSDER++, buffer 200, m = 0: 55.00\N{NO-BREAK SPACE}%" + (
+        ", without a mask 46.00\N{NO-BREAK SPACE}%"
+    )
+    (panel,) = _described("mask-sweep", cells, "task_il").panels
+    assert panel.marks[-1].y == (94.25,)
+
+
+def test_a_sweep_shows_what_is_published_of_its_cells() -> None:
+    cells = _sweep()
+    claim = Claim("split-digits", "derpp", -1.0, 200, "class-il", "A_T", 51.5, 0.5, 10, "paper")
+    (ours,) = [cell for cell in cells if cell.config.mask == -1.0]
+    compared = ComparedCell(paper_cell(ours), ours, {"class_il_A_T": Comparison(claim, None)})
+    (panel,) = _described("mask-sweep", cells, compared=[compared]).panels
+    published = panel.marks[-1]
+    assert (published.kind, published.x, published.y) == ("points", (7,), (51.5,))
+    assert (published.sources[0].label, published.sources[0].trials) == (
+        "MSDER++(-1), published",
+        10,
+    )
 
 
 def test_two_masks_are_no_sweep(tmp_path: Path) -> None:
@@ -286,72 +327,74 @@ def test_two_masks_are_no_sweep(tmp_path: Path) -> None:
 
 
 def test_a_sweep_without_minus_infinity_has_no_break_and_one_line() -> None:
-    figure = mask_sweep_figure([_only(_sweep((-10.0, -2.0, 0.0)))])
-    assert [len(line.get_xdata()) for line in _panels(figure)[0].lines] == [3]
+    (panel,) = _described("mask-sweep", _sweep((-10.0, -2.0, 0.0))).panels
+    assert not panel.x.broken
+    assert [len(mark.x) for mark in panel.marks] == [3]
 
 
 def test_stability_and_plasticity_are_where_the_metrics_say_with_their_spread() -> None:
     cells = _contrast()
-    figure = stability_plasticity_figure(cells)
-    assert figure is not None
-    (axes,) = _panels(figure)
-    for cell, bars in zip(cells, axes.containers, strict=True):
-        point, _, (across, up) = bars.lines
+    (panel,) = _described("stability-plasticity", cells).panels
+    drawing: Any = draw(_described("stability-plasticity", cells))
+    for cell, mark, bars in zip(cells, panel.marks, drawing.axes[0].containers, strict=True):
         fallen, learnt = cell.spreads["class_il_F_T"], cell.spreads["class_il_plasticity"]
-        assert point.get_xdata()[0] == pytest.approx(100 - fallen.mean)
-        assert point.get_ydata()[0] == pytest.approx(learnt.mean)
+        assert mark.x == pytest.approx([100 - fallen.mean])
+        assert mark.y == pytest.approx([learnt.mean])
+        assert mark.x_std == pytest.approx([fallen.std])
+        assert mark.std == pytest.approx([learnt.std])
+        point, _, (across, _) = bars.lines
+        assert point.get_xydata()[0] == pytest.approx([100 - fallen.mean, learnt.mean])
         (ends,) = across.get_segments()
-        assert ends[:, 0] == pytest.approx(
-            [100 - fallen.mean - fallen.std, 100 - fallen.mean + fallen.std]
-        )
-        assert _reach(up)[0] == pytest.approx((learnt.mean - learnt.std, learnt.mean + learnt.std))
+        assert ends[:, 0] == pytest.approx(np.array([-1, 1]) * fallen.std + 100 - fallen.mean)
 
 
-def test_names_of_systems_in_the_plane_do_not_overlap_and_lie_inside() -> None:
-    cells = [*_sweep(), *_contrast(), *_contrast(method="gem", buffer=500)]
-    figure = stability_plasticity_figure(cells)
-    assert figure is not None
-    figure.draw_without_rendering()
-    (axes,) = _panels(figure)
-    named = [text for text in axes.texts if "ER" in text.get_text() or "GEM" in text.get_text()]
-    assert len(named) >= 10
-    boxes = [text.get_window_extent() for text in named]
-    for one, other in combinations(boxes, 2):
-        assert not one.padded(-0.5).overlaps(other.padded(-0.5))
-    inside = axes.get_window_extent().padded(1)
-    assert all(inside.contains(*box.p0) and inside.contains(*box.p1) for box in boxes)
+def test_points_of_equal_accuracy_lie_on_the_guide_of_that_accuracy() -> None:
+    (panel,) = _described("stability-plasticity", _contrast()).panels
+    name, *ends = panel.guides[1]
+    assert name == "ends at 90 %"
+    stability = 100 - 8.0  # two tasks: the first loses 8 points, so 4 on average
+    x0, y0, x1, y1 = ends
+    assert y0 + (y1 - y0) * (stability - x0) / (x1 - x0) == pytest.approx(94)
+
+
+def test_a_system_has_one_look_in_all_figures_and_the_paper_s_have_the_first() -> None:
+    cells = [*_sweep(), *_contrast()]
+    looks = Systems(cells).looks
+    assert list(looks)[:4] == ["ER", "MSER(-inf)", "DER++", "MSDER++(-inf)"]
+    assert len(set(looks.values())) == len(looks)
+    for name in ("confidence", "accuracy-over-tasks", "stability-plasticity"):
+        marks = [mark for panel in _described(name, cells).panels for mark in panel.marks]
+        assert all(mark.look == looks[mark.sources[0].label] for mark in marks)
 
 
 def test_nothing_that_is_written_is_cut_off() -> None:
-    contrast, sweep = [_only(_contrast())], [_only(_sweep(buffer=b)) for b in (20, 50, 500)]
-    figures = [
-        confidence_figure(contrast),
-        accuracy_figure(contrast),
-        matrices_figure(contrast),
-        mask_sweep_figure(sweep),
-    ]
-    for figure in figures:
-        figure.draw_without_rendering()
-        drawn = figure.get_tightbbox().padded(-0.01)  # inches
-        assert min(*drawn.p0) >= 0
-        assert (drawn.p1 <= figure.get_size_inches()).all()
-        for axes in figure.axes:
-            if legend := axes.get_legend():
-                assert figure.bbox.contains(*legend.get_window_extent().p0)
-                assert figure.bbox.contains(*legend.get_window_extent().p1)
+    many = [cell for buffer in (20, 50, 500) for cell in _sweep(buffer=buffer)]
+    for cells in (_contrast(), many):
+        for name in FIGURES:
+            if (drawing := plot(cells, name)) is None:
+                continue
+            drawing.draw_without_rendering()
+            drawn = drawing.get_tightbbox().padded(-0.02)  # inches
+            assert min(*drawn.p0) >= 0, name
+            assert (drawn.p1 <= drawing.get_size_inches()).all(), name
+
+
+def test_the_legends_of_a_figure_do_not_cover_its_panels() -> None:
+    drawing: Any = draw(_printed("accuracy-over-tasks", [*_contrast(), *_sweep()]))
+    drawing.draw_without_rendering()
+    panels = [axes.get_tightbbox() for axes in drawing.axes]
+    legends = drawing.findobj(matplotlib.legend.Legend)
+    assert len(legends) == 2
+    for legend in legends:
+        assert not any(legend.get_window_extent().padded(-1).overlaps(box) for box in panels)
 
 
 def test_trials_that_failed_or_diverged_are_left_out() -> None:
     spoilt = make_config(seed=8, method="er", mask=None)
     records = [record for cell in _contrast() for record in cell.records]
     cells = summarise([*records, diverged(spoilt), failed(make_config(seed=9))])
-    assert len(_only(cells).contrasted[0].records) == 4
-    assert _lines(confidence_figure([_only(cells)]).axes[1])["ER"] == pytest.approx([42, 50])
-
-
-def _text(figure: Any) -> str:
-    root = ElementTree.fromstring(rendered(figure, "svg"))
-    return " ".join(" ".join(root.itertext()).split())
+    assert len(cells[0].records) == 4
+    assert _heights(_described("confidence", cells).panels[1])["ER"] == pytest.approx([42, 50])
 
 
 def test_each_system_says_how_many_trials_it_has_where_they_differ() -> None:
@@ -363,32 +406,31 @@ def test_each_system_says_how_many_trials_it_has_where_they_differ() -> None:
             *_trials(60, seeds=3, mask=-2.0, method="derpp"),
         ]
     )
-    plane = stability_plasticity_figure(cells)
-    assert plane is not None
-    assert "2 to 3 trials" in _text(plane)
-    assert "(3 trials)" in _text(plane)
-    sweep = _text(mask_sweep_figure([_only(cells)]))
-    assert f"{MINUS}2 (3 trials)" in sweep
-    assert "DER++ (2 trials)" in sweep
-    cells = summarise(
-        [*_trials(40, seeds=2, mask=None), *_trials(50, seeds=3, mask=_INF)],
-    )
-    for draw in (confidence_figure, accuracy_figure, matrices_figure):
-        text = _text(draw([_only(cells)]))
-        assert "ER (2 trials)" in text
-        assert "(3 trials)" in text
+    plane = _described("stability-plasticity", cells)
+    assert "2 to 3 trials" in plane.summary
+    assert "MSDER++(-2) (3 trials)" in _heights(plane.panels[0])
+    cells += _sweep(buffer=20)
+    titles = [panel.title for panel in _described("mask-sweep", cells).panels]
+    assert titles == ["MSDER++(m), buffer 200 (2 to 3 trials)", "MSDER++(m), buffer 20 (2 trials)"]
+    cells = summarise([*_trials(40, seeds=2, mask=None), *_trials(50, seeds=3, mask=_INF)])
+    for name in ("confidence", "accuracy-over-tasks"):
+        assert list(_heights(_printed(name, cells).panels[0])) == [
+            "ER (2 trials)",
+            "MSER(-inf) (3 trials)",
+        ]
 
 
-def test_one_trial_has_no_spread_in_a_title() -> None:
+def test_one_trial_has_no_spread() -> None:
     cells = summarise([*_trials(40, seeds=1, mask=None), *_trials(50, seeds=1, mask=_INF)])
-    text = _text(accuracy_figure([_only(cells)]))
-    assert "Class-IL, mean over 1 trial" in text
-    assert "±" not in text
+    figure = _described("accuracy-over-tasks", cells)
+    assert figure.summary == "split-digits, buffer 200: Class-IL, mean over 1 trial"
+    assert {std for panel in figure.panels for mark in panel.marks for std in mark.std} == {None}
+    assert not any("±" in text for text in _texts(draw(figure)))
 
 
-def test_only_cells_that_differ_in_nothing_but_the_mask_are_paired() -> None:
+def test_only_cells_that_differ_in_nothing_but_the_mask_are_paired_in_print() -> None:
     cells = summarise([*_trials(40, mask=None, lr=0.1), *_trials(50, mask=_INF, lr=0.2)])
-    assert [family.contrasted for family in families(cells)] == [(), ()]
+    assert [family.contrast for family in families(cells)] == [None, None]
 
 
 def test_each_group_of_other_settings_has_a_row_of_its_own_that_says_which() -> None:
@@ -400,9 +442,38 @@ def test_each_group_of_other_settings_has_a_row_of_its_own_that_says_which() -> 
             for record in _trials(level, mask=mask, lr=lr)
         ]
     )
-    figure = confidence_figure(families(cells))
-    assert [axes.get_title("right") for axes in figure.axes[1::2]] == ["lr=0.1", "lr=0.2"]
-    assert [_lines(axes)["ER"][0] for axes in figure.axes[1::2]] == pytest.approx([22, 72])
+    figure = _printed("confidence", cells)
+    assert figure.rows == ("lr=0.1", "lr=0.2")
+    right = [panel for panel in figure.panels if not panel.x.spans]
+    assert [panel.row for panel in right] == [0, 1]
+    assert [_heights(panel)["ER"][0] for panel in right] == pytest.approx([22, 72])
+    assert {"lr=0.1", "lr=0.2"} <= set(_texts(draw(figure)))
+
+
+def test_a_plot_has_a_row_for_each_buffer() -> None:
+    cells = [*_contrast(buffer=20), *_contrast(buffer=500)]
+    drawing = plot(cells, "confidence")
+    assert drawing is not None
+    assert {"split-digits, buffer 20", "split-digits, buffer 500"} <= set(_texts(drawing))
+    assert len(drawing.axes) == 4
+
+
+def test_results_plot_what_the_page_describes() -> None:
+    cells = _contrast()
+    results = remask.Results([record for cell in cells for record in cell.records])
+    drawing = results.plot("accuracy-over-tasks", "task_il")
+    seen, first = _described("accuracy-over-tasks", cells, "task_il").panels
+    for axes, panel in zip(drawing.axes, (seen, first), strict=True):
+        drawn = {line.get_label(): line.get_ydata().tolist() for line in axes.lines}
+        assert drawn == {name: list(heights) for name, heights in _heights(panel).items()}
+
+
+def test_a_plot_of_nothing_is_none_and_an_unknown_one_is_refused_with_the_nearest() -> None:
+    assert plot([], "confidence") is None
+    with pytest.raises(UnknownNameError, match="did you mean 'mask-sweep'"):
+        plot(_contrast(), "mask-sweeps")
+    with pytest.raises(UnknownNameError, match="did you mean 'task_il'"):
+        plot(_contrast(), "confidence", "task-il")
 
 
 def test_what_does_not_fit_on_a_page_goes_on_to_the_next(tmp_path: Path) -> None:
@@ -420,17 +491,19 @@ def test_what_does_not_fit_on_a_page_goes_on_to_the_next(tmp_path: Path) -> None
 def test_twenty_tasks_and_two_hundred_classes_have_room(tmp_path: Path) -> None:
     cells = summarise([*_large(20, 200, None), *_large(20, 200, _INF)])
     assert len(write_figures(cells, tmp_path)) == 8
-    family = _only(cells)
-    left = confidence_figure([family]).axes[0]
-    assert len(_lines(left)["ER"]) == 200
-    assert len(left.get_xticklabels()) == 20
-    assert len(matrices_figure([family]).axes[0].texts) == 0
-    titles = [axes.get_title().strip() for axes in accuracy_figure([family]).axes]
-    assert titles == ["all tasks so far", "task 1", "task 6", "task 11", "task 15", "task 20"]
+    figure = _described("confidence", cells)
+    assert len(_heights(figure.panels[0])["ER"]) == 200
+    assert figure.panels[0].std_as == "band"
+    assert len(draw(figure).axes[0].get_xticklabels()) < 30
+    assert len(draw(_described("matrices", cells)).axes[0].texts) == 0
+    accuracy = _described("accuracy-over-tasks", cells)
+    titles = [panel.title for panel in accuracy.panels]
+    assert titles == ["All tasks so far", "Task 1", "Task 5", "Task 10", "Task 15", "Task 19"]
+    assert "5 of 20 tasks are drawn" in accuracy.caption
 
 
 def test_what_was_not_measured_leaves_a_gap_and_no_warning(tmp_path: Path) -> None:
-    """No confidence, no accuracy before the last task, no Task-IL: three figures less."""
+    """No confidence, no accuracy before the last task, no Task-IL: only three figures are left."""
     matrix, nothing = [[NAN, NAN], [50.0, 60.0]], [[NAN, NAN], [NAN, NAN]]
     cells = summarise(
         [
@@ -440,15 +513,40 @@ def test_what_was_not_measured_leaves_a_gap_and_no_warning(tmp_path: Path) -> No
     )
     names = [path.stem for path in write_figures(cells, tmp_path) if path.suffix == ".svg"]
     assert names == [
-        "split-digits-accuracy-over-tasks-b200",
-        "split-digits-matrices-b200",
+        "split-digits-confidence-b200",
         "split-digits-mask-sweep",
+        "split-digits-matrices-b200",
     ]
 
 
-def test_a_benchmark_of_one_s_own_has_a_file_name_without_a_colon(tmp_path: Path) -> None:
+def test_a_benchmark_of_your_own_has_a_file_name_without_a_colon(tmp_path: Path) -> None:
     paths = write_figures(_sweep((_INF, -1.0), benchmark="my.data:digits"), tmp_path)
     assert paths[0].name == "my.data-digits-stability-plasticity.svg"
+
+
+def test_names_that_look_like_markup_are_printed_as_they_are() -> None:
+    cells = [
+        Cell(cell.config, "$\\frac{1}$ <b>", cell.records)
+        for cell in summarise(_trials(40, mask=None))
+    ]
+    row = Row(tuple(cells))
+    drawing = draw(FIGURES["confidence"].describe([row], "class_il", Systems(cells)))
+    drawing.draw_without_rendering()
+    assert "$\\frac{1}$ <b>" in _texts(drawing)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([], (0, 100, 25)),
+        ([84.4, 89.2], (84, 90, 2)),
+        ([50.0], (49, 51, 0.5)),
+        ([99.9, 100.0], (98.5, 100, 0.5)),
+        ([0.0, 100.0], (0, 100, 25)),
+    ],
+)
+def test_ranges_have_round_ends(values: list[float], expected: tuple[float, float, float]) -> None:
+    assert round_range(values) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from html.parser import HTMLParser
 from importlib.resources import files
 from typing import Any
@@ -11,10 +12,15 @@ from typing import Any
 import pytest
 
 from remask.classes import spread_classes
-from remask.config import TrialConfig
-from remask.reports.data import Knowledge, page_data
+from remask.config import TrialConfig, read_mask
+from remask.papers import Claim
+from remask.reports.comparison import ComparedCell, Comparison, paper_cell
+from remask.reports.data import ConfigFacts, page_data
+from remask.reports.figures import page_figures
+from remask.reports.figures.data import FAVOURITES, Systems
 from remask.reports.page import page_html
-from tests.results.store_samples import diverged, failed, make_config, make_records
+from remask.results import Cell
+from tests.results.store_samples import diverged, failed, make_config, make_record, make_records
 
 MEASURES = {
     "class_il_A_T": "Class-IL A_T",
@@ -35,7 +41,7 @@ def make_cell(label: str, mean: float, **parts: Any) -> dict[str, Any]:
         f"{setting}_plasticity": {"mean": 95.0, "std": 2.0} for setting in ("class_il", "task_il")
     }
     class_il = [
-        [mean - 5 * (after - task) if task <= after else None for task in range(TASKS)]
+        [max(0.0, mean - 5 * (after - task)) if task <= after else None for task in range(TASKS)]
         for after in range(TASKS)
     ]
     basics = {
@@ -43,6 +49,7 @@ def make_cell(label: str, mean: float, **parts: Any) -> dict[str, Any]:
         "label": label,
         "method": "toy",
         "mask": None,
+        "mask_name": "no mask",
         "buffer": 200,
         "id": re.sub(r"\W", "", f"{label}{parts.get('buffer', 200)}{parts.get('benchmark', '')}"),
         "experiments": [],
@@ -115,8 +122,63 @@ def not_run(label: str, mean: float) -> dict[str, Any]:
     }
 
 
+def _real_cell(cell: Mapping[str, Any]) -> Cell:
+    """A cell of trials that have what the page's cell says, to draw figures of."""
+    names = ("benchmark", "method", "mask", "buffer")
+    # A config refuses some hostile names that a damaged store could have all the same.
+    config = make_config().model_copy(
+        update={**{name: cell[name] for name in names}, "mask": read_mask(cell["mask"])}
+    )
+    learnt = {name: cell[name] for name in ("class_il", "task_il", "tasks", "class_names")}
+    trials = cell["trials"]
+    records = [
+        make_record(
+            make_config(seed=seed),
+            confidence=[
+                max(0.0, one["mean"] + (0 if trials == 1 else one["std"] * (-1) ** seed)) / 100
+                for one in cell["confidence"]
+            ],
+            **learnt,
+        )
+        for seed in range(trials)
+    ]
+    return Cell(config, cell["label"], tuple(records))
+
+
+def figures_of(cells: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What page_data says of figures, for cells that were made by hand."""
+    run = [cell for cell in cells if cell["trials"]]
+    real = [_real_cell(cell) for cell in run]
+    compared = [
+        ComparedCell(
+            paper_cell(ours),
+            ours,
+            {
+                measure: Comparison(
+                    Claim(
+                        "", "", None, None, "", "", told["mean"], told["std"], told["trials"], ""
+                    ),
+                    None,
+                )
+                for measure, told in cell["claims"].items()
+            },
+        )
+        for cell, ours in zip(run, real, strict=True)
+    ]
+    systems = Systems(real, compared)
+    ids = {systems.source(ours).cell: cell for cell, ours in zip(run, real, strict=True)}
+    figures = page_figures(real, systems)
+    for figure in figures:
+        for mark in (mark for panel in figure["panels"] for mark in panel["marks"]):
+            for source in mark["sources"]:
+                source["cell"] = ids[source["cell"]]["id"]
+    looks = {label: asdict(look) for label, look in systems.looks.items()}
+    return {"figures": figures, "looks": looks, "favourites": FAVOURITES}
+
+
 def make_data(cells: Sequence[Mapping[str, Any]], **parts: Any) -> dict[str, Any]:
     basics = {
+        **figures_of(cells),
         "measures": MEASURES,
         "cells": cells,
         "counts": dict.fromkeys(_VERDICTS, 0),
@@ -206,9 +268,7 @@ def rich_data() -> dict[str, Any]:
 
 def real_data() -> dict[str, Any]:
     """What page_data makes of records, with a failed and a diverged trial among them."""
-    knowledge = Knowledge(
-        lambda config: False, lambda config, trials: f"remask run {config.method}"
-    )
+    facts = ConfigFacts(lambda config: False, lambda config, trials: f"remask run {config.method}")
     records = [
         *make_records(3, method="er"),
         *make_records(3, method="er", mask=-math.inf),
@@ -216,7 +276,7 @@ def real_data() -> dict[str, Any]:
         diverged(make_config(method="er", seed=8)),
         failed(TrialConfig.model_validate({**make_config().model_dump(), "buffer": 500})),
     ]
-    return {**make_data([]), **page_data(records, knowledge)}
+    return {**make_data([]), **page_data(records, facts)}
 
 
 class Elements(HTMLParser):

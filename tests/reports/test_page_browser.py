@@ -1,19 +1,24 @@
 """The page in a real browser: what a reader sees, clicks, types and comes back to."""
 
 import json
+import math
 import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
+import numpy as np
 import pytest
 
-from remask.reports.data import Knowledge, page_data
+from remask.reports.data import ConfigFacts, page_data
+from remask.reports.figures import plot
 from remask.reports.page import page_html
+from remask.results import summarise
 from tests.reports.test_page import HOSTILE, make_cell, make_data, real_data, rich_data
-from tests.results.store_samples import make_config, make_record
+from tests.results.store_samples import make_config, make_record, trial_with_accuracy
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page
@@ -192,7 +197,7 @@ def test_a_statement_shows_both_findings_and_opens_to_its_evidence(show: Open) -
     assert "a test of tests" in page.locator("#statements-intro").inner_text()
 
 
-def test_results_of_ones_own_show_no_verdicts_and_no_statements(show: Open) -> None:
+def test_results_of_your_own_show_no_verdicts_and_no_statements(show: Open) -> None:
     page = show(real_data())
 
     assert not page.locator("#statements").is_visible()
@@ -306,9 +311,10 @@ def test_the_head_of_the_table_stays_in_sight(show: Open) -> None:
 
 def test_pointing_at_a_mark_shows_its_value(show: Open) -> None:
     data = rich_data()
-    for cell in data["cells"]:
-        if cell["label"] == "DER++":  # its error bars reach out of the frame
-            cell["scores"]["class_il_F_T"]["std"] = 15.0
+    for figure in data["figures"]:
+        for mark in (mark for panel in figure["panels"] for mark in panel["marks"]):
+            if mark["kind"] == "thread" and mark["name"] == "DER++":
+                mark["x_std"] = [15.0]  # reaches out of the frame
     page = show(data)
 
     for figure, mark, expected in (
@@ -317,18 +323,26 @@ def test_pointing_at_a_mark_shows_its_value(show: Open) -> None:
             ".panel:nth-child(1) .marker",
             ["class 0, task 1", "80.00 ±0.50 %, 2 trials"],
         ),
-        ("confidence", ".panel:nth-child(2) .marker", ["task 1", "70.00 %, 2 trials"]),
-        ("learning", ".panel:nth-child(3) .marker", ["task 2, after task 2", "80.00 %"]),
-        ("masks", ".marker >> nth=-1", [f"m = {MINUS}1", "88.00 ±1.00 %, 2 trials"]),
+        ("confidence", ".panel:nth-child(2) .marker", ["task 1", "70.00 ±0.00 %, 2 trials"]),
+        (
+            "accuracy-over-tasks",
+            ".panel:nth-child(3) .marker",
+            ["task 2, after task 2", "80.00 ±0.00 %"],
+        ),
+        (
+            "mask-sweep",
+            "[data-kind=line] .marker >> nth=-1",
+            [f"m = {MINUS}1", "83.00 ±0.00 %, 2 trials"],
+        ),
         (
             "matrices",
             ".panel:nth-child(1) .heat-cell",
             ["task 1, after task 1", "80.00 %, 2 trials"],
         ),
         (
-            "balance",
+            "stability-plasticity",
             "[data-series='DER++'] .marker",
-            ["2 trials", "stability 85.00 ±15.00", "95.00 ±2.00"],
+            ["buffer 200", "2 trials", "stability 92.50 ±15.00", "plasticity 85.00 ±0.00"],
         ),
     ):
         hover(page, f"#figure-{figure} {mark}", *expected)
@@ -343,7 +357,8 @@ def test_one_trial_has_no_spread_anywhere_on_the_page(show: Open) -> None:
 
     entry = page.locator("tr[data-cell='ER200'] .measure >> nth=0")
     assert entry.locator(".ours").inner_text() == "80.00"
-    hover(page, "#figure-balance [data-series='DER++'] .marker", "stability 85.00 %", "1 trial")
+    plane = "#figure-stability-plasticity"
+    hover(page, f"{plane} [data-series='DER++'] .marker", "stability 92.50 %", "1 trial")
     hover(page, "#figure-confidence .panel:nth-child(1) .marker", "80.00 %, 1 trial")
     openings = page.locator("#results, #figures").all_inner_texts()
     assert not any("±" in text for text in openings)
@@ -385,18 +400,19 @@ def test_arrow_keys_read_a_chart(show: Open) -> None:
 def test_masks_run_from_minus_infinity_with_a_break_beside_the_unmasked_line(show: Open) -> None:
     page = show(rich_data())
 
-    ticks = page.locator("#figure-masks .ticks.x text").all_text_contents()
+    ticks = page.locator("#figure-mask-sweep .ticks.x text").all_text_contents()
     assert ticks == [f"{MINUS}∞", f"{MINUS}10³", f"{MINUS}1"]
-    assert page.locator("#figure-masks .break").count() == 1
-    assert page.locator("#figure-masks .chart .reference").count() == 1
-    assert f"best at m = {MINUS}1, 88.00 %" in page.locator("#figure-masks figcaption").inner_text()
+    assert page.locator("#figure-mask-sweep .break").count() == 1
+    assert page.locator("#figure-mask-sweep .chart .level").count() == 1
+    caption = page.locator("#figure-mask-sweep figcaption").inner_text()
+    assert f"m = {MINUS}1: 83.00\N{NO-BREAK SPACE}%, without a mask 80.00" in caption
 
 
 def test_a_figure_without_data_says_what_it_needs(show: Open) -> None:
     page = show(real_data())
 
-    assert page.locator("#figure-masks svg").count() == 0
-    assert "three masking values" in page.locator("#figure-masks").inner_text()
+    assert page.locator("#figure-mask-sweep svg").count() == 0
+    assert "three masking values" in page.locator("#figure-mask-sweep").inner_text()
 
 
 def test_the_numbers_of_a_figure_can_be_read_as_a_table(show: Open) -> None:
@@ -440,11 +456,11 @@ def test_one_task_and_many_are_both_drawn(show: Open) -> None:
 
     assert page.locator("#figure-matrices .heat-cell").count() == 210
     assert "class 199" in page.locator("#figure-confidence .chart").first.evaluate(
-        "chart => chart.marks.at(-1).where"
+        "chart => chart.points.at(-1).where"
     )
     page.locator("#choose-benchmark").select_option("a")
     assert page.locator("#figure-matrices .heat-cell").count() == 1
-    assert "more than one task" in page.locator("#figure-learning").inner_text()
+    assert "more than one task" in page.locator("#figure-accuracy-over-tasks").inner_text()
 
 
 def _learnt(label: str, tasks: Any, names: Any, sure: list[float], **parts: Any) -> dict[str, Any]:
@@ -468,7 +484,7 @@ def test_classes_stand_by_task_and_by_name_whatever_their_labels(show: Open) -> 
     page = show(make_data([cell]))
 
     panel = page.locator("#figure-confidence .panel:nth-child(1)")
-    marks = panel.locator("svg").evaluate("chart => chart.marks.map((m) => [m.where, m.value])")
+    marks = panel.locator("svg").evaluate("chart => chart.points.map((m) => [m.where, m.value])")
     assert marks == [
         ["class dog, task 1", "20.00 ±0.00 %, 2 trials"],
         ["class ant, task 1", "10.00 ±0.00 %, 2 trials"],
@@ -493,9 +509,9 @@ def test_systems_that_learnt_other_tasks_have_a_panel_of_their_own(show: Open) -
     page = show(make_data([first, second]))
 
     panels = page.locator("#figure-confidence .panel")
-    assert panels.count() == 3
+    assert panels.count() == 4  # classes and tasks, of each
     assert panels.nth(0).locator(".ticks.x text").all_text_contents() == names
-    assert panels.nth(1).locator(".ticks.x text").all_text_contents() == names[::-1]
+    assert panels.nth(2).locator(".ticks.x text").all_text_contents() == names[::-1]
     caption = page.locator("#figure-confidence figcaption").inner_text()
     assert "ER, 3 tasks (1) 30 → 60" in caption
     assert "ER, 3 tasks (2) 60 → 30" in caption
@@ -505,10 +521,11 @@ def test_what_the_records_do_not_say_is_said_and_not_drawn(show: Open) -> None:
     cell = _learnt("old", None, None, [10.0, 50, 70, 20, 90, 30])
     page = show(make_data([cell]))
 
-    titles = page.locator("#figure-confidence .panel h4").all_inner_texts()
-    assert titles == ["Class-IL accuracy on each task"]
-    caption = page.locator("#figure-confidence figcaption").inner_text()
-    assert "The records of old do not say which classes each task has" in caption
+    panels = page.locator("#figure-confidence .panel")
+    assert panels.count() == 2
+    assert panels.nth(0).locator("svg").count() == 0
+    told = panels.nth(0).inner_text()
+    assert "The records of old do not say which classes each task has" in told
     page.locator("tr[data-cell='old200'] a").click()
     assert "do not say which classes each task has" in page.locator("dialog").inner_text()
 
@@ -726,8 +743,8 @@ def test_hostile_names_are_shown_as_text(show: Open) -> None:
 
 def test_test_and_validation_are_told_apart_in_the_table_and_in_a_cell(show: Open) -> None:
     records = [make_record(), make_record(make_config(validation=0.1), **HELD_OUT)]
-    knowledge = Knowledge(lambda config: False, lambda config, seeds: "remask run")
-    page = show({**make_data([]), **page_data(records, knowledge)})
+    facts = ConfigFacts(lambda config: False, lambda config, seeds: "remask run")
+    page = show({**make_data([]), **page_data(records, facts)})
     heads = page.locator(".results th.measure").all_inner_texts()
     assert [" ".join(head.split()) for head in heads] == [
         "test Class-IL AT",
@@ -760,3 +777,113 @@ def test_a_page_without_validation_does_not_speak_of_it(show: Open) -> None:
     assert len(heads) == 4
     assert not [head for head in heads if "test" in head]
     assert "held out" not in page.locator("#results-intro").inner_text()
+
+
+# -- the same marks as in print
+
+
+def _drawn_by_the_page(page: "Page", key: str) -> list[Any]:
+    """Of each panel: its ticks, its points' values and where they lie, as a share of the frame."""
+    found: list[Any] = page.locator(f"#figure-{key} svg.chart").evaluate_all(
+        """charts => charts.map((chart) => ({
+            kinds: [...chart.querySelectorAll('[data-kind]')].map((mark) => mark.dataset.kind),
+            bars: chart.querySelectorAll('.error').length,
+            bands: chart.querySelectorAll('.band').length,
+            squares: chart.querySelectorAll('.heat-cell').length,
+            ticks: [...chart.querySelectorAll('.ticks.y text')].map((tick) =>
+                [Number(tick.textContent), Number(tick.getAttribute('y')) - 4]),
+            heights: [...chart.querySelectorAll('[data-kind=line] .marker')].map((marker) =>
+                Number(marker.getAttribute('transform').split(/[ )]/)[1])),
+        }))"""
+    )
+    return found
+
+
+def _at(ticks: list[Any], pixel: float) -> float:
+    """The value that a pixel stands for, read off two ticks as a person would."""
+    (low, bottom), (high, top) = ticks[0], ticks[-1]
+    return float(low + (pixel - bottom) * (high - low) / (top - bottom))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_page_and_print_draw_the_same_marks_of_one_description(show: Open, seed: int) -> None:
+    pytest.importorskip("matplotlib")
+    random = np.random.default_rng(seed)
+    tasks, systems = int(random.integers(2, 6)), int(random.integers(1, 5))
+    values = np.where(np.tri(tasks) > 0, 1.0, np.nan)
+    records = [
+        make_record(
+            make_config(seed=trial, lr=0.1 * (system + 1)),
+            class_il=random.uniform(40, 100, (tasks, tasks)) * values,
+            task_il=random.uniform(90, 100, (tasks, tasks)) * values,
+            confidence=random.uniform(0, 1, 2 * tasks).tolist(),
+        )
+        for system in range(systems)
+        for trial in range(int(random.integers(1, 4)))
+    ]
+    cells = summarise(records)
+    facts = ConfigFacts(lambda config: False, lambda config, seeds: "remask run")
+    page = show({**make_data([]), **page_data(records, facts)})
+    for key in ("confidence", "accuracy-over-tasks", "matrices"):
+        drawing = plot(cells, key)
+        assert drawing is not None
+        printed: list[Any] = [axes for axes in drawing.axes if axes.get_title()]
+        panels = _drawn_by_the_page(page, key)
+        assert len(panels) == len(printed) > 0
+        for panel, axes in zip(panels, printed, strict=True):
+            if key == "matrices":
+                assert panel["squares"] == tasks * (tasks + 1) / 2
+                assert (
+                    np.isfinite(np.ma.filled(axes.images[0].get_array(), np.nan)).sum()
+                    == (panel["squares"])
+                )
+                continue
+            assert panel["kinds"] == ["line"] * systems
+            assert [tick for tick, _ in panel["ticks"]] == pytest.approx(axes.get_yticks())
+            lines = [line for line in axes.lines if len(line.get_xdata())]
+            heights = [float(y) for line in lines for y in np.asarray(line.get_ydata())]
+            read = [_at(panel["ticks"], pixel) for pixel in panel["heights"]]
+            assert read == pytest.approx(heights, abs=0.5)  # the page rounds to a tenth of a pixel
+
+
+def test_the_page_draws_every_mark_that_a_description_has(show: Open) -> None:
+    masks = (None, -math.inf, -2.0, -1.0)
+    records = [
+        trial_with_accuracy(
+            make_config(mask=mask, buffer=buffer, seed=seed), 60.0 + place + seed, forgetting=9.0
+        )
+        for place, mask in enumerate(masks)
+        for buffer in (20, 50)
+        for seed in range(2)
+    ]
+    facts = ConfigFacts(lambda config: False, lambda config, seeds: "remask run")
+    data = {**make_data([]), **page_data(records, facts)}
+    chosen = urlencode([("memory", 20), *(("system", label) for label in data["looks"])])
+    page = show(data, f"#{chosen}")
+    of_buffer = {cell["id"] for cell in data["cells"] if cell["buffer"] == 20}
+    for figure in (figure for figure in data["figures"] if figure["setting"] == "class_il"):
+        drawn = page.locator(f"#figure-{figure['key']} svg.chart").evaluate_all(
+            """charts => charts.map((chart) => ({
+                points: chart.points.length,
+                marks: [...chart.querySelectorAll('[data-kind]')].map(({ dataset, children }) =>
+                    [dataset.kind, dataset.series,
+                        [...children].filter((part) => part.matches('.marker')).length]),
+            }))"""
+        )
+        described = []
+        for panel in figure["panels"]:
+            marks = [
+                mark
+                for mark in panel["marks"]
+                if "buffer" not in figure["follows"] or mark["sources"][0]["cell"] in of_buffer
+            ]
+            if marks:
+                shapes = [
+                    (mark["kind"], mark["name"], len(mark["x"]) * (mark["kind"] != "level"))
+                    for mark in marks
+                    if mark["kind"] != "heat"
+                ]
+                points = sum(len(mark["x"]) for mark in marks)
+                described.append({"points": points, "marks": [list(shape) for shape in shapes]})
+        assert drawn == described, figure["key"]
+        assert drawn != []

@@ -55,7 +55,16 @@ def test_a_page_has_every_cell_of_the_store(remask: CommandLine, tmp_path: Path)
     assert cells["MSDER++(-1)"]["diverged"] == 1
     assert cells["HAL"]["records"][0]["error"] == "no memory left"
     assert cells["ER"]["scores"]["class_il_A_T"] == {"mean": 70.375, "std": 0.0}
-    assert cells["ER"]["class_il"] == [[99.0, None], [50.5, 90.25]]
+    (heat,) = [
+        mark
+        for figure in data_of(page)["figures"]
+        if (figure["key"], figure["setting"]) == ("matrices", "class_il")
+        for panel in figure["panels"]
+        for mark in panel["marks"]
+        if mark["sources"][0]["cell"] == cells["ER"]["id"]
+    ]
+    assert (heat["x"], heat["y"]) == ([0, 0, 1], [0, 1, 1])
+    assert heat["values"] == [99.0, 50.5, 90.25]
     assert data_of(page)["statements"] == []  # nothing is published of the digits
 
 

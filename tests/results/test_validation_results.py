@@ -15,7 +15,7 @@ import pytest
 
 from remask.experiments import rerun_command
 from remask.planning import changed_settings, trial_configs
-from remask.reports import Knowledge, best_by_validation, page_data
+from remask.reports import ConfigFacts, best_by_validation, page_data
 from remask.results import Store, TrialRecord, export, read_export, scores, summarise, write
 from tests.command_line import CommandLine
 from tests.results.store_samples import (
@@ -195,20 +195,29 @@ def test_a_table_without_any_validation_does_not_speak_of_it(remask: CommandLine
         assert "test" not in text
 
 
+def _matrices_held_out(page: dict[str, Any]) -> list[tuple[float, ...]]:
+    return [
+        panel["marks"][0]["values"]
+        for figure in page["figures"]
+        if figure["setting"] == "validation_class_il"
+        for panel in figure["panels"]
+    ]
+
+
 def test_the_page_names_both_only_where_something_was_held_out() -> None:
-    knowledge = Knowledge(lambda config: False, lambda config, seeds: "remask run")
-    plain = page_data([make_record()], knowledge)
+    facts = ConfigFacts(lambda config: False, lambda config, seeds: "remask run")
+    plain = page_data([make_record()], facts)
     assert not [name for name in plain["measures"] if name.startswith("validation")]
     assert plain["measures"]["class_il_A_T"] == "Class-IL A_T"
-    assert plain["cells"][0]["validation_class_il"] == []
-    both = page_data([make_record(), validated_record()], knowledge)
+    assert _matrices_held_out(plain) == []
+    both = page_data([make_record(), validated_record()], facts)
     assert both["measures"]["class_il_A_T"] == "test Class-IL A_T"
     assert both["measures"]["validation_task_il_A_T"] == "validation Task-IL A_T"
     without, with_it = both["cells"]
     assert without["scores"]["validation_class_il_A_T"] is None
     assert with_it["scores"]["validation_class_il_A_T"] == {"mean": 60.0, "std": None}
     assert with_it["records"][0]["scores"]["validation_class_il_A_T"] == 60.0
-    assert with_it["validation_class_il"] == [[90.0, None], [40.0, 80.0]]
+    assert _matrices_held_out(both) == [(90.0, 40.0, 80.0)]
 
 
 # Beside the paper

@@ -78,7 +78,7 @@ class Reproduction:
         """Put what the trials of these cells have shown beside the paper."""
         ours = results.cells()
         wanted = set(cells)
-        asked = [
+        stated = [
             statement
             for benchmark in dict.fromkeys(cell.benchmark for cell in cells)
             for statement in statements(benchmark)
@@ -87,8 +87,8 @@ class Reproduction:
         return cls(
             results,
             Compared(compare(cells, ours)),
-            decide(asked, {paper_cell(cell): cell for cell in ours}),
-            decide_by_the_paper(asked),
+            decide(stated, {paper_cell(cell): cell for cell in ours}),
+            decide_by_the_paper(stated),
         )
 
     @property

@@ -10,15 +10,13 @@ import remask
 from remask.durable import AnyPath, write_output
 from remask.experiments.rerun import rerun_command
 from remask.planning import changed_settings
-from remask.reports import Knowledge, page_data, page_html, write_figures
+from remask.reports import ConfigFacts, page_data, page_html, published_beside, write_figures
 from remask.results import Store, StoreError, config_hash, summarise
 from remask.runs import RunError, StopRequest, runs_folder, unfinished_runs
 
-KNOWLEDGE = Knowledge(
+_FACTS = ConfigFacts(
     is_published=lambda config: not changed_settings(config), command=rerun_command
 )
-
-
 _SECONDS_BETWEEN_LOOKS = 2.0
 _SECONDS_BETWEEN_RELOADS = 5.0
 
@@ -47,7 +45,7 @@ def write_report(
     target = Path(target)
     records, damaged = store.sound_records(filters)
     data = {
-        **page_data(records, KNOWLEDGE),
+        **page_data(records, _FACTS),
         "title": "remask results",
         "generated": datetime.now(UTC).isoformat(timespec="seconds"),
         "store": store.path.name,
@@ -55,7 +53,10 @@ def write_report(
         "running": _running(store),
     }
     write_output(target, page_html(data, refresh_seconds=refresh_seconds).encode())
-    drawn = [] if figures is None else write_figures(summarise(records), figures)
+    drawn = []
+    if figures is not None:
+        cells = summarise(records)
+        drawn = write_figures(cells, figures, published_beside(cells, _FACTS))
     return Written(target, len(records), damaged, drawn)
 
 

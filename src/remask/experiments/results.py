@@ -13,6 +13,7 @@ from remask.reports import (
     best_by_validation,
     compare,
     paper_cell,
+    plot,
     results_table,
 )
 from remask.results import Cell, TrialRecord, column_types, flat_row, summarise
@@ -72,6 +73,14 @@ class Results(Sequence[TrialRecord]):
                 "a DataFrame needs pandas, which is not installed: pip install pandas"
             ) from None
         return pandas.DataFrame(map(flat_row, self._records), columns=list(column_types()))
+
+    def plot(self, figure: str = "accuracy-over-tasks", setting: str = "class_il") -> Any:
+        """Draw a figure of the page: a matplotlib Figure, or None if there is nothing to draw.
+
+        `figure` is `confidence`, `accuracy-over-tasks`, `mask-sweep`, `matrices` or
+        `stability-plasticity`; `setting` is `class_il` or `task_il`.
+        """
+        return plot(self.cells(), figure, setting)
 
     def compare(self) -> Compared:
         """Ours beside the published figures, of the cells whose settings are the published ones."""

@@ -1,4 +1,4 @@
-"""Reports: what is in the store, for people. They read the store and nothing else."""
+"""Reports: what is in the store, for people. They read results and papers, and nothing else."""
 
 from remask.reports.choosing import best_by_validation
 from remask.reports.comparison import (
@@ -11,9 +11,9 @@ from remask.reports.comparison import (
     paper_cell,
     verdicts,
 )
-from remask.reports.data import Knowledge, page_data
+from remask.reports.data import ConfigFacts, page_data, published_beside
 from remask.reports.decisions import decision_markdown, decision_table
-from remask.reports.figures import write_figures
+from remask.reports.figures import plot, write_figures
 from remask.reports.findings import TEST, Decision, decide, decide_by_the_paper
 from remask.reports.page import page_html
 from remask.reports.tables import PlainTable, results_table
@@ -22,8 +22,8 @@ __all__ = [
     "TEST",
     "ComparedCell",
     "Comparison",
+    "ConfigFacts",
     "Decision",
-    "Knowledge",
     "PlainTable",
     "best_by_validation",
     "compare",
@@ -37,6 +37,8 @@ __all__ = [
     "page_data",
     "page_html",
     "paper_cell",
+    "plot",
+    "published_beside",
     "results_table",
     "verdicts",
     "write_figures",

@@ -1,12 +1,9 @@
 """What the page shows, as JSON: cells, what is published of them, and the paper's statements."""
 
 import math
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
-
-import numpy as np
 
 from remask.config import TrialConfig, write_mask
 from remask.names import system_name
@@ -26,8 +23,10 @@ from remask.reports.comparison import (
     told_apart_by_chance,
     verdicts,
 )
+from remask.reports.figures import page_figures
+from remask.reports.figures.data import FAVOURITES, Systems, mask_name
 from remask.reports.findings import TEST, Decision, Evidence, decide, decide_by_the_paper
-from remask.results import Cell, Spread, TrialRecord, scores, spread, summarise
+from remask.results import Cell, Spread, TrialRecord, scores, summarise
 
 _VALIDATED = {
     **{measure: f"test {title}" for measure, title in MEASURES.items()},
@@ -38,8 +37,8 @@ _MEASURES_ON_PAGE = (*_VALIDATED, "class_il_plasticity", "task_il_plasticity")
 
 
 @dataclass(frozen=True)
-class Knowledge:
-    """What the page says of a config, and only the rest of remask knows."""
+class ConfigFacts:
+    """What the page says about a config that its record does not, so the caller must."""
 
     is_published: Callable[[TrialConfig], bool]
     """Whether its settings are the published ones."""
@@ -47,23 +46,26 @@ class Knowledge:
     """How to run the trials of these seeds again."""
 
 
-def page_data(records: Sequence[TrialRecord], knowledge: Knowledge) -> dict[str, Any]:
+def page_data(records: Sequence[TrialRecord], facts: ConfigFacts) -> dict[str, Any]:
     """Everything on the page, as JSON values."""
     cells = summarise(records)
-    ours = {paper_cell(cell): cell for cell in cells if knowledge.is_published(cell.config)}
-    begun = [name for name in published_benchmarks() if name in {c.benchmark for c in ours}]
-    wanted = [cell for benchmark in begun for cell in experiment_cells("all", benchmark)]
-    compared = compare(wanted, list(ours.values()))
+    compared = published_beside(cells, facts)
     beside = {id(cell.ours): cell for cell in compared if cell.ours}
+    ours = {paper_cell(cell): cell for cell in cells if facts.is_published(cell.config)}
+    begun = dict.fromkeys(cell.paper.benchmark for cell in compared)
+    systems = Systems(cells, compared)
     return {
         "measures": _VALIDATED if any(cell.has_validation for cell in cells) else MEASURES,
         "cells": [
             *(
-                {"id": name, **_cell(cell, beside.get(id(cell)), knowledge)}
-                for name, cell in zip(_ids(cells), cells, strict=True)
+                {"id": systems.source(cell).cell, **_cell(cell, beside.get(id(cell)), facts)}
+                for cell in cells
             ),
             *(_not_run(cell) for cell in compared if cell.ours is None),
         ],
+        "figures": page_figures(cells, systems),
+        "looks": {label: asdict(look) for label, look in systems.looks.items()},
+        "favourites": FAVOURITES,
         "counts": verdicts(compared),
         "near": sum(figure.is_near for cell in compared for figure in cell.figures.values()),
         "by_chance": told_apart_by_chance(compared),
@@ -73,7 +75,15 @@ def page_data(records: Sequence[TrialRecord], knowledge: Knowledge) -> dict[str,
     }
 
 
-def _cell(cell: Cell, compared: ComparedCell | None, knowledge: Knowledge) -> dict[str, Any]:
+def published_beside(cells: Sequence[Cell], facts: ConfigFacts) -> list[ComparedCell]:
+    """Every published cell of the benchmarks that were begun with the published settings."""
+    ours = [cell for cell in cells if facts.is_published(cell.config)]
+    begun = {cell.config.benchmark for cell in ours}
+    benchmarks = [name for name in published_benchmarks() if name in begun]
+    return compare([c for name in benchmarks for c in experiment_cells("all", name)], ours)
+
+
+def _cell(cell: Cell, compared: ComparedCell | None, facts: ConfigFacts) -> dict[str, Any]:
     config = cell.config
     paper = paper_cell(cell)
     return {
@@ -85,31 +95,12 @@ def _cell(cell: Cell, compared: ComparedCell | None, knowledge: Knowledge) -> di
         "verdict": compared.verdict if compared else None,
         "scores": {name: _known(cell.spreads[name]) for name in _MEASURES_ON_PAGE},
         "claims": _claims(compared) if compared else {},
-        "class_il": _mean([record.class_il for record in cell.finished]),
-        "task_il": _mean([record.task_il for record in cell.finished]),
-        "validation_class_il": _mean([record.validation_class_il for record in cell.finished]),
-        "validation_task_il": _mean([record.validation_task_il for record in cell.finished]),
-        "confidence": [
-            _known(spread([100 * value for value in values]))
-            for values in zip(*(r.confidence for r in cell.finished), strict=True)
-        ],
         "tasks": cell.tasks,
         "class_names": cell.class_names,
         "config": config.model_dump(mode="json", exclude={"seed"}),
-        "command": knowledge.command(config, [record.seed for record in cell.records]),
+        "command": facts.command(config, [record.seed for record in cell.records]),
         "records": [_record(record) for record in cell.records],
     }
-
-
-def _ids(cells: Sequence[Cell]) -> list[str]:
-    """A name for each cell in the page's addresses; cells of one config are numbered."""
-    seen = Counter[str]()
-    names = []
-    for cell in cells:
-        name = cell.config.cell.hash[:12]
-        seen[name] += 1
-        names.append(name if seen[name] == 1 else f"{name}-{seen[name]}")
-    return names
 
 
 def _not_run(compared: ComparedCell) -> dict[str, Any]:
@@ -131,6 +122,7 @@ def _identity(paper: PaperCell, label: str) -> dict[str, Any]:
         "label": label,
         "method": paper.method,
         "mask": write_mask(paper.mask),
+        "mask_name": "no mask" if paper.mask is None else f"mask m = {mask_name(paper.mask)}",
         "buffer": paper.buffer,
     }
 
@@ -164,11 +156,11 @@ def _record(record: TrialRecord) -> dict[str, Any]:
 
 
 def _statements(benchmark: str, ours: Mapping[PaperCell, Cell]) -> list[dict[str, Any]]:
-    asked = statements(benchmark)
+    stated = statements(benchmark)
     return [
         _statement(benchmark, decision, by_the_paper)
         for decision, by_the_paper in zip(
-            decide(asked, ours), decide_by_the_paper(asked), strict=True
+            decide(stated, ours), decide_by_the_paper(stated), strict=True
         )
     ]
 
@@ -203,16 +195,6 @@ def _evidence(evidence: Evidence) -> dict[str, Any]:
 
 def _sample(spread: Spread | None) -> dict[str, Any] | None:
     return None if spread is None else {**_spread(spread), "trials": spread.trials}
-
-
-def _mean(matrices: Sequence[Sequence[Sequence[float]]]) -> list[list[float | str | None]]:
-    """The mean over trials, entry by entry; None where nothing was measured."""
-    if not matrices:
-        return []
-    if len({len(matrix) for matrix in matrices}) > 1:  # of different tasks: no mean means anything
-        return []
-    mean = np.array(matrices, dtype=np.float64).mean(axis=0)
-    return [[_number(value) for value in row] for row in mean.tolist()]
 
 
 def _known(spread: Spread) -> dict[str, Any] | None:

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
 
+from remask.reports.figures.description import HEAT, PALETTE
+
 _STYLES = ("page.css", "results.css", "figures.css")
 _SCRIPTS = (  # in this order, in one scope: a file may use what those before it define
     "dom.js",
@@ -17,11 +19,8 @@ _SCRIPTS = (  # in this order, in one scope: a file may use what those before it
     "statements.js",
     "table.js",
     "chart.js",
+    "marks.js",
     "reader.js",
-    "line_figures.js",
-    "mask_figure.js",
-    "matrix_figure.js",
-    "balance_figure.js",
     "figures.js",
     "detail.js",
     "page.js",
@@ -33,13 +32,13 @@ _UNSAFE_IN_SCRIPT = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u20
 def page_html(data: Mapping[str, Any], *, refresh_seconds: float | None = None) -> str:
     """Write the page of what `page_data` returns, with `title`, `generated` and so on added.
 
-    With `refresh_seconds` the page loads itself anew that often, and keeps what the reader chose.
+    With `refresh_seconds` the page reloads itself that often, and keeps what the reader chose.
     """
     if refresh_seconds is not None and not (0 < refresh_seconds < math.inf):
         raise ValueError(f"refresh_seconds is a positive number of seconds, not {refresh_seconds}")
     parts = {
         "title": _text(str(data.get("title", "remask"))),
-        "style": _assets(*_STYLES),
+        "style": _assets(*_STYLES) + _colours(),
         "theme": _assets("theme.js"),
         "refresh": "" if refresh_seconds is None else f"{refresh_seconds:g}",
         "data": _json(data),
@@ -47,6 +46,16 @@ def page_html(data: Mapping[str, Any], *, refresh_seconds: float | None = None) 
     }
     # One pass, so that a placeholder in the data is left alone.
     return _PLACE.sub(lambda place: parts[place[1]], _assets("page.html"))
+
+
+def _colours() -> str:
+    """The colours of the figures, on white paper and on black."""
+    marks = [
+        f".colour-{number} {{ color: light-dark({light}, {dark}); }}"
+        for number, (light, dark) in enumerate(PALETTE)
+    ]
+    heat = [f"--heat-{end}: light-dark({light}, {dark});" for end, (light, dark) in enumerate(HEAT)]
+    return "\n".join([*marks, f":root {{ {' '.join(heat)} }}"])
 
 
 def _assets(*names: str) -> str:

@@ -1,154 +1,186 @@
-// What all charts share: scales, a frame with axes, markers, a legend.
+// Draws a panel of a figure's description (see remask.reports.figures.description): axes and marks.
 
-function scale([from, to], [start, end]) {
-  return (value) => start + ((value - from) / (to - from)) * (end - start);
-}
+const LEAST_RANGE = 2; // points; differences that are nothing shall look it
 
-function stepFor(span, count) {
-  const rough = span / count;
+// As round_range in Python: the range with round ends that holds all values, and its ticks.
+function roundRange(values, mostSteps = 4) {
+  if (!values.length) return { range: [0, 100], ticks: [0, 25, 50, 75, 100] };
+  const [least, most] = [Math.min(...values), Math.max(...values)];
+  const apart = Math.max(0, LEAST_RANGE - (most - least)) / 2;
+  const [low, high] = [Math.max(0, least - apart), Math.min(100, most + apart)];
+  const rough = (high - low) / mostSteps;
   const power = 10 ** Math.floor(Math.log10(rough));
-  return power * [1, 2, 2.5, 5, 10].find((factor) => factor * power >= rough);
-}
-
-const LEAST_RANGE = 2; // points
-
-// The range of an axis of percentages that holds all values, with round ends.
-function roundRange(values, count = 4) {
-  const known = values.filter(Number.isFinite);
-  if (!known.length) return { range: [0, 100], ticks: [0, 25, 50, 75, 100] };
-  const [least, most] = [Math.min(...known), Math.max(...known)];
-  const apart = Math.max(0, LEAST_RANGE - (most - least)) / 2; // differences that are nothing look it
-  const low = Math.max(0, least - apart);
-  const high = Math.min(100, most + apart);
-  const step = stepFor(high - low, count);
+  const step = power * [1, 2, 2.5, 5, 10].find((factor) => factor * power >= rough);
   const from = Math.floor(low / step + 1e-9) * step;
   const to = Math.min(100, Math.ceil(high / step - 1e-9) * step);
-  const ticks = [];
-  for (let tick = from; tick <= to + step / 1000; tick += step) ticks.push(Number(tick.toFixed(6)));
-  return { range: [from, to], ticks };
+  const count = Math.round((to - from) / step) + 1;
+  return { range: [from, to], ticks: Array.from({ length: count }, (_, n) => Number((from + n * step).toFixed(6))) };
 }
 
-// Axes and grid. `x.ticks` are { at, text } in pixels; `y` is what roundRange returns. `below` is the
-// room for names that are too long to stand side by side; with it they slant.
-function frame({ width, height: ofChart, label, x, y, yTitle, xTitle, top = 24, below = 0 }) {
-  const height = ofChart + below;
-  const box = { left: 40, right: width - 10, top, bottom: ofChart - 40 };
-  const yAt = scale(y.range, [box.bottom, box.top]);
-  const digits = y.ticks.some((tick) => !Number.isInteger(tick)) ? 1 : 0;
-  const chart = svg("svg", {
-    class: "chart", viewBox: `0 0 ${width} ${height}`, width, height,
-    tabindex: "0", role: "group", "aria-roledescription": "chart",
-    "aria-label": `${label}. The arrow keys read its values.`,
+const NEAR_100 = [0, 20, 40, 60, 70, 80, 85, 90, 95, 98, 99, 100];
+const stretch = (value) => -Math.log(Math.max(101 - value, 1e-3));
+const shrink = (value) => 101 - Math.exp(-value);
+
+function near100(values) {
+  const [low, high] = [stretch(Math.min(...values)), stretch(Math.min(100, Math.max(...values)))];
+  const margin = Math.max(0.05 * (high - low), 0.05);
+  const range = [shrink(low - margin), Math.min(100, shrink(high + margin))];
+  return { range, ticks: NEAR_100.filter((tick) => tick >= range[0] && tick <= range[1]) };
+}
+
+// The values that an axis must hold.
+function endsOf(marks, values = "y", stds = "std") {
+  return marks.flatMap((mark) => mark[values].flatMap((value, index) =>
+    value === null ? [] : [value - (mark[stds][index] ?? 0), value + (mark[stds][index] ?? 0)]));
+}
+
+// From a value to a pixel; `ticks` are { at, text }, `step` is the width of a place.
+function scaled(axis, { range, ticks }, [start, end]) {
+  const along = axis.near_100 ? stretch : (value) => value;
+  const [from, to] = range.map(along);
+  const at = (value) => start + ((along(value) - from) / (to - from)) * (end - start);
+  at.range = range;
+  at.inside = (value) => at(Math.max(range[0], Math.min(range[1], value)));
+  at.step = Math.abs(end - start) / (to - from);
+  const digits = ticks.some((tick) => !Number.isInteger(tick)) ? 1 : 0;
+  at.ticks = ticks.map((tick) => ({ at: at(tick), text: axis.places[tick] ?? written(tick, digits) }));
+  return at;
+}
+
+function placed(axis) {
+  return { range: [-0.5, axis.places.length - 0.5], ticks: axis.places.map((_, place) => place) };
+}
+
+// `shown` are the marks to draw, `together` those that share the vertical range.
+function drawPanel(panel, { shown, together, width, height, low }) {
+  if (panel.y.places.length) return heatMap(panel, shown, width, low);
+  const below = roomBelow(panel.x.places, width);
+  const chart = emptyChart(width, height + below, `${panel.title}: ${panel.y.title}`);
+  const box = { left: 40, right: width - 10, top: panel.x.spans.length || panel.guides.length ? 40 : 24, bottom: height - 40 };
+  const y = panel.y.near_100 ? near100(endsOf(shown)) : roundRange(endsOf(together));
+  const x = panel.x.places.length ? placed(panel.x) : near100(endsOf(shown, "x", "x_std"));
+  const at = {
+    x: scaled(panel.x, x, [box.left, box.right]), y: scaled(panel.y, y, [box.bottom, box.top]),
+    box, panel, radius: (size) => 3.5 + (3.5 * size) / Math.max(1, panel.sizes.length - 1),
+  };
+  chart.append(shadesOf(panel.x.spans, at), ...axesOf(at, width, height + below, below), ...guidesOf(at));
+  const others = panel.x.places.length ? [] : drawOthers(panel.marks.filter((mark) => !shown.includes(mark)), chart, at);
+  const lines = shown.filter((mark) => mark.kind === "line");
+  at.apart = panel.std_as === "bars" && at.x.step >= 9 ? Math.min(5, (0.6 * at.x.step) / lines.length) : 0;
+  const points = shown.flatMap((mark) => {
+    const shift = mark.kind === "line" ? (lines.indexOf(mark) - (lines.length - 1) / 2) * at.apart : 0;
+    const spots = mark.y.map((value, index) => value === null ? null
+      : [mark.kind === "level" ? box.right - 6 : at.x(mark.x[index]) + shift, at.y(value)]);
+    chart.append(svg("g", { class: `series ${colourOf(mark.look)}`, "data-series": mark.name, "data-kind": mark.kind },
+      DRAW[mark.kind](mark, spots, at)));
+    return spots.flatMap((spot, index) => (spot ? [pointOf(panel, mark, index, spot)] : []));
   });
-  chart.append(
-    svg("g", { class: "grid" }, y.ticks.map((tick) =>
-      svg("path", { d: `M${box.left} ${yAt(tick).toFixed(1)}H${box.right}` }))),
-    svg("g", { class: "ticks y" }, y.ticks.map((tick) =>
-      svg("text", { x: box.left - 7, y: yAt(tick) + 4 }, written(tick, digits)))),
-    svg("text", { class: "axis-title", x: 0, y: 11 }, yTitle),
-    svg("text", { class: "axis-title x", x: (box.left + box.right) / 2, y: height - 5 }, xTitle),
-    svg("path", { class: "axis", d: `M${box.left} ${box.bottom}H${box.right}` }),
-  );
-  const xAt = x(box); // what is along the bottom depends on the chart
+  if (panel.x.broken) chart.append(axisBreak((at.x(0) + at.x(1)) / 2, box.bottom));
+  return readable(chart, [...others, ...points]);
+}
+
+// What was not chosen, as grey dots, where it falls into the frame.
+function drawOthers(marks, chart, { panel, x, y }) {
+  const isIn = (value, [from, to]) => value >= from && value <= to;
+  return marks.flatMap((mark) => mark.y.flatMap((value, index) => {
+    if (!isIn(value, y.range) || !isIn(mark.x[index], x.range)) return [];
+    const [cx, cy] = [x(mark.x[index]), y(value)];
+    chart.append(svg("circle", { class: "other", cx, cy, r: 3 }));
+    return [{ ...pointOf(panel, mark, index, [cx, cy]), look: null }];
+  }));
+}
+
+function emptyChart(width, height, label) {
+  return svg("svg", {
+    class: "chart", viewBox: `0 0 ${width} ${height}`, width, height, tabindex: "0", role: "group",
+    "aria-roledescription": "chart", "aria-label": `${label}. The arrow keys read its values.`,
+  });
+}
+
+// What is read off a point: its place, its system and its value.
+function pointOf(panel, mark, index, [x, y]) {
+  const source = mark.sources[index] ?? mark.sources[0];
+  const places = [[panel.x, mark.x[index]], [panel.y, mark.y[index]]].filter(([axis]) => axis.places.length);
+  const where = mark.kind === "level" ? mark.name : places.map(([axis, place]) => axis.where[place]).join(", ");
+  const spread = (value, std) => `${written(value)}${writtenStd(std)} %`;
+  const trials = counted(source.trials, "trial");
+  const value = mark.values.length ? `${written(mark.values[index])} %, ${trials}`
+    : panel.x.places.length ? `${spread(mark.y[index], mark.std[index])}, ${trials}`
+      : `${panel.x.name} ${spread(mark.x[index], mark.x_std[index])}\n` +
+        `${panel.y.name} ${spread(mark.y[index], mark.std[index])}\n${trials}`;
+  return {
+    x, y, value, where: where || panel.sizes[mark.sizes[index]], series: source.label, cell: source.cell,
+    look: mark.kind === "heat" ? null : mark.look, kind: mark.kind,
+    group: panel.y.places.length || !panel.x.places.length || mark.kind === "level" ? undefined : mark.x[index],
+  };
+}
+
+function axesOf({ x, y, box, panel }, width, height, below) {
   const slanted = (tick) => ({
     class: "slanted", transform: `translate(${(tick.at + 4).toFixed(1)} ${box.bottom + 12}) rotate(${-SLANT})`,
   });
-  const widest = below ? SLANTED_WIDTH : widthOf(xAt.ticks.map((tick) => tick.text));
-  chart.append(svg("g", { class: "ticks x" }, thinned(xAt.ticks, box, widest).map((tick) =>
-    svg("text", below ? slanted(tick) : { x: tick.at, y: box.bottom + 17 }, tick.text))));
-  return { chart, box, xAt, yAt };
+  const widest = below ? SLANTED_WIDTH : widthOf(x.ticks.map((tick) => tick.text));
+  const every = Math.ceil((x.ticks.length * widest) / (box.right - box.left + widest)); // as many as fit
+  return [
+    svg("g", { class: "grid" }, y.ticks.map(({ at }) => svg("path", { d: `M${box.left} ${at.toFixed(1)}H${box.right}` }))),
+    svg("g", { class: "ticks y" }, y.ticks.map(({ at, text }) => svg("text", { x: box.left - 7, y: at + 4 }, text))),
+    svg("g", { class: "ticks x" }, x.ticks.filter((_, index) => index % every === 0).map((tick) =>
+      svg("text", below ? slanted(tick) : { x: tick.at, y: box.bottom + 17 }, shortened(tick.text)))),
+    svg("text", { class: "axis-title", x: 0, y: 11 }, panel.y.title),
+    svg("text", { class: "axis-title x", x: (box.left + box.right) / 2, y: height - 5 }, panel.x.title),
+    svg("path", { class: "axis", d: `M${box.left} ${box.bottom}H${box.right}` }),
+  ];
 }
 
 const SLANT = 40; // degrees
 const SLANTED_WIDTH = 18;
+const LONGEST_NAME = 12;
+
+function shortened(name) {
+  return name.length > LONGEST_NAME ? `${name.slice(0, LONGEST_NAME - 1)}…` : name;
+}
 
 // About how many pixels the longest of the texts takes, with a gap.
 function widthOf(texts) {
-  return Math.max(...texts.map((text) => text.length)) * 7 + 8;
+  return Math.max(0, ...texts.map((text) => shortened(text).length)) * 7 + 8;
 }
 
-// As many labels as fit.
-function thinned(ticks, box, widest) {
-  const every = Math.ceil((ticks.length * widest) / (box.right - box.left + widest));
-  return ticks.filter((_, index) => index % every === 0);
+// Names that do not fit side by side slant; where there are very many, only some are written anyway.
+function roomBelow(names, width) {
+  const longest = widthOf(names);
+  const fits = longest * names.length <= width || names.every((name) => name.length <= 3);
+  return fits || names.length * SLANTED_WIDTH > 2 * width ? 0 : Math.round(0.64 * longest) - 12;
 }
 
-// Evenly spaced names along the bottom.
-function places(names) {
-  return (box) => {
-    const step = (box.right - box.left) / names.length;
-    const at = (index) => box.left + step * (index + 0.5);
-    at.step = step;
-    at.ticks = names.map((text, index) => ({ at: at(index), text }));
-    return at;
-  };
+// Every second span has a tinted ground, so that one sees which places belong together.
+function shadesOf(spans, { x, box }) {
+  return svg("g", { class: "shades" }, spans.flatMap(([start, end, name], index) => {
+    const [left, width] = [x(start - 0.5), (end - start) * x.step];
+    return [
+      index % 2 ? null : svg("rect", { x: left, y: box.top, width, height: box.bottom - box.top }),
+      width > 44 ? svg("text", { x: left + width / 2, y: box.top - 6 }, name) : null,
+    ];
+  }));
 }
 
-function measuredAxis({ range, ticks }) {
-  return (box) => {
-    const at = scale(range, [box.left, box.right]);
-    const digits = ticks.some((tick) => !Number.isInteger(tick)) ? 1 : 0;
-    at.ticks = ticks.map((tick) => ({ at: at(tick), text: written(tick, digits) }));
-    return at;
-  };
-}
-
-const MARKER_PATHS = {
-  circle: (r) => `M${-r} 0a${r} ${r} 0 1 0 ${2 * r} 0a${r} ${r} 0 1 0 ${-2 * r} 0z`,
-  square: (r) => `M${-r * 0.9} ${-r * 0.9}h${r * 1.8}v${r * 1.8}h${-r * 1.8}z`,
-  triangle: (r) => `M0 ${-r * 1.2}L${r * 1.1} ${r * 0.8}H${-r * 1.1}z`,
-  diamond: (r) => `M0 ${-r * 1.3}L${r * 1.15} 0L0 ${r * 1.3}L${-r * 1.15} 0z`,
-  cross: (r) => `M${-r} ${-r}L${r} ${r}M${r} ${-r}L${-r} ${r}`,
-  plus: (r) => `M${-r * 1.2} 0H${r * 1.2}M0 ${-r * 1.2}V${r * 1.2}`,
-  down: (r) => `M0 ${r * 1.2}L${r * 1.1} ${-r * 0.8}H${-r * 1.1}z`,
-  ring: (r) => `M${-r} 0a${r} ${r} 0 1 0 ${2 * r} 0a${r} ${r} 0 1 0 ${-2 * r} 0z`,
-};
-
-function marker(shape, x, y, radius = 4) {
-  const hollow = ["cross", "plus", "ring"].includes(shape) ? " hollow" : "";
-  return svg("path", {
-    class: `marker${hollow}`,
-    d: MARKER_PATHS[shape](radius),
-    transform: `translate(${x.toFixed(1)} ${y.toFixed(1)})`,
+// Straight lines that the stretched axes bend, named where they leave through the top.
+function guidesOf({ x, y, box, panel }) {
+  let last = Infinity;
+  return panel.guides.flatMap(([name, x0, y0, x1, y1]) => {
+    const leaves = x(x0 + ((x1 - x0) * (y.range[1] - y0)) / (y1 - y0));
+    if (!(leaves > box.left && leaves < box.right) || last - leaves < 7 * name.length) return [];
+    last = leaves;
+    const spots = Array.from({ length: 101 }, (_, n) => x.range[0] + (n / 100) * (x.range[1] - x.range[0]))
+      .map((value) => [value, y0 + ((y1 - y0) * (value - x0)) / (x1 - x0)])
+      .map(([value, height]) => height > y.range[1] || height < y.range[0] ? null : [x(value), y(height)]);
+    return [svg("path", { class: "guide", d: lineThrough([[leaves, box.top], ...spots.filter(Boolean)]) }),
+      svg("text", { class: "guide-name", x: leaves, y: box.top - 5 }, name)];
   });
 }
 
-// A line through the points that are there; a missing one is a gap.
-function lineThrough(points) {
-  let pen = "M";
-  return points.map((point) => {
-    if (!point) {
-      pen = "M";
-      return "";
-    }
-    const part = `${pen}${point[0].toFixed(1)} ${point[1].toFixed(1)}`;
-    pen = "L";
-    return part;
-  }).join("");
-}
-
-function sampleOf(colour, ...parts) {
-  const size = { viewBox: "0 0 30 12", width: 30, height: 12 };
-  return svg("svg", { class: `swatch ${colour}`, ...size, "aria-hidden": "true" }, parts);
-}
-
-function swatch(label) {
-  const look = lookOf(label);
-  return sampleOf(look.colour,
-    svg("path", { class: "line", d: "M1 6H29", "stroke-dasharray": look.dash }),
-    marker(look.marker, 15, 6, 3.6));
-}
-
-// Pointing at an entry brings its lines forward.
-function legend(labels) {
-  const emphasise = (event, label) => {
-    for (const series of event.target.closest("figure").querySelectorAll("[data-series]")) {
-      series.classList.toggle("faded", label !== null && series.dataset.series !== label);
-    }
-  };
-  return html("ul", { class: "legend" }, labels.map((label) =>
-    html("li", {
-      onpointerenter: (event) => emphasise(event, label),
-      onpointerleave: (event) => emphasise(event, null),
-    }, swatch(label), label)));
+// From minus infinity to any number is further than the axis can show.
+function axisBreak(x, y) {
+  return svg("g", { class: "break" },
+    svg("path", { class: "gap", d: `M${x - 3} ${y}h6` }),
+    svg("path", { d: `M${x - 6} ${y + 5}l6 -10M${x} ${y + 5}l6 -10` }));
 }

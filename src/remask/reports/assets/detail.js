@@ -22,8 +22,7 @@ function showDetail() {
 }
 
 function detailOf(cell) {
-  const mask = cell.mask === null ? "no mask" : `mask m = ${writtenMask(cell.mask)}`;
-  const kind = [cell.benchmark, `buffer ${writtenBuffer(cell.buffer)}`, mask];
+  const kind = [cell.benchmark, `buffer ${writtenBuffer(cell.buffer)}`, cell.mask_name];
   return [
     html("header", {},
       html("div", {}, html("h2", { id: "detail-title" }, cell.label), html("p", {}, kind.join(" · "))),
@@ -89,25 +88,28 @@ async function copy(code, button) {
 }
 
 function matricesOf(cell) {
-  const known = matricesNamed(cell);
-  if (!known.length) return "";
-  const low = lowestOf(known.map(([key]) => cell[key]));
+  const found = report.figures.filter((figure) => figure.key === "matrices").flatMap((figure) =>
+    figure.panels.filter((panel) => panel.marks[0].sources[0].cell === cell.id)
+      .map((panel) => ({ ...panel, title: figure.setting_title })));
+  if (!found.length) return "";
+  const tested = found.some((panel) => panel.title.startsWith("validation")) ? "test " : "";
+  const low = lowestOf(found);
   const width = Math.min(380, byId("detail").clientWidth - 48);
   return html("section", {}, html("h3", {}, "Accuracy on every task after every task"), heatKey(low),
-    html("div", { class: "panels" }, known.map(([setting, name]) => html("div", { class: "panel" },
-      html("h4", {}, name),
-      heatMap({ width, cell, low, setting, name })))));
+    html("div", { class: "panels" }, found.map((panel) => html("div", { class: "panel" },
+      html("h4", {}, panel.title.startsWith("validation") ? panel.title : tested + panel.title),
+      drawPanel(panel, { shown: panel.marks, width, low })))));
 }
 
 function tasksOf(cell) {
   const title = html("h3", {}, "Tasks");
-  if (!classesOf(cell)) {
+  if (!cell.tasks) {
     return html("section", {}, title,
       html("p", {}, "The records do not say which classes each task has; trials that are run again will."));
   }
-  const namesOf = (labels) => labels.map((label) => cell.class_names[label]).join(", ");
-  return html("section", {}, title, html("dl", { class: "tasks" }, cell.tasks.map((labels, task) =>
-    html("div", {}, html("dt", {}, `task ${task + 1}`), html("dd", {}, namesOf(labels))))));
+  const namesOf = (classes) => classes.map((id) => cell.class_names[id]).join(", ");
+  return html("section", {}, title, html("dl", { class: "tasks" }, cell.tasks.map((classes, task) =>
+    html("div", {}, html("dt", {}, `task ${task + 1}`), html("dd", {}, namesOf(classes))))));
 }
 
 function trialTable(cell) {

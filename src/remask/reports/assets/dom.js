@@ -70,21 +70,6 @@ function listed(items) {
   return `${items.slice(0, -1).join(", ")} and ${items.at(-1)}`;
 }
 
-function writtenMask(value) {
-  if (value === null) return "no mask";
-  const mask = toNumber(value);
-  const magnitude = Math.abs(mask);
-  if (magnitude >= 1000 && Number.isFinite(mask)) {
-    const power = Math.log10(magnitude);
-    if (Number.isInteger(power)) return `−10${superscript(power)}`;
-  }
-  return Number.isFinite(mask) ? String(mask).replace("-", "−") : "−∞";
-}
-
-function superscript(number) {
-  return String(number).replace(/\d/g, (digit) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[digit]);
-}
-
 // A_T reads best with its index set as one; the rest of a measure's name is left as it is.
 function measureName(name) {
   const [before, index] = name.split(/_(?=[A-Z]$)/);

@@ -24,16 +24,6 @@ const OTHER_MEASURES = {
 };
 
 const SETTINGS = { class_il: "Class-IL", task_il: "Task-IL" };
-const VALIDATED = {
-  class_il: "test Class-IL", task_il: "test Task-IL",
-  validation_class_il: "validation Class-IL", validation_task_il: "validation Task-IL",
-};
-
-// The accuracy matrices of a cell that were measured: what each is called, by its key.
-function matricesNamed(cell) {
-  const named = cell.validation_class_il?.length ? VALIDATED : SETTINGS;
-  return Object.entries(named).filter(([key]) => cell[key].flat().some((value) => value !== null));
-}
 
 function nameOfMeasure(key) {
   return report.measures[key] ?? OTHER_MEASURES[key] ?? key.replaceAll("_", " ");
@@ -41,11 +31,6 @@ function nameOfMeasure(key) {
 
 function distinct(values) {
   return [...new Set(values)];
-}
-
-function mean(values) {
-  const known = values.filter((value) => value !== null && value !== undefined);
-  return known.length ? known.reduce((sum, value) => sum + value, 0) / known.length : null;
 }
 
 function commonest(values) {
@@ -58,37 +43,12 @@ function writtenBuffer(buffer) {
   return buffer ? String(buffer) : "none";
 }
 
-// What the paper compares comes first, so that these systems have the clearest colours.
-const FAVOURITES = ["ER", "MSER(-inf)", "DER++", "MSDER++(-inf)", "MSDER++(-1)"];
-const systems = distinct(runCells.map((cell) => cell.label)).sort(
-  (a, b) => rankOf(a) - rankOf(b), // sort is stable: the rest keep their order
-);
-
-function rankOf(label) {
-  const rank = FAVOURITES.indexOf(label);
-  return rank < 0 ? FAVOURITES.length : rank;
-}
-
-// Colour, dash and marker differ, so lines can be told apart in grey as well. The three lists have
-// lengths without a common divisor: 7 × 5 × 8 systems pass before two look the same.
-const DASHES = ["5 3", "none", "9 3 2 3", "2 2.5", "12 3"];
-const MARKERS = ["circle", "square", "triangle", "diamond", "cross", "plus", "down", "ring"];
-
-function lookOf(label) {
-  const slot = Math.max(0, systems.indexOf(label));
-  return { colour: `colour-${slot % 7}`, dash: DASHES[slot % 5], marker: MARKERS[slot % 8] };
-}
+const looks = new Map(Object.entries(report.looks)); // by label, in the order of the choices
+const systems = [...looks.keys()];
 
 // The systems that can be drawn together; one without a buffer can be drawn beside any.
 function cellsAt(benchmark, buffer) {
   return runCells
     .filter((cell) => cell.benchmark === benchmark && (cell.buffer === buffer || !cell.buffer))
     .sort((a, b) => systems.indexOf(a.label) - systems.indexOf(b.label));
-}
-
-// The classes of each task as [{ label, name, task }], in the order in which they were learnt; null
-// if the records do not say.
-function classesOf(cell) {
-  if (!cell.tasks) return null;
-  return cell.tasks.flatMap((labels, task) => labels.map((label) => ({ label, task, name: cell.class_names[label] })));
 }

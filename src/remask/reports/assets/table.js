@@ -1,4 +1,4 @@
-// Ours beside the published: a row a cell, to sort and to filter.
+// Our results beside the published ones: a row per cell, to sort and to filter.
 
 const benchmarkNames = distinct(cells.map((cell) => cell.benchmark));
 const COLUMNS = [

@@ -1,46 +1,128 @@
-"""Figures for print, drawn from the store's cells with matplotlib.
+"""Figures: each is described once, as plain data, and drawn by the page and by matplotlib.
 
-Cells belong together, as one row or panel, if their configs are equal but for mask and seed
-(`families`). Cells that differ in any other setting are never mixed: each group of equal settings
-has a row or panel of its own, and where a method and a buffer have several, each says what sets it
-apart. Means and standard deviations (of the population) are over finished trials alone.
+Cells that differ in more than mask and seed never share a line; in print, each group of equal
+settings (`families`) has a row or panel of its own. Means and standard deviations (of the
+population) are over finished trials alone.
 """
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from remask.durable import AnyPath, make_folder, write_output
-from remask.reports.figures.contrasts import accuracy_figure, confidence_figure, matrices_figure
-from remask.reports.figures.data import Family, families, has_confidence
-from remask.reports.figures.plane import stability_plasticity_figure
+from remask.names import UnknownNameError, unknown
+from remask.reports.comparison import ComparedCell
+from remask.reports.figures.data import (
+    SETTINGS,
+    Row,
+    Systems,
+    buffer_name,
+    families,
+)
+from remask.reports.figures.description import Figure
+from remask.reports.figures.drawing import draw
+from remask.reports.figures.masks import mask_figure, swept_families
+from remask.reports.figures.over_tasks import accuracy_figure, confidence_figure, matrices_figure
+from remask.reports.figures.plane import plane_figure
 from remask.reports.figures.style import rendered
-from remask.reports.figures.sweep import mask_sweep_figure
 from remask.results import Cell
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure as Drawing
 
-__all__ = [
-    "accuracy_figure",
-    "confidence_figure",
-    "families",
-    "mask_sweep_figure",
-    "matrices_figure",
-    "stability_plasticity_figure",
-    "write_figures",
-]
+__all__ = ["FIGURES", "page_figures", "plot", "write_figures"]
 
 _ROWS = 4
-"""Families on one page; more go on to the next."""
+"""Families on one page of print; more go on to the next."""
 _COLUMNS = 3
 """Panels of a sweep on one page."""
-_FEWEST_MASKS = 3
 _LONGEST_NAME = 50  # so that a file name with it stays within what file systems take
+_VALIDATED = {f"validation_{name}": f"validation {title}" for name, title in SETTINGS.items()}
+
+Pages = Iterator[tuple[str, Sequence[Row]]]
+"""What print has on each of its pages, and what their file names end in."""
 
 
-def write_figures(cells: Sequence[Cell], folder: AnyPath) -> list[Path]:
+class Kind(NamedTuple):
+    """A kind of figure."""
+
+    describe: Callable[[Sequence[Row], str, Systems], Figure]
+    pages: Callable[[Sequence[Cell]], Pages]
+    """How print deals cells to pages; the page draws all that have learnt the same together."""
+    printed: tuple[str, ...] = ("class_il",)
+    """The settings that print has, below each other."""
+
+
+def _contrasts(cells: Sequence[Cell]) -> Pages:
+    """The families of each buffer that have cells with and without a mask."""
+    rows = [row for family in families(cells) if (row := family.contrast)]
+    for buffer in sorted({row.cells[0].config.buffer for row in rows}):
+        of_buffer = [row for row in rows if row.cells[0].config.buffer == buffer]
+        yield from _paged(f"-b{buffer}", of_buffer, _ROWS)
+
+
+def _sweeps(cells: Sequence[Cell]) -> Pages:
+    return _paged("", [Row(family.cells) for family in swept_families(cells)], _COLUMNS)
+
+
+def _all_cells(cells: Sequence[Cell]) -> Pages:
+    yield "", [Row(tuple(cells))]
+
+
+def _paged(name: str, rows: Sequence[Row], size: int) -> Pages:
+    for page, start in enumerate(range(0, len(rows), size), start=1):
+        yield name if page == 1 else f"{name}-{page}", rows[start : start + size]
+
+
+FIGURES = {
+    "confidence": Kind(confidence_figure, _contrasts),
+    "accuracy-over-tasks": Kind(accuracy_figure, _contrasts),
+    "mask-sweep": Kind(mask_figure, _sweeps, printed=tuple(SETTINGS)),
+    "matrices": Kind(matrices_figure, _contrasts),
+    "stability-plasticity": Kind(plane_figure, _all_cells),
+}
+"""In the order of the page."""
+
+
+def page_figures(cells: Sequence[Cell], systems: Systems) -> list[dict[str, Any]]:
+    """Every figure that the page's reader can choose, as JSON values."""
+    found = []
+    for benchmark, own in _by_benchmark(cells).items():
+        rows = systems.rows(own)
+        for setting, title in {**SETTINGS, **_VALIDATED}.items():
+            for name, kind in FIGURES.items():
+                if setting not in SETTINGS and name != "matrices":
+                    continue
+                figure = kind.describe(rows, setting, systems)
+                where = {"benchmark": benchmark, "setting": setting, "setting_title": title}
+                found.append({**where, **asdict(figure)})
+    return found
+
+
+def plot(cells: Sequence[Cell], name: str, setting: str = "class_il") -> "Drawing | None":
+    """Draw the named figure of all cells, a row per benchmark and buffer; None: nothing to draw."""
+    if name not in FIGURES:
+        raise UnknownNameError(unknown("figure", name, FIGURES))
+    if setting not in SETTINGS:
+        raise UnknownNameError(unknown("setting", setting, SETTINGS))
+    groups: dict[str, list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault(f"{cell.config.benchmark}, {buffer_name(cell)}", []).append(cell)
+    systems = Systems(cells)
+    rows = [
+        row
+        for title, group in groups.items()
+        for row in systems.rows(group, title if len(groups) > 1 else "")
+    ]
+    figure = FIGURES[name].describe(rows, setting, systems)
+    return draw(figure) if figure.panels else None
+
+
+def write_figures(
+    cells: Sequence[Cell], folder: AnyPath, compared: Sequence[ComparedCell] = ()
+) -> list[Path]:
     """Write every figure that the cells have data for, as SVG and PNG; return their paths.
 
     For each benchmark, `NAME-` being its name: `NAME-confidence-bB`, `NAME-accuracy-over-tasks-bB`
@@ -51,37 +133,41 @@ def write_figures(cells: Sequence[Cell], folder: AnyPath) -> list[Path]:
     """
     folder = Path(folder)
     paths: list[Path] = []
-    for name, figure in _figures(cells):
+    for name, figure in _printed(cells, Systems(cells, compared)):
+        drawing = draw(figure)
         if not paths:
             make_folder(folder)
         for kind in ("svg", "png"):
             path = folder / f"{name}.{kind}"
-            write_output(path, rendered(figure, kind))
+            write_output(path, rendered(drawing, kind))
             paths.append(path)
     return paths
 
 
-def _figures(cells: Sequence[Cell]) -> "Iterator[tuple[str, Figure]]":
-    for benchmark in dict.fromkeys(cell.config.benchmark for cell in cells):
-        chosen = [cell for cell in cells if cell.config.benchmark == benchmark]
-        name = re.sub(r"[^\w.-]+", "-", benchmark)[:_LONGEST_NAME]  # that of own code has a colon
-        found = families(chosen)
-        pairs = [family for family in found if family.contrasted]
-        for buffer in sorted({family.config.buffer for family in pairs}):
-            of_buffer = [family for family in pairs if family.config.buffer == buffer]
-            sure = [family for family in of_buffer if all(map(has_confidence, family.contrasted))]
-            yield from _pages(f"{name}-confidence-b{buffer}", confidence_figure, sure, _ROWS)
-            over_tasks = f"{name}-accuracy-over-tasks-b{buffer}"
-            yield from _pages(over_tasks, accuracy_figure, of_buffer, _ROWS)
-            yield from _pages(f"{name}-matrices-b{buffer}", matrices_figure, of_buffer, _ROWS)
-        swept = [family for family in found if len(family.masked) >= _FEWEST_MASKS]
-        yield from _pages(f"{name}-mask-sweep", mask_sweep_figure, swept, _COLUMNS)
-        if (figure := stability_plasticity_figure(chosen)) is not None:
-            yield f"{name}-stability-plasticity", figure
+def _printed(cells: Sequence[Cell], systems: Systems) -> Iterator[tuple[str, Figure]]:
+    for benchmark, own in _by_benchmark(cells).items():
+        start = re.sub(r"[^\w.-]+", "-", benchmark)[:_LONGEST_NAME]  # that of own code has a colon
+        for name, kind in FIGURES.items():
+            for end, rows in kind.pages(own):
+                figures = [kind.describe(rows, setting, systems) for setting in kind.printed]
+                drawn = _stacked([figure for figure in figures if figure.panels])
+                if drawn is not None:
+                    yield f"{start}-{name}{end}", drawn
 
 
-def _pages(
-    name: str, draw: "Callable[[Sequence[Family]], Figure]", drawn: Sequence[Family], size: int
-) -> "Iterator[tuple[str, Figure]]":
-    for page, start in enumerate(range(0, len(drawn), size), start=1):
-        yield name if page == 1 else f"{name}-{page}", draw(drawn[start : start + size])
+def _stacked(figures: Sequence[Figure]) -> Figure | None:
+    """Figures of one row each below each other, as one."""
+    if len(figures) < 2:
+        return figures[0] if figures else None
+    panels = [
+        replace(panel, row=row) for row, figure in enumerate(figures) for panel in figure.panels
+    ]
+    return replace(figures[0], panels=tuple(panels), rows=("",) * len(figures))
+
+
+def _by_benchmark(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
+    found: dict[str, list[Cell]] = {}
+    for cell in cells:
+        if cell.trials:
+            found.setdefault(cell.config.benchmark, []).append(cell)
+    return found

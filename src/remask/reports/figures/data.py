@@ -1,23 +1,42 @@
-"""What figures are drawn of: cells that belong together, and their means over trials."""
+"""What figures are made of: cells that belong together, their names, looks and means."""
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from remask.config import TrialConfig
-from remask.names import system_name
-from remask.results import Cell, TrialRecord, group_alike
+from remask.reports.comparison import ComparedCell
+from remask.reports.figures.description import Look, Mark, Numbers, Source
+from remask.results import Cell, Spread, group_alike, spread
 
 Array = NDArray[np.float64]
+SETTINGS = {"class_il": "Class-IL", "task_il": "Task-IL"}
 MINUS = "\N{MINUS SIGN}"
+FAVOURITES = ("ER", "MSER(-inf)", "DER++", "MSDER++(-inf)", "MSDER++(-1)")
+"""What the paper compares comes first, so that these systems have the clearest colours."""
 
 _RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+_PROPOSED_MASKS = (-math.inf, -1.0)
+"""The masks that the paper proposes; print, which has room for few, shows these."""
 
-_CONTRASTED = (-math.inf, -1.0)
-"""The masks that the paper proposes; figures with room for few show these."""
+
+@dataclass(frozen=True)
+class Row:
+    """Cells that are drawn into the same panels."""
+
+    cells: tuple[Cell, ...]
+    title: str = ""
+    """What sets it apart from other rows, `lr=0.1`: the names of its cells need not say that."""
+
+    def name(self, cell: Cell) -> str:
+        """What its legend calls a cell, with the number of trials where they differ."""
+        label = cell.label.partition(", ")[0] if self.title else cell.label
+        return label + own_trials([cell], self.cells)
 
 
 @dataclass(frozen=True)
@@ -30,25 +49,20 @@ class Family:
     """The others, by mask, -inf first."""
 
     @property
-    def config(self) -> TrialConfig:
-        """What they have in common; its mask and its seed mean nothing."""
-        return self.cells[0].config
-
-    @property
     def cells(self) -> tuple[Cell, ...]:
         """All of them."""
         return self.masked if self.plain is None else (self.plain, *self.masked)
 
     @property
-    def contrasted(self) -> tuple[Cell, ...]:
+    def contrast(self) -> Row | None:
         """The cell without a mask, then those with -inf and -1, or else with the lowest mask.
 
-        Nothing if there is no cell without a mask or none with one.
+        None if there is no cell without a mask or none with one.
         """
         if self.plain is None or not self.masked:
-            return ()
-        chosen = [cell for cell in self.masked if cell.config.mask in _CONTRASTED]
-        return (self.plain, *(chosen or self.masked[:1]))
+            return None
+        chosen = [cell for cell in self.masked if cell.config.mask in _PROPOSED_MASKS]
+        return Row((self.plain, *(chosen or self.masked[:1])), self.settings)
 
     @property
     def settings(self) -> str:
@@ -56,58 +70,91 @@ class Family:
         return max((cell.label.partition(", ")[2] for cell in self.cells), key=len)
 
 
-def families(cells: Sequence[Cell]) -> list[Family]:
+def families(cells: Iterable[Cell]) -> list[Family]:
     """Group the cells with a Class-IL accuracy at the end, in the order of the cells."""
     groups: dict[TrialConfig, list[Cell]] = {}
     for cell in cells:
         if not math.isnan(cell.spreads["class_il_A_T"].mean):
             shared = cell.config.model_copy(update={"mask": None, "seed": 0})
             groups.setdefault(shared, []).append(cell)
-    return [
-        _family({cell.config.mask: cell for cell in alike})
-        for group in groups.values()
-        for alike in group_alike(group, lambda cell: cell.learnt)
-    ]
+    found = []
+    for group in groups.values():
+        for alike in group_alike(group, lambda cell: cell.learnt):
+            by_mask = {cell.config.mask: cell for cell in alike}
+            masks = sorted(mask for mask in by_mask if mask is not None)
+            found.append(Family(by_mask.get(None), tuple(by_mask[mask] for mask in masks)))
+    return found
 
 
-def _family(by_mask: dict[float | None, Cell]) -> Family:
-    masks = sorted(mask for mask in by_mask if mask is not None)
-    return Family(by_mask.get(None), tuple(by_mask[mask] for mask in masks))
+class Systems:
+    """What tells cells apart in every figure of a report, and what is published of them."""
+
+    def __init__(self, cells: Sequence[Cell], compared: Iterable[ComparedCell] = ()) -> None:
+        self._published = {id(cell.ours): cell.figures for cell in compared}
+        self._ids: dict[int, str] = {}
+        seen = Counter[str]()
+        for cell in cells:
+            name = cell.config.cell.hash[:12]
+            seen[name] += 1  # cells of one config are numbered
+            self._ids[id(cell)] = name if seen[name] == 1 else f"{name}-{seen[name]}"
+        labels = dict.fromkeys(cell.label for cell in cells if cell.trials)
+        ordered = dict.fromkeys([*(name for name in FAVOURITES if name in labels), *labels])
+        self.looks = {label: Look.number(number) for number, label in enumerate(ordered)}
+
+    def rows(self, cells: Sequence[Cell], title: str = "") -> list[Row]:
+        """A row for each group of cells that have learnt the same, its cells in order of looks."""
+        order = list(self.looks)
+        known = [cell for cell in cells if cell.trials]
+        ranked = sorted(known, key=lambda cell: order.index(cell.label))
+        return [Row(tuple(group), title) for group in group_alike(ranked, lambda cell: cell.learnt)]
+
+    def source(self, cell: Cell) -> Source:
+        """Where points of this cell come from; `cell` is its id in the page's addresses."""
+        return Source(self._ids[id(cell)], cell.label, cell.trials)
+
+    def published(self, cell: Cell, measure: str) -> Spread | None:
+        """What is published of a cell, if anything."""
+        figure = self._published.get(id(cell), {}).get(measure)
+        return figure.published if figure else None
+
+    def mark(
+        self, kind: Any, name: str, cells: Sequence[Cell], x: Iterable[float], **parts: Any
+    ) -> Mark:
+        """A mark of one cell, or with one cell for each point, in the look of the first."""
+        sources = tuple(self.source(cell) for cell in cells)
+        parts = {"look": self.looks[cells[0].label], "sources": sources, **parts}
+        return Mark(kind, name, x=known(x), **parts)
 
 
-def matrices(cell: Cell, setting: str = "class_il") -> Array:
-    """The accuracy matrices of the finished trials, [S, T, T] in percent."""
-    return np.array([getattr(record, setting) for record in cell.finished], dtype=np.float64)
+def heights(spreads: Sequence[Spread]) -> dict[str, Numbers]:
+    """The y and std of a mark; one trial has no spread."""
+    stds = [one.std if one.trials > 1 else math.nan for one in spreads]
+    return {"y": known(one.mean for one in spreads), "std": known(stds)}
 
 
-def mean_of_seen(accuracy: Array) -> Array:
-    """The mean accuracy on the tasks seen by then, after each task: [S, T, T] -> [S, T]."""
-    tasks = accuracy.shape[-1]
-    seen = np.where(np.tri(tasks, dtype=bool), accuracy, 0.0)
-    return np.asarray(seen.sum(axis=-1) / np.arange(1, tasks + 1))
+def over_trials(values: Array) -> list[Spread]:
+    """Mean and standard deviation over trials: [S, places] -> one per place."""
+    return [spread(column) for column in values.T.tolist()]
 
 
-def confidences(cell: Cell) -> Array:
-    """The confidence in each class by its label, [S, K] in percent."""
-    return 100 * np.array([record.confidence for record in cell.finished], dtype=np.float64)
+def known(values: Iterable[float]) -> Numbers:
+    """The numbers, None for what was not measured, rounded beyond what anyone reads."""
+    return tuple(None if math.isnan(value) else round(float(value), 4) for value in values)
 
 
-def has_confidence(cell: Cell) -> bool:
-    """Whether any was measured: some methods give no probabilities."""
-
-    def measured(record: TrialRecord) -> bool:
-        return not all(math.isnan(value) for value in record.confidence)
-
-    return all(measured(record) for record in cell.finished)
+def matrices(cell: Cell, setting: str) -> Array:
+    """The accuracy matrices of the finished trials, [S, T, T] in percent; [0] if there are none."""
+    found = [getattr(record, setting) for record in cell.finished]
+    return np.array([matrix for matrix in found if matrix], dtype=np.float64)
 
 
-def mean_and_std(values: Array) -> tuple[Array, Array]:
-    """Over trials, with the population's standard deviation: [S, ...] -> twice [...]."""
-    return np.asarray(values.mean(axis=0)), np.asarray(values.std(axis=0))
+def is_measured(values: Array) -> bool:
+    """Whether there is any number in it."""
+    return not bool(np.isnan(values).all())
 
 
 def mask_name(mask: float) -> str:
-    """A mask as print shows it: `−∞`, `−10⁹`, `−2`."""
+    """A mask as figures show it: `−∞`, `−10⁹`, `−2`."""
     if math.isinf(mask):
         return f"{MINUS}∞"
     exponent = round(math.log10(-mask)) if mask else 0
@@ -116,24 +163,20 @@ def mask_name(mask: float) -> str:
     return f"{mask + 0.0:g}".replace("-", MINUS)  # + 0.0 takes the sign off a zero
 
 
-def system_title(cell: Cell) -> str:
-    """A system's name as print shows it: `ER`, `MSER(−∞)`."""
-    return name_with_mask(cell, cell.config.mask)
+def buffer_name(cell: Cell) -> str:
+    """`buffer 200`."""
+    return f"buffer {cell.config.buffer}" if cell.config.buffer else "no buffer"
 
 
-def name_with_mask(cell: Cell, mask: float | None) -> str:
-    """The name that a cell's system has with this mask."""
-    name = system_name(cell.config.method, mask, cell.title)
-    return name if mask is None else f"{name.rpartition('(')[0]}({mask_name(mask)})"
-
-
-def in_common(cells: Sequence[Cell], what: str) -> str:
-    """A figure's title: `split-mnist, buffer 200: mean ± std over 10 trials`."""
-    buffers = {cell.config.buffer for cell in cells}
-    shared = f", buffer {buffers.pop()}" if len(buffers) == 1 else ""
+def summary(rows: Iterable[Row], what: str) -> str:
+    """What is drawn: `split-mnist, buffer 200: Class-IL, mean ± std over 10 trials`."""
+    cells = [cell for row in rows for cell in row.cells]
+    benchmarks = ", ".join(dict.fromkeys(cell.config.benchmark for cell in cells))
+    buffers = {buffer_name(cell) for cell in cells}
+    shared = f", {buffers.pop()}" if len(buffers) == 1 else ""
     if all(cell.trials == 1 for cell in cells):  # one trial has no spread
         what = what.replace(" ± std", "")
-    return f"{cells[0].config.benchmark}{shared}: {what} over {_trials(cells)}"
+    return f"{benchmarks}{shared}: {what} over {_trials(cells)}" if cells else ""
 
 
 def own_trials(cells: Sequence[Cell], drawn: Sequence[Cell]) -> str:

@@ -1,0 +1,259 @@
+"""Figures for print: matplotlib draws what a description says."""
+
+import math
+import re
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from remask.reports.figures.data import Array, mask_name
+from remask.reports.figures.description import (
+    HEAT,
+    PALETTE,
+    Axis,
+    Figure,
+    Mark,
+    Numbers,
+    Panel,
+    ends,
+    round_range,
+)
+from remask.reports.figures.style import GREY, PALE, matplotlib, new_figure, style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Drawing
+
+_WIDTH = 7.0  # inches: of two columns of text
+_LETTER = 0.065  # inches
+_MOST_NUMBERED = 10
+"""Tasks up to which a heat map has room for numbers."""
+_MARKERS = dict(zip(("circle", "square", "triangle", "diamond"), "os^D", strict=True))
+_MARKERS |= {"cross": "x", "plus": "+", "down": "v", "ring": "o", "": ""}
+_NEAR_100 = (0, 20, 40, 60, 70, 80, 85, 90, 95, 98, 99, 100)
+
+
+def draw(figure: Figure) -> "Drawing":
+    """Draw a figure: its rows below each other, a legend above each."""
+    rows = list(_rows(figure))
+    columns = max(len(row) for row in rows)
+    weights = [2 if panel.x.spans else 1 for panel in max(rows, key=len)]
+    is_heat = bool(figure.panels[0].y.places)
+    width = min(_WIDTH, 1 + 2 * columns) if is_heat else _WIDTH
+    height = (width - 1) / columns + 0.65 if is_heat else figure.inches
+    with style():
+        drawing = new_figure(width, 0.3 + height * len(rows))
+        parts: Any = drawing.subfigures(len(rows), 1, squeeze=False)
+        named: list[str] = []
+        for part, row in zip(parts.flat, rows, strict=True):
+            grid = part.subplots(1, columns, squeeze=False, width_ratios=weights)[0]
+            for axes in grid[len(row) :]:
+                axes.set_axis_off()
+            titles = ["", *(panel.y.title for panel in row)]
+            for axes, panel, weight, beside in zip(grid, row, weights, titles, strict=False):
+                if panel.y.title != beside:
+                    axes.set_ylabel(textwrap.fill(panel.y.title, 12 * math.ceil(height)))
+                _panel(axes, panel, figure, (width - 0.5) * weight / sum(weights))
+            named = _legend(part, row, width, named)
+            if title := figure.rows[row[0].row]:
+                part.suptitle(title, x=0.99, ha="right", color=GREY)
+            if is_heat:
+                bar = part.colorbar(grid[0].images[0], ax=grid, aspect=25, pad=0.015)
+                bar.set_label("right answers (%)")
+                bar.outline.set_visible(False)
+        drawing.suptitle(_typeset(figure.summary), x=0.008, ha="left", color=GREY)
+    return drawing
+
+
+def _rows(figure: Figure) -> Iterator[list[Panel]]:
+    """The panels that stand side by side."""
+    for number in sorted({panel.row for panel in figure.panels}):
+        row = [panel for panel in figure.panels if panel.row == number]
+        columns = 3 if row[0].y.places else 6  # the numbers in a heat map need room
+        for start in range(0, len(row), columns):
+            yield row[start : start + columns]
+
+
+def _typeset(text: str) -> str:
+    """Masks as print has them: `MSER(-inf)` as `MSER(−∞)`."""
+    mask = re.compile(r"\((-inf|-?\d[\d.e+]*)\)")
+    return mask.sub(lambda found: f"({mask_name(float(found[1]))})", text)
+
+
+def _legend(part: Any, row: Sequence[Panel], room: float, above: list[str]) -> list[str]:
+    """Name the marks of a row, and what sizes mean, unless the row above just did."""
+    marks = {mark.name: mark for panel in row for mark in panel.marks if mark.name}
+    sizes = {name: _size(n, row[0]) for n, name in enumerate(row[0].sizes)}
+    if not marks or [*marks] == above:
+        return above
+    looks = [_styled(mark) for mark in marks.values()]
+    looks += [
+        {"color": GREY, "marker": "o", "linestyle": "", "markersize": s} for s in sizes.values()
+    ]
+    names = [_typeset(name) for name in (*marks, *sizes)]
+    columns = max(1, int(room / (_LETTER * max(map(len, names)) + 0.6)))
+    handles = [matplotlib("lines").Line2D([], [], **look) for look in looks]
+    place = {"loc": "outside upper left", "borderaxespad": 0.4}
+    part.legend(handles, names, ncols=min(len(names), columns), **place)
+    return [*marks]
+
+
+def _panel(axes: "Axes", panel: Panel, figure: Figure, room: float) -> None:
+    guided = bool(panel.x.spans or panel.guides)
+    axes.set_title(_typeset(panel.title), fontsize=7, pad=12 if guided else 4)
+    if panel.message:
+        axes.set_axis_off()
+        middle: dict[str, Any] = {"transform": axes.transAxes, "ha": "center", "va": "center"}
+        axes.text(0.5, 0.5, textwrap.fill(panel.message, 34), color=GREY, **middle)
+        return
+    axes.set_xlabel(panel.x.title)
+    if panel.y.places:
+        _heat_map(axes, panel, lowest(figure.panels))
+        return
+    if panel.x.near_100:
+        _near_100(axes, "x", [end for mark in panel.marks for end in ends(mark.x, mark.x_std)])
+        _near_100(axes, "y", [end for mark in panel.marks for end in ends(mark.y, mark.std)])
+    else:
+        _percent(axes, figure.panels if figure.same_range else [panel])
+        _places(axes, panel.x, room)
+    _guides(axes, panel)
+    lines = [mark for mark in panel.marks if mark.kind == "line"]
+    for mark in panel.marks:
+        shift = 0.0
+        if panel.std_as == "bars" and mark in lines:
+            shift = (lines.index(mark) - (len(lines) - 1) / 2) * min(0.16, 0.6 / len(lines))
+        _mark(axes, mark, panel, shift)
+
+
+def _percent(axes: "Axes", together: Sequence[Panel]) -> None:
+    marks = [mark for panel in together for mark in panel.marks]
+    low, high, step = round_range(end for mark in marks for end in ends(mark.y, mark.std))
+    margin = 0.03 * (high - low)
+    axes.set_ylim(low - margin, high + margin)
+    ticks = low + step * np.arange(round((high - low) / step) + 1)
+    axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks.round(6)])
+    axes.spines.left.set_bounds(low, high)
+
+
+def _near_100(axes: "Axes", name: str, values: Sequence[float]) -> None:
+    def stretch(values: Any) -> Array:
+        return np.asarray(-np.log(np.maximum(101 - np.asarray(values), 1e-3)))
+
+    def shrink(values: Any) -> Array:
+        return np.asarray(101 - np.exp(-np.asarray(values)))
+
+    low, high = stretch([min(values), min(max(values), 100.0)])
+    margin = max(0.05 * (high - low), 0.05)
+    bottom, top = float(shrink(low - margin)), min(float(shrink(high + margin)), 100.0)
+    ticks = [tick for tick in _NEAR_100 if bottom <= tick <= top]
+    getattr(axes, f"set_{name}scale")("function", functions=(stretch, shrink))
+    axes.set(**{f"{name}lim": (bottom, top), f"{name}ticks": ticks, f"{name}ticklabels": ticks})
+
+
+def _places(axes: "Axes", axis: Axis, room: float) -> None:
+    """Write the names of places: slanted where they are long, and as many as fit."""
+    count, longest = len(axis.places), max(map(len, axis.places))
+    slanted = _LETTER * (longest + 1) * count > room and longest > 3
+    every = math.ceil((2.2 if slanted else longest + 1) * _LETTER * count / room)
+    names = [name if len(name) <= 12 else f"{name[:11]}…" for name in axis.places]
+    slant: Any = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"} if slanted else {}
+    axes.set_xticks(range(0, count, every), names[::every], **slant)
+    axes.set_xlim(-0.5, count - 0.5)
+    top: Any = {"transform": axes.get_xaxis_transform()}
+    for number, (start, end, name) in enumerate(axis.spans):
+        if number % 2:
+            axes.axvspan(start - 0.5, end - 0.5, color=PALE, linewidth=0, zorder=0)
+        if (end - start) / count * room > _LETTER * len(name):
+            middle = (start + end - 1) / 2
+            axes.text(middle, 1.02, name, ha="center", color=GREY, fontsize=6, **top)
+    if axis.broken:
+        slash: Any = {"marker": [(-1, -2), (1, 2)], "markersize": 5, "linestyle": ""}
+        axes.plot([0.42, 0.58], [0, 0], color="k", clip_on=False, **slash, **top)
+
+
+def _guides(axes: "Axes", panel: Panel) -> None:
+    """Lines that the stretched axes bend, named where they leave through the top."""
+    (left, right), top = axes.get_xlim(), axes.get_ylim()[1]
+    x = np.linspace(left, right, 300)
+    last = math.inf
+    for name, x0, y0, x1, y1 in panel.guides:
+        leaves = x0 + (x1 - x0) * (top - y0) / (y1 - y0)
+        at = axes.transAxes.inverted().transform(axes.transData.transform((leaves, top)))[0]
+        if not 0 < at < 1 or last - at < _LETTER * len(name) / _WIDTH:
+            continue
+        last = at
+        axes.plot(x, y0 + (y1 - y0) * (x - x0) / (x1 - x0), color="#dcdcdc", linewidth=0.6)
+        words: Any = {"ha": "center", "color": "#8c8c8c", "fontsize": 6}
+        axes.annotate(name, (leaves, top), (0, 2), textcoords="offset points", **words)
+
+
+def _styled(mark: Mark) -> dict[str, Any]:
+    """How matplotlib draws a mark's line and markers."""
+    look = mark.look
+    colour = GREY if look.colour is None else PALETTE[look.colour][0]
+    hollow = look.colour is None or look.marker == "ring"
+    joined = mark.kind in ("line", "level")
+    return {
+        "color": colour,
+        "linestyle": "" if not joined else (0, look.dash) if look.dash else "-",
+        "marker": _MARKERS[look.marker],
+        "markerfacecolor": "white" if hollow else colour,
+        "label": mark.name,
+    }
+
+
+def _array(values: Numbers) -> Array:
+    return np.array([math.nan if value is None else value for value in values], dtype=np.float64)
+
+
+def _mark(axes: "Axes", mark: Mark, panel: Panel, shift: float) -> None:
+    x, y, looks = _array(mark.x) + shift, _array(mark.y), _styled(mark)
+    std = np.nan_to_num(_array(mark.std)) if mark.std else np.zeros(len(y))
+    if mark.kind == "level":
+        axes.axhline(y[0], color=GREY, linestyle=":", linewidth=1.2, zorder=1, label=mark.name)
+        edge = len(panel.x.places) - 0.5
+        axes.errorbar(edge, y[0], std[0], color=GREY, linewidth=0.8, clip_on=False)
+    elif mark.kind == "thread":
+        axes.plot(x, y, color=looks["color"], linewidth=0.7, alpha=0.6, zorder=2)
+        across = np.nan_to_num(_array(mark.x_std))
+        for at, size in enumerate(mark.sizes):
+            bars = {"xerr": across[at], "yerr": std[at], "elinewidth": 0.5}
+            axes.errorbar(x[at], y[at], **bars, **looks, markersize=_size(size, panel), zorder=3)
+    elif mark.kind == "points" or panel.std_as == "bars" or len(y) == 1:  # a band needs two ends
+        above = 4 if mark.kind == "points" else 2
+        axes.errorbar(x, y, std, **looks, linewidth=0.8, elinewidth=0.8, zorder=above)
+    else:
+        axes.fill_between(x, y - std, y + std, color=looks["color"], alpha=0.15, linewidth=0)
+        axes.plot(x, y, **looks, markevery=max(1, len(panel.x.places) // 10))
+
+
+def _size(number: int, panel: Panel) -> float:
+    return 3.0 + 5.0 * number / max(1, len(panel.sizes) - 1)
+
+
+def lowest(panels: Sequence[Panel]) -> float:
+    """Where the colours of all heat maps of a figure begin: a multiple of 10, at most 90."""
+    values = [value for panel in panels for mark in panel.marks for value in mark.values]
+    return min(10 * math.floor(min(value or 0.0 for value in values) / 10), 90)
+
+
+def _heat_map(axes: "Axes", panel: Panel, low: float) -> None:
+    (mark,) = panel.marks
+    tasks = len(panel.x.places)
+    matrix = np.full((tasks, tasks), math.nan)
+    matrix[_array(mark.y).astype(int), _array(mark.x).astype(int)] = mark.values
+    colours = matplotlib("colors").LinearSegmentedColormap.from_list("", [end[0] for end in HEAT])
+    axes.imshow(matrix, cmap=colours, vmin=low, vmax=100)
+    step = 1 if tasks <= _MOST_NUMBERED else 5
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_ticks(range(step - 1, tasks, step), panel.x.places[step - 1 :: step])
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    for (after, task), value in np.ndenumerate(matrix):
+        if tasks <= _MOST_NUMBERED and not np.isnan(value):
+            is_dark = value - low > 0.6 * (100 - low)
+            text = f"{value:.{1 if tasks <= 5 else 0}f}"
+            centre: Any = {"ha": "center", "va": "center", "fontsize": 7}
+            axes.text(task, after, text, color="white" if is_dark else "black", **centre)
