@@ -16,10 +16,9 @@ from remask.errors import Stopped
 from remask.experiments.comparing import Reproduction
 from remask.experiments.pages import Written, check_trials, write_report
 from remask.experiments.reproducing import run_cells, wanted_cells
-from remask.experiments.results import Results
-from remask.experiments.running import resume_run, run_trials, runs_to_resume
+from remask.experiments.results import Results, resume_run, run_trials
 from remask.results import Store, store_path
-from remask.runs.options import RunOptions
+from remask.runs import Executor, RunOptions, runs_to_resume
 
 AnyStore = Store | AnyPath | None
 """An open store, the path of one, or None for the usual one."""
@@ -45,6 +44,7 @@ def run(
     checkpoint_seconds: float = 60.0,
     save_nets: AnyPath | None = None,
     progress: bool | None = None,
+    executor: Executor | None = None,
     **settings: Any,
 ) -> Results:
     """Run trials, store each, and return what they have shown.
@@ -57,6 +57,7 @@ def run(
     What the `store` has is not run again, unless `again`; what was stopped goes on. Names of code
     of one's own, `module:name`, are imported. `RunOptions` describes the options;
     `progress=None` shows bars on a terminal, True elsewhere also a line per cell, False nothing.
+    `executor` says where: by default in this process, or in worker processes if there are several.
     """
     how = RunOptions(
         device=device,
@@ -83,7 +84,7 @@ def run(
         )
     _check_importable(configs)
     with _opened(store) as opened, _interruptible():
-        return run_trials(opened, configs, how)
+        return run_trials(opened, configs, how, executor=executor)
 
 
 def sweep(
