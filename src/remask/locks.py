@@ -94,7 +94,7 @@ class Lock:
         owner = LockOwner(os.getpid(), socket.gethostname(), command, time.time())
         try:
             write_atomically(self._owner_path, json.dumps(asdict(owner)).encode())
-        except OSError:  # the lock is ours all the same; but nobody else shall be blamed
+        except OSError:  # we do hold the lock; but an earlier owner must not be named
             remove_quietly(self._owner_path)
 
     def _held(self) -> LockHeldError:
@@ -112,7 +112,7 @@ class Lock:
 
 
 def _read_owner(path: Path) -> LockOwner | None:
-    """Who signed, or None if nobody did or it cannot be made out."""
+    """Who signed, or None if nobody did or it cannot be read."""
     try:
         match json.loads(read_limited(path, _MAX_OWNER_BYTES)):
             case {"pid": int(pid), "host": str(host), "command": str(command), "since": since}:

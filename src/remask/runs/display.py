@@ -25,7 +25,7 @@ from remask.engine import TrialResult
 from remask.metrics import average_accuracy
 from remask.names import system_name
 from remask.printable import printable
-from remask.results import labels
+from remask.results import cell_labels
 from remask.runs.events import Advanced, Event, Finished, Note, PickedUp
 from remask.runs.plans import Job
 
@@ -172,7 +172,7 @@ def _names(cells: Sequence[TrialConfig]) -> dict[TrialConfig, str]:
                 ]
             )
         )
-        for cell, label in zip(cells, labels(cells), strict=True)
+        for cell, label in zip(cells, cell_labels(cells), strict=True)
     }
 
 
