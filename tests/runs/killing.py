@@ -65,7 +65,8 @@ def _child(configs: Sequence[TrialConfig], folder: Path, *, seconds_to_live: flo
         try:
             torch.set_num_threads(1)
             train._LARGEST_SHARE = float("inf")  # a checkpoint at every task's end
-            options = RunOptions(checkpoint_seconds=0.01)
+            # Far more often than a user may ask for.
+            options = RunOptions().model_copy(update={"checkpoint_seconds": 0.01})
             events = list(train.run_job(Job(tuple(configs)), folder, options, StopRequest()))
             os._exit(0 if isinstance(events[-1], Finished) else 1)
         except BaseException:
