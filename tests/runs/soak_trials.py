@@ -26,7 +26,7 @@ Numbers = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Asking:
+class Request:
     """Trials that one process is asked for."""
 
     methods: tuple[str, ...]
@@ -34,7 +34,7 @@ class Asking:
     seeds: range
 
     @classmethod
-    def some(cls, methods: Sequence[str], chance: random.Random) -> "Asking":
+    def some(cls, methods: Sequence[str], chance: random.Random) -> "Request":
         """Some trials of some of these methods."""
         chosen = tuple(chance.sample(methods, chance.randint(1, len(methods))))
         masks: tuple[float | None, ...] = (None,)

@@ -243,8 +243,7 @@ def test_a_worker_that_cannot_save_in_time_is_ended_and_named(
             time.sleep(0.05)
         stop.signal = signal.SIGTERM
 
-    asking = threading.Thread(target=ask, daemon=True)
-    asking.start()
+    threading.Thread(target=ask, daemon=True).start()
     job = Job((make_config(benchmark="slow_data_of_mine:load", seed=3),))
     queue = OneJob(Work(job, tmp_path / "checkpoints"))
     events = list(WorkerProcesses(2).run(queue, RunOptions(), stop))
