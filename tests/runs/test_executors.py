@@ -282,6 +282,13 @@ def test_the_end_of_a_terminal_is_a_stop_unless_it_was_to_be_ignored() -> None:
         signal.signal(signal.SIGHUP, before)
 
 
+def test_an_order_arrives_as_it_was_given(tmp_path: Path) -> None:
+    options = RunOptions(checkpoint_seconds=float("inf"), save_nets=tmp_path, workers=2)
+    config = make_config(mask=float("-inf"))
+    order = Order(configs=(config,), folder=tmp_path, options=options, path=("a", "b"))
+    assert Order.model_validate_json(order.model_dump_json()) == order
+
+
 def test_an_order_whose_giver_was_killed_is_not_begun(tmp_path: Path) -> None:
     order = Order(
         configs=(make_config(limit=20),),

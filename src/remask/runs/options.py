@@ -23,7 +23,8 @@ _NEEDED = {
 class RunOptions(BaseModel):
     """How to run trials; nothing here changes their results."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # Worker processes get them as JSON, and checkpoints may be an infinite time apart.
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
 
     device: str = Field("cpu", description="Where to compute, as torch names it: cpu, cuda, mps.")
     workers: _Count | None = Field(

@@ -1,8 +1,8 @@
 """What is left of a run, handed out job by job, and shared with other runs.
 
 Other processes may want some of the same trials. So each trial is claimed before it is begun, and
-looked for in the store once more when it is claimed. A claimed trial is started at
-once, and no run waits while it holds a claim: no two runs can wait for each other.
+looked for in the store once more when it is claimed. A claimed trial is started at once, and no run
+waits while it holds a claim: no two runs can wait for each other.
 """
 
 import os
