@@ -56,8 +56,6 @@ class Lock:
         self._path = path
         self._owner_path = path.with_name(f"{path.name}.owner.json")
         self._lock = filelock.FileLock(path, timeout=max(timeout, 0.0), thread_local=False)
-        self.taken_over_from: LockOwner | None = None
-        """Who held it before, if that process died with the lock in its hands."""
 
     def __enter__(self) -> Self:
         """Take the lock."""
@@ -72,7 +70,6 @@ class Lock:
         except (OSError, NotImplementedError) as error:
             raise refusal("lock", self._path, error) from error
         try:
-            self.taken_over_from = _read_owner(self._owner_path)
             self._sign()
         except BaseException:  # without a block to leave, nobody else would free it
             self._lock.release()
