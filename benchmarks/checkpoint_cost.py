@@ -13,7 +13,7 @@ import torch
 from remask.engine.checkpoints import CheckpointFolder
 from remask.planning import trial_configs
 from remask.runs import Finished, Job, RunOptions, StopRequest
-from remask.runs.execute import execute
+from remask.runs.train import run_job
 
 
 def measure(benchmark: str, buffer: int, epochs: int) -> tuple[float, float, int]:
@@ -40,7 +40,7 @@ def measure(benchmark: str, buffer: int, epochs: int) -> tuple[float, float, int
         with tempfile.TemporaryDirectory() as folder:
             job = Job(tuple(configs))
             began = time.perf_counter()
-            events = list(execute(job, Path(folder) / "job", RunOptions(), StopRequest()))
+            events = list(run_job(job, Path(folder) / "job", RunOptions(), StopRequest()))
             total = time.perf_counter() - began
     finally:
         CheckpointFolder.save = plain_save  # type: ignore[method-assign]

@@ -56,8 +56,6 @@ class Lock:
         self._path = path
         self._owner_path = path.with_name(f"{path.name}.owner.json")
         self._lock = filelock.FileLock(path, timeout=max(timeout, 0.0), thread_local=False)
-        self.taken_over_from: LockOwner | None = None
-        """Who held it before, if that process died with the lock in its hands."""
 
     def __enter__(self) -> Self:
         """Take the lock."""
@@ -72,7 +70,6 @@ class Lock:
         except (OSError, NotImplementedError) as error:
             raise refusal("lock", self._path, error) from error
         try:
-            self.taken_over_from = _read_owner(self._owner_path)
             self._sign()
         except BaseException:  # without a block to leave, nobody else would free it
             self._lock.release()
@@ -94,7 +91,7 @@ class Lock:
         owner = LockOwner(os.getpid(), socket.gethostname(), command, time.time())
         try:
             write_atomically(self._owner_path, json.dumps(asdict(owner)).encode())
-        except OSError:  # the lock is ours all the same; but nobody else shall be blamed
+        except OSError:  # we do hold the lock; but an earlier owner must not be named
             remove_quietly(self._owner_path)
 
     def _held(self) -> LockHeldError:
@@ -112,7 +109,7 @@ class Lock:
 
 
 def _read_owner(path: Path) -> LockOwner | None:
-    """Who signed, or None if nobody did or it cannot be made out."""
+    """Who signed, or None if nobody did or it cannot be read."""
     try:
         match json.loads(read_limited(path, _MAX_OWNER_BYTES)):
             case {"pid": int(pid), "host": str(host), "command": str(command), "since": since}:

@@ -55,7 +55,7 @@ def require_room(size: int, purpose: str) -> None:
 
 
 def require_room_for_scipy(purpose: str) -> None:
-    """Refuse to load SciPy under a low limit: its BLAS would try for ever to get its memory."""
+    """Refuse to load SciPy under a low limit: its BLAS would try forever to get its memory."""
     if "scipy.linalg" not in sys.modules:
         size = _SCIPY + _BLAS_OF_A_CORE * (os.cpu_count() or 1)
         _refuse_beyond(free_in_process(), size, f"{purpose} needs SciPy, which")

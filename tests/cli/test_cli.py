@@ -251,7 +251,7 @@ def test_results_can_be_listed_shown_and_exported(remask: CommandLine, tmp_path:
         (["list", "--buffer", "x"], "buffer"),
         (["list", "--since", "yesterday"], "since"),
         (["list", "--mask", ""], "a mask is"),
-        (["compare", "--buffer", "1,x"], "'x' will not do"),
+        (["compare", "--buffer", "1,x"], "'x' is not valid"),
         (["show", "ffff"], "no trial"),
         (["export", "results.xyz"], "--format"),
         (["export", "results.csv", "--format", "cvs"], "did you mean 'csv'"),

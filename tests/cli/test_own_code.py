@@ -20,8 +20,7 @@ from PIL import Image
 from remask.own_sources import find_source
 from remask.planning import trial_configs
 from remask.results import Store, TrialRecord
-from remask.runs import execute as launching
-from remask.runs import plan_run
+from remask.runs import plan_run, train
 from tests.command_line import QUICK, Answer, CommandLine
 from tests.results.store_samples import contents, make_config, make_record
 
@@ -109,7 +108,7 @@ def _importing_anew(folder: Path) -> Iterator[None]:
         sys.path[:] = path
         for name in {file.stem for file in folder.iterdir()} - modules:
             sys.modules.pop(name, None)
-        launching._load.cache_clear()
+        train._load.cache_clear()
 
 
 def _start(*args: str, store: Path) -> "subprocess.Popen[str]":

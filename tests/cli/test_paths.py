@@ -22,7 +22,16 @@ from remask.experiments.calls import AnyStore
 from remask.planning import SettingsError, configs_from, grid_configs, read_config, trial_configs
 from remask.reports import write_figures
 from remask.results import export, read_export, store_path, summarise
-from remask.runs import net_path, runs_folder, unfinished_runs, without_net
+from remask.runs import (
+    Job,
+    RunOptions,
+    StopRequest,
+    net_path,
+    run_job,
+    runs_folder,
+    unfinished_runs,
+    without_net,
+)
 from tests.results.store_samples import make_config, make_record
 
 INPUTS = np.arange(40, dtype=np.uint8).reshape(10, 1, 2, 2)
@@ -64,6 +73,12 @@ def use_figures(given: Callable[[Path], Any], folder: Path) -> None:
 def use_runs(given: Callable[[Path], Any], folder: Path) -> None:
     assert runs_folder(given(folder / "results.db")) == folder / "results.db.runs"
     assert unfinished_runs(given(folder / "results.db")) == []
+    (config,) = trial_configs(
+        benchmark="split-digits", method="sgd", seeds=[0], overrides={"limit": 3, "epochs": 1}
+    )
+    for _ in run_job(Job((config,)), given(folder / "job"), RunOptions(), StopRequest()):
+        pass
+    assert list((folder / "job").glob("checkpoint-*"))
 
 
 def use_arrays(given: Callable[[Path], Any], folder: Path) -> None:
@@ -156,6 +171,7 @@ TRIED: dict[str, Callable[[Callable[[Path], Any], Path], None]] = {
     "reproduce": use_calls,
     "resume": use_calls,
     "run": use_calls,
+    "run_job": use_runs,
     "runs_folder": use_runs,
     "save_net": use_nets,
     "store_path": use_calls,
@@ -169,7 +185,7 @@ TRIED: dict[str, Callable[[Callable[[Path], Any], Path], None]] = {
 # Records that remask makes and hands out; nobody has to make one.
 RECORDS = {
     *("BenchmarkInfo", "Dataset", "FileStatus", "RunOptions", "Run", "StoreMovedError"),
-    "Written",
+    *("Work", "Written"),
 }
 
 

@@ -19,7 +19,7 @@ def test_split_mnist_agrees_with_the_paper(tmp_path: Path, cell: PaperCell) -> N
             store, configs_of(cell, None), workers=2, largest_stack=lambda _: 10, again=False
         )
         assert run is not None
-        for _ in continue_run(store, run, workers=2, options=RunOptions(), stop=StopRequest()):
+        for _ in continue_run(store, run, RunOptions(workers=2), StopRequest()):
             pass
         (compared,) = compare([cell], summarise(store.records()))
     for measure in ("class_il_A_T", "task_il_A_T"):

@@ -169,8 +169,8 @@ def test_a_folder_a_pipe_and_a_path_through_a_file_are_refused(tmp_path: Path) -
 def test_a_folder_that_cannot_be_written_is_refused() -> None:
     with without_privileges() as folder:
         folder.chmod(0o500)
-        assert "Mend the permissions" in refusal(folder / "results.db")
-        assert "Mend the permissions" in refusal(folder / "sub" / "results.db")
+        assert "Fix the permissions" in refusal(folder / "results.db")
+        assert "Fix the permissions" in refusal(folder / "sub" / "results.db")
 
 
 def test_a_store_in_a_folder_that_became_read_only_says_what_to_do() -> None:

@@ -14,9 +14,9 @@ import pytest
 
 from remask.benchmarks import load_benchmark
 from remask.config import TrialConfig
-from remask.results import Store, StoreError, TrialRecord, schema
-from remask.results.rows import to_row
-from remask.results.schema import APPLICATION_ID, MIGRATIONS, Migration
+from remask.results import Store, StoreError, TrialRecord, database
+from remask.results.database import APPLICATION_ID, Migration
+from remask.results.schema import MIGRATIONS, to_row
 from tests.results.store_samples import (
     contents,
     failed,
@@ -172,10 +172,10 @@ def test_a_store_that_another_process_migrates_meanwhile_is_not_migrated_twice(
 
     def writing(connection: sqlite3.Connection) -> AbstractContextManager[None]:
         has_seen_the_old_version.set()
-        return schema_writing(connection)
+        return real_writing(connection)
 
-    schema_writing = schema.writing
-    monkeypatch.setattr(schema, "writing", writing)
+    real_writing = database.writing
+    monkeypatch.setattr(database, "writing", writing)
 
     def open_it() -> int:
         with Store(path, migrations=LATER) as store:

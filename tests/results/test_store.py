@@ -254,7 +254,7 @@ def test_a_misspelt_filter_suggests_the_right_one(
     ("name", "value"), [("buffer", "many"), ("mask", 0.5), ("since", "2026"), ("since", 2026)]
 )
 def test_a_filter_with_an_impossible_value_says_so(store: Store, name: str, value: object) -> None:
-    with pytest.raises(ValueError, match=f"filter {name}: {value!r} will not do"):
+    with pytest.raises(ValueError, match=f"filter {name}: {value!r} is not valid"):
         store.records({name: value})
 
 

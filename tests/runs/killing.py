@@ -18,8 +18,7 @@ from remask.benchmarks import load_benchmark
 from remask.config import TrialConfig
 from remask.engine import TrialStack
 from remask.engine.checkpoints import CheckpointFolder
-from remask.runs import Finished, Job, RunOptions, StopRequest
-from remask.runs import execute as launching
+from remask.runs import Finished, Job, RunOptions, StopRequest, train
 
 Bits = dict[str, bytes]
 
@@ -65,9 +64,10 @@ def _child(configs: Sequence[TrialConfig], folder: Path, *, seconds_to_live: flo
     if child == 0:
         try:
             torch.set_num_threads(1)
-            launching._LARGEST_SHARE = float("inf")  # a checkpoint at every task's end
-            options = RunOptions(checkpoint_seconds=0.01)
-            events = list(launching.execute(Job(tuple(configs)), folder, options, StopRequest()))
+            train._LARGEST_SHARE = float("inf")  # a checkpoint at every task's end
+            # Far more often than a user may ask for.
+            options = RunOptions().model_copy(update={"checkpoint_seconds": 0.01})
+            events = list(train.run_job(Job(tuple(configs)), folder, options, StopRequest()))
             os._exit(0 if isinstance(events[-1], Finished) else 1)
         except BaseException:
             os._exit(2)

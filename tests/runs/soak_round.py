@@ -23,7 +23,7 @@ from tests.results.mutated_exports import (
     with_their_hashes,
 )
 from tests.runs.disturbances import RunEnded
-from tests.runs.soak_trials import Asking, Expected, may_be_asked_for, numbers_of, stored_hashes
+from tests.runs.soak_trials import Expected, Request, may_be_asked_for, numbers_of, stored_hashes
 from tests.runs.soaked import Soaked
 from tests.small_disk import fill_disk, small_disk
 
@@ -58,7 +58,7 @@ class Round:
         self._store = self._place / "results.db"
         names = list(METHODS)
         self._methods = sorted({names[number % len(names)], self.chance.choice(names)})
-        self._askings: list[Asking] = []
+        self._requests: list[Request] = []
         self.expected = Expected({})
 
     def run(self) -> None:
@@ -73,8 +73,8 @@ class Round:
             self.faults += self._log.read_text().splitlines()
 
     def _run(self, *, has_small_disk: bool) -> None:
-        for sitting in range(self.chance.randint(3, 6)):
-            if sitting and self._is_late():
+        for session in range(self.chance.randint(3, 6)):
+            if session and self._is_late():
                 break
             self._sit(has_small_disk=has_small_disk)
             self._check(self.expected.faults)
@@ -94,21 +94,21 @@ class Round:
         how = ("--workers", str(workers), "--checkpoint-seconds", "0.1")
         return Soaked([*args, *how], self._store, self._log, terminal=terminal)
 
-    def _some_askings(self, number: int) -> list[Asking]:
+    def _some_requests(self, number: int) -> list[Request]:
         """Some that have not been answered, new ones if need be."""
-        askings = [asking for asking in self._askings if not self._is_answered(asking)]
-        while len(askings) < number:
-            asking = Asking.some(self._methods, self.chance)
-            askings.append(asking)
-            self._askings.append(asking)
-            self.expected.wanted |= {config_hash(config): config for config in asking.configs()}
-        return self.chance.sample(askings, number)
+        requests = [request for request in self._requests if not self._is_answered(request)]
+        while len(requests) < number:
+            request = Request.some(self._methods, self.chance)
+            requests.append(request)
+            self._requests.append(request)
+            self.expected.wanted |= {config_hash(config): config for config in request.configs()}
+        return self.chance.sample(requests, number)
 
-    def _is_answered(self, asking: Asking) -> bool:
-        return {config_hash(config) for config in asking.configs()} <= self.expected.known
+    def _is_answered(self, request: Request) -> bool:
+        return {config_hash(config) for config in request.configs()} <= self.expected.known
 
-    def _start_asking(self, asking: Asking) -> Soaked:
-        args = [*asking.command(), "--stack", str(self.chance.randint(1, 3))]
+    def _start_request(self, request: Request) -> Soaked:
+        args = [*request.command(), "--stack", str(self.chance.randint(1, 3))]
         if self.chance.random() < 0.1:
             args = ["resume"]
         return self._start(
@@ -120,7 +120,7 @@ class Round:
     def _sit(self, *, has_small_disk: bool) -> None:
         """Start what is asked for, disturb it, begin again what has ended, and see all end."""
         processes = self.chance.choice([1, 2, 2, 3, 4, 6])
-        runs = [self._start_asking(asking) for asking in self._some_askings(processes)]
+        runs = [self._start_request(request) for request in self._some_requests(processes)]
         full = has_small_disk and self.chance.random() < 0.5
         for _ in range(self.chance.randint(2, 4 * processes)):
             if self._is_late():
@@ -129,7 +129,7 @@ class Round:
             for ended in [run for run in runs if not run.lives()]:
                 runs.remove(ended)
                 self._see_them_end([ended])
-                runs += [self._start_asking(asking) for asking in self._some_askings(1)]
+                runs += [self._start_request(request) for request in self._some_requests(1)]
             if full and self.chance.random() < 0.3:
                 fill_disk(self._filler)
                 self.tally["disk full"] += 1
@@ -204,7 +204,7 @@ class Round:
 
     def _leave(self, run: Soaked) -> None:
         """Close its terminal, or read no more of what it says."""
-        run.is_heard = False
+        run.has_reader = False
         run.codes |= {128 + signal.SIGPIPE}
         if run.terminal:
             run.codes |= {128 + signal.SIGHUP, -signal.SIGHUP}
@@ -247,7 +247,7 @@ class Round:
         self._see_them_end(runs)
         rescued = list(self._place.glob("results.db.rescued-*.json"))
         for path in rescued:
-            self._ask_once(["results", "import", str(path)])
+            self._request_once(["results", "import", str(path)])
             path.unlink()
         noticed = rescued or any("was moved, deleted or replaced" in run.said for run in runs)
         # Who had stopped, or stored its last trial, before that was not at work any more.
@@ -268,16 +268,16 @@ class Round:
 
     def _finish(self) -> None:
         """Ask for everything once more, and disturb nobody."""
-        askings = list(dict.fromkeys(self._askings))
-        for first in range(0, len(askings), _PROCESSES):
-            some = askings[first : first + _PROCESSES]
+        requests = list(dict.fromkeys(self._requests))
+        for first in range(0, len(requests), _PROCESSES):
+            some = requests[first : first + _PROCESSES]
             runs = [self._start([*a.command(), "--stack", "2"]) for a in some]
             self._see_them_end(runs)
-            for asking, run in zip(some, runs, strict=True):
+            for request, run in zip(some, runs, strict=True):
                 if run.process.returncode:  # another process had the same trials
-                    self._ask_once([*asking.command(), "--stack", "2", "--workers", "1"])
+                    self._request_once([*request.command(), "--stack", "2", "--workers", "1"])
 
-    def _ask_once(self, args: Sequence[str]) -> None:
+    def _request_once(self, args: Sequence[str]) -> None:
         run = Soaked(args, self._store, self._log, terminal=False)
         self._see_them_end([run])
         if run.process.returncode:

@@ -15,9 +15,8 @@ from remask.engine import TrialStack
 from remask.methods import METHODS
 from remask.planning import trial_configs
 from remask.results import Store, TrialRecord, config_hash
-from remask.runs import Job, benchmark_of, runs
-from remask.runs.agenda import RunAgenda
-from remask.runs.jobs import Work
+from remask.runs import Job, Work, benchmark_of, running
+from remask.runs.queue import JobQueue
 
 _SETTINGS = {"epochs": 2, "limit": 60}
 _SEEDS = 6
@@ -27,7 +26,7 @@ Numbers = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Asking:
+class Request:
     """Trials that one process is asked for."""
 
     methods: tuple[str, ...]
@@ -35,7 +34,7 @@ class Asking:
     seeds: range
 
     @classmethod
-    def some(cls, methods: Sequence[str], chance: random.Random) -> "Asking":
+    def some(cls, methods: Sequence[str], chance: random.Random) -> "Request":
         """Some trials of some of these methods."""
         chosen = tuple(chance.sample(methods, chance.randint(1, len(methods))))
         masks: tuple[float | None, ...] = (None,)
@@ -164,7 +163,7 @@ def watching(log: Path) -> Callable[[], None]:
     begun: set[str] = set()
     add = Store.add
 
-    class Watched(RunAgenda):
+    class Watched(JobQueue):
         def _begin(self, job: Job) -> Work:
             work = super()._begin(job)
             names = {config_hash(config) for config in job.configs}
@@ -186,7 +185,7 @@ def watching(log: Path) -> Callable[[], None]:
         os.close(file)
 
     def install() -> None:
-        runs.RunAgenda = Watched  # type: ignore[attr-defined]
+        running.JobQueue = Watched  # type: ignore[attr-defined]
         Store.add = watched_add  # type: ignore[method-assign]
 
     return install

@@ -34,7 +34,7 @@ class Soaked(AnyRun):
         self.terminal = terminal
         self.codes = {0}
         """How it may end."""
-        self.is_heard = True
+        self.has_reader = True
         self.said = ""
 
     def lives(self) -> bool:
@@ -64,7 +64,7 @@ class Soaked(AnyRun):
         """What is wrong with how it has ended."""
         code = self.process.returncode
         broken = "Traceback" in self.said or "mistake in remask" in self.said
-        said_why = not self.is_heard or any(reason in self.said for reason in _REASONS)
+        said_why = not self.has_reader or any(reason in self.said for reason in _REASONS)
         if not broken and (code in self.codes or (code == 1 and said_why)):
             return None
         return f"unexplained: exit code {code}: {self.said[-600:]}"

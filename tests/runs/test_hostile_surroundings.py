@@ -20,8 +20,9 @@ from remask.machine import (
 from remask.methods import find_method
 from remask.nets import mlp
 from remask.results import Store
-from remask.runs import Job, Room, check_room
-from remask.runs.failures import describe_failure
+from remask.runs import Job
+from remask.runs.preparing import Footprint, check_footprints
+from remask.runs.train import describe_failure
 from tests.command_line import QUICK, CommandLine
 from tests.results.store_samples import make_config, make_records
 
@@ -221,7 +222,7 @@ def test_a_net_that_no_machine_has_room_for_is_refused_with_the_figure(
 def test_the_estimate_counts_nets_memory_data_and_checkpoint(method: str) -> None:
     digits, kind = load_benchmark("split-digits"), find_method(method)
     net = mlp(digits.input_shape, digits.num_classes)
-    room = Room.of(digits, kind, net)
+    room = Footprint.of(digits, kind, net)
     assert room.net == 4 * (64 * 100 + 100 + 100 * 100 + 100 + 100 * 10 + 10)
     sample = {"er": 64 + 8, "derpp": 64 + 8 + 40, "icarl": 64 + 8}.get(method, 0)
     assert room.sample == sample
@@ -234,11 +235,11 @@ def test_as_many_jobs_as_there_are_processes_must_fit_together() -> None:
     free = free_memory()
     if free is None:
         pytest.skip("the system does not say what is free")
-    room = Room(net=0, sample=free // 6_000, data=0)  # a job takes two thirds
+    room = Footprint(net=0, sample=free // 6_000, data=0)  # a job takes two thirds
     jobs = [(Job((make_config(buffer=1_000, seed=seed),)), room) for seed in range(2)]
-    check_room(jobs, processes=1)
+    check_footprints(jobs, processes=1)
     with pytest.raises(TooLargeError, match="training in 2 processes takes at least"):
-        check_room(jobs, processes=2)
+        check_footprints(jobs, processes=2)
 
 
 @linux_only

@@ -18,11 +18,11 @@ from remask.errors import Stopped
 from remask.planning import trial_configs
 from remask.results import Store, config_hash
 from remask.runs import (
+    Advanced,
     Event,
     Finished,
     Note,
     PickedUp,
-    Progress,
     Run,
     RunOptions,
     StopRequest,
@@ -30,14 +30,14 @@ from remask.runs import (
     plan_run,
     unfinished_runs,
 )
-from remask.runs.claims import Claims
+from remask.runs.queue import Claims
 from tests.command_line import held_by_another
 from tests.results.store_samples import make_record
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from remask.runs.claims import Claims
+from remask.runs.queue import Claims
 with Claims(Path(sys.argv[1])) as claims:
     assert all(claims.take(name) for name in sys.argv[2:])
     print("held", flush=True)
@@ -58,7 +58,7 @@ sys.stdin.readline()
 with Store(path) as store:
     run = plan_run(store, configs, workers=1, largest_stack=lambda _: stack, again=False)
     if run is not None:
-        for event in continue_run(store, run, workers=1, options=RunOptions(), stop=StopRequest()):
+        for event in continue_run(store, run, RunOptions(workers=1), StopRequest()):
             if isinstance(event, Finished):
                 print(*(result.config.seed for result in event.results), flush=True)
     assert all(store.is_done(name) for name in json.loads(sys.argv[4])), "it left too early"
@@ -85,7 +85,7 @@ def _planned(store: Store, seeds: Sequence[int]) -> Run:
 
 def _events(store: Store, run: Run, stop: StopRequest | None = None) -> Iterator[Event]:
     stop = stop or StopRequest()
-    return continue_run(store, run, workers=1, options=RunOptions(), stop=stop)
+    return continue_run(store, run, RunOptions(workers=1), stop)
 
 
 def _seeds(event: Event) -> list[int]:
@@ -155,12 +155,12 @@ def test_a_divided_stack_goes_on_from_its_own_checkpoint(tmp_path: Path) -> None
         stop = StopRequest()
         with _claimed(path, [1]), pytest.raises(Stopped):  # noqa: PT012
             for event in _events(store, _planned(store, [0, 1, 2]), stop):
-                if isinstance(event, Progress) and event.task == 3:
+                if isinstance(event, Advanced) and event.task == 3:
                     stop.signal = signal.SIGINT
         (run,) = unfinished_runs(path)
         assert sorted(len(job.configs) for job in run.jobs) == [1, 2]
         events = list(_events(store, _planned(store, [0, 1, 2])))
-        first = next(event for event in events if isinstance(event, Progress))
+        first = next(event for event in events if isinstance(event, Advanced))
         assert (first.task, first.job) == (3, run.jobs[0].name)
         assert [_seeds(e) for e in events if isinstance(e, Finished)] == [[0, 2], [1]]
 
@@ -171,13 +171,13 @@ def test_a_stack_that_has_a_checkpoint_is_not_divided_but_waits(tmp_path: Path) 
         stop = StopRequest()
         with pytest.raises(Stopped):  # noqa: PT012
             for event in _events(store, _planned(store, [0, 1, 2]), stop):
-                if isinstance(event, Progress) and event.task == 3:
+                if isinstance(event, Advanced) and event.task == 3:
                     stop.signal = signal.SIGINT
         with _claimed(path, [1]) as other:
             first, *rest = _after_waiting(store, _planned(store, [0, 1, 2]), other)
         assert isinstance(first, Note)
         began = rest[0]
-        assert isinstance(began, Progress)
+        assert isinstance(began, Advanced)
         assert began.task == 3
         assert [_seeds(e) for e in rest if isinstance(e, Finished)] == [[0, 1, 2]]
 

@@ -10,10 +10,10 @@ import pytest
 from remask.results import Store, config_hash
 from tests.runs.forked import ForkedRemask
 from tests.runs.soak import soak
-from tests.runs.soak_trials import Asking, Expected, watching
+from tests.runs.soak_trials import Expected, Request, watching
 from tests.runs.soaked import Soaked
 
-ASKING = Asking(("er",), (None,), range(2))
+REQUEST = Request(("er",), (None,), range(2))
 
 
 @pytest.mark.parametrize("minutes", [0.1, pytest.param(3.0, marks=pytest.mark.faults)])
@@ -29,7 +29,7 @@ def test_a_soak_loses_doubles_and_changes_nothing(minutes: float) -> None:
 def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """A store with all that is asked for."""
     path = tmp_path_factory.mktemp("whole") / "results.db"
-    run = ForkedRemask([*ASKING.command(), "--workers", "1"], path)
+    run = ForkedRemask([*REQUEST.command(), "--workers", "1"], path)
     said = run.communicate(120)[1]
     assert run.returncode == 0, said
     return path.read_bytes()
@@ -44,7 +44,7 @@ def store(tmp_path: Path, whole: bytes) -> Path:
 
 
 def expected() -> Expected:
-    return Expected({config_hash(config): config for config in ASKING.configs()})
+    return Expected({config_hash(config): config for config in REQUEST.configs()})
 
 
 def change(statement: str) -> Callable[[Path], object]:
@@ -92,13 +92,13 @@ def test_a_trial_that_is_computed_although_it_is_stored_is_found(
         watching(log)()
         Store.is_done = lambda *_: False  # type: ignore[method-assign]
 
-    run = ForkedRemask([*ASKING.command(), "--workers", "1"], store, prepare=forget)
+    run = ForkedRemask([*REQUEST.command(), "--workers", "1"], store, prepare=forget)
     run.communicate(120)
     assert sorted(log.read_text().split()) == sorted(["doubled:"] * 2 + [*expected().wanted])
 
 
 def test_an_end_that_nothing_explains_is_found(store: Path, tmp_path: Path) -> None:
-    for args, is_explained in ((ASKING.command(), True), (["run", "--benchmark", "mnits"], False)):
+    for args, is_explained in ((REQUEST.command(), True), (["run", "--benchmark", "mnits"], False)):
         run = Soaked(args, store, tmp_path / "doubled.txt", terminal=False)
         run.said = run.output()
         assert (run.fault() is None) == is_explained

@@ -67,7 +67,7 @@ def test_a_write_that_is_broken_off_leaves_the_old_file_and_no_other(
     [
         (errno.ENOSPC, "No space left on device", "Free some space"),
         (errno.EROFS, "Read-only file system", "can be written"),
-        (errno.EACCES, "Permission denied", "Mend the permissions"),
+        (errno.EACCES, "Permission denied", "Fix the permissions"),
         (errno.EIO, "Input/output error", "disk may be failing"),
         (errno.ENAMETOOLONG, "File name too long", "another folder"),
     ],

@@ -3,7 +3,6 @@
 from remask.experiments.calls import report, reproduce, resume, run, sweep
 from remask.experiments.comparing import Compared, Reproduction
 from remask.experiments.pages import Written, check_trials, watch, write_report
-from remask.experiments.progress import Display, download_bar
 from remask.experiments.reproducing import (
     PaperPlan,
     configs_of,
@@ -12,12 +11,11 @@ from remask.experiments.reproducing import (
     wanted_cells,
 )
 from remask.experiments.rerun import rerun_command
-from remask.experiments.results import Results
-from remask.experiments.running import demo_configs, resume_run, run_trials, runs_to_resume
+from remask.experiments.results import Results, demo_configs, resume_run, run_trials
+from remask.runs import download_bar, runs_to_resume
 
 __all__ = [
     "Compared",
-    "Display",
     "PaperPlan",
     "Reproduction",
     "Results",

@@ -15,12 +15,11 @@ from remask.errors import SettingsError, Stopped
 from remask.experiments.comparing import Reproduction
 from remask.experiments.pages import Written, check_trials, write_report
 from remask.experiments.reproducing import run_cells, wanted_cells
-from remask.experiments.results import Results
-from remask.experiments.running import resume_run, run_trials, runs_to_resume
+from remask.experiments.results import Results, resume_run, run_trials
 from remask.names import did_you_mean
 from remask.planning import configs_from, grid_configs, several
 from remask.results import Store, store_path
-from remask.runs.options import RunOptions
+from remask.runs import Executor, RunOptions, runs_to_resume
 
 AnyStore = Store | AnyPath | None
 """An open store, the path of one, or None for the usual one."""
@@ -39,6 +38,7 @@ def run(
     config_file: AnyPath | None = None,
     own_code: bool = False,
     store: AnyStore = None,
+    executor: Executor | None = None,
     **settings: Any,
 ) -> Results:
     """Run trials, store each, and return what they have shown.
@@ -49,7 +49,8 @@ def run(
     here or in the TOML `config_file`, is the published one. Or exactly the `configs`.
 
     What the `store` has is not run again, unless `again=True`; what was stopped goes on. How: any
-    field of `RunOptions` may be given by name, such as `workers=2`.
+    field of `RunOptions` may be given by name, such as `workers=2`. `executor` says where: by
+    default in this process, or in worker processes if there are several.
 
     Your own code, `module:name`, is imported if it is named here; if only the file names it, then
     only with `own_code=True`.
@@ -69,7 +70,7 @@ def run(
         )
     _check_importable(configs)
     with _opened(store) as opened, _interruptible():
-        return run_trials(opened, configs, options)
+        return run_trials(opened, configs, options, executor=executor)
 
 
 def sweep(

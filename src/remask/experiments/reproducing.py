@@ -1,4 +1,4 @@
-"""Reproducing the paper: which cells, how long they take, and what they show."""
+"""Reproducing the paper: which cells, how long they take, and what they soptions."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,8 +7,7 @@ from remask.benchmarks import BENCHMARKS
 from remask.config import TrialConfig, read_mask
 from remask.datasets import is_complete
 from remask.experiments.comparing import Reproduction
-from remask.experiments.preparing import largest_stacks
-from remask.experiments.running import run_trials
+from remask.experiments.results import run_trials
 from remask.names import (
     UnknownNameError,
     system_name,
@@ -20,9 +19,9 @@ from remask.papers import PaperCell, experiment_cells, published_benchmarks, pub
 from remask.planning import SettingsError, several, trial_configs
 from remask.reports import PlainTable
 from remask.results import Store, config_hash
-from remask.runs import RunOptions, estimate_seconds, plan_jobs
+from remask.runs import RunOptions, estimate_seconds, largest_stacks, plan_jobs
 
-_USUAL_TRIALS = 10  # where nothing is published of a cell
+_DEFAULT_TRIALS = 10  # where nothing is published of a cell
 
 
 def wanted_cells(
@@ -57,7 +56,7 @@ def configs_of(cell: PaperCell, trials: int | None) -> list[TrialConfig]:
         method=cell.method,
         masks=[cell.mask],
         buffer=cell.buffer or None,
-        seeds=range(trials or in_the_paper or _USUAL_TRIALS),
+        seeds=range(trials or in_the_paper or _DEFAULT_TRIALS),
     )
 
 
@@ -123,7 +122,7 @@ class PaperPlan:
 
 
 def plan_cells(
-    store: Store, cells: Sequence[PaperCell], trials: int | None, how: RunOptions
+    store: Store, cells: Sequence[PaperCell], trials: int | None, options: RunOptions
 ) -> PaperPlan:
     """What the store lacks of these cells, and how long it will take; nothing is run."""
     configs = {cell: configs_of(cell, trials) for cell in cells}
@@ -131,21 +130,21 @@ def plan_cells(
         cell: [config for config in own if not store.is_done(config_hash(config))]
         for cell, own in configs.items()
     }
-    seconds = _seconds([config for own in missing.values() for config in own], how)
-    return PaperPlan(configs, missing, seconds, how.processes)
+    seconds = _seconds([config for own in missing.values() for config in own], options)
+    return PaperPlan(configs, missing, seconds, options.processes)
 
 
 def run_cells(
     store: Store,
     cells: Sequence[PaperCell],
     trials: int | None,
-    how: RunOptions,
+    options: RunOptions,
     *,
     remedy: str = "again=True runs",
 ) -> Reproduction:
     """Run what the store lacks of these cells, and put them beside the paper."""
     configs = [config for cell in cells for config in configs_of(cell, trials)]
-    return Reproduction.of(cells, run_trials(store, configs, how, remedy=remedy))
+    return Reproduction.of(cells, run_trials(store, configs, options, remedy=remedy))
 
 
 def _of_methods(cells: Sequence[PaperCell], wanted: object) -> list[PaperCell]:
@@ -187,21 +186,21 @@ def _plain(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _seconds(configs: Sequence[TrialConfig], how: RunOptions) -> dict[TrialConfig, float]:
+def _seconds(configs: Sequence[TrialConfig], options: RunOptions) -> dict[TrialConfig, float]:
     """What each trial takes of a core, as one of its stack; no entry where the data is missing."""
     benchmarks = dict.fromkeys(config.benchmark for config in configs)
     there = [benchmark for benchmark in benchmarks if _has_data(benchmark)]
     measurable = [config for config in configs if config.benchmark in there]
-    largest = largest_stacks(measurable, how)
-    jobs = plan_jobs(measurable, how.processes, lambda config: largest[config.net])
+    largest = largest_stacks(measurable, options)
+    jobs = plan_jobs(measurable, options.processes, lambda config: largest[config.net])
     rates: dict[object, float] = {}
     found = {}
     if jobs:
-        how.console.print("timing a few steps of every kind of trial ...", highlight=False)
+        options.console.print("timing a few steps of every kind of trial ...", highlight=False)
     for job in jobs:
         shape = (job.configs[0].shape(), len(job.configs))
         if shape not in rates:
-            rates[shape] = estimate_seconds(job, how) / len(job.configs)
+            rates[shape] = estimate_seconds(job, options) / len(job.configs)
         found.update(dict.fromkeys(job.configs, rates[shape]))
     return found
 

@@ -7,7 +7,7 @@ from typing import Any, overload
 from remask.config import TrialConfig
 from remask.errors import MissingPackageError
 from remask.experiments.comparing import Compared
-from remask.planning import changed_settings
+from remask.planning import changed_settings, trial_configs
 from remask.reports import (
     PlainTable,
     best_by_validation,
@@ -16,7 +16,24 @@ from remask.reports import (
     plot,
     results_table,
 )
-from remask.results import Cell, TrialRecord, column_types, flat_row, summarise
+from remask.results import (
+    Cell,
+    Store,
+    TrialRecord,
+    column_types,
+    config_hash,
+    flat_row,
+    summarise,
+)
+from remask.runs import Executor, Run, RunOptions, finish_run, run_missing
+
+_DEMO: tuple[tuple[str, float | None], ...] = (
+    ("er", None),
+    ("er", float("-inf")),
+    ("derpp", None),
+    ("derpp", float("-inf")),
+    ("derpp", -1.0),
+)
 
 
 class Results(Sequence[TrialRecord]):
@@ -94,3 +111,50 @@ class Results(Sequence[TrialRecord]):
 
     def _repr_html_(self) -> str:
         return self.table()._repr_html_()
+
+
+def run_trials(
+    store: Store,
+    configs: Sequence[TrialConfig],
+    options: RunOptions,
+    *,
+    remedy: str = "again=True runs",
+    executor: Executor | None = None,
+) -> Results:
+    """Run what the store lacks of these trials; returns what it then has of all of them.
+
+    `remedy` is what the user can do to run stored trials again. Raises `Stopped` if asked to stop.
+    """
+    failures = run_missing(store, configs, options, remedy=remedy, executor=executor)
+    ran = failures is not None
+    return Results(_stored(store, configs), asked=configs, failures=failures or (), ran=ran)
+
+
+def resume_run(
+    store: Store,
+    run: Run,
+    options: RunOptions,
+    *,
+    remedy: str = "`remask.run` with again=True runs",
+    executor: Executor | None = None,
+) -> Results:
+    """Go on with a run to its end; returns what the store then has of it."""
+    failures = finish_run(store, run, options, remedy=remedy, executor=executor)
+    return Results(_stored(store, run.configs), asked=run.configs, failures=failures, ran=True)
+
+
+def demo_configs(trials: int) -> list[TrialConfig]:
+    """The trials of the demo: replay with and without masks on the embedded digits."""
+    return [
+        config
+        for method, mask in _DEMO
+        for config in trial_configs(
+            benchmark="split-digits", method=method, masks=[mask], seeds=range(trials)
+        )
+    ]
+
+
+def _stored(store: Store, configs: Sequence[TrialConfig]) -> list[TrialRecord]:
+    """What the store has of these trials."""
+    found = (store.get(config_hash(config)) for config in dict.fromkeys(configs))
+    return [record for record in found if record is not None]

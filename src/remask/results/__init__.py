@@ -1,24 +1,29 @@
 """The results store: every trial that came to an end, in one SQLite file."""
 
 from remask.results.errors import StoreError, StoreMovedError
-from remask.results.export import FORMATS, export, trial_json, write
+from remask.results.export import (
+    FORMATS,
+    column_types,
+    export,
+    flat_row,
+    read_export,
+    trial_json,
+    write,
+)
 from remask.results.filters import FILTERS
-from remask.results.importing import read_export
 from remask.results.record import Status, TrialRecord, config_hash
-from remask.results.store import Store, TrialOutline
+from remask.results.store import Store, TrialOutline, store_path
 from remask.results.summary import (
     SCORES,
     Cell,
     Spread,
+    cell_labels,
     group_alike,
     group_by_data,
-    labels,
     scores,
     spread,
     summarise,
 )
-from remask.results.table import column_types, flat_row
-from remask.results.usual import store_path
 
 __all__ = [
     "FILTERS",
@@ -32,13 +37,13 @@ __all__ = [
     "StoreMovedError",
     "TrialOutline",
     "TrialRecord",
+    "cell_labels",
     "column_types",
     "config_hash",
     "export",
     "flat_row",
     "group_alike",
     "group_by_data",
-    "labels",
     "read_export",
     "scores",
     "spread",

@@ -32,11 +32,11 @@ _ADVICE = {
         "Free some space and give the same command again."
     ),
     sqlite3.SQLITE_READONLY: (
-        "is read-only, or its folder is. Nothing was written. Mend the permissions, or copy it to "
+        "is read-only, or its folder is. Nothing was written. Fix the permissions, or copy it to "
         "another folder: SQLite keeps files beside it even while you only read."
     ),
     sqlite3.SQLITE_CANTOPEN: (
-        "cannot be opened. Mend the permissions of the file and its folder, or choose another file."
+        "cannot be opened. Fix the permissions of the file and its folder, or choose another file."
     ),
     sqlite3.SQLITE_IOERR: (
         "cannot be read or written: the disk reports an error. The newest result was not written; "

@@ -1,4 +1,4 @@
-"""Writing trials to files that other programs read."""
+"""Trials in files that other programs read, and back from one of them."""
 
 import csv
 import importlib
@@ -7,16 +7,22 @@ import json
 import math
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import IO, Any
+from types import NoneType, UnionType
+from typing import IO, Any, Union, get_args, get_origin
 
-from remask.durable import AnyPath, DurabilityError, write_output
+from pydantic import ValidationError
+
+from remask.config import TrialConfig
+from remask.durable import AnyPath, DurabilityError, read_limited, write_output
 from remask.names import UnknownNameError, unknown
 from remask.results.errors import StoreError
 from remask.results.latex import latex_table
 from remask.results.record import TrialRecord
-from remask.results.summary import scores, summarise
-from remask.results.table import column_types, flat_row
+from remask.results.schema import completed
+from remask.results.summary import SCORES, scores, summarise
 
+_LARGEST_IMPORT = 1024 * 1024 * 1024
+_DERIVED = ("config_hash", "metrics")  # what an export adds to what is kept
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -54,6 +60,92 @@ def trial_json(record: TrialRecord) -> dict[str, Any]:
             name: None if math.isnan(value) else value for name, value in scores(record).items()
         },
     }
+
+
+def read_export(path: AnyPath) -> list[TrialRecord]:
+    """Read what `export` wrote as JSON, all of it or nothing; raises StoreError."""
+    path = Path(path)
+    try:
+        content = json.loads(read_limited(path, _LARGEST_IMPORT))
+    except OSError as error:
+        raise StoreError(f"{path} cannot be read: {error.strerror}.") from None
+    except MemoryError:
+        raise StoreError(f"{path} is larger than there is memory. Nothing was imported.") from None
+    except (ValueError, RecursionError) as error:
+        raise StoreError(f"{path} is no JSON: {error}. Nothing was imported.") from None
+    match content:
+        case {"trials": list(trials)}:
+            return [_record(path, number, trial) for number, trial in enumerate(trials)]
+    raise StoreError(f"{path} has no trials: it is not what `remask results export` writes.")
+
+
+def _record(path: Path, number: int, trial: Any) -> TrialRecord:
+    where = f"trial {number} of {path}"
+    if not isinstance(trial, dict):
+        raise StoreError(f"{where} is no trial. Nothing was imported.")
+    values = {name: value for name, value in trial.items() if name not in _DERIVED}
+    try:
+        record = TrialRecord.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        reason = f"{place}: {first['msg']}"
+        raise StoreError(f"{where} is damaged ({reason}). Nothing was imported.") from None
+    if record.config_hash != trial.get("config_hash"):
+        raise StoreError(
+            f"{where} is damaged (its hash is not that of its config). Nothing was imported."
+        )
+    return record if "tasks" in trial else completed(record)
+
+
+def column_types() -> dict[str, type]:
+    """List the columns in order, and what they hold beside None: str, int, float or bool."""
+    config = {
+        name: _plain_type(field.annotation) for name, field in TrialConfig.model_fields.items()
+    }
+    return {
+        "config_hash": str,
+        "name": str,
+        **config,
+        "status": str,
+        "diverged_at": int,
+        "error": str,
+        **dict.fromkeys(SCORES, float),
+        "started": str,
+        "seconds": float,
+        "created": str,
+        "commit": str,
+    }
+
+
+def flat_row(record: TrialRecord) -> dict[str, Any]:
+    """Write a trial's values for the columns; None where there is none."""
+    written = record.model_dump(mode="json", include={"started", "created"})
+    types = column_types()
+    config = {
+        name: value if value is None or isinstance(value, types[name]) else str(value)
+        for name, value in record.config
+    }
+    config["weights"] = ", ".join(f"{name}={value}" for name, value in record.config.weights)
+    return {
+        "config_hash": record.config_hash,
+        "name": record.system,
+        **config,
+        "status": record.status,
+        "diverged_at": record.diverged_at,
+        "error": record.error,
+        **{name: None if math.isnan(value) else value for name, value in scores(record).items()},
+        **written,
+        "seconds": record.seconds,
+        "commit": record.commit,
+    }
+
+
+def _plain_type(annotation: Any) -> type:
+    """Find the type of a config's field in a table; what has no plain one is written as text."""
+    union = get_origin(annotation) in (Union, UnionType)
+    options = [o for o in (get_args(annotation) if union else (annotation,)) if o is not NoneType]
+    return options[0] if len(options) == 1 and options[0] in (int, float, bool) else str
 
 
 def _check_format(name: str) -> None:

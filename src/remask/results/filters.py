@@ -21,7 +21,7 @@ from remask.results.record import Status, write_moment
 
 
 class FilterError(StoreError, ValueError):
-    """A filter's value that cannot be meant; the message says which, and what is allowed."""
+    """A filter's value that is not valid; the message says which, and what is allowed."""
 
 
 def _check_status(name: str) -> str:
@@ -134,7 +134,7 @@ def _of_method(name: str, stored: Collection[tuple[str, str | None]]) -> tuple[s
         elif masked:
             conditions[-1] += " AND mask IS NOT NULL"
     if not conditions and names_own_code(name) and nearest(name, known) is None:
-        return "FALSE", []  # one's own, of which the store may yet get trials
+        return "FALSE", []  # a custom one, of which the store has no trials yet
     if not conditions:
         raise unknown_method("method", name, known, [title for _, title in own_titles])
     return f"({' OR '.join(conditions)})", values
@@ -149,5 +149,5 @@ def _read(name: str, kind: TypeAdapter[Any], value: object) -> object:
         if isinstance(cause, UnknownNameError):
             raise cause from None
         allowed = reason["msg"].removeprefix("Value error, ")
-        raise FilterError(f"filter {name}: {value!r} will not do: {allowed}") from None
+        raise FilterError(f"filter {name}: {value!r} is not valid: {allowed}") from None
     return write_moment(read) if isinstance(read, datetime) else read

@@ -92,7 +92,7 @@ class TrialRecord(BaseModel):
 
     config: TrialConfig = Field(description="the resolved config; nothing is left to a default")
     title: Title | None = Field(
-        None, description="what a method of one's own calls itself, if not after its class"
+        None, description="what a custom method calls itself, if not after its class"
     )
     status: Status = Field("finished", description="how the trial ended")
     diverged_at: int | None = Field(

@@ -1,27 +1,83 @@
-"""The table, its versions, and the way from an older version to this one.
+"""The table of trials: its columns, a record as a row, the way from older versions.
 
 The version of a file is its `PRAGMA user_version`. `MIGRATIONS[n]` brings a file from version n to
 n + 1; the first one makes the table. To change the schema, append a migration; never edit one that
 was released.
 """
 
-import itertools
 import json
-import os
-import secrets
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Sized
 from pathlib import Path
 
+from pydantic import ValidationError
+
+from remask.classes import Split, SplitError, deal_anew, split_classes
 from remask.config import TrialConfig
-from remask.results.completing import derived_split
-from remask.results.errors import StoreError, explained
+from remask.results.database import Migration
+from remask.results.errors import StoreError
+from remask.results.record import TrialRecord
 
-Migration = Callable[[sqlite3.Connection], None]
+_AS_JSON = (
+    "config", "class_il", "task_il", "validation_class_il", "validation_task_il", "confidence",
+    "tasks", "class_names", "own_code", "versions", "machine",
+)  # fmt: skip
+_AS_IS = ("status", "diverged_at", "error", "started", "seconds", "created", "title")
+_REPEATED = ("benchmark", "method", "mask", "buffer", "seed")
 
-APPLICATION_ID = int.from_bytes(b"rmsk", "big")
-"""Marks a file as a results store; `PRAGMA application_id`."""
+COLUMNS = ("config_hash", *_REPEATED, *_AS_JSON, *_AS_IS, "source_commit")
+
+
+def to_row(record: TrialRecord) -> dict[str, object]:
+    """Write the record's columns, by name."""
+    written = record.model_dump(mode="json")
+    return {
+        "config_hash": record.config_hash,
+        **_repeated(record),
+        **{name: json.dumps(written[name], allow_nan=False) for name in _AS_JSON},
+        **{name: written[name] for name in _AS_IS},
+        "source_commit": record.commit,
+    }
+
+
+def from_row(row: sqlite3.Row, path: Path) -> TrialRecord:
+    """Read the record of a row, checking every part of it."""
+    try:
+        record = TrialRecord.model_validate(
+            {
+                **{name: json.loads(row[name]) for name in _AS_JSON},
+                **{name: row[name] for name in _AS_IS},
+                "commit": row["source_commit"],
+            },
+            context={"stored": True},
+        )
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        if first["type"] == "extra_forbidden":
+            raise StoreError(
+                f"the trial {row['config_hash']} in {path} has {place}, which this remask does "
+                f"not know: it was stored by a newer one. Upgrade remask to read it."
+            ) from error
+        raise _damaged(row, path, f"{place}: {first['msg']}") from error
+    except (ValueError, TypeError, RecursionError) as error:
+        raise _damaged(row, path, str(error)) from error
+    columns = {"config_hash": record.config_hash, **_repeated(record)}
+    for name, value in columns.items():
+        if row[name] != value:
+            raise _damaged(row, path, f"{name} is {row[name]!r}, its config says {value!r}")
+    return record
+
+
+def _repeated(record: TrialRecord) -> dict[str, object]:
+    return {name: getattr(record.config, name) for name in _REPEATED}
+
+
+def _damaged(row: sqlite3.Row, path: Path, reason: str) -> StoreError:
+    return StoreError(
+        f"the trial {row['config_hash']} in {path} is damaged: {reason}. To be rid of it: "
+        f"`remask results delete --hash {row['config_hash']}`, then run the trial again."
+    )
 
 
 def _make_trials(connection: sqlite3.Connection) -> None:
@@ -81,79 +137,38 @@ def _add_tasks_title_own_code_and_validation(connection: sqlite3.Connection) -> 
 MIGRATIONS: tuple[Migration, ...] = (_make_trials, _add_tasks_title_own_code_and_validation)
 
 
-def version_of(connection: sqlite3.Connection) -> int:
-    """Read the file's schema version; 0 for a file that has just been made."""
-    return pragma(connection, "user_version")
+NUM_TASKS = {
+    "split-digits": 5,
+    "split-mnist": 5,
+    "split-fashion-mnist": 5,
+    "split-cifar10": 5,
+    "split-cifar100": 10,
+    "split-tiny-imagenet": 10,
+}
+"""Of the benchmarks of the versions whose records lack tasks; later ones always have them."""
 
 
-def pragma(connection: sqlite3.Connection, name: str) -> int:
-    """Read a pragma that is a number."""
-    return int(connection.execute(f"PRAGMA {name}").fetchone()[0])
+def completed(record: TrialRecord) -> TrialRecord:
+    """The record with its tasks and class names, where they follow from its config."""
+    split = derived_split(record.config, record.class_il, record.confidence)
+    return record if split is None else record.model_copy(update=split._asdict())
 
 
-@contextmanager
-def writing(connection: sqlite3.Connection) -> Iterator[None]:
-    """One transaction that holds the write lock from its start; all of it happens, or nothing."""
-    # IMMEDIATE: a lock taken only at the first write could fail after we have read, and what we
-    # have read would then be out of date.
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
+def derived_split(config: TrialConfig, class_il: Sized, confidence: Sized) -> Split | None:
+    """What a trial has learnt, as far as its config alone says it.
 
-
-def migrate(connection: sqlite3.Connection, path: Path, migrations: Sequence[Migration]) -> None:
-    """Bring the file to the latest version, after backing it up; all the way, or not at all."""
-    if version_of(connection) >= len(migrations):
-        return
-    with writing(connection):
-        # Asked again: another process may have migrated while we waited for the lock.
-        version = version_of(connection)
-        if version >= len(migrations):
-            return
-        if version == 0:
-            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        else:
-            _back_up(path, version)
-        for migration in migrations[version:]:
-            migration(connection)
-        connection.execute(f"PRAGMA user_version = {len(migrations)}")
-
-
-def check_version(version: int, known: int, path: Path) -> None:
-    """Refuse a file that a later remask has written."""
-    if version > known:
-        raise StoreError(
-            f"{path} has schema version {version}, and this remask knows versions up to {known}. "
-            f"It was left as it is. Upgrade remask to use it."
-        )
-
-
-def _back_up(path: Path, version: int) -> None:
-    """Copy the file to the first free one of `<name>.v<version>.bak`, `.bak2`, `.bak3`, ...
-
-    The caller holds the write lock, so the copy is what is about to be migrated.
+    None for custom benchmarks, which may have been anything, and for a trial whose results
+    are of another size than its benchmark, or that has none.
     """
-    first = f"{path}.v{version}.bak"
-    names = itertools.chain([first], (f"{first}{number}" for number in itertools.count(2)))
-    target = next(candidate for candidate in map(Path, names) if not candidate.exists())
-    temporary = Path(f"{target}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    if config.benchmark not in NUM_TASKS:
+        return None
+    from remask.datasets import DATASETS  # few stores need it
+
+    class_names = DATASETS[config.benchmark.removeprefix("split-")].class_names
+    known = split_classes(len(class_names), NUM_TASKS[config.benchmark])
     try:
-        with (
-            explained(target),
-            closing(sqlite3.connect(path.resolve().as_uri() + "?mode=ro", uri=True)) as source,
-            closing(sqlite3.connect(temporary)) as copy,
-        ):
-            source.backup(copy)
-        temporary.replace(target)
-    except OSError as error:
-        raise StoreError(
-            f"cannot write the backup {target}: {error.strerror}. {path} was not migrated."
-        ) from error
-    finally:
-        with suppress(OSError):  # gone already when all went well
-            temporary.unlink()
+        tasks = deal_anew(known, num_tasks=config.tasks, class_order=config.class_order)
+    except SplitError:  # no such trial can have been run
+        return None
+    fits = (len(tasks), len(class_names)) == (len(class_il), len(confidence))
+    return Split(tasks, class_names) if fits else None

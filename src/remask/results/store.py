@@ -1,5 +1,6 @@
 """The results store: one SQLite file, a row for each trial that came to an end."""
 
+import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -8,17 +9,19 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from remask.durable import AnyPath
+from remask.results.database import (
+    Migration,
+    check_version,
+    open_database,
+    open_for_reading,
+    pragma,
+    version_of,
+    writing,
+)
 from remask.results.errors import StoreError, StoreMovedError, explained
 from remask.results.filters import where
-from remask.results.opening import (
-    is_read_only,
-    open_for_reading,
-    open_for_writing,
-    open_unchanging,
-)
 from remask.results.record import TrialRecord
-from remask.results.rows import COLUMNS, from_row, to_row
-from remask.results.schema import MIGRATIONS, Migration, check_version, pragma, version_of, writing
+from remask.results.schema import COLUMNS, MIGRATIONS, from_row, to_row
 
 _SELECT = f"SELECT {', '.join(COLUMNS)} FROM trials"
 _INSERT = (
@@ -45,11 +48,10 @@ class Store:
     """The trials in the file at `path`, which is made, with its folders, unless it is there.
 
     Any number of processes may read and write one file at the same time; each opens its own Store,
-    and uses it in one thread. Whatever is wrong with the file raises StoreError.
+    and uses it in one thread. Anything wrong with the file raises StoreError.
 
     `create=False` refuses a file that is not there, and takes one that can only be read, as on a
-    disc, for reading. `timeout` is how many seconds to wait while
-    another process writes.
+    disc, for reading. `timeout` is how many seconds to wait while another process writes.
     """
 
     def __init__(
@@ -63,16 +65,9 @@ class Store:
         self.path = Path(path)
         self._timeout = timeout
         self._version = len(migrations)
-        self._unchanging = False
-        try:
-            self._connection = open_for_writing(
-                self.path, create=create, timeout=timeout, migrations=migrations
-            )
-        except StoreError as error:
-            if create or not is_read_only(error):
-                raise
-            self._connection = open_unchanging(self.path, migrations=migrations)
-            self._unchanging = True
+        self._connection, self._unchanging = open_database(
+            self.path, create=create, timeout=timeout, migrations=migrations
+        )
         self._connection.row_factory = sqlite3.Row
         self._connection.text_factory = _lenient_text
         self._file = _identity(self.path)
@@ -178,17 +173,14 @@ class Store:
         prints or takes for it, `msderpp` and `MSDER++(-1)` among them. All trials come from one
         moment: what is added while you iterate does not show.
         """
-        condition, parameters = where(filters or {}, self._methods)
-        rows = self._rows(f"{_SELECT} WHERE {condition} {_ORDER}", parameters)
-        return (from_row(row, self.path) for row in rows)
+        return (from_row(row, self.path) for row in self._rows(filters))
 
     def sound_records(
         self, filters: Mapping[str, object] | None = None
     ) -> tuple[list[TrialRecord], list[StoreError]]:
         """Read what can be read of the trials that pass, and what is wrong with the others."""
-        condition, parameters = where(filters or {}, self._methods)
         records, damaged = [], []
-        for row in self._rows(f"{_SELECT} WHERE {condition} {_ORDER}", parameters):
+        for row in self._rows(filters):
             try:
                 records.append(from_row(row, self.path))
             except StoreError as error:
@@ -197,9 +189,8 @@ class Store:
 
     def outline(self, filters: Mapping[str, object] | None = None) -> list[TrialOutline]:
         """What can be told of the trials that pass without reading them, damaged ones included."""
-        condition, parameters = where(filters or {}, self._methods)
-        rows = self._rows(f"{_SELECT} WHERE {condition} {_ORDER}", parameters)
-        return [TrialOutline(*(row[name] for name in TrialOutline._fields)) for row in rows]
+        fields = TrialOutline._fields
+        return [TrialOutline(*(row[name] for name in fields)) for row in self._rows(filters)]
 
     def count(self, filters: Mapping[str, object] | None = None) -> int:
         """How many trials pass the filters of `records`."""
@@ -245,9 +236,13 @@ class Store:
             ).fetchone()
         return None if found is None else str(found["status"])
 
-    def _rows(self, query: str, parameters: list[object]) -> Iterator[sqlite3.Row]:
-        # A connection of its own keeps the view of one moment, whatever this store writes
-        # meanwhile.
+    def _rows(self, filters: Mapping[str, object] | None) -> Iterator[sqlite3.Row]:
+        """The trials that pass; a filter that is not valid is refused at once."""
+        condition, parameters = where(filters or {}, self._methods)
+        return self._read(f"{_SELECT} WHERE {condition} {_ORDER}", parameters)
+
+    def _read(self, query: str, parameters: list[object]) -> Iterator[sqlite3.Row]:
+        # A separate connection keeps the view of one moment while this store writes.
         with (
             explained(self.path),
             closing(
@@ -260,7 +255,7 @@ class Store:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Tell files apart, whatever they are called; None if there is none."""
+    """Tell files apart by more than their names; None if there is none."""
     try:
         status = path.stat()
     except OSError:
@@ -271,3 +266,28 @@ def _identity(path: Path) -> tuple[int, int] | None:
 def _lenient_text(raw: bytes) -> str:
     """Damaged text is let through to where rows are checked, which can say which row it is in."""
     return raw.decode(errors="replace")
+
+
+def store_path(given: AnyPath | None = None) -> Path:
+    """The store that is meant: the one given, else $REMASK_STORE, else one in the home folder."""
+    path = Path(given) if given is not None else _default_store()
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:  # it would have to be written to files that are UTF-8
+        raise StoreError(
+            f"the store's path {path} is not valid UTF-8. Rename what is not, or choose another."
+        ) from None
+    return path
+
+
+def _default_store() -> Path:
+    if named := os.environ.get("REMASK_STORE"):
+        return Path(named)
+    if home := os.environ.get("XDG_DATA_HOME"):
+        return Path(home) / "remask" / "results.db"
+    try:
+        return Path.home() / ".local" / "share" / "remask" / "results.db"
+    except RuntimeError:
+        raise StoreError(
+            "there is no home folder to keep results in: say --store FILE, or set REMASK_STORE"
+        ) from None

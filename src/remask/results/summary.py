@@ -46,7 +46,7 @@ class Learnt(NamedTuple):
 
 @dataclass(frozen=True)
 class Cell:
-    """The trials of one config, whatever their seed. Means are over the finished ones alone.
+    """The trials of one config, with any seed. Means are over the finished ones alone.
 
     All have learnt the same tasks, as far as their records say.
     """
@@ -54,13 +54,13 @@ class Cell:
     config: TrialConfig
     """The config of any of the trials; its seed means nothing."""
     label: str
-    """The method's name as tables print it, with what sets it apart from its like: `ER, lr=0.1`."""
+    """The method's name in tables, with what sets it apart from similar ones: `ER, lr=0.1`."""
     records: tuple[TrialRecord, ...]
     """All its trials, by seed."""
 
     @property
     def title(self) -> str | None:
-        """What a method of one's own calls itself, if a trial tells."""
+        """What a custom method calls itself, if a trial says so."""
         return own_title(self.records)
 
     @property
@@ -115,8 +115,8 @@ class Cell:
 def summarise(records: Iterable[TrialRecord]) -> list[Cell]:
     """Group the trials into cells, ordered by benchmark, method, mask, buffer and the rest.
 
-    Trials of one config that have not learnt the same, because a benchmark of one's own became
-    another one, are cells of their own, and their labels say so.
+    Trials of one config that have not learnt the same, because a custom benchmark was
+    changed, are separate cells, and their labels say so.
     """
     groups: dict[TrialConfig, list[TrialRecord]] = {}
     for record in records:
@@ -125,7 +125,7 @@ def summarise(records: Iterable[TrialRecord]) -> list[Cell]:
     titles = {config: own_title(groups[config]) for config in configs}
     return [
         cell
-        for config, label in zip(configs, labels(configs, titles), strict=True)
+        for config, label in zip(configs, cell_labels(configs, titles), strict=True)
         for cell in _cells(config, label, groups[config])
     ]
 
@@ -231,12 +231,12 @@ def _order(config: TrialConfig) -> list[tuple[bool, bool, object]]:
     ]
 
 
-def labels(
+def cell_labels(
     configs: Sequence[TrialConfig], titles: Mapping[TrialConfig, str | None] | None = None
 ) -> list[str]:
     """Name every config so that no two rows of a table look the same.
 
-    `titles` are those that methods of one's own give themselves.
+    `titles` are what custom methods call themselves.
     """
     alike: dict[tuple[object, ...], list[TrialConfig]] = {}
     for config in configs:

@@ -1,78 +1,75 @@
-"""Launching: stacks of trials on this machine, in one process or several, stoppable at any time."""
+"""Runs: trials from the plan to the store, trained here or elsewhere, stoppable at any time."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from remask.runs.agenda import jobs_left
+    from remask.runs.display import download_bar
     from remask.runs.estimate import estimate_seconds
-    from remask.runs.events import Event, Failed, Finished, Note, PickedUp, Progress
-    from remask.runs.execute import benchmark_of, check_device
-    from remask.runs.jobs import Job, plan_jobs
-    from remask.runs.nets import net_path, without_net
+    from remask.runs.events import Advanced, Event, Failed, Finished, Lost, Note, PickedUp
+    from remask.runs.executor import Executor, ThisProcess, WorkQueue
     from remask.runs.options import RunOptions
-    from remask.runs.plans import Run, RunError, runs_folder, unfinished_runs
-    from remask.runs.room import Room, check_room
-    from remask.runs.runs import continue_run, plan_run
+    from remask.runs.plans import Job, Run, RunError, Work, plan_jobs, runs_folder, unfinished_runs
+    from remask.runs.preparing import largest_stacks
+    from remask.runs.running import continue_run, finish_run, plan_run, run_missing, runs_to_resume
     from remask.runs.signals import StopRequest
+    from remask.runs.train import benchmark_of, net_path, run_job, without_net
+    from remask.runs.worker_processes import WorkerProcesses
 
-_HOME = {
-    "Event": "events",
-    "Failed": "events",
-    "Finished": "events",
-    "Job": "jobs",
-    "Note": "events",
-    "PickedUp": "events",
-    "Progress": "events",
-    "Room": "room",
-    "Run": "plans",
-    "RunError": "plans",
-    "RunOptions": "options",
-    "StopRequest": "signals",
-    "benchmark_of": "execute",
-    "check_device": "execute",
-    "check_room": "room",
-    "continue_run": "runs",
-    "estimate_seconds": "estimate",
-    "jobs_left": "agenda",
-    "net_path": "nets",
-    "plan_jobs": "jobs",
-    "plan_run": "runs",
-    "runs_folder": "plans",
-    "unfinished_runs": "plans",
-    "without_net": "nets",
+_NAMES = {
+    "display": "download_bar",
+    "estimate": "estimate_seconds",
+    "events": "Advanced Event Failed Finished Lost Note PickedUp",
+    "executor": "Executor ThisProcess WorkQueue",
+    "options": "RunOptions",
+    "plans": "Job Run RunError Work plan_jobs runs_folder unfinished_runs",
+    "preparing": "largest_stacks",
+    "running": "continue_run finish_run plan_run run_missing runs_to_resume",
+    "signals": "StopRequest",
+    "train": "benchmark_of net_path run_job without_net",
+    "worker_processes": "WorkerProcesses",
 }
+_HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 __all__ = [
+    "Advanced",
     "Event",
+    "Executor",
     "Failed",
     "Finished",
     "Job",
+    "Lost",
     "Note",
     "PickedUp",
-    "Progress",
-    "Room",
     "Run",
     "RunError",
     "RunOptions",
     "StopRequest",
+    "ThisProcess",
+    "Work",
+    "WorkQueue",
+    "WorkerProcesses",
     "benchmark_of",
-    "check_device",
-    "check_room",
     "continue_run",
+    "download_bar",
     "estimate_seconds",
-    "jobs_left",
+    "finish_run",
+    "largest_stacks",
     "net_path",
     "plan_jobs",
     "plan_run",
+    "run_job",
+    "run_missing",
     "runs_folder",
+    "runs_to_resume",
     "unfinished_runs",
     "without_net",
 ]
 
+if not TYPE_CHECKING:  # a type checker would take every name for one of this module
 
-def __getattr__(name: str) -> Any:
-    # The command line reads the fields of RunOptions for its options, and shall not wait for torch.
-    if name in _HOME:
-        return getattr(import_module(f"remask.runs.{_HOME[name]}"), name)
-    raise AttributeError(f"module 'remask.runs' has no attribute {name!r}")
+    def __getattr__(name: str) -> Any:
+        # The command line reads its options from RunOptions, and must not wait for torch.
+        if name in _HOME:
+            return getattr(import_module(f"remask.runs.{_HOME[name]}"), name)
+        raise AttributeError(f"module 'remask.runs' has no attribute {name!r}")

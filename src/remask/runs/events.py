@@ -10,7 +10,7 @@ from remask.engine import TrialResult
 
 
 @dataclass(frozen=True)
-class Progress:
+class Advanced:
     """How far a job is."""
 
     job: str
@@ -20,7 +20,7 @@ class Progress:
     total_steps: int
     accuracy: float
     """Mean Class-IL accuracy after the latest finished task; NaN before the first."""
-    kind: Literal["progress"] = "progress"
+    kind: Literal["advanced"] = "advanced"
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,9 @@ class Finished:
     started: str
     """UTC, ISO 8601."""
     seconds: float
-    """Wall time of the whole stack, over all sittings."""
+    """Wall time of the whole stack, over all sessions."""
     own_code: dict[str, str] = field(default_factory=dict)
-    """Fingerprints of the user's own modules, as they were in the first sitting."""
+    """Fingerprints of the user's own modules, as they were in the first session."""
     kind: Literal["finished"] = "finished"
 
 
@@ -65,16 +65,25 @@ class Failed:
     kind: Literal["failed"] = "failed"
 
 
-Event = Annotated[Progress | Note | Finished | PickedUp | Failed, Field(discriminator="kind")]
-_EVENTS: TypeAdapter[Progress | Note | Finished | PickedUp | Failed] = TypeAdapter(Event)
+@dataclass(frozen=True)
+class Lost:
+    """A job whose process has died: another one can go on from its latest checkpoint."""
+
+    job: str
+    error: str
+    kind: Literal["lost"] = "lost"
 
 
-def to_line(event: Progress | Note | Finished | PickedUp | Failed) -> bytes:
+Event = Advanced | Note | Finished | PickedUp | Failed | Lost
+_EVENTS: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="kind")])
+
+
+def to_line(event: Event) -> bytes:
     """One line of JSON."""
     # Accuracies that were not measured are NaN; dump_json would write them as null.
     return json.dumps(_EVENTS.dump_python(event, mode="json")).encode() + b"\n"
 
 
-def from_line(line: bytes) -> Progress | Note | Finished | PickedUp | Failed:
+def from_line(line: bytes) -> Event:
     """Read what `to_line` wrote."""
     return _EVENTS.validate_json(line)

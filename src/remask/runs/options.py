@@ -29,7 +29,10 @@ _NEEDED = {
 class RunOptions(BaseModel):
     """How to run trials; nothing here changes their results."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+    # Worker processes get them as JSON, and checkpoints may be an infinite time apart.
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", defer_build=True, ser_json_inf_nan="constants"
+    )
 
     device: str = Field("cpu", description="Where to compute, as torch names it: cpu, cuda, mps.")
     workers: _Count | None = Field(

@@ -8,7 +8,7 @@ trial is in the store, the folder goes.
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -18,9 +18,63 @@ from pydantic import BaseModel, ConfigDict
 from remask.config import TrialConfig
 from remask.durable import AnyPath, read_limited, write_atomically
 from remask.errors import RemaskError
-from remask.runs.jobs import Job
+from remask.names import system_name
+from remask.results import config_hash
 
 _LARGEST_PLAN = 256 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Job:
+    """Trials that run as one stack."""
+
+    configs: tuple[TrialConfig, ...]
+
+    @property
+    def name(self) -> str:
+        """What identifies the job: its configs, in their order."""
+        hashes = " ".join(config_hash(config) for config in self.configs)
+        return hashlib.sha256(hashes.encode()).hexdigest()[:16]
+
+    def title(self) -> str:
+        """What it is, for people: its systems, benchmark, buffer and seeds."""
+        first = self.configs[0]
+        systems = dict.fromkeys(system_name(config.method, config.mask) for config in self.configs)
+        seeds = dict.fromkeys(str(config.seed) for config in self.configs)
+        buffer = f", buffer {first.buffer}" * bool(first.buffer)
+        numbers = f"seed{'s' * (len(seeds) > 1)} {', '.join(seeds)}"
+        return f"{', '.join(systems)} on {first.benchmark}{buffer}, {numbers}"
+
+
+@dataclass(frozen=True)
+class Work:
+    """A job, and where its checkpoints are."""
+
+    job: Job
+    folder: Path
+
+
+def plan_jobs(
+    configs: Sequence[TrialConfig], workers: int, largest: Callable[[TrialConfig], int]
+) -> list[Job]:
+    """Divide trials into stacks of at most `largest` similar ones, so that no worker idles.
+
+    Trials come in the order asked for, so that what was asked for first is done first.
+    """
+    by_shape: dict[object, list[TrialConfig]] = {}
+    for config in configs:
+        by_shape.setdefault(config.shape(), []).append(config)
+    jobs = []
+    for group in by_shape.values():
+        stacks = -(-len(group) // largest(group[0]))
+        stacks = min(-(-stacks // workers) * workers, len(group))
+        size, extra = divmod(len(group), stacks)
+        start = 0
+        for number in range(stacks):
+            stop = start + size + (number < extra)
+            jobs.append(Job(tuple(group[start:stop])))
+            start = stop
+    return jobs
 
 
 class RunError(RemaskError):
@@ -49,6 +103,11 @@ class Run:
     def name(self) -> str:
         """The hash of its trials."""
         return self.folder.name
+
+    @property
+    def configs(self) -> list[TrialConfig]:
+        """Its trials."""
+        return [config for job in self.jobs for config in job.configs]
 
     @property
     def plan(self) -> Path:
@@ -86,7 +145,7 @@ def write_plan(run: Run, jobs: Sequence[Job]) -> None:
     body = _Plan(again=run.again, stacks=[list(job.configs) for job in jobs]).model_dump(
         mode="json"
     )
-    # A checksum, since an altered digit would train something else without a word.
+    # A checksum, since an altered digit would silently train something else.
     sealed = json.dumps({"sha256": _checksum(body), "plan": body}, indent=1).encode()
     if len(sealed) > _LARGEST_PLAN:
         trials = sum(len(job.configs) for job in jobs)
@@ -105,7 +164,7 @@ def read_plan(folder: Path) -> Run:
     except (OSError, ValueError, RecursionError) as error:
         raise RunError(
             f"{path} cannot be read as the plan of a run ({_first_line(error)}). Nothing was "
-            f"changed. Move the folder {folder} away to begin that run anew."
+            f"changed. Move the folder {folder} away to start that run over."
         ) from None
     return Run(folder, [Job(tuple(stack)) for stack in plan.stacks], plan.again)
 

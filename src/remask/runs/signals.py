@@ -1,4 +1,4 @@
-"""Stopping politely: the first Ctrl-C, SIGTERM or SIGHUP asks, the second Ctrl-C insists."""
+"""Graceful stops: the first Ctrl-C, SIGTERM or SIGHUP saves first, a second Ctrl-C does not."""
 
 import os
 import signal
@@ -10,8 +10,8 @@ from typing import Any, Self
 class StopRequest:
     """While entered, a first SIGINT, SIGTERM or SIGHUP is noted instead of obeyed.
 
-    The work in hand looks at `signal` between steps, saves, and raises `remask.errors.Stopped`.
-    Signals reach the main thread alone: in any other one, none is noted.
+    A running job looks at `signal` between steps, saves, and ends. Signals reach the main thread
+    only: in any other thread none is noted.
     """
 
     def __init__(self) -> None:
@@ -22,7 +22,7 @@ class StopRequest:
         if threading.current_thread() is not threading.main_thread():
             return self
         numbers = [signal.SIGINT, signal.SIGTERM]
-        # Under nohup the end of the terminal is to be ignored.
+        # Under nohup the end of the terminal is ignored.
         if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
             numbers.append(signal.SIGHUP)
         self._before = {number: signal.signal(number, self._note) for number in numbers}
@@ -34,5 +34,5 @@ class StopRequest:
 
     def _note(self, number: int, _: FrameType | None) -> None:
         if self.signal is not None and number == signal.SIGINT:
-            os._exit(128 + number)  # asked twice: at once, whatever is in hand
+            os._exit(128 + number)  # asked twice: at once, without saving
         self.signal = number

@@ -1,7 +1,10 @@
-"""Run one job in this process: restore, train, save by the clock and at task ends, report."""
+"""Train one job: restore, train, save by the clock and at task ends, say how far it is."""
 
+import re
 import time
-from collections.abc import Iterator
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
@@ -10,62 +13,80 @@ import torch
 
 from remask.benchmarks import Benchmark, load_benchmark
 from remask.config import TrialConfig
-from remask.engine import Position, TrialStack, check_predictor
+from remask.durable import AnyPath
+from remask.engine import Position, TrialStack, check_predictor, save_net
 from remask.engine.checkpoints import CheckpointFolder
-from remask.errors import SettingsError, Stopped
+from remask.errors import RemaskError, SettingsError
 from remask.locks import Lock
+from remask.machine import lacks_memory
 from remask.own_code import fingerprints_of
-from remask.runs.events import Event, Finished, Note, Progress
-from remask.runs.jobs import Job
-from remask.runs.nets import save_nets
+from remask.results import config_hash
+from remask.runs.events import Advanced, Event, Failed, Finished, Note
 from remask.runs.options import RunOptions
+from remask.runs.plans import Job
 from remask.runs.signals import StopRequest
 
 _SECONDS_BETWEEN_REPORTS = 0.25
 _SECONDS_TO_WAIT_FOR_AN_ORPHAN = 30.0
 _LARGEST_SHARE = 0.02
 """The share of the run's time that checkpoints at task ends may take."""
+_DIGITS_OF_HASH = 12
 
 
-def execute(
-    job: Job,
-    folder: Path,
-    options: RunOptions,
-    stop: StopRequest,
+def run_job(
+    job: Job, folder: AnyPath | None, options: RunOptions, stop: StopRequest
 ) -> Iterator[Event]:
-    """Run a job from its latest checkpoint in `folder`, if there is one, to the end.
+    """Train a job from its latest checkpoint in `folder`, if there is one, to the end.
 
-    Yields `Progress` on the way and `Finished` at the end. If asked to stop, saves and raises
-    `Stopped`.
+    Yields `Advanced` on the way, and `Finished` or `Failed` at the end; neither if it was asked to
+    stop: then it is saved. Without a folder there are no checkpoints.
     """
+    folder = None if folder is None else Path(folder)
     # A worker whose parent was killed may live for another moment: wait for it to let go.
-    with Lock(folder / "lock", timeout=_SECONDS_TO_WAIT_FOR_AN_ORPHAN):
-        yield from _execute(job, folder, options, stop)
+    seconds = _SECONDS_TO_WAIT_FOR_AN_ORPHAN
+    try:
+        with nullcontext() if folder is None else Lock(folder / "lock", timeout=seconds):
+            yield from _train(job, folder, options, stop)
+    except Exception as error:
+        yield Failed(job.name, describe_failure(error))
 
 
-def _execute(job: Job, folder: Path, options: RunOptions, stop: StopRequest) -> Iterator[Event]:
+def describe_failure(error: Exception) -> str:
+    """The message alone for a user's mistake; the place in the code as well for anything else."""
+    if isinstance(error, RemaskError):
+        return str(error)
+    if lacks_memory(error):
+        return "there is not enough memory; take a smaller buffer or --stack, or fewer --workers"
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} (at {place.filename}:{place.lineno})"
+
+
+def _train(
+    job: Job, folder: Path | None, options: RunOptions, stop: StopRequest
+) -> Iterator[Event]:
     torch.set_num_threads(options.threads)
     check_device(options.device)
     stack = TrialStack(job.configs, benchmark_of(job.configs[0]), device=options.device)
     if options.save_nets is not None:
         check_predictor(stack.method)  # before hours are spent
-    saver = _Saver(stack, CheckpointFolder(folder, identity=job.name), options.checkpoint_seconds)
+    checkpoints = None if folder is None else CheckpointFolder(folder, identity=job.name)
+    saver = _Saver(stack, checkpoints, options.checkpoint_seconds)
     for warning in saver.restore():
         yield Note(job.name, warning)
-    yield _progress(job, stack)
+    yield _advanced(job, stack)
     next_report = time.monotonic() + _SECONDS_BETWEEN_REPORTS
     phase = stack.position.phase
     for position in stack.run():
         task_ended, phase = position.phase > phase, position.phase
         if stop.signal is not None:
             saver.save()
-            raise Stopped(stop.signal)
+            return
         saver.save_if_due(task_ended=task_ended)
         if task_ended or time.monotonic() >= next_report:
-            yield _progress(job, stack)
+            yield _advanced(job, stack)
             next_report = time.monotonic() + _SECONDS_BETWEEN_REPORTS
     if options.save_nets is not None:
-        save_nets(stack, options.save_nets)
+        _save_nets(stack, options.save_nets)
     yield Finished(job.name, stack.results(), saver.started, saver.seconds(), saver.own_code)
 
 
@@ -91,10 +112,10 @@ def check_device(name: str) -> None:
 
 
 class _Saver:
-    """Saves a stack by the clock and at task ends, and keeps the time over all sittings."""
+    """Saves a stack by the clock and at task ends, and keeps the time over all sessions."""
 
     def __init__(
-        self, stack: TrialStack, checkpoints: CheckpointFolder, seconds_between: float
+        self, stack: TrialStack, checkpoints: CheckpointFolder | None, seconds_between: float
     ) -> None:
         self.started = datetime.now(UTC).isoformat(timespec="seconds")
         config = stack.configs[0]
@@ -102,16 +123,18 @@ class _Saver:
         self._stack = stack
         self._checkpoints = checkpoints
         self._seconds_between = seconds_between
-        self._seconds_before = 0.0  # in earlier sittings
-        self._sat_down = self._last_saved = time.monotonic()
+        self._seconds_before = 0.0  # in earlier sessions
+        self._began = self._last_saved = time.monotonic()
         self._last_cost = 0.0
 
     def seconds(self) -> float:
-        """How long the stack has been running, over all sittings."""
-        return self._seconds_before + time.monotonic() - self._sat_down
+        """How long the stack has been running, over all sessions."""
+        return self._seconds_before + time.monotonic() - self._began
 
     def restore(self) -> tuple[str, ...]:
         """Go to the latest good checkpoint, if there is one; returns warnings of damaged ones."""
+        if self._checkpoints is None:
+            return ()
         saved = self._checkpoints.load(self._stack.state())
         if saved is None:
             return ()
@@ -132,7 +155,9 @@ class _Saver:
             self.save()
 
     def save(self) -> None:
-        """Save now."""
+        """Save now, if there is a place for it."""
+        if self._checkpoints is None:
+            return
         began = time.monotonic()
         self._checkpoints.save(
             self._stack.state(),
@@ -143,8 +168,8 @@ class _Saver:
         self._last_cost = self._last_saved - began
 
 
-def _progress(job: Job, stack: TrialStack) -> Progress:
-    return Progress(
+def _advanced(job: Job, stack: TrialStack) -> Advanced:
+    return Advanced(
         job=job.name,
         task=min(stack.position.phase + 1, stack.num_phases),
         tasks=stack.num_phases,
@@ -152,3 +177,23 @@ def _progress(job: Job, stack: TrialStack) -> Progress:
         total_steps=stack.total_steps,
         accuracy=stack.running_accuracy(),
     )
+
+
+def net_path(folder: AnyPath, config: TrialConfig) -> Path:
+    """Where a trial's net is kept: this with .safetensors and with .json."""
+    method = re.sub(r"[^\w.-]", ".", config.method)
+    mask = "" if config.mask is None else f"_mask{config.mask:g}"
+    digits = config_hash(config)[:_DIGITS_OF_HASH]
+    return Path(folder) / f"{method}{mask}_buffer{config.buffer}_seed{config.seed}_{digits}"
+
+
+def _save_nets(stack: TrialStack, folder: AnyPath) -> None:
+    """Save the nets of a finished stack, but not of trials that diverged."""
+    for trial, result in enumerate(stack.results()):
+        if result.diverged_at is None:
+            save_net(stack, trial, net_path(folder, result.config))
+
+
+def without_net(folder: AnyPath, configs: Sequence[TrialConfig]) -> list[TrialConfig]:
+    """Those of the trials that have no net in a folder."""
+    return [c for c in configs if not Path(f"{net_path(folder, c)}.json").exists()]

@@ -9,8 +9,8 @@ import pytest
 from remask.config import TrialConfig
 from remask.console import PlainConsole
 from remask.engine import TrialResult
-from remask.experiments import Display
-from remask.runs import Finished, Job, Note, Progress
+from remask.runs import Advanced, Finished, Job, Note
+from remask.runs.display import Display
 from tests.command_line import QUICK, CommandLine
 from tests.results.store_samples import make_config
 
@@ -28,8 +28,8 @@ def _written(console: PlainConsole) -> str:
     return console.file.getvalue()
 
 
-def _progress(job: Job, done: int) -> Progress:
-    return Progress(job.name, 2, 5, done, 100, 61.25)
+def _progress(job: Job, done: int) -> Advanced:
+    return Advanced(job.name, 2, 5, done, 100, 61.25)
 
 
 def _result(config: TrialConfig, *, diverged_at: int | None = None) -> TrialResult:

@@ -1,27 +1,50 @@
-"""Opening a results file: first look without touching, then connect."""
+"""A results file as an SQLite database: opened with care, and migrated.
 
+First it is looked at without touching anything, then connected to. What is not a sound store of a
+known version is left as it is.
+"""
+
+import itertools
+import os
+import secrets
 import sqlite3
 import stat
 import time
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from remask.results.errors import StoreError, damaged, error_code, explained
-from remask.results.schema import (
-    APPLICATION_ID,
-    Migration,
-    check_version,
-    migrate,
-    pragma,
-    version_of,
-)
 
+Migration = Callable[[sqlite3.Connection], None]
+"""Brings a file from one version to the next."""
+
+APPLICATION_ID = int.from_bytes(b"rmsk", "big")
+"""Marks a file as a results store; `PRAGMA application_id`."""
 _MAGIC = b"SQLite format 3\x00"
+# SQLite then needs no files beside it, and looks for no changes.
+_UNCHANGING = "ro&immutable=1"
 
 
-def open_for_writing(
+def open_database(
     path: Path, *, create: bool, timeout: float, migrations: Sequence[Migration]
+) -> tuple[sqlite3.Connection, bool]:
+    """Open the store at `path`; also gives whether it can only be read, which `create` forbids."""
+    try:
+        return _open_for_writing(path, create, timeout, migrations), False
+    except StoreError as error:
+        if create or not _is_read_only(error):
+            raise
+        return _open_unchanging(path, migrations), True
+
+
+def open_for_reading(path: Path, *, timeout: float, unchanging: bool) -> sqlite3.Connection:
+    """Open a second connection to a store that is open already."""
+    return _connect(path, mode=_UNCHANGING if unchanging else "ro", timeout=timeout)
+
+
+def _open_for_writing(
+    path: Path, create: bool, timeout: float, migrations: Sequence[Migration]
 ) -> sqlite3.Connection:
     """Open the store at `path`, made or migrated as need be. What is no store is left alone."""
     _inspect(path, create=create, timeout=timeout, known=len(migrations))
@@ -32,19 +55,14 @@ def open_for_writing(
             # FULL: a trial that was reported as stored survives a power failure.
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA foreign_keys = ON")
-            migrate(connection, path, migrations)
+            _migrate(connection, path, migrations)
         except BaseException:
             connection.close()
             raise
     return connection
 
 
-def open_for_reading(path: Path, *, timeout: float, unchanging: bool) -> sqlite3.Connection:
-    """Open a second connection to a store that is open already."""
-    return _connect(path, mode=_UNCHANGING if unchanging else "ro", timeout=timeout)
-
-
-def open_unchanging(path: Path, *, migrations: Sequence[Migration]) -> sqlite3.Connection:
+def _open_unchanging(path: Path, migrations: Sequence[Migration]) -> sqlite3.Connection:
     """Open a store where nothing can be written, such as on a disc, for reading alone."""
     log = Path(f"{path}-wal")
     if _size(log):
@@ -67,17 +85,13 @@ def open_unchanging(path: Path, *, migrations: Sequence[Migration]) -> sqlite3.C
     return connection
 
 
-def is_read_only(error: StoreError) -> bool:
+def _is_read_only(error: StoreError) -> bool:
     """Whether a store could not be opened because nothing can be written where it is."""
     cause = error.__cause__
     return isinstance(cause, sqlite3.Error) and error_code(cause) in (
         sqlite3.SQLITE_READONLY,
         sqlite3.SQLITE_CANTOPEN,
     )
-
-
-# SQLite then needs no files beside it, and looks for no changes.
-_UNCHANGING = "ro&immutable=1"
 
 
 def _connect(path: Path, *, mode: str, timeout: float) -> sqlite3.Connection:
@@ -104,7 +118,7 @@ def _inspect(path: Path, *, create: bool, timeout: float, known: int) -> None:
             beginning = file.read(len(_MAGIC))
     except OSError as error:
         raise StoreError(
-            f"cannot use {path}: {error.strerror}. Mend the permissions or choose another file."
+            f"cannot use {path}: {error.strerror}. Fix the permissions or choose another file."
         ) from error
     if beginning != _MAGIC:
         raise StoreError(
@@ -167,3 +181,81 @@ def _use_write_ahead_log(connection: sqlite3.Connection, timeout: float) -> None
             if error_code(error) != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
                 raise
             time.sleep(0.02)
+
+
+def version_of(connection: sqlite3.Connection) -> int:
+    """Read the file's schema version; 0 for a file that has just been made."""
+    return pragma(connection, "user_version")
+
+
+def pragma(connection: sqlite3.Connection, name: str) -> int:
+    """Read a pragma that is a number."""
+    return int(connection.execute(f"PRAGMA {name}").fetchone()[0])
+
+
+@contextmanager
+def writing(connection: sqlite3.Connection) -> Iterator[None]:
+    """One transaction that holds the write lock from its start; all of it happens, or nothing."""
+    # IMMEDIATE: a lock taken only at the first write could fail after we have read, and what we
+    # have read would then be out of date.
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _migrate(connection: sqlite3.Connection, path: Path, migrations: Sequence[Migration]) -> None:
+    """Bring the file to the latest version, after backing it up; all the way, or not at all."""
+    if version_of(connection) >= len(migrations):
+        return
+    with writing(connection):
+        # Asked again: another process may have migrated while we waited for the lock.
+        version = version_of(connection)
+        if version >= len(migrations):
+            return
+        if version == 0:
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        else:
+            _back_up(path, version)
+        for migration in migrations[version:]:
+            migration(connection)
+        connection.execute(f"PRAGMA user_version = {len(migrations)}")
+
+
+def check_version(version: int, known: int, path: Path) -> None:
+    """Refuse a file that a later remask has written."""
+    if version > known:
+        raise StoreError(
+            f"{path} has schema version {version}, and this remask knows versions up to {known}. "
+            f"It was left as it is. Upgrade remask to use it."
+        )
+
+
+def _back_up(path: Path, version: int) -> None:
+    """Copy the file to the first free one of `<name>.v<version>.bak`, `.bak2`, `.bak3`, ...
+
+    The caller holds the write lock, so the copy is what is about to be migrated.
+    """
+    first = f"{path}.v{version}.bak"
+    names = itertools.chain([first], (f"{first}{number}" for number in itertools.count(2)))
+    target = next(candidate for candidate in map(Path, names) if not candidate.exists())
+    temporary = Path(f"{target}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    try:
+        with (
+            explained(target),
+            closing(sqlite3.connect(path.resolve().as_uri() + "?mode=ro", uri=True)) as source,
+            closing(sqlite3.connect(temporary)) as copy,
+        ):
+            source.backup(copy)
+        temporary.replace(target)
+    except OSError as error:
+        raise StoreError(
+            f"cannot write the backup {target}: {error.strerror}. {path} was not migrated."
+        ) from error
+    finally:
+        with suppress(OSError):  # gone already when all went well
+            temporary.unlink()

@@ -1,4 +1,4 @@
-"""The live display: a bar for the whole run, and one for each cell in hand."""
+"""The live display: a bar for the whole run, and one for each cell that is being trained."""
 
 import time
 from collections import Counter
@@ -25,9 +25,9 @@ from remask.engine import TrialResult
 from remask.metrics import average_accuracy
 from remask.names import system_name
 from remask.printable import printable
-from remask.results import labels
-from remask.runs import Event, Finished, Job, Note, PickedUp
-from remask.runs import Progress as JobProgress
+from remask.results import cell_labels
+from remask.runs.events import Advanced, Event, Finished, Note, PickedUp
+from remask.runs.plans import Job
 
 
 class Display:
@@ -84,7 +84,7 @@ class Display:
 
     def show(self, event: Event) -> None:
         """Take notice of an event."""
-        if isinstance(event, JobProgress):
+        if isinstance(event, Advanced):
             self._move(event)
         elif isinstance(event, Finished):
             self._finish(event)
@@ -94,7 +94,7 @@ class Display:
         elif isinstance(event, Note):
             self._console.print(f"note: {event.text}", highlight=False, soft_wrap=True)
 
-    def _move(self, event: JobProgress) -> None:
+    def _move(self, event: Advanced) -> None:
         trials = len(self._jobs[event.job].configs)
         before = self._steps_before.get(event.job, event.steps_done)
         self._steps += (event.steps_done - before) * trials
@@ -155,7 +155,7 @@ class Display:
         )
 
     def _rate(self) -> str:
-        """Steps of single trials a second, over all stacks, in this sitting."""
+        """Steps of single trials per second, over all stacks, in this session."""
         return f"{self._steps / max(time.monotonic() - self._began, 1e-9):,.0f} trial steps/s"
 
 
@@ -172,7 +172,7 @@ def _names(cells: Sequence[TrialConfig]) -> dict[TrialConfig, str]:
                 ]
             )
         )
-        for cell, label in zip(cells, labels(cells), strict=True)
+        for cell, label in zip(cells, cell_labels(cells), strict=True)
     }
 
 

@@ -1,0 +1,268 @@
+"""What is left of a run, handed out job by job, and shared with other runs.
+
+Other processes may want some of the same trials. So each trial is claimed before it is begun, and
+looked for in the store once more when it is claimed. A claimed trial is started at once, and no run
+waits while it holds a claim: no two runs can wait for each other.
+"""
+
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from remask.config import TrialConfig
+from remask.durable import DurabilityError, make_folder
+from remask.engine import TrialResult
+from remask.results import Store, TrialRecord, config_hash
+from remask.runs.events import Event, Failed, Finished, Lost, Note, PickedUp
+from remask.runs.plans import Job, Run, Work, write_plan
+
+if sys.platform != "win32":
+    import fcntl
+
+_SECONDS_BETWEEN_LOOKS = 0.5
+_TRIES = 3
+"""How many processes may die while they run a job."""
+_DIGITS = 15
+"""So many hexadecimal digits of a hash are a place in a file, and no two trials share one."""
+_IN_USE = 16**_DIGITS
+"""The place, behind all others, that everybody who uses the file has a shared lock on."""
+
+
+class JobQueue:
+    """Hands out the jobs of a run, whose lock must be held."""
+
+    def __init__(self, store: Store, run: Run, claims: "Claims") -> None:
+        self._store = store
+        self._run = run
+        self._claims = claims
+        self._plan = list(run.jobs)
+        self._waiting = jobs_left(store, run)
+        self._running: dict[str, Job] = {}
+        self._split_from: dict[str, str] = {}  # the name of the planned job that a part is of
+        self._picked_up: set[TrialConfig] = set()
+        self._losses = Counter[str]()
+        self._next_look = 0.0
+        self._told_of_others = False
+
+    def is_empty(self) -> bool:
+        """Whether all has been taken."""
+        return not self._waiting
+
+    def is_finished(self) -> bool:
+        """Whether all has been taken, and has come to an end."""
+        return not self._waiting and not self._running
+
+    def take(self) -> Work | Event | None:
+        """What is to be done next, or something to report; None if nothing is free just now."""
+        if time.monotonic() < self._next_look:
+            return None
+        for job in list(self._waiting):
+            if (taken := self._take(job)) is not None:
+                return taken
+        if not self._waiting:
+            return None
+        self._next_look = time.monotonic() + _SECONDS_BETWEEN_LOOKS
+        if self._told_of_others:
+            return None
+        self._told_of_others = True
+        trials = sum(
+            config not in self._picked_up for job in self._waiting for config in job.configs
+        )
+        return Note(
+            "",
+            f"another process is at work on {trials} of these trials; its results will "
+            "be taken from the store",
+        )
+
+    def job(self, name: str) -> Job:
+        """The running job of that name."""
+        return self._running[name]
+
+    def retry(self, lost: Lost) -> Note | Failed:
+        """Hand a job out once more whose process has died, unless too many have."""
+        self._losses[lost.job] += 1
+        if self._losses[lost.job] >= _TRIES:
+            return Failed(
+                lost.job,
+                f"{lost.error}, the last of {_TRIES} that died of it; run the same command again "
+                "to go on from the latest checkpoint, with fewer --workers if memory is short",
+            )
+        job = self._running.pop(lost.job)
+        self._waiting.insert(0, job)  # its claims are kept
+        self._next_look = 0.0
+        title = job.title()
+        return Note(
+            lost.job, f"{title}: {lost.error}; another one goes on from the latest checkpoint"
+        )
+
+    def release(self, job: Job) -> None:
+        """Let go of a job that has come to an end, after its results were stored."""
+        del self._running[job.name]
+        self._free(job.configs)
+
+    def as_planned(self, event: Event) -> Event:
+        """The event as one of a job in the plan, which may have been split since."""
+        job = self._split_from.get(event.job, event.job)
+        if isinstance(event, Finished):
+            new = [result for result in event.results if result.config not in self._picked_up]
+            return replace(event, job=job, results=new)
+        return replace(event, job=job)
+
+    def keep_plan(self) -> None:
+        """Write the plan again if it was removed: checkpoints without one are lost."""
+        if not self._run.plan.exists():
+            make_folder(self._run.folder)
+            write_plan(self._run, self._plan)
+
+    def _take(self, job: Job) -> Work | PickedUp | None:
+        if self._run.again:  # run it even if the store has it
+            return self._begin(job)
+        left = [config for config in job.configs if config not in self._picked_up]
+        mine = [config for config in left if self._claims.take(config_hash(config))]
+        if found := [record for config in mine if (record := self._done(config)) is not None]:
+            self._free(mine)
+            self._picked_up.update(record.config for record in found)
+            if len(found) == len(left):
+                self._waiting.remove(job)
+            return PickedUp(job.name, [_result(record) for record in found])
+        if not mine:
+            return None
+        begun = any(self._run.checkpoints(job).glob("checkpoint-*"))
+        if len(mine) == len(job.configs) or (begun and len(mine) == len(left)):
+            return self._begin(job)
+        if begun:  # it cannot be divided any more
+            self._free(mine)
+            return None
+        return self._begin(self._split(job, mine))
+
+    def _begin(self, job: Job) -> Work:
+        self._waiting.remove(job)
+        self._running[job.name] = job
+        return Work(job, self._run.checkpoints(job))
+
+    def _split(self, job: Job, mine: Sequence[TrialConfig]) -> Job:
+        """Divide a job, also in the plan: a resumed run must find the part's checkpoints."""
+        rest = Job(tuple(config for config in job.configs if config not in mine))
+        part = Job(tuple(mine))
+        for piece in (part, rest):
+            self._split_from[piece.name] = self._split_from.get(job.name, job.name)
+        _replace(self._plan, job, [part, rest])
+        all_known = all(config in self._picked_up for config in rest.configs)
+        _replace(self._waiting, job, [part] if all_known else [part, rest])
+        write_plan(self._run, self._plan)
+        return part
+
+    def _done(self, config: TrialConfig) -> TrialRecord | None:
+        name = config_hash(config)
+        return self._store.get(name) if self._store.is_done(name) else None
+
+    def _free(self, configs: Sequence[TrialConfig]) -> None:
+        for config in configs:
+            self._claims.free(config_hash(config))
+
+
+def jobs_left(store: Store, run: Run) -> list[Job]:
+    """Those of a run's jobs that are not done."""
+    return [job for job in run.jobs if not _is_done(store, run, job)]
+
+
+def _is_done(store: Store, run: Run, job: Job) -> bool:
+    if run.again:  # being in the store says nothing then: only this run's own mark does
+        return run.mark(job).exists()
+    return all(store.is_done(config_hash(config)) for config in job.configs)
+
+
+def _replace(jobs: list[Job], old: Job, new: Sequence[Job]) -> None:
+    at = jobs.index(old)
+    jobs[at : at + 1] = new
+
+
+def _result(record: TrialRecord) -> TrialResult:
+    return TrialResult(
+        config=record.config,
+        class_il=[list(row) for row in record.class_il],
+        task_il=[list(row) for row in record.task_il],
+        confidence=list(record.confidence),
+        diverged_at=record.diverged_at,
+        title=record.title,
+        tasks=record.tasks or (),
+        class_names=record.class_names or (),
+    )
+
+
+class Claims:
+    """Claims on trials by their hashes, which hold between processes.
+
+    A claim is a lock on one byte of a file that stays empty. The operating system frees the claims
+    of a process that dies, however it dies; where it has no such locks, every claim is granted.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> Self:
+        make_folder(self._path.parent)
+        try:
+            while not self._open():
+                pass
+        except OSError as error:
+            raise DurabilityError(
+                f"cannot open {self._path}: {error.strerror}. Fix its permissions, or remove it "
+                f"while nothing runs."
+            ) from error
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if sys.platform != "win32":
+            with suppress(OSError):  # others use it: the last of them removes it
+                fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _IN_USE)
+                self._path.unlink()
+        os.close(self._file)  # which frees all of them
+
+    def _open(self) -> bool:
+        """Open the file; False if its last user has removed it meanwhile."""
+        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
+        if sys.platform == "win32":
+            return True
+        fcntl.lockf(self._file, fcntl.LOCK_SH, 1, _IN_USE)
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(self._file), self._path.stat()):
+                return True
+        os.close(self._file)
+        return False
+
+    def take(self, config_hash: str) -> bool:
+        """Claim a trial; False if another process has."""
+        if sys.platform == "win32":
+            return True
+        try:
+            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _place(config_hash))
+        except (BlockingIOError, PermissionError):  # either, says POSIX
+            return False
+        except OSError as error:
+            raise DurabilityError(
+                f"cannot lock {self._path}: {error.strerror}. Choose a store on a file system that "
+                f"has locks."
+            ) from error
+        return True
+
+    def free(self, config_hash: str) -> None:
+        """Give a claim back."""
+        if sys.platform != "win32":
+            fcntl.lockf(self._file, fcntl.LOCK_UN, 1, _place(config_hash))
+
+
+def _place(config_hash: str) -> int:
+    return int(config_hash[:_DIGITS], 16)

@@ -1,0 +1,309 @@
+"""Executors: what each must do, workers that do not answer, stops that cannot save everything."""
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Generator
+from io import FileIO
+from pathlib import Path
+
+import pytest
+
+import remask as public
+from remask import durable
+from remask.config import TrialConfig
+from remask.errors import Stopped
+from remask.planning import trial_configs
+from remask.results import Store
+from remask.runs import (
+    Advanced,
+    Event,
+    Executor,
+    Failed,
+    Finished,
+    Job,
+    Lost,
+    Note,
+    Run,
+    RunOptions,
+    StopRequest,
+    ThisProcess,
+    Work,
+    WorkerProcesses,
+    WorkQueue,
+    continue_run,
+    plan_run,
+    run_job,
+    unfinished_runs,
+    worker_processes,
+)
+from remask.runs.worker import Order
+from remask.runs.worker_processes import Worker
+from tests.command_line import QUICK, CommandLine
+from tests.results.store_samples import make_config
+
+SLOW = """
+import os, time
+from pathlib import Path
+def load():
+    Path(os.environ["LOADING"]).touch()
+    time.sleep(600)
+"""
+
+
+class OneJob:
+    """A queue of a single job."""
+
+    def __init__(self, work: Work) -> None:
+        self._left = [work]
+
+    def take(self) -> Work | Event | None:
+        return self._left.pop() if self._left else None
+
+    def is_empty(self) -> bool:
+        return not self._left
+
+
+class WithoutCheckpoints(Executor):
+    """One of the user's own, which loses some jobs before it gets to run them."""
+
+    on_this_machine = False
+
+    def __init__(self, losses: int = 0) -> None:
+        self._losses = losses
+        self.jobs = 0
+
+    def run(self, queue: WorkQueue, options: RunOptions, stop: StopRequest) -> Generator[Event]:
+        while stop.signal is None and not queue.is_empty():
+            taken = queue.take()
+            if not isinstance(taken, Work):
+                if taken is not None:
+                    yield taken
+            elif self._losses:
+                self._losses -= 1
+                yield Lost(taken.job.name, "the machine was unplugged")
+            else:
+                self.jobs += 1
+                yield from run_job(taken.job, None, options, stop)
+
+
+def _configs(trials: int = 4) -> list[TrialConfig]:
+    return trial_configs(
+        benchmark="split-digits",
+        method="er",
+        seeds=range(trials),
+        overrides={"limit": 20, "epochs": 1},
+    )
+
+
+def _planned(store: Store) -> Run:
+    run = plan_run(store, _configs(), workers=2, largest_stack=lambda _: 2, again=False)
+    assert run is not None
+    return run
+
+
+def _shown(store: Store) -> list[object]:
+    return [(r.config, r.class_il, r.task_il, r.confidence) for r in store.records()]
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> list[object]:
+    """What the trials show, one after the other, each by itself."""
+    with Store(tmp_path_factory.mktemp("expected") / "results.db") as store:
+        public.run(configs=_configs(), store=store, workers=1, stack=1, progress=False)
+        return _shown(store)
+
+
+EXECUTORS: dict[str, Callable[[], Executor]] = {
+    "this process": ThisProcess,
+    "worker processes": lambda: WorkerProcesses(2),
+    "own": WithoutCheckpoints,
+}
+
+
+@pytest.mark.parametrize("name", EXECUTORS)
+def test_every_executor_gives_the_same_bits(
+    name: str, tmp_path: Path, expected: list[object]
+) -> None:
+    with Store(tmp_path / "results.db") as store:
+        run = _planned(store)
+        events = list(continue_run(store, run, RunOptions(), StopRequest(), EXECUTORS[name]()))
+        assert _shown(store) == expected
+    assert {e.job for e in events if isinstance(e, Finished)} == {job.name for job in run.jobs}
+    assert any(isinstance(event, Advanced) for event in events)
+    assert unfinished_runs(tmp_path / "results.db") == []
+
+
+@pytest.mark.parametrize("name", EXECUTORS)
+def test_every_executor_can_be_stopped_and_gone_on_from(
+    name: str, tmp_path: Path, expected: list[object]
+) -> None:
+    stop = StopRequest()
+    with Store(tmp_path / "results.db") as store:
+        with pytest.raises(Stopped) as caught:  # noqa: PT012
+            for event in continue_run(
+                store, _planned(store), RunOptions(), stop, EXECUTORS[name]()
+            ):
+                if isinstance(event, Advanced) and event.task == 2:
+                    stop.signal = signal.SIGINT
+        assert caught.value.exit_code == 130
+        assert caught.value.unsaved == []
+        (run,) = unfinished_runs(store.path)
+        assert any(run.folder.glob("*/checkpoint-*")) == (name != "own")
+        for _ in continue_run(store, run, RunOptions(), StopRequest(), EXECUTORS[name]()):
+            pass
+        assert _shown(store) == expected
+
+
+@pytest.mark.parametrize("name", EXECUTORS)
+def test_every_executor_reports_a_job_that_cannot_be_run_and_goes_on(
+    name: str, tmp_path: Path
+) -> None:
+    broken = _configs(1)[0].model_copy(update={"benchmark": "no_module_of_mine:load"})
+    with Store(tmp_path / "results.db") as store:
+        configs = [broken, *_configs(2)]
+        run = plan_run(store, configs, workers=2, largest_stack=lambda _: 1, again=False)
+        assert run is not None
+        events = list(continue_run(store, run, RunOptions(), StopRequest(), EXECUTORS[name]()))
+        (failed,) = (event for event in events if isinstance(event, Failed))
+        assert failed.job == Job((broken,)).name
+        assert "no_module_of_mine" in failed.error
+        assert store.count({"status": "finished"}) == 2
+
+
+def test_a_lost_job_is_handed_out_again_and_given_up_after_the_third_loss(tmp_path: Path) -> None:
+    with Store(tmp_path / "results.db") as store:
+        run, twice, thrice = _planned(store), WithoutCheckpoints(2), WithoutCheckpoints(3)
+        events = list(continue_run(store, run, RunOptions(), StopRequest(), twice))
+        notes = [event.text for event in events if isinstance(event, Note)]
+        said = "the machine was unplugged; another one goes on from the latest checkpoint"
+        assert notes == [f"ER on split-digits, buffer 20, seeds 0, 1: {said}"] * 2
+        assert store.count() == 4
+        store.delete([record.config_hash for record in store.records()])
+        events = list(continue_run(store, _planned(store), RunOptions(), StopRequest(), thrice))
+        (failed,) = (event for event in events if isinstance(event, Failed))
+        assert failed.error.startswith("the machine was unplugged, the last of 3 that died of it")
+        assert store.count({"status": "finished"}) == 2
+
+
+def test_a_run_takes_an_executor_of_the_users_own(
+    tmp_path: Path, expected: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("remask.runs.preparing.free_memory", lambda: 0)  # it runs elsewhere
+    own = WithoutCheckpoints()
+    with Store(tmp_path / "results.db") as store:
+        public.run(configs=_configs(), store=store, stack=2, progress=False, executor=own)
+        assert _shown(store) == expected
+    assert own.jobs == 2
+
+
+def test_workers_end_with_the_generator_that_started_them(tmp_path: Path) -> None:
+    queue = OneJob(Work(Job(tuple(_configs(1))), tmp_path / "checkpoints"))
+    events = WorkerProcesses(2).run(queue, RunOptions(), StopRequest())
+    assert isinstance(next(events), Advanced)
+    children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children")
+    assert children.read_text().split()
+    events.close()
+    assert not children.read_text().split()
+
+
+def test_a_worker_that_does_not_listen_holds_up_nobody(tmp_path: Path) -> None:
+    worker = Worker()
+    try:
+        os.kill(worker._process.pid, signal.SIGSTOP)
+        # Far more than a pipe takes.
+        job = Job(tuple(make_config(seed=seed) for seed in range(2000)))
+        worker.give(Work(job, tmp_path), RunOptions())
+        began = time.monotonic()
+        assert list(worker.exchange()) == []
+        assert worker.unsent
+        assert time.monotonic() - began < 5
+        assert worker.exit_code is None
+    finally:
+        worker.end_now()
+    assert worker.exit_code == -signal.SIGKILL
+
+
+def test_a_worker_that_cannot_save_in_time_is_ended_and_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "slow_data_of_mine.py").write_text(SLOW)
+    loading = tmp_path / "loading"
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("LOADING", str(loading))
+    monkeypatch.setattr(worker_processes, "_SECONDS_TO_SAVE", 1.0)
+    stop = StopRequest()
+
+    def ask() -> None:
+        while not loading.exists():
+            time.sleep(0.05)
+        stop.signal = signal.SIGTERM
+
+    threading.Thread(target=ask, daemon=True).start()
+    job = Job((make_config(benchmark="slow_data_of_mine:load", seed=3),))
+    queue = OneJob(Work(job, tmp_path / "checkpoints"))
+    events = list(WorkerProcesses(2).run(queue, RunOptions(), stop))
+    assert events == [Lost(job.name, "not done within 1 s, and ended")]
+
+
+def test_a_stop_whose_checkpoint_the_disk_refuses_does_not_say_that_all_is_saved(
+    remask: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create = durable._create
+
+    def refuse(path: Path) -> FileIO:
+        if "checkpoint" in path.name:
+            os.kill(os.getpid(), signal.SIGTERM)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return create(path)
+
+    monkeypatch.setattr(durable, "_create", refuse)
+    answer = remask("run", *QUICK, "--workers", "1")
+    assert answer.code == 143
+    assert "stopped by SIGTERM, but not everything could be saved" in answer.text
+    assert "ER on split-digits, buffer 20, seeds 0, 1: cannot write" in answer.text
+    assert "everything is saved" not in answer.text
+
+
+def test_the_end_of_a_terminal_is_a_stop_unless_it_was_to_be_ignored() -> None:
+    before = signal.getsignal(signal.SIGHUP)
+    try:
+        for handler, noted in ((signal.SIG_DFL, signal.SIGHUP), (signal.SIG_IGN, None)):
+            signal.signal(signal.SIGHUP, handler)
+            with StopRequest() as stop:
+                os.kill(os.getpid(), signal.SIGHUP)
+                assert stop.signal == noted
+            assert signal.getsignal(signal.SIGHUP) == handler
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_an_order_arrives_as_it_was_given(tmp_path: Path) -> None:
+    options = RunOptions(checkpoint_seconds=float("inf"), save_nets=tmp_path, workers=2)
+    config = make_config(mask=float("-inf"))
+    order = Order(configs=(config,), folder=tmp_path, options=options, path=("a", "b"))
+    assert Order.model_validate_json(order.model_dump_json()) == order
+
+
+def test_an_order_whose_giver_was_killed_is_not_begun(tmp_path: Path) -> None:
+    order = Order(
+        configs=(make_config(limit=20),),
+        folder=tmp_path / "checkpoints",
+        options=RunOptions(),
+        path=(),
+    )
+    reader, writer = os.pipe()
+    os.close(reader)
+    worker = subprocess.run(
+        [sys.executable, "-P", "-m", "remask.runs.worker"],
+        input=order.model_dump_json().encode() + b"\n",
+        stdout=writer,
+        timeout=60,
+    )
+    os.close(writer)
+    assert worker.returncode == 1
+    assert not order.folder.exists()
