@@ -37,7 +37,7 @@ from remask.methods import (
 )
 from remask.metrics import forgetting
 from remask.nets import NetBuilder, mlp
-from remask.randomness import stream, torch_seed
+from remask.randomness import generator, torch_seed
 from remask.streams import batch_sizes, epoch_batches
 from tests.engine.stack_samples import batch_normed, finish, small_mlp, snapshot
 
@@ -339,13 +339,13 @@ class SlowDERpp:
 
     def epoch(self, task: int, epoch: int, rows: Tensor) -> None:
         config, key = self.config, (task, epoch)
-        order = stream(config.seed, "order", *key).permutation(len(rows))
+        order = generator(config.seed, "order", *key).permutation(len(rows))
         sizes = batch_sizes(len(rows), config.batch)
         starts = self.presented + np.cumsum([0, *sizes[:-1]])
         filled = np.repeat(np.minimum(starts, config.buffer), 2)
-        draws = draw_distinct(stream(config.seed, "replay", *key), filled, config.replay_batch)
+        draws = draw_distinct(generator(config.seed, "replay", *key), filled, config.replay_batch)
         numbers = self.presented + 1 + np.arange(len(rows))
-        reservoir = stream(config.seed, "reservoir", *key).integers(0, numbers)
+        reservoir = generator(config.seed, "reservoir", *key).integers(0, numbers)
         begin = 0
         for number, size in enumerate(sizes):
             arriving = rows[torch.from_numpy(order[begin : begin + size])]

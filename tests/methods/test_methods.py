@@ -25,7 +25,7 @@ from remask.methods import MASKED_NAMES, METHODS, Batch, Method, Step, Task, fin
 from remask.methods.gem import solve
 from remask.metrics import forgetting
 from remask.names import TITLES, Systems, systems_named
-from remask.randomness import stream, torch_seed
+from remask.randomness import generator, torch_seed
 from remask.streams import batch_sizes
 from tests.engine.stack_samples import finish, small_mlp
 
@@ -613,14 +613,14 @@ class SlowReplay(Slow):
         starts = self.presented + np.cumsum([0, *sizes[:-1]])
         filled = np.minimum(starts, config.buffer)
         draws = draw_distinct(
-            stream(config.seed, "replay", task, epoch), filled, config.replay_batch
+            generator(config.seed, "replay", task, epoch), filled, config.replay_batch
         )
         self.draws = [
             drawn[: min(config.replay_batch, have)].tolist()
             for drawn, have in zip(draws, filled.tolist(), strict=True)
         ]
         numbers = self.presented + 1 + np.arange(sum(sizes))
-        self.places = stream(config.seed, "reservoir", task, epoch).integers(0, numbers).tolist()
+        self.places = generator(config.seed, "reservoir", task, epoch).integers(0, numbers).tolist()
 
     def step(self, task: int, rows: list[int]) -> None:
         self.replayed = [self.memory[slot] for slot in self.draws.pop(0)]

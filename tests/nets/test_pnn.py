@@ -18,7 +18,7 @@ from remask.methods.pnn import PNN, IndependentPNN
 from remask.metrics import forgetting
 from remask.nets import NetBuilder, mlp, resnet18
 from remask.nets.progressive import Columns, LateralsError, ProgressiveColumns
-from remask.randomness import stream, torch_seed
+from remask.randomness import generator, torch_seed
 from tests.engine.stack_samples import batch_normed, finish, small_mlp, small_resnet, snapshot
 
 MakeConfig = Callable[..., TrialConfig]
@@ -460,7 +460,7 @@ class SlowRun:
             optimiser = torch.optim.SGD(own, lr=single.lr)
             rows = data.train_indices(task)
             for epoch in range(single.epochs):
-                order = stream(single.seed, "order", task, epoch).permutation(len(rows))
+                order = generator(single.seed, "order", task, epoch).permutation(len(rows))
                 for batch in torch.split(rows[torch.from_numpy(order)], single.batch):
                     optimiser.zero_grad()
                     logits = columns(data.train_inputs[batch].float() / 255)
@@ -504,7 +504,7 @@ def test_without_laterals_a_column_learns_as_a_net_that_sees_its_task_alone(
     alone = stack_nets(nets[2:])
     rows = tiny.train_indices(2)
     for epoch in range(single.epochs):
-        order = stream(single.seed, "order", 2, epoch).permutation(len(rows))
+        order = generator(single.seed, "order", 2, epoch).permutation(len(rows))
         for batch in torch.split(rows[torch.from_numpy(order)], single.batch):
             logits = alone((tiny.train_inputs[batch].float() / 255).unsqueeze(0))
             loss = F.cross_entropy(logits[0], tiny.train_labels[batch])

@@ -11,7 +11,7 @@ from remask.config import TrialConfig
 from remask.engine.feed import Feed
 from remask.engine.stacked_net import StackedNet
 from remask.methods import Batch, Task
-from remask.randomness import stream
+from remask.randomness import generator
 from remask.streams import Part
 
 
@@ -67,7 +67,7 @@ class Bench:
     def random(self, purpose: str) -> list[np.random.Generator]:
         """A generator for every trial, named by its seed, the purpose and the moment."""
         self._calls += 1
-        return [stream(seed, purpose, *self._moment, self._calls) for seed in self._seeds]
+        return [generator(seed, purpose, *self._moment, self._calls) for seed in self._seeds]
 
     def draw(self, filled: int, size: int) -> Tensor:
         """Distinct numbers below `filled` for every trial: int64 [S, min(size, filled)]."""

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from remask.randomness import stream
+from remask.randomness import generator
 
 Integers = NDArray[np.int64]
 
@@ -50,7 +50,7 @@ def plan_reservoir(
 
     chosen = np.stack(
         [
-            draw_distinct(stream(seed, "replay", *key), np.repeat(filled, draws), draw_size)
+            draw_distinct(generator(seed, "replay", *key), np.repeat(filled, draws), draw_size)
             for seed in seeds
         ]
     )  # [S, steps * D, R]
@@ -62,7 +62,10 @@ def plan_reservoir(
     ]
 
     slots = np.stack(
-        [offer_slots(stream(seed, "reservoir", *key), seen, sum(sizes), capacity) for seed in seeds]
+        [
+            offer_slots(generator(seed, "reservoir", *key), seen, sum(sizes), capacity)
+            for seed in seeds
+        ]
     )  # [S, N]
     kept: list[tuple[torch.Tensor, torch.Tensor] | None] = []
     start = 0

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from remask.benchmarks import Benchmark
-from remask.randomness import stream
+from remask.randomness import generator
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +45,7 @@ def plan_views(
     offsets = np.empty((2, steps, len(seeds), samples), dtype=np.int64)
     mirrored = np.zeros((steps, len(seeds), samples), dtype=np.bool_)
     for trial, seed in enumerate(seeds):
-        random = stream(seed, "augment", *key)
+        random = generator(seed, "augment", *key)
         offsets[:, :, trial] = random.integers(0, 2 * padding + 1, (2, steps, samples))
         if flip:
             mirrored[:, trial] = random.integers(0, 2, (steps, samples))

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from remask.benchmarks import Benchmark
 from remask.classes import SplitError
-from remask.randomness import stream
+from remask.randomness import generator
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +60,7 @@ def _chosen(size: int, share: float, seed: int, label: int) -> Tensor:
     """Which of a class's samples are held out, bool [size]: at least one, and never all."""
     count = min(max(round(share * size), 1), size - 1)
     chosen = torch.zeros(size, dtype=torch.bool)
-    chosen[stream(seed, "validation", label).permutation(size)[:count]] = True
+    chosen[generator(seed, "validation", label).permutation(size)[:count]] = True
     return chosen
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from remask.randomness import stream
+from remask.randomness import generator
 
 
 def batch_sizes(num_samples: int, batch: int) -> list[int]:
@@ -23,7 +23,7 @@ def epoch_batches(
     and `key`.
     """
     count = rows.shape[-1]
-    orders = np.stack([stream(seed, "order", *key).permutation(count) for seed in seeds])
+    orders = np.stack([generator(seed, "order", *key).permutation(count) for seed in seeds])
     order = torch.from_numpy(orders)
     shuffled = rows[order] if rows.ndim == 1 else rows.gather(1, order)
     return [chunk.reshape(-1) for chunk in torch.split(shuffled, batch, dim=1)]
