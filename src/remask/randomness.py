@@ -1,6 +1,6 @@
 """Random number generators that belong to one trial and one purpose.
 
-A generator is a pure function of its name: (trial seed, purpose, and perhaps a task, an epoch, ...).
+A generator is a pure function of its name: (trial seed, purpose, perhaps a task, an epoch, ...).
 Two things follow. A trial draws the same numbers alone or in any stack, and there is no random
 state to save: a run that resumes in the middle of an epoch draws that epoch's plan again.
 """

@@ -281,7 +281,7 @@ def test_the_learning_rate_falls_to_a_tenth_after_the_named_epochs_of_every_task
     descend = stack._net.descend
 
     def watched(loss: Tensor, lr: Tensor) -> None:
-        used.append((stack.position.phase, stack.position.epoch, lr.tolist()))
+        used.append((stack.position.task, stack.position.epoch, lr.tolist()))
         descend(loss, lr)
 
     monkeypatch.setattr(stack._net, "descend", watched)

@@ -121,7 +121,7 @@ def test_any_stream_can_be_learnt_left_and_gone_on_with(
 
     whole = TrialStack(configs, benchmark)
     positions = list(whole.run())
-    assert whole.steps_done == whole.total_steps == len(positions) - whole.num_phases
+    assert whole.steps_done == whole.total_steps == len(positions) - len(whole.tasks)
 
     left = TrialStack(configs, benchmark)
     steps = left.run()

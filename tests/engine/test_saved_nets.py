@@ -92,16 +92,16 @@ class Slow(ER):
     predicts_with = ("slow",)
 
     def prepare(self) -> None:
-        self.slow = {n: t.detach().clone() for n, t in self.bench.net.state().items()}
+        self.slow = {n: t.detach().clone() for n, t in self.engine.net.state().items()}
 
     @torch.no_grad()
     def after_step(self, step: Any) -> None:
-        for name, tensor in self.bench.net.state().items():
+        for name, tensor in self.engine.net.state().items():
             self.slow[name].lerp_(tensor, 0.05)
 
     def scores(self, inputs: Tensor, task: int) -> Tensor:
-        shared = inputs.expand(self.bench.trials, *inputs.shape)
-        return self.bench.net.evaluate(shared, self.slow)
+        shared = inputs.expand(self.engine.trials, *inputs.shape)
+        return self.engine.net.evaluate(shared, self.slow)
 
 
 class SlowOut(Slow):

@@ -158,14 +158,14 @@ def test_no_batch_and_no_memory_has_a_held_out_sample(
     configs = validated(config, method, lr=1e-6)
     stack = stack_of(configs, numbered)
     seen: list[Tensor] = []
-    decode = stack._feed._decode
+    decode = stack._feed._samples.seen
 
     def note(views: Tensor | None, *parts: Tensor) -> Tensor:
         inputs = decode(views, *parts)
         seen.append(inputs[:, :, 0, 0, 0])
         return inputs
 
-    monkeypatch.setattr(stack._feed, "_decode", note)
+    monkeypatch.setattr(stack._feed._samples, "seen", note)
     finish(stack)
     met = torch.cat(seen, dim=1)
     for trial, seed in enumerate(SEEDS):
@@ -255,7 +255,7 @@ def test_a_run_that_is_resumed_measures_the_same(config: MakeConfig, tiny: Bench
     whole = finish(stack_of(configs, tiny))
     broken_off = stack_of(configs, tiny)
     for position in broken_off.run():
-        if position.phase == 1 and position.step == 2:
+        if position.task == 1 and position.step == 2:
             break
     saved, position = snapshot(broken_off), broken_off.position
     assert not saved["validation/class_il"][:, 0, 0].isnan().any()

@@ -411,21 +411,21 @@ def test_a_task_changes_its_own_column_and_nothing_else_and_nothing_is_forgotten
     kind: type[Method], runs: Runs
 ) -> None:
     stack = runs.start(kind)
-    before, phase = snapshot(stack), 0
+    before, learnt = snapshot(stack), 0
     for position in stack.run():
-        if position.phase == phase:
+        if position.task == learnt:
             continue
         after = snapshot(stack)
         for name, value in after.items():
             if name.startswith("net/"):
                 changed = not torch.equal(value, before[name])
-                assert changed == name.startswith(f"net/columns.{phase}."), name
-        before, phase = after, position.phase
-    assert phase == runs.benchmark.num_tasks
+                assert changed == name.startswith(f"net/columns.{learnt}."), name
+        before, learnt = after, position.task
+    assert learnt == runs.benchmark.num_tasks
     for result in stack.results():
         assert result.diverged_at is None
         accuracy = np.array(result.task_il)
-        for task in range(phase):
+        for task in range(learnt):
             assert np.isnan(accuracy[:task, task]).all()
             assert len(set(accuracy[task:, task])) == 1
         assert forgetting(accuracy) == 0.0

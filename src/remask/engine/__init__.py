@@ -10,9 +10,9 @@ from remask.engine.saved_nets import (
     save_net,
 )
 from remask.engine.showing import Position, TrialResult
-from remask.engine.stacked_net import StackedNet
 from remask.engine.stacking import preferred_stack, stack_nets
 from remask.engine.trials import TrialStack
+from remask.nets import StackedNet
 
 __all__ = [
     "ContradictionError",

@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from remask.benchmarks import Benchmark
-from remask.streams import Part
-from remask.streams.augmentation import Standardise
+from remask.streams import Part, Standardise
 
 _ROWS_AT_ONCE = 512  # a chunk whose activations stay in cache
 

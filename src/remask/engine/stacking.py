@@ -11,7 +11,7 @@ from torch import nn
 
 from remask.engine.linear_stack import LinearStack, linear_chain
 from remask.engine.module_stack import ModuleStack, convolves
-from remask.engine.stacked_net import StackedNet
+from remask.nets import StackedNet
 
 
 def stack_nets(

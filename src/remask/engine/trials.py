@@ -19,29 +19,37 @@ from remask.engine.agreement import (
     check_net,
     check_same_shape,
 )
-from remask.engine.bench import Bench
 from remask.engine.evaluation import Evaluator
 from remask.engine.feed import Feed
 from remask.engine.fitting import check_fit
 from remask.engine.predictors import assemble, check_predictor, trial_tensors
 from remask.engine.showing import Position, TrialResult
 from remask.engine.stacking import stack_nets
-from remask.methods import Method, MethodError, Step, Task, find_method
+from remask.memory import Reservoir
+from remask.methods import Engine, Method, MethodError, Step, find_method
 from remask.names import title_of
 from remask.nets import NetBuilder, net_builder
 from remask.randomness import torch_seed
-from remask.streams import Part, Phase, batch_sizes, hold_out, task_phases, union_phase
+from remask.streams import (
+    Part,
+    Samples,
+    Task,
+    batch_sizes,
+    benchmark_tasks,
+    hold_out,
+    union_task,
+)
 
 _STEPS_BETWEEN_CHECKS = 100
 _LR_DROP = 0.1
-_BEGIN, _END = -1, -2  # moments of a task that no epoch has
+_BEGIN, _END = -1, -2  # in place of an epoch, in the names of random numbers
 
 
 class TrialStack:
     """S trials that run as one. They may differ in seed, mask, learning rate and loss weights.
 
-    `method` and `build_net` are a method and a net that no name leads to; the configs call them by
-    names that remask does not use. Raises ContradictionError if a config says something else than
+    `method` and `build_net` are for a method and a net that cannot be imported by name; the configs
+    call them by names that remask does not use. Raises ContradictionError if a config contradicts
     what it is run with.
     """
 
@@ -65,40 +73,63 @@ class TrialStack:
         if build_net is not None:
             check_net(configs[0], build_net)
         device = torch.device(device)
-        trials, tasks = len(configs), benchmark.num_tasks
+        trials = len(configs)
         self.configs = list(configs)
         self.benchmark = benchmark
         self.method = kind
         self.position = Position()
         self._method = kind(
             {
-                name: _per_trial([config.weight(name) for config in configs], device)
+                name: _setting([config.weight(name) for config in configs], device)
                 for name in kind.weights
             }
         )
-        self._bends = kind.bend is not Method.bend
-        self._lr = _per_trial([config.lr for config in configs], device)
-        builder = kind.adapt_net(build_net or net_builder(configs[0].net), tasks)
+        self._adjusts = kind.adjust_gradients is not Method.adjust_gradients
+        self._lr = _setting([config.lr for config in configs], device)
+        builder = kind.adapt_net(build_net or net_builder(configs[0].net), benchmark.num_tasks)
         nets = [_seeded_net(builder, benchmark, config.seed) for config in configs]
         seeds = [config.seed for config in configs]
         self._net = stack_nets(nets, device, seeds=seeds, name=configs[0].net)
         learnt, held_out = hold_out(benchmark, configs[0].validation, seeds)
-        phases_of = task_phases if kind.learns == "tasks" else union_phase
-        self._phases = phases_of(benchmark, learnt.labels)
-        self._feed = Feed(benchmark, learnt, configs, kind, self._phases, self._net, device)
+        tasks_of = benchmark_tasks if kind.learns == "tasks" else union_task
+        self.tasks: Sequence[Task] = tasks_of(benchmark, learnt.labels, device)
+        """What is learnt, one after the other: the benchmark's tasks, or all of them as one."""
+        samples = Samples(benchmark, learnt, seeds, device)
+        self._reservoir = (
+            Reservoir(
+                trials=trials,
+                capacity=configs[0].buffer,
+                input_shape=benchmark.input_shape,
+                input_type=benchmark.train_inputs.dtype,
+                num_classes=benchmark.num_classes,
+                stores_logits=kind.stores_logits,
+                device=device,
+            )
+            if kind.draws
+            else None
+        )
+        self._feed = Feed(configs, kind, self._net, samples, self._reservoir, device)
         test = Part(benchmark.test_labels)
         self._test = Evaluator(benchmark, benchmark.test_inputs, test, trials, device)
         self._validation = (
-            Evaluator(benchmark, self._feed.inputs, held_out, trials, device) if held_out else None
+            Evaluator(benchmark, samples.inputs, held_out, trials, device) if held_out else None
         )
         self._epochs, self._lr_drops = configs[0].epochs, configs[0].lr_drops
-        self._tasks = _tasks_of(self._phases, device)
-        self._bench = Bench(benchmark, learnt, configs, self._net, self._feed, self._lr)
-        self._method.bench = self._bench
+        self._engine = self._method.engine = Engine(
+            configs,
+            net=self._net,
+            samples=samples,
+            reservoir=self._reservoir,
+            lr=self._lr,
+            input_shape=benchmark.input_shape,
+            class_sizes=torch.bincount(learnt.labels, minlength=benchmark.num_classes),
+            tasks=self.tasks,
+            num_tasks=benchmark.num_tasks,
+        )
         self._method.prepare()
         self._steps_in_epoch = [
-            len(batch_sizes(len(task.rows) + self._method.more_samples(task), configs[0].batch))
-            for task in self._tasks
+            len(batch_sizes(len(task.rows) + self._method.extra_samples(task), configs[0].batch))
+            for task in self.tasks
         ]
 
         self._confidence = torch.full(
@@ -108,11 +139,6 @@ class TrialStack:
         self._unchecked: list[Tensor] = []  # the losses [S] of the latest steps
 
     @property
-    def num_phases(self) -> int:
-        """How many times the run stops to be evaluated: once a task, or once in all."""
-        return len(self._phases)
-
-    @property
     def total_steps(self) -> int:
         """How many steps the whole run takes."""
         return sum(self._steps_in_epoch) * self._epochs
@@ -120,45 +146,66 @@ class TrialStack:
     @property
     def steps_done(self) -> int:
         """How many steps have been taken."""
-        phase, epoch, step = self.position
-        earlier = sum(self._steps_in_epoch[:phase]) * self._epochs
-        return earlier + (epoch * self._steps_in_epoch[phase] if epoch else 0) + step
+        index, epoch, step = self.position
+        earlier = sum(self._steps_in_epoch[:index]) * self._epochs
+        return earlier + (epoch * self._steps_in_epoch[index] if epoch else 0) + step
 
     def run(self) -> Iterator[Position]:
         """Train from where the stack stands to the end, yielding after every step.
 
         At a yield the stack may be saved, and may be left for good.
         """
-        while self.position.phase < len(self._phases):
-            index, epoch, done = self.position
-            phase, task = self._phases[index], self._tasks[index]
-            masking = self._feed.masking(phase)
-            if epoch < self._epochs:
-                lr = self._learning_rates(epoch)
-                if epoch == done == 0:
-                    self._bench.at(lr, index, _BEGIN)
-                    self._method.begin_task(task)
-                more = self._method.more_rows(task) if self._method.more_samples(task) else None
-                plan = self._feed.plan(index, epoch, more)
-                for number in range(done, self._steps_in_epoch[index]):
-                    self._bench.at(lr, index, epoch, number)
-                    step = self._feed.step(plan, number, masking, task)
-                    loss = self._descend(step, lr)
-                    self._feed.remember(plan, number, step)
-                    self._method.after_step(step)
-                    self._unchecked.append(loss)
-                    self.position = Position(index, epoch, number + 1)
-                    if len(self._unchecked) == _STEPS_BETWEEN_CHECKS:
-                        self._check_losses()
-                    yield self.position
-                self.position = Position(index, epoch + 1)
-            else:
-                self._check_losses()
-                self._bench.at(self._learning_rates(epoch - 1), index, _END)
-                self._method.end_task(task)
-                self._evaluate(phase.task, last=index + 1 == len(self._phases))
-                self.position = Position(index + 1)
+        while self.position.task < len(self.tasks):
+            yield from self.learn(self.tasks[self.position.task])
+            self.evaluate()
+            yield self.position
+
+    def learn(self, task: Task) -> Iterator[Position]:
+        """Learn one task from where the stack stands, yielding after every step.
+
+        At a yield the stack may be saved, and may be left for good.
+        """
+        index, begun, done = self.position
+        presented = self._epochs * sum(len(earlier.rows) for earlier in self.tasks[:index])
+        masking = self._feed.masking(task)
+        if begun == done == 0:
+            self._enter(index, _BEGIN, lr=self._learning_rates(0))
+            self._method.begin_task(task)
+        for epoch in range(begun, self._epochs):
+            lr = self._learning_rates(epoch)
+            extra = self._method.extra_rows(task) if self._method.extra_samples(task) else None
+            plan = self._feed.plan(
+                task.rows, (index, epoch), presented + epoch * len(task.rows), extra
+            )
+            for number in range(done, self._steps_in_epoch[index]):
+                self._enter(index, epoch, number, lr=lr)
+                step = self._feed.step(plan, number, masking, task)
+                loss = self._descend(step, lr)
+                self._feed.remember(plan, number, step)
+                self._method.after_step(step)
+                self._unchecked.append(loss)
+                self.position = Position(index, epoch, number + 1)
+                if len(self._unchecked) == _STEPS_BETWEEN_CHECKS:
+                    self._check_losses()
                 yield self.position
+            self.position = Position(index, epoch + 1)
+            done = 0
+        self._check_losses()
+        if self._reservoir is not None:
+            self._reservoir.presented = presented + self._epochs * len(task.rows)
+        self._enter(index, _END, lr=self._learning_rates(self._epochs - 1))
+        self._method.end_task(task)
+        self.position = Position(index + 1)
+
+    @torch.no_grad()
+    def evaluate(self) -> None:
+        """Measure all tasks so far, after the latest one that was learnt."""
+        latest = self.tasks[self.position.task - 1].number
+        self._test.measure(self._method.scores, latest, class_il=self._method.class_il)
+        if self._validation is not None:
+            self._validation.measure(self._own_scores, latest, class_il=self._method.class_il)
+        if self.position.task == len(self.tasks) and self._method.confidence:
+            self._confidence.copy_(self._test.confidence(self._method.scores))
 
     def finish(self) -> list[TrialResult]:
         """Train from where the stack stands to the end; returns what each trial has shown."""
@@ -217,8 +264,8 @@ class TrialStack:
         """Every tensor that changes during the run, by name; the live ones, not copies."""
         self._check_losses()
         parts = {"net": self._net.state(), "method": self._method.state()}
-        if self._feed.memory is not None:
-            parts["memory"] = self._feed.memory.state()
+        if self._reservoir is not None:
+            parts["memory"] = self._reservoir.state()
         parts["metrics"] = {
             "class_il": self._test.class_il,
             "task_il": self._test.task_il,
@@ -250,7 +297,7 @@ class TrialStack:
         loss = self._method.loss(step)
         if loss.shape != lr.shape:
             raise MethodError(
-                f"the loss of {self._method.title} must have one entry a trial, "
+                f"the loss of {self._method.title} must have one entry per trial, "
                 f"{list(lr.shape)}, not the shape {list(loss.shape)}"
             )
         if not loss.requires_grad:
@@ -258,8 +305,8 @@ class TrialStack:
                 f"the loss of {self._method.title} does not depend on the network: nothing would "
                 f"be learnt"
             )
-        if self._bends:
-            self._net.move(self._method.bend(step, self._net.gradients(loss)), lr)
+        if self._adjusts:
+            self._net.move(self._method.adjust_gradients(step, self._net.gradients(loss)), lr)
         else:  # the same, without ever writing the gradients down
             self._net.descend(loss, lr)
         return loss.detach()
@@ -269,13 +316,10 @@ class TrialStack:
         drops = sum(epoch >= drop for drop in self._lr_drops)
         return self._lr * _LR_DROP**drops if drops else self._lr
 
-    @torch.no_grad()
-    def _evaluate(self, task: int, *, last: bool) -> None:
-        self._test.measure(self._method.scores, task, class_il=self._method.class_il)
-        if self._validation is not None:
-            self._validation.measure(self._own_scores, task, class_il=self._method.class_il)
-        if last and self._method.confidence:
-            self._confidence.copy_(self._test.confidence(self._method.scores))
+    def _enter(self, *key: int, lr: Tensor) -> None:
+        """Come to a task, epoch and step: what is drawn from now on is named after them."""
+        self._engine.lr = lr
+        self._engine.name_draws(*key)
 
     def _own_scores(self, inputs: Tensor, task: int) -> Tensor:
         """How each trial rates the classes for inputs of its own, [S, B, *shape]: [S, B, K]."""
@@ -299,18 +343,7 @@ class TrialStack:
         self._unchecked.clear()
 
 
-def _tasks_of(phases: Sequence[Phase], device: torch.device) -> list[Task]:
-    """What a method is told of each phase."""
-    seen = torch.zeros_like(phases[0].active)
-    tasks = []
-    for phase in phases:
-        seen = seen | phase.active
-        own = [tensor.to(device) for tensor in (phase.rows, phase.active, seen)]
-        tasks.append(Task(phase.task, *own))
-    return tasks
-
-
-def _per_trial(values: Sequence[float], device: torch.device) -> Tensor:
+def _setting(values: Sequence[float], device: torch.device) -> Tensor:
     """One setting of every trial, [S]."""
     return torch.tensor(values, dtype=torch.float32, device=device)
 

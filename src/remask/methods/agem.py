@@ -3,8 +3,11 @@
 import torch
 
 from remask.memory import choose_rows
-from remask.methods.base import Method, Step
-from remask.methods.workbench import Gradients, Task, inner, spread
+from remask.methods.base import Method
+from remask.methods.step import Step
+from remask.methods.trialwise import inner, per_trial
+from remask.nets import Gradients
+from remask.streams import Task
 
 
 class AGEM(Method):
@@ -26,31 +29,31 @@ class AGEM(Method):
 
     def prepare(self) -> None:
         """The memory is empty."""
-        bench = self.bench
-        self.quota = bench.capacity // bench.num_tasks
-        shape = (bench.trials, self.quota * bench.num_tasks)
-        self.rows = torch.zeros(shape, dtype=torch.int64, device=bench.device)
-        self.filled = torch.zeros(bench.trials, dtype=torch.int64)
+        engine = self.engine
+        self.quota = engine.capacity // engine.num_tasks
+        shape = (engine.trials, self.quota * engine.num_tasks)
+        self.rows = torch.zeros(shape, dtype=torch.int64, device=engine.device)
+        self.filled = torch.zeros(engine.trials, dtype=torch.int64)
 
     def loss(self, step: Step) -> torch.Tensor:
         """The cross-entropy."""
         return step.stream_loss()
 
-    def bend(self, step: Step, gradients: Gradients) -> Gradients:
+    def adjust_gradients(self, step: Step, gradients: Gradients) -> Gradients:
         """Take off what points against the memory's gradient."""
         filled = int(self.filled[0])
         if not filled:
             return gradients
-        slots = self.bench.draw(filled, self.bench.replay_batch)
-        memory = self.bench.batch(self.rows.gather(1, slots))
-        reference = self.bench.net.gradients(step.cross_entropy(memory))
+        slots = self.engine.draw(filled, self.engine.replay_batch)
+        memory = self.engine.batch(self.rows.gather(1, slots))
+        reference = self.engine.net.gradients(step.cross_entropy(memory))
         against = inner(gradients, reference).clamp(max=0)
         share = against / inner(reference, reference).clamp(min=torch.finfo(against.dtype).tiny)
-        return {n: g - spread(share, g) * reference[n] for n, g in gradients.items()}
+        return {n: g - per_trial(share, g) * reference[n] for n, g in gradients.items()}
 
     def end_task(self, task: Task) -> None:
         """Keep a random sample of the task."""
-        chosen = choose_rows(self.bench.random("memory"), task.rows, self.quota)
+        chosen = choose_rows(self.engine.generators("memory"), task.rows, self.quota)
         start = int(self.filled[0])
         self.rows[:, start : start + chosen.shape[1]] = chosen
         self.filled += chosen.shape[1]

@@ -3,8 +3,9 @@
 import torch
 from torch import Tensor
 
-from remask.methods.base import Method, Step
-from remask.methods.workbench import Task
+from remask.methods.base import Method
+from remask.methods.step import Step
+from remask.streams import Task
 
 
 class FDR(Method):
@@ -27,11 +28,11 @@ class FDR(Method):
 
     def prepare(self) -> None:
         """The memory is empty."""
-        bench = self.bench
-        shape = (bench.trials, bench.capacity)
-        self.rows = torch.zeros(shape, dtype=torch.int64, device=bench.device)
-        self.logits = torch.zeros((*shape, bench.num_classes), device=bench.device)
-        self.sizes = torch.zeros((bench.trials, bench.num_tasks), dtype=torch.int64)
+        engine = self.engine
+        shape = (engine.trials, engine.capacity)
+        self.rows = torch.zeros(shape, dtype=torch.int64, device=engine.device)
+        self.logits = torch.zeros((*shape, engine.num_classes), device=engine.device)
+        self.sizes = torch.zeros((engine.trials, engine.num_tasks), dtype=torch.int64)
 
     def loss(self, step: Step) -> Tensor:
         """The cross-entropy."""
@@ -42,24 +43,24 @@ class FDR(Method):
         filled = int(self.sizes[0].sum())
         if not filled:
             return
-        slots = self.bench.draw(filled, self.bench.replay_batch)
-        memory = self.bench.batch(self.rows.gather(1, slots))
-        places = slots.unsqueeze(2).expand(-1, -1, self.bench.num_classes)
+        slots = self.engine.draw(filled, self.engine.replay_batch)
+        memory = self.engine.batch(self.rows.gather(1, slots))
+        places = slots.unsqueeze(2).expand(-1, -1, self.engine.num_classes)
         stored = self.logits.gather(1, places).softmax(2)
         distance = torch.linalg.vector_norm(memory.logits.softmax(2) - stored, dim=2)
-        self.bench.net.descend(distance.mean(1), self.bench.lr)
+        self.engine.net.descend(distance.mean(1), self.engine.lr)
 
     @torch.no_grad()
     def end_task(self, task: Task) -> None:
         """Make room in every earlier task, and keep the first samples of another pass."""
-        quota = self.bench.capacity // (task.number + 1)
+        quota = self.engine.capacity // (task.number + 1)
         rows, logits = self._trimmed(quota)
         self.sizes.clamp_(max=quota)
         left = min(quota, len(task.rows))
-        for arriving in self.bench.shuffled(task, "memory"):
+        for arriving in self.engine.shuffled(task, "memory"):
             if not left:
                 break
-            batch = self.bench.batch(arriving)
+            batch = self.engine.batch(arriving)
             rows.append(arriving[:, :left])
             logits.append(batch.logits[:, :left])
             self.sizes[:, task.number] += rows[-1].shape[1]

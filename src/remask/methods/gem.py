@@ -9,8 +9,11 @@ from torch import Tensor
 
 from remask.machine import require_room_for_scipy
 from remask.memory import choose_rows
-from remask.methods.base import Method, MethodError, Step
-from remask.methods.workbench import Gradients, Task, trial_sums
+from remask.methods.base import Method, MethodError
+from remask.methods.step import Step
+from remask.methods.trialwise import trial_sums
+from remask.nets import Gradients
+from remask.streams import Task
 
 _RIDGE = 1e-3
 
@@ -39,19 +42,19 @@ class GEM(Method):
     def prepare(self) -> None:
         """The memory is empty."""
         solver()
-        bench = self.bench
-        self.quota = bench.capacity // bench.num_tasks
-        shape = (bench.trials, bench.num_tasks, self.quota)
-        self.rows = torch.zeros(shape, dtype=torch.int64, device=bench.device)
-        self.sizes = torch.zeros((bench.trials, bench.num_tasks), dtype=torch.int64)
+        engine = self.engine
+        self.quota = engine.capacity // engine.num_tasks
+        shape = (engine.trials, engine.num_tasks, self.quota)
+        self.rows = torch.zeros(shape, dtype=torch.int64, device=engine.device)
+        self.sizes = torch.zeros((engine.trials, engine.num_tasks), dtype=torch.int64)
 
     def loss(self, step: Step) -> Tensor:
         """The cross-entropy."""
         return step.stream_loss()
 
-    def bend(self, step: Step, gradients: Gradients) -> Gradients:
+    def adjust_gradients(self, step: Step, gradients: Gradients) -> Gradients:
         """Turn the gradient until no past task's loss rises, or more, as gamma says."""
-        past = [self._past_gradient(step, task) for task in range(self.bench.num_tasks)]
+        past = [self._past_gradient(step, task) for task in range(self.engine.num_tasks)]
         references = [reference for reference in past if reference is not None]
         if not references:
             return gradients
@@ -70,7 +73,7 @@ class GEM(Method):
 
     def end_task(self, task: Task) -> None:
         """Keep a random sample of the task."""
-        chosen = choose_rows(self.bench.random("memory"), task.rows, self.quota)
+        chosen = choose_rows(self.engine.generators("memory"), task.rows, self.quota)
         self.rows[:, task.number, : chosen.shape[1]] = chosen
         self.sizes[:, task.number] = chosen.shape[1]
 
@@ -78,8 +81,8 @@ class GEM(Method):
         size = int(self.sizes[0, task])
         if not size:
             return None
-        memory = self.bench.batch(self.rows[:, task, :size])
-        return self.bench.net.gradients(step.cross_entropy(memory))
+        memory = self.engine.batch(self.rows[:, task, :size])
+        return self.engine.net.gradients(step.cross_entropy(memory))
 
 
 def solve(

@@ -7,8 +7,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from remask.methods.base import Method, MethodError, Step
-from remask.methods.workbench import SampleGradients
+from remask.methods.base import Method, MethodError
+from remask.methods.step import Step
+from remask.nets import SampleGradients
 
 Floats = NDArray[np.floating[Any]]
 
@@ -35,24 +36,24 @@ class GSS(Method):
 
     def prepare(self) -> None:
         """The memory is empty."""
-        bench = self.bench
+        engine = self.engine
         counts = set(self.probes.tolist())
         if len(counts) > 1 or min(counts) < 1:
             raise MethodError("GSS needs one number of probes, at least 1, for all trials of a run")
-        shape = (bench.trials, bench.capacity)
-        self.rows = torch.zeros(shape, dtype=torch.int64, device=bench.device)
+        shape = (engine.trials, engine.capacity)
+        self.rows = torch.zeros(shape, dtype=torch.int64, device=engine.device)
         self.ratings = torch.zeros(shape, dtype=torch.float64)
-        self.filled = torch.zeros(bench.trials, dtype=torch.int64)
+        self.filled = torch.zeros(engine.trials, dtype=torch.int64)
 
     def loss(self, step: Step) -> Tensor:
         """Stream and replay weigh as many samples as they have."""
         filled = int(self.filled[0])
         if not filled:
             return step.stream_loss()
-        slots = self.bench.draw(filled, self.bench.replay_batch)
-        replay = self.bench.batch(self.rows.gather(1, slots))
+        slots = self.engine.draw(filled, self.engine.replay_batch)
+        replay = self.engine.batch(self.rows.gather(1, slots))
         arrived, recalled = step.rows.shape[1], slots.shape[1]
-        together = self.bench.net(torch.cat([step.stream.inputs, replay.inputs], dim=1))
+        together = self.engine.net(torch.cat([step.stream.inputs, replay.inputs], dim=1))
         step.stream.logits, replay.logits = together[:, :arrived], together[:, arrived:]
         weighed = arrived * step.stream_loss() + recalled * step.cross_entropy(replay)
         return weighed / (arrived + recalled)
@@ -60,10 +61,10 @@ class GSS(Method):
     def after_step(self, step: Step) -> None:
         """Keep everything while there is room, then what is unlike the rest."""
         filled, arrived = int(self.filled[0]), step.rows.shape[1]
-        room = min(self.bench.capacity - filled, arrived)
+        room = min(self.engine.capacity - filled, arrived)
         if filled == 0:
-            batch_scores = np.full(self.bench.trials, _FIRST_SCORE)
-            sample_scores = np.full((self.bench.trials, arrived), _FIRST_SCORE)
+            batch_scores = np.full(self.engine.trials, _FIRST_SCORE)
+            sample_scores = np.full((self.engine.trials, arrived), _FIRST_SCORE)
         else:
             batch_scores, sample_scores = self._score(step.rows, filled)
         if room:
@@ -71,13 +72,13 @@ class GSS(Method):
             self.ratings[:, filled : filled + room] = torch.from_numpy(batch_scores).unsqueeze(1)
             self.filled += room
         if filled and room < arrived:
-            for trial, random in enumerate(self.bench.random("replace")):
+            for trial, random in enumerate(self.engine.generators("replace")):
                 if batch_scores[trial] < 1:
                     self._replace(trial, random, step.rows[trial, room:], sample_scores[trial])
 
     def _score(self, rows: Tensor, filled: int) -> tuple[Floats, Floats]:
         """1 + the largest cosine with the probes: of the mean gradient, [S], of each, [S, B]."""
-        slots = self.bench.draw(filled, int(self.probes[0]))
+        slots = self.engine.draw(filled, int(self.probes[0]))
         probes = self._gradients(self.rows.gather(1, slots))
         samples = self._gradients(rows)
         products, own, lengths = samples.inner(probes), samples.inner(samples), probes.inner(probes)
@@ -89,8 +90,8 @@ class GSS(Method):
         return (1 + whole.amax(1)).cpu().numpy(), (1 + single.amax(2)).cpu().numpy()
 
     def _gradients(self, rows: Tensor) -> SampleGradients:
-        batch = self.bench.batch(rows, augment=False)
-        return self.bench.net.sample_gradients(batch.inputs, batch.labels)
+        batch = self.engine.batch(rows, augment=False)
+        return self.engine.net.sample_gradients(batch.inputs, batch.labels)
 
     def _replace(
         self, trial: int, random: np.random.Generator, rows: Tensor, scores: Floats

@@ -66,9 +66,9 @@ def _execute(job: Job, folder: Path, options: Options, stop: StopRequest) -> Ite
         yield Note(job.name, warning)
     yield _progress(job, stack)
     next_report = time.monotonic() + _SECONDS_BETWEEN_REPORTS
-    phase = stack.position.phase
+    learnt = stack.position.task
     for position in stack.run():
-        task_ended, phase = position.phase > phase, position.phase
+        task_ended, learnt = position.task > learnt, position.task
         if stop.signal is not None:
             saver.save()
             raise Stopped(stop.signal)
@@ -127,7 +127,7 @@ class _Saver:
         saved = self._checkpoints.load(self._stack.state())
         if saved is None:
             return ()
-        self._stack.restore(saved.tensors, Position(**saved.position))
+        self._stack.restore(saved.tensors, Position.read(saved.position))
         self.started = str(saved.extra["started"])
         # What is half of one version and half of another is not of this one.
         begun_with = saved.extra.get("own_code")
@@ -158,8 +158,8 @@ class _Saver:
 def _progress(job: Job, stack: TrialStack) -> Progress:
     return Progress(
         job=job.name,
-        task=min(stack.position.phase + 1, stack.num_phases),
-        tasks=stack.num_phases,
+        task=min(stack.position.task + 1, len(stack.tasks)),
+        tasks=len(stack.tasks),
         steps_done=stack.steps_done,
         total_steps=stack.total_steps,
         accuracy=stack.running_accuracy(),

@@ -38,9 +38,9 @@ def plan_views(
     key: tuple[int, ...],
     device: torch.device | str = "cpu",
 ) -> Views:
-    """Draw how up to `samples` samples a step are seen, for all steps of an epoch: [steps, S, n].
+    """Draw how up to `samples` samples per step are seen, for all steps of an epoch: [steps, S, n].
 
-    Each trial draws from a stream of its own, named by its seed and `key`.
+    What each trial draws is named by its seed and `key`.
     """
     offsets = np.empty((2, steps, len(seeds), samples), dtype=np.int64)
     mirrored = np.zeros((steps, len(seeds), samples), dtype=np.bool_)
