@@ -2,7 +2,7 @@
 
 import torch
 
-from remask.memory import choose_rows
+from remask.memory import KeptRows, choose_rows
 from remask.methods.base import Method
 from remask.methods.step import Step
 from remask.methods.trialwise import inner, per_trial
@@ -20,7 +20,7 @@ class AGEM(Method):
     title = "A-GEM"
     summary = "turns a step that would raise the loss on a draw from memory"
     own_memory = "drawn"
-    remembers = ("rows", "filled")
+    memory: KeptRows
 
     @classmethod
     def least_buffer(cls, num_tasks: int, num_classes: int) -> int:
@@ -29,11 +29,9 @@ class AGEM(Method):
 
     def prepare(self) -> None:
         """The memory is empty."""
-        engine = self.engine
-        self.quota = engine.capacity // engine.num_tasks
-        shape = (engine.trials, self.quota * engine.num_tasks)
-        self.rows = torch.zeros(shape, dtype=torch.int64, device=engine.device)
-        self.filled = torch.zeros(engine.trials, dtype=torch.int64)
+        tasks = self.engine.num_tasks
+        self.quota = self.engine.capacity // tasks
+        self.memory = self.engine.keeps(self.quota * tasks, names=("rows", "filled"))
 
     def loss(self, step: Step) -> torch.Tensor:
         """The cross-entropy."""
@@ -41,19 +39,16 @@ class AGEM(Method):
 
     def adjust_gradients(self, step: Step, gradients: Gradients) -> Gradients:
         """Take off what points against the memory's gradient."""
-        filled = int(self.filled[0])
+        filled = self.memory.filled
         if not filled:
             return gradients
         slots = self.engine.draw(filled, self.engine.replay_batch)
-        memory = self.engine.batch(self.rows.gather(1, slots))
-        reference = self.engine.net.gradients(step.cross_entropy(memory))
+        recalled = self.engine.batch(self.memory.at(slots))
+        reference = self.engine.net.gradients(step.cross_entropy(recalled))
         against = inner(gradients, reference).clamp(max=0)
         share = against / inner(reference, reference).clamp(min=torch.finfo(against.dtype).tiny)
         return {n: g - per_trial(share, g) * reference[n] for n, g in gradients.items()}
 
     def end_task(self, task: Task) -> None:
         """Keep a random sample of the task."""
-        chosen = choose_rows(self.engine.generators("memory"), task.rows, self.quota)
-        start = int(self.filled[0])
-        self.rows[:, start : start + chosen.shape[1]] = chosen
-        self.filled += chosen.shape[1]
+        self.memory.put(choose_rows(self.engine.generators("memory"), task.rows, self.quota))

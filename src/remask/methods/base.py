@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from remask.errors import RemaskError
+from remask.memory import KeptRows
 from remask.methods.engine import Engine
 from remask.methods.step import Step
 from remask.nets import Gradients, NetBuilder
@@ -70,6 +71,8 @@ class Method(ABC):
     predicts_with: ClassVar[tuple[str, ...]] = ()
     """Those of them that `scores` uses besides the networks."""
 
+    memory: KeptRows | None = None
+    """The samples that it keeps itself, made in `prepare`; saved and restored, too."""
     engine: Engine
     """What it may use besides a step; there from `prepare` on."""
 
@@ -155,7 +158,7 @@ class Method(ABC):
 
     def state(self) -> dict[str, Tensor]:
         """The tensors to save and restore; the live ones, not copies."""
-        tensors: dict[str, Tensor] = {}
+        tensors = {} if self.memory is None else self.memory.state()
         for name in self.remembers:
             value = getattr(self, name)
             if isinstance(value, Tensor):

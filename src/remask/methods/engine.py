@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from remask.config import TrialConfig
-from remask.memory import Reservoir
+from remask.memory import KeptRows, Reservoir
 from remask.methods.step import Batch
 from remask.nets import StackedNet
 from remask.randomness import generator
@@ -105,6 +105,24 @@ class Engine:
         orders = [random.permutation(len(task.rows)) for random in self.generators(purpose)]
         rows = task.rows[torch.from_numpy(np.stack(orders)).to(self.device)]
         yield from torch.split(rows, self.batch_size, dim=1)
+
+    def keeps(
+        self,
+        places: int,
+        *,
+        groups: int | None = None,
+        apart: bool = False,
+        names: tuple[str, str] = ("rows", "sizes"),
+    ) -> KeptRows:
+        """An empty memory of rows, for a method's `memory`; see `KeptRows`."""
+        return KeptRows(
+            trials=self.trials,
+            places=places,
+            groups=groups,
+            apart=apart,
+            device=self.device,
+            names=names,
+        )
 
     def _seen(self, inputs: Tensor, key: tuple[int, ...] | None) -> Tensor:
         """What the networks see, augmented by the random numbers of that name, if any."""

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from remask.memory import herd
+from remask.memory import KeptRows, herd
 from remask.methods.base import Method
 from remask.methods.penalties import squared_norm
 from remask.methods.step import Step
@@ -32,9 +32,10 @@ class ICaRL(Method):
     own_memory = "whole"
     confidence = False
     unmaskable = "iCaRL's outputs are sigmoids, so no class pushes another down"
-    remembers = ("exemplars", "sizes", "teacher", "means", "seen")
+    remembers = ("teacher", "means", "seen")
     predicts_with = ("means", "seen")
     decay: Tensor
+    memory: KeptRows
 
     @classmethod
     def least_buffer(cls, num_tasks: int, num_classes: int) -> int:
@@ -45,9 +46,9 @@ class ICaRL(Method):
         """The memory is empty."""
         engine = self.engine
         most = min(engine.capacity, int(engine.class_sizes.max()))
-        shape = (engine.trials, engine.num_classes, most)
-        self.exemplars = torch.zeros(shape, dtype=torch.int64, device=engine.device)
-        self.sizes = torch.zeros((engine.trials, engine.num_classes), dtype=torch.int64)
+        self.memory = engine.keeps(
+            most, groups=engine.num_classes, apart=True, names=("exemplars", "sizes")
+        )
         self.teacher: State = {n: t.detach().clone() for n, t in engine.net.state().items()}
         blank = torch.zeros((engine.trials, 1, *engine.input_shape), device=engine.device)
         features = engine.net.features(blank, training=False)
@@ -69,7 +70,7 @@ class ICaRL(Method):
     def extra_rows(self, task: Task) -> Tensor:
         """The exemplars of all earlier classes."""
         old = task.old.nonzero().flatten().tolist()
-        return torch.cat([self.exemplars[:, c, : int(self.sizes[0, c])] for c in old], dim=1)
+        return torch.cat([self.memory.group(label) for label in old], dim=1)
 
     def loss(self, step: Step) -> Tensor:
         """Old classes as the network of before the task had them, new ones as the labels say."""
@@ -88,16 +89,15 @@ class ICaRL(Method):
         for name, tensor in self.engine.net.state().items():
             self.teacher[name].copy_(tensor)
         quota = self.engine.capacity // int(task.seen.sum())
-        self.sizes.clamp_(max=quota)
+        self.memory.trim(quota)
         labels = self.engine.labels_of(task.rows)
         for label in task.classes.nonzero().flatten().tolist():
             rows = task.rows[labels == label]
             chosen = herd(self._features(rows.expand(self.engine.trials, -1)), quota)
-            self.exemplars[:, label, : chosen.shape[1]] = rows[chosen]
-            self.sizes[:, label] = chosen.shape[1]
+            self.memory.empty(label)
+            self.memory.put(rows[chosen], label)
         for label in task.seen.nonzero().flatten().tolist():
-            own = self.exemplars[:, label, : int(self.sizes[0, label])]
-            self.means[:, label] = self._features(own).mean(1)
+            self.means[:, label] = self._features(self.memory.group(label)).mean(1)
         self.seen.copy_(task.seen)
 
     def scores(self, inputs: Tensor, task: int) -> Tensor:
