@@ -42,8 +42,9 @@ def said(net: nn.Module, inputs: Tensor, task: int, method: str) -> Tensor:
 
 
 def assert_predicts_as(stack: TrialStack, trial: int, net: nn.Module) -> None:
-    inputs = stack.benchmark.test_inputs * stack.benchmark.scale
-    for task in range(stack.benchmark.num_tasks):
+    random = torch.Generator().manual_seed(1)
+    inputs = torch.rand((50, *stack.data.input_shape), generator=random)
+    for task in range(len(stack.results()[0].tasks)):
         ours = said(net, inputs, task, stack.method.name)
         theirs = stack.scores(inputs, task)[trial]
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)

@@ -13,13 +13,16 @@ from remask.engine.showing import Position, TrialResult
 from remask.engine.stacking import preferred_stack, stack_nets
 from remask.engine.trials import TrialStack
 from remask.nets import StackedNet
+from remask.streams import DataDescription, StreamError
 
 __all__ = [
     "ContradictionError",
+    "DataDescription",
     "Position",
     "SavedNet",
     "SavedNetError",
     "StackedNet",
+    "StreamError",
     "TrialResult",
     "TrialStack",
     "check_config",

@@ -11,7 +11,7 @@ from remask.errors import RemaskError
 from remask.methods import MASKED_NAMES, METHODS, Method, MethodError
 from remask.nets import NETS, NetBuilder
 from remask.own_code import names_own_code
-from remask.streams import check_share
+from remask.streams import DataDescription, check_share
 
 
 class ContradictionError(RemaskError, ValueError):
@@ -26,16 +26,21 @@ def check_same_shape(configs: Sequence[TrialConfig]) -> None:
         raise ValueError("trials of one stack may differ in seed, mask, lr and weights only")
 
 
-def check_config(config: TrialConfig, method: type[Method], benchmark: Benchmark) -> None:
+def check_config(
+    config: TrialConfig, method: type[Method], benchmark: Benchmark | DataDescription
+) -> None:
     """Refuse settings that the method or the data cannot run with: MethodError, SplitError."""
-    check_share(benchmark, config.validation)
+    if isinstance(benchmark, Benchmark):
+        labels = benchmark.train_labels
+        check_share(labels, config.validation, benchmark.name, benchmark.class_names)
     own, given = set(method.weights) - set(COMMON_WEIGHTS), {name for name, _ in config.weights}
     if given != own:
         raise MethodError(f"the weights of {method.title} are {sorted(own)}, not {sorted(given)}")
-    least = method.least_buffer(benchmark.num_tasks, benchmark.num_classes)
+    tasks = benchmark.num_tasks or 1  # if nobody knows, it is checked again when one comes
+    least = method.least_buffer(tasks, benchmark.num_classes)
     if method.uses_buffer() and config.buffer < least:
         raise MethodError(
-            f"{method.title} keeps samples: with {benchmark.num_tasks} tasks and "
+            f"{method.title} keeps samples: with {tasks} tasks and "
             f"{benchmark.num_classes} classes it needs a buffer of at least {least}, not "
             f"{config.buffer}"
         )
@@ -46,10 +51,10 @@ def check_config(config: TrialConfig, method: type[Method], benchmark: Benchmark
             f"{method.title} acts where a task begins or ends, and a task-free stream does not tell"
         )
     if method.unmaskable and config.mask is not None:
-        raise MethodError(f"{method.title} cannot wear a mask: {method.unmaskable}")
+        raise MethodError(f"{method.title} cannot have a mask: {method.unmaskable}")
 
 
-def check_benchmark(config: TrialConfig, benchmark: Benchmark) -> None:
+def check_benchmark(config: TrialConfig, benchmark: Benchmark | DataDescription) -> None:
     """Refuse a config of other data, tasks, class order or limit than the benchmark has."""
     if config.benchmark != benchmark.name:
         raise ContradictionError(
@@ -57,6 +62,8 @@ def check_benchmark(config: TrialConfig, benchmark: Benchmark) -> None:
             f"{benchmark.name!r}. Say benchmark={benchmark.name!r}, or give "
             f"load_benchmark({config.benchmark!r})."
         )
+    if isinstance(benchmark, DataDescription):  # the rest cannot be told before data have come
+        return
     remedy = (
         f"Leave it out of the config if the benchmark is meant as it is, or load it with "
         f"load_benchmark({config.benchmark!r}, tasks=..., class_order=..., limit=...)."

@@ -19,26 +19,18 @@ from remask.engine.agreement import (
     check_net,
     check_same_shape,
 )
-from remask.engine.evaluation import Evaluator
 from remask.engine.feed import Feed
 from remask.engine.fitting import check_fit
 from remask.engine.predictors import assemble, check_predictor, trial_tensors
 from remask.engine.showing import Position, TrialResult
 from remask.engine.stacking import stack_nets
+from remask.engine.stream import Stream, check_open
 from remask.memory import Reservoir
 from remask.methods import Engine, Method, MethodError, Step, find_method
 from remask.names import title_of
 from remask.nets import NetBuilder, net_builder
 from remask.randomness import torch_seed
-from remask.streams import (
-    Part,
-    Samples,
-    Task,
-    batch_sizes,
-    benchmark_tasks,
-    hold_out,
-    union_task,
-)
+from remask.streams import DataDescription, StreamError, Task, batch_sizes
 
 _STEPS_BETWEEN_CHECKS = 100
 _LR_DROP = 0.1
@@ -48,6 +40,9 @@ _BEGIN, _END = -1, -2  # in place of an epoch, in the names of random numbers
 class TrialStack:
     """S trials that run as one. They may differ in seed, mask, learning rate and loss weights.
 
+    They learn the tasks of a benchmark, with `run`, or one by one with `learn` and `evaluate`. Or,
+    made with a `DataDescription`, they learn tasks as they come, which `new_task` makes.
+
     `method` and `build_net` are for a method and a net that cannot be imported by name; the configs
     call them by names that remask does not use. Raises ContradictionError if a config contradicts
     what it is run with.
@@ -56,7 +51,7 @@ class TrialStack:
     def __init__(
         self,
         configs: Sequence[TrialConfig],
-        benchmark: Benchmark,
+        benchmark: Benchmark | DataDescription,
         *,
         method: type[Method] | None = None,
         build_net: NetBuilder | None = None,
@@ -64,6 +59,8 @@ class TrialStack:
     ) -> None:
         check_same_shape(configs)
         kind = method or find_method(configs[0].method)
+        if isinstance(benchmark, DataDescription):
+            check_open(kind, benchmark)
         for config in configs:
             check_config(config, kind, benchmark)
         # What the trials of a stack may differ in contradicts nothing.
@@ -75,9 +72,9 @@ class TrialStack:
         device = torch.device(device)
         trials = len(configs)
         self.configs = list(configs)
-        self.benchmark = benchmark
         self.method = kind
         self.position = Position()
+        self._stream = Stream(benchmark, configs, kind, device)
         self._method = kind(
             {
                 name: _setting([config.weight(name) for config in configs], device)
@@ -86,72 +83,77 @@ class TrialStack:
         )
         self._adjusts = kind.adjust_gradients is not Method.adjust_gradients
         self._lr = _setting([config.lr for config in configs], device)
-        builder = kind.adapt_net(build_net or net_builder(configs[0].net), benchmark.num_tasks)
-        nets = [_seeded_net(builder, benchmark, config.seed) for config in configs]
+        builder = build_net or net_builder(configs[0].net)
+        if self.data.num_tasks is not None:
+            builder = kind.adapt_net(builder, self.data.num_tasks)
+        nets = [_seeded_net(builder, self.data, config.seed) for config in configs]
         seeds = [config.seed for config in configs]
         self._net = stack_nets(nets, device, seeds=seeds, name=configs[0].net)
-        learnt, held_out = hold_out(benchmark, configs[0].validation, seeds)
-        tasks_of = benchmark_tasks if kind.learns == "tasks" else union_task
-        self.tasks: Sequence[Task] = tasks_of(benchmark, learnt.labels, device)
-        """What is learnt, one after the other: the benchmark's tasks, or all of them as one."""
-        samples = Samples(benchmark, learnt, seeds, device)
         self._reservoir = (
             Reservoir(
                 trials=trials,
                 capacity=configs[0].buffer,
-                input_shape=benchmark.input_shape,
-                input_type=benchmark.train_inputs.dtype,
-                num_classes=benchmark.num_classes,
+                input_shape=self.data.input_shape,
+                input_type=self.data.input_type,
+                num_classes=self.data.num_classes,
                 stores_logits=kind.stores_logits,
                 device=device,
             )
             if kind.draws
             else None
         )
+        samples = self._stream.samples
         self._feed = Feed(configs, kind, self._net, samples, self._reservoir, device)
-        test = Part(benchmark.test_labels)
-        self._test = Evaluator(benchmark, benchmark.test_inputs, test, trials, device)
-        self._validation = (
-            Evaluator(benchmark, samples.inputs, held_out, trials, device) if held_out else None
-        )
-        self._epochs, self._lr_drops = configs[0].epochs, configs[0].lr_drops
+        self._batch, self._epochs = configs[0].batch, configs[0].epochs
+        self._lr_drops = configs[0].lr_drops
         self._engine = self._method.engine = Engine(
             configs,
             net=self._net,
             samples=samples,
             reservoir=self._reservoir,
             lr=self._lr,
-            input_shape=benchmark.input_shape,
-            class_sizes=torch.bincount(learnt.labels, minlength=benchmark.num_classes),
-            tasks=self.tasks,
-            num_tasks=benchmark.num_tasks,
+            input_shape=self.data.input_shape,
+            class_sizes=self._stream.counts.sum(0),
+            largest_task=max((len(task.rows) for task in self.tasks), default=0),
+            announced_tasks=self.data.num_tasks,
         )
         self._method.prepare()
-        self._steps_in_epoch = [
-            len(batch_sizes(len(task.rows) + self._method.extra_samples(task), configs[0].batch))
-            for task in self.tasks
-        ]
+        self._stream.keep(self._method.memory)
+        self._stream.steps = torch.tensor(
+            [self._steps_of(task, self._method.extra_samples(task)) for task in self.tasks],
+            dtype=torch.int64,
+        )
 
         self._confidence = torch.full(
-            (trials, benchmark.num_classes), torch.nan, dtype=torch.float64
+            (trials, self.data.num_classes), torch.nan, dtype=torch.float64
         )
         self._diverged_at = torch.full((trials,), -1, dtype=torch.int64)
         self._unchecked: list[Tensor] = []  # the losses [S] of the latest steps
 
     @property
+    def data(self) -> DataDescription:
+        """What is known of all the data, whether they have come or not."""
+        return self._stream.data
+
+    @property
+    def tasks(self) -> Sequence[Task]:
+        """The benchmark's tasks, or all of them as one; empty if tasks come one by one."""
+        return self._stream.tasks
+
+    @property
     def total_steps(self) -> int:
-        """How many steps the whole run takes."""
-        return sum(self._steps_in_epoch) * self._epochs
+        """How many steps all tasks take that are known."""
+        return int(self._stream.steps.sum()) * self._epochs
 
     @property
     def steps_done(self) -> int:
         """How many steps have been taken."""
         index, epoch, step = self.position
-        earlier = sum(self._steps_in_epoch[:index]) * self._epochs
-        return earlier + (epoch * self._steps_in_epoch[index] if epoch else 0) + step
+        earlier = int(self._stream.steps[:index].sum()) * self._epochs
+        return earlier + (epoch * int(self._stream.steps[index]) if epoch else 0) + step
 
     def run(self) -> Iterator[Position]:
-        """Train from where the stack stands to the end, yielding after every step.
+        """Learn the benchmark's tasks from where the stack stands, yielding after every step.
 
         At a yield the stack may be saved, and may be left for good.
         """
@@ -160,24 +162,52 @@ class TrialStack:
             self.evaluate()
             yield self.position
 
+    def new_task(
+        self,
+        inputs: Tensor,
+        labels: Tensor,
+        *,
+        test_inputs: Tensor | None = None,
+        test_labels: Tensor | None = None,
+    ) -> Task:
+        """The next task, of samples that are there only now; `learn` takes it.
+
+        The labels say which classes it has. With test data it is measured, now and after every
+        later task. Raises StreamError if the data are not as described, and MethodError if the
+        method has no room for another task.
+        """
+        test = None
+        if test_inputs is not None and test_labels is not None:
+            test = (test_inputs, test_labels)
+        number = self.position.task
+        return self._stream.new_task(number, inputs, labels, test, self._method.memory)
+
+    def test_on(self, task: int, inputs: Tensor, labels: Tensor) -> None:
+        """Measure a task that was learnt on these samples from now on, as after a restore."""
+        self._stream.test_on(task, inputs, labels)
+
     def learn(self, task: Task) -> Iterator[Position]:
         """Learn one task from where the stack stands, yielding after every step.
 
-        At a yield the stack may be saved, and may be left for good.
+        At a yield the stack may be saved, and may be left for good; whoever restores it gives the
+        same task again. The task is learnt when the iterator ends.
         """
         index, begun, done = self.position
-        presented = self._epochs * sum(len(earlier.rows) for earlier in self.tasks[:index])
+        self._stream.begin(task, index)
         masking = self._feed.masking(task)
+        presented = self._epochs * int(self._stream.counts[:index].sum())
+        self._engine.class_sizes = self._stream.class_sizes(task)
         if begun == done == 0:
             self._enter(index, _BEGIN, lr=self._learning_rates(0))
             self._method.begin_task(task)
+        extra = self._method.extra_rows(task) if self._method.extra_samples(task) else None
+        steps = self._steps_of(task, 0 if extra is None else extra.shape[1])
+        self._stream.note(task, index, steps)
         for epoch in range(begun, self._epochs):
             lr = self._learning_rates(epoch)
-            extra = self._method.extra_rows(task) if self._method.extra_samples(task) else None
-            plan = self._feed.plan(
-                task.rows, (index, epoch), presented + epoch * len(task.rows), extra
-            )
-            for number in range(done, self._steps_in_epoch[index]):
+            earlier = presented + epoch * len(task.rows)
+            plan = self._feed.plan(task.rows, (index, epoch), earlier, extra)
+            for number in range(done, steps):
                 self._enter(index, epoch, number, lr=lr)
                 step = self._feed.step(plan, number, masking, task)
                 loss = self._descend(step, lr)
@@ -195,17 +225,23 @@ class TrialStack:
             self._reservoir.presented = presented + self._epochs * len(task.rows)
         self._enter(index, _END, lr=self._learning_rates(self._epochs - 1))
         self._method.end_task(task)
+        self._stream.keep(self._method.memory)
         self.position = Position(index + 1)
 
     @torch.no_grad()
     def evaluate(self) -> None:
-        """Measure all tasks so far, after the latest one that was learnt."""
-        latest = self.tasks[self.position.task - 1].number
-        self._test.measure(self._method.scores, latest, class_il=self._method.class_il)
-        if self._validation is not None:
-            self._validation.measure(self._own_scores, latest, class_il=self._method.class_il)
-        if self.position.task == len(self.tasks) and self._method.confidence:
-            self._confidence.copy_(self._test.confidence(self._method.scores))
+        """Measure all tasks so far that have test data, after the latest one that was learnt."""
+        learnt, class_il = self.position.task, self._method.class_il
+        if not learnt:
+            raise StreamError("nothing has been learnt yet: call learn() first")
+        latest = self.tasks[learnt - 1].number if learnt <= len(self.tasks) else learnt - 1
+        self._stream.test.grow(latest + 1)
+        self._stream.test.measure(self._method.scores, latest, class_il=class_il)
+        if self._stream.validation is not None:
+            self._stream.validation.grow(latest + 1)
+            self._stream.validation.measure(self._own_scores, latest, class_il=class_il)
+        if learnt == len(self.tasks) and self._method.confidence:
+            self._confidence.copy_(self._stream.test.confidence(self._method.scores))
 
     def finish(self) -> list[TrialResult]:
         """Train from where the stack stands to the end; returns what each trial has shown."""
@@ -215,24 +251,25 @@ class TrialStack:
 
     def running_accuracy(self) -> float:
         """The mean Class-IL accuracy over trials and tasks after the latest task; NaN before."""
-        rows = self._test.class_il.nanmean(dim=(0, 2))
+        rows = self._stream.test.class_il.nanmean(dim=(0, 2))
         measured = rows[~rows.isnan()]
         return float(measured[-1]) if len(measured) else float("nan")
 
     def results(self) -> list[TrialResult]:
         """What each trial has shown so far."""
         self._check_losses()
-        title, held_out = str(self._method.title), self._validation
+        title, test, held_out = str(self._method.title), self._stream.test, self._stream.validation
+        tasks = self._stream.classes_of_tasks(self.position.task)
         return [
             TrialResult(
                 config=config,
-                class_il=self._test.class_il[trial].tolist(),
-                task_il=self._test.task_il[trial].tolist(),
+                class_il=test.class_il[trial].tolist(),
+                task_il=test.task_il[trial].tolist(),
                 validation_class_il=held_out.class_il[trial].tolist() if held_out else [],
                 validation_task_il=held_out.task_il[trial].tolist() if held_out else [],
                 confidence=self._confidence[trial].tolist(),
-                tasks=self.benchmark.tasks,
-                class_names=self.benchmark.class_names,
+                tasks=tasks,
+                class_names=self.data.class_names,
                 diverged_at=None if step < 0 else step,
                 title=None if title == title_of(config.method) else title,
             )
@@ -267,16 +304,14 @@ class TrialStack:
         if self._reservoir is not None:
             parts["memory"] = self._reservoir.state()
         parts["metrics"] = {
-            "class_il": self._test.class_il,
-            "task_il": self._test.task_il,
+            "class_il": self._stream.test.class_il,
+            "task_il": self._stream.test.task_il,
             "confidence": self._confidence,
             "diverged_at": self._diverged_at,
         }
-        if self._validation is not None:
-            parts["validation"] = {
-                "class_il": self._validation.class_il,
-                "task_il": self._validation.task_il,
-            }
+        if (held_out := self._stream.validation) is not None:
+            parts["validation"] = {"class_il": held_out.class_il, "task_il": held_out.task_il}
+        parts["stream"] = self._stream.state()
         return {
             f"{part}/{name}": tensor
             for part, named in parts.items()
@@ -287,6 +322,17 @@ class TrialStack:
     def restore(self, state: dict[str, Tensor], position: Position) -> None:
         """Go back to a saved state; refuses one that does not fit before it changes anything."""
         own = self.state()
+        if self._stream.open:
+            check_fit(state, own, "this stack", growing=True)
+            self._stream.restore(state)
+            if self._method.memory is not None:
+                self._method.memory.grow_as(
+                    {name: state[f"method/{name}"] for name in self._method.memory.state()}
+                )
+            for name, tensor in self._method.state().items():
+                if tensor.shape != (shape := state[f"method/{name}"].shape):
+                    tensor.resize_(shape)
+            own = self.state()
         check_fit(state, own, "this run")
         for name, tensor in own.items():
             tensor.copy_(state[name])
@@ -315,6 +361,10 @@ class TrialStack:
         """The trials' learning rates [S] in an epoch, counted from 0, of any task."""
         drops = sum(epoch >= drop for drop in self._lr_drops)
         return self._lr * _LR_DROP**drops if drops else self._lr
+
+    def _steps_of(self, task: Task, extra: int) -> int:
+        """How many steps an epoch of a task has, with so many samples besides its own."""
+        return len(batch_sizes(len(task.rows) + extra, self._batch))
 
     def _enter(self, *key: int, lr: Tensor) -> None:
         """Come to a task, epoch and step: what is drawn from now on is named after them."""
@@ -348,8 +398,8 @@ def _setting(values: Sequence[float], device: torch.device) -> Tensor:
     return torch.tensor(values, dtype=torch.float32, device=device)
 
 
-def _seeded_net(build: NetBuilder, benchmark: Benchmark, seed: int) -> nn.Module:
+def _seeded_net(build: NetBuilder, data: DataDescription, seed: int) -> nn.Module:
     """A net whose initial weights depend on the seed alone."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(torch_seed(seed, "init"))
-        return build(benchmark.input_shape, benchmark.num_classes)
+        return build(data.input_shape, data.num_classes)

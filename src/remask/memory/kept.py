@@ -1,5 +1,7 @@
 """The memory of methods that choose for themselves which samples to keep."""
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
@@ -61,9 +63,23 @@ class KeptRows:
     def put(self, rows: Tensor, group: int = 0) -> None:
         """Add rows [S, n] behind those of a group; if groups adjoin, of the last that has any."""
         count = rows.shape[1]
+        if not self._apart:
+            self.grow(group + 1)
         start = self._start(group) + int(self._sizes[0, group])
         self._rows[:, start : start + count] = rows
         self._sizes[:, group] += count
+
+    def grow(self, groups: int) -> None:
+        """Count so many groups; those that adjoin need no places of their own."""
+        more = groups - self._sizes.shape[1]
+        if more > 0:
+            self._counts = self._sizes = torch.nn.functional.pad(self._sizes, (0, more))
+
+    def grow_as(self, saved: Mapping[str, Tensor]) -> None:
+        """Count as many groups as a saved state does."""
+        counts = saved[self._names[1]]
+        if counts.ndim == 2:
+            self.grow(counts.shape[1])
 
     def replace(self, trial: int, slot: int, row: Tensor) -> None:
         """Give a slot of one trial to another row."""

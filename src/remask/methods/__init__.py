@@ -3,12 +3,13 @@
 import inspect
 
 from remask.methods.agem import AGEM
-from remask.methods.base import Method, MethodError
+from remask.methods.base import Method
 from remask.methods.der import DER
 from remask.methods.derpp import DERpp
 from remask.methods.engine import Engine
 from remask.methods.er import ER
 from remask.methods.er_ace import ERACE
+from remask.methods.errors import MethodError
 from remask.methods.fdr import FDR
 from remask.methods.gem import GEM
 from remask.methods.gss import GSS

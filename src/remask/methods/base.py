@@ -10,9 +10,9 @@ from typing import ClassVar, Literal, NoReturn
 import torch
 from torch import Tensor, nn
 
-from remask.errors import RemaskError
 from remask.memory import KeptRows
 from remask.methods.engine import Engine
+from remask.methods.errors import MethodError
 from remask.methods.step import Step
 from remask.nets import Gradients, NetBuilder
 from remask.streams import Task
@@ -22,10 +22,6 @@ _RENAMED = {
     "more_samples": "extra_samples",
     "more_rows": "extra_rows",
 }
-
-
-class MethodError(RemaskError, ValueError):
-    """A method that cannot run with these settings; the message says why, and what to do."""
 
 
 class Method(ABC):
@@ -57,6 +53,8 @@ class Method(ABC):
     many as the replay batch has."""
     learns: ClassVar[Literal["tasks", "union"]] = "tasks"
     """Task after task, or all tasks at once at the end."""
+    needs_task_count: ClassVar[str | None] = None
+    """What it does for which it must know how many tasks will come, if it must: "divides ..."."""
     unmaskable: ClassVar[str | None] = None
     """Why it cannot have a mask, if it cannot."""
     works_on_host: ClassVar[str | None] = None
@@ -136,7 +134,7 @@ class Method(ABC):
         return 0
 
     def extra_rows(self, task: Task) -> Tensor:
-        """Their rows: int64 [S, extra_samples]."""
+        """Their rows, the same in all epochs of the task: int64 [S, extra_samples]."""
         return torch.empty((self.engine.trials, 0), dtype=torch.int64, device=self.engine.device)
 
     def scores(self, inputs: Tensor, task: int) -> Tensor:

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from remask.config import TrialConfig
 from remask.memory import KeptRows, Reservoir
+from remask.methods.errors import MethodError
 from remask.methods.step import Batch
 from remask.nets import StackedNet
 from remask.randomness import generator
@@ -30,8 +31,8 @@ class Engine:
         lr: Tensor,
         input_shape: tuple[int, ...],
         class_sizes: Tensor,
-        tasks: Sequence[Task],
-        num_tasks: int,
+        largest_task: int,
+        announced_tasks: int | None,
     ) -> None:
         shape = configs[0]
         self.net = net
@@ -42,14 +43,14 @@ class Engine:
         """S."""
         self.num_classes = len(class_sizes)
         """K."""
-        self.num_tasks = num_tasks
-        """T."""
+        self.announced_tasks = announced_tasks
+        """T; None if nobody knows how many tasks will come."""
         self.input_shape = input_shape
         """The shape of one input."""
         self.class_sizes = class_sizes
-        """How many samples of each class are learnt from: int64 [K]."""
-        self.largest_task = max(len(task.rows) for task in tasks)
-        """How many samples the largest task has."""
+        """How many samples of each class are learnt from, as far as they have come: int64 [K]."""
+        self.largest_task = largest_task
+        """How many samples the largest task has; 0 if nobody knows."""
         self.capacity = shape.buffer
         """How many samples a trial may keep."""
         self.replay_batch = shape.replay_batch
@@ -64,6 +65,16 @@ class Engine:
         self._seeds = [config.seed for config in configs]
         self._key: tuple[int, ...] = ()
         self._draws = 0  # since it was set
+
+    @property
+    def num_tasks(self) -> int:
+        """T, which only a method that says `needs_task_count` may rely on."""
+        if self.announced_tasks is None:
+            raise MethodError(
+                "nobody knows how many tasks will come; a method that must know says so in "
+                "needs_task_count"
+            )
+        return self.announced_tasks
 
     def name_draws(self, *key: int) -> None:
         """Name what is drawn from now on by task, epoch and step: no random state to save."""

@@ -31,7 +31,8 @@ class FDR(Method):
     def prepare(self) -> None:
         """The memory is empty."""
         engine = self.engine
-        self.memory = engine.keeps(engine.capacity, groups=engine.num_tasks)
+        most_tasks = engine.announced_tasks or engine.capacity
+        self.memory = engine.keeps(engine.capacity, groups=most_tasks)
         shape = (engine.trials, engine.capacity, engine.num_classes)
         self.logits = torch.zeros(shape, device=engine.device)
 

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from remask.machine import require_room_for_scipy
 from remask.memory import KeptRows, choose_rows
-from remask.methods.base import Method, MethodError
+from remask.methods.base import Method
+from remask.methods.errors import MethodError
 from remask.methods.step import Step
 from remask.methods.trialwise import trial_sums
 from remask.nets import Gradients
@@ -31,6 +32,7 @@ class GEM(Method):
     weights: ClassVar = {"gamma": 0.5}
     works_on_host = "its quadratic program is solved there"
     own_memory = "whole"
+    needs_task_count = "divides its memory among all tasks ahead"
     gamma: Tensor
     memory: KeptRows
 

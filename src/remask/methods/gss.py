@@ -8,7 +8,8 @@ from torch import Tensor
 
 from remask.memory import KeptRows, challenge
 from remask.memory.challenge import Floats
-from remask.methods.base import Method, MethodError
+from remask.methods.base import Method
+from remask.methods.errors import MethodError
 from remask.methods.step import Step
 from remask.nets import SampleGradients
 

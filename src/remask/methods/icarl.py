@@ -45,7 +45,8 @@ class ICaRL(Method):
     def prepare(self) -> None:
         """The memory is empty."""
         engine = self.engine
-        most = min(engine.capacity, int(engine.class_sizes.max()))
+        known = int(engine.class_sizes.max())  # 0 if no class has come yet
+        most = min(engine.capacity, known) if known else engine.capacity
         self.memory = engine.keeps(
             most, groups=engine.num_classes, apart=True, names=("exemplars", "sizes")
         )

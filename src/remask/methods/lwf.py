@@ -33,7 +33,7 @@ class LwF(Method):
     decay: Tensor
 
     def prepare(self) -> None:
-        """Make room for the answers of the largest task."""
+        """Make room for the answers of the largest task, if it is known."""
         engine = self.engine
         shape = (engine.trials, engine.largest_task, engine.num_classes)
         self.recorded = torch.zeros(shape, device=engine.device)
@@ -43,6 +43,8 @@ class LwF(Method):
         if task.number == 0:
             return
         engine = self.engine
+        if len(task.rows) > self.recorded.shape[1]:  # nobody knew how large it would be
+            self.recorded.resize_(engine.trials, len(task.rows), engine.num_classes)
         for _ in range(engine.epochs):
             for rows in engine.shuffled(task, "warm-up"):
                 batch = engine.batch(rows)

@@ -22,6 +22,7 @@ class PNN(Method):
     summary = "a new network for every task, connected to the older ones; Task-IL only"
     class_il = False
     confidence = False
+    needs_task_count = "has a column for every task from the beginning"
 
     @classmethod
     def uses_tasks(cls) -> bool:

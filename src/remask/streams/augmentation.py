@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from remask.benchmarks import Benchmark
 from remask.randomness import generator
+from remask.streams.description import DataDescription
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,11 +124,11 @@ class Standardise:
         self._std = torch.tensor(std, device=device).view(per_channel)
 
     @classmethod
-    def of(cls, benchmark: Benchmark, device: torch.device | str = "cpu") -> "Standardise | None":
-        """The benchmark's, if it has one."""
-        if benchmark.mean is None or benchmark.std is None:
+    def of(cls, data: DataDescription, device: torch.device | str = "cpu") -> "Standardise | None":
+        """As the data are described; None if they are only scaled."""
+        if data.mean is None or data.std is None:
             return None
-        return cls(benchmark.mean, benchmark.std, benchmark.input_shape, device)
+        return cls(data.mean, data.std, data.input_shape, device)
 
     def __call__(self, images: Tensor) -> Tensor:
         """In place, and returned: float [..., C, *rest]."""

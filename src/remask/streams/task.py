@@ -6,6 +6,23 @@ import torch
 from torch import Tensor
 
 from remask.benchmarks import Benchmark
+from remask.streams.holdout import Part
+
+
+@dataclass(frozen=True, eq=False)
+class TaskData:
+    """The samples of a task that came by itself, and not as a part of a benchmark."""
+
+    inputs: Tensor
+    """[N, *shape], also those that are held out."""
+    labels: Tensor
+    """int64 [N]."""
+    learnt: Part
+    """What is learnt of them."""
+    held_out: Part | None
+    """What is not, if anything."""
+    test: tuple[Tensor, Tensor] | None
+    """Inputs and labels to be measured on, if there are any."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,6 +37,8 @@ class Task:
     """bool [K]: its own."""
     seen: Tensor
     """bool [K]: its own, and those of all tasks before it."""
+    data: TaskData | None = None
+    """Its samples; None if the stack has them, as those of a benchmark."""
 
     @property
     def old(self) -> Tensor:
