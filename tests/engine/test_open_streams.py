@@ -1,7 +1,10 @@
 """Tasks that are learnt one by one, and tasks that come by themselves: the stream has no end."""
 
+import ast
+import re
 from collections.abc import Callable, Iterator
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -294,6 +297,21 @@ def test_a_task_that_was_begun_goes_on_with_the_samples_that_it_had(
     resumed.restore(snapshot(stack), stack.position)
     with pytest.raises(StreamError, match="task 0 was begun with other samples"):
         next(resumed.learn(task_of(resumed, tiny, 1)))
+
+
+def test_the_page_on_your_own_code_learns_tasks_as_they_come(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "your-own.md").read_text("utf-8")
+    (code,) = (
+        block
+        for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+        if "DataDescription(" in block
+    )
+    exec(code, {})
+    accuracies = ast.literal_eval(capsys.readouterr().out)
+    assert len(accuracies) == 3
+    assert accuracies[-1] > 50
 
 
 def test_an_open_stack_starts_with_nothing_to_run(config: MakeConfig, tiny: Benchmark) -> None:

@@ -1,4 +1,4 @@
-"""The checks, each of which a method can fail without anybody noticing."""
+"""The checks, each of which a method can fail silently."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -37,9 +37,9 @@ def check_method(
     benchmark: Benchmark | str = "split-digits",
     weights: Mapping[str, float] | None = None,
 ) -> list[Finding]:
-    """Try a method in short runs, and find what would go wrong in long ones without a word.
+    """Try a method in short runs, and find what would go wrong silently in long ones.
 
-    Everything can be given by name as well, `module:name` for one's own. The benchmark is cut to a
+    Everything can be given by name as well, `module:name` for your own. The benchmark is cut to a
     few samples of each class. One finding per check; the method is in order if none has `failed`.
     """
     kind = find_method(method) if isinstance(method, str) else method

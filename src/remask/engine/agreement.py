@@ -8,7 +8,7 @@ from remask.benchmarks import Benchmark
 from remask.classes import ordered_classes
 from remask.config import COMMON_WEIGHTS, TrialConfig
 from remask.errors import RemaskError
-from remask.methods import MASKED_NAMES, METHODS, Method, MethodError
+from remask.methods import MASKED_NAMES, METHODS, Method, MethodError, find_method
 from remask.nets import NETS, NetBuilder
 from remask.own_code import names_own_code
 from remask.streams import DataDescription, check_share
@@ -24,6 +24,44 @@ def check_same_shape(configs: Sequence[TrialConfig]) -> None:
         raise ValueError("a stack needs at least one trial")
     if len({config.shape() for config in configs}) > 1:
         raise ValueError("trials of one stack may differ in seed, mask, lr and weights only")
+
+
+def check_stack(
+    configs: Sequence[TrialConfig],
+    source: Benchmark | DataDescription,
+    method: type[Method] | None,
+    build_net: NetBuilder | None,
+) -> type[Method]:
+    """Refuse what cannot be run, or contradicts itself; returns the method.
+
+    `method` and `build_net` are given if no name leads to them.
+    """
+    check_same_shape(configs)
+    kind = method or find_method(configs[0].method)
+    if isinstance(source, DataDescription):
+        check_open(kind, source)
+    for config in configs:
+        check_config(config, kind, source)
+    # What the trials of a stack may differ in contradicts nothing.
+    check_benchmark(configs[0], source)
+    if method is not None:
+        check_method(configs[0], method)
+    if build_net is not None:
+        check_net(configs[0], build_net)
+    return kind
+
+
+def check_open(method: type[Method], data: DataDescription) -> None:
+    """Refuse a method that cannot learn tasks as they come; raises MethodError."""
+    if method.learns == "union":
+        raise MethodError(
+            f"{method.title} learns all tasks at once, so it needs a benchmark that has them all"
+        )
+    if method.needs_task_count and data.num_tasks is None:
+        raise MethodError(
+            f"{method.title} must know how many tasks will come: it {method.needs_task_count}. "
+            f"Say num_tasks=... in the DataDescription, or choose another method."
+        )
 
 
 def check_config(
@@ -51,7 +89,7 @@ def check_config(
             f"{method.title} acts where a task begins or ends, and a task-free stream does not tell"
         )
     if method.unmaskable and config.mask is not None:
-        raise MethodError(f"{method.title} cannot have a mask: {method.unmaskable}")
+        raise MethodError(f"{method.title} cannot wear a mask: {method.unmaskable}")
 
 
 def check_benchmark(config: TrialConfig, benchmark: Benchmark | DataDescription) -> None:

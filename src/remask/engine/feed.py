@@ -10,7 +10,7 @@ from remask.config import TrialConfig
 from remask.memory import Reservoir, ReservoirPlan, plan_reservoir
 from remask.methods import Batch, Method, Step
 from remask.nets import StackedNet
-from remask.streams import Samples, Task, batch_sizes, epoch_batches
+from remask.streams import DataDescription, Samples, Task, batch_sizes, epoch_batches
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,12 +48,25 @@ class Feed:
         configs: Sequence[TrialConfig],
         method: type[Method],
         net: StackedNet,
+        data: DataDescription,
         samples: Samples,
-        reservoir: Reservoir | None,
         device: torch.device,
     ) -> None:
         shape = configs[0]
-        self._samples, self._reservoir = samples, reservoir
+        self._samples = samples
+        self.reservoir = (
+            Reservoir(
+                trials=len(configs),
+                capacity=shape.buffer,
+                input_shape=data.input_shape,
+                input_type=data.input_type,
+                num_classes=data.num_classes,
+                stores_logits=method.stores_logits,
+                device=device,
+            )
+            if method.draws
+            else None
+        )
         self._seeds = [config.seed for config in configs]
         self._masks = [config.mask for config in configs]
         self._batch, self._task_free = shape.batch, shape.task_free
@@ -77,7 +90,7 @@ class Feed:
         places = [self._samples.places(batch) for batch in batches]
         seen_at_once = self._batch + self._draws * self._draw_size
         views = self._samples.plan_views(len(batches), seen_at_once, key)
-        if self._reservoir is None:
+        if self.reservoir is None:
             return EpochPlan(batches, places, views, None)
         reservoir = plan_reservoir(
             capacity=self._capacity,
@@ -120,7 +133,7 @@ class Feed:
         arrived = arrived.view(trials, -1, *arrived.shape[1:])
         labels = self._samples.labels.index_select(0, places).view(trials, -1)
         views = None if plan.views is None else plan.views[number]
-        memory = self._reservoir
+        memory = self.reservoir
         if drawn is None or memory is None:
             stream = Batch(self._samples.seen(views, arrived), labels, self._net)
             active = self._active(masking, labels)
@@ -153,14 +166,19 @@ class Feed:
         active = self._active(masking, labels)
         return Step(batches[0], tuple(batches[1:]), active, masking.value, rows, task)
 
+    def presented(self, count: int) -> None:
+        """Be told how many samples each trial has been offered, where no step has told it."""
+        if self.reservoir is not None:
+            self.reservoir.presented = count
+
     def remember(self, plan: EpochPlan, number: int, step: Step) -> None:
         """Offer the step's stream to the reservoir, with the logits of before the update."""
-        if self._reservoir is None or plan.reservoir is None:
+        if self.reservoir is None or plan.reservoir is None:
             return
-        self._reservoir.presented = plan.reservoir.presented[number]
+        self.reservoir.presented = plan.reservoir.presented[number]
         kept = plan.reservoir.kept[number]
         if kept is not None:
-            self._reservoir.insert(
+            self.reservoir.insert(
                 kept,
                 rows=plan.places[number],
                 inputs=self._samples.inputs,

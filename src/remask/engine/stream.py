@@ -1,6 +1,6 @@
 """The stream of a stack: the tasks of a benchmark, or tasks as they come."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -8,6 +8,7 @@ from torch import Tensor
 from remask.benchmarks import Benchmark
 from remask.classes import Tasks
 from remask.config import TrialConfig
+from remask.engine.agreement import check_open
 from remask.engine.evaluation import Evaluator
 from remask.memory import KeptRows
 from remask.methods import Method, MethodError
@@ -163,7 +164,7 @@ class Stream:
             if memory.filled:
                 self.samples.retain(memory)
 
-    def restore(self, state: dict[str, Tensor]) -> None:
+    def grow_as(self, state: Mapping[str, Tensor]) -> None:
         """Have the shapes of a saved state: those of an open stream grow with its tasks."""
         self.counts = torch.zeros_like(state["stream/counts"])
         self.steps = torch.zeros_like(state["stream/steps"])
@@ -199,19 +200,6 @@ class Stream:
 
     def _count(self, labels: Tensor) -> Tensor:
         return torch.bincount(labels.cpu(), minlength=self.data.num_classes)
-
-
-def check_open(method: type[Method], data: DataDescription) -> None:
-    """Refuse a method that cannot learn tasks as they come; raises MethodError."""
-    if method.learns == "union":
-        raise MethodError(
-            f"{method.title} learns all tasks at once, so it needs a benchmark that has them all"
-        )
-    if method.needs_task_count and data.num_tasks is None:
-        raise MethodError(
-            f"{method.title} must know how many tasks will come: it {method.needs_task_count}. "
-            f"Say num_tasks=... in the DataDescription, or choose another method."
-        )
 
 
 def _add(evaluator: Evaluator, number: int, classes: Tensor, inputs: Tensor, part: Part) -> None:

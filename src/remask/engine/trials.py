@@ -12,29 +12,22 @@ from torch import Tensor, nn
 
 from remask.benchmarks import Benchmark
 from remask.config import TrialConfig
-from remask.engine.agreement import (
-    check_benchmark,
-    check_config,
-    check_method,
-    check_net,
-    check_same_shape,
-)
+from remask.engine.agreement import check_stack
+from remask.engine.divergence import Divergence
 from remask.engine.feed import Feed
 from remask.engine.fitting import check_fit
 from remask.engine.predictors import assemble, check_predictor, trial_tensors
 from remask.engine.showing import Position, TrialResult
-from remask.engine.stacking import stack_nets
-from remask.engine.stream import Stream, check_open
-from remask.memory import Reservoir
-from remask.methods import Engine, Method, MethodError, Step, find_method
+from remask.engine.stacking import initial_nets, stack_nets
+from remask.engine.stream import Stream
+from remask.methods import Engine, Method, MethodError, Step
 from remask.names import title_of
 from remask.nets import NetBuilder, net_builder
-from remask.randomness import torch_seed
 from remask.streams import DataDescription, StreamError, Task, batch_sizes
 
-_STEPS_BETWEEN_CHECKS = 100
 _LR_DROP = 0.1
 _BEGIN, _END = -1, -2  # in place of an epoch, in the names of random numbers
+_GROWING = ("metrics/", "validation/", "stream/", "method/")  # with the tasks of an open stream
 
 
 class TrialStack:
@@ -57,60 +50,30 @@ class TrialStack:
         build_net: NetBuilder | None = None,
         device: torch.device | str = "cpu",
     ) -> None:
-        check_same_shape(configs)
-        kind = method or find_method(configs[0].method)
-        if isinstance(benchmark, DataDescription):
-            check_open(kind, benchmark)
-        for config in configs:
-            check_config(config, kind, benchmark)
-        # What the trials of a stack may differ in contradicts nothing.
-        check_benchmark(configs[0], benchmark)
-        if method is not None:
-            check_method(configs[0], method)
-        if build_net is not None:
-            check_net(configs[0], build_net)
-        device = torch.device(device)
-        trials = len(configs)
+        kind = check_stack(configs, benchmark, method, build_net)
+        device, shape = torch.device(device), configs[0]
         self.configs = list(configs)
         self.method = kind
         self.position = Position()
-        self._stream = Stream(benchmark, configs, kind, device)
-        self._method = kind(
-            {
-                name: _setting([config.weight(name) for config in configs], device)
-                for name in kind.weights
-            }
-        )
-        self._adjusts = kind.adjust_gradients is not Method.adjust_gradients
+        self._epochs, self._batch, self._lr_drops = shape.epochs, shape.batch, shape.lr_drops
         self._lr = _setting([config.lr for config in configs], device)
-        builder = build_net or net_builder(configs[0].net)
+        self._stream = Stream(benchmark, configs, kind, device)
+        builder = build_net or net_builder(shape.net)
         if self.data.num_tasks is not None:
             builder = kind.adapt_net(builder, self.data.num_tasks)
-        nets = [_seeded_net(builder, self.data, config.seed) for config in configs]
         seeds = [config.seed for config in configs]
-        self._net = stack_nets(nets, device, seeds=seeds, name=configs[0].net)
-        self._reservoir = (
-            Reservoir(
-                trials=trials,
-                capacity=configs[0].buffer,
-                input_shape=self.data.input_shape,
-                input_type=self.data.input_type,
-                num_classes=self.data.num_classes,
-                stores_logits=kind.stores_logits,
-                device=device,
-            )
-            if kind.draws
-            else None
-        )
+        nets = initial_nets(builder, self.data, seeds)
+        self._net = stack_nets(nets, device, seeds=seeds, name=shape.net)
         samples = self._stream.samples
-        self._feed = Feed(configs, kind, self._net, samples, self._reservoir, device)
-        self._batch, self._epochs = configs[0].batch, configs[0].epochs
-        self._lr_drops = configs[0].lr_drops
+        self._feed = Feed(configs, kind, self._net, self.data, samples, device)
+        weights = {name: [config.weight(name) for config in configs] for name in kind.weights}
+        self._method = kind({name: _setting(each, device) for name, each in weights.items()})
+        self._adjusts = kind.adjust_gradients is not Method.adjust_gradients
         self._engine = self._method.engine = Engine(
             configs,
             net=self._net,
             samples=samples,
-            reservoir=self._reservoir,
+            reservoir=self._feed.reservoir,
             lr=self._lr,
             input_shape=self.data.input_shape,
             class_sizes=self._stream.counts.sum(0),
@@ -119,16 +82,11 @@ class TrialStack:
         )
         self._method.prepare()
         self._stream.keep(self._method.memory)
-        self._stream.steps = torch.tensor(
-            [self._steps_of(task, self._method.extra_samples(task)) for task in self.tasks],
-            dtype=torch.int64,
-        )
-
-        self._confidence = torch.full(
-            (trials, self.data.num_classes), torch.nan, dtype=torch.float64
-        )
-        self._diverged_at = torch.full((trials,), -1, dtype=torch.int64)
-        self._unchecked: list[Tensor] = []  # the losses [S] of the latest steps
+        steps = [self._steps_of(task, self._method.extra_samples(task)) for task in self.tasks]
+        self._stream.steps = torch.tensor(steps, dtype=torch.int64)
+        self._divergence = Divergence(len(configs))
+        every_class = (len(configs), self.data.num_classes)
+        self._confidence = torch.full(every_class, torch.nan, dtype=torch.float64)
 
     @property
     def data(self) -> DataDescription:
@@ -213,16 +171,14 @@ class TrialStack:
                 loss = self._descend(step, lr)
                 self._feed.remember(plan, number, step)
                 self._method.after_step(step)
-                self._unchecked.append(loss)
                 self.position = Position(index, epoch, number + 1)
-                if len(self._unchecked) == _STEPS_BETWEEN_CHECKS:
-                    self._check_losses()
+                if self._divergence.note(loss):
+                    self._divergence.look(self.steps_done)
                 yield self.position
             self.position = Position(index, epoch + 1)
             done = 0
-        self._check_losses()
-        if self._reservoir is not None:
-            self._reservoir.presented = presented + self._epochs * len(task.rows)
+        self._divergence.look(self.steps_done)
+        self._feed.presented(presented + self._epochs * len(task.rows))
         self._enter(index, _END, lr=self._learning_rates(self._epochs - 1))
         self._method.end_task(task)
         self._stream.keep(self._method.memory)
@@ -257,7 +213,7 @@ class TrialStack:
 
     def results(self) -> list[TrialResult]:
         """What each trial has shown so far."""
-        self._check_losses()
+        self._divergence.look(self.steps_done)
         title, test, held_out = str(self._method.title), self._stream.test, self._stream.validation
         tasks = self._stream.classes_of_tasks(self.position.task)
         return [
@@ -274,7 +230,7 @@ class TrialStack:
                 title=None if title == title_of(config.method) else title,
             )
             for trial, (config, step) in enumerate(
-                zip(self.configs, self._diverged_at.tolist(), strict=True)
+                zip(self.configs, self._divergence.first_steps.tolist(), strict=True)
             )
         ]
 
@@ -299,15 +255,15 @@ class TrialStack:
 
     def state(self) -> dict[str, Tensor]:
         """Every tensor that changes during the run, by name; the live ones, not copies."""
-        self._check_losses()
+        self._divergence.look(self.steps_done)
         parts = {"net": self._net.state(), "method": self._method.state()}
-        if self._reservoir is not None:
-            parts["memory"] = self._reservoir.state()
+        if self._feed.reservoir is not None:
+            parts["memory"] = self._feed.reservoir.state()
         parts["metrics"] = {
             "class_il": self._stream.test.class_il,
             "task_il": self._stream.test.task_il,
             "confidence": self._confidence,
-            "diverged_at": self._diverged_at,
+            "diverged_at": self._divergence.first_steps,
         }
         if (held_out := self._stream.validation) is not None:
             parts["validation"] = {"class_il": held_out.class_il, "task_il": held_out.task_il}
@@ -323,15 +279,9 @@ class TrialStack:
         """Go back to a saved state; refuses one that does not fit before it changes anything."""
         own = self.state()
         if self._stream.open:
-            check_fit(state, own, "this stack", growing=True)
-            self._stream.restore(state)
-            if self._method.memory is not None:
-                self._method.memory.grow_as(
-                    {name: state[f"method/{name}"] for name in self._method.memory.state()}
-                )
-            for name, tensor in self._method.state().items():
-                if tensor.shape != (shape := state[f"method/{name}"].shape):
-                    tensor.resize_(shape)
+            check_fit(state, own, "this stack", growing=_GROWING)
+            self._stream.grow_as(state)
+            self._method.grow_as(state)
             own = self.state()
         check_fit(state, own, "this run")
         for name, tensor in own.items():
@@ -379,27 +329,7 @@ class TrialStack:
         each = [self._method.scores(own, task)[trial] for trial, own in enumerate(inputs)]
         return torch.stack(each)
 
-    def _check_losses(self) -> None:
-        """Note the first step at which a trial's loss was not a number, trial by trial.
-
-        Its neighbours go on: nothing of theirs is computed from its numbers.
-        """
-        if not self._unchecked:
-            return
-        broken = ~torch.stack(self._unchecked).isfinite().cpu()  # [steps, S]
-        first_step = self.steps_done - len(self._unchecked)
-        found = broken.any(0) & (self._diverged_at < 0)
-        self._diverged_at[found] = first_step + broken.int().argmax(0)[found]
-        self._unchecked.clear()
-
 
 def _setting(values: Sequence[float], device: torch.device) -> Tensor:
     """One setting of every trial, [S]."""
     return torch.tensor(values, dtype=torch.float32, device=device)
-
-
-def _seeded_net(build: NetBuilder, data: DataDescription, seed: int) -> nn.Module:
-    """A net whose initial weights depend on the seed alone."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(torch_seed(seed, "init"))
-        return build(data.input_shape, data.num_classes)

@@ -154,6 +154,14 @@ class Method(ABC):
         """What `engine` was called in earlier versions."""
         raise MethodError(f"{self.title} uses self.bench, which is now called self.engine")
 
+    def grow_as(self, saved: Mapping[str, Tensor]) -> None:
+        """Take the shapes of a saved state, where tasks come that were not known ahead."""
+        if self.memory is not None:
+            self.memory.grow_as({name: saved[f"method/{name}"] for name in self.memory.state()})
+        for name, tensor in self.state().items():
+            if tensor.shape != saved[f"method/{name}"].shape:
+                tensor.resize_(saved[f"method/{name}"].shape)
+
     def state(self) -> dict[str, Tensor]:
         """The tensors to save and restore; the live ones, not copies."""
         tensors = {} if self.memory is None else self.memory.state()
