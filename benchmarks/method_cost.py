@@ -53,11 +53,11 @@ def cost(name: str, benchmark: Benchmark) -> tuple[float, float]:
     began = last = first = 0.0
     for position in stack.run():
         now = time.process_time()
-        if position.phase == measured and position.step == 1:
+        if position.task == measured and position.step == 1:
             began, first = now, now - last
-        if position.phase == measured and position.step > 1:
+        if position.task == measured and position.step > 1:
             steps, in_steps = position.step - 1, now - began
-        if position.phase > measured:
+        if position.task > measured:
             a_step = in_steps / steps
             around = max(first - a_step, 0) + now - last
             return 1000 * a_step, 1000 * around / steps

@@ -1,4 +1,4 @@
-"""Benchmarks of one's own: a function that takes nothing and returns a `remask.Benchmark`."""
+"""Custom benchmarks: a function that takes nothing and returns a `remask.Benchmark`."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""A method of one's own: what it needs of the memory, and its loss."""
+"""A custom method: what it needs of the memory, and its loss."""
 
 from typing import ClassVar
 
@@ -12,10 +12,10 @@ class WeightedReplay(Method):
 
     draws = 1  # independent draws from memory in a step
     weights: ClassVar = {"past": 1.0}
-    past: torch.Tensor  # [S], one number a trial: a stack may try several at once
+    past: torch.Tensor  # [S], one number per trial: a stack may try several at once
 
     def loss(self, step: Step) -> torch.Tensor:
-        """One entry a trial, [S]; the mask, where a trial wears one, acts in stream_loss."""
+        """One entry per trial, [S]; the mask, where a trial has one, acts in stream_loss."""
         loss = step.stream_loss()
         for replay in step.replays:  # none in the very first step
             loss = loss + self.past * step.cross_entropy(replay)

@@ -1,4 +1,4 @@
-"""A network of one's own: a function from (input shape, number of classes) to an nn.Module."""
+"""A custom network: a function from (input shape, number of classes) to an nn.Module."""
 
 from torch import nn
 

@@ -69,7 +69,7 @@ def deal(order: Sequence[int], sizes: Sequence[int]) -> Tasks:
 def ordered_classes(class_order: Sequence[int] | int, num_classes: int) -> list[int]:
     """The classes in the order given, or drawn from a seed. Raises SplitError."""
     if isinstance(class_order, int):
-        shuffled = randomness.stream(class_order, "class order").permutation(num_classes)
+        shuffled = randomness.generator(class_order, "class order").permutation(num_classes)
         return [int(label) for label in shuffled]
     try:
         order = [operator.index(label) for label in class_order]

@@ -1,7 +1,7 @@
-"""Random streams that belong to one trial and one purpose.
+"""Random number generators that belong to one trial and one purpose.
 
-A stream is a pure function of its name: (trial seed, purpose, and perhaps a task, an epoch, ...).
-Two things follow. A trial draws the same numbers alone or in any company, and there is no random
+A generator is a pure function of its name: (trial seed, purpose, perhaps a task, an epoch, ...).
+Two things follow. A trial draws the same numbers alone or in any stack, and there is no random
 state to save: a run that resumes in the middle of an epoch draws that epoch's plan again.
 """
 
@@ -10,7 +10,7 @@ import hashlib
 import numpy as np
 
 
-def stream(seed: int, purpose: str, *key: int) -> np.random.Generator:
+def generator(seed: int, purpose: str, *key: int) -> np.random.Generator:
     """The generator named (seed, purpose, *key)."""
     return np.random.Generator(np.random.PCG64(_digest(seed, purpose, key)))
 

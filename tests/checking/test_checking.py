@@ -52,12 +52,12 @@ class Sound(ER):
     pull: Tensor
 
     def prepare(self) -> None:
-        self.trail = {n: t.detach().clone() for n, t in self.bench.net.parameters.items()}
-        self.count = torch.zeros(self.bench.trials, device=self.bench.device)
+        self.trail = {n: t.detach().clone() for n, t in self.engine.net.parameters.items()}
+        self.count = torch.zeros(self.engine.trials, device=self.engine.device)
 
-    def bend(self, step: Step, gradients: Gradients) -> Gradients:
+    def adjust_gradients(self, step: Step, gradients: Gradients) -> Gradients:
         return {
-            n: g + self.pull.view(-1, *[1] * (g.ndim - 1)) * (self.bench.net.parameters[n] - t)
+            n: g + self.pull.view(-1, *[1] * (g.ndim - 1)) * (self.engine.net.parameters[n] - t)
             for n, g in gradients.items()
             for t in [self.trail[n]]
         }
@@ -65,7 +65,7 @@ class Sound(ER):
     @torch.no_grad()
     def after_step(self, step: Step) -> None:
         self.count += 1
-        for name, tensor in self.bench.net.parameters.items():
+        for name, tensor in self.engine.net.parameters.items():
             self.trail[name].lerp_(tensor, 0.1)
 
 
@@ -104,14 +104,14 @@ class Raises(ER):
 
 class Dice(ER):
     def loss(self, step: Step) -> Tensor:
-        return super().loss(step) * torch.rand(1, device=self.bench.device)
+        return super().loss(step) * torch.rand(1, device=self.engine.device)
 
 
 class Forgetful(ER):
     """Its step depends on how many there were, and that is not saved."""
 
     def prepare(self) -> None:
-        self.steps_taken = torch.zeros(self.bench.trials, device=self.bench.device)
+        self.steps_taken = torch.zeros(self.engine.trials, device=self.engine.device)
 
     def loss(self, step: Step) -> Tensor:
         return super().loss(step) / (1 + self.steps_taken)
@@ -124,20 +124,20 @@ class ForgetsWhatItPredictsWith(ER):
     """As iCaRL was: right in a run that is never stopped between tasks."""
 
     def prepare(self) -> None:
-        self.offset = torch.zeros(self.bench.num_classes, device=self.bench.device)
+        self.offset = torch.zeros(self.engine.num_classes, device=self.engine.device)
 
     def end_task(self, task: Task) -> None:
         self.offset = task.seen.float()
 
     def scores(self, inputs: Tensor, task: int) -> Tensor:
-        return self.bench.net.predict(inputs) + self.offset
+        return self.engine.net.predict(inputs) + self.offset
 
 
 class Grows(ER):
     remembers = ("norms",)
 
     def prepare(self) -> None:
-        self.norms = torch.zeros(self.bench.trials, 1, device=self.bench.device)
+        self.norms = torch.zeros(self.engine.trials, 1, device=self.engine.device)
 
     def after_step(self, step: Step) -> None:
         self.norms = torch.cat([self.norms, self.norms[:, :1]], dim=1)
@@ -152,20 +152,20 @@ class Shared(ER):
 class Panics(ER):
     """Where a gradient is not finite anywhere, nobody moves; on the device, without a word."""
 
-    def bend(self, step: Step, gradients: Gradients) -> Gradients:
+    def adjust_gradients(self, step: Step, gradients: Gradients) -> Gradients:
         fine = torch.stack([gradient.isfinite().all() for gradient in gradients.values()]).all()
         return {name: torch.where(fine, g, torch.zeros_like(g)) for name, g in gradients.items()}
 
 
 class KnowsTheNet(ER):
     def loss(self, step: Step) -> Tensor:
-        plain = type(self.bench.net.module) is nn.Sequential
+        plain = type(self.engine.net.module) is nn.Sequential
         return super().loss(step) * (1 if plain else 2)
 
 
 class SaysOtherwise(ER):
     def scores(self, inputs: Tensor, task: int) -> Tensor:
-        return -self.bench.net.predict(inputs)
+        return -self.engine.net.predict(inputs)
 
     @classmethod
     def predictor(cls, net: nn.Module, own: Any) -> nn.Module:
@@ -179,7 +179,7 @@ class Asks(ER):
 
 class Mixes(ER):
     def loss(self, step: Step) -> Tensor:
-        return super().loss(step) + torch.zeros(self.bench.trials)
+        return super().loss(step) + torch.zeros(self.engine.trials)
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ class Mixes(ER):
         (Nowhere, "loss", "moved nothing"),
         (NotANumber, "loss", "not a number"),
         (Raises, "loss", "KeyError: 'width'"),
-        (Dice, "determinism", "self.bench.random"),
+        (Dice, "determinism", "self.engine.generators"),
         (Forgetful, "resume", "Not saved, but changed: steps_taken. Name them in `remembers`"),
         (ForgetsWhatItPredictsWith, "resume", "predicts differently. Not saved, but changed: off"),
         (Grows, "resume", "method/norms must be [S, ...] and of one shape"),
@@ -198,7 +198,7 @@ class Mixes(ER):
         (KnowsTheNet, "any net", "plain and wrapped in a class, takes different steps"),
         (SaysOtherwise, "prediction", "`predictor` must compute what `scores` does"),
         (Asks, "device", f"{__file__}:"),
-        (Mixes, "device", "make its tensors on self.bench.device"),
+        (Mixes, "device", "make its tensors on self.engine.device"),
     ],
 )  # fmt: skip
 def test_a_defect_is_found_and_the_way_out_is_said(
@@ -249,3 +249,19 @@ def test_the_command_prints_a_line_per_check_and_its_exit_code_tells(
         assert refused.code == 1
         assert refused.err.startswith("error: ")
         assert refused.out == ""
+
+
+def test_a_method_written_for_an_earlier_version_is_told_the_new_names() -> None:
+    with pytest.raises(MethodError, match="defines `bend`, which is now called `adjust_gradients`"):
+
+        class Turns(ER):
+            def bend(self, step: Step, gradients: Gradients) -> Gradients:
+                return gradients
+
+    class Uses(ER):
+        def loss(self, step: Step) -> Tensor:
+            return super().loss(step) * self.bench.lr
+
+    (finding, *_) = check_method(Uses)
+    assert (finding.check, finding.outcome) == ("loss", "failed")
+    assert "Uses uses self.bench, which is now called self.engine" in finding.text

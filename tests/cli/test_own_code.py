@@ -213,7 +213,7 @@ def test_the_page_shows_what_a_check_prints(remask: Remask) -> None:
 def test_the_python_of_the_page_runs(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (code,) = (block for block in PYTHON if "TrialStack" in block)
+    (code,) = (block for block in PYTHON if "TrialStack(configs" in block)
     monkeypatch.syspath_prepend(str(here))
     with _importing_anew(here):
         exec(code, {})

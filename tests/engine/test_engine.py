@@ -37,7 +37,7 @@ from remask.methods import (
 )
 from remask.metrics import forgetting
 from remask.nets import NetBuilder, mlp
-from remask.randomness import stream, torch_seed
+from remask.randomness import generator, torch_seed
 from remask.streams import batch_sizes, epoch_batches
 from tests.engine.stack_samples import batch_normed, finish, small_mlp, snapshot
 
@@ -339,13 +339,13 @@ class SlowDERpp:
 
     def epoch(self, task: int, epoch: int, rows: Tensor) -> None:
         config, key = self.config, (task, epoch)
-        order = stream(config.seed, "order", *key).permutation(len(rows))
+        order = generator(config.seed, "order", *key).permutation(len(rows))
         sizes = batch_sizes(len(rows), config.batch)
         starts = self.presented + np.cumsum([0, *sizes[:-1]])
         filled = np.repeat(np.minimum(starts, config.buffer), 2)
-        draws = draw_distinct(stream(config.seed, "replay", *key), filled, config.replay_batch)
+        draws = draw_distinct(generator(config.seed, "replay", *key), filled, config.replay_batch)
         numbers = self.presented + 1 + np.arange(len(rows))
-        reservoir = stream(config.seed, "reservoir", *key).integers(0, numbers)
+        reservoir = generator(config.seed, "reservoir", *key).integers(0, numbers)
         begin = 0
         for number, size in enumerate(sizes):
             arriving = rows[torch.from_numpy(order[begin : begin + size])]
@@ -499,20 +499,20 @@ def test_inputs_labels_and_logits_of_every_draw_belong_to_slots_of_the_trial(
 
 
 @every_method
-def test_the_stream_shows_every_sample_of_a_phase_once_an_epoch(
+def test_the_stream_shows_every_sample_of_a_task_once_per_epoch(
     method: str, config: MakeConfig, tiny: Benchmark
 ) -> None:
-    if METHODS[method].more_samples is not Method.more_samples:
+    if METHODS[method].extra_samples is not Method.extra_samples:
         pytest.skip("its epochs have exemplars, too")
     seen: list[Step] = []
     finish(stack_of([config(method=method, seed=3)], tiny, method=recording(method, seen)))
     if METHODS[method].learns == "union":
-        phases = [torch.arange(len(tiny.train_labels))]
+        learnt = [torch.arange(len(tiny.train_labels))]
     else:
-        phases = [tiny.train_indices(task) for task in range(tiny.num_tasks)]
+        learnt = [tiny.train_indices(task) for task in range(tiny.num_tasks)]
     steps = iter(seen)
     orders = []
-    for rows in phases:
+    for rows in learnt:
         expected = sorted(map(tuple, (tiny.train_inputs[rows].flatten(1)).tolist()))
         for _ in range(2):
             epoch = [next(steps).stream for _ in batch_sizes(len(rows), 5)]
@@ -640,7 +640,7 @@ def test_accuracies_and_confidence_equal_a_slow_count(
     stack = stack_of(configs, tiny)
     tested: list[dict[str, Tensor]] = []
     for position in stack.run():
-        if position.phase > len(tested):
+        if position.task > len(tested):
             tested.append(snapshot(stack))
     last_only = METHODS[method].learns == "union"
     assert len(tested) == (1 if last_only else 3)

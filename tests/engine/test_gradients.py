@@ -267,7 +267,7 @@ def penalised(kind: type[Method], strength: float) -> type[Method]:
 
     class Penalised(kind):  # type: ignore[misc,valid-type]
         def loss(self, step: Step) -> Tensor:
-            penalty = over_parameters(self.bench.net.parameters, torch.square)
+            penalty = over_parameters(self.engine.net.parameters, torch.square)
             loss: Tensor = super().loss(step) + strength * penalty
             return loss
 

@@ -17,7 +17,7 @@ from remask.engine import TrialStack, module_stack
 from remask.memory.reservoir import draw_distinct
 from remask.methods import METHODS, DERpp, Step
 from remask.nets import NetBuilder
-from remask.randomness import stream, torch_seed
+from remask.randomness import generator, torch_seed
 from remask.streams import batch_sizes
 from tests.engine.stack_samples import finish, small_resnet, snapshot
 from tests.engine.test_augmentation import slow_view
@@ -74,7 +74,7 @@ class HandWritten:
             for epoch in range(config.epochs):
                 self.lr = config.lr * 0.1 ** sum(epoch + 1 > drop for drop in config.lr_drops)
                 order, replay, reservoir, augment = (
-                    stream(config.seed, purpose, task, epoch)
+                    generator(config.seed, purpose, task, epoch)
                     for purpose in ("order", "replay", "reservoir", "augment")
                 )
                 arriving = rows[order.permutation(len(rows))]
@@ -281,7 +281,7 @@ def test_the_learning_rate_falls_to_a_tenth_after_the_named_epochs_of_every_task
     descend = stack._net.descend
 
     def watched(loss: Tensor, lr: Tensor) -> None:
-        used.append((stack.position.phase, stack.position.epoch, lr.tolist()))
+        used.append((stack.position.task, stack.position.epoch, lr.tolist()))
         descend(loss, lr)
 
     monkeypatch.setattr(stack._net, "descend", watched)

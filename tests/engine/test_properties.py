@@ -16,7 +16,7 @@ from remask.engine import TrialStack
 from remask.memory import plan_reservoir
 from remask.memory.reservoir import offer_slots
 from remask.methods import METHODS
-from remask.randomness import stream
+from remask.randomness import generator
 
 pinned = settings(
     deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -40,7 +40,8 @@ def test_any_reservoir_draws_what_is_there_and_keeps_what_a_slow_one_keeps(
         key=(1, 2),
     )  # fmt: skip
     slow = [
-        offer_slots(stream(seed, "reservoir", 1, 2), seen, sum(sizes), capacity) for seed in seeds
+        offer_slots(generator(seed, "reservoir", 1, 2), seen, sum(sizes), capacity)
+        for seed in seeds
     ]
     memory = np.full((len(seeds), capacity), -1)
     slow_memory = memory.copy()
@@ -120,7 +121,7 @@ def test_any_stream_can_be_learnt_left_and_gone_on_with(
 
     whole = TrialStack(configs, benchmark)
     positions = list(whole.run())
-    assert whole.steps_done == whole.total_steps == len(positions) - whole.num_phases
+    assert whole.steps_done == whole.total_steps == len(positions) - len(whole.tasks)
 
     left = TrialStack(configs, benchmark)
     steps = left.run()

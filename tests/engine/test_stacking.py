@@ -350,11 +350,11 @@ def test_dropout_differs_by_trial_and_by_time_and_is_off_in_evaluation(
 def test_the_time_names_what_a_net_draws() -> None:
     net, (inputs, _) = module_dropout(), batches(1)[0]
     stack, resumed = stack_nets([net], seeds=[3]), stack_nets([net], seeds=[3])
-    stack.at(0, 0, 1)
+    stack.name_draws(0, 0, 1)
     first = stack(inputs)
-    stack.at(0, 0, 2)
+    stack.name_draws(0, 0, 2)
     second, third = stack(inputs), stack(inputs)
-    resumed.at(0, 0, 2)
+    resumed.name_draws(0, 0, 2)
     assert torch.equal(resumed(inputs), second)
     assert torch.equal(resumed(inputs), third)
     assert not torch.equal(first, second)

@@ -40,7 +40,7 @@ def stack_of(
 
 def held_out_by(benchmark: Benchmark, seed: int, share: float = SHARE) -> Tensor:
     """The rows of the train set that a trial holds out."""
-    _, held_out = hold_out(benchmark, share, [seed])
+    _, held_out = hold_out(benchmark.train_labels, share, [seed])
     assert held_out is not None
     assert held_out.places is not None
     return held_out.places[0]
@@ -70,7 +70,7 @@ def test_every_class_holds_out_its_share_at_least_one_and_never_all(
     tiny: Benchmark, share: float, expected: list[int]
 ) -> None:
     """Classes have 7, 10, 13, 16, 19 and 22 samples; halves are rounded to even numbers."""
-    learnt, held_out = hold_out(tiny, share, SEEDS)
+    learnt, held_out = hold_out(tiny.train_labels, share, SEEDS)
     assert held_out is not None
     assert torch.bincount(held_out.labels).tolist() == expected
     assert torch.bincount(learnt.labels).tolist() == [
@@ -81,7 +81,7 @@ def test_every_class_holds_out_its_share_at_least_one_and_never_all(
 def test_a_sample_is_learnt_or_held_out_and_rows_have_one_label_in_all_trials(
     tiny: Benchmark,
 ) -> None:
-    learnt, held_out = hold_out(tiny, SHARE, SEEDS)
+    learnt, held_out = hold_out(tiny.train_labels, SHARE, SEEDS)
     assert held_out is not None
     assert learnt.places is not None
     assert held_out.places is not None
@@ -93,7 +93,7 @@ def test_a_sample_is_learnt_or_held_out_and_rows_have_one_label_in_all_trials(
 
 
 def test_the_seed_alone_decides_what_is_held_out(tiny: Benchmark) -> None:
-    _, together = hold_out(tiny, SHARE, SEEDS)
+    _, together = hold_out(tiny.train_labels, SHARE, SEEDS)
     assert together is not None
     assert together.places is not None
     for trial, seed in enumerate(SEEDS):
@@ -103,7 +103,7 @@ def test_the_seed_alone_decides_what_is_held_out(tiny: Benchmark) -> None:
 
 def test_over_many_seeds_every_sample_is_held_out_about_as_often(tiny: Benchmark) -> None:
     """Each sample of class 1 is held out with probability 2/10: 400 trials, five deviations."""
-    _, held_out = hold_out(tiny, SHARE, range(400))
+    _, held_out = hold_out(tiny.train_labels, SHARE, range(400))
     assert held_out is not None
     assert held_out.places is not None
     counts = torch.bincount(held_out.places.flatten(), minlength=len(tiny.train_labels))
@@ -114,7 +114,7 @@ def test_over_many_seeds_every_sample_is_held_out_about_as_often(tiny: Benchmark
 
 
 def test_without_validation_all_of_the_train_set_is_learnt_as_it_stands(tiny: Benchmark) -> None:
-    learnt, held_out = hold_out(tiny, 0.0, SEEDS)
+    learnt, held_out = hold_out(tiny.train_labels, 0.0, SEEDS)
     assert held_out is None
     assert learnt.places is None
     assert torch.equal(learnt.labels, tiny.train_labels)
@@ -158,14 +158,14 @@ def test_no_batch_and_no_memory_has_a_held_out_sample(
     configs = validated(config, method, lr=1e-6)
     stack = stack_of(configs, numbered)
     seen: list[Tensor] = []
-    decode = stack._feed._decode
+    decode = stack._feed._samples.seen
 
     def note(views: Tensor | None, *parts: Tensor) -> Tensor:
         inputs = decode(views, *parts)
         seen.append(inputs[:, :, 0, 0, 0])
         return inputs
 
-    monkeypatch.setattr(stack._feed, "_decode", note)
+    monkeypatch.setattr(stack._feed._samples, "seen", note)
     finish(stack)
     met = torch.cat(seen, dim=1)
     for trial, seed in enumerate(SEEDS):
@@ -255,7 +255,7 @@ def test_a_run_that_is_resumed_measures_the_same(config: MakeConfig, tiny: Bench
     whole = finish(stack_of(configs, tiny))
     broken_off = stack_of(configs, tiny)
     for position in broken_off.run():
-        if position.phase == 1 and position.step == 2:
+        if position.task == 1 and position.step == 2:
             break
     saved, position = snapshot(broken_off), broken_off.position
     assert not saved["validation/class_il"][:, 0, 0].isnan().any()

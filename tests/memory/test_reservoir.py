@@ -13,7 +13,7 @@ from torch import Tensor
 
 from remask.memory import Reservoir, ReservoirPlan, plan_reservoir
 from remask.memory.reservoir import draw_distinct, offer_slots
-from remask.randomness import stream
+from remask.randomness import generator
 
 # Seeds are fixed, so a test either always passes or always fails. A p-value this small means that
 # the distribution is wrong; an off-by-one gives less than 1e-6 in every test here.
@@ -163,7 +163,7 @@ def test_the_counter_runs_on_from_what_was_seen_before() -> None:
 def test_a_draw_has_distinct_filled_slots_and_no_more_than_there_are(
     filled: int, size: int
 ) -> None:
-    draws = draw_distinct(stream(0, "test"), np.full(200, filled), size)
+    draws = draw_distinct(generator(0, "test"), np.full(200, filled), size)
     assert draws.shape == (200, size)
     for draw in draws[:, : min(filled, size)].tolist():
         assert len(set(draw)) == min(filled, size)
@@ -267,7 +267,7 @@ def test_the_plan_equals_one_sample_at_a_time_over_epochs_and_tasks(
             key = (phase, epoch)
             planned = plan(sizes, capacity=capacity, seen=presented, seeds=seeds, key=key)
             drawn = [
-                stream(seed, "reservoir", *key).integers(0, presented + 1 + np.arange(count))
+                generator(seed, "reservoir", *key).integers(0, presented + 1 + np.arange(count))
                 for seed in seeds
             ]
             start = 0
@@ -301,7 +301,7 @@ def test_of_two_samples_of_a_batch_that_take_one_slot_the_later_is_kept() -> Non
     # One slot and a batch of 8: the sample that ends there is the last one that drew it.
     for seed in range(50):
         planned = plan([8], capacity=1, draws=0, seeds=[seed])
-        drawn = stream(seed, "reservoir", 0, 0).integers(0, 1 + np.arange(8))
+        drawn = generator(seed, "reservoir", 0, 0).integers(0, 1 + np.arange(8))
         last = max(i for i in range(8) if i == 0 or drawn[i] == 0)
         assert planned.kept[0] is not None
         assert planned.kept[0][0].tolist() == [last]

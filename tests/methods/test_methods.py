@@ -25,7 +25,7 @@ from remask.methods.gem import solve
 from remask.metrics import forgetting
 from remask.names import TITLES, Systems, systems_named
 from remask.planning import SettingsError, trial_configs
-from remask.randomness import stream, torch_seed
+from remask.randomness import generator, torch_seed
 from remask.streams import batch_sizes
 from tests.engine.stack_samples import finish, small_mlp
 
@@ -50,33 +50,33 @@ class Chance:
         return {kind: [every[trial] for every in noted] for kind, noted in self.noted.items()}
 
 
-class NotingBench:
-    """A workbench that notes all that it draws."""
+class NotingEngine:
+    """An engine that notes all that it draws."""
 
-    def __init__(self, bench: Any, chance: Chance) -> None:
-        self._bench, self._noted = bench, chance.noted
+    def __init__(self, engine: Any, chance: Chance) -> None:
+        self._engine, self._noted = engine, chance.noted
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._bench, name)
+        return getattr(self._engine, name)
 
     def draw(self, filled: int, size: int) -> Tensor:
-        drawn: Tensor = self._bench.draw(filled, size)
+        drawn: Tensor = self._engine.draw(filled, size)
         self._noted["draw"].append([(filled, own.tolist()) for own in drawn])
         return drawn
 
-    def random(self, purpose: str) -> list[np.random.Generator]:
-        randoms: list[np.random.Generator] = self._bench.random(purpose)
+    def generators(self, purpose: str) -> list[np.random.Generator]:
+        randoms: list[np.random.Generator] = self._engine.generators(purpose)
         self._noted[f"random {purpose}"].append(copy.deepcopy(randoms))
         return randoms
 
     def shuffled(self, task: Task, purpose: str) -> Iterator[Tensor]:
-        batches = list(self._bench.shuffled(task, purpose))
+        batches = list(self._engine.shuffled(task, purpose))
         orders = [[rows[trial].tolist() for rows in batches] for trial in range(len(batches[0]))]
         self._noted[f"shuffled {purpose}"].append(orders)
         yield from batches
 
     def recall(self, size: int) -> Batch:
-        batch: Batch = self._bench.recall(size)
+        batch: Batch = self._engine.recall(size)
         self._noted["recall"].append(list(zip(batch.inputs, batch.labels, strict=True)))
         return batch
 
@@ -86,10 +86,10 @@ def noting(method: str, chance: Chance) -> type[Method]:
     base = find_method(method)
 
     class Noting(base):  # type: ignore[misc, valid-type]
-        bench: Any
+        engine: Any
 
         def prepare(self) -> None:
-            self.bench = NotingBench(self.bench, chance)
+            self.engine = NotingEngine(self.engine, chance)
             super().prepare()
 
         def loss(self, step: Step) -> Tensor:
@@ -116,7 +116,7 @@ class Slow:
     def __init__(
         self, config: TrialConfig, benchmark: Benchmark, chance: dict[str, list[Any]]
     ) -> None:
-        self.config, self.benchmark, self.chance = config, benchmark, chance
+        self.config, self.enginemark, self.chance = config, benchmark, chance
         self.weight = {**dict(config.weights), "alpha": config.alpha, "beta": config.beta}
         self.images = benchmark.train_inputs.double() / 255
         self.labels = benchmark.train_labels.tolist()
@@ -137,7 +137,7 @@ class Slow:
         return self.chance[kind].pop(0)
 
     def run(self) -> None:
-        for task in range(self.benchmark.num_tasks):
+        for task in range(self.enginemark.num_tasks):
             self.lr = self.config.lr
             self.begin_task(task)
             for epoch in range(self.config.epochs):
@@ -157,14 +157,14 @@ class Slow:
         assert not any(self.chance.values())  # nothing was drawn that has no use here
 
     def rows_of(self, task: int) -> list[int]:
-        return [i for i, y in enumerate(self.labels) if y in self.benchmark.tasks[task]]
+        return [i for i, y in enumerate(self.labels) if y in self.enginemark.tasks[task]]
 
     def samples_of(self, task: int) -> list[int]:
         return self.rows_of(task)
 
     def seen(self, task: int) -> list[int]:
         """The classes of all tasks up to one."""
-        return [k for earlier in self.benchmark.tasks[: task + 1] for k in earlier]
+        return [k for earlier in self.enginemark.tasks[: task + 1] for k in earlier]
 
     def begin_task(self, task: int) -> None: ...
 
@@ -222,7 +222,7 @@ class Slow:
         competing: Sequence[int] = self.every_class if among is None else among
         others = -INF
         if self.config.mask is not None:
-            competing, others = self.benchmark.tasks[task], self.config.mask
+            competing, others = self.enginemark.tasks[task], self.config.mask
         return [
             surprise(self.logits(self.images[row]), self.labels[row], competing, others)
             for row in rows
@@ -243,11 +243,11 @@ class Slow:
         return said
 
     def evaluate(self, after: int) -> None:
-        images = self.benchmark.test_inputs.double() / 255
+        images = self.enginemark.test_inputs.double() / 255
         for task in range(after + 1):
-            own = self.benchmark.tasks[task]
+            own = self.enginemark.tasks[task]
             of_all, of_task, count = 0, 0, 0
-            for image, label in zip(images, self.benchmark.test_labels.tolist(), strict=True):
+            for image, label in zip(images, self.enginemark.test_labels.tolist(), strict=True):
                 if label in own:
                     scores = self.scores(image)
                     of_all += max(self.every_class, key=scores.__getitem__) == label
@@ -329,7 +329,7 @@ class SlowLwF(Slow):
         if task == 0:
             return
         head = self.net[-1]
-        own = self.benchmark.tasks[task]
+        own = self.enginemark.tasks[task]
         for _ in range(self.config.epochs):
             batches = self.given("shuffled warm-up")
             assert sorted(row for rows in batches for row in rows) == self.rows_of(task)
@@ -373,7 +373,7 @@ class SlowQuota(Slow):
 
     def end_task(self, task: int) -> None:
         rows = self.rows_of(task)
-        count = min(self.config.buffer // self.benchmark.num_tasks, len(rows))
+        count = min(self.config.buffer // self.enginemark.num_tasks, len(rows))
         chosen = self.given("random memory").choice(len(rows), count, replace=False)
         self.memory.append([rows[i] for i in chosen])
 
@@ -447,7 +447,7 @@ class SlowICaRL(Slow):
         return self.rows_of(task) + kept
 
     def loss(self, task: int, rows: list[int]) -> Tensor:
-        own, losses = self.benchmark.tasks[task], []
+        own, losses = self.enginemark.tasks[task], []
         for row in rows:
             image, label = self.shown(task, row), self.labels[row]
             logits = self.logits(image)
@@ -469,7 +469,7 @@ class SlowICaRL(Slow):
         quota = self.config.buffer // len(self.seen(task))
         for rows in self.exemplars.values():
             del rows[quota:]
-        for k in self.benchmark.tasks[task]:
+        for k in self.enginemark.tasks[task]:
             rows = [row for row in self.rows_of(task) if self.labels[row] == k]
             features = [self.features(self.images[row]).detach() for row in rows]
             self.exemplars[k] = [rows[i] for i in slow_herd(features, quota)]
@@ -494,7 +494,7 @@ class SlowDarkICaRL(SlowICaRL):
 
     def shown(self, task: int, row: int) -> Tensor:
         image = super().shown(task, row)
-        if int(self.labels[row]) in self.benchmark.tasks[task]:
+        if int(self.labels[row]) in self.enginemark.tasks[task]:
             return image
         self.happened["darkened"] += 1
         return torch.where(image >= 1, 1.0, 0.0).to(image)
@@ -613,14 +613,14 @@ class SlowReplay(Slow):
         starts = self.presented + np.cumsum([0, *sizes[:-1]])
         filled = np.minimum(starts, config.buffer)
         draws = draw_distinct(
-            stream(config.seed, "replay", task, epoch), filled, config.replay_batch
+            generator(config.seed, "replay", task, epoch), filled, config.replay_batch
         )
         self.draws = [
             drawn[: min(config.replay_batch, have)].tolist()
             for drawn, have in zip(draws, filled.tolist(), strict=True)
         ]
         numbers = self.presented + 1 + np.arange(sum(sizes))
-        self.places = stream(config.seed, "reservoir", task, epoch).integers(0, numbers).tolist()
+        self.places = generator(config.seed, "reservoir", task, epoch).integers(0, numbers).tolist()
 
     def step(self, task: int, rows: list[int]) -> None:
         self.replayed = [self.memory[slot] for slot in self.draws.pop(0)]
@@ -684,8 +684,8 @@ class SlowHAL(SlowReplay):
         forgetful = copy.deepcopy(self)
         forgetful.move(forgetful.gradient(forgetful.mean_of(forgetful.losses(drawn))))
         random = self.given("random anchors")
-        shape = self.benchmark.input_shape
-        for k in sorted(self.benchmark.tasks[task]):
+        shape = self.enginemark.input_shape
+        for k in sorted(self.enginemark.tasks[task]):
             anchor = torch.from_numpy(random.random(shape))
             for _ in range(100):
                 anchor.requires_grad_(True)

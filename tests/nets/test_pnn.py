@@ -18,7 +18,7 @@ from remask.methods.pnn import PNN, IndependentPNN
 from remask.metrics import forgetting
 from remask.nets import NetBuilder, mlp, resnet18
 from remask.nets.progressive import Columns, LateralsError, ProgressiveColumns
-from remask.randomness import stream, torch_seed
+from remask.randomness import generator, torch_seed
 from tests.engine.stack_samples import batch_normed, finish, small_mlp, small_resnet, snapshot
 
 MakeConfig = Callable[..., TrialConfig]
@@ -411,21 +411,21 @@ def test_a_task_changes_its_own_column_and_nothing_else_and_nothing_is_forgotten
     kind: type[Method], runs: Runs
 ) -> None:
     stack = runs.start(kind)
-    before, phase = snapshot(stack), 0
+    before, learnt = snapshot(stack), 0
     for position in stack.run():
-        if position.phase == phase:
+        if position.task == learnt:
             continue
         after = snapshot(stack)
         for name, value in after.items():
             if name.startswith("net/"):
                 changed = not torch.equal(value, before[name])
-                assert changed == name.startswith(f"net/columns.{phase}."), name
-        before, phase = after, position.phase
-    assert phase == runs.benchmark.num_tasks
+                assert changed == name.startswith(f"net/columns.{learnt}."), name
+        before, learnt = after, position.task
+    assert learnt == runs.benchmark.num_tasks
     for result in stack.results():
         assert result.diverged_at is None
         accuracy = np.array(result.task_il)
-        for task in range(phase):
+        for task in range(learnt):
             assert np.isnan(accuracy[:task, task]).all()
             assert len(set(accuracy[task:, task])) == 1
         assert forgetting(accuracy) == 0.0
@@ -460,7 +460,7 @@ class SlowRun:
             optimiser = torch.optim.SGD(own, lr=single.lr)
             rows = data.train_indices(task)
             for epoch in range(single.epochs):
-                order = stream(single.seed, "order", task, epoch).permutation(len(rows))
+                order = generator(single.seed, "order", task, epoch).permutation(len(rows))
                 for batch in torch.split(rows[torch.from_numpy(order)], single.batch):
                     optimiser.zero_grad()
                     logits = columns(data.train_inputs[batch].float() / 255)
@@ -504,7 +504,7 @@ def test_without_laterals_a_column_learns_as_a_net_that_sees_its_task_alone(
     alone = stack_nets(nets[2:])
     rows = tiny.train_indices(2)
     for epoch in range(single.epochs):
-        order = stream(single.seed, "order", 2, epoch).permutation(len(rows))
+        order = generator(single.seed, "order", 2, epoch).permutation(len(rows))
         for batch in torch.split(rows[torch.from_numpy(order)], single.batch):
             logits = alone((tiny.train_inputs[batch].float() / 255).unsqueeze(0))
             loss = F.cross_entropy(logits[0], tiny.train_labels[batch])

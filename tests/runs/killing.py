@@ -29,7 +29,7 @@ def final_bits(configs: Sequence[TrialConfig], folder: Path) -> Bits:
     saved = CheckpointFolder(folder, identity=Job(tuple(configs)).name).load(stack.state())
     assert saved is not None
     assert saved.warnings == ()
-    assert saved.position == {"phase": stack.num_phases, "epoch": 0, "step": 0}
+    assert saved.position == {"task": len(stack.tasks), "epoch": 0, "step": 0}
     return {name: tensor.contiguous().numpy().tobytes() for name, tensor in saved.tensors.items()}
 
 

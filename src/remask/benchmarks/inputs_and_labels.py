@@ -132,7 +132,7 @@ def _hold_out(name: str, part: Part, fraction: float, seed: int) -> tuple[Part, 
                 f"{name}: class {label} has one input only; it cannot be in train and test"
             )
         count = min(max(round(fraction * len(rows)), 1), len(rows) - 1)
-        drawn = randomness.stream(seed, "held out", label).permutation(len(rows))[:count]
+        drawn = randomness.generator(seed, "held out", label).permutation(len(rows))[:count]
         is_test[rows[torch.from_numpy(drawn)]] = True
     return part.rows(~is_test), part.rows(is_test)
 

@@ -1,4 +1,4 @@
-"""Checks of a method of one's own: what goes wrong without a word, found before it costs a run."""
+"""Checks of a custom method: what fails silently is found before it costs a run."""
 
 from remask.checking.checks import check_method
 from remask.checking.subject import Finding, Outcome

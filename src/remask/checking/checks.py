@@ -1,4 +1,4 @@
-"""The checks, each of which a method can fail without anybody noticing."""
+"""The checks, each of which a method can fail silently."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -37,9 +37,9 @@ def check_method(
     benchmark: Benchmark | str = "split-digits",
     weights: Mapping[str, float] | None = None,
 ) -> list[Finding]:
-    """Try a method in short runs, and find what would go wrong in long ones without a word.
+    """Try a method in short runs, and find what would go wrong silently in long ones.
 
-    Everything can be given by name as well, `module:name` for one's own. The benchmark is cut to a
+    Everything can be given by name as well, `module:name` for your own. The benchmark is cut to a
     few samples of each class. One finding per check; the method is in order if none has `failed`.
     """
     kind = find_method(method) if isinstance(method, str) else method
@@ -109,7 +109,7 @@ def _determinism(subject: Subject) -> _Answer:
     if odd:
         return "failed", (
             f"the same run twice ends differently, in {_some(odd)}; draw random numbers from "
-            f"self.bench.random or self.bench.draw only, and keep nothing on the class"
+            f"self.engine.generators or self.engine.draw only, and keep nothing on the class"
         )
     return "passed", "the same run twice ends with the same bits"
 
@@ -142,7 +142,7 @@ def _resume(subject: Subject) -> _Answer:
 
 def _hint(subject: Subject) -> str:
     """Which attributes of the method have changed in the run, and are not saved."""
-    known = {*subject.method.remembers, *subject.method.weights, "bench"}
+    known = {*subject.method.remembers, *subject.method.weights, "engine"}
     before, after = (vars(stack._method) for stack in (subject.stack(), subject.run.finished))
     lost = sorted(
         name
@@ -213,7 +213,7 @@ def _any_net(subject: Subject) -> _Answer:
         return "failed", (
             f"the same MLP, plain and wrapped in a class, takes different steps, in {_some(odd)}; "
             f"let the loss depend on the nets through logits, features and parameters of "
-            f"self.bench.net only"
+            f"self.engine.net only"
         )
     return "passed", "the same net, plain and wrapped in a class, takes the same step"
 
@@ -248,7 +248,7 @@ def _device(subject: Subject) -> _Answer:
             return "not checked", f"a step of it waits for the host: {on_host}"
         why = failure_of("a step without data", error)
         return "failed", (
-            f"{why}. A step must make its tensors on self.bench.device and ask for no values "
+            f"{why}. A step must make its tensors on self.engine.device and ask for no values "
             f"(.item(), .cpu(), nonzero, if); where it must, say why in `works_on_host`"
         )
     return "passed", "a step stays on its device and does not wait for the host"

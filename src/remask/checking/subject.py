@@ -126,12 +126,12 @@ def short_configs(
 
 def run(stack: TrialStack, inputs: Tensor) -> Run:
     """Run a stack to its end, keeping moments in the first task, at its end, and in the last."""
-    early, late = stack.total_steps // (3 * stack.num_phases), max(1, stack.total_steps - 2)
+    early, late = stack.total_steps // (3 * len(stack.tasks)), max(1, stack.total_steps - 2)
     moments: list[Moment] = []
-    phase = 0
+    learnt = 0
     for position in stack.run():
-        ended, phase = position.phase > phase, position.phase
-        is_first_end = ended and phase == 1
+        ended, learnt = position.task > learnt, position.task
+        is_first_end = ended and learnt == 1
         if is_first_end or (not ended and stack.steps_done in (early, late)):
             scores = stack.scores(inputs, 0) if is_first_end else None
             moments.append(Moment(position, copied(stack.state()), scores))

@@ -10,16 +10,19 @@ from remask.engine.saved_nets import (
     save_net,
 )
 from remask.engine.showing import Position, TrialResult
-from remask.engine.stacked_net import StackedNet
 from remask.engine.stacking import preferred_stack, stack_nets
 from remask.engine.trials import TrialStack
+from remask.nets import StackedNet
+from remask.streams import DataDescription, StreamError
 
 __all__ = [
     "ContradictionError",
+    "DataDescription",
     "Position",
     "SavedNet",
     "SavedNetError",
     "StackedNet",
+    "StreamError",
     "TrialResult",
     "TrialStack",
     "check_config",

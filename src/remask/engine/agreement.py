@@ -8,10 +8,10 @@ from remask.benchmarks import Benchmark
 from remask.classes import ordered_classes
 from remask.config import COMMON_WEIGHTS, TrialConfig
 from remask.errors import RemaskError
-from remask.methods import MASKED_NAMES, METHODS, Method, MethodError
+from remask.methods import MASKED_NAMES, METHODS, Method, MethodError, find_method
 from remask.nets import NETS, NetBuilder
 from remask.own_code import names_own_code
-from remask.streams import check_share
+from remask.streams import DataDescription, check_share
 
 
 class ContradictionError(RemaskError, ValueError):
@@ -26,16 +26,59 @@ def check_same_shape(configs: Sequence[TrialConfig]) -> None:
         raise ValueError("trials of one stack may differ in seed, mask, lr and weights only")
 
 
-def check_config(config: TrialConfig, method: type[Method], benchmark: Benchmark) -> None:
+def check_stack(
+    configs: Sequence[TrialConfig],
+    source: Benchmark | DataDescription,
+    method: type[Method] | None,
+    build_net: NetBuilder | None,
+) -> type[Method]:
+    """Refuse what cannot be run, or contradicts itself; returns the method.
+
+    `method` and `build_net` are given if no name leads to them.
+    """
+    check_same_shape(configs)
+    kind = method or find_method(configs[0].method)
+    if isinstance(source, DataDescription):
+        check_open(kind, source)
+    for config in configs:
+        check_config(config, kind, source)
+    # What the trials of a stack may differ in contradicts nothing.
+    check_benchmark(configs[0], source)
+    if method is not None:
+        check_method(configs[0], method)
+    if build_net is not None:
+        check_net(configs[0], build_net)
+    return kind
+
+
+def check_open(method: type[Method], data: DataDescription) -> None:
+    """Refuse a method that cannot learn tasks as they come; raises MethodError."""
+    if method.learns == "union":
+        raise MethodError(
+            f"{method.title} learns all tasks at once, so it needs a benchmark that has them all"
+        )
+    if method.needs_task_count and data.num_tasks is None:
+        raise MethodError(
+            f"{method.title} must know how many tasks will come: it {method.needs_task_count}. "
+            f"Say num_tasks=... in the DataDescription, or choose another method."
+        )
+
+
+def check_config(
+    config: TrialConfig, method: type[Method], benchmark: Benchmark | DataDescription
+) -> None:
     """Refuse settings that the method or the data cannot run with: MethodError, SplitError."""
-    check_share(benchmark, config.validation)
+    if isinstance(benchmark, Benchmark):
+        labels = benchmark.train_labels
+        check_share(labels, config.validation, benchmark.name, benchmark.class_names)
     own, given = set(method.weights) - set(COMMON_WEIGHTS), {name for name, _ in config.weights}
     if given != own:
         raise MethodError(f"the weights of {method.title} are {sorted(own)}, not {sorted(given)}")
-    least = method.least_buffer(benchmark.num_tasks, benchmark.num_classes)
+    tasks = benchmark.num_tasks or 1  # if nobody knows, it is checked again when one comes
+    least = method.least_buffer(tasks, benchmark.num_classes)
     if method.uses_buffer() and config.buffer < least:
         raise MethodError(
-            f"{method.title} keeps samples: with {benchmark.num_tasks} tasks and "
+            f"{method.title} keeps samples: with {tasks} tasks and "
             f"{benchmark.num_classes} classes it needs a buffer of at least {least}, not "
             f"{config.buffer}"
         )
@@ -49,7 +92,7 @@ def check_config(config: TrialConfig, method: type[Method], benchmark: Benchmark
         raise MethodError(f"{method.title} cannot wear a mask: {method.unmaskable}")
 
 
-def check_benchmark(config: TrialConfig, benchmark: Benchmark) -> None:
+def check_benchmark(config: TrialConfig, benchmark: Benchmark | DataDescription) -> None:
     """Refuse a config of other data, tasks, class order or limit than the benchmark has."""
     if config.benchmark != benchmark.name:
         raise ContradictionError(
@@ -57,6 +100,8 @@ def check_benchmark(config: TrialConfig, benchmark: Benchmark) -> None:
             f"{benchmark.name!r}. Say benchmark={benchmark.name!r}, or give "
             f"load_benchmark({config.benchmark!r})."
         )
+    if isinstance(benchmark, DataDescription):  # the rest cannot be told before data have come
+        return
     remedy = (
         f"Leave it out of the config if the benchmark is meant as it is, or load it with "
         f"load_benchmark({config.benchmark!r}, tasks=..., class_order=..., limit=...)."

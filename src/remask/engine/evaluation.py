@@ -1,13 +1,12 @@
 """Evaluation: Class-IL and Task-IL accuracy and the confidence, all from the same scores."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from remask.benchmarks import Benchmark
-from remask.streams import Part
-from remask.streams.augmentation import Standardise
+from remask.streams import DataDescription, Standardise
 
 _ROWS_AT_ONCE = 512  # a chunk whose activations stay in cache
 
@@ -17,63 +16,88 @@ Scores = Callable[[Tensor, int], Tensor]
 [S, B, *shape] of each trial's own: [S, B, K]."""
 
 
+@dataclass(frozen=True, eq=False)
+class _TestSet:
+    """What a task is measured on."""
+
+    inputs: Tensor
+    """[N, *shape], perhaps with those of other tasks."""
+    places: Tensor
+    """int64 [n] for all trials, or [S, n]: where its samples stand among them."""
+    labels: Tensor
+    """int64 [n]."""
+    classes: Tensor
+    """bool [K]: those of the task."""
+
+
 class Evaluator:
-    """Measures a method's scores on the tasks of a benchmark, and keeps what it found."""
+    """Measures a method's scores on the tasks of a stream, and keeps what it found."""
 
     def __init__(
-        self, benchmark: Benchmark, inputs: Tensor, part: Part, trials: int, device: torch.device
+        self, data: DataDescription, trials: int, tasks: int, device: torch.device
     ) -> None:
-        self._benchmark = benchmark
-        self._inputs = inputs.to(device)
-        self._labels = part.labels.to(device)
-        self._places = None if part.places is None else part.places.to(device)
-        self._standardise = Standardise.of(benchmark, device)
-        tasks = range(benchmark.num_tasks)
-        active = [benchmark.active(task) for task in tasks]
-        self._active = [own.to(device) for own in active]
-        self._rows = [own[part.labels].nonzero().squeeze(-1).to(device) for own in active]
-        shape = (trials, benchmark.num_tasks, benchmark.num_tasks)
+        self._data, self._device = data, device
+        self._standardise = Standardise.of(data, device)
+        self._sets: dict[int, _TestSet] = {}
+        shape = (trials, tasks, tasks)
         self.class_il = torch.full(shape, torch.nan, dtype=torch.float64)
         """Accuracy matrices [S, T, T] in percent; NaN where not measured."""
         self.task_il = torch.full(shape, torch.nan, dtype=torch.float64)
         """The same, when the task of a sample is told."""
 
-    def measure(self, scores: Scores, task: int, *, class_il: bool) -> None:
-        """Fill the row of a task that has just ended; without `class_il`, Task-IL only."""
-        of_all, of_task = self._accuracy(scores, task + 1)
-        if class_il:
-            self.class_il[:, task, : task + 1] = of_all.cpu()
-        self.task_il[:, task, : task + 1] = of_task.cpu()
+    def add(
+        self, task: int, classes: Tensor, inputs: Tensor, labels: Tensor, places: Tensor
+    ) -> None:
+        """Measure a task, of these classes bool [K], on the samples in some places of `inputs`."""
+        on_device = [each.to(self._device) for each in (inputs, places, labels, classes)]
+        self._sets[task] = _TestSet(*on_device)
 
-    def _accuracy(self, scores: Scores, tasks: int) -> tuple[Tensor, Tensor]:
-        """Percent correct on each of the first `tasks` tasks: (Class-IL, Task-IL), each [S, tasks].
+    def grow(self, tasks: int) -> None:
+        """Have room for so many tasks."""
+        more = tasks - self.class_il.shape[1]
+        if more <= 0:
+            return
+        room = (0, more, 0, more)
+        self.class_il = torch.nn.functional.pad(self.class_il, room, value=torch.nan)
+        self.task_il = torch.nn.functional.pad(self.task_il, room, value=torch.nan)
+
+    def measure(self, scores: Scores, task: int, *, class_il: bool) -> None:
+        """Fill the row of a task that has just ended; without `class_il`, Task-IL only.
 
         In Class-IL all K classes compete, also those not seen yet; in Task-IL only the task's own.
         """
-        class_il, task_il = [], []
-        for task in range(tasks):
-            outside = ~self._active[task]
-            right_of_all: Tensor | int = 0
-            right_of_task: Tensor | int = 0
-            for rows in torch.split(self._rows[task], _ROWS_AT_ONCE):
-                rated, labels = scores(self._see(rows), task), self._labels[rows]
-                right_of_all = right_of_all + (rated.argmax(-1) == labels).sum(-1)
-                rated = rated.masked_fill(outside, float("-inf"))
-                right_of_task = right_of_task + (rated.argmax(-1) == labels).sum(-1)
-            # In float64, and divided last, so that all right is 100 and not a hair more.
-            size = len(self._rows[task])
-            class_il.append(torch.as_tensor(right_of_all, dtype=torch.float64) * 100 / size)
-            task_il.append(torch.as_tensor(right_of_task, dtype=torch.float64) * 100 / size)
-        return torch.stack(class_il, -1), torch.stack(task_il, -1)
+        for earlier, test in self._sets.items():
+            if earlier > task:
+                continue
+            of_all, of_task = self._accuracy(scores, earlier, test)
+            if class_il:
+                self.class_il[:, task, earlier] = of_all.cpu()
+            self.task_il[:, task, earlier] = of_task.cpu()
+
+    def _accuracy(self, scores: Scores, task: int, test: _TestSet) -> tuple[Tensor, Tensor]:
+        """Percent correct on a task: (Class-IL, Task-IL), each [S]."""
+        right_of_all: Tensor | int = 0
+        right_of_task: Tensor | int = 0
+        for places, labels in self._chunks(test):
+            rated = scores(self._see(test, places), task)
+            right_of_all = right_of_all + (rated.argmax(-1) == labels).sum(-1)
+            rated = rated.masked_fill(~test.classes, float("-inf"))
+            right_of_task = right_of_task + (rated.argmax(-1) == labels).sum(-1)
+        # In float64, and divided last, so that all right is 100 and not a hair more.
+        size = len(test.labels)
+        return (
+            torch.as_tensor(right_of_all, dtype=torch.float64) * 100 / size,
+            torch.as_tensor(right_of_task, dtype=torch.float64) * 100 / size,
+        )
 
     def confidence(self, scores: Scores) -> Tensor:
         """The mean probability of the true class, for each class: [S, K]."""
         sums: Tensor | None = None
-        counts = torch.bincount(self._labels, minlength=self._benchmark.num_classes)
-        for task, rows_of_task in enumerate(self._rows):
-            for rows in torch.split(rows_of_task, _ROWS_AT_ONCE):
-                labels = self._labels[rows]
-                probabilities = scores(self._see(rows), task).softmax(-1)
+        every_label = torch.cat([test.labels for test in self._sets.values()])
+        counts = torch.bincount(every_label, minlength=self._data.num_classes)
+        for task, test in self._sets.items():
+            for places, labels in self._chunks(test):
+                probabilities = scores(self._see(test, places), task).softmax(-1)
                 truth = labels.expand(len(probabilities), -1).unsqueeze(-1)
                 of_truth = probabilities.gather(-1, truth).squeeze(-1).double()
                 if sums is None:
@@ -82,7 +106,10 @@ class Evaluator:
         assert sums is not None  # a benchmark has test data
         return sums / counts
 
-    def _see(self, rows: Tensor) -> Tensor:
-        places = rows if self._places is None else self._places[:, rows]
-        inputs = self._inputs[places] * self._benchmark.scale
+    def _chunks(self, test: _TestSet) -> list[tuple[Tensor, Tensor]]:
+        places = torch.split(test.places, _ROWS_AT_ONCE, dim=-1)
+        return list(zip(places, torch.split(test.labels, _ROWS_AT_ONCE), strict=True))
+
+    def _see(self, test: _TestSet, places: Tensor) -> Tensor:
+        inputs = test.inputs[places] * self._data.scale
         return inputs if self._standardise is None else self._standardise(inputs)

@@ -6,194 +6,148 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from remask.benchmarks import Benchmark
 from remask.config import TrialConfig
-from remask.engine.stacked_net import StackedNet
-from remask.memory import Reservoir, plan_reservoir
-from remask.methods import Batch, Method, Step, Task
-from remask.streams import Part, Phase, batch_sizes, epoch_batches
-from remask.streams.augmentation import Cropper, Standardise, plan_views
+from remask.memory import Reservoir, ReservoirPlan, plan_reservoir
+from remask.methods import Batch, Method, Step
+from remask.nets import StackedNet
+from remask.streams import DataDescription, Samples, Task, batch_sizes, epoch_batches
 
 
 @dataclass(frozen=True, eq=False)
 class EpochPlan:
-    """Which rows every step of an epoch takes, for all trials. Pure function of seeds and place."""
+    """What every step of an epoch takes, for all trials; a pure function of seeds and place."""
 
     rows: list[Tensor]
     """Per step, rows of what is learnt from, as the method counts them: int64 [S * B]."""
-    arriving: list[Tensor]
-    """Per step, where they stand in the benchmark's train set: int64 [S * B]."""
-    replayed: list[Tensor | None]
-    """Per step, rows of the memory: int64 [S, D * R]; None while it is empty."""
-    kept: list[tuple[Tensor, Tensor] | None]
-    """Per step, (rows of the batch, rows of the memory they go to)."""
+    places: list[Tensor]
+    """Per step, where they stand among the samples: int64 [S * B]."""
     views: list[Tensor] | None
-    """Per step, how its samples are seen, the stream's, then the draws': what the cropper takes,
-    int64 [S, B + D * R]; None: as they are."""
+    """Per step, how its samples are seen, the stream's, then the draws': int64 [S, B + D * R];
+    None: as they are."""
+    reservoir: ReservoirPlan | None
+    """What is replayed and kept in each step; None without a reservoir."""
 
 
 @dataclass(frozen=True, eq=False)
 class Masking:
-    """The masks of a phase, for all trials; None where no trial of the stack wears one."""
+    """The masks of a task, for all trials; None where no trial of the stack has one."""
 
     active: Tensor | None
     """bool [S, 1, K]; all true for a trial without a mask."""
     value: Tensor | None
     """[S, 1, 1]."""
     unmasked: Tensor | None
-    """bool [S, 1]: the trials that wear no mask."""
+    """bool [S, 1]: the trials that have no mask."""
 
 
 class Feed:
-    """The data side of a stack: train set, memory, and what is drawn from them."""
+    """The data side of a stack: from plans to steps, and from steps to the reservoir."""
 
     def __init__(
         self,
-        benchmark: Benchmark,
-        learnt: Part,
         configs: Sequence[TrialConfig],
         method: type[Method],
-        phases: Sequence[Phase],
         net: StackedNet,
+        data: DataDescription,
+        samples: Samples,
         device: torch.device,
     ) -> None:
         shape = configs[0]
-        self._phases = phases
-        self.inputs = benchmark.train_inputs.to(device)
-        """All of the benchmark's train set, also what is not learnt from."""
-        self._labels = benchmark.train_labels.to(device)
-        self._learnt_labels = learnt.labels.to(device)
-        self._learnt_places = None if learnt.places is None else learnt.places.to(device)
-        self._scale = benchmark.scale
-        self._standardise = Standardise.of(benchmark, device)
-        self._padding, self._flip = benchmark.crop_padding, benchmark.flip
-        self._crop = Cropper(benchmark.input_shape, self._padding) if benchmark.augment else None
-        self._seeds = [config.seed for config in configs]
-        self._masks = [config.mask for config in configs]
-        self._batch, self._epochs = shape.batch, shape.epochs
-        self._task_free = shape.task_free
-        self._draws, self._draw_size = method.draws, shape.replay_batch
-        self._capacity = shape.buffer
-        self._net = net
-        # Without batch statistics one forward gives what several would, and is faster.
-        self._one_forward = method.one_forward or not net.couples_samples
-        self._device = device
-        self.memory = (
+        self._samples = samples
+        self.reservoir = (
             Reservoir(
                 trials=len(configs),
                 capacity=shape.buffer,
-                input_shape=benchmark.input_shape,
-                input_type=benchmark.train_inputs.dtype,
-                num_classes=benchmark.num_classes,
+                input_shape=data.input_shape,
+                input_type=data.input_type,
+                num_classes=data.num_classes,
                 stores_logits=method.stores_logits,
                 device=device,
             )
             if method.draws
             else None
         )
+        self._seeds = [config.seed for config in configs]
+        self._masks = [config.mask for config in configs]
+        self._batch, self._task_free = shape.batch, shape.task_free
+        self._draws, self._draw_size = method.draws, shape.replay_batch
+        self._capacity = shape.buffer
+        self._net = net
+        # Without batch statistics one forward gives what several would, and is faster.
+        self._one_forward = method.one_forward or not net.couples_samples
+        self._device = device
 
-    def plan(self, phase: int, epoch: int, more: Tensor | None = None) -> EpochPlan:
-        """Draw the plan of one epoch of a phase, with `more` rows [S, n] than the phase has."""
-        rows = self._phases[phase].rows
-        if more is not None:
-            rows = torch.cat([rows.expand(len(more), -1), more.cpu()], dim=1)
-        batches = epoch_batches(rows, self._batch, self._seeds, (phase, epoch))
-        batches = [batch.to(self._device) for batch in batches]
-        arriving = [self._places(batch) for batch in batches]
-        samples = self._batch + self._draws * self._draw_size
-        views = self._views(len(arriving), samples, (phase, epoch)) if self._crop else None
-        if self.memory is None:
-            nothing: list[None] = [None] * len(arriving)
-            return EpochPlan(batches, arriving, [*nothing], [*nothing], views)
-        presented = self._epochs * sum(len(earlier.rows) for earlier in self._phases[:phase])
+    def plan(
+        self, rows: Tensor, key: tuple[int, int], presented: int, extra: Tensor | None = None
+    ) -> EpochPlan:
+        """Draw the plan of one epoch over rows [N], and over `extra` rows [S, n] if given.
+
+        It is named by its `key`, (task, epoch), and begins after `presented` presentations.
+        """
+        if extra is not None:
+            rows = torch.cat([rows.expand(len(extra), -1), extra], dim=1)
+        batches = epoch_batches(rows, self._batch, self._seeds, key)
+        places = [self._samples.places(batch) for batch in batches]
+        seen_at_once = self._batch + self._draws * self._draw_size
+        views = self._samples.plan_views(len(batches), seen_at_once, key)
+        if self.reservoir is None:
+            return EpochPlan(batches, places, views, None)
         reservoir = plan_reservoir(
             capacity=self._capacity,
-            seen=presented + epoch * len(rows),
-            sizes=batch_sizes(len(rows), self._batch),
+            seen=presented,
+            sizes=batch_sizes(rows.shape[-1], self._batch),
             draws=self._draws,
             draw_size=self._draw_size,
             seeds=self._seeds,
-            key=(phase, epoch),
+            key=key,
             device=self._device,
         )
-        return EpochPlan(batches, arriving, reservoir.draws, reservoir.kept, views)
+        return EpochPlan(batches, places, views, reservoir)
 
-    def masking(self, phase: Phase) -> Masking:
-        """Which classes each trial's loss on the stream lets compete in a phase."""
+    def masking(self, task: Task) -> Masking:
+        """Which classes each trial's loss on the stream lets compete in a task."""
         if all(mask is None for mask in self._masks):
             return Masking(None, None, None)
-        unmasked = torch.tensor([mask is None for mask in self._masks])
-        values = torch.tensor([0.0 if mask is None else mask for mask in self._masks])
-        active = phase.active | unmasked[:, None]
+        unmasked = torch.tensor([mask is None for mask in self._masks], device=self._device)
+        values = [0.0 if mask is None else mask for mask in self._masks]
         return Masking(
-            active.unsqueeze(1).to(self._device),
-            values.view(-1, 1, 1).to(self._device),
-            unmasked.unsqueeze(1).to(self._device),
+            (task.classes | unmasked[:, None]).unsqueeze(1),
+            torch.tensor(values, device=self._device).view(-1, 1, 1),
+            unmasked.unsqueeze(1),
         )
 
     def _active(self, masking: Masking, labels: Tensor) -> Tensor | None:
-        """The active classes of a step, [S, 1, K]: the phase's, or if task-free the batch's."""
+        """The active classes of a step, [S, 1, K]: the task's, or if task-free the batch's."""
         if not self._task_free or masking.active is None or masking.unmasked is None:
             return masking.active
         present = torch.zeros_like(masking.active.squeeze(1)).scatter_(1, labels, True)
         return (present | masking.unmasked).unsqueeze(1)
 
-    def batch(self, rows: Tensor, *, views_key: tuple[int, ...] | None) -> Batch:
-        """Samples to learn from, int64 [S, n], augmented by the random numbers of that name."""
-        places = self._places(rows)
-        inputs = self.inputs[places]
-        views = None
-        if self._crop is not None and views_key is not None:
-            (views,) = self._views(1, rows.shape[1], views_key)
-        return Batch(self._decode(views, inputs), self._labels[places], self._net)
-
-    def filled(self, phase: int) -> int:
-        """How many samples the memory holds after a phase."""
-        presented = self._epochs * sum(len(earlier.rows) for earlier in self._phases[: phase + 1])
-        return min(self._capacity, presented)
-
-    def recall(self, slots: Tensor, *, views_key: tuple[int, ...]) -> Batch:
-        """Samples of the memory, by slots int64 [S, n] of each trial's own."""
-        if self.memory is None:
-            raise ValueError("there is no reservoir: the method must set draws")
-        first = torch.arange(len(slots), device=self._device).unsqueeze(1) * self._capacity
-        inputs, labels = self.memory.inputs[slots + first], self.memory.labels[slots + first]
-        views = self._views(1, slots.shape[1], views_key)[0] if self._crop else None
-        return Batch(self._decode(views, inputs), labels, self._net)
-
-    def labels(self, rows: Tensor) -> Tensor:
-        """The labels of rows of what is learnt from."""
-        return self._learnt_labels[rows]
-
-    def _places(self, rows: Tensor) -> Tensor:
-        """Where in the benchmark's train set rows stand, trial by trial: [S * n] or [S, n]."""
-        if self._learnt_places is None:
-            return rows
-        return self._learnt_places.gather(1, rows.reshape(len(self._seeds), -1)).view(rows.shape)
-
     def step(self, plan: EpochPlan, number: int, masking: Masking, task: Task) -> Step:
         """Gather what one step learns from."""
         trials = len(self._seeds)
-        places, drawn = plan.arriving[number], plan.replayed[number]
+        places = plan.places[number]
+        drawn = None if plan.reservoir is None else plan.reservoir.draws[number]
         rows = plan.rows[number].view(trials, -1)
-        arrived = self.inputs.index_select(0, places)
+        arrived = self._samples.inputs.index_select(0, places)
         arrived = arrived.view(trials, -1, *arrived.shape[1:])
-        labels = self._labels.index_select(0, places).view(trials, -1)
+        labels = self._samples.labels.index_select(0, places).view(trials, -1)
         views = None if plan.views is None else plan.views[number]
-        if drawn is None or self.memory is None:
-            stream = Batch(self._decode(views, arrived), labels, self._net)
+        memory = self.reservoir
+        if drawn is None or memory is None:
+            stream = Batch(self._samples.seen(views, arrived), labels, self._net)
             active = self._active(masking, labels)
             return Step(stream, (), active, masking.value, rows, task)
 
         slots = drawn.flatten()
-        recalled = self.memory.inputs.index_select(0, slots).view(trials, -1, *arrived.shape[2:])
-        past_labels = self.memory.labels.index_select(0, slots).view(trials, -1)
+        recalled = memory.inputs.index_select(0, slots).view(trials, -1, *arrived.shape[2:])
+        past_labels = memory.labels.index_select(0, slots).view(trials, -1)
         past_logits = (
             None
-            if self.memory.logits is None
-            else self.memory.logits.index_select(0, slots).view(trials, recalled.shape[1], -1)
+            if memory.logits is None
+            else memory.logits.index_select(0, slots).view(trials, recalled.shape[1], -1)
         )
-        inputs = self._decode(views, arrived, recalled)
+        inputs = self._samples.seen(views, arrived, recalled)
         logits = self._net(inputs) if self._one_forward else None
 
         arrivals, draw = labels.shape[1], recalled.shape[1] // self._draws
@@ -212,42 +166,22 @@ class Feed:
         active = self._active(masking, labels)
         return Step(batches[0], tuple(batches[1:]), active, masking.value, rows, task)
 
+    def presented(self, count: int) -> None:
+        """Be told how many samples each trial has been offered, where no step has told it."""
+        if self.reservoir is not None:
+            self.reservoir.presented = count
+
     def remember(self, plan: EpochPlan, number: int, step: Step) -> None:
-        """Offer the step's stream to the memory, with the logits of before the update."""
-        kept = plan.kept[number]
-        if self.memory is None or kept is None:
+        """Offer the step's stream to the reservoir, with the logits of before the update."""
+        if self.reservoir is None or plan.reservoir is None:
             return
-        self.memory.insert(
-            kept,
-            rows=plan.arriving[number],
-            inputs=self.inputs,
-            labels=self._labels,
-            logits=step.stream.logits.detach(),
-        )
-
-    def _views(self, steps: int, samples: int, key: tuple[int, ...]) -> list[Tensor]:
-        assert self._crop is not None
-        views = plan_views(
-            steps=steps,
-            samples=samples,
-            padding=self._padding,
-            flip=self._flip,
-            seeds=self._seeds,
-            key=key,
-            device=self._device,
-        )
-        return list(self._crop.starts(views))
-
-    def _decode(self, views: Tensor | None, *parts: Tensor) -> Tensor:
-        """Parts [S, b, *shape] as they are kept, side by side, to what the network sees."""
-        if self._crop is not None and views is not None:
-            parts = (self._crop(torch.cat(parts, dim=1), views),)
-        first = parts[0]
-        size = sum(part.shape[1] for part in parts)
-        inputs = torch.empty((len(first), size, *first.shape[2:]), device=self._device)
-        start = 0
-        for part in parts:
-            inputs[:, start : start + part.shape[1]] = part
-            start += part.shape[1]
-        inputs.mul_(self._scale)
-        return inputs if self._standardise is None else self._standardise(inputs)
+        self.reservoir.presented = plan.reservoir.presented[number]
+        kept = plan.reservoir.kept[number]
+        if kept is not None:
+            self.reservoir.insert(
+                kept,
+                rows=plan.places[number],
+                inputs=self._samples.inputs,
+                labels=self._samples.labels,
+                logits=step.stream.logits.detach(),
+            )

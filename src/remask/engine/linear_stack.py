@@ -15,8 +15,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from remask.engine.stacked_net import StackedNet, stacked_state
-from remask.methods import Gradients, SampleGradients, State
+from remask.nets import Gradients, SampleGradients, StackedNet, State, stacked_state
 
 Factors = list[tuple[str, Tensor, Tensor]]
 """(layer, gradient of its outputs [S, B, out], its inputs [S, B, in]), in the order of backward."""
@@ -150,7 +149,7 @@ class LinearStack(StackedNet):
         return self._run(features, self._layers[self._head :], self._taped)
 
     @override
-    def at(self, *moment: int) -> None:
+    def name_draws(self, *key: int) -> None:
         """Its layers draw nothing."""
 
     @override

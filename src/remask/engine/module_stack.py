@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from typing_extensions import override
 
-from remask.engine.stacked_net import StackedNet, stacked_state
 from remask.errors import RemaskError
-from remask.methods import Gradients, MethodError, SampleGradients, State
+from remask.methods import MethodError
+from remask.nets import Gradients, SampleGradients, StackedNet, State, stacked_state
 from remask.own_code import own_place
 from remask.randomness import torch_seed
 
@@ -55,8 +55,8 @@ class ModuleStack(StackedNet):
         self.samples_at_once = max(1, _LARGEST_GRADIENTS // max(weights, 1))
         self._head: str | None = None  # the linear layer that is called last, once one was
         self._seeds = list(seeds)
-        self._moment: tuple[int, ...] = ()
-        self._forwards = 0  # since that moment
+        self._key: tuple[int, ...] = ()
+        self._forwards = 0  # since it was set
         modules = list(nets[0].modules())
         draws = any(isinstance(module, nn.modules.dropout._DropoutNd) for module in modules)
         # Trial after trial: the plain module, at its own speed, with random numbers of its own.
@@ -95,8 +95,8 @@ class ModuleStack(StackedNet):
         return logits if bias is None else logits + bias.unsqueeze(1)
 
     @override
-    def at(self, *moment: int) -> None:
-        self._moment, self._forwards = moment, 0
+    def name_draws(self, *key: int) -> None:
+        self._key, self._forwards = key, 0
 
     @override
     def gradients(self, loss: Tensor) -> Gradients:
@@ -194,7 +194,7 @@ class ModuleStack(StackedNet):
         """Let what the net draws, in dropout say, depend on the trial and on time alone."""
         devices = [] if self._device.type == "cpu" else [self._device]
         with torch.random.fork_rng(devices, device_type=self._device.type):
-            torch.manual_seed(torch_seed(seed, "forward", *self._moment, self._forwards))
+            torch.manual_seed(torch_seed(seed, "forward", *self._key, self._forwards))
             yield
 
     def _states(self, stacked: State) -> list[State]:

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from remask.engine.fitting import check_fit
-from remask.engine.stacked_net import StackedNet
 from remask.methods import Method, MethodError
+from remask.nets import StackedNet
 
 NET, METHOD = "net/", "method/"
 

@@ -60,16 +60,16 @@ def save_net(stack: TrialStack, trial: int, path: AnyPath) -> None:
     weights = safetensors.torch.save(
         {name: tensor.cpu() for name, tensor in stack.net_tensors(trial).items()}
     )
-    config, benchmark, method = stack.configs[trial], stack.benchmark, stack.method
+    config, data, method = stack.configs[trial], stack.data, stack.method
     plain = _defines(method, "predictor") is Method and _defines(method, "adapt_net") is Method
     note = SavedNet(
         net=config.net,
         method=None if plain else config.method,
-        input_shape=benchmark.input_shape,
-        num_classes=benchmark.num_classes,
-        num_tasks=benchmark.num_tasks,
-        class_names=benchmark.class_names,
-        preprocessing=Preprocessing(scale=benchmark.scale, mean=benchmark.mean, std=benchmark.std),
+        input_shape=data.input_shape,
+        num_classes=data.num_classes,
+        num_tasks=data.num_tasks or max(1, stack.position.task),
+        class_names=data.class_names,
+        preprocessing=Preprocessing(scale=data.scale, mean=data.mean, std=data.std),
         config=config,
         sha256=hashlib.sha256(weights).hexdigest(),
     )

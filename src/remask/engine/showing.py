@@ -1,5 +1,6 @@
 """Where a stack stands, and what its trials have shown."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -10,9 +11,16 @@ from remask.config import TrialConfig
 class Position(NamedTuple):
     """Where a stack stands: the next step to take."""
 
-    phase: int = 0
+    task: int = 0
+    """How many tasks have been learnt."""
     epoch: int = 0
     step: int = 0
+
+    @classmethod
+    def read(cls, saved: Mapping[str, int]) -> "Position":
+        """From a checkpoint; earlier versions wrote `phase` for `task`."""
+        names = {"phase": "task"}
+        return cls(**{names.get(name, name): value for name, value in saved.items()})
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,19 @@ from torch import nn
 
 from remask.engine.linear_stack import LinearStack, linear_chain
 from remask.engine.module_stack import ModuleStack, convolves
-from remask.engine.stacked_net import StackedNet
+from remask.nets import NetBuilder, StackedNet
+from remask.randomness import torch_seed
+from remask.streams import DataDescription
+
+
+def initial_nets(build: NetBuilder, data: DataDescription, seeds: Sequence[int]) -> list[nn.Module]:
+    """A net per trial, whose initial weights depend on its seed alone."""
+    nets = []
+    for seed in seeds:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(torch_seed(seed, "init"))
+            nets.append(build(data.input_shape, data.num_classes))
+    return nets
 
 
 def stack_nets(

@@ -12,153 +12,192 @@ from torch import Tensor, nn
 
 from remask.benchmarks import Benchmark
 from remask.config import TrialConfig
-from remask.engine.agreement import (
-    check_benchmark,
-    check_config,
-    check_method,
-    check_net,
-    check_same_shape,
-)
-from remask.engine.bench import Bench
-from remask.engine.evaluation import Evaluator
+from remask.engine.agreement import check_stack
+from remask.engine.divergence import Divergence
 from remask.engine.feed import Feed
 from remask.engine.fitting import check_fit
 from remask.engine.predictors import assemble, check_predictor, trial_tensors
 from remask.engine.showing import Position, TrialResult
-from remask.engine.stacking import stack_nets
-from remask.methods import Method, MethodError, Step, Task, find_method
+from remask.engine.stacking import initial_nets, stack_nets
+from remask.engine.stream import Stream
+from remask.methods import Engine, Method, MethodError, Step
 from remask.names import title_of
 from remask.nets import NetBuilder, net_builder
-from remask.randomness import torch_seed
-from remask.streams import Part, Phase, batch_sizes, hold_out, task_phases, union_phase
+from remask.streams import DataDescription, StreamError, Task, batch_sizes
 
-_STEPS_BETWEEN_CHECKS = 100
 _LR_DROP = 0.1
-_BEGIN, _END = -1, -2  # moments of a task that no epoch has
+_BEGIN, _END = -1, -2  # in place of an epoch, in the names of random numbers
+_GROWING = ("metrics/", "validation/", "stream/", "method/")  # with the tasks of an open stream
 
 
 class TrialStack:
     """S trials that run as one. They may differ in seed, mask, learning rate and loss weights.
 
-    `method` and `build_net` are a method and a net that no name leads to; the configs call them by
-    names that remask does not use. Raises ContradictionError if a config says something else than
+    They learn the tasks of a benchmark, with `run`, or one by one with `learn` and `evaluate`. Or,
+    made with a `DataDescription`, they learn tasks as they come, which `new_task` makes.
+
+    `method` and `build_net` are for a method and a net that cannot be imported by name; the configs
+    call them by names that remask does not use. Raises ContradictionError if a config contradicts
     what it is run with.
     """
 
     def __init__(
         self,
         configs: Sequence[TrialConfig],
-        benchmark: Benchmark,
+        benchmark: Benchmark | DataDescription,
         *,
         method: type[Method] | None = None,
         build_net: NetBuilder | None = None,
         device: torch.device | str = "cpu",
     ) -> None:
-        check_same_shape(configs)
-        kind = method or find_method(configs[0].method)
-        for config in configs:
-            check_config(config, kind, benchmark)
-        # What the trials of a stack may differ in contradicts nothing.
-        check_benchmark(configs[0], benchmark)
-        if method is not None:
-            check_method(configs[0], method)
-        if build_net is not None:
-            check_net(configs[0], build_net)
-        device = torch.device(device)
-        trials, tasks = len(configs), benchmark.num_tasks
+        kind = check_stack(configs, benchmark, method, build_net)
+        device, shape = torch.device(device), configs[0]
         self.configs = list(configs)
-        self.benchmark = benchmark
         self.method = kind
         self.position = Position()
-        self._method = kind(
-            {
-                name: _per_trial([config.weight(name) for config in configs], device)
-                for name in kind.weights
-            }
-        )
-        self._bends = kind.bend is not Method.bend
-        self._lr = _per_trial([config.lr for config in configs], device)
-        builder = kind.adapt_net(build_net or net_builder(configs[0].net), tasks)
-        nets = [_seeded_net(builder, benchmark, config.seed) for config in configs]
+        self._epochs, self._batch, self._lr_drops = shape.epochs, shape.batch, shape.lr_drops
+        self._lr = _setting([config.lr for config in configs], device)
+        self._stream = Stream(benchmark, configs, kind, device)
+        builder = build_net or net_builder(shape.net)
+        if self.data.num_tasks is not None:
+            builder = kind.adapt_net(builder, self.data.num_tasks)
         seeds = [config.seed for config in configs]
-        self._net = stack_nets(nets, device, seeds=seeds, name=configs[0].net)
-        learnt, held_out = hold_out(benchmark, configs[0].validation, seeds)
-        phases_of = task_phases if kind.learns == "tasks" else union_phase
-        self._phases = phases_of(benchmark, learnt.labels)
-        self._feed = Feed(benchmark, learnt, configs, kind, self._phases, self._net, device)
-        test = Part(benchmark.test_labels)
-        self._test = Evaluator(benchmark, benchmark.test_inputs, test, trials, device)
-        self._validation = (
-            Evaluator(benchmark, self._feed.inputs, held_out, trials, device) if held_out else None
+        nets = initial_nets(builder, self.data, seeds)
+        self._net = stack_nets(nets, device, seeds=seeds, name=shape.net)
+        samples = self._stream.samples
+        self._feed = Feed(configs, kind, self._net, self.data, samples, device)
+        weights = {name: [config.weight(name) for config in configs] for name in kind.weights}
+        self._method = kind({name: _setting(each, device) for name, each in weights.items()})
+        self._adjusts = kind.adjust_gradients is not Method.adjust_gradients
+        self._engine = self._method.engine = Engine(
+            configs,
+            net=self._net,
+            samples=samples,
+            reservoir=self._feed.reservoir,
+            lr=self._lr,
+            input_shape=self.data.input_shape,
+            class_sizes=self._stream.counts.sum(0),
+            largest_task=max((len(task.rows) for task in self.tasks), default=0),
+            announced_tasks=self.data.num_tasks,
         )
-        self._epochs, self._lr_drops = configs[0].epochs, configs[0].lr_drops
-        self._tasks = _tasks_of(self._phases, device)
-        self._bench = Bench(benchmark, learnt, configs, self._net, self._feed, self._lr)
-        self._method.bench = self._bench
         self._method.prepare()
-        self._steps_in_epoch = [
-            len(batch_sizes(len(task.rows) + self._method.more_samples(task), configs[0].batch))
-            for task in self._tasks
-        ]
-
-        self._confidence = torch.full(
-            (trials, benchmark.num_classes), torch.nan, dtype=torch.float64
-        )
-        self._diverged_at = torch.full((trials,), -1, dtype=torch.int64)
-        self._unchecked: list[Tensor] = []  # the losses [S] of the latest steps
+        self._stream.keep(self._method.memory)
+        steps = [self._steps_of(task, self._method.extra_samples(task)) for task in self.tasks]
+        self._stream.steps = torch.tensor(steps, dtype=torch.int64)
+        self._divergence = Divergence(len(configs))
+        every_class = (len(configs), self.data.num_classes)
+        self._confidence = torch.full(every_class, torch.nan, dtype=torch.float64)
 
     @property
-    def num_phases(self) -> int:
-        """How many times the run stops to be evaluated: once a task, or once in all."""
-        return len(self._phases)
+    def data(self) -> DataDescription:
+        """What is known of all the data, whether they have come or not."""
+        return self._stream.data
+
+    @property
+    def tasks(self) -> Sequence[Task]:
+        """The benchmark's tasks, or all of them as one; empty if tasks come one by one."""
+        return self._stream.tasks
 
     @property
     def total_steps(self) -> int:
-        """How many steps the whole run takes."""
-        return sum(self._steps_in_epoch) * self._epochs
+        """How many steps all tasks take that are known."""
+        return int(self._stream.steps.sum()) * self._epochs
 
     @property
     def steps_done(self) -> int:
         """How many steps have been taken."""
-        phase, epoch, step = self.position
-        earlier = sum(self._steps_in_epoch[:phase]) * self._epochs
-        return earlier + (epoch * self._steps_in_epoch[phase] if epoch else 0) + step
+        index, epoch, step = self.position
+        earlier = int(self._stream.steps[:index].sum()) * self._epochs
+        return earlier + (epoch * int(self._stream.steps[index]) if epoch else 0) + step
 
     def run(self) -> Iterator[Position]:
-        """Train from where the stack stands to the end, yielding after every step.
+        """Learn the benchmark's tasks from where the stack stands, yielding after every step.
 
         At a yield the stack may be saved, and may be left for good.
         """
-        while self.position.phase < len(self._phases):
-            index, epoch, done = self.position
-            phase, task = self._phases[index], self._tasks[index]
-            masking = self._feed.masking(phase)
-            if epoch < self._epochs:
-                lr = self._learning_rates(epoch)
-                if epoch == done == 0:
-                    self._bench.at(lr, index, _BEGIN)
-                    self._method.begin_task(task)
-                more = self._method.more_rows(task) if self._method.more_samples(task) else None
-                plan = self._feed.plan(index, epoch, more)
-                for number in range(done, self._steps_in_epoch[index]):
-                    self._bench.at(lr, index, epoch, number)
-                    step = self._feed.step(plan, number, masking, task)
-                    loss = self._descend(step, lr)
-                    self._feed.remember(plan, number, step)
-                    self._method.after_step(step)
-                    self._unchecked.append(loss)
-                    self.position = Position(index, epoch, number + 1)
-                    if len(self._unchecked) == _STEPS_BETWEEN_CHECKS:
-                        self._check_losses()
-                    yield self.position
-                self.position = Position(index, epoch + 1)
-            else:
-                self._check_losses()
-                self._bench.at(self._learning_rates(epoch - 1), index, _END)
-                self._method.end_task(task)
-                self._evaluate(phase.task, last=index + 1 == len(self._phases))
-                self.position = Position(index + 1)
+        while self.position.task < len(self.tasks):
+            yield from self.learn(self.tasks[self.position.task])
+            self.evaluate()
+            yield self.position
+
+    def new_task(
+        self,
+        inputs: Tensor,
+        labels: Tensor,
+        *,
+        test_inputs: Tensor | None = None,
+        test_labels: Tensor | None = None,
+    ) -> Task:
+        """The next task, of samples that are there only now; `learn` takes it.
+
+        The labels say which classes it has. With test data it is measured, now and after every
+        later task. Raises StreamError if the data are not as described, and MethodError if the
+        method has no room for another task.
+        """
+        test = None
+        if test_inputs is not None and test_labels is not None:
+            test = (test_inputs, test_labels)
+        number = self.position.task
+        return self._stream.new_task(number, inputs, labels, test, self._method.memory)
+
+    def test_on(self, task: int, inputs: Tensor, labels: Tensor) -> None:
+        """Measure a task that was learnt on these samples from now on, as after a restore."""
+        self._stream.test_on(task, inputs, labels)
+
+    def learn(self, task: Task) -> Iterator[Position]:
+        """Learn one task from where the stack stands, yielding after every step.
+
+        At a yield the stack may be saved, and may be left for good; whoever restores it gives the
+        same task again. The task is learnt when the iterator ends.
+        """
+        index, begun, done = self.position
+        self._stream.begin(task, index)
+        masking = self._feed.masking(task)
+        presented = self._epochs * int(self._stream.counts[:index].sum())
+        self._engine.class_sizes = self._stream.class_sizes(task)
+        if begun == done == 0:
+            self._enter(index, _BEGIN, lr=self._learning_rates(0))
+            self._method.begin_task(task)
+        extra = self._method.extra_rows(task) if self._method.extra_samples(task) else None
+        steps = self._steps_of(task, 0 if extra is None else extra.shape[1])
+        self._stream.note(task, index, steps)
+        for epoch in range(begun, self._epochs):
+            lr = self._learning_rates(epoch)
+            earlier = presented + epoch * len(task.rows)
+            plan = self._feed.plan(task.rows, (index, epoch), earlier, extra)
+            for number in range(done, steps):
+                self._enter(index, epoch, number, lr=lr)
+                step = self._feed.step(plan, number, masking, task)
+                loss = self._descend(step, lr)
+                self._feed.remember(plan, number, step)
+                self._method.after_step(step)
+                self.position = Position(index, epoch, number + 1)
+                if self._divergence.note(loss):
+                    self._divergence.look(self.steps_done)
                 yield self.position
+            self.position = Position(index, epoch + 1)
+            done = 0
+        self._divergence.look(self.steps_done)
+        self._feed.presented(presented + self._epochs * len(task.rows))
+        self._enter(index, _END, lr=self._learning_rates(self._epochs - 1))
+        self._method.end_task(task)
+        self._stream.keep(self._method.memory)
+        self.position = Position(index + 1)
+
+    @torch.no_grad()
+    def evaluate(self) -> None:
+        """Measure all tasks so far that have test data, after the latest one that was learnt."""
+        learnt, class_il = self.position.task, self._method.class_il
+        if not learnt:
+            raise StreamError("nothing has been learnt yet: call learn() first")
+        latest = self.tasks[learnt - 1].number if learnt <= len(self.tasks) else learnt - 1
+        self._stream.test.grow(latest + 1)
+        self._stream.test.measure(self._method.scores, latest, class_il=class_il)
+        if self._stream.validation is not None:
+            self._stream.validation.grow(latest + 1)
+            self._stream.validation.measure(self._own_scores, latest, class_il=class_il)
+        if learnt == len(self.tasks) and self._method.confidence:
+            self._confidence.copy_(self._stream.test.confidence(self._method.scores))
 
     def finish(self) -> list[TrialResult]:
         """Train from where the stack stands to the end; returns what each trial has shown."""
@@ -168,29 +207,30 @@ class TrialStack:
 
     def running_accuracy(self) -> float:
         """The mean Class-IL accuracy over trials and tasks after the latest task; NaN before."""
-        rows = self._test.class_il.nanmean(dim=(0, 2))
+        rows = self._stream.test.class_il.nanmean(dim=(0, 2))
         measured = rows[~rows.isnan()]
         return float(measured[-1]) if len(measured) else float("nan")
 
     def results(self) -> list[TrialResult]:
         """What each trial has shown so far."""
-        self._check_losses()
-        title, held_out = str(self._method.title), self._validation
+        self._divergence.look(self.steps_done)
+        title, test, held_out = str(self._method.title), self._stream.test, self._stream.validation
+        tasks = self._stream.classes_of_tasks(self.position.task)
         return [
             TrialResult(
                 config=config,
-                class_il=self._test.class_il[trial].tolist(),
-                task_il=self._test.task_il[trial].tolist(),
+                class_il=test.class_il[trial].tolist(),
+                task_il=test.task_il[trial].tolist(),
                 validation_class_il=held_out.class_il[trial].tolist() if held_out else [],
                 validation_task_il=held_out.task_il[trial].tolist() if held_out else [],
                 confidence=self._confidence[trial].tolist(),
-                tasks=self.benchmark.tasks,
-                class_names=self.benchmark.class_names,
+                tasks=tasks,
+                class_names=self.data.class_names,
                 diverged_at=None if step < 0 else step,
                 title=None if title == title_of(config.method) else title,
             )
             for trial, (config, step) in enumerate(
-                zip(self.configs, self._diverged_at.tolist(), strict=True)
+                zip(self.configs, self._divergence.first_steps.tolist(), strict=True)
             )
         ]
 
@@ -215,21 +255,19 @@ class TrialStack:
 
     def state(self) -> dict[str, Tensor]:
         """Every tensor that changes during the run, by name; the live ones, not copies."""
-        self._check_losses()
+        self._divergence.look(self.steps_done)
         parts = {"net": self._net.state(), "method": self._method.state()}
-        if self._feed.memory is not None:
-            parts["memory"] = self._feed.memory.state()
+        if self._feed.reservoir is not None:
+            parts["memory"] = self._feed.reservoir.state()
         parts["metrics"] = {
-            "class_il": self._test.class_il,
-            "task_il": self._test.task_il,
+            "class_il": self._stream.test.class_il,
+            "task_il": self._stream.test.task_il,
             "confidence": self._confidence,
-            "diverged_at": self._diverged_at,
+            "diverged_at": self._divergence.first_steps,
         }
-        if self._validation is not None:
-            parts["validation"] = {
-                "class_il": self._validation.class_il,
-                "task_il": self._validation.task_il,
-            }
+        if (held_out := self._stream.validation) is not None:
+            parts["validation"] = {"class_il": held_out.class_il, "task_il": held_out.task_il}
+        parts["stream"] = self._stream.state()
         return {
             f"{part}/{name}": tensor
             for part, named in parts.items()
@@ -240,6 +278,11 @@ class TrialStack:
     def restore(self, state: dict[str, Tensor], position: Position) -> None:
         """Go back to a saved state; refuses one that does not fit before it changes anything."""
         own = self.state()
+        if self._stream.open:
+            check_fit(state, own, "this stack", growing=_GROWING)
+            self._stream.grow_as(state)
+            self._method.grow_as(state)
+            own = self.state()
         check_fit(state, own, "this run")
         for name, tensor in own.items():
             tensor.copy_(state[name])
@@ -250,7 +293,7 @@ class TrialStack:
         loss = self._method.loss(step)
         if loss.shape != lr.shape:
             raise MethodError(
-                f"the loss of {self._method.title} must have one entry a trial, "
+                f"the loss of {self._method.title} must have one entry per trial, "
                 f"{list(lr.shape)}, not the shape {list(loss.shape)}"
             )
         if not loss.requires_grad:
@@ -258,8 +301,8 @@ class TrialStack:
                 f"the loss of {self._method.title} does not depend on the network: nothing would "
                 f"be learnt"
             )
-        if self._bends:
-            self._net.move(self._method.bend(step, self._net.gradients(loss)), lr)
+        if self._adjusts:
+            self._net.move(self._method.adjust_gradients(step, self._net.gradients(loss)), lr)
         else:  # the same, without ever writing the gradients down
             self._net.descend(loss, lr)
         return loss.detach()
@@ -269,13 +312,14 @@ class TrialStack:
         drops = sum(epoch >= drop for drop in self._lr_drops)
         return self._lr * _LR_DROP**drops if drops else self._lr
 
-    @torch.no_grad()
-    def _evaluate(self, task: int, *, last: bool) -> None:
-        self._test.measure(self._method.scores, task, class_il=self._method.class_il)
-        if self._validation is not None:
-            self._validation.measure(self._own_scores, task, class_il=self._method.class_il)
-        if last and self._method.confidence:
-            self._confidence.copy_(self._test.confidence(self._method.scores))
+    def _steps_of(self, task: Task, extra: int) -> int:
+        """How many steps an epoch of a task has, with so many samples besides its own."""
+        return len(batch_sizes(len(task.rows) + extra, self._batch))
+
+    def _enter(self, *key: int, lr: Tensor) -> None:
+        """Come to a task, epoch and step: what is drawn from now on is named after them."""
+        self._engine.lr = lr
+        self._engine.name_draws(*key)
 
     def _own_scores(self, inputs: Tensor, task: int) -> Tensor:
         """How each trial rates the classes for inputs of its own, [S, B, *shape]: [S, B, K]."""
@@ -285,38 +329,7 @@ class TrialStack:
         each = [self._method.scores(own, task)[trial] for trial, own in enumerate(inputs)]
         return torch.stack(each)
 
-    def _check_losses(self) -> None:
-        """Note the first step at which a trial's loss was not a number, trial by trial.
 
-        Its neighbours go on: nothing of theirs is computed from its numbers.
-        """
-        if not self._unchecked:
-            return
-        broken = ~torch.stack(self._unchecked).isfinite().cpu()  # [steps, S]
-        first_step = self.steps_done - len(self._unchecked)
-        found = broken.any(0) & (self._diverged_at < 0)
-        self._diverged_at[found] = first_step + broken.int().argmax(0)[found]
-        self._unchecked.clear()
-
-
-def _tasks_of(phases: Sequence[Phase], device: torch.device) -> list[Task]:
-    """What a method is told of each phase."""
-    seen = torch.zeros_like(phases[0].active)
-    tasks = []
-    for phase in phases:
-        seen = seen | phase.active
-        own = [tensor.to(device) for tensor in (phase.rows, phase.active, seen)]
-        tasks.append(Task(phase.task, *own))
-    return tasks
-
-
-def _per_trial(values: Sequence[float], device: torch.device) -> Tensor:
+def _setting(values: Sequence[float], device: torch.device) -> Tensor:
     """One setting of every trial, [S]."""
     return torch.tensor(values, dtype=torch.float32, device=device)
-
-
-def _seeded_net(build: NetBuilder, benchmark: Benchmark, seed: int) -> nn.Module:
-    """A net whose initial weights depend on the seed alone."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(torch_seed(seed, "init"))
-        return build(benchmark.input_shape, benchmark.num_classes)

@@ -1,4 +1,4 @@
-"""A memory with a fixed number of places for every task: a random sample of each."""
+"""A quota: a random sample of every task, as large as every other's."""
 
 from collections.abc import Sequence
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from remask.randomness import stream
+from remask.randomness import generator
 
 Integers = NDArray[np.int64]
 
@@ -27,6 +27,8 @@ class ReservoirPlan:
     """Per step, the rows to replay: int64 [S, D * R] (D independent draws); None while empty."""
     kept: list[tuple[torch.Tensor, torch.Tensor] | None]
     """Per step, (rows of the stacked batch [n], the slots they go to [n]); None if none is kept."""
+    presented: list[int]
+    """After each step, how many samples each trial has been offered since the beginning."""
 
 
 def plan_reservoir(
@@ -50,7 +52,7 @@ def plan_reservoir(
 
     chosen = np.stack(
         [
-            draw_distinct(stream(seed, "replay", *key), np.repeat(filled, draws), draw_size)
+            draw_distinct(generator(seed, "replay", *key), np.repeat(filled, draws), draw_size)
             for seed in seeds
         ]
     )  # [S, steps * D, R]
@@ -62,7 +64,10 @@ def plan_reservoir(
     ]
 
     slots = np.stack(
-        [offer_slots(stream(seed, "reservoir", *key), seen, sum(sizes), capacity) for seed in seeds]
+        [
+            offer_slots(generator(seed, "reservoir", *key), seen, sum(sizes), capacity)
+            for seed in seeds
+        ]
     )  # [S, N]
     kept: list[tuple[torch.Tensor, torch.Tensor] | None] = []
     start = 0
@@ -76,7 +81,7 @@ def plan_reservoir(
         source = torch.from_numpy(trials * size + positions).to(device)
         target = torch.from_numpy(batch[trials, positions] + offsets[trials]).to(device)
         kept.append((source, target))
-    return ReservoirPlan(planned_draws, kept)
+    return ReservoirPlan(planned_draws, kept, (seen + np.cumsum(sizes)).tolist())
 
 
 def offer_slots(random: np.random.Generator, seen: int, count: int, capacity: int) -> Integers:
@@ -133,9 +138,23 @@ class Reservoir:
         device: torch.device | str = "cpu",
     ) -> None:
         rows = trials * capacity
+        self._trials, self._capacity = trials, capacity
+        self.presented = 0
+        """How many samples each trial has been offered so far."""
         self.inputs = torch.zeros((rows, *input_shape), dtype=input_type, device=device)
         self.labels = torch.zeros(rows, dtype=torch.int64, device=device)
         self.logits = torch.zeros((rows, num_classes), device=device) if stores_logits else None
+
+    @property
+    def filled(self) -> int:
+        """How many samples each trial holds."""
+        return min(self._capacity, self.presented)
+
+    def at(self, slots: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Inputs and labels in slots of each trial, int64 [S, n]: [S, n, *shape], [S, n]."""
+        trials = torch.arange(self._trials, device=slots.device)
+        rows = slots + self._capacity * trials.unsqueeze(1)
+        return self.inputs[rows], self.labels[rows]
 
     def insert(
         self,

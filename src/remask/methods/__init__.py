@@ -3,11 +3,13 @@
 import inspect
 
 from remask.methods.agem import AGEM
-from remask.methods.base import Batch, Method, MethodError, Step
+from remask.methods.base import Method
 from remask.methods.der import DER
 from remask.methods.derpp import DERpp
+from remask.methods.engine import Engine
 from remask.methods.er import ER
 from remask.methods.er_ace import ERACE
+from remask.methods.errors import MethodError
 from remask.methods.fdr import FDR
 from remask.methods.gem import GEM
 from remask.methods.gss import GSS
@@ -19,9 +21,11 @@ from remask.methods.oewc import OEWC
 from remask.methods.pnn import PNN, IndependentPNN
 from remask.methods.sgd import SGD
 from remask.methods.si import SI
-from remask.methods.workbench import Gradients, Net, SampleGradients, State, Task, Workbench
+from remask.methods.step import Batch, Step
 from remask.names import UnknownNameError, unknown
+from remask.nets import Gradients, SampleGradients, StackedNet, State
 from remask.own_code import OwnCodeError, import_own, names_own_code
+from remask.streams import Task
 
 METHODS: dict[str, type[Method]] = {
     method.name: method
@@ -77,6 +81,7 @@ __all__ = [
     "Batch",
     "DERpp",
     "DarkICaRL",
+    "Engine",
     "Gradients",
     "ICaRL",
     "IndependentPNN",
@@ -84,11 +89,10 @@ __all__ = [
     "LwF",
     "Method",
     "MethodError",
-    "Net",
     "SampleGradients",
+    "StackedNet",
     "State",
     "Step",
     "Task",
-    "Workbench",
     "find_method",
 ]

@@ -2,9 +2,12 @@
 
 import torch
 
-from remask.memory import choose_rows
-from remask.methods.base import Method, Step
-from remask.methods.workbench import Gradients, Task, inner, spread
+from remask.memory import KeptRows, choose_rows
+from remask.methods.base import Method
+from remask.methods.step import Step
+from remask.methods.trialwise import inner, per_trial
+from remask.nets import Gradients
+from remask.streams import Task
 
 
 class AGEM(Method):
@@ -17,7 +20,8 @@ class AGEM(Method):
     title = "A-GEM"
     summary = "turns a step that would raise the loss on a draw from memory"
     own_memory = "drawn"
-    remembers = ("rows", "filled")
+    needs_task_count = "divides its memory among all tasks ahead"
+    memory: KeptRows
 
     @classmethod
     def least_buffer(cls, num_tasks: int, num_classes: int) -> int:
@@ -26,31 +30,26 @@ class AGEM(Method):
 
     def prepare(self) -> None:
         """The memory is empty."""
-        bench = self.bench
-        self.quota = bench.capacity // bench.num_tasks
-        shape = (bench.trials, self.quota * bench.num_tasks)
-        self.rows = torch.zeros(shape, dtype=torch.int64, device=bench.device)
-        self.filled = torch.zeros(bench.trials, dtype=torch.int64)
+        tasks = self.engine.num_tasks
+        self.quota = self.engine.capacity // tasks
+        self.memory = self.engine.keeps(self.quota * tasks, names=("rows", "filled"))
 
     def loss(self, step: Step) -> torch.Tensor:
         """The cross-entropy."""
         return step.stream_loss()
 
-    def bend(self, step: Step, gradients: Gradients) -> Gradients:
+    def adjust_gradients(self, step: Step, gradients: Gradients) -> Gradients:
         """Take off what points against the memory's gradient."""
-        filled = int(self.filled[0])
+        filled = self.memory.filled
         if not filled:
             return gradients
-        slots = self.bench.draw(filled, self.bench.replay_batch)
-        memory = self.bench.batch(self.rows.gather(1, slots))
-        reference = self.bench.net.gradients(step.cross_entropy(memory))
+        slots = self.engine.draw(filled, self.engine.replay_batch)
+        recalled = self.engine.batch(self.memory.at(slots))
+        reference = self.engine.net.gradients(step.cross_entropy(recalled))
         against = inner(gradients, reference).clamp(max=0)
         share = against / inner(reference, reference).clamp(min=torch.finfo(against.dtype).tiny)
-        return {n: g - spread(share, g) * reference[n] for n, g in gradients.items()}
+        return {n: g - per_trial(share, g) * reference[n] for n, g in gradients.items()}
 
     def end_task(self, task: Task) -> None:
         """Keep a random sample of the task."""
-        chosen = choose_rows(self.bench.random("memory"), task.rows, self.quota)
-        start = int(self.filled[0])
-        self.rows[:, start : start + chosen.shape[1]] = chosen
-        self.filled += chosen.shape[1]
+        self.memory.put(choose_rows(self.engine.generators("memory"), task.rows, self.quota))

@@ -5,7 +5,8 @@ from typing import ClassVar
 import torch
 
 from remask.losses import logit_mse
-from remask.methods.base import Method, Step
+from remask.methods.base import Method
+from remask.methods.step import Step
 
 
 class DER(Method):

@@ -2,7 +2,8 @@
 
 import torch
 
-from remask.methods.base import Method, Step
+from remask.methods.base import Method
+from remask.methods.step import Step
 
 
 class ERACE(Method):
@@ -20,8 +21,8 @@ class ERACE(Method):
 
     def prepare(self) -> None:
         """No class has been seen yet."""
-        shape = (self.bench.trials, self.bench.num_classes)
-        self.seen = torch.zeros(shape, dtype=torch.bool, device=self.bench.device)
+        shape = (self.engine.trials, self.engine.num_classes)
+        self.seen = torch.zeros(shape, dtype=torch.bool, device=self.engine.device)
 
     def loss(self, step: Step) -> torch.Tensor:
         """Seen classes that are not in the batch are left in peace."""

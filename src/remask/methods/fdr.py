@@ -3,8 +3,10 @@
 import torch
 from torch import Tensor
 
-from remask.methods.base import Method, Step
-from remask.methods.workbench import Task
+from remask.memory import KeptRows
+from remask.methods.base import Method
+from remask.methods.step import Step
+from remask.streams import Task
 
 
 class FDR(Method):
@@ -16,9 +18,10 @@ class FDR(Method):
 
     name = "fdr"
     title = "FDR"
-    summary = "a second step a batch brings outputs back to what they were at each task's end"
+    summary = "a second step per batch brings outputs back to what they were at each task's end"
     own_memory = "drawn"
-    remembers = ("rows", "logits", "sizes")
+    remembers = ("logits",)
+    memory: KeptRows
 
     @classmethod
     def least_buffer(cls, num_tasks: int, num_classes: int) -> int:
@@ -27,11 +30,11 @@ class FDR(Method):
 
     def prepare(self) -> None:
         """The memory is empty."""
-        bench = self.bench
-        shape = (bench.trials, bench.capacity)
-        self.rows = torch.zeros(shape, dtype=torch.int64, device=bench.device)
-        self.logits = torch.zeros((*shape, bench.num_classes), device=bench.device)
-        self.sizes = torch.zeros((bench.trials, bench.num_tasks), dtype=torch.int64)
+        engine = self.engine
+        most_tasks = engine.announced_tasks or engine.capacity
+        self.memory = engine.keeps(engine.capacity, groups=most_tasks)
+        shape = (engine.trials, engine.capacity, engine.num_classes)
+        self.logits = torch.zeros(shape, device=engine.device)
 
     def loss(self, step: Step) -> Tensor:
         """The cross-entropy."""
@@ -39,39 +42,28 @@ class FDR(Method):
 
     def after_step(self, step: Step) -> None:
         """Descend once more, on what the memory says."""
-        filled = int(self.sizes[0].sum())
+        filled = self.memory.filled
         if not filled:
             return
-        slots = self.bench.draw(filled, self.bench.replay_batch)
-        memory = self.bench.batch(self.rows.gather(1, slots))
-        places = slots.unsqueeze(2).expand(-1, -1, self.bench.num_classes)
+        slots = self.engine.draw(filled, self.engine.replay_batch)
+        recalled = self.engine.batch(self.memory.at(slots))
+        places = slots.unsqueeze(2).expand(-1, -1, self.engine.num_classes)
         stored = self.logits.gather(1, places).softmax(2)
-        distance = torch.linalg.vector_norm(memory.logits.softmax(2) - stored, dim=2)
-        self.bench.net.descend(distance.mean(1), self.bench.lr)
+        distance = torch.linalg.vector_norm(recalled.logits.softmax(2) - stored, dim=2)
+        self.engine.net.descend(distance.mean(1), self.engine.lr)
 
     @torch.no_grad()
     def end_task(self, task: Task) -> None:
         """Make room in every earlier task, and keep the first samples of another pass."""
-        quota = self.bench.capacity // (task.number + 1)
-        rows, logits = self._trimmed(quota)
-        self.sizes.clamp_(max=quota)
-        left = min(quota, len(task.rows))
-        for arriving in self.bench.shuffled(task, "memory"):
-            if not left:
+        quota = self.engine.capacity // (task.number + 1)
+        left = self.memory.trim(quota)
+        self.logits[:, : len(left)] = self.logits[:, left]
+        room = min(quota, len(task.rows))
+        for rows in self.engine.shuffled(task, "memory"):
+            if not room:
                 break
-            batch = self.bench.batch(arriving)
-            rows.append(arriving[:, :left])
-            logits.append(batch.logits[:, :left])
-            self.sizes[:, task.number] += rows[-1].shape[1]
-            left -= rows[-1].shape[1]
-        filled = int(self.sizes[0].sum())
-        if filled:
-            self.rows[:, :filled] = torch.cat(rows, dim=1)
-            self.logits[:, :filled] = torch.cat(logits, dim=1)
-
-    def _trimmed(self, quota: int) -> tuple[list[Tensor], list[Tensor]]:
-        """The first `quota` samples of every task in memory: rows and logits."""
-        sizes = self.sizes[0].tolist()
-        rows = torch.split(self.rows[:, : sum(sizes)].clone(), sizes, dim=1)
-        logits = torch.split(self.logits[:, : sum(sizes)].clone(), sizes, dim=1)
-        return [part[:, :quota] for part in rows], [part[:, :quota] for part in logits]
+            kept = self.engine.batch(rows).logits[:, :room]
+            start, count = self.memory.filled, kept.shape[1]
+            self.memory.put(rows[:, :count], task.number)
+            self.logits[:, start : start + count] = kept
+            room -= count

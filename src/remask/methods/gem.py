@@ -8,9 +8,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from remask.machine import require_room_for_scipy
-from remask.memory import choose_rows
-from remask.methods.base import Method, MethodError, Step
-from remask.methods.workbench import Gradients, Task, trial_sums
+from remask.memory import KeptRows, choose_rows
+from remask.methods.base import Method
+from remask.methods.errors import MethodError
+from remask.methods.step import Step
+from remask.methods.trialwise import trial_sums
+from remask.nets import Gradients
+from remask.streams import Task
 
 _RIDGE = 1e-3
 
@@ -28,8 +32,9 @@ class GEM(Method):
     weights: ClassVar = {"gamma": 0.5}
     works_on_host = "its quadratic program is solved there"
     own_memory = "whole"
-    remembers = ("rows", "sizes")
+    needs_task_count = "divides its memory among all tasks ahead"
     gamma: Tensor
+    memory: KeptRows
 
     @classmethod
     def least_buffer(cls, num_tasks: int, num_classes: int) -> int:
@@ -39,20 +44,21 @@ class GEM(Method):
     def prepare(self) -> None:
         """The memory is empty."""
         solver()
-        bench = self.bench
-        self.quota = bench.capacity // bench.num_tasks
-        shape = (bench.trials, bench.num_tasks, self.quota)
-        self.rows = torch.zeros(shape, dtype=torch.int64, device=bench.device)
-        self.sizes = torch.zeros((bench.trials, bench.num_tasks), dtype=torch.int64)
+        tasks = self.engine.num_tasks
+        self.quota = self.engine.capacity // tasks
+        self.memory = self.engine.keeps(self.quota, groups=tasks, apart=True)
 
     def loss(self, step: Step) -> Tensor:
         """The cross-entropy."""
         return step.stream_loss()
 
-    def bend(self, step: Step, gradients: Gradients) -> Gradients:
+    def adjust_gradients(self, step: Step, gradients: Gradients) -> Gradients:
         """Turn the gradient until no past task's loss rises, or more, as gamma says."""
-        past = [self._past_gradient(step, task) for task in range(self.bench.num_tasks)]
-        references = [reference for reference in past if reference is not None]
+        references = [
+            self.engine.net.gradients(step.cross_entropy(self.engine.batch(rows)))
+            for rows in map(self.memory.group, range(self.engine.num_tasks))
+            if rows.shape[1]
+        ]
         if not references:
             return gradients
         own = _flat(gradients)  # [S, P]
@@ -70,16 +76,8 @@ class GEM(Method):
 
     def end_task(self, task: Task) -> None:
         """Keep a random sample of the task."""
-        chosen = choose_rows(self.bench.random("memory"), task.rows, self.quota)
-        self.rows[:, task.number, : chosen.shape[1]] = chosen
-        self.sizes[:, task.number] = chosen.shape[1]
-
-    def _past_gradient(self, step: Step, task: int) -> Gradients | None:
-        size = int(self.sizes[0, task])
-        if not size:
-            return None
-        memory = self.bench.batch(self.rows[:, task, :size])
-        return self.bench.net.gradients(step.cross_entropy(memory))
+        chosen = choose_rows(self.engine.generators("memory"), task.rows, self.quota)
+        self.memory.put(chosen, task.number)
 
 
 def solve(

@@ -1,16 +1,17 @@
 """GSS: gradient-based sample selection, the greedy variant (Aljundi et al. 2019)."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from remask.methods.base import Method, MethodError, Step
-from remask.methods.workbench import SampleGradients
-
-Floats = NDArray[np.floating[Any]]
+from remask.memory import KeptRows, challenge
+from remask.memory.challenge import Floats
+from remask.methods.base import Method
+from remask.methods.errors import MethodError
+from remask.methods.step import Step
+from remask.nets import SampleGradients
 
 _FIRST_SCORE = 0.1
 _TINY = 1e-12
@@ -30,55 +31,55 @@ class GSS(Method):
     weights: ClassVar = {"probes": 10.0}
     works_on_host = "samples challenge those in memory there, one by one"
     own_memory = "drawn"
-    remembers = ("rows", "ratings", "filled")
+    remembers = ("ratings",)
     probes: Tensor
+    memory: KeptRows
 
     def prepare(self) -> None:
         """The memory is empty."""
-        bench = self.bench
+        engine = self.engine
         counts = set(self.probes.tolist())
         if len(counts) > 1 or min(counts) < 1:
             raise MethodError("GSS needs one number of probes, at least 1, for all trials of a run")
-        shape = (bench.trials, bench.capacity)
-        self.rows = torch.zeros(shape, dtype=torch.int64, device=bench.device)
-        self.ratings = torch.zeros(shape, dtype=torch.float64)
-        self.filled = torch.zeros(bench.trials, dtype=torch.int64)
+        self.memory = engine.keeps(engine.capacity, names=("rows", "filled"))
+        self.ratings = torch.zeros((engine.trials, engine.capacity), dtype=torch.float64)
 
     def loss(self, step: Step) -> Tensor:
         """Stream and replay weigh as many samples as they have."""
-        filled = int(self.filled[0])
+        filled = self.memory.filled
         if not filled:
             return step.stream_loss()
-        slots = self.bench.draw(filled, self.bench.replay_batch)
-        replay = self.bench.batch(self.rows.gather(1, slots))
+        slots = self.engine.draw(filled, self.engine.replay_batch)
+        replay = self.engine.batch(self.memory.at(slots))
         arrived, recalled = step.rows.shape[1], slots.shape[1]
-        together = self.bench.net(torch.cat([step.stream.inputs, replay.inputs], dim=1))
+        together = self.engine.net(torch.cat([step.stream.inputs, replay.inputs], dim=1))
         step.stream.logits, replay.logits = together[:, :arrived], together[:, arrived:]
         weighed = arrived * step.stream_loss() + recalled * step.cross_entropy(replay)
         return weighed / (arrived + recalled)
 
     def after_step(self, step: Step) -> None:
         """Keep everything while there is room, then what is unlike the rest."""
-        filled, arrived = int(self.filled[0]), step.rows.shape[1]
-        room = min(self.bench.capacity - filled, arrived)
+        filled, arrived = self.memory.filled, step.rows.shape[1]
+        room = min(self.engine.capacity - filled, arrived)
         if filled == 0:
-            batch_scores = np.full(self.bench.trials, _FIRST_SCORE)
-            sample_scores = np.full((self.bench.trials, arrived), _FIRST_SCORE)
+            batch_scores = np.full(self.engine.trials, _FIRST_SCORE)
+            sample_scores = np.full((self.engine.trials, arrived), _FIRST_SCORE)
         else:
             batch_scores, sample_scores = self._score(step.rows, filled)
         if room:
-            self.rows[:, filled : filled + room] = step.rows[:, :room]
+            self.memory.put(step.rows[:, :room])
             self.ratings[:, filled : filled + room] = torch.from_numpy(batch_scores).unsqueeze(1)
-            self.filled += room
         if filled and room < arrived:
-            for trial, random in enumerate(self.bench.random("replace")):
+            for trial, random in enumerate(self.engine.generators("replace")):
                 if batch_scores[trial] < 1:
-                    self._replace(trial, random, step.rows[trial, room:], sample_scores[trial])
+                    ratings = self.ratings[trial].numpy()  # shares its memory
+                    late = sample_scores[trial, room:]
+                    challenge(self.memory, ratings, trial, random, step.rows[trial, room:], late)
 
     def _score(self, rows: Tensor, filled: int) -> tuple[Floats, Floats]:
         """1 + the largest cosine with the probes: of the mean gradient, [S], of each, [S, B]."""
-        slots = self.bench.draw(filled, int(self.probes[0]))
-        probes = self._gradients(self.rows.gather(1, slots))
+        slots = self.engine.draw(filled, int(self.probes[0]))
+        probes = self._gradients(self.memory.at(slots))
         samples = self._gradients(rows)
         products, own, lengths = samples.inner(probes), samples.inner(samples), probes.inner(probes)
         of_probes = lengths.diagonal(dim1=1, dim2=2).clamp(min=_TINY).sqrt()
@@ -89,20 +90,5 @@ class GSS(Method):
         return (1 + whole.amax(1)).cpu().numpy(), (1 + single.amax(2)).cpu().numpy()
 
     def _gradients(self, rows: Tensor) -> SampleGradients:
-        batch = self.bench.batch(rows, augment=False)
-        return self.bench.net.sample_gradients(batch.inputs, batch.labels)
-
-    def _replace(
-        self, trial: int, random: np.random.Generator, rows: Tensor, scores: Floats
-    ) -> None:
-        """Let each sample challenge one in memory, chosen by its score."""
-        ratings = self.ratings[trial].numpy()  # shares its memory
-        late = scores[len(scores) - len(rows) :]
-        for row, score in zip(rows, late, strict=True):
-            if not (np.isfinite(score) and np.isfinite(ratings).all()):
-                return  # the trial has diverged
-            shares = np.maximum(ratings, _TINY)
-            victim = int(random.choice(len(shares), p=shares / shares.sum()))
-            if random.random() < ratings[victim] / max(ratings[victim] + score, _TINY):
-                self.rows[trial, victim] = row
-                ratings[victim] = score
+        batch = self.engine.batch(rows, augment=False)
+        return self.engine.net.sample_gradients(batch.inputs, batch.labels)

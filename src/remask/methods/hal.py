@@ -6,9 +6,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from remask.methods.base import Step
 from remask.methods.er import ER
-from remask.methods.workbench import Gradients, Task, spread
+from remask.methods.step import Step
+from remask.methods.trialwise import per_trial
+from remask.nets import Gradients
+from remask.streams import Task
 
 _STEPS_ON_ANCHORS = 100
 
@@ -22,7 +24,7 @@ class HAL(ER):
 
     name = "hal"
     title = "HAL"
-    summary = "replay that holds the outputs at one invented input a class"
+    summary = "replay that holds the outputs at one invented input per class"
     weights: ClassVar = {"anchoring": 0.1, "beta": 0.5, "gamma": 0.1}
     works_on_host = "the old classes are counted there"
     remembers = ("anchors", "mean_features")
@@ -32,18 +34,18 @@ class HAL(ER):
 
     def prepare(self) -> None:
         """No anchors yet."""
-        bench = self.bench
-        shape = (bench.trials, bench.num_classes, *bench.input_shape)
-        self.anchors = torch.zeros(shape, device=bench.device)
-        features = bench.net.features(self.anchors[:, :1], training=False)
+        engine = self.engine
+        shape = (engine.trials, engine.num_classes, *engine.input_shape)
+        self.anchors = torch.zeros(shape, device=engine.device)
+        features = engine.net.features(self.anchors[:, :1], training=False)
         self.mean_features = torch.zeros_like(features[:, 0])
 
-    def bend(self, step: Step, gradients: Gradients) -> Gradients:
+    def adjust_gradients(self, step: Step, gradients: Gradients) -> Gradients:
         """Add the gradient of what the step alone would change at the anchors."""
         old = step.task.old.nonzero().flatten()
         if not len(old):
             return gradients
-        net, anchors = self.bench.net, self.anchors[:, old]
+        net, anchors = self.engine.net, self.anchors[:, old]
         with torch.no_grad():
             wanted = net(anchors, parameters=self._stepped(gradients))
         change = (wanted - net(anchors)).square().mean((1, 2))
@@ -53,31 +55,31 @@ class HAL(ER):
     @torch.no_grad()
     def after_step(self, step: Step) -> None:
         """Follow the mean of the stream's features."""
-        mean = self.bench.net.features(step.stream.inputs, training=True).mean(1)
+        mean = self.engine.net.features(step.stream.inputs, training=True).mean(1)
         beta = self.beta.unsqueeze(1)
         self.mean_features.mul_(beta).add_((1 - beta) * mean)
 
     def end_task(self, task: Task) -> None:
         """Find the anchors of the task's classes."""
-        bench = self.bench
-        memory = bench.recall(bench.batch_size)
+        engine = self.engine
+        memory = engine.recall(engine.batch_size)
         loss = F.cross_entropy(memory.logits.transpose(1, 2), memory.labels, reduction="none").mean(
             1
         )
-        forgetful = self._stepped(bench.net.gradients(loss))
+        forgetful = self._stepped(engine.net.gradients(loss))
         classes = task.classes.nonzero().flatten()
-        labels = classes.expand(bench.trials, -1)
+        labels = classes.expand(engine.trials, -1)
         start = [
-            torch.from_numpy(random.random((len(classes), *bench.input_shape)))
-            for random in bench.random("anchors")
+            torch.from_numpy(random.random((len(classes), *engine.input_shape)))
+            for random in engine.generators("anchors")
         ]
-        anchors = torch.stack(start).float().to(bench.device)
-        rates = spread(bench.lr, anchors)
+        anchors = torch.stack(start).float().to(engine.device)
+        rates = per_trial(engine.lr, anchors)
         for _ in range(_STEPS_ON_ANCHORS):
             anchors.requires_grad_()
-            features = bench.net.features(anchors, training=True)
-            kept = bench.net.head(features).transpose(1, 2)
-            forgotten = bench.net(anchors, parameters=forgetful).transpose(1, 2)
+            features = engine.net.features(anchors, training=True)
+            kept = engine.net.head(features).transpose(1, 2)
+            forgotten = engine.net(anchors, parameters=forgetful).transpose(1, 2)
             away = (features - self.mean_features.unsqueeze(1)).square().sum(2)
             loss = (
                 F.cross_entropy(kept, labels, reduction="none")
@@ -93,8 +95,8 @@ class HAL(ER):
     def _stepped(self, gradients: Gradients) -> dict[str, Tensor]:
         """The parameters after a step along the gradients, which is not taken."""
         return {
-            name: parameter - spread(self.bench.lr, parameter) * gradients[name]
+            name: parameter - per_trial(self.engine.lr, parameter) * gradients[name]
             if name in gradients
             else parameter.detach()
-            for name, parameter in self.bench.net.parameters.items()
+            for name, parameter in self.engine.net.parameters.items()
         }

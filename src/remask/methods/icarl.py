@@ -7,11 +7,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from remask.memory import herd
-from remask.methods.base import Method, Step
+from remask.memory import KeptRows, herd
+from remask.methods.base import Method
 from remask.methods.penalties import squared_norm
-from remask.methods.workbench import State, Task
-from remask.nets import NearestMean
+from remask.methods.step import Step
+from remask.nets import NearestMean, State
+from remask.streams import Task
 
 _AT_ONCE = 512
 
@@ -31,9 +32,10 @@ class ICaRL(Method):
     own_memory = "whole"
     confidence = False
     unmaskable = "iCaRL's outputs are sigmoids, so no class pushes another down"
-    remembers = ("exemplars", "sizes", "teacher", "means", "seen")
+    remembers = ("teacher", "means", "seen")
     predicts_with = ("means", "seen")
     decay: Tensor
+    memory: KeptRows
 
     @classmethod
     def least_buffer(cls, num_tasks: int, num_classes: int) -> int:
@@ -42,68 +44,67 @@ class ICaRL(Method):
 
     def prepare(self) -> None:
         """The memory is empty."""
-        bench = self.bench
-        most = min(bench.capacity, int(bench.class_sizes.max()))
-        shape = (bench.trials, bench.num_classes, most)
-        self.exemplars = torch.zeros(shape, dtype=torch.int64, device=bench.device)
-        self.sizes = torch.zeros((bench.trials, bench.num_classes), dtype=torch.int64)
-        self.teacher: State = {n: t.detach().clone() for n, t in bench.net.state().items()}
-        features = bench.net.features(
-            torch.zeros((bench.trials, 1, *bench.input_shape), device=bench.device), training=False
+        engine = self.engine
+        known = int(engine.class_sizes.max())  # 0 if no class has come yet
+        most = min(engine.capacity, known) if known else engine.capacity
+        self.memory = engine.keeps(
+            most, groups=engine.num_classes, apart=True, names=("exemplars", "sizes")
         )
+        self.teacher: State = {n: t.detach().clone() for n, t in engine.net.state().items()}
+        blank = torch.zeros((engine.trials, 1, *engine.input_shape), device=engine.device)
+        features = engine.net.features(blank, training=False)
         self.means = torch.zeros(
-            (bench.trials, bench.num_classes, features.shape[2]), device=bench.device
+            (engine.trials, engine.num_classes, features.shape[2]), device=engine.device
         )
         self.seen = torch.zeros(
-            (bench.trials, bench.num_classes), dtype=torch.bool, device=bench.device
+            (engine.trials, engine.num_classes), dtype=torch.bool, device=engine.device
         )
 
-    def more_samples(self, task: Task) -> int:
+    def extra_samples(self, task: Task) -> int:
         """As many exemplars as all earlier classes have."""
         old = task.old.cpu()
         if not old.any():
             return 0
-        quota = self.bench.capacity // int(old.sum())
-        return int(self.bench.class_sizes[old].clamp(max=quota).sum())
+        quota = self.engine.capacity // int(old.sum())
+        return int(self.engine.class_sizes[old].clamp(max=quota).sum())
 
-    def more_rows(self, task: Task) -> Tensor:
+    def extra_rows(self, task: Task) -> Tensor:
         """The exemplars of all earlier classes."""
         old = task.old.nonzero().flatten().tolist()
-        return torch.cat([self.exemplars[:, c, : int(self.sizes[0, c])] for c in old], dim=1)
+        return torch.cat([self.memory.group(label) for label in old], dim=1)
 
     def loss(self, step: Step) -> Tensor:
         """Old classes as the network of before the task had them, new ones as the labels say."""
         logits = step.stream.logits
         wanted = F.one_hot(step.stream.labels, logits.shape[2]).to(logits.dtype)
         if step.task.number:
-            before = _sigmoid(self.bench.net.evaluate(step.stream.inputs, self.teacher))
+            before = _sigmoid(self.engine.net.evaluate(step.stream.inputs, self.teacher))
             wanted = torch.where(step.task.old, before, wanted)
         each = _cross_entropy(logits, wanted)
         loss = each[..., step.task.seen].mean((1, 2))
-        return loss + self.decay * squared_norm(self.bench.net.parameters)
+        return loss + self.decay * squared_norm(self.engine.net.parameters)
 
     @torch.no_grad()
     def end_task(self, task: Task) -> None:
         """Keep the network and as many exemplars as there is room for."""
-        for name, tensor in self.bench.net.state().items():
+        for name, tensor in self.engine.net.state().items():
             self.teacher[name].copy_(tensor)
-        quota = self.bench.capacity // int(task.seen.sum())
-        self.sizes.clamp_(max=quota)
-        labels = self.bench.labels(task.rows)
+        quota = self.engine.capacity // int(task.seen.sum())
+        self.memory.trim(quota)
+        labels = self.engine.labels_of(task.rows)
         for label in task.classes.nonzero().flatten().tolist():
             rows = task.rows[labels == label]
-            chosen = herd(self._features(rows.expand(self.bench.trials, -1)), quota)
-            self.exemplars[:, label, : chosen.shape[1]] = rows[chosen]
-            self.sizes[:, label] = chosen.shape[1]
+            chosen = herd(self._features(rows.expand(self.engine.trials, -1)), quota)
+            self.memory.empty(label)
+            self.memory.put(rows[chosen], label)
         for label in task.seen.nonzero().flatten().tolist():
-            own = self.exemplars[:, label, : int(self.sizes[0, label])]
-            self.means[:, label] = self._features(own).mean(1)
+            self.means[:, label] = self._features(self.memory.group(label)).mean(1)
         self.seen.copy_(task.seen)
 
     def scores(self, inputs: Tensor, task: int) -> Tensor:
         """The nearer a class's mean, the higher its score."""
-        shared = inputs.expand(self.bench.trials, *inputs.shape)
-        features = self.bench.net.features(shared, training=False)
+        shared = inputs.expand(self.engine.trials, *inputs.shape)
+        features = self.engine.net.features(shared, training=False)
         distances = torch.cdist(features, self.means).square()
         return (-distances).masked_fill(~self.seen.unsqueeze(1), -torch.inf)
 
@@ -115,7 +116,7 @@ class ICaRL(Method):
     def _features(self, rows: Tensor) -> Tensor:
         """What the network makes of samples as they are: int64 [S, n] -> [S, n, F]."""
         parts = [
-            self.bench.net.features(self.bench.batch(part, augment=False).inputs, training=False)
+            self.engine.net.features(self.engine.batch(part, augment=False).inputs, training=False)
             for part in torch.split(rows, _AT_ONCE, dim=1)
         ]
         return torch.cat(parts, dim=1)

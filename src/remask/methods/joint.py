@@ -2,7 +2,8 @@
 
 import torch
 
-from remask.methods.base import Method, Step
+from remask.methods.base import Method
+from remask.methods.step import Step
 
 
 class Joint(Method):
@@ -12,7 +13,7 @@ class Joint(Method):
     title = "JOINT"
     summary = "training on all tasks at once, shuffled: the upper bound"
     learns = "union"
-    unmaskable = "JOINT sees every class in every phase, so there is no absent class to mask"
+    unmaskable = "JOINT sees every class at once, so there is no absent class to mask"
 
     def loss(self, step: Step) -> torch.Tensor:
         """Cross-entropy over all classes."""

@@ -6,9 +6,10 @@ import torch
 from torch import Tensor
 
 from remask.losses import trial_cross_entropy
-from remask.methods.base import Method, Step
+from remask.methods.base import Method
 from remask.methods.penalties import squared_norm
-from remask.methods.workbench import Task
+from remask.methods.step import Step
+from remask.streams import Task
 
 _TEMPERATURE = 2.0
 _AT_ONCE = 512
@@ -32,32 +33,34 @@ class LwF(Method):
     decay: Tensor
 
     def prepare(self) -> None:
-        """Make room for the answers of the largest task."""
-        bench = self.bench
-        shape = (bench.trials, bench.largest_task, bench.num_classes)
-        self.recorded = torch.zeros(shape, device=bench.device)
+        """Make room for the answers of the largest task, if it is known."""
+        engine = self.engine
+        shape = (engine.trials, engine.largest_task, engine.num_classes)
+        self.recorded = torch.zeros(shape, device=engine.device)
 
     def begin_task(self, task: Task) -> None:
         """Warm up the head, then record what the network says of every sample."""
         if task.number == 0:
             return
-        bench = self.bench
-        for _ in range(bench.epochs):
-            for rows in bench.shuffled(task, "warm-up"):
-                batch = bench.batch(rows)
-                logits = bench.net.head(bench.net.features(batch.inputs, training=False))
+        engine = self.engine
+        if len(task.rows) > self.recorded.shape[1]:  # nobody knew how large it would be
+            self.recorded.resize_(engine.trials, len(task.rows), engine.num_classes)
+        for _ in range(engine.epochs):
+            for rows in engine.shuffled(task, "warm-up"):
+                batch = engine.batch(rows)
+                logits = engine.net.head(engine.net.features(batch.inputs, training=False))
                 loss = trial_cross_entropy(logits, batch.labels, task.classes, None)
-                bench.net.descend(loss, bench.lr)
+                engine.net.descend(loss, engine.lr)
         start = 0
         for rows in torch.split(task.rows, _AT_ONCE):
-            batch = bench.batch(rows.expand(bench.trials, -1), augment=False)
-            self.recorded[:, start : start + len(rows)] = bench.net.evaluate(batch.inputs)
+            batch = engine.batch(rows.expand(engine.trials, -1), augment=False)
+            self.recorded[:, start : start + len(rows)] = engine.net.evaluate(batch.inputs)
             start += len(rows)
 
     def loss(self, step: Step) -> Tensor:
         """Learn the new, and say the same as before of the old."""
         loss = step.stream_loss(among=step.task.seen)
-        loss = loss + self.decay * squared_norm(self.bench.net.parameters)
+        loss = loss + self.decay * squared_norm(self.engine.net.parameters)
         if step.task.number == 0:
             return loss
         old = step.task.old.nonzero().flatten()

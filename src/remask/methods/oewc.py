@@ -4,9 +4,12 @@ from typing import ClassVar
 
 import torch
 
-from remask.methods.base import Method, Step
+from remask.methods.base import Method
 from remask.methods.penalties import add_pull
-from remask.methods.workbench import Gradients, State, Task, spread
+from remask.methods.step import Step
+from remask.methods.trialwise import per_trial
+from remask.nets import Gradients, State
+from remask.streams import Task
 
 
 class OEWC(Method):
@@ -26,33 +29,33 @@ class OEWC(Method):
 
     def prepare(self) -> None:
         """Nothing matters yet."""
-        parameters = self.bench.net.parameters
+        parameters = self.engine.net.parameters
         self.importance: State = {n: torch.zeros_like(p.detach()) for n, p in parameters.items()}
         self.anchor: State = {n: p.detach().clone() for n, p in parameters.items()}
 
     def loss(self, step: Step) -> torch.Tensor:
-        """The cross-entropy; the penalty's gradient is added in `bend`, which is faster."""
+        """The cross-entropy; `adjust_gradients` adds the penalty's gradient, which is faster."""
         return step.stream_loss()
 
-    def bend(self, step: Step, gradients: Gradients) -> Gradients:
+    def adjust_gradients(self, step: Step, gradients: Gradients) -> Gradients:
         """Add the penalty's gradient."""
-        parameters = self.bench.net.parameters
+        parameters = self.engine.net.parameters
         add_pull(gradients, parameters, self.anchor, self.importance, self.penalty)
         return gradients
 
     def end_task(self, task: Task) -> None:
         """Weigh every parameter by what the task's samples say of it."""
-        bench = self.bench
-        batches = -(-len(task.rows) // bench.batch_size)
-        share = 1 / (batches * bench.batch_size)
+        engine = self.engine
+        batches = -(-len(task.rows) // engine.batch_size)
+        share = 1 / (batches * engine.batch_size)
         for value in self.importance.values():
-            value.mul_(spread(self.gamma, value))
-        for rows in torch.split(task.rows, bench.net.samples_at_once):
-            batch = bench.batch(rows.expand(bench.trials, -1))
-            logits = bench.net.evaluate(batch.inputs)
+            value.mul_(per_trial(self.gamma, value))
+        for rows in torch.split(task.rows, engine.net.samples_at_once):
+            batch = engine.batch(rows.expand(engine.trials, -1))
+            logits = engine.net.evaluate(batch.inputs)
             certainty = logits.softmax(2).gather(2, batch.labels.unsqueeze(2)).squeeze(2)
-            gradients = bench.net.sample_gradients(batch.inputs, batch.labels)
+            gradients = engine.net.sample_gradients(batch.inputs, batch.labels)
             for name, squares in gradients.squares(certainty * share).items():
                 self.importance[name].add_(squares)
-        for name, parameter in bench.net.parameters.items():
+        for name, parameter in engine.net.parameters.items():
             self.anchor[name].copy_(parameter.detach())

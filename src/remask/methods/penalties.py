@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from remask.methods.workbench import Gradients, spread
+from remask.methods.trialwise import per_trial
+from remask.nets import Gradients
 
 
 def squared_norm(parameters: Mapping[str, Tensor]) -> Tensor:
@@ -30,7 +31,7 @@ def add_pull(
 ) -> None:
     """Add the gradient of strength * sum importance * (parameter - towards)^2, strength [S]."""
     for name, gradient in gradients.items():
-        pull = importance[name] * spread(2 * strength, gradient)
+        pull = importance[name] * per_trial(2 * strength, gradient)
         gradient.addcmul_(pull, parameters[name].detach() - towards[name])
 
 
@@ -45,4 +46,4 @@ class _SquaredNorm(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, ...]:
         (gradient,) = gradients
-        return tuple(own * spread(2 * gradient, own) for own in ctx.saved_tensors)
+        return tuple(own * per_trial(2 * gradient, own) for own in ctx.saved_tensors)

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from remask.methods.base import Method, Step
+from remask.methods.base import Method
+from remask.methods.step import Step
 from remask.nets import NetBuilder
 from remask.nets.progressive import Columns, IndependentColumns, ProgressiveColumns, ToldTask
 
@@ -21,6 +22,7 @@ class PNN(Method):
     summary = "a new network for every task, connected to the older ones; Task-IL only"
     class_il = False
     confidence = False
+    needs_task_count = "has a column for every task from the beginning"
 
     @classmethod
     def uses_tasks(cls) -> bool:
@@ -45,7 +47,7 @@ class PNN(Method):
     def scores(self, inputs: Tensor, task: int) -> Tensor:
         """The logits of the task's own column."""
         self._choose(task)
-        return self.bench.net.predict(inputs)
+        return self.engine.net.predict(inputs)
 
     @classmethod
     def predictor(cls, net: nn.Module, own: Mapping[str, Tensor]) -> nn.Module:
@@ -54,7 +56,7 @@ class PNN(Method):
         return ToldTask(net)
 
     def _choose(self, column: int) -> None:
-        columns = self.bench.net.module
+        columns = self.engine.net.module
         assert isinstance(columns, Columns)
         columns.column = column
 

@@ -2,7 +2,8 @@
 
 import torch
 
-from remask.methods.base import Method, Step
+from remask.methods.base import Method
+from remask.methods.step import Step
 
 
 class SGD(Method):

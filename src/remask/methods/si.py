@@ -4,9 +4,12 @@ from typing import ClassVar
 
 import torch
 
-from remask.methods.base import Method, Step
+from remask.methods.base import Method
 from remask.methods.penalties import add_pull
-from remask.methods.workbench import Gradients, State, Task, spread
+from remask.methods.step import Step
+from remask.methods.trialwise import per_trial
+from remask.nets import Gradients, State
+from remask.streams import Task
 
 
 class SI(Method):
@@ -26,29 +29,29 @@ class SI(Method):
 
     def prepare(self) -> None:
         """Nothing matters yet."""
-        parameters = {n: p.detach() for n, p in self.bench.net.parameters.items()}
+        parameters = {n: p.detach() for n, p in self.engine.net.parameters.items()}
         self.importance: State = {n: torch.zeros_like(p) for n, p in parameters.items()}
         self.path: State = {n: torch.zeros_like(p) for n, p in parameters.items()}
         self.anchor: State = {n: p.clone() for n, p in parameters.items()}
 
     def loss(self, step: Step) -> torch.Tensor:
-        """The cross-entropy; the penalty's gradient is added in `bend`, which is faster."""
+        """The cross-entropy; `adjust_gradients` adds the penalty's gradient, which is faster."""
         return step.stream_loss()
 
     @torch.no_grad()
-    def bend(self, step: Step, gradients: Gradients) -> Gradients:
+    def adjust_gradients(self, step: Step, gradients: Gradients) -> Gradients:
         """Add the penalty's gradient, clip, and lengthen the path."""
-        add_pull(gradients, self.bench.net.parameters, self.anchor, self.importance, self.c)
+        add_pull(gradients, self.engine.net.parameters, self.anchor, self.importance, self.c)
         for name, gradient in gradients.items():
             gradient.clamp_(-1, 1)
-            self.path[name].addcmul_(gradient.square(), spread(self.bench.lr, gradient))
+            self.path[name].addcmul_(gradient.square(), per_trial(self.engine.lr, gradient))
         return gradients
 
     @torch.no_grad()
     def end_task(self, task: Task) -> None:
         """Turn paths into importance."""
-        for name, parameter in self.bench.net.parameters.items():
+        for name, parameter in self.engine.net.parameters.items():
             moved = (parameter - self.anchor[name]).square()
-            self.importance[name].add_(self.path[name] / (moved + spread(self.xi, moved)))
+            self.importance[name].add_(self.path[name] / (moved + per_trial(self.xi, moved)))
             self.anchor[name].copy_(parameter)
             self.path[name].zero_()

@@ -12,6 +12,7 @@ from remask.names import UnknownNameError, unknown
 from remask.nets.mlp import mlp
 from remask.nets.nearest_mean import NearestMean
 from remask.nets.resnet import ResNet18, resnet18
+from remask.nets.stacked import Gradients, SampleGradients, StackedNet, State, stacked_state
 from remask.own_code import OwnCodeError, failure_of, import_own, names_own_code
 
 NetBuilder = Callable[[tuple[int, ...], int], nn.Module]
@@ -80,10 +81,15 @@ def _own_net(name: str, input_shape: tuple[int, ...], num_classes: int) -> nn.Mo
 
 __all__ = [
     "NETS",
+    "Gradients",
     "NearestMean",
     "NetBuilder",
     "ResNet18",
+    "SampleGradients",
+    "StackedNet",
+    "State",
     "mlp",
     "net_builder",
     "resnet18",
+    "stacked_state",
 ]

@@ -24,27 +24,27 @@ def estimate_seconds(job: Job, options: RunOptions) -> float:
     torch.set_num_threads(options.threads)
     stack = TrialStack(job.configs, benchmark_of(job.configs[0]), device=options.device)
     of_tasks = list(_tasks(stack, job.configs[0].epochs))
-    return float(np.mean(of_tasks)) * stack.num_phases
+    return float(np.mean(of_tasks)) * len(stack.tasks)
 
 
 def _tasks(stack: TrialStack, epochs: int) -> Iterator[float]:
     """About how long each task takes, for as many tasks as patience lasts."""
     deadline = time.perf_counter() + _PATIENCE
-    for phase in range(stack.num_phases):
+    for number in range(len(stack.tasks)):
         before = stack.steps_done
         marks = [time.perf_counter()]
         for position in stack.run():
             marks.append(time.perf_counter())
-            if position.phase > phase or len(marks) > _enough(marks[-1] > deadline):
+            if position.task > number or len(marks) > _enough(marks[-1] > deadline):
                 break
         steps = np.diff(marks)
         step = float(np.median(steps[len(steps) // 2 :]))
         beginning = max(float(steps[0]) - step, 0.0)  # a method may do more before the first step
         if marks[-1] > deadline:
-            yield beginning + step * stack.total_steps / stack.num_phases
+            yield beginning + step * stack.total_steps / len(stack.tasks)
             return
-        if stack.position.phase == phase:
-            stack.position = Position(phase, epochs)  # as if all its steps were taken
+        if stack.position.task == number:
+            stack.position = Position(number, epochs)  # as if all its steps were taken
             next(stack.run())
         ending = time.perf_counter() - marks[-1]
         yield beginning + step * (stack.steps_done - before) + ending

@@ -75,9 +75,9 @@ def _train(
         yield Note(job.name, warning)
     yield _advanced(job, stack)
     next_report = time.monotonic() + _SECONDS_BETWEEN_REPORTS
-    phase = stack.position.phase
+    learnt = stack.position.task
     for position in stack.run():
-        task_ended, phase = position.phase > phase, position.phase
+        task_ended, learnt = position.task > learnt, position.task
         if stop.signal is not None:
             saver.save()
             return
@@ -138,7 +138,7 @@ class _Saver:
         saved = self._checkpoints.load(self._stack.state())
         if saved is None:
             return ()
-        self._stack.restore(saved.tensors, Position(**saved.position))
+        self._stack.restore(saved.tensors, Position.read(saved.position))
         self.started = str(saved.extra["started"])
         # What is half of one version and half of another is not of this one.
         begun_with = saved.extra.get("own_code")
@@ -171,8 +171,8 @@ class _Saver:
 def _advanced(job: Job, stack: TrialStack) -> Advanced:
     return Advanced(
         job=job.name,
-        task=min(stack.position.phase + 1, stack.num_phases),
-        tasks=stack.num_phases,
+        task=min(stack.position.task + 1, len(stack.tasks)),
+        tasks=len(stack.tasks),
         steps_done=stack.steps_done,
         total_steps=stack.total_steps,
         accuracy=stack.running_accuracy(),

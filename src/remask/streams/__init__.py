@@ -1,16 +1,24 @@
-"""The stream: which samples arrive, in which order, in which batches."""
+"""The stream: tasks, which samples arrive, in which order, and how they are seen."""
 
+from remask.streams.augmentation import Standardise
+from remask.streams.description import DataDescription, StreamError
 from remask.streams.holdout import Part, check_share, hold_out
-from remask.streams.phases import Phase, task_phases, union_phase
 from remask.streams.plan import batch_sizes, epoch_batches
+from remask.streams.samples import Samples
+from remask.streams.task import Task, TaskData, benchmark_tasks, union_task
 
 __all__ = [
+    "DataDescription",
     "Part",
-    "Phase",
+    "Samples",
+    "Standardise",
+    "StreamError",
+    "Task",
+    "TaskData",
     "batch_sizes",
+    "benchmark_tasks",
     "check_share",
     "epoch_batches",
     "hold_out",
-    "task_phases",
-    "union_phase",
+    "union_task",
 ]

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from remask.benchmarks import Benchmark
-from remask.randomness import stream
+from remask.randomness import generator
+from remask.streams.description import DataDescription
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,14 +38,14 @@ def plan_views(
     key: tuple[int, ...],
     device: torch.device | str = "cpu",
 ) -> Views:
-    """Draw how up to `samples` samples a step are seen, for all steps of an epoch: [steps, S, n].
+    """Draw how up to `samples` samples per step are seen, for all steps of an epoch: [steps, S, n].
 
-    Each trial draws from a stream of its own, named by its seed and `key`.
+    What each trial draws is named by its seed and `key`.
     """
     offsets = np.empty((2, steps, len(seeds), samples), dtype=np.int64)
     mirrored = np.zeros((steps, len(seeds), samples), dtype=np.bool_)
     for trial, seed in enumerate(seeds):
-        random = stream(seed, "augment", *key)
+        random = generator(seed, "augment", *key)
         offsets[:, :, trial] = random.integers(0, 2 * padding + 1, (2, steps, samples))
         if flip:
             mirrored[:, trial] = random.integers(0, 2, (steps, samples))
@@ -124,11 +124,11 @@ class Standardise:
         self._std = torch.tensor(std, device=device).view(per_channel)
 
     @classmethod
-    def of(cls, benchmark: Benchmark, device: torch.device | str = "cpu") -> "Standardise | None":
-        """The benchmark's, if it has one."""
-        if benchmark.mean is None or benchmark.std is None:
+    def of(cls, data: DataDescription, device: torch.device | str = "cpu") -> "Standardise | None":
+        """As the data are described; None if they are only scaled."""
+        if data.mean is None or data.std is None:
             return None
-        return cls(benchmark.mean, benchmark.std, benchmark.input_shape, device)
+        return cls(data.mean, data.std, data.input_shape, device)
 
     def __call__(self, images: Tensor) -> Tensor:
         """In place, and returned: float [..., C, *rest]."""

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from remask.benchmarks import Benchmark
 from remask.classes import SplitError
-from remask.randomness import stream
+from remask.randomness import generator
 
 
 @dataclass(frozen=True, eq=False)
@@ -16,7 +15,7 @@ class Part:
     """A part of a data set, whose rows have the same labels in all trials of a stack.
 
     Which sample stands in a row may differ from trial to trial. So what counts and lists rows is
-    shared, and only whoever fetches inputs asks for `places`.
+    shared, and only what fetches inputs needs `places`.
     """
 
     labels: Tensor
@@ -25,16 +24,14 @@ class Part:
     """int64 [S, N]: where in the whole set each trial's rows stand; None: it is the whole set."""
 
 
-def hold_out(benchmark: Benchmark, share: float, seeds: Sequence[int]) -> tuple[Part, Part | None]:
-    """Divide the train set into what trials learn from and what they are validated on, if anything.
+def hold_out(labels: Tensor, share: float, seeds: Sequence[int]) -> tuple[Part, Part | None]:
+    """Divide labels [N] into what trials learn from and what they are validated on, if anything.
 
     Each trial draws its own samples, named by its seed and the class; all hold out as many of a
-    class. Both parts come class by class. Raises SplitError if a class is too small.
+    class. Both parts come class by class.
     """
     if not share:
-        return Part(benchmark.train_labels), None
-    check_share(benchmark, share)
-    labels = benchmark.train_labels
+        return Part(labels), None
     by_class = torch.split(labels.argsort(stable=True), torch.bincount(labels).tolist())
     learnt, held_out = [], []
     for seed in seeds:
@@ -44,13 +41,13 @@ def hold_out(benchmark: Benchmark, share: float, seeds: Sequence[int]) -> tuple[
     return _part(labels, learnt), _part(labels, held_out)
 
 
-def check_share(benchmark: Benchmark, share: float) -> None:
+def check_share(labels: Tensor, share: float, name: str, class_names: Sequence[str]) -> None:
     """Refuse to hold out of a class that has one sample only; raises SplitError."""
-    alone = (torch.bincount(benchmark.train_labels) == 1).nonzero().flatten().tolist()
-    if share and alone:
-        names = ", ".join(repr(benchmark.class_names[label]) for label in alone[:5])
+    alone = (torch.bincount(labels) == 1).nonzero().flatten().tolist() if share else []
+    if alone:
+        names = ", ".join(repr(class_names[label]) for label in alone[:5])
         raise SplitError(
-            f"validation = {share:g} cannot hold out a sample of every class of {benchmark.name}: "
+            f"validation = {share:g} cannot hold out a sample of every class of {name}: "
             f"{names}{', ...' if len(alone) > 5 else ''} has one training sample, which is needed "
             f"to learn from. Leave validation out, keep more samples per class, or drop the class."
         )
@@ -58,9 +55,10 @@ def check_share(benchmark: Benchmark, share: float) -> None:
 
 def _chosen(size: int, share: float, seed: int, label: int) -> Tensor:
     """Which of a class's samples are held out, bool [size]: at least one, and never all."""
-    count = min(max(round(share * size), 1), size - 1)
     chosen = torch.zeros(size, dtype=torch.bool)
-    chosen[stream(seed, "validation", label).permutation(size)[:count]] = True
+    if size:
+        count = min(max(round(share * size), 1), size - 1)
+        chosen[generator(seed, "validation", label).permutation(size)[:count]] = True
     return chosen
 
 

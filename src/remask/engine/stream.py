@@ -1,0 +1,209 @@
+"""The stream of a stack: the tasks of a benchmark, or tasks as they come."""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from remask.benchmarks import Benchmark
+from remask.classes import Tasks
+from remask.config import TrialConfig
+from remask.engine.agreement import check_open
+from remask.engine.evaluation import Evaluator
+from remask.memory import KeptRows
+from remask.methods import Method, MethodError
+from remask.streams import (
+    DataDescription,
+    Part,
+    Samples,
+    StreamError,
+    Task,
+    TaskData,
+    benchmark_tasks,
+    check_share,
+    hold_out,
+    union_task,
+)
+
+
+class Stream:
+    """What a stack learns from, what it is measured on, and what it has learnt so far."""
+
+    def __init__(
+        self,
+        source: Benchmark | DataDescription,
+        configs: Sequence[TrialConfig],
+        method: type[Method],
+        device: torch.device,
+    ) -> None:
+        self.open = isinstance(source, DataDescription)
+        """Whether tasks come one by one, and with their samples; if not, all are there."""
+        if isinstance(source, DataDescription):
+            self.data = source
+        else:
+            self.data = DataDescription.of(source, num_tasks=source.num_tasks)
+        self._method, self._config, self._device = method, configs[0], device
+        self._seeds = [config.seed for config in configs]
+        self._dealt: Tasks = () if isinstance(source, DataDescription) else source.tasks
+        self.tasks: list[Task] = []
+        """Those of the benchmark, if there is one."""
+        self.counts = torch.zeros((0, self.data.num_classes), dtype=torch.int64)
+        """How many samples of each class every task has that is known, [t, K]."""
+        self.steps = torch.zeros(0, dtype=torch.int64)
+        """How many steps an epoch of each of them has, [t]."""
+        self.samples = Samples(self.data, self._seeds, device)
+        tasks = 0 if isinstance(source, DataDescription) else source.num_tasks
+        self.test = Evaluator(self.data, len(configs), tasks, device)
+        self.validation = (
+            Evaluator(self.data, len(configs), tasks, device) if configs[0].validation else None
+        )
+        if isinstance(source, Benchmark):
+            self._load(source)
+
+    def _load(self, benchmark: Benchmark) -> None:
+        """Have all of a benchmark, ahead."""
+        learnt, held_out = hold_out(benchmark.train_labels, self._config.validation, self._seeds)
+        self.samples.load(benchmark.train_inputs, benchmark.train_labels, learnt)
+        for number in range(benchmark.num_tasks):
+            active = benchmark.active(number)
+            _add(self.test, number, active, benchmark.test_inputs, Part(benchmark.test_labels))
+            if self.validation is not None and held_out is not None:
+                _add(self.validation, number, active, self.samples.inputs, held_out)
+        tasks_of = benchmark_tasks if self._method.learns == "tasks" else union_task
+        self.tasks = tasks_of(benchmark, learnt.labels, self._device)
+        total = self._count(learnt.labels)
+        dealt = [total * benchmark.active(number) for number in range(benchmark.num_tasks)]
+        self.counts = torch.stack(dealt if self._method.learns == "tasks" else [total])
+
+    def new_task(
+        self,
+        number: int,
+        inputs: Tensor,
+        labels: Tensor,
+        test: tuple[Tensor, Tensor] | None,
+        memory: KeptRows | None,
+    ) -> Task:
+        """A task that comes by itself, after `number` others; raises StreamError, MethodError."""
+        if not self.open:
+            if number < len(self.tasks):
+                raise StreamError(
+                    f"{self.data.name} has {len(self.tasks) - number} tasks left, which come first"
+                )
+            check_open(self._method, self.data)
+        self.data.check("train", inputs, labels)
+        check_share(labels, self._config.validation, self.data.name, self.data.class_names)
+        if test is not None:
+            self.data.check("test", *test)
+        self._check_room(number)
+        if not self.open:  # the benchmark has ended, and its samples may go
+            self.open = True
+            self.keep(memory)
+        learnt, held_out = hold_out(labels, self._config.validation, self._seeds)
+        classes = self._count(labels) > 0
+        first = self.samples.first_row
+        return Task(
+            number,
+            torch.arange(first, first + len(learnt.labels), device=self._device),
+            classes.to(self._device),
+            (classes | self.counts[:number].any(0)).to(self._device),
+            TaskData(inputs, labels, learnt, held_out, test),
+        )
+
+    def begin(self, task: Task, index: int) -> None:
+        """Make ready to learn a task, after `index` others."""
+        if not self.open:
+            if index >= len(self.tasks) or task is not self.tasks[index]:
+                raise StreamError(
+                    f"{index} tasks have been learnt, so the next is stack.tasks[{index}]; after "
+                    f"the last one, make new ones with stack.new_task"
+                )
+            return
+        if task.data is None or task.number != index:
+            raise StreamError(
+                f"{index} tasks have been learnt, so the next is number {index}; make it with "
+                f"stack.new_task once the one before has been learnt"
+            )
+        data = task.data
+        self.samples.load(data.inputs, data.labels, data.learnt)
+        classes = task.classes.cpu()
+        if data.test is not None:
+            _add(self.test, index, classes, data.test[0], Part(data.test[1]))
+        if self.validation is not None and data.held_out is not None:
+            _add(self.validation, index, classes, data.inputs, data.held_out)
+
+    def class_sizes(self, task: Task) -> Tensor:
+        """How many samples of each class are learnt from, up to a task or in all that are known."""
+        if task.data is None:
+            return self.counts.sum(0)
+        return self.counts[: task.number].sum(0) + self._count(task.data.learnt.labels)
+
+    def test_on(self, number: int, inputs: Tensor, labels: Tensor) -> None:
+        """Measure a task that is known on these samples."""
+        self.data.check("test", inputs, labels)
+        _add(self.test, number, self.counts[number] > 0, inputs, Part(labels))
+
+    def note(self, task: Task, index: int, steps: int) -> None:
+        """Know a task that has begun; refuses another one than was begun before a stop."""
+        if task.data is None:
+            return
+        counts, length = self._count(task.data.learnt.labels), torch.tensor([steps])
+        if len(self.counts) == index:
+            self.counts = torch.cat([self.counts, counts.unsqueeze(0)])
+            self.steps = torch.cat([self.steps, length])
+        elif not torch.equal(self.counts[index], counts) or self.steps[index] != steps:
+            raise StreamError(
+                f"task {index} was begun with other samples: "
+                f"{self.counts[index].tolist()} of each class, not {counts.tolist()}"
+            )
+
+    def keep(self, memory: KeptRows | None) -> None:
+        """Copy what a method keeps, so that the samples it was chosen from may go."""
+        if self.open and memory is not None:
+            if not self.samples.first_row:
+                self.samples.make_room(self._config.buffer)
+            if memory.filled:
+                self.samples.retain(memory)
+
+    def grow_as(self, state: Mapping[str, Tensor]) -> None:
+        """Have the shapes of a saved state: those of an open stream grow with its tasks."""
+        self.counts = torch.zeros_like(state["stream/counts"])
+        self.steps = torch.zeros_like(state["stream/steps"])
+        self.test.grow(state["metrics/class_il"].shape[1])
+        if self.validation is not None:
+            self.validation.grow(state["validation/class_il"].shape[1])
+
+    def state(self) -> dict[str, Tensor]:
+        """What of an open stream must be saved; all else is known or comes again."""
+        if not self.open:
+            return {}
+        kept = {f"kept_{name}": tensor for name, tensor in self.samples.state().items()}
+        return {"counts": self.counts, "steps": self.steps, **kept}
+
+    def classes_of_tasks(self, learnt: int) -> Tasks:
+        """The classes of all the benchmark's tasks, and of those that have been learnt since."""
+        later = self.counts[len(self.tasks) : learnt]
+        return (*self._dealt, *(tuple(row.nonzero().flatten().tolist()) for row in later))
+
+    def _check_room(self, number: int) -> None:
+        method, most = self._method, self.data.num_tasks
+        if method.needs_task_count and most is not None and number >= most:
+            raise MethodError(
+                f"{method.title} was told of {most} tasks, and has room for no more: it "
+                f"{method.needs_task_count}"
+            )
+        least = method.least_buffer(number + 1, self.data.num_classes)
+        if method.uses_buffer() and self._config.buffer < least:
+            raise MethodError(
+                f"{method.title} needs a buffer of at least {least} to learn {number + 1} tasks; "
+                f"this one has {self._config.buffer} places"
+            )
+
+    def _count(self, labels: Tensor) -> Tensor:
+        return torch.bincount(labels.cpu(), minlength=self.data.num_classes)
+
+
+def _add(evaluator: Evaluator, number: int, classes: Tensor, inputs: Tensor, part: Part) -> None:
+    """Measure a task on the rows of a part that have its classes."""
+    rows = classes.to(part.labels.device)[part.labels].nonzero().squeeze(-1)
+    places = rows if part.places is None else part.places[:, rows]
+    evaluator.add(number, classes, inputs, part.labels[rows], places)

@@ -1,0 +1,35 @@
+"""Challenge: arriving samples compete with those in memory, by scores (Aljundi et al. 2019)."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from remask.memory.kept import KeptRows
+
+Floats = NDArray[np.floating[Any]]
+
+_TINY = 1e-12
+
+
+def challenge(
+    memory: KeptRows,
+    ratings: Floats,
+    trial: int,
+    random: np.random.Generator,
+    rows: Tensor,
+    scores: Floats,
+) -> None:
+    """Let each row [n] of a trial challenge one in its full memory; the lower score likely stays.
+
+    `ratings` [M], the scores of the rows in memory, are changed with it.
+    """
+    for row, score in zip(rows, scores, strict=True):
+        if not (np.isfinite(score) and np.isfinite(ratings).all()):
+            return  # the trial has diverged
+        shares = np.maximum(ratings, _TINY)
+        slot = int(random.choice(len(shares), p=shares / shares.sum()))
+        if random.random() < ratings[slot] / max(ratings[slot] + score, _TINY):
+            memory.replace(trial, slot, row)
+            ratings[slot] = score

@@ -1,0 +1,145 @@
+"""What a method sees of the engine: the networks, what is learnt from, and named random numbers."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from remask.config import TrialConfig
+from remask.memory import KeptRows, Reservoir
+from remask.methods.errors import MethodError
+from remask.methods.step import Batch
+from remask.nets import StackedNet
+from remask.randomness import generator
+from remask.streams import Samples, Task
+
+
+class Engine:
+    """What a method may use besides a step, as `self.engine`.
+
+    What is held out for validation has no row here: a method cannot come upon it.
+    """
+
+    def __init__(
+        self,
+        configs: Sequence[TrialConfig],
+        *,
+        net: StackedNet,
+        samples: Samples,
+        reservoir: Reservoir | None,
+        lr: Tensor,
+        input_shape: tuple[int, ...],
+        class_sizes: Tensor,
+        largest_task: int,
+        announced_tasks: int | None,
+    ) -> None:
+        shape = configs[0]
+        self.net = net
+        """The networks."""
+        self.lr = lr
+        """The learning rates at this moment, [S]."""
+        self.trials = len(configs)
+        """S."""
+        self.num_classes = len(class_sizes)
+        """K."""
+        self.announced_tasks = announced_tasks
+        """T; None if nobody knows how many tasks will come."""
+        self.input_shape = input_shape
+        """The shape of one input."""
+        self.class_sizes = class_sizes
+        """How many samples of each class are learnt from, as far as they have come: int64 [K]."""
+        self.largest_task = largest_task
+        """How many samples the largest task has; 0 if nobody knows."""
+        self.capacity = shape.buffer
+        """How many samples a trial may keep."""
+        self.replay_batch = shape.replay_batch
+        """How many of them it draws at once."""
+        self.batch_size = shape.batch
+        """How many samples of the stream a step has."""
+        self.epochs = shape.epochs
+        """How often a task is passed over."""
+        self.device = lr.device
+        """Where tensors live."""
+        self._samples, self._reservoir = samples, reservoir
+        self._seeds = [config.seed for config in configs]
+        self._key: tuple[int, ...] = ()
+        self._draws = 0  # since it was set
+
+    @property
+    def num_tasks(self) -> int:
+        """T, which only a method that says `needs_task_count` may rely on."""
+        if self.announced_tasks is None:
+            raise MethodError(
+                "nobody knows how many tasks will come; a method that must know says so in "
+                "needs_task_count"
+            )
+        return self.announced_tasks
+
+    def name_draws(self, *key: int) -> None:
+        """Name what is drawn from now on by task, epoch and step: no random state to save."""
+        self._key, self._draws = key, 0
+        self.net.name_draws(*key)
+
+    def batch(self, rows: Tensor, *, augment: bool = True) -> Batch:
+        """Samples to learn from, by their rows int64 [S, n], seen as in training."""
+        key = self._next_key()
+        places = self._samples.places(rows)
+        inputs, labels = self._samples.inputs[places], self._samples.labels[places]
+        return Batch(self._seen(inputs, key if augment else None), labels, self.net)
+
+    def recall(self, size: int) -> Batch:
+        """Samples that the engine's reservoir holds now, drawn without replacement."""
+        if self._reservoir is None:
+            raise ValueError("there is no reservoir: the method must set draws")
+        slots = self.draw(self._reservoir.filled, size)
+        inputs, labels = self._reservoir.at(slots)
+        return Batch(self._seen(inputs, (*self._key, self._draws)), labels, self.net)
+
+    def labels_of(self, rows: Tensor) -> Tensor:
+        """The labels of rows, the same in all trials."""
+        return self._samples.labels_of(rows)
+
+    def generators(self, purpose: str) -> list[np.random.Generator]:
+        """A generator per trial, named by its seed, the purpose and the place in the run."""
+        key = self._next_key()
+        return [generator(seed, purpose, *key) for seed in self._seeds]
+
+    def draw(self, filled: int, size: int) -> Tensor:
+        """Distinct numbers below `filled`, drawn by each trial: int64 [S, min(size, filled)]."""
+        size = min(size, filled)
+        chosen = [random.choice(filled, size, replace=False) for random in self.generators("draw")]
+        return torch.from_numpy(np.stack(chosen)).to(self.device)
+
+    def shuffled(self, task: Task, purpose: str) -> Iterator[Tensor]:
+        """The batches of one pass over a task, in an order that each trial draws: int64 [S, B]."""
+        orders = [random.permutation(len(task.rows)) for random in self.generators(purpose)]
+        rows = task.rows[torch.from_numpy(np.stack(orders)).to(self.device)]
+        yield from torch.split(rows, self.batch_size, dim=1)
+
+    def keeps(
+        self,
+        places: int,
+        *,
+        groups: int | None = None,
+        apart: bool = False,
+        names: tuple[str, str] = ("rows", "sizes"),
+    ) -> KeptRows:
+        """An empty memory of rows, for a method's `memory`; see `KeptRows`."""
+        return KeptRows(
+            trials=self.trials,
+            places=places,
+            groups=groups,
+            apart=apart,
+            device=self.device,
+            names=names,
+        )
+
+    def _seen(self, inputs: Tensor, key: tuple[int, ...] | None) -> Tensor:
+        """What the networks see, augmented by the random numbers of that name, if any."""
+        views = None if key is None else self._samples.plan_views(1, inputs.shape[1], key)
+        return self._samples.seen(None if views is None else views[0], inputs)
+
+    def _next_key(self) -> tuple[int, ...]:
+        self._draws += 1
+        return (*self._key, self._draws)

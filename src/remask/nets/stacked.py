@@ -1,0 +1,107 @@
+"""A stack of networks: what it can do, whichever way it does it. The engine has two ways."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.func import stack_module_state
+
+Gradients = dict[str, Tensor]
+"""By the parameters' names, in their order, each [S, ...]."""
+State = dict[str, Tensor]
+"""Parameters and buffers of the networks by name, each [S, ...]."""
+
+
+class SampleGradients(Protocol):
+    """The gradients of the cross-entropy of n single samples, perhaps in factors."""
+
+    def inner(self, other: "SampleGradients") -> Tensor:
+        """All inner products with those of m other samples: [S, n, m]."""
+
+    def squares(self, weights: Tensor) -> Gradients:
+        """The sum over samples of weight [S, n] times squared gradient, for each parameter."""
+
+
+class StackedNet(ABC):
+    """S networks that are evaluated and updated together."""
+
+    parameters: dict[str, Tensor]
+    """Name -> [S, ...]: leaves; those that the nets had frozen require no gradient."""
+    buffers: dict[str, Tensor]
+    """Name -> [S, ...]: what the networks keep besides parameters (running statistics)."""
+    module: nn.Module
+    """The network that lends its forward; its own parameters mean nothing."""
+    samples_at_once: int
+    """The gradients of so many single samples fit into memory at a time."""
+    couples_samples: bool
+    """Whether a sample's logits depend on the rest of its batch in training (batch statistics)."""
+
+    @abstractmethod
+    def __call__(self, inputs: Tensor, parameters: Mapping[str, Tensor] | None = None) -> Tensor:
+        """Logits in training, with other parameters if given: [S, B, *shape] -> [S, B, K]."""
+
+    @abstractmethod
+    def predict(self, inputs: Tensor) -> Tensor:
+        """Logits in evaluation, without a graph, of inputs that all trials share.
+
+        [B, *shape] -> [S, B, K].
+        """
+
+    @abstractmethod
+    def evaluate(self, inputs: Tensor, state: State | None = None) -> Tensor:
+        """Logits in evaluation, without a graph, with another state if given.
+
+        [S, B, *shape] -> [S, B, K].
+        """
+
+    @abstractmethod
+    def features(self, inputs: Tensor, *, training: bool) -> Tensor:
+        """What the last linear layer sees: [S, B, *shape] -> [S, B, F]."""
+
+    @abstractmethod
+    def head(self, features: Tensor) -> Tensor:
+        """The last linear layer, on what `features` gave: [S, B, F] -> [S, B, K]."""
+
+    @abstractmethod
+    def gradients(self, loss: Tensor) -> Gradients:
+        """The gradients of the trials' losses [S], of the parameters that they depend on."""
+
+    @abstractmethod
+    def descend(self, loss: Tensor, lr: Tensor) -> None:
+        """One step of gradient descent on the trials' losses [S], with learning rates [S]."""
+
+    @abstractmethod
+    def sample_gradients(self, inputs: Tensor, labels: Tensor) -> SampleGradients:
+        """The gradients of the cross-entropy of single samples [S, n, *shape], in evaluation."""
+
+    @abstractmethod
+    def name_draws(self, *key: int) -> None:
+        """Name what the nets draw from now on (dropout): there is no random state to save."""
+
+    @torch.no_grad()
+    def move(self, gradients: Gradients, lr: Tensor) -> None:
+        """One step along given gradients, with learning rates [S]."""
+        for name, gradient in gradients.items():
+            parameter = self.parameters[name]
+            rates = lr.view(-1, *[1] * (parameter.ndim - 1))
+            parameter.addcmul_(gradient, rates, value=-1)
+
+    def state(self) -> State:
+        """The tensors to save and restore; they are the live ones, not copies."""
+        return {**self.parameters, **self.buffers}
+
+
+def stacked_state(
+    nets: Sequence[nn.Module], device: torch.device | str
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """The nets' parameters and buffers, each name -> [S, ...], as copies that belong to a stack."""
+    parameters, buffers = stack_module_state(list(nets))
+    return (
+        {
+            name: value.detach().to(device).requires_grad_(value.requires_grad)
+            for name, value in parameters.items()
+        },
+        {name: value.detach().to(device) for name, value in buffers.items()},
+    )

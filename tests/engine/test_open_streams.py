@@ -1,0 +1,320 @@
+"""Tasks that are learnt one by one, and tasks that come by themselves: the stream has no end."""
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from remask.benchmarks import Benchmark
+from remask.config import TrialConfig
+from remask.engine import DataDescription, Position, StreamError, TrialStack
+from remask.methods import METHODS, MethodError, Task
+from remask.nets import mlp
+from tests.engine.stack_samples import finish, small_mlp, snapshot
+
+MakeConfig = Callable[..., TrialConfig]
+OPEN = sorted(METHODS.keys() - {"joint"})
+COUNTED = {"agem", "gem", "pnn", "pnn-independent"}
+
+
+def configs_of(config: MakeConfig, method: str, **changes: Any) -> list[TrialConfig]:
+    masks = (None, None) if METHODS[method].unmaskable else (None, -1.0)
+    return [config(method=method, seed=s, mask=m, **changes) for s, m in enumerate(masks)]
+
+
+def described(benchmark: Benchmark) -> DataDescription:
+    return DataDescription.of(benchmark, num_tasks=benchmark.num_tasks)
+
+
+def task_of(stack: TrialStack, benchmark: Benchmark, number: int) -> Task:
+    """A benchmark's task, as if its samples came only now; copies, so that nothing is shared."""
+    train, test = benchmark.train_indices(number), benchmark.test_indices(number)
+    return stack.new_task(
+        benchmark.train_inputs[train].clone(),
+        benchmark.train_labels[train].clone(),
+        test_inputs=benchmark.test_inputs[test].clone(),
+        test_labels=benchmark.test_labels[test].clone(),
+    )
+
+
+def learn_all(stack: TrialStack, benchmark: Benchmark) -> TrialStack:
+    for number in range(stack.position.task, benchmark.num_tasks):
+        for _ in stack.learn(task_of(stack, benchmark, number)):
+            pass
+        stack.evaluate()
+    return stack
+
+
+def comparable(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """What is the same however the data came: neither rows, nor how much was known ahead."""
+    odd = ("method/rows", "method/exemplars", "method/recorded", "method/sizes", "stream/")
+    return {
+        name: tensor
+        for name, tensor in state.items()
+        if not name.startswith(odd) and name != "metrics/confidence"
+    }
+
+
+def assert_same(one: dict[str, Tensor], other: dict[str, Tensor]) -> None:
+    assert one.keys() == other.keys()
+    for name, tensor in one.items():
+        torch.testing.assert_close(other[name], tensor, rtol=0, atol=0, equal_nan=True, msg=name)
+
+
+@pytest.mark.parametrize("method", sorted(METHODS))
+def test_learning_task_by_task_is_one_run(config: MakeConfig, tiny: Benchmark, method: str) -> None:
+    configs = configs_of(config, method)
+    whole = finish(TrialStack(configs, tiny, build_net=small_mlp))
+    single = TrialStack(configs, tiny, build_net=small_mlp)
+    for task in single.tasks:
+        for _ in single.learn(task):
+            pass
+        single.evaluate()
+    assert_same(snapshot(whole), snapshot(single))
+
+
+@pytest.mark.parametrize("validation", [0.0, 0.2])
+@pytest.mark.parametrize("method", OPEN)
+def test_tasks_that_come_by_themselves_are_learnt_as_those_of_a_benchmark(
+    config: MakeConfig, tiny: Benchmark, method: str, validation: float
+) -> None:
+    configs = configs_of(config, method, validation=validation)
+    whole = finish(TrialStack(configs, tiny, build_net=small_mlp))
+    stack = learn_all(TrialStack(configs, described(tiny), build_net=small_mlp), tiny)
+    assert_same(comparable(snapshot(whole)), comparable(snapshot(stack)))
+    assert stack.steps_done == whole.steps_done
+    for ours, theirs in zip(whole.results(), stack.results(), strict=True):
+        assert torch.equal(torch.tensor(ours.class_il[-1]), torch.tensor(theirs.class_il[-1])) or (
+            method.startswith("pnn")
+        )
+        assert [sorted(task) for task in ours.tasks] == [list(task) for task in theirs.tasks]
+
+
+@pytest.mark.parametrize("method", sorted(set(OPEN) - COUNTED))
+def test_a_stack_that_is_not_told_how_many_tasks_come_learns_the_same(
+    config: MakeConfig, tiny: Benchmark, method: str
+) -> None:
+    configs = configs_of(config, method)
+    whole = finish(TrialStack(configs, tiny, build_net=small_mlp))
+    stack = TrialStack(configs, DataDescription.of(tiny), build_net=small_mlp)
+    learn_all(stack, tiny)
+    assert_same(comparable(snapshot(whole)), comparable(snapshot(stack)))
+
+
+@pytest.mark.parametrize("steps", [2, 5, None])
+@pytest.mark.parametrize("method", OPEN)
+def test_a_stack_restored_within_or_between_tasks_ends_with_the_same_bits(
+    config: MakeConfig, tiny: Benchmark, method: str, steps: int | None
+) -> None:
+    configs = configs_of(config, method, validation=0.2)
+    whole = learn_all(TrialStack(configs, described(tiny), build_net=small_mlp), tiny)
+
+    stopped = TrialStack(configs, described(tiny), build_net=small_mlp)
+    for number in (0, 1):
+        for _ in islice(stopped.learn(task_of(stopped, tiny, number)), steps if number else None):
+            pass
+        if number == 0 or steps is None:
+            stopped.evaluate()
+    saved, position = snapshot(stopped), stopped.position
+    assert position.task == (1 if steps else 2)
+
+    resumed = TrialStack(configs, described(tiny), build_net=small_mlp)
+    resumed.restore(saved, position)
+    assert_same(saved, snapshot(resumed))
+    for number in range(position.task):
+        test = tiny.test_indices(number)
+        resumed.test_on(number, tiny.test_inputs[test], tiny.test_labels[test])
+    learn_all(resumed, tiny)
+    assert_same(without_validation(whole), without_validation(resumed))
+
+
+def without_validation(stack: TrialStack) -> dict[str, Tensor]:
+    """What was held out of earlier tasks has gone with their data."""
+    state = snapshot(stack).items()
+    return {name: tensor for name, tensor in state if not name.startswith("validation/")}
+
+
+@pytest.mark.parametrize("method", ["derpp", "gss", "icarl", "fdr", "lwf"])
+def test_after_the_last_task_of_a_benchmark_there_may_be_more(
+    config: MakeConfig, tiny: Benchmark, method: str
+) -> None:
+    configs = configs_of(config, method)
+    stack = finish(TrialStack(configs, tiny, build_net=small_mlp))
+    for _ in range(2):  # more samples of classes that it knows
+        for _ in stack.learn(task_of(stack, tiny, 1)):
+            pass
+        stack.evaluate()
+    (result, *_) = stack.results()
+    assert len(result.class_il) == len(result.tasks) == tiny.num_tasks + 2
+    assert result.tasks[-1] == result.tasks[1]
+    assert not any(torch.tensor(result.class_il[-1]).isnan())
+    assert stack.position == Position(tiny.num_tasks + 2)
+
+    resumed = TrialStack(configs, DataDescription.of(tiny, num_tasks=3), build_net=small_mlp)
+    resumed.restore(snapshot(stack), stack.position)
+    for each in (stack, resumed):
+        for _ in each.learn(task_of(each, tiny, 0)):
+            pass
+    odd = ("metrics/",)  # the restored one has no test data of earlier tasks
+    ours, theirs = (
+        {n: t for n, t in snapshot(each).items() if not n.startswith(odd)}
+        for each in (stack, resumed)
+    )
+    assert_same(ours, theirs)
+
+
+def test_the_samples_of_earlier_tasks_may_go(config: MakeConfig, tiny: Benchmark) -> None:
+    """What a method keeps is copied: a ruined benchmark of the past changes nothing."""
+    for method in ("gss", "icarl", "fdr", "gem", "agem"):
+        configs = configs_of(config, method)
+        clean = learn_all(TrialStack(configs, described(tiny), build_net=small_mlp), tiny)
+        stack = TrialStack(configs, described(tiny), build_net=small_mlp)
+        for number in range(tiny.num_tasks):
+            task = task_of(stack, tiny, number)
+            for _ in stack.learn(task):
+                pass
+            stack.evaluate()
+            assert task.data is not None
+            task.data.inputs.zero_()
+        assert_same(snapshot(clean), snapshot(stack))
+
+
+@pytest.mark.parametrize("method", sorted(COUNTED))
+def test_a_method_that_must_know_how_many_tasks_come_says_so(
+    config: MakeConfig, tiny: Benchmark, method: str
+) -> None:
+    configs = configs_of(config, method)
+    with pytest.raises(MethodError, match=r"must know how many tasks will come: it .*num_tasks="):
+        TrialStack(configs, DataDescription.of(tiny), build_net=small_mlp)
+    stack = TrialStack(configs, DataDescription.of(tiny, num_tasks=1), build_net=small_mlp)
+    for _ in stack.learn(task_of(stack, tiny, 0)):
+        pass
+    before = snapshot(stack)
+    with pytest.raises(MethodError, match="was told of 1 tasks, and has room for no more"):
+        task_of(stack, tiny, 1)
+    assert_same(before, snapshot(stack))
+
+
+def test_joint_training_needs_all_tasks_at_once(config: MakeConfig, tiny: Benchmark) -> None:
+    with pytest.raises(MethodError, match="learns all tasks at once, so it needs a benchmark"):
+        TrialStack([config(method="joint")], described(tiny), build_net=small_mlp)
+
+
+def test_a_memory_that_has_a_place_for_every_task_refuses_one_too_many(
+    config: MakeConfig, tiny: Benchmark
+) -> None:
+    configs = [config(method="fdr", buffer=2)]
+    stack = TrialStack(configs, DataDescription.of(tiny), build_net=small_mlp)
+    for number in (0, 1):
+        for _ in stack.learn(task_of(stack, tiny, number)):
+            pass
+    with pytest.raises(MethodError, match="needs a buffer of at least 3 to learn 3 tasks"):
+        task_of(stack, tiny, 2)
+
+
+def test_room_to_spare_in_the_head_never_moves_under_a_mask(
+    config: MakeConfig, tiny: Benchmark
+) -> None:
+    """And what has come is learnt as by a head without it, started from the same weights."""
+
+    def padded(shape: tuple[int, ...], num_classes: int) -> nn.Module:
+        net = mlp(shape, 6, hidden=(8, 7))
+        assert isinstance(net, nn.Sequential)
+        narrow, wide = net[-1], nn.Linear(7, num_classes)
+        assert isinstance(narrow, nn.Linear)
+        with torch.no_grad():
+            wide.weight[:6], wide.bias[:6] = narrow.weight, narrow.bias
+        net[-1] = wide
+        return net
+
+    def head(stack: TrialStack) -> Iterator[Tensor]:
+        return (t[0] for n, t in stack.state().items() if n in ("net/5.weight", "net/5.bias"))
+
+    single = [config(method="sgd", mask=float("-inf"), net="padded")]
+    fixed = finish(TrialStack(single, tiny, build_net=padded))
+    data = DataDescription((1, 3, 3), 40, name="tiny")
+    spacious = TrialStack(single, data, build_net=padded)
+    before = [tensor.detach().clone() for tensor in head(spacious)]
+    learn_all(spacious, tiny)
+    for ours, theirs, first in zip(head(fixed), head(spacious), before, strict=True):
+        assert torch.equal(theirs[6:], first[6:])
+        assert not torch.equal(theirs[:6], first[:6])
+        torch.testing.assert_close(theirs[:6], ours, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"inputs": torch.zeros(4, 1, 3, 3)},
+            "must be torch.uint8 .N, 1, 3, 3., got",
+        ),
+        ({"inputs": torch.zeros(4, 9, dtype=torch.uint8)}, r"got torch.uint8 \[4, 9\]"),
+        ({"labels": torch.tensor([0, 1, 2])}, "one for each of the 4 inputs"),
+        ({"labels": torch.tensor([0, 1, 2, 6])}, "must be in 0..5, for which the head has room"),
+        ({"labels": torch.tensor([0, -1, 2, 3])}, "found -1..3"),
+    ],
+)
+def test_data_that_are_not_as_described_are_refused_and_change_nothing(
+    config: MakeConfig, tiny: Benchmark, change: dict[str, Tensor], message: str
+) -> None:
+    stack = TrialStack([config()], described(tiny), build_net=small_mlp)
+    before = snapshot(stack)
+    fine = {"inputs": torch.zeros(4, 1, 3, 3, dtype=torch.uint8), "labels": torch.arange(4)}
+    with pytest.raises(StreamError, match=message):
+        stack.new_task(**{**fine, **change})
+    assert_same(before, snapshot(stack))
+
+
+def test_tasks_are_learnt_in_their_order_and_once(config: MakeConfig, tiny: Benchmark) -> None:
+    stack = TrialStack([config()], tiny, build_net=small_mlp)
+    with pytest.raises(StreamError, match=r"the next is stack.tasks\[0\]"):
+        next(stack.learn(stack.tasks[1]))
+    with pytest.raises(StreamError, match="has 3 tasks left, which come first"):
+        task_of(stack, tiny, 0)
+    with pytest.raises(StreamError, match="nothing has been learnt yet"):
+        stack.evaluate()
+    open_stack = TrialStack([config()], described(tiny), build_net=small_mlp)
+    task = task_of(open_stack, tiny, 0)
+    for _ in open_stack.learn(task):
+        pass
+    with pytest.raises(StreamError, match="the next is number 1"):
+        next(open_stack.learn(task))
+
+
+def test_a_task_that_was_begun_goes_on_with_the_samples_that_it_had(
+    config: MakeConfig, tiny: Benchmark
+) -> None:
+    stack = TrialStack([config()], described(tiny), build_net=small_mlp)
+    next(stack.learn(task_of(stack, tiny, 0)))
+    resumed = TrialStack([config()], described(tiny), build_net=small_mlp)
+    resumed.restore(snapshot(stack), stack.position)
+    with pytest.raises(StreamError, match="task 0 was begun with other samples"):
+        next(resumed.learn(task_of(resumed, tiny, 1)))
+
+
+def test_the_page_on_your_own_code_learns_tasks_as_they_come(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "your-own.md").read_text("utf-8")
+    (code,) = (
+        block
+        for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+        if "DataDescription(" in block
+    )
+    exec(code, {})
+    accuracies = ast.literal_eval(capsys.readouterr().out)
+    assert len(accuracies) == 3
+    assert accuracies[-1] > 50
+
+
+def test_an_open_stack_starts_with_nothing_to_run(config: MakeConfig, tiny: Benchmark) -> None:
+    stack = TrialStack([config()], described(tiny), build_net=small_mlp)
+    (result,) = stack.finish()
+    assert (result.class_il, result.tasks, stack.total_steps) == ([], (), 0)
