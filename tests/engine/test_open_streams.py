@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from remask.benchmarks import Benchmark
 from remask.config import TrialConfig
 from remask.engine import DataDescription, Position, StreamError, TrialStack
-from remask.methods import METHODS, MethodError, Task
-from remask.nets import mlp
+from remask.methods import ER, METHODS, MethodError, Step, Task
+from remask.nets import NetBuilder, mlp
 from tests.engine.stack_samples import finish, small_mlp, snapshot
 
 MakeConfig = Callable[..., TrialConfig]
@@ -327,3 +327,41 @@ def test_an_open_stack_starts_with_nothing_to_run(config: MakeConfig, tiny: Benc
     stack = TrialStack([config()], described(tiny), build_net=small_mlp)
     (result,) = stack.finish()
     assert (result.class_il, result.tasks, stack.total_steps) == ([], (), 0)
+
+
+def test_a_method_that_adapts_its_net_must_know_how_many_tasks_come(
+    config: MakeConfig, tiny: Benchmark
+) -> None:
+    class Wider(ER):
+        @classmethod
+        def adapt_net(cls, build: NetBuilder, num_tasks: int) -> NetBuilder:
+            return build
+
+    with pytest.raises(MethodError, match=r"Wider must know .* it adapts its net to their number"):
+        TrialStack([config(method="wider")], DataDescription.of(tiny), method=Wider)
+
+
+def test_what_the_reservoir_holds_now_can_be_recalled_at_any_step_also_after_a_restore(
+    config: MakeConfig, tiny: Benchmark
+) -> None:
+    class Recalls(ER):
+        def loss(self, step: Step) -> Tensor:
+            recalled.append(self.engine.recall(100).labels.shape[1])
+            return super().loss(step)
+
+    def stack() -> TrialStack:
+        made = TrialStack([config(method="recalls")], tiny, method=Recalls, build_net=small_mlp)
+        recalled.clear()
+        return made
+
+    recalled: list[int] = []
+    first = stack()
+    for _ in islice(first.run(), 2):
+        pass
+    assert recalled == [0, 5]  # batches of 5, a buffer of 12
+    saved, position = snapshot(first), first.position
+    resumed = stack()
+    resumed.restore(saved, position)
+    for _ in islice(resumed.run(), 3):
+        pass
+    assert recalled == [10, 12, 12]
