@@ -137,7 +137,7 @@ class Feed:
         if memory is not None and plan.reservoir is not None:
             memory.presented = plan.reservoir.presented[number]
         if drawn is None or memory is None:
-            stream = Batch(self._samples.seen(views, arrived), labels, self._net)
+            stream = Batch(self._samples.decode(views, arrived), labels, self._net)
             active = self._active(masking, labels)
             return Step(stream, (), active, masking.value, rows, task)
 
@@ -149,7 +149,7 @@ class Feed:
             if memory.logits is None
             else memory.logits.index_select(0, slots).view(trials, recalled.shape[1], -1)
         )
-        inputs = self._samples.seen(views, arrived, recalled)
+        inputs = self._samples.decode(views, arrived, recalled)
         logits = self._net(inputs) if self._one_forward else None
 
         arrivals, draw = labels.shape[1], recalled.shape[1] // self._draws
