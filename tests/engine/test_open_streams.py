@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,13 @@ from torch import Tensor, nn
 from remask.benchmarks import Benchmark
 from remask.config import TrialConfig
 from remask.engine import DataDescription, Position, StreamError, TrialStack
-from remask.methods import METHODS, MethodError, Task
-from remask.nets import mlp
+from remask.methods import ER, METHODS, MethodError, Step, Task
+from remask.nets import NetBuilder, mlp
 from tests.engine.stack_samples import finish, small_mlp, snapshot
 
 MakeConfig = Callable[..., TrialConfig]
 OPEN = sorted(METHODS.keys() - {"joint"})
+IMAGES = torch.zeros(4, 1, 3, 3, dtype=torch.uint8)
 COUNTED = {"agem", "gem", "pnn", "pnn-independent"}
 
 
@@ -79,12 +81,14 @@ def test_learning_task_by_task_is_one_run(config: MakeConfig, tiny: Benchmark, m
     assert_same(snapshot(whole), snapshot(single))
 
 
-@pytest.mark.parametrize("validation", [0.0, 0.2])
+@pytest.mark.parametrize("augmented", [False, True])
 @pytest.mark.parametrize("method", OPEN)
 def test_tasks_that_come_by_themselves_are_learnt_as_those_of_a_benchmark(
-    config: MakeConfig, tiny: Benchmark, method: str, validation: float
+    config: MakeConfig, tiny: Benchmark, method: str, augmented: bool
 ) -> None:
-    configs = configs_of(config, method, validation=validation)
+    if augmented:  # and with some of it held out
+        tiny = replace(tiny, crop_padding=1, flip=True, mean=(0.4,), std=(0.3,))
+    configs = configs_of(config, method, validation=0.2 if augmented else 0.0)
     whole = finish(TrialStack(configs, tiny, build_net=small_mlp))
     stack = learn_all(TrialStack(configs, described(tiny), build_net=small_mlp), tiny)
     assert_same(comparable(snapshot(whole)), comparable(snapshot(stack)))
@@ -259,6 +263,11 @@ def test_room_to_spare_in_the_head_never_moves_under_a_mask(
         ({"labels": torch.tensor([0, 1, 2])}, "one for each of the 4 inputs"),
         ({"labels": torch.tensor([0, 1, 2, 6])}, "must be in 0..5, for which the head has room"),
         ({"labels": torch.tensor([0, -1, 2, 3])}, "found -1..3"),
+        ({"test_labels": torch.arange(4)}, "given together or not at all"),
+        (
+            {"test_inputs": IMAGES, "test_labels": torch.tensor([0, 1, 2, 4])},
+            r"must be those of the task, but \[4\] are not",
+        ),
     ],
 )
 def test_data_that_are_not_as_described_are_refused_and_change_nothing(
@@ -266,7 +275,7 @@ def test_data_that_are_not_as_described_are_refused_and_change_nothing(
 ) -> None:
     stack = TrialStack([config()], described(tiny), build_net=small_mlp)
     before = snapshot(stack)
-    fine = {"inputs": torch.zeros(4, 1, 3, 3, dtype=torch.uint8), "labels": torch.arange(4)}
+    fine = {"inputs": IMAGES, "labels": torch.arange(4)}
     with pytest.raises(StreamError, match=message):
         stack.new_task(**{**fine, **change})
     assert_same(before, snapshot(stack))
@@ -318,3 +327,41 @@ def test_an_open_stack_starts_with_nothing_to_run(config: MakeConfig, tiny: Benc
     stack = TrialStack([config()], described(tiny), build_net=small_mlp)
     (result,) = stack.finish()
     assert (result.class_il, result.tasks, stack.total_steps) == ([], (), 0)
+
+
+def test_a_method_that_adapts_its_net_must_know_how_many_tasks_come(
+    config: MakeConfig, tiny: Benchmark
+) -> None:
+    class Wider(ER):
+        @classmethod
+        def adapt_net(cls, build: NetBuilder, num_tasks: int) -> NetBuilder:
+            return build
+
+    with pytest.raises(MethodError, match=r"Wider must know .* it adapts its net to their number"):
+        TrialStack([config(method="wider")], DataDescription.of(tiny), method=Wider)
+
+
+def test_what_the_reservoir_holds_now_can_be_recalled_at_any_step_also_after_a_restore(
+    config: MakeConfig, tiny: Benchmark
+) -> None:
+    class Recalls(ER):
+        def loss(self, step: Step) -> Tensor:
+            recalled.append(self.engine.recall(100).labels.shape[1])
+            return super().loss(step)
+
+    def stack() -> TrialStack:
+        made = TrialStack([config(method="recalls")], tiny, method=Recalls, build_net=small_mlp)
+        recalled.clear()
+        return made
+
+    recalled: list[int] = []
+    first = stack()
+    for _ in islice(first.run(), 2):
+        pass
+    assert recalled == [0, 5]  # batches of 5, a buffer of 12
+    saved, position = snapshot(first), first.position
+    resumed = stack()
+    resumed.restore(saved, position)
+    for _ in islice(resumed.run(), 3):
+        pass
+    assert recalled == [10, 12, 12]

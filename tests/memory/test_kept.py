@@ -82,3 +82,26 @@ def test_scores_that_are_not_numbers_change_nothing() -> None:
     challenge(memory, ratings, 0, np.random.default_rng(0), torch.tensor([5, 6]), bad)
     assert memory.group(0).tolist() == [[3, 4]]
     assert ratings.tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_rows_can_be_counted_anew_group_after_group(apart: bool) -> None:
+    memory = KeptRows(trials=2, places=4 if apart else 8, groups=3, apart=apart)
+    memory.put(rows(30, 2), 0)
+    memory.put(rows(60, 3), 2)
+    assert memory.rows()[0].tolist() == [30, 31, 60, 61, 62]
+    memory.renumber()
+    assert memory.rows().tolist() == [[0, 1, 2, 3, 4]] * 2
+    assert memory.group(2)[1].tolist() == [2, 3, 4]
+
+
+def test_groups_that_share_their_places_may_become_more_and_be_saved_and_restored() -> None:
+    memory = KeptRows(trials=2, places=6, groups=1)
+    for number in range(3):
+        memory.put(rows(10 * number, 2), number)
+    saved = {name: tensor.clone() for name, tensor in memory.state().items()}
+    other = KeptRows(trials=2, places=6, groups=1)
+    other.grow_as(saved)
+    for name, tensor in other.state().items():
+        tensor.copy_(saved[name])
+    assert [other.group(number)[0].tolist() for number in range(3)] == [[0, 1], [10, 11], [20, 21]]

@@ -57,9 +57,13 @@ def check_open(method: type[Method], data: DataDescription) -> None:
         raise MethodError(
             f"{method.title} learns all tasks at once, so it needs a benchmark that has them all"
         )
-    if method.needs_task_count and data.num_tasks is None:
+    needs = method.needs_task_count
+    adapts = next(kind for kind in method.__mro__ if "adapt_net" in vars(kind)) is not Method
+    if needs is None and adapts:
+        needs = "adapts its net to their number"
+    if needs and data.num_tasks is None:
         raise MethodError(
-            f"{method.title} must know how many tasks will come: it {method.needs_task_count}. "
+            f"{method.title} must know how many tasks will come: it {needs}. "
             f"Say num_tasks=... in the DataDescription, or choose another method."
         )
 

@@ -134,8 +134,10 @@ class Feed:
         labels = self._samples.labels.index_select(0, places).view(trials, -1)
         views = None if plan.views is None else plan.views[number]
         memory = self.reservoir
+        if memory is not None and plan.reservoir is not None:
+            memory.presented = plan.reservoir.presented[number]
         if drawn is None or memory is None:
-            stream = Batch(self._samples.seen(views, arrived), labels, self._net)
+            stream = Batch(self._samples.decode(views, arrived), labels, self._net)
             active = self._active(masking, labels)
             return Step(stream, (), active, masking.value, rows, task)
 
@@ -147,7 +149,7 @@ class Feed:
             if memory.logits is None
             else memory.logits.index_select(0, slots).view(trials, recalled.shape[1], -1)
         )
-        inputs = self._samples.seen(views, arrived, recalled)
+        inputs = self._samples.decode(views, arrived, recalled)
         logits = self._net(inputs) if self._one_forward else None
 
         arrivals, draw = labels.shape[1], recalled.shape[1] // self._draws
@@ -175,7 +177,7 @@ class Feed:
         """Offer the step's stream to the reservoir, with the logits of before the update."""
         if self.reservoir is None or plan.reservoir is None:
             return
-        self.reservoir.presented = plan.reservoir.presented[number]
+        self.reservoir.presented = plan.reservoir.presented[number + 1]
         kept = plan.reservoir.kept[number]
         if kept is not None:
             self.reservoir.insert(

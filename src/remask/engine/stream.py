@@ -64,9 +64,10 @@ class Stream:
         """Have all of a benchmark, ahead."""
         learnt, held_out = hold_out(benchmark.train_labels, self._config.validation, self._seeds)
         self.samples.load(benchmark.train_inputs, benchmark.train_labels, learnt)
+        test_inputs = benchmark.test_inputs.to(self._device)  # once for all tasks
         for number in range(benchmark.num_tasks):
             active = benchmark.active(number)
-            _add(self.test, number, active, benchmark.test_inputs, Part(benchmark.test_labels))
+            _add(self.test, number, active, test_inputs, Part(benchmark.test_labels))
             if self.validation is not None and held_out is not None:
                 _add(self.validation, number, active, self.samples.inputs, held_out)
         tasks_of = benchmark_tasks if self._method.learns == "tasks" else union_task
@@ -92,14 +93,14 @@ class Stream:
             check_open(self._method, self.data)
         self.data.check("train", inputs, labels)
         check_share(labels, self._config.validation, self.data.name, self.data.class_names)
+        classes = self._count(labels) > 0
         if test is not None:
-            self.data.check("test", *test)
+            self._check_test(*test, classes)
         self._check_room(number)
         if not self.open:  # the benchmark has ended, and its samples may go
             self.open = True
             self.keep(memory)
         learnt, held_out = hold_out(labels, self._config.validation, self._seeds)
-        classes = self._count(labels) > 0
         first = self.samples.first_row
         return Task(
             number,
@@ -139,8 +140,11 @@ class Stream:
 
     def test_on(self, number: int, inputs: Tensor, labels: Tensor) -> None:
         """Measure a task that is known on these samples."""
-        self.data.check("test", inputs, labels)
-        _add(self.test, number, self.counts[number] > 0, inputs, Part(labels))
+        if not 0 <= number < len(self.counts):
+            raise StreamError(f"there is no task {number}: {len(self.counts)} are known")
+        classes = self.counts[number] > 0
+        self._check_test(inputs, labels, classes)
+        _add(self.test, number, classes, inputs, Part(labels))
 
     def note(self, task: Task, index: int, steps: int) -> None:
         """Know a task that has begun; refuses another one than was begun before a stop."""
@@ -183,6 +187,11 @@ class Stream:
         """The classes of all the benchmark's tasks, and of those that have been learnt since."""
         later = self.counts[len(self.tasks) : learnt]
         return (*self._dealt, *(tuple(row.nonzero().flatten().tolist()) for row in later))
+
+    def _check_test(self, inputs: Tensor, labels: Tensor, classes: Tensor) -> None:
+        self.data.check("test", inputs, labels)
+        if odd := sorted(set(labels[~classes[labels.cpu()]].tolist())):
+            raise StreamError(f"test labels must be those of the task, but {odd[:5]} are not")
 
     def _check_room(self, number: int) -> None:
         method, most = self._method, self.data.num_tasks

@@ -137,6 +137,8 @@ class TrialStack:
         test = None
         if test_inputs is not None and test_labels is not None:
             test = (test_inputs, test_labels)
+        elif test_inputs is not None or test_labels is not None:
+            raise StreamError("test_inputs and test_labels are given together or not at all")
         number = self.position.task
         return self._stream.new_task(number, inputs, labels, test, self._method.memory)
 

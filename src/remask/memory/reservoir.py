@@ -28,7 +28,7 @@ class ReservoirPlan:
     kept: list[tuple[torch.Tensor, torch.Tensor] | None]
     """Per step, (rows of the stacked batch [n], the slots they go to [n]); None if none is kept."""
     presented: list[int]
-    """After each step, how many samples each trial has been offered since the beginning."""
+    """Before each step, and after the last, how many samples each trial has been offered."""
 
 
 def plan_reservoir(
@@ -81,7 +81,7 @@ def plan_reservoir(
         source = torch.from_numpy(trials * size + positions).to(device)
         target = torch.from_numpy(batch[trials, positions] + offsets[trials]).to(device)
         kept.append((source, target))
-    return ReservoirPlan(planned_draws, kept, (seen + np.cumsum(sizes)).tolist())
+    return ReservoirPlan(planned_draws, kept, [seen, *(seen + np.cumsum(sizes)).tolist()])
 
 
 def offer_slots(random: np.random.Generator, seen: int, count: int, capacity: int) -> Integers:

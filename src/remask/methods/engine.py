@@ -86,7 +86,7 @@ class Engine:
         key = self._next_key()
         places = self._samples.places(rows)
         inputs, labels = self._samples.inputs[places], self._samples.labels[places]
-        return Batch(self._seen(inputs, key if augment else None), labels, self.net)
+        return Batch(self._decode(inputs, key if augment else None), labels, self.net)
 
     def recall(self, size: int) -> Batch:
         """Samples that the engine's reservoir holds now, drawn without replacement."""
@@ -94,7 +94,7 @@ class Engine:
             raise ValueError("there is no reservoir: the method must set draws")
         slots = self.draw(self._reservoir.filled, size)
         inputs, labels = self._reservoir.at(slots)
-        return Batch(self._seen(inputs, (*self._key, self._draws)), labels, self.net)
+        return Batch(self._decode(inputs, (*self._key, self._draws)), labels, self.net)
 
     def labels_of(self, rows: Tensor) -> Tensor:
         """The labels of rows, the same in all trials."""
@@ -135,10 +135,10 @@ class Engine:
             names=names,
         )
 
-    def _seen(self, inputs: Tensor, key: tuple[int, ...] | None) -> Tensor:
+    def _decode(self, inputs: Tensor, key: tuple[int, ...] | None) -> Tensor:
         """What the networks see, augmented by the random numbers of that name, if any."""
         views = None if key is None else self._samples.plan_views(1, inputs.shape[1], key)
-        return self._samples.seen(None if views is None else views[0], inputs)
+        return self._samples.decode(None if views is None else views[0], inputs)
 
     def _next_key(self) -> tuple[int, ...]:
         self._draws += 1

@@ -88,7 +88,7 @@ class Samples:
         return self._row_labels[rows]
 
     def plan_views(self, steps: int, samples: int, key: tuple[int, ...]) -> list[Tensor] | None:
-        """Per step, how `samples` samples are seen, for `seen`: int64 [S, n]; None: as they are."""
+        """Per step, how `samples` samples are to be seen: int64 [S, n]; None: as they are."""
         if self._crop is None:
             return None
         views = plan_views(
@@ -102,7 +102,7 @@ class Samples:
         )
         return list(self._crop.starts(views))
 
-    def seen(self, views: Tensor | None, *parts: Tensor) -> Tensor:
+    def decode(self, views: Tensor | None, *parts: Tensor) -> Tensor:
         """Parts [S, b, *shape] as they are kept, side by side, to what the networks see."""
         if self._crop is not None and views is not None:
             parts = (self._crop(torch.cat(parts, dim=1), views),)
