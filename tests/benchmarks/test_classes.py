@@ -9,7 +9,7 @@ from remask.benchmarks import BENCHMARKS, load_benchmark
 from remask.classes import check_class_names
 from remask.config import TrialConfig
 from remask.datasets import DATASETS
-from remask.results.schema import NUM_TASKS, derived_split
+from remask.results.completing import NUM_TASKS, derived_split
 from tests.benchmarks.test_benchmarks import small_benchmark
 
 

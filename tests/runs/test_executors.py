@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from io import FileIO
 from pathlib import Path
 
@@ -91,17 +91,19 @@ class WithoutCheckpoints(Executor):
                 yield from run_job(taken.job, None, options, stop)
 
 
-def _configs(trials: int = 4) -> list[TrialConfig]:
+def _configs(trials: int = 4, epochs: int = 1) -> list[TrialConfig]:
     return trial_configs(
         benchmark="split-digits",
         method="er",
         seeds=range(trials),
-        overrides={"limit": 20, "epochs": 1},
+        overrides={"limit": 20, "epochs": epochs},
     )
 
 
-def _planned(store: Store) -> Run:
-    run = plan_run(store, _configs(), workers=2, largest_stack=lambda _: 2, again=False)
+def _planned(store: Store, configs: Sequence[TrialConfig] | None = None) -> Run:
+    """Two jobs."""
+    configs = configs or _configs()
+    run = plan_run(store, configs, workers=2, largest_stack=lambda _: 2, again=False)
     assert run is not None
     return run
 
@@ -115,6 +117,16 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> list[object]:
     """What the trials show, one after the other, each by itself."""
     with Store(tmp_path_factory.mktemp("expected") / "results.db") as store:
         public.run(configs=_configs(), store=store, workers=1, stack=1, progress=False)
+        return _shown(store)
+
+
+LONG = _configs(trials=2, epochs=50)  # long enough for a stop to arrive in time
+
+
+@pytest.fixture(scope="module")
+def long_expected(tmp_path_factory: pytest.TempPathFactory) -> list[object]:
+    with Store(tmp_path_factory.mktemp("expected") / "results.db") as store:
+        public.run(configs=LONG, store=store, workers=1, progress=False)
         return _shown(store)
 
 
@@ -140,15 +152,14 @@ def test_every_executor_gives_the_same_bits(
 
 @pytest.mark.parametrize("name", EXECUTORS)
 def test_every_executor_can_be_stopped_and_gone_on_from(
-    name: str, tmp_path: Path, expected: list[object]
+    name: str, tmp_path: Path, long_expected: list[object]
 ) -> None:
     stop = StopRequest()
     with Store(tmp_path / "results.db") as store:
+        run = _planned(store, LONG)
         with pytest.raises(Stopped) as caught:  # noqa: PT012
-            for event in continue_run(
-                store, _planned(store), RunOptions(), stop, EXECUTORS[name]()
-            ):
-                if isinstance(event, Advanced) and event.task == 2:
+            for event in continue_run(store, run, RunOptions(), stop, EXECUTORS[name]()):
+                if isinstance(event, Advanced):
                     stop.signal = signal.SIGINT
         assert caught.value.exit_code == 130
         assert caught.value.unsaved == []
@@ -156,7 +167,7 @@ def test_every_executor_can_be_stopped_and_gone_on_from(
         assert any(run.folder.glob("*/checkpoint-*")) == (name != "own")
         for _ in continue_run(store, run, RunOptions(), StopRequest(), EXECUTORS[name]()):
             pass
-        assert _shown(store) == expected
+        assert _shown(store) == long_expected
 
 
 @pytest.mark.parametrize("name", EXECUTORS)

@@ -15,10 +15,10 @@ from pydantic import ValidationError
 from remask.config import TrialConfig
 from remask.durable import AnyPath, DurabilityError, read_limited, write_output
 from remask.names import UnknownNameError, unknown
+from remask.results.completing import completed
 from remask.results.errors import StoreError
 from remask.results.latex import latex_table
 from remask.results.record import TrialRecord
-from remask.results.schema import completed
 from remask.results.summary import SCORES, scores, summarise
 
 _LARGEST_IMPORT = 1024 * 1024 * 1024

@@ -1,16 +1,14 @@
 """Executors: where the jobs of a run are trained.
 
 To run jobs elsewhere, write a class with one method, `Executor.run`, and give an instance of it to
-`remask.run(..., executor=...)`. Storing results, claims, retries and failures are
-handled outside, in the same way for all executors.
+`remask.run(..., executor=...)`. Storing results, claims, retries and failures are handled outside,
+in the same way for all executors.
 """
 
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Generator
 from typing import ClassVar, Protocol
-
-import torch
 
 from remask.runs.events import Event
 from remask.runs.options import RunOptions
@@ -43,7 +41,7 @@ class Executor(ABC):
 
     @abstractmethod
     def run(self, queue: WorkQueue, options: RunOptions, stop: StopRequest) -> Generator[Event]:
-        """Train what the queue hands out until it is empty, and yield what happens.
+        """Train what the queue hands out until it is empty and no job is running; yield events.
 
         - `run_job` trains a job, in any process on any machine; yield the events that it yields.
           Without a folder it makes no checkpoints, and a job that is lost starts over.
@@ -61,15 +59,11 @@ class ThisProcess(Executor):
 
     def run(self, queue: WorkQueue, options: RunOptions, stop: StopRequest) -> Generator[Event]:
         """See `Executor.run`."""
-        threads = torch.get_num_threads()  # the caller's own, which a job changes
-        try:
-            while stop.signal is None and not queue.is_empty():
-                taken = queue.take()
-                if taken is None:
-                    time.sleep(_SECONDS_BETWEEN_LOOKS)
-                elif isinstance(taken, Work):
-                    yield from run_job(taken.job, taken.folder, options, stop)
-                else:
-                    yield taken
-        finally:
-            torch.set_num_threads(threads)
+        while stop.signal is None and not queue.is_empty():
+            taken = queue.take()
+            if taken is None:
+                time.sleep(_SECONDS_BETWEEN_LOOKS)
+            elif isinstance(taken, Work):
+                yield from run_job(taken.job, taken.folder, options, stop)
+            else:
+                yield taken

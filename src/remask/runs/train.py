@@ -44,11 +44,14 @@ def run_job(
     folder = None if folder is None else Path(folder)
     # A worker whose parent was killed may live for another moment: wait for it to let go.
     seconds = _SECONDS_TO_WAIT_FOR_AN_ORPHAN
+    threads = torch.get_num_threads()  # the caller's own
     try:
         with nullcontext() if folder is None else Lock(folder / "lock", timeout=seconds):
             yield from _train(job, folder, options, stop)
     except Exception as error:
         yield Failed(job.name, describe_failure(error))
+    finally:
+        torch.set_num_threads(threads)
 
 
 def describe_failure(error: Exception) -> str:
