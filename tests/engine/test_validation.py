@@ -17,7 +17,6 @@ from remask.engine import TrialStack
 from remask.methods import METHODS
 from remask.nets import NetBuilder
 from remask.nets.progressive import ToldTask
-from remask.results import config_hash
 from remask.streams import hold_out
 from tests.engine.stack_samples import batch_normed, finish, small_mlp, snapshot
 
@@ -296,5 +295,5 @@ def test_trials_of_different_shares_are_no_stack(config: MakeConfig, tiny: Bench
 
 
 def test_a_config_without_validation_has_the_hash_it_always_had(config: MakeConfig) -> None:
-    assert config_hash(config(validation=0.0)) == config_hash(config())
-    assert config_hash(config(validation=0.1)) != config_hash(config())
+    assert config(validation=0.0).hash == config().hash
+    assert config(validation=0.1).hash != config().hash

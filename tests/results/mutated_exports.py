@@ -5,7 +5,7 @@ from typing import Any
 
 from remask.config import TrialConfig
 from remask.planning import trial_configs
-from remask.results import config_hash, trial_json
+from remask.results import trial_json
 from tests.results.store_samples import (
     diverged,
     failed,
@@ -61,5 +61,5 @@ def with_their_hashes(trials: list[Any]) -> None:
 def hash_of(trial: Any) -> str | None:
     """The hash of a trial's config, if it still has one."""
     with suppress(ValueError, TypeError, KeyError):
-        return config_hash(TrialConfig.model_validate(trial["config"]))
+        return TrialConfig.model_validate(trial["config"]).hash
     return None

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from remask.names import UnknownNameError, system_name
-from remask.results import Store, StoreError, TrialRecord, config_hash
+from remask.results import Store, StoreError, TrialRecord
 from tests.results.store_samples import diverged, failed, make_config, make_record, make_records
 
 
@@ -73,7 +73,7 @@ def test_what_failed_is_there_but_not_done(store: Store) -> None:
         record = make(make_config(seed=seed))
         store.add(record)
         hashes.append(record.config_hash)
-    unknown = config_hash(make_config(seed=9))
+    unknown = make_config(seed=9).hash
     assert [store.has(each) for each in (*hashes, unknown)] == [True, True, True, False]
     assert [store.is_done(each) for each in (*hashes, unknown)] == [True, True, False, False]
     assert store.get(unknown) is None

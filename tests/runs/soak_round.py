@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from remask.methods import METHODS
-from remask.results import Store, StoreError, config_hash, trial_json
+from remask.results import Store, StoreError, trial_json
 from tests.results.mutated_exports import (
     CHANGES,
     ODD_TEXTS,
@@ -101,11 +101,11 @@ class Round:
             request = Request.some(self._methods, self.chance)
             requests.append(request)
             self._requests.append(request)
-            self.expected.wanted |= {config_hash(config): config for config in request.configs()}
+            self.expected.wanted |= {config.hash: config for config in request.configs()}
         return self.chance.sample(requests, number)
 
     def _is_answered(self, request: Request) -> bool:
-        return {config_hash(config) for config in request.configs()} <= self.expected.known
+        return {config.hash for config in request.configs()} <= self.expected.known
 
     def _start_request(self, request: Request) -> Soaked:
         args = [*request.command(), "--stack", str(self.chance.randint(1, 3))]

@@ -14,7 +14,7 @@ from remask.config import TrialConfig
 from remask.engine import TrialStack
 from remask.methods import METHODS
 from remask.planning import trial_configs
-from remask.results import Store, TrialRecord, config_hash
+from remask.results import Store, TrialRecord
 from remask.runs import Job, Work, benchmark_of, running
 from remask.runs.queue import JobQueue
 
@@ -166,7 +166,7 @@ def watching(log: Path) -> Callable[[], None]:
     class Watched(JobQueue):
         def _begin(self, job: Job) -> Work:
             work = super()._begin(job)
-            names = {config_hash(config) for config in job.configs}
+            names = {config.hash for config in job.configs}
             if any(work.folder.glob("checkpoint-*")):
                 begun.difference_update(names)
             else:

@@ -16,7 +16,7 @@ import pytest
 from remask.config import TrialConfig
 from remask.errors import Stopped
 from remask.planning import trial_configs
-from remask.results import Store, config_hash
+from remask.results import Store
 from remask.runs import (
     Advanced,
     Event,
@@ -72,7 +72,7 @@ def _configs(seeds: Sequence[int]) -> list[TrialConfig]:
 
 
 def _hashes(seeds: Sequence[int]) -> list[str]:
-    return [config_hash(config) for config in _configs(seeds)]
+    return [config.hash for config in _configs(seeds)]
 
 
 def _planned(store: Store, seeds: Sequence[int]) -> Run:

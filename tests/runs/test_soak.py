@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from remask.results import Store, config_hash
+from remask.results import Store
 from tests.runs.forked import ForkedRemask
 from tests.runs.soak import soak
 from tests.runs.soak_trials import Expected, Request, watching
@@ -44,7 +44,7 @@ def store(tmp_path: Path, whole: bytes) -> Path:
 
 
 def expected() -> Expected:
-    return Expected({config_hash(config): config for config in REQUEST.configs()})
+    return Expected({config.hash: config for config in REQUEST.configs()})
 
 
 def change(statement: str) -> Callable[[Path], object]:

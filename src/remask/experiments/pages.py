@@ -11,7 +11,7 @@ from remask.durable import AnyPath, write_output
 from remask.experiments.rerun import rerun_command
 from remask.planning import changed_settings
 from remask.reports import ConfigFacts, page_data, page_html, published_beside, write_figures
-from remask.results import Store, StoreError, config_hash, summarise
+from remask.results import Store, StoreError, summarise
 from remask.runs import RunError, StopRequest, runs_folder, unfinished_runs
 
 _FACTS = ConfigFacts(
@@ -98,6 +98,6 @@ def _running(store: Store) -> list[dict[str, object]]:
     found = []
     for run in runs:
         configs = [config for job in run.jobs for config in job.configs]
-        done = sum(store.is_done(config_hash(config)) for config in configs)
+        done = sum(store.is_done(config.hash) for config in configs)
         found.append({"name": run.name, "done": done, "trials": len(configs)})
     return found

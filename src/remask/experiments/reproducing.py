@@ -18,7 +18,7 @@ from remask.names import (
 from remask.papers import PaperCell, experiment_cells, published_benchmarks, published_figures
 from remask.planning import SettingsError, several, trial_configs
 from remask.reports import PlainTable
-from remask.results import Store, config_hash
+from remask.results import Store
 from remask.runs import RunOptions, estimate_seconds, largest_stacks, plan_jobs
 
 _DEFAULT_TRIALS = 10  # where nothing is published of a cell
@@ -127,7 +127,7 @@ def plan_cells(
     """What the store lacks of these cells, and how long it will take; nothing is run."""
     configs = {cell: configs_of(cell, trials) for cell in cells}
     missing = {
-        cell: [config for config in own if not store.is_done(config_hash(config))]
+        cell: [config for config in own if not store.is_done(config.hash)]
         for cell, own in configs.items()
     }
     seconds = _seconds([config for own in missing.values() for config in own], options)

@@ -21,7 +21,6 @@ from remask.results import (
     Store,
     TrialRecord,
     column_types,
-    config_hash,
     flat_row,
     summarise,
 )
@@ -156,5 +155,5 @@ def demo_configs(trials: int) -> list[TrialConfig]:
 
 def _stored(store: Store, configs: Sequence[TrialConfig]) -> list[TrialRecord]:
     """What the store has of these trials."""
-    found = (store.get(config_hash(config)) for config in dict.fromkeys(configs))
+    found = (store.get(config.hash) for config in dict.fromkeys(configs))
     return [record for record in found if record is not None]

@@ -11,7 +11,7 @@ from remask.results.export import (
     write,
 )
 from remask.results.filters import FILTERS
-from remask.results.record import Status, TrialRecord, config_hash
+from remask.results.record import Status, TrialRecord
 from remask.results.store import Store, TrialOutline, store_path
 from remask.results.summary import (
     SCORES,
@@ -39,7 +39,6 @@ __all__ = [
     "TrialRecord",
     "cell_labels",
     "column_types",
-    "config_hash",
     "export",
     "flat_row",
     "group_alike",

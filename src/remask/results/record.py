@@ -196,11 +196,6 @@ def _are_square(size: int, *matrices: Matrix) -> bool:
     return all([len(row) for row in matrix] == [size] * size for matrix in matrices)
 
 
-def config_hash(config: TrialConfig) -> str:
-    """The trial's identity, see `TrialConfig.canonical`."""
-    return config.hash
-
-
 def write_moment(moment: datetime) -> str:
     """Write a moment at a fixed width in UTC, so that texts sort as the moments do."""
     return moment.astimezone(UTC).isoformat(timespec="microseconds")

@@ -19,7 +19,6 @@ from remask.config import TrialConfig
 from remask.durable import AnyPath, read_limited, write_atomically
 from remask.errors import RemaskError
 from remask.names import system_name
-from remask.results import config_hash
 
 _LARGEST_PLAN = 256 * 1024 * 1024
 
@@ -33,7 +32,7 @@ class Job:
     @property
     def name(self) -> str:
         """What identifies the job: its configs, in their order."""
-        hashes = " ".join(config_hash(config) for config in self.configs)
+        hashes = " ".join(config.hash for config in self.configs)
         return hashlib.sha256(hashes.encode()).hexdigest()[:16]
 
     def title(self) -> str:

@@ -21,7 +21,7 @@ from remask.methods import Method, find_method
 from remask.nets import NetBuilder, net_builder
 from remask.own_code import names_own_code
 from remask.own_sources import Source, find_source
-from remask.results import Store, config_hash
+from remask.results import Store
 from remask.runs.display import download_bar
 from remask.runs.options import RunOptions
 from remask.runs.plans import Job, plan_jobs
@@ -178,7 +178,7 @@ def note_changed_code(
     for config in dict.fromkeys(configs):
         if not any(map(names_own_code, (config.benchmark, config.method, config.net))):
             continue
-        record = store.get(config_hash(config))
+        record = store.get(config.hash)
         if record is None or record.status == "failed":  # which is run again anyway
             continue
         for module in record.own_code.keys() - sources.keys():

@@ -19,7 +19,7 @@ from typing import Self
 from remask.config import TrialConfig
 from remask.durable import DurabilityError, make_folder
 from remask.engine import TrialResult
-from remask.results import Store, TrialRecord, config_hash
+from remask.results import Store, TrialRecord
 from remask.runs.events import Event, Failed, Finished, Lost, Note, PickedUp
 from remask.runs.plans import Job, Run, Work, write_plan
 
@@ -125,7 +125,7 @@ class JobQueue:
         if self._run.again:  # run it even if the store has it
             return self._begin(job)
         left = [config for config in job.configs if config not in self._picked_up]
-        mine = [config for config in left if self._claims.take(config_hash(config))]
+        mine = [config for config in left if self._claims.take(config.hash)]
         if found := [record for config in mine if (record := self._done(config)) is not None]:
             self._free(mine)
             self._picked_up.update(record.config for record in found)
@@ -160,12 +160,12 @@ class JobQueue:
         return part
 
     def _done(self, config: TrialConfig) -> TrialRecord | None:
-        name = config_hash(config)
+        name = config.hash
         return self._store.get(name) if self._store.is_done(name) else None
 
     def _free(self, configs: Sequence[TrialConfig]) -> None:
         for config in configs:
-            self._claims.free(config_hash(config))
+            self._claims.free(config.hash)
 
 
 def jobs_left(store: Store, run: Run) -> list[Job]:
@@ -176,7 +176,7 @@ def jobs_left(store: Store, run: Run) -> list[Job]:
 def _is_done(store: Store, run: Run, job: Job) -> bool:
     if run.again:  # being in the store says nothing then: only this run's own mark does
         return run.mark(job).exists()
-    return all(store.is_done(config_hash(config)) for config in job.configs)
+    return all(store.is_done(config.hash) for config in job.configs)
 
 
 def _replace(jobs: list[Job], old: Job, new: Sequence[Job]) -> None:

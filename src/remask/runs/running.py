@@ -12,7 +12,7 @@ from remask.durable import DurabilityError, make_folder, remove_quietly
 from remask.errors import SettingsError, Stopped
 from remask.locks import Lock, LockHeldError
 from remask.planning import check_trusted
-from remask.results import Store, StoreMovedError, TrialRecord, config_hash
+from remask.results import Store, StoreMovedError, TrialRecord
 from remask.runs.display import Display
 from remask.runs.events import Event, Failed, Finished, Lost
 from remask.runs.executor import Executor, ThisProcess
@@ -50,7 +50,7 @@ def run_missing(
         note_changed_code(store, configs, remedy, options.console)
     _check(options)
     largest: dict[str, int] = {}
-    missing = [c for c in configs if options.again or not store.is_done(config_hash(c))]
+    missing = [c for c in configs if options.again or not store.is_done(c.hash)]
     if missing:
         fetch_data(configs, options)
         largest = largest_stacks(configs, options)
@@ -106,11 +106,11 @@ def plan_run(
     process is at work on this run.
     """
     wanted = list(dict.fromkeys(configs))
-    hashes = sorted(config_hash(config) for config in wanted)
+    hashes = sorted(config.hash for config in wanted)
     mark = "again" if again else "missing"
     name = hashlib.sha256(" ".join([mark, *hashes]).encode()).hexdigest()[:12]
     run = Run(runs_folder(store.path) / name, [], again)
-    missing = [c for c in wanted if again or not store.is_done(config_hash(c))]
+    missing = [c for c in wanted if again or not store.is_done(c.hash)]
     if not missing and not run.plan.exists():
         _remove_remains(run)
         return None

@@ -20,7 +20,6 @@ from remask.errors import RemaskError, SettingsError
 from remask.locks import Lock
 from remask.machine import lacks_memory
 from remask.own_code import fingerprints_of
-from remask.results import config_hash
 from remask.runs.events import Advanced, Event, Failed, Finished, Note
 from remask.runs.options import RunOptions
 from remask.runs.plans import Job
@@ -186,7 +185,7 @@ def net_path(folder: AnyPath, config: TrialConfig) -> Path:
     """Where a trial's net is kept: this with .safetensors and with .json."""
     method = re.sub(r"[^\w.-]", ".", config.method)
     mask = "" if config.mask is None else f"_mask{config.mask:g}"
-    digits = config_hash(config)[:_DIGITS_OF_HASH]
+    digits = config.hash[:_DIGITS_OF_HASH]
     return Path(folder) / f"{method}{mask}_buffer{config.buffer}_seed{config.seed}_{digits}"
 
 
