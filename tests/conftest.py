@@ -1,5 +1,6 @@
-"""What the tests share: one thread, small configs, small benchmarks."""
+"""What the tests share: one thread, small configs, small benchmarks, and honest tiers."""
 
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,31 @@ from remask.benchmarks import Benchmark, load_benchmark
 from remask.config import COMMON_WEIGHTS, TrialConfig
 from remask.methods import METHODS
 from tests.command_line import CommandLine
+
+
+_STARTING_A_PROCESS = {"os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "subprocess.Popen"}
+_running: list[str] = []
+"""The test that runs, if it is not marked as one that starts processes."""
+
+
+def _refuse_processes(event: str, _: tuple[Any, ...]) -> None:
+    if _running and event in _STARTING_A_PROCESS:
+        raise RuntimeError(
+            f"{_running[-1]} starts a process ({event}): mark it with @pytest.mark.processes, and "
+            f"the fast tests leave it out"
+        )
+
+
+sys.addaudithook(_refuse_processes)
+
+
+@pytest.fixture(autouse=True)
+def _no_process_unmarked(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Hold a test without the mark `processes` to starting none."""
+    if request.node.get_closest_marker("processes") is None:
+        _running.append(request.node.nodeid)
+    yield
+    _running.clear()
 
 
 @pytest.fixture(autouse=True, scope="session")
