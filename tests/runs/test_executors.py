@@ -318,3 +318,14 @@ def test_an_order_whose_giver_was_killed_is_not_begun(tmp_path: Path) -> None:
     os.close(writer)
     assert worker.returncode == 1
     assert not order.folder.exists()
+
+
+def test_sweeps_and_resumed_runs_take_an_executor(tmp_path: Path) -> None:
+    grid = {"benchmark": "split-digits", "limit": 20, "epochs": 1, "grid": {"buffer": [10, 30]}}
+    sweeping, resuming = WithoutCheckpoints(), WithoutCheckpoints()
+    with Store(tmp_path / "results.db") as store:
+        public.sweep(grid, trials=1, store=store, executor=sweeping, workers=1, progress=False)
+        _planned(store)
+        public.resume(store=store, executor=resuming, workers=1, progress=False)
+        assert store.count() == 2 + 4
+    assert (sweeping.jobs, resuming.jobs) == (2, 2)

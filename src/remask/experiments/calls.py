@@ -78,21 +78,22 @@ def sweep(
     *,
     store: AnyStore = None,
     own_code: bool | None = None,
+    executor: Executor | None = None,
     **settings: Any,
 ) -> Results:
     """Run every combination of settings of a grid: a TOML file, or a dict with the same in it.
 
     `{"method": "derpp", "grid": {"mask": [None, -1.0]}, "zip": [{"buffer": [20, 50], ...}]}`. Any
     field of `TrialConfig` may be given by name, and wins over what all trials share in the grid;
-    any of `RunOptions` says how, as for `run`. Your own code that a file names is imported only
-    with `own_code=True`.
+    any of `RunOptions` says how, and `executor` where, as for `run`. Your own code that a file
+    names is imported only with `own_code=True`.
     """
     chosen, options = _divided(settings)
     trusted = isinstance(grid, Mapping) if own_code is None else own_code
     configs = grid_configs(grid, chosen, own_code=trusted)
     _check_importable(configs)
     with _opened(store) as opened, _interruptible():
-        return run_trials(opened, configs, options)
+        return run_trials(opened, configs, options, executor=executor)
 
 
 def reproduce(
@@ -104,32 +105,39 @@ def reproduce(
     buffer: int | Sequence[int] | None = None,
     trials: int | None = None,
     store: AnyStore = None,
+    executor: Executor | None = None,
     **options: Any,
 ) -> Reproduction:
     """Run what is missing of an experiment of the paper, and put ours beside it.
 
     Experiments: main, low-buffer, ablation, confidence, appendix, all. `method`, `mask` and
-    `buffer` choose among its cells. Any field of `RunOptions` may be given by name.
+    `buffer` choose among its cells. Any field of `RunOptions` may be given by name; `executor` says
+    where, as for `run`.
     """
     asked = {"method": method, "mask": mask, "buffer": buffer}
     filters = {name: several(value) for name, value in asked.items() if value is not None}
     cells = wanted_cells(experiment, benchmark, filters)
     with _opened(store) as opened, _interruptible():
-        return run_cells(opened, cells, trials, RunOptions(**options))
+        return run_cells(opened, cells, trials, RunOptions(**options), executor=executor)
 
 
 def resume(
-    name: str | None = None, *, store: AnyStore = None, own_code: bool = False, **options: Any
+    name: str | None = None,
+    *,
+    store: AnyStore = None,
+    own_code: bool = False,
+    executor: Executor | None = None,
+    **options: Any,
 ) -> list[Results]:
     """Go on with the named run, or with every unfinished one, and return the results of each.
 
     Your own code that their plans name is imported only with `own_code=True`. Any field of
-    `RunOptions` may be given by name.
+    `RunOptions` may be given by name; `executor` says where, as for `run`.
     """
     how = RunOptions(**options)
     with _opened(store) as opened, _interruptible():
         runs = runs_to_resume(opened, name, own_code=own_code)
-        return [resume_run(opened, unfinished, how) for unfinished in runs]
+        return [resume_run(opened, unfinished, how, executor=executor) for unfinished in runs]
 
 
 def report(

@@ -19,7 +19,7 @@ from remask.papers import PaperCell, experiment_cells, published_benchmarks, pub
 from remask.planning import SettingsError, several, trial_configs
 from remask.reports import PlainTable
 from remask.results import Store
-from remask.runs import RunOptions, estimate_seconds, largest_stacks, plan_jobs
+from remask.runs import Executor, RunOptions, estimate_seconds, largest_stacks, plan_jobs
 
 _DEFAULT_TRIALS = 10  # where nothing is published of a cell
 
@@ -141,10 +141,12 @@ def run_cells(
     options: RunOptions,
     *,
     remedy: str = "again=True runs",
+    executor: Executor | None = None,
 ) -> Reproduction:
     """Run what the store lacks of these cells, and put them beside the paper."""
     configs = [config for cell in cells for config in configs_of(cell, trials)]
-    return Reproduction.of(cells, run_trials(store, configs, options, remedy=remedy))
+    results = run_trials(store, configs, options, remedy=remedy, executor=executor)
+    return Reproduction.of(cells, results)
 
 
 def _of_methods(cells: Sequence[PaperCell], wanted: object) -> list[PaperCell]:
