@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from remask.benchmarks import Benchmark, load_benchmark
     from remask.checking import check_method
     from remask.config import TrialConfig
-    from remask.engine import TrialStack, load_net
+    from remask.engine import DataDescription, TrialStack, load_net
     from remask.experiments import Results, report, reproduce, resume, run, sweep
     from remask.losses import (
         MaskedCrossEntropy,
@@ -39,6 +39,7 @@ __version__ = "0.1.0"
 _HOME = {
     "Batch": "methods",
     "Benchmark": "benchmarks",
+    "DataDescription": "engine",
     "MaskedCrossEntropy": "losses",
     "Method": "methods",
     "Results": "experiments",
@@ -65,6 +66,7 @@ _HOME = {
 __all__ = [
     "Batch",
     "Benchmark",
+    "DataDescription",
     "MaskedCrossEntropy",
     "Method",
     "Results",

@@ -47,8 +47,7 @@ def task_of(stack: TrialStack, benchmark: Benchmark, number: int) -> Task:
 
 def learn_all(stack: TrialStack, benchmark: Benchmark) -> TrialStack:
     for number in range(stack.position.task, benchmark.num_tasks):
-        for _ in stack.learn(task_of(stack, benchmark, number)):
-            pass
+        stack.learn(task_of(stack, benchmark, number))
         stack.evaluate()
     return stack
 
@@ -76,8 +75,7 @@ def test_learning_task_by_task_is_one_run(config: MakeConfig, tiny: Benchmark, m
     whole = finish(TrialStack(configs, tiny, build_net=small_mlp))
     single = TrialStack(configs, tiny, build_net=small_mlp)
     for task in single.tasks:
-        for _ in single.learn(task):
-            pass
+        single.learn(task)
         single.evaluate()
     assert_same(snapshot(whole), snapshot(single))
 
@@ -124,7 +122,9 @@ def test_a_stack_restored_within_or_between_tasks_ends_with_the_same_bits(
 
     stopped = TrialStack(configs, described(tiny), build_net=small_mlp)
     for number in (0, 1):
-        for _ in islice(stopped.learn(task_of(stopped, tiny, number)), steps if number else None):
+        for _ in islice(
+            stopped.learn_steps(task_of(stopped, tiny, number)), steps if number else None
+        ):
             pass
         if number == 0 or steps is None:
             stopped.evaluate()
@@ -154,8 +154,7 @@ def test_after_the_last_task_of_a_benchmark_there_may_be_more(
     configs = configs_of(config, method)
     stack = finish(TrialStack(configs, tiny, build_net=small_mlp))
     for _ in range(2):  # more samples of classes that it knows
-        for _ in stack.learn(task_of(stack, tiny, 1)):
-            pass
+        stack.learn(task_of(stack, tiny, 1))
         stack.evaluate()
     (result, *_) = stack.results()
     assert len(result.class_il) == len(result.tasks) == tiny.num_tasks + 2
@@ -166,8 +165,7 @@ def test_after_the_last_task_of_a_benchmark_there_may_be_more(
     resumed = TrialStack(configs, DataDescription.of(tiny, num_tasks=3), build_net=small_mlp)
     resumed.restore(snapshot(stack), stack.position)
     for each in (stack, resumed):
-        for _ in each.learn(task_of(each, tiny, 0)):
-            pass
+        each.learn(task_of(each, tiny, 0))
     odd = ("metrics/",)  # the restored one has no test data of earlier tasks
     ours, theirs = (
         {n: t for n, t in snapshot(each).items() if not n.startswith(odd)}
@@ -184,8 +182,7 @@ def test_the_samples_of_earlier_tasks_may_go(config: MakeConfig, tiny: Benchmark
         stack = TrialStack(configs, described(tiny), build_net=small_mlp)
         for number in range(tiny.num_tasks):
             task = task_of(stack, tiny, number)
-            for _ in stack.learn(task):
-                pass
+            stack.learn(task)
             stack.evaluate()
             assert task.data is not None
             task.data.inputs.zero_()
@@ -200,8 +197,7 @@ def test_a_method_that_must_know_how_many_tasks_come_says_so(
     with pytest.raises(MethodError, match=r"must know how many tasks will come: it .*num_tasks="):
         TrialStack(configs, DataDescription.of(tiny), build_net=small_mlp)
     stack = TrialStack(configs, DataDescription.of(tiny, num_tasks=1), build_net=small_mlp)
-    for _ in stack.learn(task_of(stack, tiny, 0)):
-        pass
+    stack.learn(task_of(stack, tiny, 0))
     before = snapshot(stack)
     with pytest.raises(MethodError, match="was told of 1 tasks, and has room for no more"):
         task_of(stack, tiny, 1)
@@ -219,8 +215,7 @@ def test_a_memory_that_has_a_place_for_every_task_refuses_one_too_many(
     configs = [config(method="fdr", buffer=2)]
     stack = TrialStack(configs, DataDescription.of(tiny), build_net=small_mlp)
     for number in (0, 1):
-        for _ in stack.learn(task_of(stack, tiny, number)):
-            pass
+        stack.learn(task_of(stack, tiny, number))
     with pytest.raises(MethodError, match="needs a buffer of at least 3 to learn 3 tasks"):
         task_of(stack, tiny, 2)
 
@@ -287,28 +282,27 @@ def test_data_that_are_not_as_described_are_refused_and_change_nothing(
 def test_tasks_are_learnt_in_their_order_and_once(config: MakeConfig, tiny: Benchmark) -> None:
     stack = TrialStack([config()], tiny, build_net=small_mlp)
     with pytest.raises(StreamError, match=r"the next is stack.tasks\[0\]"):
-        next(stack.learn(stack.tasks[1]))
+        next(stack.learn_steps(stack.tasks[1]))
     with pytest.raises(StreamError, match="has 3 tasks left, which come first"):
         task_of(stack, tiny, 0)
     with pytest.raises(StreamError, match="nothing has been learnt yet"):
         stack.evaluate()
     open_stack = TrialStack([config()], described(tiny), build_net=small_mlp)
     task = task_of(open_stack, tiny, 0)
-    for _ in open_stack.learn(task):
-        pass
+    open_stack.learn(task)
     with pytest.raises(StreamError, match="the next is number 1"):
-        next(open_stack.learn(task))
+        next(open_stack.learn_steps(task))
 
 
 def test_a_task_that_was_begun_goes_on_with_the_samples_that_it_had(
     config: MakeConfig, tiny: Benchmark
 ) -> None:
     stack = TrialStack([config()], described(tiny), build_net=small_mlp)
-    next(stack.learn(task_of(stack, tiny, 0)))
+    next(stack.learn_steps(task_of(stack, tiny, 0)))
     resumed = TrialStack([config()], described(tiny), build_net=small_mlp)
     resumed.restore(snapshot(stack), stack.position)
     with pytest.raises(StreamError, match="task 0 was begun with other samples"):
-        next(resumed.learn(task_of(resumed, tiny, 1)))
+        next(resumed.learn_steps(task_of(resumed, tiny, 1)))
 
 
 def test_the_page_on_your_own_code_learns_tasks_as_they_come(

@@ -116,7 +116,7 @@ class TrialStack:
         At a yield the stack may be saved, and may be left for good.
         """
         while self.position.task < len(self.tasks):
-            yield from self.learn(self.tasks[self.position.task])
+            yield from self.learn_steps(self.tasks[self.position.task])
             self.evaluate()
             yield self.position
 
@@ -146,7 +146,12 @@ class TrialStack:
         """Measure a task that was learnt on these samples from now on, as after a restore."""
         self._stream.test_on(task, inputs, labels)
 
-    def learn(self, task: Task) -> Iterator[Position]:
+    def learn(self, task: Task) -> None:
+        """Learn one task from where the stack stands."""
+        for _ in self.learn_steps(task):
+            pass
+
+    def learn_steps(self, task: Task) -> Iterator[Position]:
         """Learn one task from where the stack stands, yielding after every step.
 
         At a yield the stack may be saved, and may be left for good; whoever restores it gives the
