@@ -15,8 +15,9 @@ from remask.runs.storing import _provenance
 from tests.command_line import CommandLine
 
 _STARTING_A_PROCESS = {"os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "subprocess.Popen"}
+_MAY_START_PROCESSES = {"processes", "slow", "data", "paper", "faults"}
 _running: list[str] = []
-"""The test that runs, if it is not marked as one that starts processes."""
+"""The test that runs, if it must not start a process."""
 
 
 def _refuse_processes(event: str, _: tuple[Any, ...]) -> None:
@@ -32,8 +33,8 @@ sys.addaudithook(_refuse_processes)
 
 @pytest.fixture(autouse=True)
 def _no_process_unmarked(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Hold a test without the mark `processes` to starting none."""
-    if request.node.get_closest_marker("processes") is None:
+    """Hold the tests that `make test-fast` may run to starting none."""
+    if _MAY_START_PROCESSES.isdisjoint(mark.name for mark in request.node.iter_markers()):
         _running.append(request.node.nodeid)
     yield
     _running.clear()
