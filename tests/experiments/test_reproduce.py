@@ -171,9 +171,9 @@ def test_a_dry_run_tells_the_time_from_a_measured_rate(remask: CommandLine) -> N
     answer = remask("reproduce", "low-buffer", "--buffer", "10", "--workers", "2", "--dry-run")
     assert answer.code == 0
     assert "3 cells, 30 trials, 30 to run: about" in answer.text
-    found = re.search(r"about (\d+) s with 2 at a time", answer.text)
+    found = re.search(r"about (\d+) (s|min) with 2 at a time", answer.text)
     assert found
-    assert 5 < int(found[1]) < 600
+    assert 5 < int(found[1]) * {"s": 1, "min": 60}[found[2]] < 1200  # other work may be going on
 
 
 @pytest.mark.parametrize(
