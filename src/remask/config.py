@@ -96,6 +96,12 @@ class TrialConfig(BaseModel):
     benchmark: Name = Field(description="the benchmark's name")
     method: Name = Field(description="the method's name")
     mask: Mask = Field(None, description="what absent classes' logits are set to; none = no mask")
+    fade: float = Field(
+        0.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="the mask fades to the share min(1, fade * buffer / samples so far); 0: never",
+    )
     buffer: int = Field(
         0, ge=0, le=10_000_000, description="capacity of the replay memory, samples"
     )
@@ -135,5 +141,5 @@ class TrialConfig(BaseModel):
 
     def shape(self) -> tuple[Any, ...]:
         """What trials of one stack must have in common; the rest may differ within a stack."""
-        free = {"seed", "mask", "lr", "weights", *COMMON_WEIGHTS}
+        free = {"seed", "mask", "fade", "lr", "weights", *COMMON_WEIGHTS}
         return tuple(value for name, value in self if name not in free)

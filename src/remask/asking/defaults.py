@@ -21,7 +21,16 @@ _NETS = {
     "split-tiny-imagenet": "resnet18",
 }
 _DEFAULT_NET = "mlp"
-_HAVE_DEFAULTS = {"net", "lr_drops", "tasks", "class_order", "limit", "validation", "task_free"}
+_HAVE_DEFAULTS = {
+    "fade",
+    "net",
+    "lr_drops",
+    "tasks",
+    "class_order",
+    "limit",
+    "validation",
+    "task_free",
+}
 
 
 class SettingsError(RemaskError, ValueError):
@@ -39,15 +48,19 @@ def trial_configs(
 ) -> list[TrialConfig]:
     """One config a (mask, seed), with published settings where `overrides` says nothing.
 
-    `masks=None` means the mask that the method's name implies: none for `er`, -inf for `mser`.
+    `masks=None` means the mask that the method's name implies: none for `er`, -inf for `mser`, 0
+    for `er_ema`.
     """
     check_name(benchmark)
     name, masks = _split_masked_name(method, masks)
     kind = find_method(name)
+    masks = [kind.usual_mask] if masks is None else masks
     if kind.unmaskable and any(mask is not None for mask in masks):
         raise SettingsError(f"{method} cannot wear a mask: {kind.unmaskable}")
+    if overrides and overrides.get("fade") and all(mask is None for mask in masks):
+        raise SettingsError("fade is how a mask fades, and there is no mask: say --mask, too")
     capacity = _buffer_of(kind, benchmark, buffer)
-    settings = _settings_of(kind, benchmark, capacity, overrides or {})
+    settings = {"fade": kind.usual_fade, **_settings_of(kind, benchmark, capacity, overrides or {})}
     return [
         _validated(
             {
@@ -57,6 +70,8 @@ def trial_configs(
                 "buffer": capacity,
                 "seed": seed,
                 **settings,
+                # Where there is no mask, nothing fades, whatever is said of the others.
+                "fade": settings["fade"] if mask is not None else 0.0,
             }
         )
         for mask in masks
@@ -90,9 +105,9 @@ def changed_settings(config: TrialConfig) -> dict[str, Any]:
 
 def _split_masked_name(
     method: str, masks: Sequence[float | None] | None
-) -> tuple[str, Sequence[float | None]]:
+) -> tuple[str, Sequence[float | None] | None]:
     if method not in MASKED_NAMES:
-        return method, [None] if masks is None else masks
+        return method, masks
     name, implied = MASKED_NAMES[method]
     masks = [implied] if masks is None else masks
     if any(mask is None for mask in masks):

@@ -66,6 +66,14 @@ Methods = Annotated[
     ),
 ]
 Masks = Annotated[str | None, _what("MASKS", _MASK)]
+Fade = Annotated[
+    float | None,
+    _what(
+        "X",
+        "Fade the mask to the share min(1, X * buffer / samples so far): nothing is masked while "
+        "the memory covers the past. 0: never.",
+    ),
+]
 Buffers = Annotated[str | None, _what("SIZES", "Samples the memory holds. Several: `200,500`.")]
 Trials = Annotated[int | None, _what("N", "Seeds to run. Default: 10.")]
 DemoTrials = Annotated[int, _option(_WHAT, "N", "Seeds to run.", min=1, max=1000)]

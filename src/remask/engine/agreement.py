@@ -23,7 +23,7 @@ def check_same_shape(configs: Sequence[TrialConfig]) -> None:
     if not configs:
         raise ValueError("a stack needs at least one trial")
     if len({config.shape() for config in configs}) > 1:
-        raise ValueError("trials of one stack may differ in seed, mask, lr and weights only")
+        raise ValueError("trials of one stack may differ in seed, mask, fade, lr and weights only")
 
 
 def check_config(config: TrialConfig, method: type[Method], benchmark: Benchmark) -> None:
@@ -47,6 +47,13 @@ def check_config(config: TrialConfig, method: type[Method], benchmark: Benchmark
         )
     if method.unmaskable and config.mask is not None:
         raise MethodError(f"{method.title} cannot wear a mask: {method.unmaskable}")
+    if config.fade and config.mask is None:
+        raise MethodError("fade is how a mask fades, and there is no mask: say one, or fade=0")
+    if config.fade and not method.uses_buffer():
+        raise MethodError(
+            f"a mask fades as far as the memory covers the past, and {method.title} keeps none: "
+            f"say fade=0"
+        )
 
 
 def check_benchmark(config: TrialConfig, benchmark: Benchmark) -> None:

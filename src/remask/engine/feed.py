@@ -30,6 +30,8 @@ class EpochPlan:
     views: list[Tensor] | None
     """Per step, how its samples are seen, the stream's, then the draws': what the cropper takes,
     int64 [S, B + D * R]; None: as they are."""
+    faded: Tensor | None
+    """Per step, how far the masks have faded: [steps, S]; None where none does."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +72,7 @@ class Feed:
         self._crop = Cropper(benchmark.input_shape, self._padding) if benchmark.augment else None
         self._seeds = [config.seed for config in configs]
         self._masks = [config.mask for config in configs]
+        self._fades = [config.fade for config in configs]
         self._batch, self._epochs = shape.batch, shape.epochs
         self._task_free = shape.task_free
         self._draws, self._draw_size = method.draws, shape.replay_batch
@@ -102,9 +105,10 @@ class Feed:
         arriving = [self._places(batch) for batch in batches]
         samples = self._batch + self._draws * self._draw_size
         views = self._views(len(arriving), samples, (phase, epoch)) if self._crop else None
+        faded = self._faded(phase, epoch, batches)
         if self.memory is None:
             nothing: list[None] = [None] * len(arriving)
-            return EpochPlan(batches, arriving, [*nothing], [*nothing], views)
+            return EpochPlan(batches, arriving, [*nothing], [*nothing], views, faded)
         presented = self._epochs * sum(len(earlier.rows) for earlier in self._phases[:phase])
         reservoir = plan_reservoir(
             capacity=self._capacity,
@@ -116,7 +120,7 @@ class Feed:
             key=(phase, epoch),
             device=self._device,
         )
-        return EpochPlan(batches, arriving, reservoir.draws, reservoir.kept, views)
+        return EpochPlan(batches, arriving, reservoir.draws, reservoir.kept, views, faded)
 
     def masking(self, phase: Phase) -> Masking:
         """Which classes each trial's loss on the stream lets compete in a phase."""
@@ -130,6 +134,17 @@ class Feed:
             values.view(-1, 1, 1).to(self._device),
             unmasked.unsqueeze(1).to(self._device),
         )
+
+    def _faded(self, phase: int, epoch: int, batches: Sequence[Tensor]) -> Tensor | None:
+        """min(1, fade * M / n) for every step of an epoch, n the different samples so far."""
+        if not any(self._fades):
+            return None
+        sizes = [len(other.rows) for other in self._phases]
+        arrived = torch.tensor([len(batch) // len(self._seeds) for batch in batches]).cumsum(0)
+        if epoch:
+            arrived = torch.full_like(arrived, sizes[phase])
+        covered = self._capacity / (sum(sizes[:phase]) + arrived)
+        return (covered.unsqueeze(1) * torch.tensor(self._fades)).clamp(max=1).to(self._device)
 
     def _active(self, masking: Masking, labels: Tensor) -> Tensor | None:
         """The active classes of a step, [S, 1, K]: the phase's, or if task-free the batch's."""
@@ -180,10 +195,11 @@ class Feed:
         arrived = arrived.view(trials, -1, *arrived.shape[1:])
         labels = self._labels.index_select(0, places).view(trials, -1)
         views = None if plan.views is None else plan.views[number]
+        faded = None if plan.faded is None else plan.faded[number]
         if drawn is None or self.memory is None:
             stream = Batch(self._decode(views, arrived), labels, self._net)
             active = self._active(masking, labels)
-            return Step(stream, (), active, masking.value, rows, task)
+            return Step(stream, (), active, masking.value, rows, task, faded)
 
         slots = drawn.flatten()
         recalled = self.memory.inputs.index_select(0, slots).view(trials, -1, *arrived.shape[2:])
@@ -210,7 +226,7 @@ class Feed:
             for batch, part_logits in zip(batches, torch.split(logits, sizes, dim=1), strict=True):
                 batch.logits = part_logits
         active = self._active(masking, labels)
-        return Step(batches[0], tuple(batches[1:]), active, masking.value, rows, task)
+        return Step(batches[0], tuple(batches[1:]), active, masking.value, rows, task, faded)
 
     def remember(self, plan: EpochPlan, number: int, step: Step) -> None:
         """Offer the step's stream to the memory, with the logits of before the update."""

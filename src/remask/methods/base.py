@@ -59,7 +59,7 @@ class Batch:
 class Step:
     """All that a method may look at to compute one step's loss."""
 
-    __slots__ = ("active", "mask_value", "replays", "rows", "stream", "task")
+    __slots__ = ("active", "faded", "mask_value", "replays", "rows", "stream", "task")
 
     def __init__(
         self,
@@ -69,6 +69,7 @@ class Step:
         mask_value: torch.Tensor | None,
         rows: torch.Tensor,
         task: Task,
+        faded: torch.Tensor | None = None,
     ) -> None:
         self.stream = stream
         """The samples that have just arrived."""
@@ -80,11 +81,14 @@ class Step:
         """The rows of the samples of the stream, as the workbench takes them: int64 [S, B]."""
         self.task = task
         """The task that is being learnt."""
+        self.faded = faded
+        """How far each trial's mask has faded, from 0, not at all, to 1: [S]; None: none fades."""
 
     def stream_loss(self, among: torch.Tensor | None = None) -> torch.Tensor:
         """Cross-entropy on the stream, [S]. The mask, where a trial wears one, acts here.
 
-        In trials without one, all classes compete, or those `among` [K], if given.
+        In trials without one, all classes compete, or those `among` [K], if given. Where a mask
+        fades, the two are mixed.
         """
         active, value = self.active, self.mask_value
         if among is not None:
@@ -94,7 +98,13 @@ class Step:
                 unmasked = active.all(-1, keepdim=True)
                 active = torch.where(unmasked, among, active)
                 value = value.masked_fill(unmasked, -torch.inf)
-        return trial_cross_entropy(self.stream.logits, self.stream.labels, active, value)
+        logits, labels = self.stream.logits, self.stream.labels
+        masked = trial_cross_entropy(logits, labels, active, value)
+        if self.faded is None:
+            return masked
+        return (1 - self.faded) * masked + self.faded * trial_cross_entropy(
+            logits, labels, among, None
+        )
 
     def cross_entropy(self, batch: Batch, among: torch.Tensor | None = None) -> torch.Tensor:
         """Ordinary cross-entropy, [S], over all classes, or `among` some: bool [S or 1, 1, K]."""
@@ -134,6 +144,10 @@ class Method(ABC):
     the replay batch's size."""
     learns: ClassVar[Literal["tasks", "union"]] = "tasks"
     """Task after task, or all tasks at once at the end."""
+    usual_mask: ClassVar[float | None] = None
+    """The mask it wears where nothing is said."""
+    usual_fade: ClassVar[float] = 0.0
+    """How its mask fades where nothing is said; see `TrialConfig.fade`."""
     unmaskable: ClassVar[str | None] = None
     """Why it cannot wear a mask, if it cannot."""
     works_on_host: ClassVar[str | None] = None
