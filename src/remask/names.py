@@ -50,6 +50,7 @@ TITLES = {
     "der": "DER",
     "derpp": "DER++",
     "er_ace": "ER-ACE",
+    "er_ema": "ER-EMA",
 }
 """What tables call the methods that come with remask, by name; here because it takes no torch."""
 

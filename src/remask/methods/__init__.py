@@ -8,6 +8,7 @@ from remask.methods.der import DER
 from remask.methods.derpp import DERpp
 from remask.methods.er import ER
 from remask.methods.er_ace import ERACE
+from remask.methods.er_ema import EREMA
 from remask.methods.fdr import FDR
 from remask.methods.gem import GEM
 from remask.methods.gss import GSS
@@ -28,6 +29,7 @@ METHODS: dict[str, type[Method]] = {
     for method in (
         SGD, Joint, OEWC, SI, LwF, PNN, IndependentPNN,
         ER, GEM, AGEM, ICaRL, DarkICaRL, FDR, GSS, HAL, DER, DERpp, ERACE,
+        EREMA,
     )
 }  # fmt: skip
 
@@ -64,6 +66,7 @@ __all__ = [
     "DER",
     "ER",
     "ERACE",
+    "EREMA",
     "FDR",
     "GEM",
     "GSS",

@@ -69,6 +69,7 @@ _BASE = {"mser": "er", "msderpp": "derpp"}
 _LIKE = {"split-fashion-mnist": "split-mnist"}  # nothing is published: the same shapes and sizes
 _AS = {  # where a method itself has no settings
     "er_ace": "er",
+    "er_ema": "er",
     "icarl-dark": "icarl",
     "pnn-independent": "pnn",
 }
