@@ -50,6 +50,9 @@ TITLES = {
     "der": "DER",
     "derpp": "DER++",
     "er_ace": "ER-ACE",
+    "er_las": "ER-LAS",
+    "lode": "LODE",
+    "cls_er": "CLS-ER",
     "er_ema": "ER-EMA",
 }
 """What tables call the methods that come with remask, by name; here because it takes no torch."""

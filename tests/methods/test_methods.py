@@ -21,16 +21,7 @@ from remask.config import TrialConfig
 from remask.engine import TrialStack
 from remask.memory import choose_rows, herd
 from remask.memory.reservoir import draw_distinct
-from remask.methods import (
-    MASKED_NAMES,
-    METHODS,
-    Batch,
-    Method,
-    MethodError,
-    Step,
-    Task,
-    find_method,
-)
+from remask.methods import MASKED_NAMES, METHODS, Batch, Method, Step, Task, find_method
 from remask.methods.gem import solve
 from remask.metrics import forgetting
 from remask.names import TITLES, Systems, systems_named
@@ -733,37 +724,6 @@ class SlowERACE(SlowReplay):
         return self.mean_of(losses) + self.mean_of(self.losses(self.of_rows(self.replayed)))
 
 
-class SlowEREMA(SlowReplay):
-    """A copy of the net, always behind it, teaches what it says of the replay, and predicts."""
-
-    def begin_task(self, task: int) -> None:
-        super().begin_task(task)
-        if task == 0:
-            self.slow, self.taken = copy.deepcopy(self.net), 0
-
-    def loss(self, task: int, rows: list[int]) -> Tensor:
-        loss = super().loss(task, rows)
-        if not self.replayed:
-            return loss
-        squares = [
-            (self.logits(image) - self.slow(image[None])[0].detach()).square().mean()
-            for image, _ in self.of_rows(self.replayed)
-        ]
-        return loss + self.weight["alpha"] * self.mean_of(squares)
-
-    def learn(self, task: int, rows: list[int]) -> None:
-        super().learn(task, rows)
-        self.taken += 1
-        keep = min(1 - 1 / (self.taken + 1), self.weight["slowness"])
-        self.happened["averaged plainly" if keep < self.weight["slowness"] else "averaged"] += 1
-        for slow, fast in zip(self.slow.parameters(), self.net.parameters(), strict=True):
-            slow.data = keep * slow.data + (1 - keep) * fast.data
-
-    def scores(self, image: Tensor) -> list[float]:
-        said: list[float] = self.slow(image[None])[0].tolist()
-        return said
-
-
 SLOW: dict[str, type[Slow]] = {
     "sgd": Slow,
     "oewc": SlowOEWC,
@@ -778,7 +738,6 @@ SLOW: dict[str, type[Slow]] = {
     "gss": SlowGSS,
     "hal": SlowHAL,
     "er_ace": SlowERACE,
-    "er_ema": SlowEREMA,
 }
 
 NOT_SLOW = {
@@ -787,6 +746,7 @@ NOT_SLOW = {
     "derpp": "has its slow reference in test_engine",
     "pnn": "has nets of its own: test_pnn",
     "pnn-independent": "has nets of its own: test_pnn",
+    **dict.fromkeys(["er_las", "lode", "cls_er", "er_ema"], "test_newer_methods"),
 }
 """The methods without a slow twin here, and why."""
 
@@ -805,7 +765,6 @@ WEIGHTS: dict[str, dict[str, float]] = {
     "icarl-dark": {"decay": 0.01},
     "gss": {"probes": 3.0},
     "hal": {"anchoring": 0.5, "gamma": 0.2},
-    "er_ema": {"slowness": 0.7},
 }
 """With these every term matters."""
 HAPPENS: dict[str, set[str]] = {
@@ -814,7 +773,6 @@ HAPPENS: dict[str, set[str]] = {
     "gem": {"turned", "beyond the margin", "left alone"},
     "agem": {"projected", "left alone"},
     "gss": {"replaced", "turned away", "not looked at"},
-    "er_ema": {"averaged", "averaged plainly"},
 }
 """What must have happened in a run that is to tell right from wrong."""
 
@@ -910,67 +868,6 @@ def test_a_method_equals_a_slow_one_in_odd_settings(
     slow = SLOW[method](single, tiny, chance.of_trial(0))
     slow.run()
     assert_same_outcome(stack, 0, slow)
-
-
-@pytest.mark.parametrize("method", ["er", "hal", "er_ema"])
-def test_a_mask_fades_as_far_as_the_memory_covers_what_has_come(
-    method: str, config: MakeConfig, tiny: Benchmark
-) -> None:
-    # A stack in which masks fade at rates of their own, or never, and one trial wears none. The
-    # stream has 87 samples, each presented twice.
-    configs = [
-        config(method=method, seed=seed, mask=mask, fade=fade)
-        for seed, (mask, fade) in enumerate([(-1.0, 1.0), (-INF, 4.0), (0.0, 0.0), (None, 0.0)])
-    ]
-    stack, chance = run_noted(configs, tiny)
-    for trial, own in enumerate(configs):
-        slow = SLOW[method](own, tiny, chance.of_trial(trial))
-        slow.run()
-        assert_same_outcome(stack, trial, slow)
-        if own.fade:
-            assert slow.happened["faded to 1"]
-            assert slow.happened["half faded"]
-    # To the other two, it is all the same.
-    steady = [own.model_copy(update={"fade": 0.0}) for own in configs]
-    state = finish(TrialStack(steady, tiny, build_net=small_mlp)).state()
-    for name, tensor in stack.state().items():
-        if name.startswith("net/"):
-            assert not torch.equal(tensor[:2], state[name][:2])
-            torch.testing.assert_close(tensor[2:], state[name][2:], rtol=0, atol=0)
-
-
-def test_a_mask_cannot_fade_where_there_is_none_or_no_memory(
-    config: MakeConfig, tiny: Benchmark
-) -> None:
-    with pytest.raises(MethodError, match="there is no mask"):
-        TrialStack([config(method="er", fade=1.0)], tiny, build_net=small_mlp)
-    with pytest.raises(MethodError, match="SGD keeps none"):
-        TrialStack([config(method="sgd", mask=-1.0, fade=1.0)], tiny, build_net=small_mlp)
-    with pytest.raises(SettingsError, match="there is no mask: say --mask, too"):
-        trial_configs(benchmark="split-digits", method="er", seeds=[0], overrides={"fade": 4.0})
-    masked, plain = trial_configs(
-        benchmark="split-digits",
-        method="er",
-        masks=[-1.0, None],
-        seeds=[0],
-        overrides={"fade": 4.0},
-    )
-    assert (masked.fade, plain.fade) == (4.0, 0.0)
-
-
-def test_er_ema_wears_a_fading_mask_unless_told_otherwise() -> None:
-    def asked(**changes: Any) -> list[TrialConfig]:
-        return trial_configs(
-            benchmark="split-mnist", method="er_ema", buffer=500, seeds=[0], **changes
-        )
-
-    (rule,) = asked()
-    assert (rule.mask, rule.fade, rule.lr, rule.batch, rule.replay_batch) == (0, 4, 0.15, 10, 32)
-    assert (rule.alpha, dict(rule.weights)) == (0.5, {"slowness": 0.995})
-    (plain,) = asked(masks=[None])
-    assert (plain.mask, plain.fade) == (None, 0)
-    (steady,) = asked(overrides={"fade": 0.0})
-    assert (steady.mask, steady.fade) == (0, 0)
 
 
 def test_fdr_equals_a_slow_one_under_a_mask_of_minus_infinity(
@@ -1072,6 +969,8 @@ UNMASKABLE = {
     "icarl": "outputs are sigmoids",
     "icarl-dark": "outputs are sigmoids",
     "er_ace": "itself says which classes compete",
+    "er_las": "itself says which classes compete",
+    "lode": "itself says how new classes compete",
 }
 TOLD_OF_TASKS = [name for name, kind in METHODS.items() if kind.uses_tasks()]
 FREE_OF_TASKS = [name for name, kind in METHODS.items() if not kind.uses_tasks()]
@@ -1079,7 +978,9 @@ FREE_OF_TASKS = [name for name, kind in METHODS.items() if not kind.uses_tasks()
 
 def test_what_can_wear_no_mask_and_what_needs_no_tasks_is_as_the_papers_have_it() -> None:
     assert UNMASKABLE.keys() == METHODS.keys() - MASKABLE
-    assert set(FREE_OF_TASKS) == {"sgd", "joint", "er", "gss", "der", "derpp", "er_ace", "er_ema"}
+    assert set(FREE_OF_TASKS) == {
+        "sgd", "joint", "er", "gss", "der", "derpp", "er_ace", "er_las", "cls_er", "er_ema",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("method", MASKABLE)
@@ -1232,6 +1133,10 @@ def test_a_method_that_holds_on_to_weights_or_answers_forgets_less_than_sgd_if_t
         # Nothing is published for it: ER's.
         ("er_ace", 200, {"lr": 0.01, "batch": 10, "replay_batch": 10}),
         ("er_ace", 500, {"lr": 0.1, "batch": 10, "replay_batch": 10}),
+        ("er_las", 500, {"lr": 0.1, "batch": 10, "replay_batch": 10, "tau": 1, "window": 1}),
+        ("lode", 200, {"lr": 0.01, "batch": 10, "replay_batch": 10, "rho": 0.1}),
+        ("cls_er", 200, {"lr": 0.03, "replay_batch": 128, "alpha": 2, "stable_rate": 0.9}),
+        ("cls_er", 5120, {"lr": 0.1, "replay_batch": 32, "alpha": 2, "stable_rate": 0.8}),
         # Of the nearest buffer that has some.
         ("gem", 420, {"lr": 0.03, "gamma": 0.5}),
     ],

@@ -70,6 +70,9 @@ _LIKE = {"split-fashion-mnist": "split-mnist"}  # nothing is published: the same
 _AS = {  # where a method itself has no settings
     "er_ace": "er",
     "er_ema": "er",
+    "er_las": "er",
+    "lode": "er",
+    "cls_er": "er",
     "icarl-dark": "icarl",
     "pnn-independent": "pnn",
 }
@@ -91,7 +94,7 @@ def _settings() -> dict[tuple[str, str], dict[int, Settings]]:
             replay_batch=entry["minibatch_size"] or 0,
             epochs=entry["n_epochs"],
             weights=_weights_of(entry),
-            lr_drops=tuple((entry["lr_schedule"] or {"milestones": ()})["milestones"]),
+            lr_drops=tuple((entry.get("lr_schedule") or {"milestones": ()})["milestones"]),
             source=entry["source"],
         )
     return table
@@ -99,10 +102,13 @@ def _settings() -> dict[tuple[str, str], dict[int, Settings]]:
 
 def _weights_of(entry: dict[str, Any]) -> dict[str, float]:
     weights = {
-        ours: float(entry[theirs]) for theirs, ours in _WEIGHTS.items() if entry[theirs] is not None
+        ours: float(entry[theirs])
+        for theirs, ours in _WEIGHTS.items()
+        if entry.get(theirs) is not None
     }
-    if entry["weight_decay"]:  # the optimiser's w * theta is the gradient of w / 2 * |theta|^2
+    if entry.get("weight_decay"):  # the optimiser's w * theta is the gradient of w / 2 * |theta|^2
         weights["decay"] = entry["weight_decay"] / 2
+    weights.update(entry.get("weights", {}))
     return weights
 
 
