@@ -17,7 +17,10 @@ from pydantic import (
 
 
 def read_mask(value: object) -> float | None:
-    """Read a mask as people write it, `none`, `-inf` or a number, and refuse one above 0."""
+    """Read a mask as people write it, `none`, `-inf` or a number.
+
+    One above 0 is a mask, too, but a trial must say that it means it: `positive_mask`.
+    """
     if isinstance(value, str):
         value = value.strip().lower().replace("\N{MINUS SIGN}", "-").replace("\N{INFINITY}", "inf")
     if value is None or value == "none":
@@ -26,7 +29,7 @@ def read_mask(value: object) -> float | None:
         mask = float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
         mask = math.nan
-    if isinstance(value, bool) or math.isnan(mask) or mask > 0:
+    if isinstance(value, bool) or not mask < math.inf:
         raise ValueError(f"a mask is 'none' or a number in [-inf, 0], not {value!r}")
     return mask
 
@@ -37,6 +40,31 @@ def write_mask(value: float | None) -> float | str | None:
 
 
 Mask = Annotated[float | None, BeforeValidator(read_mask), PlainSerializer(write_mask)]
+
+
+def _check_positive(positive: bool, info: ValidationInfo) -> bool:
+    if "mask" not in info.data:  # it is wrong by itself
+        return positive
+    mask = info.data["mask"]
+    above = mask is not None and mask > 0
+    if above and not positive:
+        raise ValueError(
+            f"a mask is 'none' or a number in [-inf, 0]; say positive_mask, on the command line "
+            f"--positive-mask, if {mask:g} is meant"
+        )
+    if positive and not above:
+        raise ValueError("it says that the mask is above 0, which it is not: leave it out")
+    return positive
+
+
+def _check_stored(masked: bool, info: ValidationInfo) -> bool:
+    mask = info.data.get("mask", 0.0)
+    if masked and (mask is None or math.isinf(mask)):
+        raise ValueError(
+            "logits can be stored with a finite mask in them, such as -1; nobody can be taught "
+            "-inf, and without a mask there is nothing to store"
+        )
+    return masked
 
 
 def _read_weights(value: object) -> object:
@@ -96,6 +124,12 @@ class TrialConfig(BaseModel):
     benchmark: Name = Field(description="the benchmark's name")
     method: Name = Field(description="the method's name")
     mask: Mask = Field(None, description="what absent classes' logits are set to; none = no mask")
+    positive_mask: Annotated[bool, AfterValidator(_check_positive)] = Field(
+        False, validate_default=True, description="whether the mask may be above 0"
+    )
+    mask_stored: Annotated[bool, AfterValidator(_check_stored)] = Field(
+        False, description="store logits as the mask leaves them, not the raw ones"
+    )
     fade: float = Field(
         0.0,
         ge=0,
@@ -141,5 +175,5 @@ class TrialConfig(BaseModel):
 
     def shape(self) -> tuple[Any, ...]:
         """What trials of one stack must have in common; the rest may differ within a stack."""
-        free = {"seed", "mask", "fade", "lr", "weights", *COMMON_WEIGHTS}
+        free = {"seed", "mask", "positive_mask", "fade", "lr", "weights", *COMMON_WEIGHTS}
         return tuple(value for name, value in self if name not in free)

@@ -142,7 +142,7 @@ def _split_mask(name: str) -> tuple[str, float | None]:
         mask = float(text)
     except ValueError:
         return name, None
-    return (system, mask) if mask <= 0 else (name, None)
+    return (system, mask) if mask < math.inf else (name, None)
 
 
 def _short(number: float) -> str:

@@ -21,16 +21,7 @@ _NETS = {
     "split-tiny-imagenet": "resnet18",
 }
 _DEFAULT_NET = "mlp"
-_HAVE_DEFAULTS = {
-    "fade",
-    "net",
-    "lr_drops",
-    "tasks",
-    "class_order",
-    "limit",
-    "validation",
-    "task_free",
-}
+_HAVE_DEFAULTS = {"net", "lr_drops", "tasks", "class_order", "limit", "validation", "task_free"}
 
 
 class SettingsError(RemaskError, ValueError):
@@ -60,7 +51,7 @@ def trial_configs(
     if overrides and overrides.get("fade") and all(mask is None for mask in masks):
         raise SettingsError("fade is how a mask fades, and there is no mask: say --mask, too")
     capacity = _buffer_of(kind, benchmark, buffer)
-    settings = {"fade": kind.usual_fade, **_settings_of(kind, benchmark, capacity, overrides or {})}
+    settings = _settings_of(kind, benchmark, capacity, overrides or {})
     return [
         _validated(
             {
@@ -70,8 +61,7 @@ def trial_configs(
                 "buffer": capacity,
                 "seed": seed,
                 **settings,
-                # Where there is no mask, nothing fades, whatever is said of the others.
-                "fade": settings["fade"] if mask is not None else 0.0,
+                **_of_mask(mask, kind, settings),
             }
         )
         for mask in masks
@@ -101,6 +91,15 @@ def changed_settings(config: TrialConfig) -> dict[str, Any]:
         return implied
     usual = default.model_dump(mode="json", exclude=identity)
     return {name: value for name, value in own.items() if value != usual[name]}
+
+
+def _of_mask(mask: float | None, kind: type[Method], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What is said of masks, as far as it has a meaning for this one."""
+    return {
+        "fade": settings.get("fade", kind.usual_fade) if mask is not None else 0.0,
+        "mask_stored": mask is not None and settings.get("mask_stored", False),
+        "positive_mask": mask is not None and mask > 0 and settings.get("positive_mask", False),
+    }
 
 
 def _split_masked_name(
@@ -136,7 +135,7 @@ def _settings_of(
     needed = ["lr", "batch", "epochs", *(["replay_batch"] if kind.uses_replay_batch() else [])]
     common = [name for name in COMMON_WEIGHTS if name in kind.weights]
     _check_names(overrides, TrialConfig.model_fields, "there is no setting")
-    _check_used(kind, overrides, {*needed, *common, *_HAVE_DEFAULTS, "weights"})
+    _check_used(kind, overrides, {*needed, *common, *_HAVE_DEFAULTS, *_masking(kind), "weights"})
     published = published_settings(benchmark, kind.name, buffer)
     settings: dict[str, Any] = {"net": _NETS.get(benchmark, _DEFAULT_NET)}
     if published is not None:
@@ -154,6 +153,14 @@ def _settings_of(
         raise SettingsError(f"weights = {given!r}: names with values are needed, as in gamma = 0.5")
     _check_names(given, weights, f"{kind.title} has no weight")
     return {**settings, **overrides, "weights": {**weights, **given}}
+
+
+def _masking(kind: type[Method]) -> list[str]:
+    """The settings of its mask that the method can use."""
+    if kind.unmaskable:
+        return []
+    has = {"positive_mask": True, "fade": kind.uses_buffer(), "mask_stored": kind.stores_logits}
+    return [name for name, useful in has.items() if useful]
 
 
 def _known_weights(kind: type[Method], weights: Mapping[str, float]) -> dict[str, float]:

@@ -66,6 +66,18 @@ Methods = Annotated[
     ),
 ]
 Masks = Annotated[str | None, _what("MASKS", _MASK)]
+PositiveMask = Annotated[
+    bool, _option(_WHAT, None, "Allow masks above 0; the paper has none.", "--positive-mask")
+]
+MaskStored = Annotated[
+    bool,
+    _option(
+        _WHAT,
+        None,
+        "Store logits as a finite mask leaves them, not the raw ones (DER, DER++).",
+        "--mask-stored",
+    ),
+]
 Fade = Annotated[
     float | None,
     _what(

@@ -32,9 +32,9 @@ Next: `remask reproduce --dry-run` for the paper's own tables, or the loss in yo
 README.md."""
 
 _TRIAL_OPTIONS = (
-    "benchmark", "method", "mask", "fade", "buffer", "trials", "seed", "lr", "batch",
-    "replay_batch", "epochs", "lr_drops", "alpha", "beta", "weights", "net", "tasks",
-    "class_order", "limit", "validation", "task_free",
+    "benchmark", "method", "mask", "positive_mask", "mask_stored", "fade", "buffer", "trials",
+    "seed", "lr", "batch", "replay_batch", "epochs", "lr_drops", "alpha", "beta", "weights", "net",
+    "tasks", "class_order", "limit", "validation", "task_free",
 )  # fmt: skip
 """The options of `run` that say which trials; a config file may have the same ones."""
 
@@ -45,6 +45,8 @@ def run(
     benchmark: o.Benchmark = None,
     method: o.Methods = None,
     mask: o.Masks = None,
+    positive_mask: o.PositiveMask = False,
+    mask_stored: o.MaskStored = False,
     fade: o.Fade = None,
     buffer: o.Buffers = None,
     trials: o.Trials = None,

@@ -73,6 +73,7 @@ class Feed:
         self._seeds = [config.seed for config in configs]
         self._masks = [config.mask for config in configs]
         self._fades = [config.fade for config in configs]
+        self._mask_stored = shape.mask_stored
         self._batch, self._epochs = shape.batch, shape.epochs
         self._task_free = shape.task_free
         self._draws, self._draw_size = method.draws, shape.replay_batch
@@ -233,12 +234,15 @@ class Feed:
         kept = plan.kept[number]
         if self.memory is None or kept is None:
             return
+        logits = step.stream.logits.detach()
+        if self._mask_stored and step.active is not None and step.mask_value is not None:
+            logits = torch.where(step.active, logits, step.mask_value)
         self.memory.insert(
             kept,
             rows=plan.arriving[number],
             inputs=self.inputs,
             labels=self._labels,
-            logits=step.stream.logits.detach(),
+            logits=logits,
         )
 
     def _views(self, steps: int, samples: int, key: tuple[int, ...]) -> list[Tensor]:

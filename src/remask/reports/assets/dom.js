@@ -74,7 +74,7 @@ function writtenMask(value) {
   if (value === null) return "no mask";
   const mask = toNumber(value);
   const magnitude = Math.abs(mask);
-  if (magnitude >= 1000 && Number.isFinite(mask)) {
+  if (mask <= -1000 && Number.isFinite(mask)) {
     const power = Math.log10(magnitude);
     if (Number.isInteger(power)) return `−10${superscript(power)}`;
   }
