@@ -124,18 +124,6 @@ class TrialConfig(BaseModel):
     benchmark: Name = Field(description="the benchmark's name")
     method: Name = Field(description="the method's name")
     mask: Mask = Field(None, description="what absent classes' logits are set to; none = no mask")
-    positive_mask: Annotated[bool, AfterValidator(_check_positive)] = Field(
-        False, validate_default=True, description="whether the mask may be above 0"
-    )
-    mask_stored: Annotated[bool, AfterValidator(_check_stored)] = Field(
-        False, description="store logits as the mask leaves them, not the raw ones"
-    )
-    fade: float = Field(
-        0.0,
-        ge=0,
-        allow_inf_nan=False,
-        description="the mask fades to the share min(1, fade * buffer / samples so far); 0: never",
-    )
     buffer: int = Field(
         0, ge=0, le=10_000_000, description="capacity of the replay memory, samples"
     )
@@ -167,6 +155,19 @@ class TrialConfig(BaseModel):
     )
     task_free: bool = Field(
         False, description="tell no task boundaries: a batch's own labels are its active classes"
+    )
+
+    positive_mask: Annotated[bool, AfterValidator(_check_positive)] = Field(
+        False, validate_default=True, description="whether the mask may be above 0"
+    )
+    mask_stored: Annotated[bool, AfterValidator(_check_stored)] = Field(
+        False, description="store logits as the mask leaves them, not the raw ones"
+    )
+    fade: float = Field(
+        0.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="the mask fades to the share min(1, fade * buffer / samples so far); 0: never",
     )
 
     def weight(self, name: str) -> float:

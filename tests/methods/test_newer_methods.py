@@ -7,6 +7,7 @@ import copy
 from collections import Counter, deque
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -15,7 +16,9 @@ from remask.asking import SettingsError, trial_configs
 from remask.benchmarks import Benchmark
 from remask.config import TrialConfig
 from remask.engine import TrialStack
+from remask.memory.reservoir import draw_distinct
 from remask.methods import MethodError
+from remask.randomness import stream
 from tests.engine.stack_samples import finish, small_mlp
 from tests.methods.test_methods import (
     INF,
@@ -135,6 +138,103 @@ class SlowLODE(SlowReplay):
             return self.mean_of(losses)
         replayed = self.mean_of(self.losses(self.of_rows(self.replayed)))
         return (self.mean_of(losses) + replayed) / 2
+
+
+class SlowDERpp(SlowReplay):
+    """Two draws: what was said of one is to be said again, the labels of the other are relearnt."""
+
+    memory: list[Any]
+    """Of every sample its row, and what was said of it when it came."""
+
+    def begin_epoch(self, task: int, epoch: int, sizes: list[int]) -> None:
+        super().begin_epoch(task, epoch, sizes)
+        size = self.config.replay_batch
+        starts = self.presented + np.cumsum([0, *sizes[:-1]])
+        filled = np.repeat(np.minimum(starts, self.config.buffer), 2)
+        draws = draw_distinct(stream(self.config.seed, "replay", task, epoch), filled, size)
+        self.draws = [
+            own[: min(size, have)].tolist() for own, have in zip(draws, filled, strict=True)
+        ]
+
+    def step(self, task: int, rows: list[int]) -> None:
+        recalled, relearnt = ([self.memory[i] for i in self.draws.pop(0)] for _ in range(2))
+        said = {row: self.logits(self.images[row]).detach() for row in rows}
+        loss = self.mean_of(self.stream_losses(task, rows))
+        if recalled:
+            squares = [
+                (self.logits(self.images[row]) - before).square().mean() for row, before in recalled
+            ]
+            labels = self.losses(self.of_rows([row for row, _ in relearnt]))
+            loss = loss + self.weight["alpha"] * self.mean_of(squares)
+            loss = loss + self.weight["beta"] * self.mean_of(labels)
+        self.move(self.gradient(loss))
+        for row in rows:
+            place, kept = self.places.pop(0), said[row]
+            if self.config.mask_stored:
+                absent = [k for k in self.every_class if k not in self.benchmark.tasks[task]]
+                kept[absent] = float(self.config.mask or 0.0)
+            if self.presented < self.config.buffer:
+                self.memory.append((row, kept))
+            elif place < self.config.buffer:
+                self.memory[place] = (row, kept)
+            self.presented += 1
+
+
+@pytest.mark.parametrize("mask_stored", [False, True])
+def test_der_stores_logits_raw_or_as_the_mask_leaves_them(
+    mask_stored: bool, config: MakeConfig, tiny: Benchmark
+) -> None:
+    configs = [
+        config(seed=seed, mask=mask, mask_stored=mask_stored, positive_mask=mask > 0)
+        for seed, mask in enumerate((-1.0, 0.0, 0.5))
+    ]
+    stack, chance = run_noted(configs, tiny)
+    for trial, own in enumerate(configs):
+        slow = SlowDERpp(own, tiny, chance.of_trial(trial))
+        slow.run()
+        assert_same_outcome(stack, trial, slow)
+
+
+def test_logits_are_stored_masked_only_where_there_are_some_and_a_finite_mask(
+    config: MakeConfig, tiny: Benchmark
+) -> None:
+    for mask in (None, -INF):
+        with pytest.raises(ValueError, match="stored with a finite mask"):
+            config(mask=mask, mask_stored=True)
+    with pytest.raises(MethodError, match="ER stores no logits"):
+        TrialStack([config(method="er", mask=-1.0, mask_stored=True)], tiny, build_net=small_mlp)
+
+    def asked(method: str, *masks: float | None) -> list[TrialConfig]:
+        return trial_configs(
+            benchmark="split-digits",
+            method=method,
+            masks=masks,
+            seeds=[0],
+            overrides={"mask_stored": True},
+        )
+
+    with pytest.raises(SettingsError, match="ER has no setting 'mask_stored'"):
+        asked("er", -1.0)
+    with pytest.raises(SettingsError, match="stored with a finite mask"):
+        asked("derpp", -INF)
+    assert [own.mask_stored for own in asked("derpp", -1.0, None)] == [True, False]
+
+
+def test_a_positive_mask_is_asked_for_once_for_all_masks() -> None:
+    def asked(**overrides: bool) -> list[TrialConfig]:
+        return trial_configs(
+            benchmark="split-digits",
+            method="er",
+            masks=[None, -1.0, 1.0],
+            seeds=[0],
+            overrides=overrides,
+        )
+
+    with pytest.raises(SettingsError, match="say positive_mask, on the command line --positive"):
+        asked()
+    configs = asked(positive_mask=True)
+    assert [own.positive_mask for own in configs] == [False, False, True]
+    assert len({own.shape() for own in configs}) == 1  # they run as one stack
 
 
 NEWER: dict[str, type[Slow]] = {
