@@ -41,7 +41,8 @@ class Claim:
     std: float
     trials: int
     source: str
-    """`paper-dagger`: the paper's own runs; `buzzega2020`: quoted from the paper of DER."""
+    """`paper-dagger`: the paper's own runs; `buzzega2020`: quoted there from the paper of DER;
+    `arani2022`: from the repository of CLS-ER, not in the paper."""
 
 
 # Not from a paper: chosen so that the small digits take about as many steps to forget.
