@@ -16,9 +16,12 @@ from remask.asking import SettingsError, trial_configs
 from remask.benchmarks import Benchmark
 from remask.config import TrialConfig
 from remask.engine import TrialStack
+from remask.experiments.rerun import rerun_command
 from remask.memory.reservoir import draw_distinct
 from remask.methods import MethodError
 from remask.randomness import stream
+from remask.results import Store
+from tests.command_line import CommandLine
 from tests.engine.stack_samples import finish, small_mlp
 from tests.methods.test_methods import (
     INF,
@@ -381,3 +384,28 @@ def test_er_ema_wears_a_fading_mask_unless_told_otherwise() -> None:
     assert (plain.mask, plain.fade) == (None, 0)
     (steady,) = asked(overrides={"fade": 0.0})
     assert (steady.mask, steady.fade) == (0, 0)
+
+
+def test_the_command_line_takes_what_a_mask_can_have_and_says_how_to_run_it_again(
+    remask: CommandLine,
+) -> None:
+    small = ["--limit", "6", "--trials", "1", "--epochs", "1", "--workers", "1"]
+    refused = remask("run", "--method", "er", "--mask", "1", *small)
+    assert refused.code != 0
+    assert "--positive-mask" in refused.err
+    masked = ["--method", "derpp", "--mask", "none,0.5", "--positive-mask", "--mask-stored"]
+    answer = remask("run", *masked, "--fade", "2", *small)
+    assert answer.code == 0
+    assert "MSDER++(0.5)" in answer.out
+    assert remask("run", "--method", "er_ema", "--mask", "none,0", *small).code == 0
+    with Store(remask.store) as store:
+        commands = {
+            (own.method, own.mask): rerun_command(own, [0])
+            for own in (record.config for record in store.records())
+        }
+    again = {name: command.split() for name, command in commands.items()}
+    assert {"--mask=0.5", "--positive-mask", "--mask-stored"} <= set(again["derpp", 0.5])
+    assert "--fade 2.0" in commands["derpp", 0.5]
+    assert not {"--mask=none", "--fade", "--mask-stored"} & set(again["derpp", None])
+    assert "--mask=none" in again["er_ema", None]
+    assert not {"--fade", "--positive-mask"} & set(again["er_ema", 0.0])

@@ -6,7 +6,7 @@ from typing import Any
 
 from remask.asking import changed_settings
 from remask.config import TrialConfig
-from remask.methods import METHODS, Method
+from remask.methods import METHODS
 
 
 def rerun_command(config: TrialConfig, seeds: Sequence[int]) -> str:
@@ -26,9 +26,9 @@ def rerun_command(config: TrialConfig, seeds: Sequence[int]) -> str:
 def _mask(config: TrialConfig) -> list[str]:
     if config.mask is not None:
         return [f"--mask={config.mask!r}".removesuffix(".0")]
-    # Nothing is imported for it: a method of the user's own is taken to wear none.
-    usual = METHODS.get(config.method, Method).usual_mask
-    return [] if usual is None else ["--mask=none"]
+    # What a method of the user's own usually wears is not known without importing it.
+    known = METHODS.get(config.method)
+    return [] if known is not None and known.usual_mask is None else ["--mask=none"]
 
 
 def _option(name: str, value: Any) -> list[str]:
