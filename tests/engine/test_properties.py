@@ -186,6 +186,6 @@ def test_a_mask_above_0_must_be_meant(config: Callable[..., TrialConfig]) -> Non
         with pytest.raises(ValueError, match=r"in \[-inf, 0\]; say positive_mask"):
             config(mask=value)
         assert config(mask=value, positive_mask=True).mask == float(value)
-    for value in (0.0, -1.0, -math.inf, None):
+    for mask in (0.0, -1.0, -math.inf, None):
         with pytest.raises(ValueError, match="which it is not: leave it out"):
-            config(mask=value, positive_mask=True)
+            config(mask=mask, positive_mask=True)
