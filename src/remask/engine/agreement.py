@@ -23,7 +23,7 @@ def check_same_shape(configs: Sequence[TrialConfig]) -> None:
     if not configs:
         raise ValueError("a stack needs at least one trial")
     if len({config.shape() for config in configs}) > 1:
-        raise ValueError("trials of one stack may differ in seed, mask, fade, lr and weights only")
+        raise ValueError("trials of one stack may differ in seed, mask, lr and weights only")
 
 
 def check_config(config: TrialConfig, method: type[Method], benchmark: Benchmark) -> None:
