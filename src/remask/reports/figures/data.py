@@ -75,7 +75,8 @@ def families(cells: Iterable[Cell]) -> list[Family]:
     groups: dict[TrialConfig, list[Cell]] = {}
     for cell in cells:
         if not math.isnan(cell.spreads["class_il_A_T"].mean):
-            shared = cell.config.model_copy(update={"mask": None, "seed": 0})
+            no_mask = {"mask": None, "positive_mask": False, "seed": 0}
+            shared = cell.config.model_copy(update=no_mask)
             groups.setdefault(shared, []).append(cell)
     found = []
     for group in groups.values():
@@ -157,7 +158,7 @@ def mask_name(mask: float) -> str:
     """A mask as figures show it: `−∞`, `−10⁹`, `−2`."""
     if math.isinf(mask):
         return f"{MINUS}∞"
-    exponent = round(math.log10(-mask)) if mask else 0
+    exponent = round(math.log10(-mask)) if mask < 0 else 0
     if exponent >= 3 and -mask == 10.0**exponent:
         return f"{MINUS}10{str(exponent).translate(_RAISED)}"
     return f"{mask + 0.0:g}".replace("-", MINUS)  # + 0.0 takes the sign off a zero
