@@ -177,7 +177,7 @@ def test_after_the_last_task_of_a_benchmark_there_may_be_more(
     assert_same(ours, theirs)
 
 
-def test_a_task_of_known_classes_alone_is_learnt_by_lode_as_by_er(
+def test_lode_learns_a_later_task_for_which_no_class_is_old(
     config: MakeConfig, tiny: Benchmark
 ) -> None:
     """Without an old class there is nothing to decouple, and nothing to divide by."""

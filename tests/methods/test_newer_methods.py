@@ -359,8 +359,15 @@ def test_a_mask_cannot_fade_where_there_is_none_or_no_memory(
         TrialStack([config(method="er", fade=1.0)], tiny, build_net=small_mlp)
     with pytest.raises(MethodError, match="SGD keeps none"):
         TrialStack([config(method="sgd", mask=-1.0, fade=1.0)], tiny, build_net=small_mlp)
-    with pytest.raises(SettingsError, match="there is no mask: say --mask, too"):
-        trial_configs(benchmark="split-digits", method="er", seeds=[0], overrides={"fade": 4.0})
+    for method, message in (
+        ("er", "there is no mask: give one, --mask"),
+        ("lode", "LODE has no setting 'fade'"),
+        ("sgd", "SGD has no setting 'fade'"),
+    ):
+        with pytest.raises(SettingsError, match=message):
+            trial_configs(
+                benchmark="split-digits", method=method, seeds=[0], overrides={"fade": 4.0}
+            )
     masked, plain = trial_configs(
         benchmark="split-digits",
         method="er",

@@ -97,7 +97,7 @@ def check_config(
     if config.mask_stored and not method.stores_logits:
         raise MethodError(f"{method.title} stores no logits that a mask could act on")
     if config.fade and config.mask is None:
-        raise MethodError("fade is how a mask fades, and there is no mask: say one, or fade=0")
+        raise MethodError("fade says how a mask fades, but there is no mask: give one, or fade=0")
     if config.fade and not method.uses_buffer():
         raise MethodError(
             f"a mask fades as far as the memory covers the past, and {method.title} keeps none: "

@@ -72,14 +72,13 @@ def masked_cross_entropy(
             or 1-D integer tensor; for ``[B, K]`` logits also one list of ids per sample; or a
             boolean mask that broadcasts to the logits (see below). ``None`` masks nothing.
         mask_value: m in [-inf, 0]: a number, or a tensor that broadcasts to the logits (see
-            below). It is a constant: no gradient reaches it. It is a value per call, so that it may
-            change from step to step.
+            below). A constant, which may differ from call to call: no gradient reaches it.
         weight: one factor per class ``[K]``, as in torch.
         ignore_index: targets with this value add nothing to the loss, as in torch.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``, as in torch.
         label_smoothing: as in torch, but spread over the active classes only.
         allow_positive: whether m may be above 0 (not infinite). The gradient keeps its form and
-            its bounds; the masked classes then hold back what they are to make room for.
+            its bounds; the higher m, the more of it only raises the active logits.
         check: whether to look at the values of ``target``, ``active`` and a tensor ``mask_value``.
             Looking synchronises a GPU. Values that cannot be read (under ``torch.compile``, in
             ``torch.vmap``, on fake and meta tensors) are not looked at. Unchecked, a target

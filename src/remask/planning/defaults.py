@@ -43,10 +43,10 @@ def trial_configs(
     masks = [kind.usual_mask] if masks is None else masks
     if kind.unmaskable and any(mask is not None for mask in masks):
         raise SettingsError(f"{method} cannot wear a mask: {kind.unmaskable}")
-    if overrides and overrides.get("fade") and all(mask is None for mask in masks):
-        raise SettingsError("fade is how a mask fades, and there is no mask: say --mask, too")
     capacity = _buffer_of(kind, benchmark, buffer)
     settings = _settings_of(kind, benchmark, capacity, overrides or {})
+    if settings.get("fade") and all(mask is None for mask in masks):
+        raise SettingsError("fade says how a mask fades, but there is no mask: give one, --mask")
     return [
         _validated(
             {
