@@ -3,10 +3,11 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+FAST := not processes and not thorough and not slow and not data and not paper and not faults
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-paper test-faults soak lint format bench clean
+.PHONY: help demo test test-fast test-slow test-paper test-faults soak lint format bench clean
 
 help: ## List the targets.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -19,8 +20,11 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY) ## Run five systems on the embedded digits, print the table and write the page.
 	$(BIN)/remask demo --store out/demo.db
 
-test: $(READY) lint ## Lint, type-check, and run the fast tests.
+test: $(READY) lint ## Lint, type-check, and run all tests that need no data and little time.
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto
+
+test-fast: $(READY) ## For the daily loop: no process, no browser, no long test.
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto -m "$(FAST)"
 
 test-slow: $(READY) ## The tests that take longer.
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m slow

@@ -44,6 +44,7 @@ def same(one: Tensor, other: Tensor) -> bool:
     return torch.equal(one.nan_to_num(-1), other.nan_to_num(-1))
 
 
+@pytest.mark.thorough
 @every_method
 def test_floats_are_learnt_from_as_the_bytes_are_that_are_seen_as_the_same_numbers(
     config: MakeConfig, tiny: Benchmark, method: str
@@ -76,6 +77,7 @@ def test_float_images_are_standardised_cropped_and_mirrored_as_bytes_are(
             assert same(tensor, stacks[1].state()[name]), name
 
 
+@pytest.mark.thorough
 @every_method
 def test_every_method_learns_embeddings(config: MakeConfig, tmp_path: Path, method: str) -> None:
     benchmark = embeddings(tmp_path / "embeddings.npz")
@@ -87,6 +89,7 @@ def test_every_method_learns_embeddings(config: MakeConfig, tmp_path: Path, meth
     assert np.nanmean(result.task_il[-1]) > 80  # of two classes each: half would be guessing
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", ["er", "derpp", "hal", "fdr", "gss", "icarl"])
 def test_a_run_on_floats_that_is_stopped_goes_on_from_its_checkpoint_bit_for_bit(
     config: MakeConfig, tmp_path: Path, method: str

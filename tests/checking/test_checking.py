@@ -25,6 +25,7 @@ def failures(findings: list[Finding]) -> dict[str, str]:
     return {finding.check: finding.text for finding in findings if finding.outcome == "failed"}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_of_remask_is_in_order(method: str) -> None:
     findings = check_method(method)
@@ -35,6 +36,7 @@ def test_every_method_of_remask_is_in_order(method: str) -> None:
     assert left_out <= (allowed | {"device"} if METHODS[method].works_on_host else allowed)
 
 
+@pytest.mark.thorough
 def test_a_check_runs_on_nets_and_data_of_ones_own(
     tiny_benchmark: Callable[..., Benchmark],
 ) -> None:
@@ -182,6 +184,7 @@ class Mixes(ER):
         return super().loss(step) + torch.zeros(self.engine.trials)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("method", "check", "says"),
     [

@@ -13,6 +13,7 @@ from tests.command_line import QUICK, CommandLine
 from tests.results.store_samples import make_config, make_record
 
 
+@pytest.mark.processes
 def test_a_run_prints_a_table_and_stores_every_trial(remask: CommandLine) -> None:
     answer = remask("run", *QUICK, "--method", "er", "--mask", "none,-inf", "--workers", "1")
     assert answer.code == 0, answer.err
@@ -48,6 +49,7 @@ def test_again_runs_once_more_and_replaces(remask: CommandLine) -> None:
     assert all(a.created > b.created for a, b in zip(after, before, strict=True))
 
 
+@pytest.mark.processes
 def test_two_workers_give_what_one_gives(remask: CommandLine, tmp_path: Path) -> None:
     quick = ("run", *QUICK, "--method", "derpp", "--mask", "none,-1")
     assert remask(*quick, "--workers", "1").code == 0
@@ -170,6 +172,7 @@ def test_a_config_file_that_cannot_be_meant_is_refused(
     assert expected in answer.text
 
 
+@pytest.mark.processes
 def test_options_win_over_the_config_file(remask: CommandLine, tmp_path: Path) -> None:
     (tmp_path / "run.toml").write_text(
         "benchmark = 'split-digits'\nmask = ['none', -1]\nepochs = 1\ntrials = 5\nlr = 0.2\n"
@@ -199,6 +202,7 @@ def test_run_options_that_cannot_be_are_refused_before_a_store_is_made(
     assert not remask.store.exists()
 
 
+@pytest.mark.processes
 def test_a_shell_can_complete_options() -> None:
     program = "import sys; sys.argv[0] = 'remask'; from remask.cli import main; main()"
     asked = {"_REMASK_COMPLETE": "complete_bash", "COMP_WORDS": "remask run --replay"}
@@ -244,6 +248,7 @@ def test_results_can_be_listed_shown_and_exported(remask: CommandLine, tmp_path:
         assert target.stat().st_size > 100
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
@@ -299,6 +304,7 @@ def test_an_unreadable_plan_is_refused_and_left_alone(remask: CommandLine) -> No
     assert (folder / "run.json").read_text() == '{"version": 99}'
 
 
+@pytest.mark.processes
 def test_results_are_found_by_the_names_that_tables_print_without_loading_torch(
     remask: CommandLine, tmp_path: Path
 ) -> None:

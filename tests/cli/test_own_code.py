@@ -170,6 +170,7 @@ def test_the_page_shows_data_net_and_method_and_has_no_command_that_is_not_tried
     assert "--workers 2" in " ".join(words)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda words: words[2])
 def test_a_command_of_the_page_runs_once_and_gives_what_one_worker_gives(
     here: Path, store: Path, remask: Remask, tmp_path: Path, command: list[str]
@@ -210,6 +211,7 @@ def test_the_page_shows_what_a_check_prints(remask: Remask) -> None:
         assert answer.out == printed
 
 
+@pytest.mark.thorough
 def test_the_python_of_the_page_runs(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -222,6 +224,7 @@ def test_the_python_of_the_page_runs(
     assert accuracies[0] != accuracies[2]  # the same seed, another weight
 
 
+@pytest.mark.thorough
 def test_a_run_from_python_of_the_page_stores_what_the_names_lead_to(
     here: Path,
     store: Path,
@@ -249,6 +252,7 @@ def test_a_dataset_becomes_a_benchmark(store: Path, remask: Remask) -> None:
     assert [len(record.class_il) for record in _records(store)] == [2, 2]
 
 
+@pytest.mark.processes
 def test_images_that_are_left_out_are_named_once_however_many_workers_there_are(
     here: Path, store: Path
 ) -> None:
@@ -266,6 +270,7 @@ def test_images_that_are_left_out_are_named_once_however_many_workers_there_are(
     assert err.count("bee/3.png is not a whole image") == 1
 
 
+@pytest.mark.processes
 def test_unreadable_images_may_be_left_out_on_the_command_line(
     here: Path, store: Path, remask: Remask
 ) -> None:
@@ -410,6 +415,7 @@ DATA = ("--lr", "0.1", "--batch", "10", "--replay-batch", "10", "--epochs", "1")
 OWN_METHOD = ("--method", "my_method:WeightedReplay")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
@@ -460,6 +466,7 @@ def test_what_is_wrong_with_own_code_is_said_in_one_line_and_the_store_stays_as_
     assert contents(store.parent) == before
 
 
+@pytest.mark.processes
 def test_a_loss_that_raises_fails_its_trial_and_is_run_again_when_it_is_mended(
     here: Path, store: Path, remask: Remask
 ) -> None:
@@ -481,6 +488,7 @@ def test_a_loss_that_raises_fails_its_trial_and_is_run_again_when_it_is_mended(
     assert [record.status for record in _records(store)] == ["finished", "finished"]
 
 
+@pytest.mark.processes
 def test_a_title_of_ones_own_is_shown_wherever_the_method_is_named(
     here: Path, store: Path, remask: Remask
 ) -> None:
@@ -537,6 +545,7 @@ def build(shape, classes):
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("net", UNSTACKABLE)
 def test_a_net_that_depends_on_values_is_told_to_run_with_a_stack_of_one_and_then_runs(
     here: Path, store: Path, remask: Remask, net: str
@@ -634,6 +643,7 @@ def test_what_own_code_imports_of_the_user_s_own_counts_as_well(
     assert "2 trials are of an older version of plain.py" in remask(*RUN_PLAIN).text
 
 
+@pytest.mark.processes
 def test_worker_processes_say_which_version_and_which_tasks_they_ran(
     here: Path, store: Path, remask: Remask
 ) -> None:
@@ -659,6 +669,7 @@ def test_records_without_a_fingerprint_and_remask_s_own_methods_say_nothing(
     assert [r.own_code for r in _records(store) if r.config.method == "er"] == [{}, {}]
 
 
+@pytest.mark.processes
 def test_a_trial_that_began_with_an_older_version_stays_one_of_that(
     here: Path, store: Path, remask: Remask
 ) -> None:
@@ -763,6 +774,7 @@ def test_looking_at_results_imports_no_own_code(here: Path, store: Path, remask:
     assert not (here / "imported").exists()
 
 
+@pytest.mark.processes
 def test_a_stopped_run_of_own_code_goes_on_only_if_the_user_says_so_and_loses_nothing(
     here: Path, store: Path, remask: Remask, tmp_path: Path
 ) -> None:

@@ -216,6 +216,7 @@ def test_every_public_function_that_takes_a_path_is_tried_here() -> None:
     assert found - RECORDS == set(TRIED)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("use", dict.fromkeys(TRIED.values()))
 def test_a_path_may_be_text_a_path_or_pathlike(

@@ -69,6 +69,7 @@ def test_the_code_of_ones_own_that_the_readme_names_is_among_the_examples() -> N
         assert re.search(rf"^(def|class) {name}\b", source, re.MULTILINE), (module, name)
 
 
+@pytest.mark.processes
 def test_the_six_lines_from_python_print_a_table_and_write_a_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -93,6 +94,7 @@ def _demo_table(text: str) -> dict[str, list[float]]:
     return {name: [float(number) for number in _NUMBER.findall(rest)] for name, rest in rows}
 
 
+@pytest.mark.thorough
 def test_er_does_in_the_demo_what_the_readme_s_table_says() -> None:
     configs = [c for c in demo_configs(10) if c.method == "er" and c.mask is None]
     stack = TrialStack(configs, load_benchmark("split-digits"))

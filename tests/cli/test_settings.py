@@ -90,6 +90,7 @@ def test_every_setting_is_a_key_of_a_config_file_and_of_a_grid(
 _ODD = ["", "x", "nan", "-inf", "-1", "1e999", "9" * 30, "1,,2", "none"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("option", [*SETTINGS.options, *RUN_OPTIONS.options], ids=lambda o: o.name)
 def test_an_odd_value_is_taken_or_refused_with_a_message_that_names_it(
     option: inspect.Parameter, remask: CommandLine, monkeypatch: pytest.MonkeyPatch
@@ -140,6 +141,7 @@ with Store("a.db") as store:
 """
 
 
+@pytest.mark.processes
 def test_a_new_setting_is_one_line(tmp_path: Path) -> None:
     """The line is written into a copy of the source, and everything else follows."""
     shutil.copytree(SOURCE, tmp_path / "src" / "remask", ignore=shutil.ignore_patterns("__pyc*"))

@@ -110,6 +110,7 @@ fetch(toy_dataset(Unpacked(Path(sys.argv[1]))))
 """
 
 
+@pytest.mark.processes
 def test_a_preparation_that_is_killed_leaves_no_data_and_no_remains(
     unpacked: Path, cache: Path
 ) -> None:

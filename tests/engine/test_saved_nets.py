@@ -51,6 +51,7 @@ def assert_predicts_as(stack: TrialStack, trial: int, net: nn.Module) -> None:
         assert torch.equal(ours.argmax(-1), theirs.argmax(-1))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", METHODS)
 def test_the_net_of_a_trial_predicts_as_the_trial_does_and_so_does_its_file(
     config: MakeConfig, tiny: Benchmark, tmp_path: Path, method: str
@@ -137,6 +138,7 @@ def test_a_column_is_chosen_by_the_task_and_there_are_no_others(
         net(tiny.test_inputs / 255, 3)
 
 
+@pytest.mark.processes
 def test_the_command_line_saves_nets_that_agree_with_the_accuracy_of_the_table(
     tmp_path: Path,
 ) -> None:
@@ -170,6 +172,7 @@ def test_the_command_line_saves_nets_that_agree_with_the_accuracy_of_the_table(
             assert float(mean) * 100 == pytest.approx(percent)
 
 
+@pytest.mark.thorough
 def test_the_page_is_right(
     remask: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -283,6 +286,7 @@ def build(shape, classes):
 """
 
 
+@pytest.mark.processes
 def test_own_code_that_a_file_names_is_imported_only_if_the_caller_says_so(tmp_path: Path) -> None:
     (tmp_path / "own_net.py").write_text(OWN)
     code = (

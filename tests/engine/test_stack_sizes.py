@@ -23,6 +23,7 @@ def trials_of(remask: CommandLine, method: str, stack: int, file: Path) -> list[
     return trials
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", METHODS)
 def test_stacks_of_one_three_and_six_show_the_same(
     method: str, remask: CommandLine, tmp_path: Path

@@ -122,6 +122,7 @@ def test_without_validation_all_of_the_train_set_is_learnt_as_it_stands(tiny: Be
 # What trials learn from
 
 
+@pytest.mark.thorough
 @every_method
 def test_nothing_a_trial_learns_or_keeps_depends_on_what_it_held_out(
     method: str, config: MakeConfig, tiny: Benchmark
@@ -174,6 +175,7 @@ def test_no_batch_and_no_memory_has_a_held_out_sample(
         assert learnt | held_out == set(range(len(numbered.train_labels)))
 
 
+@pytest.mark.thorough
 @every_method
 def test_a_validated_trial_shows_the_same_alone_and_in_a_stack(
     method: str, config: MakeConfig, tiny: Benchmark

@@ -365,6 +365,7 @@ print(len(results), results.failures)
 """
 
 
+@pytest.mark.processes
 def test_a_script_needs_no_guard_and_workers_find_what_lies_beside_it(
     store: Path, tmp_path: Path
 ) -> None:
@@ -396,6 +397,7 @@ except KeyboardInterrupt as stopped:
 """
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("workers", [1, 2])
 def test_ctrl_c_raises_keyboard_interrupt_after_saving(store: Path, workers: int) -> None:
     process = subprocess.Popen(
@@ -449,6 +451,7 @@ def test_a_stack_finishes_in_one_call() -> None:
     np.testing.assert_array_equal(result.class_il, by_steps.results()[0].class_il)
 
 
+@pytest.mark.processes
 def test_importing_remask_or_naming_a_store_takes_no_torch() -> None:
     code = "import sys, remask; remask.Store; print('torch' in sys.modules)"
     done = subprocess.run(

@@ -108,6 +108,7 @@ def test_a_grid_that_is_not_there_gets_a_message(remask: CommandLine, tmp_path: 
     assert "nowhere.toml cannot be read" in answer.text
 
 
+@pytest.mark.processes
 def test_a_sweep_stores_every_trial_and_runs_none_twice(remask: CommandLine, grid: Path) -> None:
     grid.write_text(
         "epochs = 1\nlimit = 10\ntrials = 2\n[grid]\nmask = ['none', -1]\ntasks = [2, 5]\n"
@@ -129,6 +130,7 @@ def test_the_example_is_a_grid_of_eighty_trials() -> None:
     assert {config.benchmark for config in configs} == {"split-digits"}
 
 
+@pytest.mark.processes
 def test_the_sweep_that_the_docs_show_in_python_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

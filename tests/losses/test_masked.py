@@ -378,6 +378,7 @@ def test_vmap_over_stacked_linear_heads_equals_a_loop(form: str, values: Tensor)
 INDUCTOR = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=INDUCTOR)])
 def test_compiled_without_graph_breaks_it_gives_the_same_numbers(backend: str) -> None:
     torch.compiler.reset()

@@ -825,6 +825,7 @@ def assert_same_outcome(stack: TrialStack, trial: int, slow: Slow) -> None:
     np.testing.assert_allclose(result.task_il, slow.task_il, atol=1e-9)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", SLOW)
 def test_a_method_equals_a_slow_one_alone_and_in_a_stack(
     method: str, config: MakeConfig, tiny: Benchmark
@@ -842,6 +843,7 @@ def test_a_method_equals_a_slow_one_alone_and_in_a_stack(
     assert happened.keys() >= HAPPENS.get(method, set())
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("method", "changes"),
     [
@@ -1083,6 +1085,7 @@ def test_every_method_is_seen_to_forget_less_than_sgd_or_has_a_reason_not_to() -
     assert {*WITH_A_MEMORY, *HOLDING_ON, *NOT_COMPARED_WITH_SGD} == METHODS.keys()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", WITH_A_MEMORY)
 def test_a_method_with_a_memory_forgets_less_than_sgd(
     method: str, forgotten: Callable[..., Floats]
@@ -1093,6 +1096,7 @@ def test_a_method_with_a_memory_forgets_less_than_sgd(
     assert (own < sgd - 30).all()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", HOLDING_ON)
 def test_a_method_that_holds_on_to_weights_or_answers_forgets_less_than_sgd_if_told_the_task(
     method: str, forgotten: Callable[..., Floats]

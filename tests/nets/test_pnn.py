@@ -168,6 +168,7 @@ class ResNetByHand:
         return F.linear(inputs, self.state[f"{name}.weight"], self.state[f"{name}.bias"])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("column", [0, 1, 2])
 @pytest.mark.parametrize("size", [8, 11])
@@ -514,6 +515,7 @@ def test_without_laterals_a_column_learns_as_a_net_that_sees_its_task_alone(
         torch.testing.assert_close(ours, value, rtol=1e-4, atol=1e-5, msg=name)
 
 
+@pytest.mark.thorough
 @both_kinds
 def test_three_stacked_trials_equal_three_single_ones(kind: type[Method], runs: Runs) -> None:
     stack = finish(runs.start(kind))
@@ -528,6 +530,7 @@ def test_three_stacked_trials_equal_three_single_ones(kind: type[Method], runs: 
                 torch.testing.assert_close(part, value[0], rtol=0, atol=0, equal_nan=True)
 
 
+@pytest.mark.thorough
 @both_kinds
 def test_a_run_that_is_killed_in_the_second_task_resumes_bit_identical(
     kind: type[Method], runs: Runs

@@ -28,9 +28,10 @@ sync_api = pytest.importorskip("playwright.sync_api")
 _CHROMIUM = os.environ.get("REMASK_CHROMIUM") or next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
 )
-pytestmark = pytest.mark.skipif(
-    _CHROMIUM is None, reason="no Chromium found; REMASK_CHROMIUM can name one"
-)
+pytestmark = [
+    pytest.mark.processes,
+    pytest.mark.skipif(_CHROMIUM is None, reason="no Chromium found; REMASK_CHROMIUM can name one"),
+]
 _ARGUMENTS = [
     "--no-sandbox",
     "--disable-gpu",

@@ -5,6 +5,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from remask.results import Store, TrialRecord, summarise
 from tests.command_line import CommandLine
 from tests.reports.test_report import data_of
@@ -54,6 +56,7 @@ def test_trials_that_all_failed_are_a_cell() -> None:
     assert (cell.label, cell.failed, cell.tasks) == ("ER", 1, None)
 
 
+@pytest.mark.thorough
 def test_a_store_whose_benchmark_changed_is_listed_and_reported_task_number_by_task_number(
     remask: CommandLine, tmp_path: Path
 ) -> None:

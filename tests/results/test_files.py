@@ -130,6 +130,7 @@ def test_a_file_with_overwritten_pages_is_refused_and_left_alone(tmp_path: Path)
     assert "is damaged" in refusal(path)
 
 
+@pytest.mark.processes
 def test_a_damaged_file_with_a_leftover_log_is_left_alone(tmp_path: Path) -> None:
     path = filled(tmp_path / "results.db", 40)
     script = (

@@ -70,6 +70,7 @@ def _is_an_answer_or_a_message(answer: Answer) -> bool:
     return True
 
 
+@pytest.mark.thorough
 @fuzzed
 @given(command=_commands, arguments=_arguments)
 def test_any_arguments_get_an_answer_or_a_message(
@@ -114,6 +115,7 @@ _axis = st.one_of(_scalar, st.lists(st.one_of(_scalar, st.sampled_from([1, -1]))
 _axes = st.dictionaries(_fields, _axis, max_size=2)
 
 
+@pytest.mark.thorough
 @fuzzed
 @given(shared=st.dictionaries(_fields, _scalar, max_size=2), grid=_axes, zipped=_axes)
 def test_any_grid_gets_an_answer_or_a_message(
@@ -131,6 +133,7 @@ def test_any_grid_gets_an_answer_or_a_message(
     assert _is_an_answer_or_a_message(remask("sweep", "grid.toml", "--workers", "1"))
 
 
+@pytest.mark.thorough
 @fuzzed
 @given(content=st.binary(max_size=300))
 def test_any_bytes_as_a_config_file_get_an_answer_or_a_message(
@@ -161,6 +164,7 @@ _mutations = st.lists(
 )
 
 
+@pytest.mark.thorough
 @fuzzed
 @given(
     mutations=_mutations | st.just([]),

@@ -193,6 +193,7 @@ def test_text_that_a_spreadsheet_would_compute_is_marked_as_text_and_numbers_are
     assert [row["mask"] for row in rows] == ["-1.5"] * 5 + ["-inf"]
 
 
+@pytest.mark.thorough
 def test_trials_of_one_cell_may_differ_in_their_numbers_of_tasks_and_classes(
     remask: CommandLine, tmp_path: Path
 ) -> None:
@@ -307,6 +308,7 @@ def test_without_a_terminal_nothing_is_deleted_unless_yes_is_said(
         assert store.count() == 5
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(("reply", "left"), [("y\n", 0), ("n\n", 5), ("\n", 5)])
 def test_at_a_terminal_deleting_asks_first(filled: CommandLine, reply: str, left: int) -> None:
     parent, child = pty.openpty()

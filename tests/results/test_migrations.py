@@ -131,6 +131,7 @@ def test_a_backup_that_cannot_be_written_stops_the_migration(
     assert path.read_bytes() == before
 
 
+@pytest.mark.processes
 def test_a_process_that_dies_while_migrating_changes_nothing(path: Path) -> None:
     script = (
         "import os, sys; from remask.results import Store; from remask.results.schema import *\n"
@@ -197,6 +198,7 @@ def test_a_store_that_another_process_migrates_meanwhile_is_not_migrated_twice(
     assert names(path.parent) == ["results.db"]
 
 
+@pytest.mark.processes
 def test_processes_that_migrate_at_once_do_it_once(path: Path) -> None:
     script = (
         "import sys; sys.path.insert(0, sys.argv[2]); from remask.results import Store\n"

@@ -54,6 +54,7 @@ def sound(path: Path) -> bool:
         return bool(connection.execute("PRAGMA integrity_check").fetchone() == ("ok",))
 
 
+@pytest.mark.processes
 def test_processes_that_add_at_once_lose_nothing_and_double_nothing(tmp_path: Path) -> None:
     path = tmp_path / "results.db"
     # Each shares half of its seeds with the next; the file is not there when they begin.
@@ -72,6 +73,7 @@ def test_processes_that_add_at_once_lose_nothing_and_double_nothing(tmp_path: Pa
     assert stored == {seed: who for who, seeds in written.items() for seed in seeds}
 
 
+@pytest.mark.processes
 def test_a_reader_never_fails_while_others_write(tmp_path: Path) -> None:
     path = tmp_path / "results.db"
     with Store(path) as store:
@@ -107,6 +109,7 @@ def kill_while_adding(path: Path, first: int, moment: float) -> list[int]:
     return [int(line) for line in lines if line.endswith("\n")]
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("rounds", [4, pytest.param(40, marks=pytest.mark.faults)])
 def test_what_was_added_survives_a_kill_at_any_moment(tmp_path: Path, rounds: int) -> None:
     path = tmp_path / "results.db"

@@ -29,6 +29,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> list[TrialRecord]:
     return rows(store)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("times", [1, pytest.param(8, marks=pytest.mark.faults)])
 def test_a_worker_that_dies_between_two_jobs_is_replaced(
     tmp_path: Path, whole: list[TrialRecord], times: int
@@ -41,6 +42,7 @@ def test_a_worker_that_dies_between_two_jobs_is_replaced(
         assert rows(run.store) == whole
 
 
+@pytest.mark.processes
 def test_a_worker_that_dies_at_work_is_replaced_and_its_job_goes_on(
     tmp_path: Path, whole: list[TrialRecord]
 ) -> None:
@@ -51,6 +53,7 @@ def test_a_worker_that_dies_at_work_is_replaced_and_its_job_goes_on(
     assert rows(run.store) == whole
 
 
+@pytest.mark.processes
 def test_a_job_that_costs_three_workers_is_given_up_and_named(tmp_path: Path) -> None:
     run = Disturbed(*LONG, "--stack", "2", "--mask", "none,-1", store=tmp_path / "results.db")
     dead: set[int] = set()
@@ -62,6 +65,7 @@ def test_a_job_that_costs_three_workers_is_given_up_and_named(tmp_path: Path) ->
     assert "the last of 3 that died of it" in said
 
 
+@pytest.mark.processes
 def test_workers_that_were_paused_are_woken_to_save_when_the_run_is_stopped(
     tmp_path: Path,
 ) -> None:
@@ -73,6 +77,7 @@ def test_workers_that_were_paused_are_woken_to_save_when_the_run_is_stopped(
     assert len({path.parent for path in run.checkpoints()}) == 2
 
 
+@pytest.mark.processes
 def test_a_refused_command_leaves_the_plan_of_a_living_run_alone(tmp_path: Path) -> None:
     command = (*SMALL, "--stack", "6", "--workers", "1", "--epochs", "100")
     run = Disturbed(*command, store=tmp_path / "results.db")
@@ -87,6 +92,7 @@ def test_a_refused_command_leaves_the_plan_of_a_living_run_alone(tmp_path: Path)
     assert plan.read_bytes() == before
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("lose", "workers"), [(Disturbed.delete_the_store, "2"), (Disturbed.replace_the_store, "1")]
 )
@@ -107,6 +113,7 @@ def test_a_store_that_goes_away_stops_the_run_and_nothing_is_lost(
     assert rows(run.store) == whole
 
 
+@pytest.mark.processes
 def test_a_run_whose_folder_is_deleted_goes_on_and_can_still_be_resumed(
     tmp_path: Path, whole: list[TrialRecord]
 ) -> None:
@@ -119,6 +126,7 @@ def test_a_run_whose_folder_is_deleted_goes_on_and_can_still_be_resumed(
     assert rows(run.store) == whole
 
 
+@pytest.mark.processes
 def test_a_closed_terminal_saves_and_stops(tmp_path: Path) -> None:
     run = Disturbed(*LONG, store=tmp_path / "results.db", terminal=True)
     run.wait_for_a_checkpoint()
@@ -128,6 +136,7 @@ def test_a_closed_terminal_saves_and_stops(tmp_path: Path) -> None:
     assert len({path.parent for path in run.checkpoints()}) == 2
 
 
+@pytest.mark.processes
 def test_a_run_whose_outputs_nobody_reads_stores_its_results_all_the_same(
     tmp_path: Path, whole: list[TrialRecord]
 ) -> None:
@@ -138,6 +147,7 @@ def test_a_run_whose_outputs_nobody_reads_stores_its_results_all_the_same(
     assert len(json.loads((tmp_path / "out.json").read_text())["trials"]) == 6
 
 
+@pytest.mark.processes
 def test_a_process_without_its_standard_streams_stores_its_results(
     tmp_path: Path, whole: list[TrialRecord]
 ) -> None:

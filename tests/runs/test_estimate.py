@@ -31,6 +31,7 @@ def _cpu_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # One of each kind: nothing but steps, work at the ends of tasks, work in every step, one long task.
+@pytest.mark.thorough
 @pytest.mark.usefixtures("_cpu_time")
 @pytest.mark.parametrize("method", ["er", "lwf", "gem", "joint"])
 def test_an_estimate_is_about_as_long_as_the_job(method: str) -> None:

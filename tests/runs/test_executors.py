@@ -137,6 +137,7 @@ EXECUTORS: dict[str, Callable[[], Executor]] = {
 }
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("name", EXECUTORS)
 def test_every_executor_gives_the_same_bits(
     name: str, tmp_path: Path, expected: list[object]
@@ -150,6 +151,7 @@ def test_every_executor_gives_the_same_bits(
     assert unfinished_runs(tmp_path / "results.db") == []
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("name", EXECUTORS)
 def test_every_executor_can_be_stopped_and_gone_on_from(
     name: str, tmp_path: Path, long_expected: list[object]
@@ -170,6 +172,7 @@ def test_every_executor_can_be_stopped_and_gone_on_from(
         assert _shown(store) == long_expected
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("name", EXECUTORS)
 def test_every_executor_reports_a_job_that_cannot_be_run_and_goes_on(
     name: str, tmp_path: Path
@@ -212,6 +215,7 @@ def test_a_run_takes_an_executor_of_the_users_own(
     assert own.jobs == 2
 
 
+@pytest.mark.processes
 def test_workers_end_with_the_generator_that_started_them(tmp_path: Path) -> None:
     queue = OneJob(Work(Job(tuple(_configs(1))), tmp_path / "checkpoints"))
     events = WorkerProcesses(2).run(queue, RunOptions(), StopRequest())
@@ -222,6 +226,7 @@ def test_workers_end_with_the_generator_that_started_them(tmp_path: Path) -> Non
     assert not children.read_text().split()
 
 
+@pytest.mark.processes
 def test_a_worker_that_does_not_listen_holds_up_nobody(tmp_path: Path) -> None:
     worker = Worker()
     try:
@@ -239,6 +244,7 @@ def test_a_worker_that_does_not_listen_holds_up_nobody(tmp_path: Path) -> None:
     assert worker.exit_code == -signal.SIGKILL
 
 
+@pytest.mark.processes
 def test_a_worker_that_cannot_save_in_time_is_ended_and_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -300,6 +306,7 @@ def test_an_order_arrives_as_it_was_given(tmp_path: Path) -> None:
     assert Order.model_validate_json(order.model_dump_json()) == order
 
 
+@pytest.mark.processes
 def test_an_order_whose_giver_was_killed_is_not_begun(tmp_path: Path) -> None:
     order = Order(
         configs=(make_config(limit=20),),

@@ -121,6 +121,7 @@ def test_old_checkpoints_go_only_after_the_new_one_is_synced_by_name_and_content
     ]  # fmt: skip
 
 
+@pytest.mark.processes
 def test_a_process_killed_at_any_point_of_a_save_leaves_a_whole_state(tmp_path: Path) -> None:
     """As above, but with real processes and SIGKILL; they are forked so that torch loads once."""
     script = """
@@ -152,6 +153,7 @@ for at in range(100):
         assert sorted(file.suffix for file in path.iterdir()) == [".safetensors"] * 2
 
 
+@pytest.mark.processes
 def test_a_disk_that_really_takes_no_more_is_reported_and_the_state_before_is_kept(
     tmp_path: Path,
 ) -> None:
@@ -176,6 +178,7 @@ except DurabilityError as error:
     assert len(list(tmp_path.iterdir())) == 2
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "bits",
     [(1,), (128,), pytest.param(tuple(1 << bit for bit in range(8)), marks=pytest.mark.faults)],

@@ -56,6 +56,7 @@ def run(*args: str, shell: str = "", **environment: str) -> subprocess.Completed
 # Where it prints to
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 def test_a_terminal_without_unicode_shows_the_table_all_the_same(
     store: Path, encoding: str
@@ -66,6 +67,7 @@ def test_a_terminal_without_unicode_shows_the_table_all_the_same(
     assert ("70.38 +-0.00" if encoding == "ascii" else "70.38 ±0.00") in text
 
 
+@pytest.mark.processes
 def test_a_run_with_its_standard_output_closed_says_so_and_stores_its_results(
     tmp_path: Path,
 ) -> None:
@@ -76,6 +78,7 @@ def test_a_run_with_its_standard_output_closed_says_so_and_stores_its_results(
         assert stored.count() == 2
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("closed", ["2>&-", "<&-", "<&- 2>&-"])
 def test_other_closed_streams_do_no_harm(store: Path, closed: str) -> None:
     done = run("results", "list", "--store", str(store), shell=closed)
@@ -83,6 +86,7 @@ def test_other_closed_streams_do_no_harm(store: Path, closed: str) -> None:
     assert "70.38 ±0.00" in done.stdout.decode()
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
 def test_a_full_disk_under_standard_output_gets_a_message(store: Path) -> None:
     done = run("results", "list", "--store", str(store), shell=">/dev/full")
@@ -93,6 +97,7 @@ def test_a_full_disk_under_standard_output_gets_a_message(store: Path) -> None:
 # Where things are
 
 
+@pytest.mark.processes
 def test_without_a_home_folder_a_store_must_be_named() -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can become a user who does not exist")
@@ -116,6 +121,7 @@ main()
     assert "error: there is no home folder to keep results in" in done.stderr
 
 
+@pytest.mark.processes
 def test_a_store_whose_path_is_not_utf8_is_refused(tmp_path: Path) -> None:
     path = os.fsdecode(os.fsencode(tmp_path) + b"/\xff.db")
     for command in (("results", "list"), ("run", *QUICK)):
@@ -125,6 +131,7 @@ def test_a_store_whose_path_is_not_utf8_is_refused(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.processes
 def test_a_file_whose_name_is_not_utf8_can_be_written(store: Path, tmp_path: Path) -> None:
     target = os.fsdecode(os.fsencode(tmp_path) + b"/\xff.csv")
     done = run("results", "export", target, "--store", str(store), PYTHONIOENCODING="utf-8:strict")
@@ -242,6 +249,7 @@ def test_as_many_jobs_as_there_are_processes_must_fit_together() -> None:
         check_footprints(jobs, processes=2)
 
 
+@pytest.mark.processes
 @linux_only
 def test_a_limit_on_the_process_counts_what_it_has_already() -> None:
     script = """
@@ -273,6 +281,7 @@ def test_a_control_group_has_left_what_is_not_used_and_what_can_be_taken_back(
     assert _free_in_group(tmp_path, *names) is None
 
 
+@pytest.mark.processes
 @linux_only
 @pytest.mark.parametrize("kilobytes", [2_000_000, 2_900_000])
 def test_a_buffer_beyond_a_memory_limit_is_refused_before_it_runs(
@@ -293,6 +302,7 @@ def test_a_buffer_beyond_a_memory_limit_is_refused_before_it_runs(
     assert "training 1 trial at once takes at least 2.9 GB of memory" in done.stderr
 
 
+@pytest.mark.processes
 @linux_only
 def test_a_checkpoint_that_memory_runs_out_for_is_an_error_like_any_other(tmp_path: Path) -> None:
     script = f"""
@@ -316,6 +326,7 @@ except Exception as error:
     assert "MemoryError a checkpoint could not be put together" in done.stdout
 
 
+@pytest.mark.processes
 @linux_only
 def test_scipy_is_not_loaded_where_its_blas_would_try_for_memory_for_ever() -> None:
     script = """
@@ -334,6 +345,7 @@ except Exception as error:
     assert "TooLargeError GEM needs SciPy, which takes" in done.stdout
 
 
+@pytest.mark.processes
 @linux_only
 def test_an_npz_that_is_larger_than_memory_once_unpacked_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "bomb.npz"

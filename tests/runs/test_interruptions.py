@@ -38,6 +38,7 @@ def _configs(method: str, trials: int, epochs: int) -> list[TrialConfig]:
     return configs
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(("method", "trials"), [("er", 1), ("derpp", 3)])
 def test_a_killed_run_ends_with_the_same_bits(tmp_path: Path, method: str, trials: int) -> None:
     configs = _configs(method, trials, epochs=2)
@@ -107,6 +108,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> list[TrialRecord]:
     return rows(store)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("workers", "number", "code"), [("1", signal.SIGTERM, 143), ("2", signal.SIGINT, 130)]
 )
@@ -127,6 +129,7 @@ def test_a_signal_saves_and_the_same_command_goes_on(
     assert rows(store) == whole
 
 
+@pytest.mark.processes
 def test_kill_9_of_everything_loses_nothing_and_resume_goes_on(
     tmp_path: Path, whole: list[TrialRecord]
 ) -> None:
@@ -144,6 +147,7 @@ def test_kill_9_of_everything_loses_nothing_and_resume_goes_on(
     assert rows(store) == whole
 
 
+@pytest.mark.processes
 def test_a_sweep_that_is_stopped_goes_on_like_any_run(
     tmp_path: Path, whole: list[TrialRecord]
 ) -> None:
@@ -171,6 +175,7 @@ def test_a_reproduction_that_is_stopped_goes_on_like_any_run(tmp_path: Path) -> 
     assert rows(stores[0]) == rows(stores[1])
 
 
+@pytest.mark.processes
 def test_a_second_process_on_the_same_run_is_told_who_has_it(tmp_path: Path) -> None:
     store = tmp_path / "results.db"
     first = start(*RUN, "--workers", "1", store=store)
@@ -186,6 +191,7 @@ def test_a_second_process_on_the_same_run_is_told_who_has_it(tmp_path: Path) -> 
     assert f"process {first.pid}" in " ".join(err.split())
 
 
+@pytest.mark.processes
 def test_a_second_ctrl_c_exits_at_once(tmp_path: Path) -> None:
     store = tmp_path / "results.db"
     process = start(*RUN, "--workers", "1", store=store)

@@ -46,6 +46,7 @@ def test_every_option_says_what_it_is() -> None:
     assert all(field.description for field in RunOptions.model_fields.values())
 
 
+@pytest.mark.processes
 def test_options_can_be_read_without_loading_torch() -> None:
     command = (
         "import sys; from remask.runs.options import RunOptions; print('torch' in sys.modules)"

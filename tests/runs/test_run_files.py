@@ -103,6 +103,7 @@ def _is_a_message(answer: Answer) -> bool:
     return True
 
 
+@pytest.mark.processes
 def test_a_disk_that_fills_up_in_the_middle_of_a_run_costs_nothing_that_was_stored(
     remask: CommandLine, whole: Rows
 ) -> None:
@@ -117,6 +118,7 @@ def test_a_disk_that_fills_up_in_the_middle_of_a_run_costs_nothing_that_was_stor
     assert _rows(remask.store) == whole
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("limit", "workers", "stack", "expected"),
     [

@@ -99,6 +99,7 @@ def _claimed(store: Path, seeds: Sequence[int]) -> AbstractContextManager["subpr
     return held_by_another(HOLD, str(claims), *_hashes(seeds))
 
 
+@pytest.mark.processes
 def test_a_claim_holds_between_processes_and_dies_with_its_own(tmp_path: Path) -> None:
     store = tmp_path / "results.db"
     mine, theirs = _hashes([0, 1])
@@ -115,6 +116,7 @@ def test_a_claim_holds_between_processes_and_dies_with_its_own(tmp_path: Path) -
     assert not (tmp_path / "results.db.runs" / "claims").exists()
 
 
+@pytest.mark.processes
 def test_the_file_of_claims_stays_as_long_as_anybody_has_one(tmp_path: Path) -> None:
     (theirs,) = _hashes([1])
     path = tmp_path / "results.db.runs" / "claims"
@@ -125,6 +127,7 @@ def test_the_file_of_claims_stays_as_long_as_anybody_has_one(tmp_path: Path) -> 
             assert path.exists()
 
 
+@pytest.mark.processes
 def test_what_another_process_computes_is_left_out_and_picked_up_when_it_is_stored(
     tmp_path: Path,
 ) -> None:
@@ -149,6 +152,7 @@ def test_what_another_process_computes_is_left_out_and_picked_up_when_it_is_stor
     assert unfinished_runs(path) == []
 
 
+@pytest.mark.processes
 def test_a_divided_stack_goes_on_from_its_own_checkpoint(tmp_path: Path) -> None:
     path = tmp_path / "results.db"
     with Store(path) as store:
@@ -165,6 +169,7 @@ def test_a_divided_stack_goes_on_from_its_own_checkpoint(tmp_path: Path) -> None
         assert [_seeds(e) for e in events if isinstance(e, Finished)] == [[0, 2], [1]]
 
 
+@pytest.mark.processes
 def test_a_stack_that_has_a_checkpoint_is_not_divided_but_waits(tmp_path: Path) -> None:
     path = tmp_path / "results.db"
     with Store(path) as store:
@@ -190,6 +195,7 @@ def _after_waiting(store: Store, run: Run, other: "subprocess.Popen[str]") -> It
         yield event
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("rounds", [1, pytest.param(6, marks=pytest.mark.faults)])
 def test_six_processes_with_overlapping_trials_compute_each_only_once(
     tmp_path: Path, rounds: int

@@ -16,6 +16,7 @@ from tests.runs.soaked import Soaked
 REQUEST = Request(("er",), (None,), range(2))
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("minutes", [0.1, pytest.param(3.0, marks=pytest.mark.faults)])
 def test_a_soak_loses_doubles_and_changes_nothing(minutes: float) -> None:
     done = soak(seed=1, minutes=minutes)
@@ -83,6 +84,7 @@ def test_what_is_lost_changed_or_left_behind_is_found(
         assert kind in {fault.split(":")[0] for fault in before.faults_at_the_end(store)}
 
 
+@pytest.mark.processes
 def test_a_trial_that_is_computed_although_it_is_stored_is_found(
     store: Path, tmp_path: Path
 ) -> None:
@@ -97,6 +99,7 @@ def test_a_trial_that_is_computed_although_it_is_stored_is_found(
     assert sorted(log.read_text().split()) == sorted(["doubled:"] * 2 + [*expected().wanted])
 
 
+@pytest.mark.processes
 def test_an_end_that_nothing_explains_is_found(store: Path, tmp_path: Path) -> None:
     for args, is_explained in ((REQUEST.command(), True), (["run", "--benchmark", "mnits"], False)):
         run = Soaked(args, store, tmp_path / "doubled.txt", terminal=False)

@@ -121,6 +121,7 @@ def test_what_is_no_file_is_refused_instead_of_waited_for(
         read_limited(tmp_path / "odd", 100)
 
 
+@pytest.mark.processes
 def test_temporaries_of_the_dead_are_removed_and_those_of_the_living_are_not(
     tmp_path: Path,
 ) -> None:
@@ -217,6 +218,7 @@ def test_an_output_into_a_device_leaves_it_a_device(
     assert list(tmp_path.iterdir()) == [device]
 
 
+@pytest.mark.processes
 def test_an_output_into_the_standard_output_comes_after_what_was_printed(tmp_path: Path) -> None:
     script = """
 import os

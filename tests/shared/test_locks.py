@@ -71,6 +71,7 @@ def test_a_lock_is_not_taken_twice_within_a_process(tmp_path: Path) -> None:
                 pass
 
 
+@pytest.mark.processes
 def test_a_lock_of_a_living_process_is_refused_and_the_message_names_it(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     with holding(path) as process:
@@ -89,6 +90,7 @@ def test_a_lock_of_a_living_process_is_refused_and_the_message_names_it(tmp_path
         assert part in message
 
 
+@pytest.mark.processes
 def test_a_lock_of_a_killed_process_is_taken_over(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     with holding(path) as process:
@@ -99,6 +101,7 @@ def test_a_lock_of_a_killed_process_is_taken_over(tmp_path: Path) -> None:
             assert json.loads((tmp_path / "lock.owner.json").read_text())["pid"] == os.getpid()
 
 
+@pytest.mark.processes
 def test_a_lock_is_waited_for_as_long_as_allowed(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     with holding(path) as process:
@@ -113,6 +116,7 @@ def test_a_lock_is_waited_for_as_long_as_allowed(tmp_path: Path) -> None:
         timer.join()
 
 
+@pytest.mark.processes
 def test_a_holder_that_has_not_signed_yet_is_not_mistaken_for_the_dead_one_before(
     tmp_path: Path,
 ) -> None:
@@ -126,6 +130,7 @@ def test_a_holder_that_has_not_signed_yet_is_not_mistaken_for_the_dead_one_befor
             pass
 
 
+@pytest.mark.processes
 def test_processes_that_compete_for_a_lock_never_hold_it_together(tmp_path: Path) -> None:
     """Each makes a file that must not be there; one of them dies with the lock in its hands."""
     script = """
