@@ -64,7 +64,7 @@ def published(name: str, benchmark: Benchmark, buffer: int) -> list[TrialConfig]
 
 
 def cost(name: str, benchmark: Benchmark, buffer: int | None) -> tuple[float, float]:
-    """Milliseconds of CPU time: of a step of all trials, and of a task's ends a step."""
+    """Milliseconds of CPU time: of a step of all trials, and of a task's ends, per step."""
     kind = METHODS[name]
     configs = alike(name, benchmark) if buffer is None else published(name, benchmark, buffer)
     stack = TrialStack(configs, benchmark)
@@ -100,9 +100,9 @@ def main() -> None:
             measured[name].append(cost(name, benchmark, arguments.published))
     steps = {name: statistics.median(step for step, _ in costs) for name, costs in measured.items()}
     ends = {name: statistics.median(end for _, end in costs) for name, costs in measured.items()}
-    print(f"{'method':16} {'ms a step':>10} {'of SGD':>8} {'ms a step for ends':>20}")
+    print(f"{'method':16} {'ms per step':>11} {'of SGD':>8} {'ms per step for ends':>21}")
     for name in sorted(names, key=steps.__getitem__):
-        print(f"{name:16} {steps[name]:10.2f} {steps[name] / steps['sgd']:8.2f} {ends[name]:20.2f}")
+        print(f"{name:16} {steps[name]:11.2f} {steps[name] / steps['sgd']:8.2f} {ends[name]:21.2f}")
 
 
 if __name__ == "__main__":
