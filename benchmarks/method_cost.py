@@ -4,6 +4,9 @@ Run with ``python benchmarks/method_cost.py``. One process and one thread; CPU t
 take turns, medians. Ten stacked trials of the MNIST network on random images, batches of 10, replay
 of 10, a buffer of 200 that is full; steps of the third task, and, apart, what a method does before
 and after that task (a warm-up, a Fisher matrix, herding, ...), spread over as many steps.
+
+``--only derpp,er_ema --published 500`` compares some of the methods with the settings that they
+have by default on Split-MNIST at that buffer.
 """
 
 import argparse
@@ -12,7 +15,7 @@ import time
 
 import torch
 
-from remask import Benchmark, TrialConfig, TrialStack
+from remask import Benchmark, TrialConfig, TrialStack, settings
 from remask.config import COMMON_WEIGHTS
 from remask.methods import METHODS
 
@@ -27,11 +30,11 @@ def random_digits() -> Benchmark:
     return Benchmark("random", inputs, labels, inputs[:50], labels[:50], tasks, 1 / 255)
 
 
-def cost(name: str, benchmark: Benchmark) -> tuple[float, float]:
-    """Milliseconds of CPU time: of a step of all trials, and of a task's ends a step."""
+def alike(name: str, benchmark: Benchmark) -> list[TrialConfig]:
+    """Trials with the batches and the buffer that all methods have here."""
     kind = METHODS[name]
     weights = {n: v for n, v in kind.weights.items() if n not in COMMON_WEIGHTS}
-    configs = [
+    return [
         TrialConfig(
             benchmark=benchmark.name,
             method=name,
@@ -47,6 +50,23 @@ def cost(name: str, benchmark: Benchmark) -> tuple[float, float]:
         )
         for seed in range(TRIALS)
     ]
+
+
+def published(name: str, benchmark: Benchmark, buffer: int) -> list[TrialConfig]:
+    """Trials with the settings of Split-MNIST."""
+    kept = buffer if METHODS[name].uses_buffer() else None
+    return [
+        settings("split-mnist", name, kept, seed=seed).model_copy(
+            update={"benchmark": benchmark.name}
+        )
+        for seed in range(TRIALS)
+    ]
+
+
+def cost(name: str, benchmark: Benchmark, buffer: int | None) -> tuple[float, float]:
+    """Milliseconds of CPU time: of a step of all trials, and of a task's ends, per step."""
+    kind = METHODS[name]
+    configs = alike(name, benchmark) if buffer is None else published(name, benchmark, buffer)
     stack = TrialStack(configs, benchmark)
     steps = 0
     measured = 0 if kind.learns == "union" else 2
@@ -68,18 +88,21 @@ def cost(name: str, benchmark: Benchmark) -> tuple[float, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
-    rounds = parser.parse_args().rounds
+    parser.add_argument("--only", default=",".join(METHODS), help="methods, comma-separated")
+    parser.add_argument("--published", type=int, metavar="BUFFER")
+    arguments = parser.parse_args()
+    names = list(dict.fromkeys(["sgd", *arguments.only.split(",")]))
     torch.set_num_threads(1)
     benchmark = random_digits()
-    measured: dict[str, list[tuple[float, float]]] = {name: [] for name in METHODS}
-    for _ in range(rounds):
-        for name in METHODS:
-            measured[name].append(cost(name, benchmark))
+    measured: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
+    for _ in range(arguments.rounds):
+        for name in names:
+            measured[name].append(cost(name, benchmark, arguments.published))
     steps = {name: statistics.median(step for step, _ in costs) for name, costs in measured.items()}
     ends = {name: statistics.median(end for _, end in costs) for name, costs in measured.items()}
-    print(f"{'method':16} {'ms a step':>10} {'of SGD':>8} {'ms a step for ends':>20}")
-    for name in sorted(METHODS, key=steps.__getitem__):
-        print(f"{name:16} {steps[name]:10.2f} {steps[name] / steps['sgd']:8.2f} {ends[name]:20.2f}")
+    print(f"{'method':16} {'ms per step':>11} {'of SGD':>8} {'ms per step for ends':>21}")
+    for name in sorted(names, key=steps.__getitem__):
+        print(f"{name:16} {steps[name]:11.2f} {steps[name] / steps['sgd']:8.2f} {ends[name]:21.2f}")
 
 
 if __name__ == "__main__":

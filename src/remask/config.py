@@ -38,7 +38,10 @@ class OnCommandLine:
 
 
 def read_mask(value: object) -> float | None:
-    """Read a mask as people write it, `none`, `-inf` or a number, and refuse one above 0."""
+    """Read a mask as people write it, `none`, `-inf` or a number.
+
+    One above 0 is a mask, too, but a trial must say that it means it: `positive_mask`.
+    """
     if isinstance(value, str):
         value = value.strip().lower().replace("\N{MINUS SIGN}", "-").replace("\N{INFINITY}", "inf")
     if value is None or value == "none":
@@ -47,7 +50,7 @@ def read_mask(value: object) -> float | None:
         mask = float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
         mask = math.nan
-    if isinstance(value, bool) or math.isnan(mask) or mask > 0:
+    if isinstance(value, bool) or not mask < math.inf:
         raise ValueError(f"a mask is 'none' or a number in [-inf, 0], not {value!r}")
     return mask
 
@@ -77,6 +80,31 @@ def read_weights(texts: Iterable[object]) -> dict[str, float]:
                 f"{text!r} is no weight: say its name and value, gamma=0.5"
             ) from None
     return weights
+
+
+def _check_positive(positive: bool, info: ValidationInfo) -> bool:
+    if "mask" not in info.data:  # it is wrong by itself
+        return positive
+    mask = info.data["mask"]
+    above = mask is not None and mask > 0
+    if above and not positive:
+        raise ValueError(
+            f"a mask is 'none' or a number in [-inf, 0]; say positive_mask, on the command line "
+            f"--positive-mask, if {mask:g} is meant"
+        )
+    if positive and not above:
+        raise ValueError("it says that the mask is above 0, which it is not: leave it out")
+    return positive
+
+
+def _check_stored(masked: bool, info: ValidationInfo) -> bool:
+    mask = info.data.get("mask", 0.0)
+    if masked and (mask is None or math.isinf(mask)):
+        raise ValueError(
+            "logits can be stored with a finite mask in them, such as -1; nobody can be taught "
+            "-inf, and without a mask there is nothing to store"
+        )
+    return masked
 
 
 def _sort_weights(value: object) -> object:
@@ -235,6 +263,24 @@ class TrialConfig(BaseModel):
         description="Tell no task boundaries: the active classes are those of the batch's labels.",
     )
 
+    positive_mask: Annotated[bool, AfterValidator(_check_positive)] = Field(
+        False,
+        validate_default=True,
+        description="Allow a mask above 0, which the paper does not have.",
+    )
+    mask_stored: Annotated[bool, AfterValidator(_check_stored)] = Field(
+        False,
+        description="Store logits as the mask leaves them, not the raw ones (DER, DER++). The mask "
+        "must be finite.",
+    )
+    fade: float = Field(
+        0.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="How the mask fades: the share min(1, fade * buffer / samples so far) of the "
+        "stream's loss is without it. At 0 it never fades.",
+    )
+
     @property
     def cell(self) -> Self:
         """The config without its seed: what trials that are averaged have in common."""
@@ -269,5 +315,5 @@ class TrialConfig(BaseModel):
 
     def shape(self) -> tuple[Any, ...]:
         """What trials of one stack must have in common; the rest may differ within a stack."""
-        free = {"seed", "mask", "lr", "weights", *COMMON_WEIGHTS}
+        free = {"seed", "mask", "positive_mask", "fade", "lr", "weights", *COMMON_WEIGHTS}
         return tuple(value for name, value in self if name not in free)

@@ -56,6 +56,10 @@ TITLES = {
     "der": "DER",
     "derpp": "DER++",
     "er_ace": "ER-ACE",
+    "er_las": "ER-LAS",
+    "lode": "LODE",
+    "cls_er": "CLS-ER",
+    "er_ema": "ER-EMA",
 }
 """What tables call the methods that come with remask, by name; here because it takes no torch."""
 
@@ -144,7 +148,7 @@ def _split_mask(name: str) -> tuple[str, float | None]:
         mask = float(text)
     except ValueError:
         return name, None
-    return (system, mask) if mask <= 0 else (name, None)
+    return (system, mask) if mask < math.inf else (name, None)
 
 
 def _short(number: float) -> str:

@@ -13,7 +13,13 @@ import torch
 from remask import TrialStack, load_benchmark
 from remask.experiments import demo_configs
 from remask.names import system_name
-from remask.papers import PaperCell, experiment_cells, published_figures, statements
+from remask.papers import (
+    PaperCell,
+    claims,
+    experiment_cells,
+    published_figures,
+    statements,
+)
 from remask.reports import (
     ComparedCell,
     Comparison,
@@ -237,8 +243,11 @@ def test_the_verdicts_of_a_page_follow_from_the_numbers_beside_them(
     name: str, stored: dict[PaperCell, Cell]
 ) -> None:
     by_name = {
-        (system_name(cell.method, cell.mask), str(cell.buffer or "-")): cell
-        for cell in experiment_cells("all", "split-mnist")
+        (system_name(claim.method, claim.mask), str(claim.buffer or "-")): PaperCell(
+            claim.benchmark, claim.method, claim.mask, claim.buffer or 0
+        )
+        for claim in claims()
+        if claim.benchmark == "split-mnist"
     }
     found: Counter[str] = Counter()
     for line in _page(name).splitlines():

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -62,9 +63,15 @@ def test_the_tables_of_the_docs_are_what_the_fields_say() -> None:
     assert page == with_tables(page), "python -m tests.cli.settings_page writes them"
 
 
-def test_every_setting_is_a_key_of_a_config_file_and_of_a_grid(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "masking",
+    [{"mask": "-inf"}, {"mask": 0.5, "positive_mask": True, "mask_stored": True, "fade": 2.0}],
+)
+def test_every_setting_is_a_key_of_a_config_file_and_of_a_grid(
+    tmp_path: Path, masking: dict[str, Any]
+) -> None:
     wanted = package.settings(
-        "split-digits", "derpp", 20, "-inf", seed=3, net="resnet18:4", lr=0.3, batch=7,
+        "split-digits", "derpp", 20, **masking, seed=3, net="resnet18:4", lr=0.3, batch=7,
         replay_batch=5, epochs=2, alpha=0.25, beta=0.75, lr_drops=[1], tasks=2,
         class_order=[3, 1, 0, 2, 4, 5, 6, 7, 9, 8], limit=9, validation=0.25, task_free=True,
     )  # fmt: skip

@@ -26,8 +26,12 @@ COUNTED = {"agem", "gem", "pnn", "pnn-independent"}
 
 
 def configs_of(config: MakeConfig, method: str, **changes: Any) -> list[TrialConfig]:
-    masks = (None, None) if METHODS[method].unmaskable else (None, -1.0)
-    return [config(method=method, seed=s, mask=m, **changes) for s, m in enumerate(masks)]
+    """Two trials, and where the method allows it, one has a mask, which fades."""
+    kind = METHODS[method]
+    mask = None if kind.unmaskable else -1.0
+    fade = 2.0 if mask is not None and kind.uses_buffer() else 0.0  # full, then ever less
+    plain = config(method=method, seed=0, **changes)
+    return [plain, config(method=method, seed=1, mask=mask, fade=fade, **changes)]
 
 
 def described(benchmark: Benchmark) -> DataDescription:
@@ -147,7 +151,7 @@ def without_validation(stack: TrialStack) -> dict[str, Tensor]:
     return {name: tensor for name, tensor in state if not name.startswith("validation/")}
 
 
-@pytest.mark.parametrize("method", ["derpp", "gss", "icarl", "fdr", "lwf"])
+@pytest.mark.parametrize("method", ["derpp", "gss", "icarl", "fdr", "lwf", "er_ema", "lode"])
 def test_after_the_last_task_of_a_benchmark_there_may_be_more(
     config: MakeConfig, tiny: Benchmark, method: str
 ) -> None:
@@ -172,6 +176,20 @@ def test_after_the_last_task_of_a_benchmark_there_may_be_more(
         for each in (stack, resumed)
     )
     assert_same(ours, theirs)
+
+
+def test_lode_learns_a_later_task_for_which_no_class_is_old(
+    config: MakeConfig, tiny: Benchmark
+) -> None:
+    """Without an old class there is nothing to decouple, and nothing to divide by."""
+    stack = TrialStack([config(method="lode")], DataDescription.of(tiny), build_net=small_mlp)
+    for _ in range(3):
+        for _ in stack.learn(task_of(stack, tiny, 0)):
+            pass
+        stack.evaluate()
+    (result,) = stack.results()
+    assert result.diverged_at is None
+    assert all(tensor.isfinite().all() for n, tensor in stack.state().items() if "net/" in n)
 
 
 def test_the_samples_of_earlier_tasks_may_go(config: MakeConfig, tiny: Benchmark) -> None:

@@ -167,16 +167,28 @@ def test_any_config_comes_back_from_json_as_it_went_in(
 
 @settings(pinned, max_examples=300)
 @given(value=st.one_of(st.text(max_size=6), st.floats(), st.integers(), st.booleans(), st.binary()))
-def test_a_mask_is_read_as_none_or_a_number_up_to_0_or_refused(value: object) -> None:
+def test_a_mask_is_read_as_none_or_a_number_below_infinity_or_refused(value: object) -> None:
     try:
         mask = read_mask(value)
     except ValueError:
         return
-    assert mask is None or mask <= 0
+    assert mask is None or mask < math.inf
     assert read_mask(mask) == mask
 
 
-def test_a_mask_above_0_is_refused_whatever_its_form() -> None:
-    for value in (1, 0.5, "1", math.inf, "inf", math.nan, "nan", True):
+def test_what_is_no_number_below_infinity_is_no_mask(config: Callable[..., TrialConfig]) -> None:
+    for value in (math.inf, "inf", math.nan, "nan", True):
         with pytest.raises(ValueError, match=r"in \[-inf, 0\], not"):
             read_mask(value)
+        with pytest.raises(ValueError, match=r"in \[-inf, 0\], not"):
+            config(mask=value, positive_mask=True)
+
+
+def test_a_mask_above_0_must_be_meant(config: Callable[..., TrialConfig]) -> None:
+    for value in (1, 0.5, "1"):
+        with pytest.raises(ValueError, match=r"in \[-inf, 0\]; say positive_mask"):
+            config(mask=value)
+        assert config(mask=value, positive_mask=True).mask == float(value)
+    for mask in (0.0, -1.0, -math.inf, None):
+        with pytest.raises(ValueError, match="which it is not: leave it out"):
+            config(mask=mask, positive_mask=True)

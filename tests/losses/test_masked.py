@@ -668,7 +668,16 @@ Y = torch.tensor([1, 2])
 Z = torch.zeros(2, K)
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "positive m": ({"mask_value": 0.5}, r"mask_value is 0.5.*\[-inf, 0\]"),
+    "positive m": ({"mask_value": 0.5}, r"mask_value is 0.5.*\[-inf, 0\].*allow_positive=True"),
+    "infinite m": ({"mask_value": INF, "allow_positive": True}, "is inf; .* below infinity"),
+    "nan m where positive ones may be": (
+        {"mask_value": math.nan, "allow_positive": True},
+        "is nan; .* below infinity",
+    ),
+    "infinite tensor m": (
+        {"mask_value": torch.tensor([[1.0], [INF]]), "allow_positive": True},
+        "is inf; .* below infinity",
+    ),
     "nan m": ({"mask_value": math.nan}, "mask_value is nan"),
     "positive tensor m": ({"mask_value": torch.tensor([[-1.0], [2.0]])}, "mask_value is 2.0"),
     "nan tensor m": ({"mask_value": torch.tensor([[-1.0], [math.nan]])}, "mask_value is nan"),
@@ -749,6 +758,8 @@ def test_misuse_is_refused_with_its_reason(case: str) -> None:
 
 LINEAR_REFUSED = [
     "positive m",
+    "infinite m",
+    "infinite tensor m",
     "nan tensor m",
     "m that fits from the left only",
     "m with too many axes",

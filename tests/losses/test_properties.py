@@ -16,6 +16,7 @@ from remask.losses import (
 )
 
 MASK_VALUES = st.one_of(st.just(-math.inf), st.floats(-1e9, 0.0), st.floats(-5.0, 0.0))
+ANY_VALUES = st.one_of(MASK_VALUES, st.floats(0.0, 5.0), st.floats(0.0, 1e9))
 quick = settings(max_examples=60, deadline=None)
 
 
@@ -118,3 +119,70 @@ def test_the_linear_head_agrees_with_the_full_one(
     wanted = torch.autograd.grad(full, (weight, bias))
     grads = torch.autograd.grad(short, (weight, bias))
     torch.testing.assert_close([g.to_dense() for g in grads], list(wanted))
+
+
+# ---- m past 0, per class, and changing ----------------------------------------------------------
+
+
+@quick
+@given(problems(), st.data())
+def test_whatever_m_is_for_each_class_the_gradient_is_bounded_and_zero_where_masked(
+    problem: tuple[Tensor, Tensor, Tensor], data: st.DataObject
+) -> None:
+    logits, active, target = problem
+    num_classes = logits.shape[-1]
+    drawn = data.draw(st.lists(ANY_VALUES, min_size=num_classes, max_size=num_classes))
+    m = torch.tensor(drawn, dtype=torch.float64)
+    losses = masked_cross_entropy(logits, target, active, m, reduction="none", allow_positive=True)
+    assert losses.isfinite().all()
+    assert (losses >= 0).all()
+    (grad,) = torch.autograd.grad(losses.sum(), logits)
+    assert grad.isfinite().all()
+    assert (grad.abs() <= 1).all()
+    assert (grad[~active] == 0).all()
+    truth = F.one_hot(target, num_classes).bool()
+    assert (grad[truth] <= 0).all()
+    assert (grad[active & ~truth] >= 0).all()
+    # Together the active logits are pushed up, by the probability that the masked ones hold.
+    held = torch.where(active, 0.0, torch.where(active, logits.detach(), m).softmax(-1)).sum(-1)
+    torch.testing.assert_close(grad.sum(-1), -held, atol=1e-9, rtol=0)
+
+
+@quick
+@given(problems(), st.floats(0.0, 5.0))
+def test_above_0_the_loss_cannot_fall_below_what_the_masked_classes_hold_back(
+    problem: tuple[Tensor, Tensor, Tensor], m: float
+) -> None:
+    # What is lost past 0: logits as a new net has them are far from enough, and how far grows with
+    # m. The loss is at least log(1 + (K - |A|) exp(m - z_y)).
+    logits, active, target = problem
+    losses = masked_cross_entropy(logits, target, active, m, reduction="none", allow_positive=True)
+    own = logits.detach().gather(1, target.unsqueeze(1)).squeeze(1)
+    masked = (~active).sum(-1)
+    assert (losses >= (1 + masked * (m - own).exp()).log() - 1e-9).all()
+
+
+def test_a_mask_value_is_per_call_so_it_may_change_from_step_to_step() -> None:
+    logits = torch.zeros(1, 3, dtype=torch.float64)
+    for step in range(5):
+        m = -2.0 + step  # -2 ... 2
+        loss = masked_cross_entropy(logits, torch.tensor([0]), [0, 1], m, allow_positive=True)
+        assert math.isclose(loss.item(), math.log(2 + math.exp(m)))
+
+
+@quick
+@given(problems(), st.floats(0.0, 30.0), st.booleans())
+def test_the_linear_head_and_the_trial_core_take_m_above_0_as_the_full_loss_does(
+    problem: tuple[Tensor, Tensor, Tensor], m: float, per_class: bool
+) -> None:
+    logits, active, target = problem
+    shared, num_classes = active.any(0), logits.shape[-1]
+    value = torch.linspace(-1, m, num_classes).double() if per_class else torch.tensor(m).double()
+    full = masked_cross_entropy(logits, target, shared, value, allow_positive=True)
+    features, weight = torch.eye(len(target)).double(), logits.detach().T.contiguous()
+    head = masked_linear_cross_entropy(
+        features, weight, None, target, shared, value, allow_positive=True
+    )
+    torch.testing.assert_close(head, full)
+    core = trial_cross_entropy(logits[None], target[None], shared, value.expand(1, 1, num_classes))
+    torch.testing.assert_close(core[0], full)

@@ -116,7 +116,7 @@ class Slow:
     def __init__(
         self, config: TrialConfig, benchmark: Benchmark, chance: dict[str, list[Any]]
     ) -> None:
-        self.config, self.enginemark, self.chance = config, benchmark, chance
+        self.config, self.benchmark, self.chance = config, benchmark, chance
         self.weight = {**dict(config.weights), "alpha": config.alpha, "beta": config.beta}
         self.images = benchmark.train_inputs.double() / 255
         self.labels = benchmark.train_labels.tolist()
@@ -131,13 +131,15 @@ class Slow:
         self.task_il = np.full((benchmark.num_tasks, benchmark.num_tasks), np.nan)
         self.happened: Counter[str] = Counter()
         """How often a branch of the method was taken, so that a test can ask for it."""
+        self.arrived: set[int] = set()
+        """The rows that have come so far, in a stream that repeats itself in every epoch."""
 
     def given(self, kind: str) -> Any:
         """The next thing of a kind that chance decided."""
         return self.chance[kind].pop(0)
 
     def run(self) -> None:
-        for task in range(self.enginemark.num_tasks):
+        for task in range(self.benchmark.num_tasks):
             self.lr = self.config.lr
             self.begin_task(task)
             for epoch in range(self.config.epochs):
@@ -149,6 +151,7 @@ class Slow:
                 for size in sizes:
                     rows = self.given("rows")
                     assert len(rows) == size
+                    self.arrived.update(rows)
                     self.step(task, rows)
                     came += rows
                 assert sorted(came) == expected
@@ -157,14 +160,14 @@ class Slow:
         assert not any(self.chance.values())  # nothing was drawn that has no use here
 
     def rows_of(self, task: int) -> list[int]:
-        return [i for i, y in enumerate(self.labels) if y in self.enginemark.tasks[task]]
+        return [i for i, y in enumerate(self.labels) if y in self.benchmark.tasks[task]]
 
     def samples_of(self, task: int) -> list[int]:
         return self.rows_of(task)
 
     def seen(self, task: int) -> list[int]:
         """The classes of all tasks up to one."""
-        return [k for earlier in self.enginemark.tasks[: task + 1] for k in earlier]
+        return [k for earlier in self.benchmark.tasks[: task + 1] for k in earlier]
 
     def begin_task(self, task: int) -> None: ...
 
@@ -220,13 +223,19 @@ class Slow:
     ) -> list[Tensor]:
         """The cross-entropy of every sample of the stream; the mask acts here."""
         competing: Sequence[int] = self.every_class if among is None else among
-        others = -INF
-        if self.config.mask is not None:
-            competing, others = self.enginemark.tasks[task], self.config.mask
-        return [
-            surprise(self.logits(self.images[row]), self.labels[row], competing, others)
-            for row in rows
-        ]
+        if self.config.mask is None:
+            return [
+                surprise(self.logits(self.images[row]), self.labels[row], competing) for row in rows
+            ]
+        own, others = self.benchmark.tasks[task], self.config.mask
+        faded = min(1.0, self.config.fade * self.config.buffer / len(self.arrived))
+        self.happened[f"faded to {faded:.0f}" if faded in (0, 1) else "half faded"] += 1
+        losses = []
+        for row in rows:
+            logits, label = self.logits(self.images[row]), self.labels[row]
+            masked = surprise(logits, label, own, others)
+            losses.append((1 - faded) * masked + faded * surprise(logits, label, competing))
+        return losses
 
     def losses(self, samples: Sequence[tuple[Tensor, int]]) -> list[Tensor]:
         """Their cross-entropies, where all classes compete."""
@@ -243,11 +252,11 @@ class Slow:
         return said
 
     def evaluate(self, after: int) -> None:
-        images = self.enginemark.test_inputs.double() / 255
+        images = self.benchmark.test_inputs.double() / 255
         for task in range(after + 1):
-            own = self.enginemark.tasks[task]
+            own = self.benchmark.tasks[task]
             of_all, of_task, count = 0, 0, 0
-            for image, label in zip(images, self.enginemark.test_labels.tolist(), strict=True):
+            for image, label in zip(images, self.benchmark.test_labels.tolist(), strict=True):
                 if label in own:
                     scores = self.scores(image)
                     of_all += max(self.every_class, key=scores.__getitem__) == label
@@ -329,7 +338,7 @@ class SlowLwF(Slow):
         if task == 0:
             return
         head = self.net[-1]
-        own = self.enginemark.tasks[task]
+        own = self.benchmark.tasks[task]
         for _ in range(self.config.epochs):
             batches = self.given("shuffled warm-up")
             assert sorted(row for rows in batches for row in rows) == self.rows_of(task)
@@ -373,7 +382,7 @@ class SlowQuota(Slow):
 
     def end_task(self, task: int) -> None:
         rows = self.rows_of(task)
-        count = min(self.config.buffer // self.enginemark.num_tasks, len(rows))
+        count = min(self.config.buffer // self.benchmark.num_tasks, len(rows))
         chosen = self.given("random memory").choice(len(rows), count, replace=False)
         self.memory.append([rows[i] for i in chosen])
 
@@ -447,7 +456,7 @@ class SlowICaRL(Slow):
         return self.rows_of(task) + kept
 
     def loss(self, task: int, rows: list[int]) -> Tensor:
-        own, losses = self.enginemark.tasks[task], []
+        own, losses = self.benchmark.tasks[task], []
         for row in rows:
             image, label = self.shown(task, row), self.labels[row]
             logits = self.logits(image)
@@ -469,7 +478,7 @@ class SlowICaRL(Slow):
         quota = self.config.buffer // len(self.seen(task))
         for rows in self.exemplars.values():
             del rows[quota:]
-        for k in self.enginemark.tasks[task]:
+        for k in self.benchmark.tasks[task]:
             rows = [row for row in self.rows_of(task) if self.labels[row] == k]
             features = [self.features(self.images[row]).detach() for row in rows]
             self.exemplars[k] = [rows[i] for i in slow_herd(features, quota)]
@@ -494,7 +503,7 @@ class SlowDarkICaRL(SlowICaRL):
 
     def shown(self, task: int, row: int) -> Tensor:
         image = super().shown(task, row)
-        if int(self.labels[row]) in self.enginemark.tasks[task]:
+        if int(self.labels[row]) in self.benchmark.tasks[task]:
             return image
         self.happened["darkened"] += 1
         return torch.where(image >= 1, 1.0, 0.0).to(image)
@@ -684,8 +693,8 @@ class SlowHAL(SlowReplay):
         forgetful = copy.deepcopy(self)
         forgetful.move(forgetful.gradient(forgetful.mean_of(forgetful.losses(drawn))))
         random = self.given("random anchors")
-        shape = self.enginemark.input_shape
-        for k in sorted(self.enginemark.tasks[task]):
+        shape = self.benchmark.input_shape
+        for k in sorted(self.benchmark.tasks[task]):
             anchor = torch.from_numpy(random.random(shape))
             for _ in range(100):
                 anchor.requires_grad_(True)
@@ -737,6 +746,7 @@ NOT_SLOW = {
     "derpp": "has its slow reference in test_engine",
     "pnn": "has nets of its own: test_pnn",
     "pnn-independent": "has nets of its own: test_pnn",
+    **dict.fromkeys(["er_las", "lode", "cls_er", "er_ema"], "test_newer_methods"),
 }
 """The methods without a slow twin here, and why."""
 
@@ -961,6 +971,8 @@ UNMASKABLE = {
     "icarl": "outputs are sigmoids",
     "icarl-dark": "outputs are sigmoids",
     "er_ace": "itself says which classes compete",
+    "er_las": "itself says which classes compete",
+    "lode": "itself says how new classes compete",
 }
 TOLD_OF_TASKS = [name for name, kind in METHODS.items() if kind.uses_tasks()]
 FREE_OF_TASKS = [name for name, kind in METHODS.items() if not kind.uses_tasks()]
@@ -968,7 +980,9 @@ FREE_OF_TASKS = [name for name, kind in METHODS.items() if not kind.uses_tasks()
 
 def test_what_can_wear_no_mask_and_what_needs_no_tasks_is_as_the_papers_have_it() -> None:
     assert UNMASKABLE.keys() == METHODS.keys() - MASKABLE
-    assert set(FREE_OF_TASKS) == {"sgd", "joint", "er", "gss", "der", "derpp", "er_ace"}
+    assert set(FREE_OF_TASKS) == {
+        "sgd", "joint", "er", "gss", "der", "derpp", "er_ace", "er_las", "cls_er", "er_ema",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("method", MASKABLE)
@@ -1123,6 +1137,10 @@ def test_a_method_that_holds_on_to_weights_or_answers_forgets_less_than_sgd_if_t
         # Nothing is published for it: ER's.
         ("er_ace", 200, {"lr": 0.01, "batch": 10, "replay_batch": 10}),
         ("er_ace", 500, {"lr": 0.1, "batch": 10, "replay_batch": 10}),
+        ("er_las", 500, {"lr": 0.1, "batch": 10, "replay_batch": 10, "tau": 1, "window": 1}),
+        ("lode", 200, {"lr": 0.01, "batch": 10, "replay_batch": 10, "rho": 0.1}),
+        ("cls_er", 200, {"lr": 0.03, "replay_batch": 128, "alpha": 2, "stable_rate": 0.9}),
+        ("cls_er", 5120, {"lr": 0.1, "replay_batch": 32, "alpha": 2, "stable_rate": 0.8}),
         # Of the nearest buffer that has some.
         ("gem", 420, {"lr": 0.03, "gamma": 0.5}),
     ],

@@ -94,6 +94,15 @@ def check_config(
         )
     if method.unmaskable and config.mask is not None:
         raise MethodError(f"{method.title} cannot wear a mask: {method.unmaskable}")
+    if config.mask_stored and not method.stores_logits:
+        raise MethodError(f"{method.title} stores no logits that a mask could act on")
+    if config.fade and config.mask is None:
+        raise MethodError("fade says how a mask fades, but there is no mask: give one, or fade=0")
+    if config.fade and not method.uses_buffer():
+        raise MethodError(
+            f"a mask fades as far as the memory covers the past, and {method.title} keeps none: "
+            f"say fade=0"
+        )
 
 
 def check_benchmark(config: TrialConfig, benchmark: Benchmark | DataDescription) -> None:

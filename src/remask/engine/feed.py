@@ -26,6 +26,8 @@ class EpochPlan:
     None: as they are."""
     reservoir: ReservoirPlan | None
     """What is replayed and kept in each step; None without a reservoir."""
+    faded: Tensor | None
+    """Per step, how far the masks have faded: [steps, S]; None where none does."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +71,9 @@ class Feed:
         )
         self._seeds = [config.seed for config in configs]
         self._masks = [config.mask for config in configs]
-        self._batch, self._task_free = shape.batch, shape.task_free
+        self._fades = [config.fade for config in configs]
+        self._mask_stored = shape.mask_stored
+        self._batch, self._epochs, self._task_free = shape.batch, shape.epochs, shape.task_free
         self._draws, self._draw_size = method.draws, shape.replay_batch
         self._capacity = shape.buffer
         self._net = net
@@ -78,31 +82,42 @@ class Feed:
         self._device = device
 
     def plan(
-        self, rows: Tensor, key: tuple[int, int], presented: int, extra: Tensor | None = None
+        self, rows: Tensor, key: tuple[int, int], earlier: int, extra: Tensor | None = None
     ) -> EpochPlan:
         """Draw the plan of one epoch over rows [N], and over `extra` rows [S, n] if given.
 
-        It is named by its `key`, (task, epoch), and begins after `presented` presentations.
+        It is named by its `key`, (task, epoch). The tasks before it had `earlier` samples.
         """
+        own, epoch = len(rows), key[1]
         if extra is not None:
             rows = torch.cat([rows.expand(len(extra), -1), extra], dim=1)
+        sizes = batch_sizes(rows.shape[-1], self._batch)
         batches = epoch_batches(rows, self._batch, self._seeds, key)
         places = [self._samples.places(batch) for batch in batches]
         seen_at_once = self._batch + self._draws * self._draw_size
         views = self._samples.plan_views(len(batches), seen_at_once, key)
+        arrived = torch.tensor(sizes).cumsum(0).clamp(max=own)
+        faded = self._faded(earlier + (torch.full_like(arrived, own) if epoch else arrived))
         if self.reservoir is None:
-            return EpochPlan(batches, places, views, None)
+            return EpochPlan(batches, places, views, None, faded)
         reservoir = plan_reservoir(
             capacity=self._capacity,
-            seen=presented,
-            sizes=batch_sizes(rows.shape[-1], self._batch),
+            seen=self._epochs * earlier + epoch * own,
+            sizes=sizes,
             draws=self._draws,
             draw_size=self._draw_size,
             seeds=self._seeds,
             key=key,
             device=self._device,
         )
-        return EpochPlan(batches, places, views, reservoir)
+        return EpochPlan(batches, places, views, reservoir, faded)
+
+    def _faded(self, arrived: Tensor) -> Tensor | None:
+        """min(1, fade * M / n) for every step, `arrived` being n, the different samples so far."""
+        if not any(self._fades):
+            return None
+        covered = self._capacity / arrived
+        return (covered.unsqueeze(1) * torch.tensor(self._fades)).clamp(max=1).to(self._device)
 
     def masking(self, task: Task) -> Masking:
         """Which classes each trial's loss on the stream lets compete in a task."""
@@ -133,13 +148,14 @@ class Feed:
         arrived = arrived.view(trials, -1, *arrived.shape[1:])
         labels = self._samples.labels.index_select(0, places).view(trials, -1)
         views = None if plan.views is None else plan.views[number]
+        faded = None if plan.faded is None else plan.faded[number]
         memory = self.reservoir
         if memory is not None and plan.reservoir is not None:
             memory.presented = plan.reservoir.presented[number]
         if drawn is None or memory is None:
             stream = Batch(self._samples.decode(views, arrived), labels, self._net)
             active = self._active(masking, labels)
-            return Step(stream, (), active, masking.value, rows, task)
+            return Step(stream, (), active, masking.value, rows, task, faded)
 
         slots = drawn.flatten()
         recalled = memory.inputs.index_select(0, slots).view(trials, -1, *arrived.shape[2:])
@@ -166,7 +182,7 @@ class Feed:
             for batch, part_logits in zip(batches, torch.split(logits, sizes, dim=1), strict=True):
                 batch.logits = part_logits
         active = self._active(masking, labels)
-        return Step(batches[0], tuple(batches[1:]), active, masking.value, rows, task)
+        return Step(batches[0], tuple(batches[1:]), active, masking.value, rows, task, faded)
 
     def presented(self, count: int) -> None:
         """Be told how many samples each trial has been offered, where no step has told it."""
@@ -179,11 +195,15 @@ class Feed:
             return
         self.reservoir.presented = plan.reservoir.presented[number + 1]
         kept = plan.reservoir.kept[number]
-        if kept is not None:
-            self.reservoir.insert(
-                kept,
-                rows=plan.places[number],
-                inputs=self._samples.inputs,
-                labels=self._samples.labels,
-                logits=step.stream.logits.detach(),
-            )
+        if kept is None:
+            return
+        logits = step.stream.logits.detach()
+        if self._mask_stored and step.active is not None and step.mask_value is not None:
+            logits = torch.where(step.active, logits, step.mask_value)
+        self.reservoir.insert(
+            kept,
+            rows=plan.places[number],
+            inputs=self._samples.inputs,
+            labels=self._samples.labels,
+            logits=logits,
+        )

@@ -160,7 +160,7 @@ class TrialStack:
         index, begun, done = self.position
         self._stream.begin(task, index)
         masking = self._feed.masking(task)
-        presented = self._epochs * int(self._stream.counts[:index].sum())
+        earlier = int(self._stream.counts[:index].sum())
         self._engine.class_sizes = self._stream.class_sizes(task)
         if begun == done == 0:
             self._enter(index, _BEGIN, lr=self._learning_rates(0))
@@ -170,7 +170,6 @@ class TrialStack:
         self._stream.note(task, index, steps)
         for epoch in range(begun, self._epochs):
             lr = self._learning_rates(epoch)
-            earlier = presented + epoch * len(task.rows)
             plan = self._feed.plan(task.rows, (index, epoch), earlier, extra)
             for number in range(done, steps):
                 self._enter(index, epoch, number, lr=lr)
@@ -185,7 +184,7 @@ class TrialStack:
             self.position = Position(index, epoch + 1)
             done = 0
         self._divergence.look(self.steps_done)
-        self._feed.presented(presented + self._epochs * len(task.rows))
+        self._feed.presented(self._epochs * (earlier + len(task.rows)))
         self._enter(index, _END, lr=self._learning_rates(self._epochs - 1))
         self._method.end_task(task)
         self._stream.keep(self._method.memory)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from remask.config import TrialConfig
+from remask.methods import METHODS
 from remask.planning import changed_settings
 
 
@@ -13,13 +14,21 @@ def rerun_command(config: TrialConfig, seeds: Sequence[int]) -> str:
     first = min(seeds, default=0)
     words = [
         *("remask", "run", "--benchmark", config.benchmark, "--method", config.method),
-        *([] if config.mask is None else [f"--mask={config.mask!r}".removesuffix(".0")]),
+        *_mask(config),
         *(["--buffer", str(config.buffer)] if config.buffer else []),
         *("--trials", str(len(seeds)), *(["--seed", str(first)] if first else [])),
         *(word for setting in changed_settings(config).items() for word in _option(*setting)),
         "--again",
     ]
     return shlex.join(words)
+
+
+def _mask(config: TrialConfig) -> list[str]:
+    if config.mask is not None:
+        return [f"--mask={config.mask!r}".removesuffix(".0")]
+    # What a method of the user's own usually wears is not known without importing it.
+    known = METHODS.get(config.method)
+    return [] if known is not None and known.usual_mask is None else ["--mask=none"]
 
 
 def _option(name: str, value: Any) -> list[str]:

@@ -7,6 +7,7 @@ For a sample whose active classes are the set A, the logits outside A are replac
 
 The gradient is ``softmax(z')_c - 1[c = y]`` on A and exactly zero elsewhere. At m = -inf the masked
 classes vanish; at a finite m they stay as K - |A| fixed competitors that push the active logits up.
+m > 0 has to be asked for, with ``allow_positive``: see docs/beyond.md.
 
 Letters in shapes: S stacked trials, B batch, K classes (always the last axis), D features.
 """

@@ -24,9 +24,11 @@ _ACTIVE_FORMS = (
 )
 
 
-def mask_constant(mask_value: MaskValue, shape: Sequence[int], check: bool) -> float | Tensor:
+def mask_constant(
+    mask_value: MaskValue, shape: Sequence[int], check: bool, allow_positive: bool
+) -> float | Tensor:
     """Return m as a float, or as a constant tensor that broadcasts to the logits' ``shape``."""
-    m = read_mask_value(mask_value, check)
+    m = read_mask_value(mask_value, check, allow_positive)
     if isinstance(m, Tensor) and not _broadcasts(m.shape, shape):
         raise ValueError(
             f"mask_value has shape {list(m.shape)}, which does not broadcast to the logits' "
@@ -36,23 +38,31 @@ def mask_constant(mask_value: MaskValue, shape: Sequence[int], check: bool) -> f
     return m
 
 
-def read_mask_value(mask_value: MaskValue, check: bool) -> float | Tensor:
-    """Return m as a float or as a constant tensor; refuse one outside [-inf, 0]."""
+def read_mask_value(mask_value: MaskValue, check: bool, allow_positive: bool) -> float | Tensor:
+    """Return m as a float or as a constant tensor; refuse one outside [-inf, 0].
+
+    With ``allow_positive``, refuse only what is not below infinity.
+    """
     if isinstance(mask_value, np.ndarray):
         mask_value = _from_numpy("mask_value", mask_value)
-    # "not <=" rather than ">", so that NaN is refused too.
     if isinstance(mask_value, Tensor):
         if mask_value.dtype == torch.bool or mask_value.is_complex():
-            raise TypeError(f"mask_value needs numbers <= 0; got {describe(mask_value)}")
+            raise TypeError(f"mask_value needs numbers; got {describe(mask_value)}")
         mask_value = mask_value.detach()
-        wrong = ~(mask_value <= 0)
+        # "not <=" rather than ">", so that NaN is refused too.
+        wrong = ~(mask_value < INF if allow_positive else mask_value <= 0)
         if not check or not is_true(wrong.any()):
             return mask_value
         mask_value = mask_value[wrong][0].item()
     elif not isinstance(mask_value, int | float | np.number):
         raise TypeError(f"mask_value needs to be a number or a tensor; got {_show(mask_value)}")
-    if not mask_value <= 0:
-        raise ValueError(f"mask_value is {mask_value}; it needs to be in [-inf, 0]")
+    if allow_positive and not mask_value < INF:
+        raise ValueError(f"mask_value is {mask_value}; it needs to be a number below infinity")
+    if not (allow_positive or mask_value <= 0):
+        raise ValueError(
+            f"mask_value is {mask_value}; it needs to be in [-inf, 0], or below infinity with "
+            "allow_positive=True"
+        )
     return float(mask_value)
 
 

@@ -33,6 +33,7 @@ def masked_linear_cross_entropy(
     reduction: str = "mean",
     ignore_index: int = -100,
     sparse: bool = False,
+    allow_positive: bool = False,
     check: bool = True,
 ) -> Tensor:
     """:func:`masked_cross_entropy` of a linear head, computing the active columns only.
@@ -56,6 +57,7 @@ def masked_linear_cross_entropy(
         sparse: give ``weight`` and ``bias`` sparse gradients, as ``nn.Embedding`` does, so that the
             backward does not grow with K either. For eager first-order training with an optimiser
             that takes sparse gradients, such as ``torch.optim.SGD``.
+        allow_positive: as in :func:`masked_cross_entropy`.
         check: as in :func:`masked_cross_entropy`. Unchecked, the loss of a target outside the
             active set is meaningless (infinite at m = -inf).
 
@@ -81,9 +83,10 @@ def masked_linear_cross_entropy(
             raise ValueError("sparse=True needs an active set whose values can be read; pass ids")
         logits = F.linear(features, weight, bias)
         options: dict[str, Any] = {"reduction": reduction, "ignore_index": ignore_index}
-        return masked_cross_entropy(logits, target, active, mask_value, check=check, **options)
+        options |= {"allow_positive": allow_positive, "check": check}
+        return masked_cross_entropy(logits, target, active, mask_value, **options)
 
-    m = mask_constant(mask_value, shape, check)
+    m = mask_constant(mask_value, shape, check, allow_positive)
     rows = _sparse_rows if sparse else _dense_rows
     logits = F.linear(features, rows(weight, ids), None if bias is None else rows(bias, ids))
     if logits.dtype in (torch.float16, torch.bfloat16):

@@ -22,20 +22,32 @@ from remask.losses.arguments import (
 
 
 def masked_softmax(
-    logits: Tensor, active: Active, mask_value: MaskValue = -INF, *, check: bool = True
+    logits: Tensor,
+    active: Active,
+    mask_value: MaskValue = -INF,
+    *,
+    allow_positive: bool = False,
+    check: bool = True,
 ) -> Tensor:
     """Softmax over the last axis of ``[..., K]`` with every class outside ``active`` held at m.
 
     The arguments are those of :func:`masked_cross_entropy`.
     """
-    return torch.softmax(_replace_masked(logits, active, mask_value, check)[0], dim=-1)
+    masked, _ = _replace_masked(logits, active, mask_value, check, allow_positive)
+    return torch.softmax(masked, dim=-1)
 
 
 def masked_log_softmax(
-    logits: Tensor, active: Active, mask_value: MaskValue = -INF, *, check: bool = True
+    logits: Tensor,
+    active: Active,
+    mask_value: MaskValue = -INF,
+    *,
+    allow_positive: bool = False,
+    check: bool = True,
 ) -> Tensor:
     """Logarithm of :func:`masked_softmax`, computed stably. Masked classes are -inf at m = -inf."""
-    return torch.log_softmax(_replace_masked(logits, active, mask_value, check)[0], dim=-1)
+    masked, _ = _replace_masked(logits, active, mask_value, check, allow_positive)
+    return torch.log_softmax(masked, dim=-1)
 
 
 def masked_cross_entropy(
@@ -48,6 +60,7 @@ def masked_cross_entropy(
     ignore_index: int = -100,
     reduction: str = "mean",
     label_smoothing: float = 0.0,
+    allow_positive: bool = False,
     check: bool = True,
 ) -> Tensor:
     """Cross-entropy of the general masked softmax; reads like ``F.cross_entropy``.
@@ -59,11 +72,13 @@ def masked_cross_entropy(
             or 1-D integer tensor; for ``[B, K]`` logits also one list of ids per sample; or a
             boolean mask that broadcasts to the logits (see below). ``None`` masks nothing.
         mask_value: m in [-inf, 0]: a number, or a tensor that broadcasts to the logits (see
-            below). It is a constant: no gradient reaches it.
+            below). A constant, which may differ from call to call: no gradient reaches it.
         weight: one factor per class ``[K]``, as in torch.
         ignore_index: targets with this value add nothing to the loss, as in torch.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``, as in torch.
         label_smoothing: as in torch, but spread over the active classes only.
+        allow_positive: whether m may be above 0 (not infinite). The gradient keeps its form and
+            its bounds; the higher m, the more of it only raises the active logits.
         check: whether to look at the values of ``target``, ``active`` and a tensor ``mask_value``.
             Looking synchronises a GPU. Values that cannot be read (under ``torch.compile``, in
             ``torch.vmap``, on fake and meta tensors) are not looked at. Unchecked, a target
@@ -89,7 +104,7 @@ def masked_cross_entropy(
 
     """
     check_options(reduction, label_smoothing)
-    masked, mask = _replace_masked(input, active, mask_value, check)
+    masked, mask = _replace_masked(input, active, mask_value, check, allow_positive)
     labels, num_classes = as_labels(target, input.shape), input.shape[-1]
     if weight is not None:
         check_shape("weight", weight, num_classes)
@@ -135,11 +150,12 @@ class MaskedCrossEntropy(nn.Module):
         ignore_index: int = -100,
         reduction: str = "mean",
         label_smoothing: float = 0.0,
+        allow_positive: bool = False,
     ) -> None:
         """Keep the options of :func:`masked_cross_entropy`; tensors become buffers."""
         super().__init__()
         check_options(reduction, label_smoothing)
-        m = read_mask_value(mask_value, check=True)
+        m = read_mask_value(mask_value, check=True, allow_positive=allow_positive)
         if isinstance(m, Tensor):
             self.register_buffer("mask_value", m)
         else:
@@ -148,6 +164,7 @@ class MaskedCrossEntropy(nn.Module):
         self.ignore_index = ignore_index
         self.reduction = reduction
         self.label_smoothing = label_smoothing
+        self.allow_positive = allow_positive
 
     def forward(self, input: Tensor, target: Tensor, active: Active) -> Tensor:  # noqa: A002
         """Return the loss of logits ``[..., K]`` against targets ``[...]``."""
@@ -160,6 +177,7 @@ class MaskedCrossEntropy(nn.Module):
             ignore_index=self.ignore_index,
             reduction=self.reduction,
             label_smoothing=self.label_smoothing,
+            allow_positive=self.allow_positive,
         )
 
     def extra_repr(self) -> str:
@@ -173,18 +191,20 @@ class MaskedCrossEntropy(nn.Module):
             parts.append(f"ignore_index={self.ignore_index}")
         if self.label_smoothing != 0:
             parts.append(f"label_smoothing={self.label_smoothing:g}")
+        if self.allow_positive:
+            parts.append("allow_positive=True")
         return ", ".join(parts)
 
 
 def _replace_masked(
-    logits: Tensor, active: Active, mask_value: MaskValue, check: bool
+    logits: Tensor, active: Active, mask_value: MaskValue, check: bool, allow_positive: bool
 ) -> tuple[Tensor, Tensor | None]:
     """Return the logits with m at the masked classes, and the mask (broadcastable to them)."""
     if logits.ndim == 0 or not logits.is_floating_point():
         raise ValueError(
             f"logits need a floating dtype and a last axis of classes; got {describe(logits)}"
         )
-    m = mask_constant(mask_value, logits.shape, check)
+    m = mask_constant(mask_value, logits.shape, check, allow_positive)
     if active is None:
         return logits, None
     mask = read_active(active, logits.shape, logits.device, check)

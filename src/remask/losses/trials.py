@@ -24,7 +24,8 @@ def trial_cross_entropy(
         logits: ``[S, B, K]``.
         target: int64 ``[S, B]``.
         active: boolean, broadcastable to ``[S, B, K]``; ``None`` masks nothing.
-        mask_value: ``[S, 1, 1]`` in the logits' dtype; ``None`` means -inf.
+        mask_value: ``[S, 1, 1]``, or ``[S, 1, K]`` for one per class, in the logits' dtype;
+            ``None`` means -inf.
 
     Returns:
         The mean over B, ``[S]``.

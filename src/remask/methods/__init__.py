@@ -4,11 +4,14 @@ import inspect
 
 from remask.methods.agem import AGEM
 from remask.methods.base import Method
+from remask.methods.cls_er import CLSER
 from remask.methods.der import DER
 from remask.methods.derpp import DERpp
 from remask.methods.engine import Engine
 from remask.methods.er import ER
 from remask.methods.er_ace import ERACE
+from remask.methods.er_ema import EREMA
+from remask.methods.er_las import ERLAS
 from remask.methods.errors import MethodError
 from remask.methods.fdr import FDR
 from remask.methods.gem import GEM
@@ -16,6 +19,7 @@ from remask.methods.gss import GSS
 from remask.methods.hal import HAL
 from remask.methods.icarl import DarkICaRL, ICaRL
 from remask.methods.joint import Joint
+from remask.methods.lode import LODE
 from remask.methods.lwf import LwF
 from remask.methods.oewc import OEWC
 from remask.methods.pnn import PNN, IndependentPNN
@@ -32,6 +36,7 @@ METHODS: dict[str, type[Method]] = {
     for method in (
         SGD, Joint, OEWC, SI, LwF, PNN, IndependentPNN,
         ER, GEM, AGEM, ICaRL, DarkICaRL, FDR, GSS, HAL, DER, DERpp, ERACE,
+        ERLAS, LODE, CLSER, EREMA,
     )
 }  # fmt: skip
 
@@ -65,13 +70,17 @@ def find_method(name: str) -> type[Method]:
 
 __all__ = [
     "AGEM",
+    "CLSER",
     "DER",
     "ER",
     "ERACE",
+    "EREMA",
+    "ERLAS",
     "FDR",
     "GEM",
     "GSS",
     "HAL",
+    "LODE",
     "MASKED_NAMES",
     "METHODS",
     "OEWC",

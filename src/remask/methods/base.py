@@ -55,6 +55,10 @@ class Method(ABC):
     """Task after task, or all tasks at once at the end."""
     needs_task_count: ClassVar[str | None] = None
     """What it does for which it must know how many tasks will come, if it must: "divides ..."."""
+    usual_mask: ClassVar[float | None] = None
+    """The mask it has unless one is given."""
+    usual_fade: ClassVar[float] = 0.0
+    """How its mask fades unless that is given; see `TrialConfig.fade`."""
     unmaskable: ClassVar[str | None] = None
     """Why it cannot have a mask, if it cannot."""
     works_on_host: ClassVar[str | None] = None

@@ -54,7 +54,7 @@ class Batch:
 class Step:
     """All that a method may look at to compute one step's loss."""
 
-    __slots__ = ("active", "mask_value", "replays", "rows", "stream", "task")
+    __slots__ = ("active", "faded", "mask_value", "replays", "rows", "stream", "task")
 
     def __init__(
         self,
@@ -64,6 +64,7 @@ class Step:
         mask_value: Tensor | None,
         rows: Tensor,
         task: Task,
+        faded: Tensor | None = None,
     ) -> None:
         self.stream = stream
         """The samples that have just arrived."""
@@ -77,11 +78,14 @@ class Step:
         """The rows of the samples of the stream, as `Engine.batch` takes them: int64 [S, B]."""
         self.task = task
         """The task that is being learnt."""
+        self.faded = faded
+        """How far each trial's mask has faded, from 0, not at all, to 1: [S]; None: none fades."""
 
     def stream_loss(self, among: Tensor | None = None) -> Tensor:
         """Cross-entropy on the stream, [S]. The mask, where a trial has one, acts here.
 
-        In trials without one, all classes compete, or those `among` [K], if given.
+        In trials without one, all classes compete, or those `among` [K], if given. Where a mask
+        fades, the masked loss and the one without a mask are mixed.
         """
         active, value = self.active, self.mask_value
         if among is not None:
@@ -91,7 +95,13 @@ class Step:
                 unmasked = active.all(-1, keepdim=True)
                 active = torch.where(unmasked, among, active)
                 value = value.masked_fill(unmasked, -torch.inf)
-        return trial_cross_entropy(self.stream.logits, self.stream.labels, active, value)
+        logits, labels = self.stream.logits, self.stream.labels
+        masked = trial_cross_entropy(logits, labels, active, value)
+        if self.faded is None:
+            return masked
+        return (1 - self.faded) * masked + self.faded * trial_cross_entropy(
+            logits, labels, among, None
+        )
 
     def cross_entropy(self, batch: Batch, among: Tensor | None = None) -> Tensor:
         """Ordinary cross-entropy, [S], over all classes, or `among` some: bool [S or 1, 1, K]."""

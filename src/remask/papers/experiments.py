@@ -10,6 +10,7 @@ from remask.papers.published import Claim, claims
 
 ABLATION_MASKS = (-math.inf, -1e9, -1e6, -1e3, -10.0, -5.0, -2.0, -1.0, 0.0)
 _PAPERS_OWN = "paper-dagger"
+_IN_THE_PAPER = (_PAPERS_OWN, "buzzega2020")
 _SMALLEST_MAIN_BUFFER = 200
 _BUFFERS = (200, 500, 5120)
 
@@ -111,6 +112,7 @@ def _claimed(benchmark: str, wanted: Callable[[int, bool], bool]) -> list[PaperC
             _cell_of(claim)
             for claim in claims()
             if claim.benchmark == benchmark
+            and claim.source in _IN_THE_PAPER
             and wanted(claim.buffer or 0, claim.source == _PAPERS_OWN)
         )
     )

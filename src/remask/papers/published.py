@@ -41,7 +41,8 @@ class Claim:
     std: float
     trials: int
     source: str
-    """`paper-dagger`: the paper's own runs; `buzzega2020`: quoted from the paper of DER."""
+    """`paper-dagger`: the paper's own runs; `buzzega2020`: quoted there from the paper of DER;
+    `arani2022`: from the repository of CLS-ER, not in the paper."""
 
 
 # Not from a paper: chosen so that the small digits take about as many steps to forget.
@@ -69,6 +70,10 @@ _BASE = {"mser": "er", "msderpp": "derpp"}
 _LIKE = {"split-fashion-mnist": "split-mnist"}  # nothing is published: the same shapes and sizes
 _AS = {  # where a method itself has no settings
     "er_ace": "er",
+    "er_ema": "er",
+    "er_las": "er",
+    "lode": "er",
+    "cls_er": "er",
     "icarl-dark": "icarl",
     "pnn-independent": "pnn",
 }
@@ -90,7 +95,7 @@ def _settings() -> dict[tuple[str, str], dict[int, Settings]]:
             replay_batch=entry["minibatch_size"] or 0,
             epochs=entry["n_epochs"],
             weights=_weights_of(entry),
-            lr_drops=tuple((entry["lr_schedule"] or {"milestones": ()})["milestones"]),
+            lr_drops=tuple((entry.get("lr_schedule") or {"milestones": ()})["milestones"]),
             source=entry["source"],
         )
     return table
@@ -98,10 +103,13 @@ def _settings() -> dict[tuple[str, str], dict[int, Settings]]:
 
 def _weights_of(entry: dict[str, Any]) -> dict[str, float]:
     weights = {
-        ours: float(entry[theirs]) for theirs, ours in _WEIGHTS.items() if entry[theirs] is not None
+        ours: float(entry[theirs])
+        for theirs, ours in _WEIGHTS.items()
+        if entry.get(theirs) is not None
     }
-    if entry["weight_decay"]:  # the optimiser's w * theta is the gradient of w / 2 * |theta|^2
+    if entry.get("weight_decay"):  # the optimiser's w * theta is the gradient of w / 2 * |theta|^2
         weights["decay"] = entry["weight_decay"] / 2
+    weights.update(entry.get("weights", {}))
     return weights
 
 

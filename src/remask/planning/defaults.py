@@ -34,15 +34,19 @@ def trial_configs(
 ) -> list[TrialConfig]:
     """A config per mask and seed, with published settings where `overrides` says nothing.
 
-    `masks=None` means the mask that the method's name implies: none for `er`, -inf for `mser`.
+    `masks=None` means the mask that the method's name implies: none for `er`, -inf for `mser`, 0
+    for `er_ema`.
     """
     check_name(benchmark)
     name, masks = _split_masked_name(method, masks)
     kind = find_method(name)
+    masks = [kind.usual_mask] if masks is None else masks
     if kind.unmaskable and any(mask is not None for mask in masks):
         raise SettingsError(f"{method} cannot wear a mask: {kind.unmaskable}")
     capacity = _buffer_of(kind, benchmark, buffer)
     settings = _settings_of(kind, benchmark, capacity, overrides or {})
+    if settings.get("fade") and all(mask is None for mask in masks):
+        raise SettingsError("fade says how a mask fades, but there is no mask: give one, --mask")
     return [
         _validated(
             {
@@ -52,6 +56,7 @@ def trial_configs(
                 "buffer": capacity,
                 "seed": seed,
                 **settings,
+                **_about(mask, kind, settings),
             }
         )
         for mask in masks
@@ -83,11 +88,20 @@ def changed_settings(config: TrialConfig) -> dict[str, Any]:
     return {name: value for name, value in own.items() if value != usual[name]}
 
 
+def _about(mask: float | None, kind: type[Method], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of masks, as far as they mean something for this one."""
+    return {
+        "fade": settings.get("fade", kind.usual_fade) if mask is not None else 0.0,
+        "mask_stored": mask is not None and settings.get("mask_stored", False),
+        "positive_mask": mask is not None and mask > 0 and settings.get("positive_mask", False),
+    }
+
+
 def _split_masked_name(
     method: str, masks: Sequence[float | None] | None
-) -> tuple[str, Sequence[float | None]]:
+) -> tuple[str, Sequence[float | None] | None]:
     if method not in MASKED_NAMES:
-        return method, [None] if masks is None else masks
+        return method, masks
     name, implied = MASKED_NAMES[method]
     masks = [implied] if masks is None else masks
     if any(mask is None for mask in masks):
@@ -116,7 +130,8 @@ def _settings_of(
     needed = ["lr", "batch", "epochs", *(["replay_batch"] if kind.uses_replay_batch() else [])]
     common = [name for name in COMMON_WEIGHTS if name in kind.weights]
     _check_names(overrides, TrialConfig.model_fields, "there is no setting")
-    unused = {"replay_batch", *COMMON_WEIGHTS}.difference(needed, common)
+    masking = [name for name, used in _masking(kind).items() if used]
+    unused = {"replay_batch", *COMMON_WEIGHTS, *_masking(kind)}.difference(needed, common, masking)
     _check_used(kind, overrides, {*TrialConfig.model_fields}.difference(IDENTITY, unused))
     published = published_settings(benchmark, kind.name, buffer)
     settings: dict[str, Any] = {"net": _NETS.get(benchmark, _DEFAULT_NET)}
@@ -137,6 +152,16 @@ def _settings_of(
         raise SettingsError(f"weights = {given!r}: names with values are needed, as in gamma = 0.5")
     _check_names(given, weights, f"{kind.title} has no weight")
     return {**settings, **overrides, "weights": {**weights, **given}}
+
+
+def _masking(kind: type[Method]) -> dict[str, bool]:
+    """The settings of masks, and whether the method can use each."""
+    maskable = not kind.unmaskable
+    return {
+        "positive_mask": maskable,
+        "fade": maskable and kind.uses_buffer(),
+        "mask_stored": maskable and kind.stores_logits,
+    }
 
 
 def _known_weights(kind: type[Method], weights: Mapping[str, float]) -> dict[str, float]:

@@ -75,7 +75,8 @@ def families(cells: Iterable[Cell]) -> list[Family]:
     groups: dict[TrialConfig, list[Cell]] = {}
     for cell in cells:
         if not math.isnan(cell.spreads["class_il_A_T"].mean):
-            shared = cell.config.model_copy(update={"mask": None, "seed": 0})
+            no_mask = {"mask": None, "positive_mask": False, "seed": 0}
+            shared = cell.config.model_copy(update=no_mask)
             groups.setdefault(shared, []).append(cell)
     found = []
     for group in groups.values():

@@ -1,0 +1,61 @@
+"""ER-EMA: experience replay taught by a slow copy of the network. With a mask: MSER-EMA."""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from remask.losses import logit_mse
+from remask.methods.er import ER
+from remask.methods.slow_copies import follow, put_into, share_of, slow_copy
+from remask.methods.step import Step
+
+
+class EREMA(ER):
+    """loss = ER's + alpha * MSE(f(replay), f_slow(replay)); f_slow predicts.
+
+    After each step slow <- a * slow + (1 - a) * theta, a = min(1 - 1 / (step + 1), slowness). The
+    copy is an exponential moving average (EMA) of the weights. No logits are stored.
+    """
+
+    name = "er_ema"
+    title = "ER-EMA"
+    summary = (
+        "ER with a slow copy of the network that teaches the replay and predicts; masked: m = 0"
+    )
+    weights: ClassVar = {"alpha": 0.5, "slowness": 0.995}
+    usual_mask = 0.0
+    usual_fade = 4.0
+    remembers = ("slow", "steps")
+    predicts_with = ("slow",)
+    alpha: Tensor
+    slowness: Tensor
+
+    def prepare(self) -> None:
+        """The copy begins where the networks do."""
+        self.slow = slow_copy(self.engine.net)
+        self.steps = torch.zeros(self.engine.trials, device=self.engine.device)
+
+    def loss(self, step: Step) -> Tensor:
+        """The slow copy teaches what it says now of the replayed samples."""
+        loss = super().loss(step)
+        for replay in step.replays:
+            taught = self.engine.net.evaluate(replay.inputs, self.slow)
+            loss = loss + self.alpha * logit_mse(replay.logits, taught)
+        return loss
+
+    def after_step(self, step: Step) -> None:
+        """The copy follows."""
+        self.steps += 1
+        follow(self.slow, self.engine.net, share_of(self.steps, self.slowness))
+
+    def scores(self, inputs: Tensor, task: int) -> Tensor:
+        """The slow copy predicts."""
+        shared = inputs.expand(self.engine.trials, *inputs.shape)
+        return self.engine.net.evaluate(shared, self.slow)
+
+    @classmethod
+    def predictor(cls, net: nn.Module, own: Mapping[str, Tensor]) -> nn.Module:
+        """The net with the weights of the slow copy."""
+        return put_into(net, own, "slow")

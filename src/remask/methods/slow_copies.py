@@ -1,0 +1,44 @@
+"""Slow copies of the networks: moving averages of their weights, which can teach and predict."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from remask.methods.trialwise import per_trial
+from remask.nets import StackedNet, State
+
+
+def slow_copy(net: StackedNet) -> State:
+    """A copy of the networks as they are now."""
+    return {name: tensor.detach().clone() for name, tensor in net.state().items()}
+
+
+@torch.no_grad()
+def follow(slow: State, net: StackedNet, share: Tensor) -> None:
+    """Move a copy towards the networks: slow <- (1 - share) * slow + share * net, share [S].
+
+    Running statistics are averaged as the weights are; counters are copied.
+    """
+    for name, tensor in net.state().items():
+        if tensor.is_floating_point():
+            slow[name].add_((tensor - slow[name]).mul_(per_trial(share, tensor)))
+        else:
+            slow[name].copy_(tensor)
+
+
+def share_of(steps: Tensor, slowness: Tensor) -> Tensor:
+    """1 - a with a = min(1 - 1 / (steps + 1), slowness), [S].
+
+    Early on, the copy is the plain average of the networks so far: it forgets its random beginning.
+    """
+    return torch.maximum(1 / (steps + 1), 1 - slowness)
+
+
+@torch.no_grad()
+def put_into(net: nn.Module, own: Mapping[str, Tensor], copy: str) -> nn.Module:
+    """Give a net the weights of one trial's slow copy, by the name under which it is saved."""
+    places = {**dict(net.named_parameters()), **dict(net.named_buffers())}
+    for name, place in places.items():
+        place.copy_(own[f"{copy}/{name}"])
+    return net
