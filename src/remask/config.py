@@ -280,6 +280,14 @@ class TrialConfig(BaseModel):
         description="How the mask fades: the share min(1, fade * buffer / samples so far) of the "
         "stream's loss is without it. At 0 it never fades.",
     )
+    evaluate_every: int = Field(
+        0,
+        ge=0,
+        lt=INT64,
+        description="Also measure accuracy within tasks, every so many steps, on a few test "
+        "samples of each class; changes no other result. 50 costs about 5 % more time. "
+        "Default: 0, only after each task.",
+    )
 
     @property
     def cell(self) -> Self:

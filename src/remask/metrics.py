@@ -1,19 +1,26 @@
-"""Metrics of continual learning, all read off one accuracy matrix.
+"""Metrics of continual learning, read off an accuracy matrix or a curve of accuracy within tasks.
 
 The matrix `accuracy[..., j, k]` holds the percentage of correct answers on the test set of task k
 after learning task j. Entries that were not measured (k > j, or a method that is evaluated once at
 the end) are NaN. Leading axes (trials) are kept: every function maps `[..., T, T]` to `[...]`.
 A metric that is not defined for a matrix, such as the forgetting of a method that was evaluated
 only once, is NaN.
+
+A curve is accuracy over time: `accuracy[p, k]` on task k at point p, NaN before k is learnt, and
+`learning[p]`, the task that was being learnt. The last point of a task is at its end.
 """
 
+import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 Accuracies = NDArray[np.float64]
+_SOON = 0.1
+"""The share of a task's steps that is right after the switch to it."""
 
 
 def average_accuracy(accuracy: Accuracies) -> Accuracies:
@@ -66,6 +73,81 @@ METRICS: dict[str, Callable[[Accuracies], Accuracies]] = {
     "plasticity": plasticity,
     "backward_transfer": backward_transfer,
 }
+
+
+@dataclass(frozen=True, eq=False)
+class AccuracyCurve:
+    """Accuracy within tasks, measured at a number of points."""
+
+    accuracy: Accuracies
+    """Percent, [points, T]."""
+    learning: NDArray[np.int64]
+    """The task that was being learnt at each point, [points], ascending."""
+    steps: NDArray[np.int64]
+    """How many steps had been taken by then, [points], ascending."""
+
+    def of(self, task: int) -> slice:
+        """The points of the time in which a task was learnt."""
+        first, end = np.searchsorted(self.learning, [task, task + 1])
+        return slice(int(first), int(end))
+
+
+def min_accuracy(curve: AccuracyCurve) -> float:
+    """min-ACC: the mean, over all tasks but the last, of the lowest accuracy since it was learnt.
+
+    As De Lange et al. (2023) define it, at the end of the stream: the points of a task's own time,
+    its end included, do not count.
+    """
+    lowest = []
+    for task in range(curve.accuracy.shape[-1] - 1):
+        own = curve.of(task)
+        if own.start == own.stop:  # it was not learnt by itself
+            return math.nan
+        lowest.append(_lowest(curve.accuracy[own.stop :, task]))
+    return _plain_mean(lowest)
+
+
+def worst_case_accuracy(curve: AccuracyCurve) -> float:
+    """WC-ACC: A/T + (1 - 1/T) min-ACC, A the accuracy on the last task at the end."""
+    if not len(curve.accuracy):
+        return math.nan
+    share = 1 / len(curve.accuracy[-1])
+    return share * float(curve.accuracy[-1, -1]) + (1 - share) * min_accuracy(curve)
+
+
+def switch_drop(curve: AccuracyCurve) -> float:
+    """How far the old tasks fall right after a switch, the mean over all switches.
+
+    Of a switch to task j: the mean accuracy on the tasks before j at the end of task j - 1, less
+    the lowest that this mean gets in the first tenth of the steps of j. NaN if a switch has no
+    point there. The mean comes first, since the lowest of each task would be lower by noise alone.
+    """
+    falls = []
+    for task in range(1, curve.accuracy.shape[-1]):
+        before, within = curve.of(task - 1), curve.of(task)
+        if before.start == before.stop or within.start == within.stop:
+            return math.nan
+        start, end = curve.steps[before.stop - 1], curve.steps[within.stop - 1]
+        soon = curve.steps[within] <= start + _SOON * (end - start)
+        of_old = curve.accuracy[:, :task].mean(axis=-1)
+        falls.append(float(of_old[before.stop - 1]) - _lowest(of_old[within][soon]))
+    return _plain_mean(falls)
+
+
+CURVE_METRICS: dict[str, Callable[[AccuracyCurve], float]] = {
+    "min_ACC": min_accuracy,
+    "WC_ACC": worst_case_accuracy,
+    "switch_drop": switch_drop,
+}
+
+
+def _lowest(values: Accuracies) -> float:
+    """The minimum; NaN if there are none, or one is missing."""
+    return float(values.min()) if len(values) else math.nan
+
+
+def _plain_mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else math.nan
 
 
 def _mean(values: Accuracies) -> Accuracies:

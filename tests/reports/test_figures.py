@@ -17,12 +17,19 @@ from remask.errors import MissingPackageError
 from remask.names import UnknownNameError
 from remask.papers import Claim
 from remask.reports.comparison import ComparedCell, Comparison, paper_cell
-from remask.reports.figures import FIGURES, plot, write_figures
+from remask.reports.figures import FIGURES, page_figures, plot, write_figures
 from remask.reports.figures.data import Row, Systems, families, mask_name
 from remask.reports.figures.description import Figure, Mark, Panel, round_range
 from remask.reports.figures.drawing import draw
 from remask.results import Cell, TrialRecord, summarise
-from tests.results.store_samples import NAN, diverged, failed, make_config, make_record
+from tests.results.store_samples import (
+    NAN,
+    curve_with_drop,
+    diverged,
+    failed,
+    make_config,
+    make_record,
+)
 
 matplotlib = pytest.importorskip("matplotlib")
 
@@ -565,3 +572,77 @@ def test_ranges_have_round_ends(values: list[float], expected: tuple[float, floa
 )
 def test_masks_are_written_as_print_has_them(mask: float, name: str) -> None:
     assert mask_name(mask) == name
+
+
+# Within tasks
+
+
+def _measured(mask: float | None, drop: float, **settings: Any) -> list[TrialRecord]:
+    """Two trials of three tasks of 100 steps; of the second, old tasks fall 2 points further."""
+    matrix = [[90.0 if k <= j else NAN for k in range(3)] for j in range(3)]
+    return [
+        make_record(
+            make_config(seed=seed, mask=mask, evaluate_every=5, **settings),
+            class_il=matrix,
+            task_il=matrix,
+            confidence=[0.5] * 6,
+            curve=curve_with_drop(3, 90.0, drop + 2 * seed),
+        )
+        for seed in range(2)
+    ]
+
+
+def test_old_tasks_are_drawn_from_just_before_each_switch() -> None:
+    cells = summarise([*_measured(None, 10.0), *_measured(_INF, 1.0)])
+    (panel,) = _described("accuracy-within-tasks", cells).panels
+    # The end of task 1, 5 steps after the switch, the end of task 2; then the same again.
+    assert panel.x.places == ("100", "105", "200", "200", "205", "300")
+    assert panel.x.spans == ((0, 3, "task 2"), (3, 6, "task 3"))
+    assert panel.x.where[:3] == (
+        "tasks before 2, at the end of task 1",
+        "tasks before 2, 5 steps into task 2",
+        "tasks before 2, 100 steps into task 2",
+    )
+    assert [mark.name for mark in panel.marks] == ["ER", "MSER(-inf)", "", ""]
+    assert [mark.y for mark in panel.marks] == [
+        (90.0, 79.0, 90.0),
+        (90.0, 88.0, 90.0),
+        (90.0, 79.0, 90.0),
+        (90.0, 88.0, 90.0),
+    ]
+    assert panel.marks[0].std == (0.0, 1.0, 0.0)
+    assert [mark.x for mark in panel.marks] == [(0, 1, 2)] * 2 + [(3, 4, 5)] * 2
+
+
+def test_cells_measured_at_other_steps_have_a_panel_of_their_own() -> None:
+    later = {**curve_with_drop(2, 90.0, 5.0), "steps": [3, 50, 53, 100]}
+    own = make_record(make_config(mask=-1.0, evaluate_every=3), curve=later)
+    other = make_record(make_config(evaluate_every=5))
+    panels = _described("accuracy-within-tasks", summarise([own, other])).panels
+    assert [len(panel.marks) for panel in panels] == [1, 1]
+
+
+def test_a_page_without_curves_does_not_mention_them_and_print_has_no_such_figure(
+    tmp_path: Path,
+) -> None:
+    cells = _contrast()
+    assert "accuracy-within-tasks" not in {f["key"] for f in page_figures(cells, Systems(cells))}
+    assert plot(cells, "accuracy-within-tasks") is None
+    measured = summarise([*_measured(None, 10.0), *_measured(_INF, 1.0)])
+    figures = page_figures(measured, Systems(measured))
+    settings = [f["setting"] for f in figures if f["key"] == "accuracy-within-tasks"]
+    assert settings == ["class_il", "task_il"]
+    names = [path.name for path in write_figures(measured, tmp_path)]
+    assert "split-digits-accuracy-within-tasks-b200.png" in names
+
+
+def test_print_draws_a_stretch_per_task_and_names_each_system_once() -> None:
+    cells = summarise([*_measured(None, 10.0), *_measured(_INF, 1.0)])
+    drawing = plot(cells, "accuracy-within-tasks")
+    assert drawing is not None
+    texts = _texts(drawing)
+    assert texts.count("ER") == 1
+    assert {"task 2", "task 3"} <= {*texts}
+    (axes,) = drawing.findobj(matplotlib.axes.Axes)
+    lowest = [np.asarray(line.get_ydata()).min() for line in axes.lines]
+    assert sorted(lowest) == [79.0, 79.0, 88.0, 88.0]

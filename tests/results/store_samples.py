@@ -38,7 +38,23 @@ def make_record(config: TrialConfig | None = None, **parts: Any) -> TrialRecord:
     if values["config"].validation:  # as good there as at the test, unless said otherwise
         names = ("class_il", "task_il")
         values = {**{f"validation_{name}": values[name] for name in names}, **values}
+    if values["config"].evaluate_every and values["class_il"] and "curve" not in values:
+        values["curve"] = curve_with_drop(len(values["class_il"]), 90.0, 10.0)
     return TrialRecord.model_validate({**_classes(values), **values})
+
+
+def curve_with_drop(tasks: int, accuracy: float, drop: float) -> dict[str, Any]:
+    """Tasks of 100 steps: old ones fall by `drop` 5 steps after a switch, and recover."""
+    seen = np.tri(tasks)
+    dipped = np.where(np.tri(tasks, k=-1) > 0, accuracy - drop, np.where(seen > 0, accuracy, NAN))
+    ended = np.where(seen > 0, accuracy, NAN)
+    rows = [row for both in zip(dipped.tolist(), ended.tolist(), strict=True) for row in both]
+    return {
+        "steps": [step for task in range(tasks) for step in (100 * task + 5, 100 * task + 100)],
+        "learning": [task for task in range(tasks) for _ in range(2)],
+        "class_il": rows,
+        "task_il": rows,
+    }
 
 
 def _classes(values: dict[str, Any]) -> dict[str, Any]:

@@ -4,13 +4,18 @@ import numpy as np
 import pytest
 
 from remask.metrics import (
+    CURVE_METRICS,
     METRICS,
     Accuracies,
+    AccuracyCurve,
     accuracy_over_time,
     average_accuracy,
     backward_transfer,
     forgetting,
+    min_accuracy,
     plasticity,
+    switch_drop,
+    worst_case_accuracy,
 )
 
 NAN = float("nan")
@@ -100,3 +105,77 @@ def test_trials_of_a_one_task_benchmark_keep_their_axis(name: str) -> None:
 def test_forgetting_without_the_last_row_keeps_the_trial_axis_too() -> None:
     values = forgetting(np.stack([FALLING, RISING, ONLY_LAST]), include_last=False)
     np.testing.assert_allclose(values, [25, 10, NAN])
+
+
+# Of curves
+
+
+def curve(*points: tuple[int, int, list[float]]) -> AccuracyCurve:
+    """A curve of (steps, task being learnt, accuracies)."""
+    steps, learning, rows = zip(*points, strict=True)
+    return AccuracyCurve(matrix(*rows), np.array(learning), np.array(steps))
+
+
+DIPPING = curve(
+    (10, 0, [10, NAN, NAN]),
+    (100, 0, [90, NAN, NAN]),
+    (105, 1, [60, 5, NAN]),
+    (110, 1, [70, 40, NAN]),
+    (150, 1, [55, 30, NAN]),
+    (200, 1, [80, 88, NAN]),
+    (210, 2, [70, 68, 20]),
+    (211, 2, [20, 20, 20]),
+    (300, 2, [75, 50, 96]),
+)
+
+
+def test_min_acc_is_the_mean_of_the_lowest_accuracies_since_each_task_was_learnt() -> None:
+    # Task 0 was at 10 and task 1 at 5 while they were being learnt, which does not count; nor does
+    # the last task, which nothing came after. The lowest since then are both at step 211.
+    assert min_accuracy(DIPPING) == pytest.approx((20 + 20) / 2)
+
+
+def test_wc_acc_weighs_the_last_task_against_the_worst_of_the_others() -> None:
+    assert worst_case_accuracy(DIPPING) == pytest.approx(96 / 3 + 2 / 3 * 20)
+
+
+def test_the_drop_is_that_of_the_mean_of_old_tasks_in_the_first_tenth_after_a_switch() -> None:
+    # To task 1, which has 100 steps: from 90 to 60, at its step 5; 55 comes too late. To task 2:
+    # from (80 + 88) / 2 to (70 + 68) / 2, at its step 10; its step 11 is past the first tenth.
+    assert switch_drop(DIPPING) == pytest.approx((30 + 15) / 2)
+
+
+def test_the_drop_of_a_mean_is_not_the_mean_of_the_lowest() -> None:
+    up_and_down = curve(
+        (10, 0, [90, NAN, NAN]),
+        (20, 1, [90, 90, NAN]),
+        (21, 2, [80, 90, 0]),
+        (22, 2, [90, 80, 0]),
+        (40, 2, [90, 90, 90]),
+    )
+    first_switch = switch_drop(up_and_down)
+    assert np.isnan(first_switch)  # task 1 has no point in its first tenth
+    with_one = curve((10, 0, [90, NAN, NAN]), (11, 1, [90, 1, NAN]), *_points(up_and_down)[1:])
+    assert switch_drop(with_one) == pytest.approx((0 + 5) / 2)
+
+
+def _points(whole: AccuracyCurve) -> list[tuple[int, int, list[float]]]:
+    parts = (whole.steps.tolist(), whole.learning.tolist(), whole.accuracy.tolist())
+    return list(zip(*parts, strict=True))
+
+
+@pytest.mark.parametrize("name", CURVE_METRICS)
+@pytest.mark.parametrize(
+    "undefined",
+    [
+        AccuracyCurve(np.zeros((0, 3)), np.zeros(0, np.int64), np.zeros(0, np.int64)),
+        AccuracyCurve(np.zeros((0, 0)), np.zeros(0, np.int64), np.zeros(0, np.int64)),
+        curve((5, 2, [50, 50, 50]), (10, 2, [90, 80, 85])),  # all tasks at once
+        curve((1, 0, [90])),
+    ],
+    ids=["no points", "no tasks", "all at once", "one task"],
+)
+def test_metrics_of_a_curve_that_has_no_switches_are_not_defined(
+    name: str, undefined: AccuracyCurve
+) -> None:
+    assert np.isnan(CURVE_METRICS[name](undefined))

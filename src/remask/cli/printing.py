@@ -50,6 +50,9 @@ def print_reproduction(found: "Reproduction", *, markdown: bool) -> None:
     if found.decided:
         output.print(found.decision_table())
         _say(found.test)
+    if found.within_tasks:
+        output.print(found.curve_table(), crop=False)
+        _say(found.within_tasks_note)
 
 
 def leave_if_failed(failures: Sequence[str]) -> None:

@@ -18,8 +18,8 @@ def reproduce(
         str,
         typer.Argument(
             metavar="EXPERIMENT",
-            help="`main`, `low-buffer`, `ablation`, `confidence`, `appendix`, `all`; or several, "
-            "comma-separated.",
+            help="`main`, `low-buffer`, `ablation`, `confidence`, `appendix`, `all`, `gap`; or "
+            "several, comma-separated.",
         ),
     ] = "main",
     benchmark: Annotated[
@@ -58,8 +58,9 @@ def reproduce(
 
     `main`: ER and DER++ with and without masks, three buffers. `low-buffer`: buffers of 10, 50 and
     100. `ablation`: nine masking values. `confidence`: what the network believes of each class.
-    `appendix`: every system of the paper's tables. `all`: all of them. The trials go into the
-    store; what it has is not run again, and what was stopped goes on.
+    `appendix`: every system of the paper's tables. `all`: all of them. `gap`, which the paper does
+    not have: how far old tasks fall right after a switch. The trials go into the store; what it has
+    is not run again, and what was stopped goes on.
     """
     from remask.experiments import plan_cells, run_cells, wanted_cells  # torch: only when needed
 

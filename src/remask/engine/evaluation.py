@@ -1,6 +1,6 @@
 """Evaluation: Class-IL and Task-IL accuracy and the confidence, all from the same scores."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -30,20 +30,15 @@ class _TestSet:
     """bool [K]: those of the task."""
 
 
-class Evaluator:
-    """Measures a method's scores on the tasks of a stream, and keeps what it found."""
+class TestSets:
+    """What the tasks of a stream are measured on."""
 
-    def __init__(
-        self, data: DataDescription, trials: int, tasks: int, device: torch.device
-    ) -> None:
+    __test__ = False  # pytest takes every name that begins like this for its own
+
+    def __init__(self, data: DataDescription, device: torch.device) -> None:
         self._data, self._device = data, device
         self._standardise = Standardise.of(data, device)
         self._sets: dict[int, _TestSet] = {}
-        shape = (trials, tasks, tasks)
-        self.class_il = torch.full(shape, torch.nan, dtype=torch.float64)
-        """Accuracy matrices [S, T, T] in percent; NaN where not measured."""
-        self.task_il = torch.full(shape, torch.nan, dtype=torch.float64)
-        """The same, when the task of a sample is told."""
 
     def add(
         self, task: int, classes: Tensor, inputs: Tensor, labels: Tensor, places: Tensor
@@ -52,27 +47,14 @@ class Evaluator:
         on_device = [each.to(self._device) for each in (inputs, places, labels, classes)]
         self._sets[task] = _TestSet(*on_device)
 
-    def grow(self, tasks: int) -> None:
-        """Have room for so many tasks."""
-        more = tasks - self.class_il.shape[1]
-        if more <= 0:
-            return
-        room = (0, more, 0, more)
-        self.class_il = torch.nn.functional.pad(self.class_il, room, value=torch.nan)
-        self.task_il = torch.nn.functional.pad(self.task_il, room, value=torch.nan)
-
-    def measure(self, scores: Scores, task: int, *, class_il: bool) -> None:
-        """Fill the row of a task that has just ended; without `class_il`, Task-IL only.
+    def accuracies(self, scores: Scores, latest: int) -> Iterator[tuple[int, Tensor, Tensor]]:
+        """Each task up to the latest, and the percent correct in Class-IL and Task-IL, each [S].
 
         In Class-IL all K classes compete, also those not seen yet; in Task-IL only the task's own.
         """
-        for earlier, test in self._sets.items():
-            if earlier > task:
-                continue
-            of_all, of_task = self._accuracy(scores, earlier, test)
-            if class_il:
-                self.class_il[:, task, earlier] = of_all.cpu()
-            self.task_il[:, task, earlier] = of_task.cpu()
+        for task, test in self._sets.items():
+            if task <= latest:
+                yield task, *self._accuracy(scores, task, test)
 
     def _accuracy(self, scores: Scores, task: int, test: _TestSet) -> tuple[Tensor, Tensor]:
         """Percent correct on a task: (Class-IL, Task-IL), each [S]."""
@@ -113,3 +95,43 @@ class Evaluator:
     def _see(self, test: _TestSet, places: Tensor) -> Tensor:
         inputs = test.inputs[places] * self._data.scale
         return inputs if self._standardise is None else self._standardise(inputs)
+
+
+class Evaluator:
+    """Measures a method's scores on the tasks of a stream, and keeps what it found."""
+
+    def __init__(
+        self, data: DataDescription, trials: int, tasks: int, device: torch.device
+    ) -> None:
+        self._sets = TestSets(data, device)
+        shape = (trials, tasks, tasks)
+        self.class_il = torch.full(shape, torch.nan, dtype=torch.float64)
+        """Accuracy matrices [S, T, T] in percent; NaN where not measured."""
+        self.task_il = torch.full(shape, torch.nan, dtype=torch.float64)
+        """The same, when the task of a sample is told."""
+
+    def add(
+        self, task: int, classes: Tensor, inputs: Tensor, labels: Tensor, places: Tensor
+    ) -> None:
+        """Measure a task, of these classes bool [K], on the samples in some places of `inputs`."""
+        self._sets.add(task, classes, inputs, labels, places)
+
+    def grow(self, tasks: int) -> None:
+        """Have room for so many tasks."""
+        more = tasks - self.class_il.shape[1]
+        if more <= 0:
+            return
+        room = (0, more, 0, more)
+        self.class_il = torch.nn.functional.pad(self.class_il, room, value=torch.nan)
+        self.task_il = torch.nn.functional.pad(self.task_il, room, value=torch.nan)
+
+    def measure(self, scores: Scores, task: int, *, class_il: bool) -> None:
+        """Fill the row of a task that has just ended; without `class_il`, Task-IL only."""
+        for earlier, of_all, of_task in self._sets.accuracies(scores, task):
+            if class_il:
+                self.class_il[:, task, earlier] = of_all.cpu()
+            self.task_il[:, task, earlier] = of_task.cpu()
+
+    def confidence(self, scores: Scores) -> Tensor:
+        """The mean probability of the true class, for each class: [S, K]."""
+        return self._sets.confidence(scores)

@@ -24,6 +24,20 @@ class Position(NamedTuple):
 
 
 @dataclass(frozen=True)
+class TrialCurve:
+    """How accurate one trial was on each task while it learnt, measured every few steps."""
+
+    steps: list[int]
+    """How many steps of the whole stream had been taken at each point."""
+    learning: list[int]
+    """The number of the task that was being learnt, or just had been."""
+    class_il: list[list[float]]
+    """Percent, [points, T]; NaN where not measured."""
+    task_il: list[list[float]]
+    """The same, when the task of a test sample is told."""
+
+
+@dataclass(frozen=True)
 class TrialResult:
     """What one trial has shown."""
 
@@ -46,3 +60,5 @@ class TrialResult:
     """As `class_il`, on the trial's own held-out training data; empty if it has none."""
     validation_task_il: list[list[float]] = field(default_factory=list)
     """As `task_il`, on the trial's own held-out training data; empty if it has none."""
+    curve: TrialCurve | None = None
+    """Accuracy within tasks; None if that was not asked for."""

@@ -9,7 +9,9 @@ from remask.benchmarks import Benchmark
 from remask.classes import Tasks
 from remask.config import TrialConfig
 from remask.engine.agreement import check_open
+from remask.engine.curves import Curves
 from remask.engine.evaluation import Evaluator
+from remask.engine.showing import TrialCurve
 from remask.memory import KeptRows
 from remask.methods import Method, MethodError
 from remask.streams import (
@@ -57,6 +59,8 @@ class Stream:
         self.validation = (
             Evaluator(self.data, len(configs), tasks, device) if configs[0].validation else None
         )
+        every = configs[0].evaluate_every
+        self.curves = Curves(self.data, len(configs), every, device) if every else None
         if isinstance(source, Benchmark):
             self._load(source)
 
@@ -67,7 +71,7 @@ class Stream:
         test_inputs = benchmark.test_inputs.to(self._device)  # once for all tasks
         for number in range(benchmark.num_tasks):
             active = benchmark.active(number)
-            _add(self.test, number, active, test_inputs, Part(benchmark.test_labels))
+            self._test(number, active, test_inputs, benchmark.test_labels)
             if self.validation is not None and held_out is not None:
                 _add(self.validation, number, active, self.samples.inputs, held_out)
         tasks_of = benchmark_tasks if self._method.learns == "tasks" else union_task
@@ -128,7 +132,7 @@ class Stream:
         self.samples.load(data.inputs, data.labels, data.learnt)
         classes = task.classes.cpu()
         if data.test is not None:
-            _add(self.test, index, classes, data.test[0], Part(data.test[1]))
+            self._test(index, classes, *data.test)
         if self.validation is not None and data.held_out is not None:
             _add(self.validation, index, classes, data.inputs, data.held_out)
 
@@ -144,7 +148,7 @@ class Stream:
             raise StreamError(f"there is no task {number}: {len(self.counts)} are known")
         classes = self.counts[number] > 0
         self._check_test(inputs, labels, classes)
-        _add(self.test, number, classes, inputs, Part(labels))
+        self._test(number, classes, inputs, labels)
 
     def note(self, task: Task, index: int, steps: int) -> None:
         """Know a task that has begun; refuses another one than was begun before a stop."""
@@ -159,6 +163,35 @@ class Stream:
                 f"task {index} was begun with other samples: "
                 f"{self.counts[index].tolist()} of each class, not {counts.tolist()}"
             )
+
+    def number(self, index: int) -> int:
+        """The number of the task that is learnt after `index` others."""
+        return self.tasks[index].number if index < len(self.tasks) else index
+
+    def plan_curves(self) -> None:
+        """Have room for the curves of all tasks that are known."""
+        if self.curves is not None:
+            points = sum(map(len, self.curves.steps(self._lengths())))
+            self.curves.grow(points, self.data.num_tasks or len(self.steps))
+
+    def points_of(self, index: int) -> dict[int, int]:
+        """Which points of the curves a task fills, by how many of its steps have been taken."""
+        if self.curves is None:
+            return {}
+        points = self.curves.points(self._lengths()[: index + 1])
+        self.curves.grow(max(points.values()) + 1, self.number(index) + 1)
+        return points
+
+    def trial_curves(self) -> list[TrialCurve]:
+        """The curve of each trial so far; empty if there are none."""
+        if self.curves is None:
+            return []
+        lengths = self._lengths()
+        return self.curves.of_trials(lengths, [self.number(index) for index in range(len(lengths))])
+
+    def _lengths(self) -> list[int]:
+        """How many steps each task takes that is known, in all epochs."""
+        return [self._config.epochs * steps for steps in self.steps.tolist()]
 
     def keep(self, memory: KeptRows | None) -> None:
         """Copy what a method keeps, so that the samples it was chosen from may go."""
@@ -175,6 +208,8 @@ class Stream:
         self.test.grow(state["metrics/class_il"].shape[1])
         if self.validation is not None:
             self.validation.grow(state["validation/class_il"].shape[1])
+        if self.curves is not None:
+            self.curves.grow(*state["metrics/curve_class_il"].shape[1:])
 
     def state(self) -> dict[str, Tensor]:
         """What of an open stream must be saved; all else is known or comes again."""
@@ -187,6 +222,13 @@ class Stream:
         """The classes of all the benchmark's tasks, and of those that have been learnt since."""
         later = self.counts[len(self.tasks) : learnt]
         return (*self._dealt, *(tuple(row.nonzero().flatten().tolist()) for row in later))
+
+    def _test(self, number: int, classes: Tensor, inputs: Tensor, labels: Tensor) -> None:
+        """Measure a task on these samples, or on those of them that have its classes."""
+        part = Part(labels)
+        _add(self.test, number, classes, inputs, part)
+        if self.curves is not None:
+            _add(self.curves, number, classes, inputs, part)
 
     def _check_test(self, inputs: Tensor, labels: Tensor, classes: Tensor) -> None:
         self.data.check("test", inputs, labels)
@@ -211,7 +253,9 @@ class Stream:
         return torch.bincount(labels.cpu(), minlength=self.data.num_classes)
 
 
-def _add(evaluator: Evaluator, number: int, classes: Tensor, inputs: Tensor, part: Part) -> None:
+def _add(
+    evaluator: Evaluator | Curves, number: int, classes: Tensor, inputs: Tensor, part: Part
+) -> None:
     """Measure a task on the rows of a part that have its classes."""
     rows = classes.to(part.labels.device)[part.labels].nonzero().squeeze(-1)
     places = rows if part.places is None else part.places[:, rows]

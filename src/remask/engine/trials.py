@@ -84,6 +84,7 @@ class TrialStack:
         self._stream.keep(self._method.memory)
         steps = [self._steps_of(task, self._method.extra_samples(task)) for task in self.tasks]
         self._stream.steps = torch.tensor(steps, dtype=torch.int64)
+        self._stream.plan_curves()
         self._divergence = Divergence(len(configs))
         every_class = (len(configs), self.data.num_classes)
         self._confidence = torch.full(every_class, torch.nan, dtype=torch.float64)
@@ -168,6 +169,8 @@ class TrialStack:
         extra = self._method.extra_rows(task) if self._method.extra_samples(task) else None
         steps = self._steps_of(task, 0 if extra is None else extra.shape[1])
         self._stream.note(task, index, steps)
+        due = self._stream.points_of(index)
+        at_end = due.pop(steps * self._epochs, None)  # once the method has ended the task, too
         for epoch in range(begun, self._epochs):
             lr = self._learning_rates(epoch)
             plan = self._feed.plan(task.rows, (index, epoch), earlier, extra)
@@ -180,6 +183,7 @@ class TrialStack:
                 self.position = Position(index, epoch, number + 1)
                 if self._divergence.note(loss):
                     self._divergence.look(self.steps_done)
+                self._measure(task, due.get(epoch * steps + number + 1))
                 yield self.position
             self.position = Position(index, epoch + 1)
             done = 0
@@ -188,6 +192,7 @@ class TrialStack:
         self._enter(index, _END, lr=self._learning_rates(self._epochs - 1))
         self._method.end_task(task)
         self._stream.keep(self._method.memory)
+        self._measure(task, at_end)
         self.position = Position(index + 1)
 
     @torch.no_grad()
@@ -196,7 +201,7 @@ class TrialStack:
         learnt, class_il = self.position.task, self._method.class_il
         if not learnt:
             raise StreamError("nothing has been learnt yet: call learn() first")
-        latest = self.tasks[learnt - 1].number if learnt <= len(self.tasks) else learnt - 1
+        latest = self._stream.number(learnt - 1)
         self._stream.test.grow(latest + 1)
         self._stream.test.measure(self._method.scores, latest, class_il=class_il)
         if self._stream.validation is not None:
@@ -222,6 +227,7 @@ class TrialStack:
         self._divergence.look(self.steps_done)
         title, test, held_out = str(self._method.title), self._stream.test, self._stream.validation
         tasks = self._stream.classes_of_tasks(self.position.task)
+        curves = self._stream.trial_curves()
         return [
             TrialResult(
                 config=config,
@@ -234,6 +240,7 @@ class TrialStack:
                 class_names=self.data.class_names,
                 diverged_at=None if step < 0 else step,
                 title=None if title == title_of(config.method) else title,
+                curve=curves[trial] if curves else None,
             )
             for trial, (config, step) in enumerate(
                 zip(self.configs, self._divergence.first_steps.tolist(), strict=True)
@@ -271,6 +278,8 @@ class TrialStack:
             "confidence": self._confidence,
             "diverged_at": self._divergence.first_steps,
         }
+        if (curves := self._stream.curves) is not None:
+            parts["metrics"] |= curves.state()
         if (held_out := self._stream.validation) is not None:
             parts["validation"] = {"class_il": held_out.class_il, "task_il": held_out.task_il}
         parts["stream"] = self._stream.state()
@@ -321,6 +330,13 @@ class TrialStack:
     def _steps_of(self, task: Task, extra: int) -> int:
         """How many steps an epoch of a task has, with so many samples besides its own."""
         return len(batch_sizes(len(task.rows) + extra, self._batch))
+
+    @torch.no_grad()
+    def _measure(self, task: Task, point: int | None) -> None:
+        """Measure a point of the curves, if one is due."""
+        if self._stream.curves is not None and point is not None:
+            class_il = self._method.class_il
+            self._stream.curves.measure(self._method.scores, task.number, point, class_il=class_il)
 
     def _enter(self, *key: int, lr: Tensor) -> None:
         """Come to a task, epoch and step: what is drawn from now on is named after them."""

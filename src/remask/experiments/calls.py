@@ -110,9 +110,9 @@ def reproduce(
 ) -> Reproduction:
     """Run what is missing of an experiment of the paper, and put ours beside it.
 
-    Experiments: main, low-buffer, ablation, confidence, appendix, all. `method`, `mask` and
-    `buffer` choose among its cells. Any field of `RunOptions` may be given by name; `executor` says
-    where, as for `run`.
+    Experiments: main, low-buffer, ablation, confidence, appendix, all; and gap, which the paper
+    does not have. `method`, `mask` and `buffer` choose among its cells. Any field of `RunOptions`
+    may be given by name; `executor` says where, as for `run`.
     """
     asked = {"method": method, "mask": mask, "buffer": buffer}
     filters = {name: several(value) for name, value in asked.items() if value is not None}

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, overload
 
 from remask.papers import PaperCell, statements
 from remask.reports import (
+    CURVES_NOTE,
     TEST,
     ComparedCell,
     Decision,
@@ -14,6 +15,8 @@ from remask.reports import (
     comparison_markdown,
     comparison_summary,
     comparison_table,
+    curve_markdown,
+    curve_table,
     decide,
     decide_by_the_paper,
     decision_markdown,
@@ -23,6 +26,7 @@ from remask.reports import (
 
 if TYPE_CHECKING:
     from remask.experiments.results import Results
+    from remask.results import Cell
 
 
 class Compared(Sequence[ComparedCell]):
@@ -96,6 +100,20 @@ class Reproduction:
         """By which test statements are decided."""
         return f"Test: {TEST}."
 
+    @property
+    def within_tasks(self) -> "list[Cell]":
+        """The cells that were measured within tasks, too."""
+        return [cell for cell in self.results.cells() if cell.config.evaluate_every]
+
+    @property
+    def within_tasks_note(self) -> str:
+        """What `curve_table` shows."""
+        return CURVES_NOTE
+
+    def curve_table(self) -> PlainTable:
+        """A row per cell that was measured within tasks: the lowest accuracy, the drops."""
+        return curve_table(self.within_tasks)
+
     def decision_table(self) -> PlainTable:
         """A row per statement: what our trials say to it, and what the paper's figures do."""
         return decision_table(self.decided, self.by_the_paper)
@@ -105,16 +123,22 @@ class Reproduction:
         parts = [self.compared.markdown()]
         if self.decided:
             parts += [decision_markdown(self.decided, self.by_the_paper) + self.test]
+        if self.within_tasks:
+            parts += [curve_markdown(self.within_tasks) + self.within_tasks_note]
         return "\n".join(parts)
 
     def __repr__(self) -> str:
         parts = [str(self.compared)]
         if self.decided:
             parts += [str(self.decision_table()), self.test]
+        if self.within_tasks:
+            parts += [str(self.curve_table()), self.within_tasks_note]
         return "\n".join([*parts, *self.results.failures])
 
     def _repr_html_(self) -> str:
         parts = [self.compared._repr_html_()]
         if self.decided:
             parts.append(self.decision_table()._repr_html_())
+        if self.within_tasks:
+            parts.append(self.curve_table()._repr_html_())
         return "".join(parts)

@@ -1,4 +1,4 @@
-"""Reproducing the paper: which cells, how long they take, and what they soptions."""
+"""Reproducing the paper: which cells, how long they take, and what they show."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ def wanted_cells(
     cells = list(dict.fromkeys(cells))
     if not cells:
         raise SettingsError(
-            f"the paper has no {','.join(experiments)!r} experiment on {', '.join(names)}"
+            f"there is no {','.join(experiments)!r} experiment on {', '.join(names)}"
         )
     cells = _of_methods(cells, filters.get("method"))
     for field in ("mask", "buffer"):
@@ -57,6 +57,7 @@ def configs_of(cell: PaperCell, trials: int | None) -> list[TrialConfig]:
         masks=[cell.mask],
         buffer=cell.buffer or None,
         seeds=range(trials or in_the_paper or _DEFAULT_TRIALS),
+        overrides={"evaluate_every": cell.evaluate_every} if cell.evaluate_every else None,
     )
 
 

@@ -1,8 +1,8 @@
-"""The paper's experiments: the cells that each of its tables and figures consists of."""
+"""The cells that each of the paper's tables and figures consists of, and what goes beyond it."""
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from remask.names import UnknownNameError, unknown
@@ -24,6 +24,8 @@ class PaperCell:
     mask: float | None
     buffer: int
     """0 for a method without memory."""
+    evaluate_every: int = 0
+    """Whether it is measured within tasks as well, which changes no result, and how often."""
 
 
 def _main(benchmark: str) -> list[PaperCell]:
@@ -56,6 +58,27 @@ def _confidence(benchmark: str) -> list[PaperCell]:
     ]
 
 
+_GAP_SYSTEMS: tuple[tuple[str, float | None], ...] = (
+    ("er", None),
+    ("er", -math.inf),
+    ("derpp", None),
+    ("derpp", -1.0),
+)
+"""A method with a slow copy of its weights is one more line."""
+_GAP_BUFFERS, _GAP_EVERY = (200, 500), 10
+
+
+def _gap(benchmark: str) -> list[PaperCell]:
+    """The stability gap: what happens to old tasks right after a switch. The paper has none."""
+    if benchmark != "split-mnist":
+        return []
+    return [
+        PaperCell(benchmark, method, mask, buffer, evaluate_every=_GAP_EVERY)
+        for buffer in _GAP_BUFFERS
+        for method, mask in _GAP_SYSTEMS
+    ]
+
+
 _EXPERIMENTS: dict[str, Callable[[str], list[PaperCell]]] = {
     "main": _main,
     "low-buffer": _low_buffer,
@@ -63,15 +86,17 @@ _EXPERIMENTS: dict[str, Callable[[str], list[PaperCell]]] = {
     "confidence": _confidence,
     "appendix": _appendix,
 }
-EXPERIMENTS = (*_EXPERIMENTS, "all")
+_BEYOND_THE_PAPER = {"gap": _gap}
+EXPERIMENTS = (*_EXPERIMENTS, "all", *_BEYOND_THE_PAPER)
 """The names that `experiment_cells` knows."""
 
 
 def experiment_cells(name: str, benchmark: str) -> list[PaperCell]:
-    """The cells of an experiment on a benchmark, in the paper's order; `all` is all of them."""
+    """The cells of an experiment on a benchmark, in the paper's order; `all` is all of these."""
     if name not in EXPERIMENTS:
         raise UnknownNameError(unknown("experiment", name, EXPERIMENTS))
-    chosen = _EXPERIMENTS.values() if name == "all" else [_EXPERIMENTS[name]]
+    known = {**_EXPERIMENTS, **_BEYOND_THE_PAPER}
+    chosen = _EXPERIMENTS.values() if name == "all" else [known[name]]
     return list(dict.fromkeys(cell for cells in chosen for cell in cells(benchmark)))
 
 
@@ -90,7 +115,7 @@ def published_figures(cell: PaperCell) -> dict[str, Claim]:
 
     The paper's own runs come before those that it quotes.
     """
-    return _figures().get(cell, {})
+    return _figures().get(replace(cell, evaluate_every=0), {})
 
 
 @cache

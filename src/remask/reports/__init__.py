@@ -16,9 +16,16 @@ from remask.reports.decisions import decision_markdown, decision_table
 from remask.reports.figures import plot, write_figures
 from remask.reports.findings import TEST, Decision, decide, decide_by_the_paper
 from remask.reports.page import page_html
-from remask.reports.tables import PlainTable, results_table
+from remask.reports.tables import (
+    CURVES_NOTE,
+    PlainTable,
+    curve_markdown,
+    curve_table,
+    results_table,
+)
 
 __all__ = [
+    "CURVES_NOTE",
     "TEST",
     "ComparedCell",
     "Comparison",
@@ -30,6 +37,8 @@ __all__ = [
     "comparison_markdown",
     "comparison_summary",
     "comparison_table",
+    "curve_markdown",
+    "curve_table",
     "decide",
     "decide_by_the_paper",
     "decision_markdown",

@@ -108,7 +108,9 @@ _WORST_FIRST: tuple[Verdict, ...] = ("worse", "better", "not told apart", "too f
 def paper_cell(cell: Cell) -> PaperCell:
     """The cell of a paper that a cell of the store would be, if its settings are the paper's."""
     config = cell.config
-    return PaperCell(config.benchmark, config.method, config.mask, config.buffer)
+    return PaperCell(
+        config.benchmark, config.method, config.mask, config.buffer, config.evaluate_every
+    )
 
 
 def compare(wanted: Sequence[PaperCell], cells: Sequence[Cell]) -> list[ComparedCell]:

@@ -111,6 +111,45 @@ def results_table(cells: Sequence[Cell]) -> PlainTable:
     return table
 
 
+_OF_CURVES = {
+    "A_T": "class_il_A_T",
+    "min-ACC": "class_il_min_ACC",
+    "WC-ACC": "class_il_WC_ACC",
+    "drop after a switch": "class_il_switch_drop",
+}
+CURVES_NOTE = (
+    "Class-IL. min-ACC, WC-ACC and the drop are measured within tasks, on the first test samples "
+    "of each class; the drop is that of old tasks in the first tenth of a new one."
+)
+
+
+def curve_table(cells: Sequence[Cell]) -> PlainTable:
+    """What was measured within tasks, a row per cell."""
+    table = PlainTable()
+    for name in ("method", "buffer", "trials", *_OF_CURVES):
+        table.add_column(name, justify="left" if name == "method" else "right", no_wrap=True)
+    for row in _curve_rows(cells):
+        table.add_row(*[Text(printable(text)) for text in row])
+    return table
+
+
+def curve_markdown(cells: Sequence[Cell]) -> str:
+    """The same for a document."""
+    names = ["method", "buffer", "trials", *_OF_CURVES]
+    lines = [names, ["---", *["---:"] * (len(names) - 1)], *_curve_rows(cells)]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _curve_rows(cells: Sequence[Cell]) -> list[list[str]]:
+    return [
+        [
+            *(cell.label, str(cell.config.buffer or "-"), str(cell.trials)),
+            *(write_spread(cell.spreads[measure]) for measure in _OF_CURVES.values()),
+        ]
+        for cell in cells
+    ]
+
+
 def write_spread(spread: Spread) -> str:
     """`85.29 ±2.05`; a dash where nothing was measured, and for the spread of one trial."""
     if math.isnan(spread.mean):

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sized
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -59,6 +60,45 @@ def _of_bounded_size(rows: object) -> object:
 Matrix = Annotated[tuple[tuple[Percent, ...], ...], BeforeValidator(_of_bounded_size)]
 
 
+_MOST_POINTS = 100_000
+_Points = Field(max_length=_MOST_POINTS)
+
+
+class Curve(BaseModel):
+    """Accuracy within tasks, on a fixed part of the test data; a point is one measurement."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    steps: Annotated[tuple[Integer, ...], _Points] = Field(
+        description="how many steps of the whole stream had been taken at each point"
+    )
+    learning: Annotated[tuple[Integer, ...], _Points] = Field(
+        description="the task that was being learnt, or just had been, counted from 0"
+    )
+    class_il: Annotated[tuple[tuple[Percent, ...], ...], _Points] = Field(
+        description="accuracy on each task in percent, [points, T]; NaN: not measured"
+    )
+    task_il: Annotated[tuple[tuple[Percent, ...], ...], _Points] = Field(
+        description="the same, when the task of a test sample is told"
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        points = len(self.steps)
+        if any(len(part) != points for part in (self.learning, self.class_il, self.task_il)):
+            raise ValueError("every point of a curve has a step, a task and accuracies")
+        if any(b <= a for a, b in pairwise((0, *self.steps))):
+            raise ValueError("the points of a curve come one step or more after each other")
+        if any(b < a for a, b in pairwise((0, *self.learning))):
+            raise ValueError("tasks are learnt in their order, from 0")
+        return self
+
+    def has_tasks(self, tasks: int) -> bool:
+        """Whether it is of so many tasks."""
+        rows = (*self.class_il, *self.task_il)
+        return all(len(row) == tasks for row in rows) and all(t < tasks for t in self.learning)
+
+
 def _in_utc(moment: datetime) -> datetime:
     try:
         return moment.astimezone(UTC)
@@ -107,6 +147,9 @@ class TrialRecord(BaseModel):
     validation_task_il: Matrix = Field((), description="as task_il, on held-out training data")
     confidence: tuple[Probability, ...] = Field(
         (), description="mean probability of the true class after the last task, [K]"
+    )
+    curve: Curve | None = Field(
+        None, description="accuracy within tasks; none: the config does not ask for it"
     )
     tasks: Tasks | None = Field(
         None, description="the classes of each task, in order of learning; none: not known"
@@ -171,6 +214,10 @@ class TrialRecord(BaseModel):
                 "validation_class_il and validation_task_il are matrices of the size of class_il "
                 "where the config holds data out, and empty where it does not"
             )
+        if (self.curve is not None) != bool(tasks and self.config.evaluate_every):
+            raise ValueError("a curve is there where the config asks for one, and only there")
+        if self.curve is not None and not self.curve.has_tasks(tasks):
+            raise ValueError("a curve is of the tasks that class_il is of")
         self._check_classes()
         return self
 

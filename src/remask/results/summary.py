@@ -11,14 +11,18 @@ import numpy as np
 
 from remask.classes import Tasks
 from remask.config import TrialConfig
-from remask.metrics import METRICS
+from remask.metrics import CURVE_METRICS, METRICS, AccuracyCurve
 from remask.names import system_name
-from remask.results.record import Matrix, TrialRecord
+from remask.results.record import Curve, Matrix, TrialRecord
 
 _MATRICES = ("class_il", "task_il", "validation_class_il", "validation_task_il")
-SCORES = tuple(f"{matrix}_{metric}" for matrix in _MATRICES for metric in METRICS)
+_CURVES = ("class_il", "task_il")
+SCORES = (
+    *(f"{matrix}_{metric}" for matrix in _MATRICES for metric in METRICS),
+    *(f"{setting}_{metric}" for setting in _CURVES for metric in CURVE_METRICS),
+)
 """The names of all metrics, `class_il_A_T` and so on: on the test set, and on held-out training
-data `validation_class_il_A_T` and so on."""
+data `validation_class_il_A_T` and so on; then those of curves, `class_il_min_ACC` and so on."""
 
 
 @dataclass(frozen=True)
@@ -197,11 +201,28 @@ def own_title(records: Iterable[TrialRecord]) -> str | None:
 
 def scores(record: TrialRecord) -> dict[str, float]:
     """Compute all metrics of a trial, `class_il_A_T` and so on; NaN where one is not defined."""
-    return {
+    of_matrices = {
         f"{name}_{metric}": _measure(getattr(record, name), metric)
         for name in _MATRICES
         for metric in METRICS
     }
+    of_curves = {
+        f"{name}_{metric}": compute(_curve(record, name))
+        for name in _CURVES
+        for metric, compute in CURVE_METRICS.items()
+    }
+    return {**of_matrices, **of_curves}
+
+
+def _curve(record: TrialRecord, setting: str) -> AccuracyCurve:
+    """Its curve; one without points if it has none, of which every metric is NaN."""
+    curve = record.curve or Curve(steps=(), learning=(), class_il=(), task_il=())
+    shape = (len(curve.steps), len(record.class_il))
+    return AccuracyCurve(
+        np.array(getattr(curve, setting), dtype=np.float64).reshape(shape),
+        np.array(curve.learning, dtype=np.int64),
+        np.array(curve.steps, dtype=np.int64),
+    )
 
 
 def _measure(matrix: Matrix, metric: str) -> float:

@@ -16,7 +16,7 @@ from typing import Any
 import remask
 from remask.durable import make_folder, write_atomically
 from remask.errors import RemaskError
-from remask.results import Store, StoreError, TrialRecord, export
+from remask.results import Curve, Store, StoreError, TrialRecord, export
 from remask.runs.events import Event, Failed, Finished
 from remask.runs.plans import Job, Run
 
@@ -50,6 +50,7 @@ def records_of(event: Event) -> Iterator[TrialRecord]:
             validation_class_il=result.validation_class_il,
             validation_task_il=result.validation_task_il,
             confidence=result.confidence,
+            curve=None if result.curve is None else Curve(**vars(result.curve)),
             tasks=result.tasks,
             class_names=result.class_names,
             own_code=event.own_code,

@@ -27,6 +27,7 @@ from remask.reports.figures.masks import mask_figure, swept_families
 from remask.reports.figures.over_tasks import accuracy_figure, confidence_figure, matrices_figure
 from remask.reports.figures.plane import plane_figure
 from remask.reports.figures.style import rendered
+from remask.reports.figures.within_tasks import within_tasks_figure
 from remask.results import Cell
 
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ class Kind(NamedTuple):
     """How print deals cells to pages; the page draws all that have learnt the same together."""
     printed: tuple[str, ...] = ("class_il",)
     """The settings that print has, below each other."""
+    left_out_if_empty: bool = False
+    """Whether the page does without it where no cell has what it draws."""
 
 
 def _contrasts(cells: Sequence[Cell]) -> Pages:
@@ -79,6 +82,7 @@ def _paged(name: str, rows: Sequence[Row], size: int) -> Pages:
 FIGURES = {
     "confidence": Kind(confidence_figure, _contrasts),
     "accuracy-over-tasks": Kind(accuracy_figure, _contrasts),
+    "accuracy-within-tasks": Kind(within_tasks_figure, _contrasts, left_out_if_empty=True),
     "mask-sweep": Kind(mask_figure, _sweeps, printed=tuple(SETTINGS)),
     "matrices": Kind(matrices_figure, _contrasts),
     "stability-plasticity": Kind(plane_figure, _all_cells),
@@ -96,6 +100,8 @@ def page_figures(cells: Sequence[Cell], systems: Systems) -> list[dict[str, Any]
                 if setting not in SETTINGS and name != "matrices":
                     continue
                 figure = kind.describe(rows, setting, systems)
+                if kind.left_out_if_empty and not figure.panels:
+                    continue
                 where = {"benchmark": benchmark, "setting": setting, "setting_title": title}
                 found.append({**where, **asdict(figure)})
     return found
@@ -125,11 +131,11 @@ def write_figures(
 ) -> list[Path]:
     """Write every figure that the cells have data for, as SVG and PNG; return their paths.
 
-    For each benchmark, `NAME-` being its name: `NAME-confidence-bB`, `NAME-accuracy-over-tasks-bB`
-    and `NAME-matrices-bB` for each buffer B with a family that has cells with and without a mask;
-    `NAME-mask-sweep` of families with at least three masks; `NAME-stability-plasticity` of all
-    cells. What does not fit on one page goes on in `...-2`. Raises MissingPackageError without
-    matplotlib.
+    For each benchmark, `NAME-` being its name: `NAME-confidence-bB`, `NAME-accuracy-over-tasks-bB`,
+    `NAME-matrices-bB` and, if it was measured within tasks, `NAME-accuracy-within-tasks-bB` for
+    each buffer B with a family that has cells with and without a mask; `NAME-mask-sweep` of
+    families with at least three masks; `NAME-stability-plasticity` of all cells. What does not fit
+    on one page goes on in `...-2`. Raises MissingPackageError without matplotlib.
     """
     folder = Path(folder)
     paths: list[Path] = []

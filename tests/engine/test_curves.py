@@ -1,0 +1,234 @@
+"""Accuracy within tasks: what is measured when, and that measuring changes nothing."""
+
+from collections.abc import Callable
+from itertools import islice
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from remask.benchmarks import Benchmark
+from remask.config import TrialConfig
+from remask.engine import DataDescription, Position, TrialStack
+from remask.engine.curves import measured_steps, samples_per_class
+from remask.methods import METHODS
+from remask.nets import NetBuilder
+from tests.engine.stack_samples import batch_normed, finish, small_mlp, snapshot
+
+MakeConfig = Callable[..., TrialConfig]
+EVERY = 3
+LENGTHS = (10, 8, 18)  # steps of the tasks of `tiny`, in two epochs of batches of 5
+OF_CURVES = {"metrics/curve_class_il", "metrics/curve_task_il"}
+
+every_method = pytest.mark.parametrize("method", sorted(METHODS))
+
+
+def stack_of(
+    config: MakeConfig,
+    data: Benchmark | DataDescription,
+    method: str = "derpp",
+    net: NetBuilder = small_mlp,
+    **changes: Any,
+) -> TrialStack:
+    masks = (None, None) if METHODS[method].unmaskable else (None, -1.0)
+    settings = {"method": method, "evaluate_every": EVERY, **changes}
+    configs = [config(seed=seed, mask=mask, **settings) for seed, mask in enumerate(masks)]
+    return TrialStack(configs, data, build_net=net)
+
+
+def assert_same(one: dict[str, Tensor], other: dict[str, Tensor]) -> None:
+    assert one.keys() == other.keys()
+    for name, tensor in one.items():
+        torch.testing.assert_close(other[name], tensor, rtol=0, atol=0, equal_nan=True, msg=name)
+
+
+def learn_one_by_one(stack: TrialStack, benchmark: Benchmark) -> None:
+    for number in range(stack.position.task, benchmark.num_tasks):
+        train, test = benchmark.train_indices(number), benchmark.test_indices(number)
+        task = stack.new_task(
+            benchmark.train_inputs[train],
+            benchmark.train_labels[train],
+            test_inputs=benchmark.test_inputs[test],
+            test_labels=benchmark.test_labels[test],
+        )
+        for _ in stack.learn_steps(task):
+            pass
+        stack.evaluate()
+
+
+# When
+
+
+def test_a_task_is_measured_every_n_steps_and_at_its_end() -> None:
+    assert measured_steps(10, 3, seen=1) == [3, 6, 9, 10]
+    assert measured_steps(9, 3, seen=1) == [3, 6, 9]
+    assert measured_steps(2, 3, seen=1) == [2]
+
+
+@pytest.mark.parametrize("length", [1, 127, 128, 129, 1000, 123_457])
+@pytest.mark.parametrize("every", [1, 7, 50])
+@pytest.mark.parametrize("seen", [1, 5, 6, 100, 10_000])
+def test_a_long_task_is_measured_at_multiples_of_n_so_that_curves_stay_small(
+    length: int, every: int, seen: int
+) -> None:
+    steps = measured_steps(length, every, seen)
+    assert steps[-1] == length
+    assert all(step % every == 0 for step in steps[:-1])
+    assert len(steps) <= 128
+    assert len(steps) * seen <= max(640, seen)
+
+
+def test_fewer_samples_of_each_class_are_measured_the_more_classes_there_are() -> None:
+    assert [samples_per_class(n) for n in (2, 10, 20, 100, 1000)] == [25, 25, 12, 5, 5]
+
+
+# What
+
+
+def test_the_curve_has_the_steps_of_the_stream_and_the_task_being_learnt(
+    config: MakeConfig, tiny: Benchmark
+) -> None:
+    stack = finish(stack_of(config, tiny))
+    curve = stack.results()[1].curve
+    assert curve is not None
+    steps = [3, 6, 9, 10, *(10 + s for s in (3, 6, 8)), *(18 + s for s in (3, 6, 9, 12, 15, 18))]
+    assert curve.steps == steps
+    assert curve.learning == [0] * 4 + [1] * 3 + [2] * 6
+    assert stack.total_steps == sum(LENGTHS)
+    for measured in (torch.tensor(curve.class_il), torch.tensor(curve.task_il)):
+        seen = torch.arange(3) <= torch.tensor(curve.learning).unsqueeze(-1)
+        assert torch.equal(~measured.isnan(), seen)
+
+
+@every_method
+def test_at_the_end_of_a_task_the_curve_is_what_evaluation_finds(
+    config: MakeConfig, tiny: Benchmark, method: str
+) -> None:
+    """All test sets of `tiny` are small enough to be measured whole."""
+    for result in finish(stack_of(config, tiny, method)).results():
+        assert result.curve is not None
+        ends = [
+            point
+            for point, task in enumerate(result.curve.learning)
+            if [*result.curve.learning, None][point + 1] != task
+        ]
+        learnt = [result.curve.learning[point] for point in ends]
+        for ours, theirs in (
+            (result.curve.class_il, result.class_il),
+            (result.curve.task_il, result.task_il),
+        ):
+            rows = torch.tensor([ours[point] for point in ends])
+            expected = torch.tensor(theirs)[learnt]
+            torch.testing.assert_close(rows, expected, rtol=0, atol=0, equal_nan=True)
+
+
+def test_it_is_measured_on_the_first_samples_of_each_class(
+    config: MakeConfig, digits: Benchmark
+) -> None:
+    """Of the digits' test set, which has more than 25 of each class."""
+    chosen = torch.cat([(digits.test_labels == k).nonzero().flatten()[:25] for k in range(10)])
+    stack = finish(stack_of(config, digits, benchmark="split-digits", epochs=1, batch=40))
+    labels = digits.test_labels[chosen]
+    expected = []
+    for task in digits.tasks:
+        own = torch.isin(labels, torch.tensor(task))
+        rated = stack.scores(digits.test_inputs[chosen[own]] * digits.scale, 0)
+        expected.append((rated.argmax(-1) == labels[own]).double().mean(-1) * 100)
+    for trial, result in enumerate(stack.results()):
+        assert result.curve is not None
+        assert result.curve.class_il[-1] == [float(of_task[trial]) for of_task in expected]
+
+
+# That it changes nothing
+
+
+@pytest.mark.parametrize(
+    ("method", "net"),
+    [
+        *((method, small_mlp) for method in sorted(METHODS)),
+        *((method, batch_normed) for method in sorted(METHODS.keys() - {"pnn"})),
+    ],
+)
+def test_measuring_changes_nothing_else(
+    config: MakeConfig, tiny: Benchmark, method: str, net: NetBuilder
+) -> None:
+    measured = finish(stack_of(config, tiny, method, net, evaluate_every=1))
+    plain = finish(stack_of(config, tiny, method, net, evaluate_every=0))
+    state = snapshot(measured)
+    assert state.keys() - snapshot(plain).keys() == OF_CURVES
+    assert_same(snapshot(plain), {n: t for n, t in state.items() if n not in OF_CURVES})
+
+
+def test_without_it_a_config_has_the_hash_that_it_had_before(config: MakeConfig) -> None:
+    plain = config(evaluate_every=0)
+    assert "evaluate_every" not in plain.canonical
+    assert plain.hash == config().hash != config(evaluate_every=50).hash
+
+
+def test_a_trial_measures_the_same_alone_and_in_company(
+    config: MakeConfig, tiny: Benchmark
+) -> None:
+    both = finish(stack_of(config, tiny)).results()
+    for result in both:
+        (alone,) = finish(TrialStack([result.config], tiny, build_net=small_mlp)).results()
+        assert repr(alone.curve) == repr(result.curve)  # NaN is not equal to itself
+
+
+# That it survives
+
+
+@pytest.mark.parametrize("done", [2, 3, 9, 10, 11, 17, 30])
+@pytest.mark.parametrize("method", ["er", "icarl", "joint"])
+def test_a_stopped_stack_goes_on_to_the_same_curve(
+    config: MakeConfig, tiny: Benchmark, method: str, done: int
+) -> None:
+    whole = finish(stack_of(config, tiny, method))
+    stopped = stack_of(config, tiny, method)
+    for _ in islice(stopped.run(), done):
+        pass
+    resumed = stack_of(config, tiny, method)
+    resumed.restore(snapshot(stopped), Position(*stopped.position))
+    assert_same(snapshot(whole), snapshot(finish(resumed)))
+    assert repr(whole.results()) == repr(resumed.results())
+
+
+def test_tasks_that_come_by_themselves_have_the_curves_of_a_benchmark(
+    config: MakeConfig, tiny: Benchmark
+) -> None:
+    whole = finish(stack_of(config, tiny))
+    stack = stack_of(config, DataDescription.of(tiny))
+    learn_one_by_one(stack, tiny)
+    for ours, theirs in zip(stack.results(), whole.results(), strict=True):
+        assert repr(ours.curve) == repr(theirs.curve)
+
+
+def test_a_stack_that_learns_tasks_as_they_come_is_restored_with_its_curves(
+    config: MakeConfig, tiny: Benchmark
+) -> None:
+    first = stack_of(config, DataDescription.of(tiny))
+    train, test = tiny.train_indices(0), tiny.test_indices(0)
+    task = first.new_task(
+        tiny.train_inputs[train],
+        tiny.train_labels[train],
+        test_inputs=tiny.test_inputs[test],
+        test_labels=tiny.test_labels[test],
+    )
+    for _ in first.learn_steps(task):
+        pass
+    first.evaluate()
+    second = stack_of(config, DataDescription.of(tiny))
+    second.restore(snapshot(first), first.position)
+    second.test_on(0, tiny.test_inputs[test], tiny.test_labels[test])
+    for stack in (first, second):
+        learn_one_by_one(stack, tiny)
+    assert_same(snapshot(first), snapshot(second))
+
+
+def test_no_step_waits_for_the_device(config: MakeConfig, tiny: Benchmark) -> None:
+    """On the meta device there is no data to look at: whatever asked for some would fail."""
+    configs = [config(method="er", evaluate_every=1, seed=seed) for seed in (0, 1)]
+    stack = TrialStack(configs, tiny, build_net=small_mlp, device="meta")
+    for _ in islice(stack.run(), 7):
+        pass
+    assert stack.position == (0, 1, 2)
