@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import remask
+from remask.config import TrialConfig
 from remask.results import TrialRecord
 from tests.arithmetic import arithmetic
 
@@ -78,5 +79,8 @@ def _shown(trial: TrialRecord) -> dict[str, Any]:
 
 
 def _pinned(trial: dict[str, Any]) -> dict[str, Any]:
-    names = ("config", "status", "class_il", "task_il", "confidence", "tasks", "class_names")
-    return {name: trial[name] for name in names}
+    names = ("status", "class_il", "task_il", "confidence", "tasks", "class_names")
+    config = TrialConfig.model_validate(
+        trial["config"]
+    )  # settings that came later at their defaults
+    return {"config": config, **{name: trial[name] for name in names}}
