@@ -285,7 +285,7 @@ class TrialConfig(BaseModel):
         ge=0,
         lt=INT64,
         description="Also measure accuracy within tasks, every so many steps, on a few test "
-        "samples of each class; changes no other result. 50 costs about 5 % more time. "
+        "samples of each class; changes no other result. 50 costs less than 5 % more time. "
         "Default: 0, only after each task.",
     )
 
