@@ -63,8 +63,8 @@ _GAP_SYSTEMS: tuple[tuple[str, float | None], ...] = (
     ("er", -math.inf),
     ("derpp", None),
     ("derpp", -1.0),
+    ("er_ema", 0.0),
 )
-"""A method with a slow copy of its weights is one more line."""
 _GAP_BUFFERS, _GAP_EVERY = (200, 500), 10
 
 
