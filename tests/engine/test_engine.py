@@ -48,13 +48,17 @@ MakeConfig = Callable[..., TrialConfig]
 every_method = pytest.mark.parametrize("method", METHODS)
 
 
+_QUICK = ("er", "derpp", "icarl", "si")
 every_method_and_net = pytest.mark.parametrize(
     ("method", "build_net"),
     [
-        (method, build_net)
-        for method in METHODS
-        for build_net in (small_mlp, batch_normed)
-        if not (method == "pnn" and build_net is batch_normed)  # it knows no laterals for it
+        *((method, small_mlp) for method in METHODS),
+        *(
+            # Any module takes the same way; with the others it takes minutes.
+            pytest.param(method, batch_normed, marks=[pytest.mark.slow] * (method not in _QUICK))
+            for method in METHODS
+            if method != "pnn"  # it knows no laterals for it
+        ),
     ],
 )
 

@@ -29,7 +29,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> list[TrialRecord]:
     return rows(store)
 
 
-@pytest.mark.processes
+@pytest.mark.faults
 @pytest.mark.parametrize("times", [1, pytest.param(8, marks=pytest.mark.faults)])
 def test_a_worker_that_dies_between_two_jobs_is_replaced(
     tmp_path: Path, whole: list[TrialRecord], times: int
@@ -92,7 +92,7 @@ def test_a_refused_command_leaves_the_plan_of_a_living_run_alone(tmp_path: Path)
     assert plan.read_bytes() == before
 
 
-@pytest.mark.processes
+@pytest.mark.faults
 @pytest.mark.parametrize(
     ("lose", "workers"), [(Disturbed.delete_the_store, "2"), (Disturbed.replace_the_store, "1")]
 )
@@ -113,7 +113,7 @@ def test_a_store_that_goes_away_stops_the_run_and_nothing_is_lost(
     assert rows(run.store) == whole
 
 
-@pytest.mark.processes
+@pytest.mark.faults
 def test_a_run_whose_folder_is_deleted_goes_on_and_can_still_be_resumed(
     tmp_path: Path, whole: list[TrialRecord]
 ) -> None:
@@ -136,7 +136,7 @@ def test_a_closed_terminal_saves_and_stops(tmp_path: Path) -> None:
     assert len({path.parent for path in run.checkpoints()}) == 2
 
 
-@pytest.mark.processes
+@pytest.mark.faults
 def test_a_run_whose_outputs_nobody_reads_stores_its_results_all_the_same(
     tmp_path: Path, whole: list[TrialRecord]
 ) -> None:
@@ -147,7 +147,7 @@ def test_a_run_whose_outputs_nobody_reads_stores_its_results_all_the_same(
     assert len(json.loads((tmp_path / "out.json").read_text())["trials"]) == 6
 
 
-@pytest.mark.processes
+@pytest.mark.faults
 def test_a_process_without_its_standard_streams_stores_its_results(
     tmp_path: Path, whole: list[TrialRecord]
 ) -> None:

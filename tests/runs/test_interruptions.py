@@ -108,7 +108,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> list[TrialRecord]:
     return rows(store)
 
 
-@pytest.mark.processes
+@pytest.mark.faults
 @pytest.mark.parametrize(
     ("workers", "number", "code"), [("1", signal.SIGTERM, 143), ("2", signal.SIGINT, 130)]
 )
@@ -147,7 +147,7 @@ def test_kill_9_of_everything_loses_nothing_and_resume_goes_on(
     assert rows(store) == whole
 
 
-@pytest.mark.processes
+@pytest.mark.faults
 def test_a_sweep_that_is_stopped_goes_on_like_any_run(
     tmp_path: Path, whole: list[TrialRecord]
 ) -> None:
