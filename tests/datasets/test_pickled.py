@@ -226,6 +226,7 @@ def test_lists_that_hold_themselves_and_tuples_of_tuples_do_no_harm() -> None:
     assert levels[2][9] is levels[1]
 
 
+@pytest.mark.thorough
 def test_a_file_with_any_byte_changed_is_read_or_refused_and_nothing_else_happens() -> None:
     data = pickled(
         {b"labels": [1, 2], b"data": PIXELS[:2, :20], b"names": [b"a", b"b"], b"x": (1,)}

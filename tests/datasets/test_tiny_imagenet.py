@@ -103,6 +103,7 @@ def check(benchmark: Any) -> None:
     assert benchmark.test_inputs[:, 2].min() >= 250
 
 
+@pytest.mark.thorough
 def test_split_tiny_imagenet_numbers_the_sorted_ids_and_tests_on_the_validation_images(
     offer: Offer,
 ) -> None:
@@ -116,6 +117,7 @@ def test_split_tiny_imagenet_numbers_the_sorted_ids_and_tests_on_the_validation_
     ] * 4
 
 
+@pytest.mark.thorough
 def test_the_unpacked_folder_will_do(offer: Offer, tmp_path: Path) -> None:
     archive = offer({})
     with zipfile.ZipFile(archive) as packed:

@@ -143,6 +143,7 @@ def test_it_is_measured_on_the_first_samples_of_each_class(
 # That it changes nothing
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("method", "net"),
     [
@@ -178,6 +179,7 @@ def test_a_trial_measures_the_same_alone_and_in_company(
 # That it survives
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("done", [2, 3, 9, 10, 11, 17, 30])
 @pytest.mark.parametrize("method", ["er", "icarl", "joint"])
 def test_a_stopped_stack_goes_on_to_the_same_curve(

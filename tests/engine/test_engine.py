@@ -641,6 +641,7 @@ def test_batch_statistics_are_of_one_forward_or_of_one_for_each_draw(
 # ---- Evaluation ---------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @every_method
 def test_accuracies_and_confidence_equal_a_slow_count(
     method: str, config: MakeConfig, tiny: Benchmark
@@ -725,6 +726,7 @@ def test_all_right_is_exactly_100_percent(config: MakeConfig) -> None:
     assert result.task_il == [[100.0]]
 
 
+@pytest.mark.thorough
 @every_method
 def test_the_matrix_is_measured_on_and_below_the_diagonal_only(
     method: str, config: MakeConfig, tiny: Benchmark

@@ -104,6 +104,7 @@ def test_tasks_that_come_by_themselves_are_learnt_as_those_of_a_benchmark(
         assert [sorted(task) for task in ours.tasks] == [list(task) for task in theirs.tasks]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", sorted(set(OPEN) - COUNTED))
 def test_a_stack_that_is_not_told_how_many_tasks_come_learns_the_same(
     config: MakeConfig, tiny: Benchmark, method: str

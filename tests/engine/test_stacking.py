@@ -492,6 +492,7 @@ def test_gradients_are_of_the_parameters_that_the_loss_depends_on(name: str, tri
             assert torch.equal(value, before[key])
 
 
+@pytest.mark.thorough
 @one_or_three
 @every_stack
 def test_a_move_goes_along_the_given_gradients_at_each_trial_s_rate(name: str, trials: int) -> None:

@@ -271,6 +271,7 @@ def _slow(method: str) -> type[Slow]:
     return {**SLOW, **NEWER}[method]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", NEWER)
 def test_a_newer_method_equals_a_slow_one_alone_and_in_a_stack(
     method: str, config: MakeConfig, tiny: Benchmark
@@ -325,6 +326,7 @@ def test_a_net_that_is_taken_out_is_the_slow_copy(
             assert not torch.equal(weights, stack.state()[f"net/{name}"][trial])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", ["er", "hal", "er_ema"])
 def test_a_mask_fades_as_far_as_the_memory_covers_what_has_come(
     method: str, config: MakeConfig, tiny: Benchmark

@@ -265,6 +265,7 @@ def test_a_heat_map_has_its_numbers_in_the_cells_and_none_where_nothing_was_meas
     assert len({axes.images[0].get_clim() for axes in (plain, masked)}) == 1
 
 
+@pytest.mark.thorough
 def test_numbers_in_a_heat_map_have_room_in_their_cells() -> None:
     drawing: Any = plot(_sweep(), "matrices")
     drawing.draw_without_rendering()
@@ -497,6 +498,7 @@ def test_what_does_not_fit_on_a_page_goes_on_to_the_next(tmp_path: Path) -> None
     ]
 
 
+@pytest.mark.thorough
 def test_twenty_tasks_and_two_hundred_classes_have_room(tmp_path: Path) -> None:
     cells = summarise([*_large(20, 200, None), *_large(20, 200, _INF)])
     assert len(write_figures(cells, tmp_path)) == 8

@@ -144,6 +144,7 @@ def test_figures_are_drawn_into_a_folder(remask: CommandLine, tmp_path: Path) ->
     assert f"{len(written)} figures in" in answer.text
 
 
+@pytest.mark.thorough
 def test_the_demo_writes_its_page_beside_its_store(remask: CommandLine) -> None:
     answer = remask("demo", "--trials", "1", "--workers", "1")
     assert answer.code == 0

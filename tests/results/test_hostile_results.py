@@ -217,6 +217,7 @@ def test_trials_of_one_cell_may_differ_in_their_numbers_of_tasks_and_classes(
     assert write_figures(mixed, tmp_path / "mixed")
 
 
+@pytest.mark.thorough
 def test_figures_take_names_of_any_length_and_with_signs_of_mathematics(tmp_path: Path) -> None:
     records = [
         make_record(make_config(benchmark=name, method="m$_{", mask=mask))

@@ -92,6 +92,7 @@ def test_changing_one_setting_changes_the_hash(config: TrialConfig, name: str) -
     assert changed.hash != config.hash
 
 
+@pytest.mark.thorough
 @settings(max_examples=30, deadline=None)
 @given(st.lists(records(), max_size=4))
 def test_any_record_comes_back_as_it_went_in(several: list[TrialRecord]) -> None:

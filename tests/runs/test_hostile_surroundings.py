@@ -173,6 +173,7 @@ def test_a_config_file_that_never_ends_is_refused(remask: CommandLine, tmp_path:
         assert "cannot be read: not a regular file" in answer.text
 
 
+@pytest.mark.thorough
 def test_a_run_of_too_many_trials_is_refused_at_once(remask: CommandLine, tmp_path: Path) -> None:
     answer = remask("run", "--trials", "60000", "--mask", "none,-1", "--epochs", "1")
     assert answer.code == 1

@@ -53,6 +53,7 @@ def test_nothing_that_version_0_1_finished_is_run_again(older: remask.Store) -> 
     assert {trial.config_hash: trial.created for trial in older.records()} == before
 
 
+@pytest.mark.thorough
 def test_runs_that_version_0_1_left_unfinished_end_with_its_bits(older: remask.Store) -> None:
     begun = sorted(older.path.parent.glob("results.db.runs/*/*/checkpoint-*"))
     assert len(begun) == len(STOPPED)

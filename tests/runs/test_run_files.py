@@ -158,6 +158,7 @@ def test_a_place_that_cannot_be_written_is_refused_with_a_message(
     assert _rows(remask.store) == {}
 
 
+@pytest.mark.thorough
 def test_a_damaged_plan_is_refused_wherever_it_is_damaged_and_nothing_is_changed(
     remask: CommandLine, whole: Rows
 ) -> None:
