@@ -11,12 +11,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from remask.benchmarks import Benchmark
-from remask.config import TrialConfig, read_mask
+from remask.config import TrialConfig
 from remask.engine import TrialStack
 from remask.memory import plan_reservoir
 from remask.memory.reservoir import offer_slots
 from remask.methods import METHODS
 from remask.randomness import generator
+from remask.setting_types import read_mask
 
 pinned = settings(
     deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]

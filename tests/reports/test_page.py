@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from remask.classes import spread_classes
-from remask.config import TrialConfig, read_mask
+from remask.config import TrialConfig
 from remask.papers import Claim
 from remask.reports.comparison import ComparedCell, Comparison, paper_cell
 from remask.reports.data import ConfigFacts, page_data
@@ -20,6 +20,7 @@ from remask.reports.figures import page_figures
 from remask.reports.figures.data import FAVOURITES, Systems
 from remask.reports.page import page_html
 from remask.results import Cell
+from remask.setting_types import read_mask
 from tests.results.store_samples import diverged, failed, make_config, make_record, make_records
 
 MEASURES = {

@@ -7,7 +7,7 @@ import typer
 from remask.cli import options as o
 from remask.cli.console import output
 from remask.cli.generated import with_groups
-from remask.config import read_weights
+from remask.setting_types import read_weights
 
 _STYLES = {"passed": "green", "failed": "bold red", "not checked": "yellow"}
 

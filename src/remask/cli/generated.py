@@ -16,7 +16,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 import typer
 from pydantic.fields import FieldInfo
 
-from remask.config import OnCommandLine
+from remask.setting_types import OnCommandLine
 
 _METAVARS = {int: "N", float: "X", str: "NAME", Path: "PATH"}
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from remask.benchmarks import BENCHMARKS
-from remask.config import TrialConfig, read_mask
+from remask.config import TrialConfig
 from remask.datasets import is_complete
 from remask.experiments.comparing import Reproduction
 from remask.experiments.results import run_trials
@@ -20,6 +20,7 @@ from remask.planning import SettingsError, several, trial_configs
 from remask.reports import PlainTable
 from remask.results import Store
 from remask.runs import Executor, RunOptions, estimate_seconds, largest_stacks, plan_jobs
+from remask.setting_types import read_mask
 
 _DEFAULT_TRIALS = 10  # where nothing is published of a cell
 

@@ -7,7 +7,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from remask.config import read_mask
+from remask.setting_types import read_mask
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,12 @@ import itertools
 from collections.abc import Mapping
 from typing import Any
 
-from remask.config import TrialConfig, read_mask
+from remask.config import TrialConfig
 from remask.durable import AnyPath
 from remask.errors import SettingsError
 from remask.planning.defaults import trial_configs
 from remask.planning.files import check_trusted, read_config
+from remask.setting_types import read_mask
 
 MOST_TRIALS = 100_000
 LISTS = (list, tuple, range)

@@ -6,12 +6,13 @@ from typing import Any
 from pydantic import ValidationError
 
 from remask.benchmarks import check_name
-from remask.config import COMMON_WEIGHTS, IDENTITY, TrialConfig, read_weights
+from remask.config import COMMON_WEIGHTS, IDENTITY, TrialConfig
 from remask.errors import RemaskError, SettingsError
 from remask.methods import MASKED_NAMES, Method, find_method
 from remask.names import did_you_mean
 from remask.own_code import names_own_code
 from remask.papers import published_settings
+from remask.setting_types import read_weights
 
 _BUFFERS = {"split-digits": 20}
 _DEFAULT_BUFFER = 200

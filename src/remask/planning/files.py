@@ -5,10 +5,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from remask.config import INT64
 from remask.durable import AnyPath, read_limited
 from remask.errors import SettingsError
 from remask.own_code import names_own_code
+from remask.setting_types import INT64
 
 _LARGEST_CONFIG = 1_000_000
 

@@ -5,12 +5,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from remask.config import TrialConfig, read_weights
+from remask.config import TrialConfig
 from remask.durable import AnyPath
 from remask.errors import SettingsError
 from remask.names import did_you_mean
 from remask.planning.combinations import LISTS, MOST_TRIALS, check_number, combine, names_in
 from remask.planning.files import check_trusted, read_config
+from remask.setting_types import read_weights
 
 _AXES = (*TrialConfig.model_fields, "trials")
 _SHAPE_OF_A_GRID = (

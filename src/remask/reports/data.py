@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from remask.config import TrialConfig, write_mask
+from remask.config import TrialConfig
 from remask.names import system_name
 from remask.papers import (
     PaperCell,
@@ -27,6 +27,7 @@ from remask.reports.figures import page_figures
 from remask.reports.figures.data import FAVOURITES, Systems, mask_name
 from remask.reports.findings import TEST, Decision, Evidence, decide, decide_by_the_paper
 from remask.results import Cell, Spread, TrialRecord, scores, summarise
+from remask.setting_types import write_mask
 
 _VALIDATED = {
     **{measure: f"test {title}" for measure, title in MEASURES.items()},

@@ -6,7 +6,6 @@ from typing import Annotated, Any, NamedTuple, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, ValidationError
 
-from remask.config import Integer, Mask
 from remask.names import (
     TITLES,
     UnknownNameError,
@@ -18,6 +17,7 @@ from remask.names import (
 from remask.own_code import names_own_code
 from remask.results.errors import StoreError
 from remask.results.record import Status, write_moment
+from remask.setting_types import Integer, Mask
 
 
 class FilterError(StoreError, ValueError):

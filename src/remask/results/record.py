@@ -18,9 +18,10 @@ from pydantic import (
 )
 
 from remask.classes import Tasks, check_class_names, check_tasks
-from remask.config import INT64, Integer, TrialConfig
+from remask.config import TrialConfig
 from remask.names import system_name
 from remask.printable import prose
+from remask.setting_types import INT64, Integer
 
 Status = Literal["finished", "diverged", "failed"]
 
