@@ -16,6 +16,7 @@ import torch
 
 import remask
 from remask.config import TrialConfig
+from remask.engine.descent import Descent
 from remask.errors import MissingPackageError
 from remask.experiments import plan_cells, wanted_cells
 from remask.planning import SettingsError
@@ -425,14 +426,14 @@ def test_a_stopped_run_is_gone_on_with_from_python(
     """Stopped by a signal after its first step, then resumed to its end."""
     left_alone = remask.run(store=store.with_name("other.db"), **SMALL)
     steps = iter(range(1_000_000))
-    descend = remask.TrialStack._descend
+    descend = Descent.step
 
-    def stop_at_step_three(self: remask.TrialStack, *args: Any) -> Any:
+    def stop_at_step_three(self: Descent, *args: Any) -> Any:
         if next(steps) == 3:
             os.kill(os.getpid(), signal.SIGINT)
         return descend(self, *args)
 
-    monkeypatch.setattr(remask.TrialStack, "_descend", stop_at_step_three)
+    monkeypatch.setattr(Descent, "step", stop_at_step_three)
     with pytest.raises(KeyboardInterrupt, match="everything is saved"):
         remask.run(store=store, **SMALL)
     (results,) = remask.resume(store=store, workers=1)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from remask.benchmarks import Benchmark
 from remask.config import TrialConfig
 from remask.engine.agreement import check_stack
+from remask.engine.descent import Descent, per_trial_setting
 from remask.engine.divergence import Divergence
 from remask.engine.feed import Feed
 from remask.engine.fitting import check_fit
@@ -20,12 +21,11 @@ from remask.engine.predictors import assemble, check_predictor, trial_tensors
 from remask.engine.showing import Position, TrialResult
 from remask.engine.stacking import initial_nets, stack_nets
 from remask.engine.stream import Stream
-from remask.methods import Engine, Method, MethodError, Step
+from remask.methods import Engine, Method
 from remask.names import title_of
 from remask.nets import NetBuilder, net_builder
 from remask.streams import DataDescription, StreamError, Task, batch_sizes
 
-_LR_DROP = 0.1
 _BEGIN, _END = -1, -2  # in place of an epoch, in the names of random numbers
 _GROWING = ("metrics/", "validation/", "stream/", "method/")  # with the tasks of an open stream
 
@@ -55,8 +55,7 @@ class TrialStack:
         self.configs = list(configs)
         self.method = kind
         self.position = Position()
-        self._epochs, self._batch, self._lr_drops = shape.epochs, shape.batch, shape.lr_drops
-        self._lr = _setting([config.lr for config in configs], device)
+        self._epochs, self._batch = shape.epochs, shape.batch
         self._stream = Stream(benchmark, configs, kind, device)
         builder = build_net or net_builder(shape.net)
         if self.data.num_tasks is not None:
@@ -66,15 +65,19 @@ class TrialStack:
         self._net = stack_nets(nets, device, seeds=seeds, name=shape.net)
         samples = self._stream.samples
         self._feed = Feed(configs, kind, self._net, self.data, samples, device)
-        weights = {name: [config.weight(name) for config in configs] for name in kind.weights}
-        self._method = kind({name: _setting(each, device) for name, each in weights.items()})
-        self._adjusts = kind.adjust_gradients is not Method.adjust_gradients
+        self._method = kind(
+            {
+                name: per_trial_setting([config.weight(name) for config in configs], device)
+                for name in kind.weights
+            }
+        )
+        self._descent = Descent(self._net, self._method, configs, device)
         self._engine = self._method.engine = Engine(
             configs,
             net=self._net,
             samples=samples,
             reservoir=self._feed.reservoir,
-            lr=self._lr,
+            lr=self._descent.rates(0),
             input_shape=self.data.input_shape,
             class_sizes=self._stream.counts.sum(0),
             largest_task=max((len(task.rows) for task in self.tasks), default=0),
@@ -164,7 +167,7 @@ class TrialStack:
         earlier = int(self._stream.counts[:index].sum())
         self._engine.class_sizes = self._stream.class_sizes(task)
         if begun == done == 0:
-            self._enter(index, _BEGIN, lr=self._learning_rates(0))
+            self._enter(index, _BEGIN, lr=self._descent.rates(0))
             self._method.begin_task(task)
         extra = self._method.extra_rows(task) if self._method.extra_samples(task) else None
         steps = self._steps_of(task, 0 if extra is None else extra.shape[1])
@@ -172,12 +175,12 @@ class TrialStack:
         due = self._stream.points_of(index)
         at_end = due.pop(steps * self._epochs, None)  # once the method has ended the task, too
         for epoch in range(begun, self._epochs):
-            lr = self._learning_rates(epoch)
+            lr = self._descent.rates(epoch)
             plan = self._feed.plan(task.rows, (index, epoch), earlier, extra)
             for number in range(done, steps):
                 self._enter(index, epoch, number, lr=lr)
                 step = self._feed.step(plan, number, masking, task)
-                loss = self._descend(step, lr)
+                loss = self._descent.step(step, lr)
                 self._feed.remember(plan, number, step)
                 self._method.after_step(step)
                 self.position = Position(index, epoch, number + 1)
@@ -189,7 +192,7 @@ class TrialStack:
             done = 0
         self._divergence.look(self.steps_done)
         self._feed.presented(self._epochs * (earlier + len(task.rows)))
-        self._enter(index, _END, lr=self._learning_rates(self._epochs - 1))
+        self._enter(index, _END, lr=self._descent.rates(self._epochs - 1))
         self._method.end_task(task)
         self._stream.keep(self._method.memory)
         self._measure(task, at_end)
@@ -303,30 +306,6 @@ class TrialStack:
             tensor.copy_(state[name])
         self.position = Position(*position)
 
-    def _descend(self, step: Step, lr: Tensor) -> Tensor:
-        """Update the networks; returns the losses, [S]."""
-        loss = self._method.loss(step)
-        if loss.shape != lr.shape:
-            raise MethodError(
-                f"the loss of {self._method.title} must have one entry per trial, "
-                f"{list(lr.shape)}, not the shape {list(loss.shape)}"
-            )
-        if not loss.requires_grad:
-            raise MethodError(
-                f"the loss of {self._method.title} does not depend on the network: nothing would "
-                f"be learnt"
-            )
-        if self._adjusts:
-            self._net.move(self._method.adjust_gradients(step, self._net.gradients(loss)), lr)
-        else:  # the same, without ever writing the gradients down
-            self._net.descend(loss, lr)
-        return loss.detach()
-
-    def _learning_rates(self, epoch: int) -> Tensor:
-        """The trials' learning rates [S] in an epoch, counted from 0, of any task."""
-        drops = sum(epoch >= drop for drop in self._lr_drops)
-        return self._lr * _LR_DROP**drops if drops else self._lr
-
     def _steps_of(self, task: Task, extra: int) -> int:
         """How many steps an epoch of a task has, with so many samples besides its own."""
         return len(batch_sizes(len(task.rows) + extra, self._batch))
@@ -350,8 +329,3 @@ class TrialStack:
         # What a method computes in its own way it computes for inputs that all trials share.
         each = [self._method.scores(own, task)[trial] for trial, own in enumerate(inputs)]
         return torch.stack(each)
-
-
-def _setting(values: Sequence[float], device: torch.device) -> Tensor:
-    """One setting of every trial, [S]."""
-    return torch.tensor(values, dtype=torch.float32, device=device)
