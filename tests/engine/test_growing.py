@@ -154,6 +154,19 @@ def test_logits_that_are_stored_with_the_mask_have_it_for_new_classes(
     assert bool((added[1] == -2.5).all())
 
 
+def test_a_head_grows_with_all_candidates_of_a_trial(
+    config: MakeConfig, ordered: Benchmark
+) -> None:
+    configs = [config(method="er", mask="auto", buffer=1000, seed=seed) for seed in (0, 1)]
+    small = learnt(stack_of(configs, KNOWN), ordered, 2)
+    wide = grown_from(small, stack_of(configs, CLASSES))
+    assert wide.choices == small.choices
+    inputs = ordered.test_inputs * (1 / 255)
+    assert_same_logits(small.scores(inputs, 1), wide.scores(inputs, 1))
+    wide.learn(task_of(wide, ordered, 2))
+    assert len(wide.choices[0]) == 3
+
+
 class Cosine(nn.Module):
     """A head that is no linear layer."""
 
