@@ -8,10 +8,11 @@ from remask.benchmarks import Benchmark
 from remask.classes import ordered_classes
 from remask.config import COMMON_WEIGHTS, TrialConfig
 from remask.errors import RemaskError
+from remask.memory import StoredRows
 from remask.methods import MASKED_NAMES, METHODS, Method, MethodError, find_method
 from remask.nets import NETS, NetBuilder
 from remask.own_code import names_own_code
-from remask.streams import DataDescription, check_share
+from remask.streams import DataDescription, StreamError, check_share
 
 
 class ContradictionError(RemaskError, ValueError):
@@ -68,6 +69,27 @@ def check_open(method: type[Method], data: DataDescription) -> None:
         )
 
 
+def check_earlier_samples(
+    rows: Sequence[StoredRows], source: Benchmark | DataDescription, method: type[Method]
+) -> None:
+    """Refuse samples of earlier tasks that could not be used: MethodError, StreamError."""
+    if not isinstance(source, DataDescription):
+        raise StreamError(
+            "earlier_samples are for tasks that come one by one: give a DataDescription"
+        )
+    if not method.draws:
+        raise MethodError(
+            f"{method.title} does not draw from a reservoir, so it cannot use earlier_samples: it "
+            f"copies the samples that it keeps"
+        )
+    for part in rows:
+        if part.dtype != source.input_type or part.shape[1:] != source.input_shape:
+            raise StreamError(
+                f"earlier_samples must be {source.input_type} {list(source.input_shape)} each, got "
+                f"{part.dtype} {list(part.shape[1:])}"
+            )
+
+
 def check_config(
     config: TrialConfig, method: type[Method], benchmark: Benchmark | DataDescription
 ) -> None:
@@ -76,7 +98,7 @@ def check_config(
         labels = benchmark.train_labels
         check_share(labels, config.validation, benchmark.name, benchmark.class_names)
     own, given = set(method.weights) - set(COMMON_WEIGHTS), {name for name, _ in config.weights}
-    if given != own:
+    if not own - set(method.added_weights) <= given <= own:
         raise MethodError(f"the weights of {method.title} are {sorted(own)}, not {sorted(given)}")
     tasks = benchmark.num_tasks or 1  # if nobody knows, it is checked again when one comes
     least = method.least_buffer(tasks, benchmark.num_classes)
@@ -88,12 +110,19 @@ def check_config(
         )
     if method.uses_replay_batch() and not config.replay_batch:
         raise MethodError(f"{method.title} replays: it needs a replay batch of at least 1")
+    if config.memory != "reservoir" and not method.draws:
+        raise MethodError(
+            f"{method.title} does not use a reservoir, and only a reservoir can be "
+            f"{config.memory}: leave memory out"
+        )
     if method.uses_tasks() and config.task_free:
         raise MethodError(
             f"{method.title} acts where a task begins or ends, and a task-free stream does not tell"
         )
     if method.unmaskable and config.mask is not None:
         raise MethodError(f"{method.title} cannot wear a mask: {method.unmaskable}")
+    if config.mask == "auto":
+        check_auto(config, method)
     if config.mask_stored and not method.stores_logits:
         raise MethodError(f"{method.title} stores no logits that a mask could act on")
     if config.fade and config.mask is None:
@@ -103,6 +132,22 @@ def check_config(
             f"a mask fades as far as the memory covers the past, and {method.title} keeps none: "
             f"say fade=0"
         )
+
+
+def check_auto(config: TrialConfig, method: type[Method]) -> None:
+    """Refuse to choose a mask where nothing tells which is best; raises MethodError."""
+    if not method.uses_buffer():
+        raise MethodError(
+            f"mask = auto is chosen by samples that the memory holds out, and {method.title} keeps "
+            f"none: give a mask, or none"
+        )
+    if config.task_free:
+        raise MethodError(
+            "mask = auto is chosen where a task ends, and a task-free stream does not tell: give "
+            "a mask, or none"
+        )
+    if config.fade:
+        raise MethodError("mask = auto chooses how the mask fades, too: say fade=0")
 
 
 def check_benchmark(config: TrialConfig, benchmark: Benchmark | DataDescription) -> None:

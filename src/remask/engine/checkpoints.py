@@ -32,6 +32,7 @@ from remask.durable import (
     remove_stale_temporaries,
     write_atomically,
 )
+from remask.engine.fitting import bytes_of, is_like, kinds
 from remask.errors import RemaskError
 
 _FORMAT = 1
@@ -40,6 +41,7 @@ _MARK = b'"__metadata__":{"remask":"'
 _DIGITS = hashlib.sha256().digest_size * 2
 _LENGTH_BYTES = 8
 _MAX_HEADER = 4 << 20
+_MOST_GROWTH = 1 << 30
 
 
 class CheckpointError(RemaskError):
@@ -122,17 +124,21 @@ class CheckpointFolder:
         self._last_good, self._loaded = path, True
         return number
 
-    def load(self, expected: Mapping[str, Tensor]) -> Checkpoint | None:
+    def load(
+        self, expected: Mapping[str, Tensor], *, growing: tuple[str, ...] = ()
+    ) -> Checkpoint | None:
         """Load the newest state that is whole, or None if none was ever saved.
 
         `expected` are tensors like those that were saved; anything else is refused before memory
-        is taken for it. Raises CheckpointError if all are damaged, or the newest whole one is
-        another run's or a newer remask's. Deletes nothing.
+        is taken for it. Those whose names begin with `growing` need only have as many axes, and in
+        all they may take 1 GiB more than expected (`TrialStack.growing` says which grow with the
+        tasks of an open stream). Raises CheckpointError if all are damaged, or the newest whole one
+        is another run's or a newer remask's. Deletes nothing.
         """
         damages = []
         for number, path in sorted(self._numbered().items(), reverse=True):
             try:
-                note, tensors = _decode(path, self._identity, expected)
+                note, tensors = _decode(path, self._identity, expected, growing)
             except _DamagedError as error:
                 damages.append(f"{path} is damaged: {error}.")
                 continue
@@ -172,7 +178,7 @@ def _encode(
     note = {
         "format": _FORMAT,
         "identity": identity,
-        "tensors": _kinds(tensors),
+        "tensors": kinds(tensors),
         "position": dict(position),
         "extra": dict(extra),
     }
@@ -206,7 +212,7 @@ def _seal(data: bytes) -> tuple[bytes, memoryview]:
 
 
 def _decode(
-    path: Path, identity: str, expected: Mapping[str, Tensor]
+    path: Path, identity: str, expected: Mapping[str, Tensor], growing: tuple[str, ...]
 ) -> tuple[_Note, dict[str, Tensor]]:
     """Read one file; what is cheap and decides is checked before what is large."""
     try:
@@ -214,8 +220,10 @@ def _decode(
             size = os.fstat(stream.fileno()).st_size
             header = _read_header(stream, size)
             note, digest = _open_note(path, header)
-            _check_ours(path, note, identity, expected)
-            tensor_bytes = sum(tensor.nbytes for tensor in expected.values())
+            _check_ours(path, note, identity, expected, growing)
+            tensor_bytes = sum(
+                bytes_of(note.tensors[name], tensor) for name, tensor in expected.items()
+            )
             if size != len(header) + tensor_bytes:
                 raise _DamagedError(
                     f"its tensors have {size - len(header)}, not {tensor_bytes} bytes"
@@ -230,7 +238,7 @@ def _decode(
         tensors = safetensors.torch.load(data)
     except Exception as error:  # the parser's own, and whatever torch makes of odd values
         raise _DamagedError(f"not a safetensors file, {error}") from error
-    if _kinds(tensors) != note.tensors:
+    if kinds(tensors) != note.tensors:
         raise _DamagedError("its tensors are not those that it announces")
     return note, tensors
 
@@ -266,15 +274,31 @@ def _open_note(path: Path, header: bytes) -> tuple[_Note, bytes]:
         raise _DamagedError("its note makes no sense") from error
 
 
-def _check_ours(path: Path, note: _Note, identity: str, expected: Mapping[str, Tensor]) -> None:
+def _check_ours(
+    path: Path,
+    note: _Note,
+    identity: str,
+    expected: Mapping[str, Tensor],
+    growing: tuple[str, ...],
+) -> None:
     if note.identity != identity:
         raise CheckpointError(
             f"{path} belongs to another run: it is of {_shown(note.identity)}, this is "
             f"{identity!r}. Choose another folder, or remove it to start from the beginning."
         )
-    ours = _kinds(expected)
-    if note.tensors != ours:
-        odd = min(ours.items() ^ note.tensors.items())[0]
+    ours, theirs, grown = kinds(expected), dict(note.tensors), 0
+    for name, tensor in expected.items():
+        if name.startswith(growing) and is_like(theirs.get(name, ""), tensor):
+            grown += bytes_of(theirs[name], tensor) - tensor.nbytes
+            theirs[name] = ours[name]
+    if grown > _MOST_GROWTH:
+        raise CheckpointError(
+            f"{path} does not fit this run: it has {grown} bytes more than this run has now, and "
+            f"may have {_MOST_GROWTH}. Choose another folder, or remove it to start from the "
+            f"beginning."
+        )
+    if theirs != ours:
+        odd = min(ours.items() ^ theirs.items())[0]
         raise CheckpointError(
             f"{path} does not fit this run: {_shown(odd)} is {_shown(note.tensors.get(odd))}, "
             f"this run's is {_shown(ours.get(odd))}. Choose another folder, or remove it to start "
@@ -285,7 +309,3 @@ def _check_ours(path: Path, note: _Note, identity: str, expected: Mapping[str, T
 def _shown(text: str | None) -> str:
     """Quote what a file says, so that it can neither steer a terminal nor fill it."""
     return "not there" if text is None else repr(text[:200])
-
-
-def _kinds(tensors: Mapping[str, Tensor]) -> dict[str, str]:
-    return {name: f"{tensor.dtype} {list(tensor.shape)}" for name, tensor in tensors.items()}

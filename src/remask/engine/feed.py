@@ -7,7 +7,14 @@ import torch
 from torch import Tensor
 
 from remask.config import TrialConfig
-from remask.memory import Reservoir, ReservoirPlan, plan_reservoir
+from remask.memory import (
+    EMPTY,
+    Reservoir,
+    ReservoirPlan,
+    StoredRows,
+    plan_balanced,
+    plan_reservoir,
+)
 from remask.methods import Batch, Method, Step
 from remask.nets import StackedNet
 from remask.streams import DataDescription, Samples, Task, batch_sizes, epoch_batches
@@ -53,6 +60,7 @@ class Feed:
         data: DataDescription,
         samples: Samples,
         device: torch.device,
+        earlier_samples: Sequence[StoredRows] | None = None,
     ) -> None:
         shape = configs[0]
         self._samples = samples
@@ -64,6 +72,8 @@ class Feed:
                 input_type=data.input_type,
                 num_classes=data.num_classes,
                 stores_logits=method.stores_logits,
+                balanced=shape.memory == "balanced",
+                earlier_samples=earlier_samples,
                 device=device,
             )
             if method.draws
@@ -81,35 +91,65 @@ class Feed:
         self._one_forward = method.one_forward or not net.couples_samples
         self._device = device
 
+    def begin_task(self, number: int) -> None:
+        """Be ready to keep some of the samples of a task that are loaded."""
+        if self.reservoir is not None:
+            self.reservoir.begin_task(number, self._samples.inputs)
+
     def plan(
-        self, rows: Tensor, key: tuple[int, int], earlier: int, extra: Tensor | None = None
+        self,
+        rows: Tensor,
+        key: tuple[int, int],
+        earlier: int,
+        extra: Tensor | None = None,
+        *,
+        begin: int = 0,
     ) -> EpochPlan:
         """Draw the plan of one epoch over rows [N], and over `extra` rows [S, n] if given.
 
-        It is named by its `key`, (task, epoch). The tasks before it had `earlier` samples.
+        It is named by its `key`, (task, epoch). The tasks before it had `earlier` samples. The
+        stack stands before step `begin` of the epoch, and the plan is for that one and all later.
         """
         own, epoch = len(rows), key[1]
         if extra is not None:
             rows = torch.cat([rows.expand(len(extra), -1), extra], dim=1)
         sizes = batch_sizes(rows.shape[-1], self._batch)
         batches = epoch_batches(rows, self._batch, self._seeds, key)
-        places = [self._samples.places(batch) for batch in batches]
+        places = [self._samples.places(batch).to(self._samples.planned_on) for batch in batches]
         seen_at_once = self._batch + self._draws * self._draw_size
         views = self._samples.plan_views(len(batches), seen_at_once, key)
         arrived = torch.tensor(sizes).cumsum(0).clamp(max=own)
         faded = self._faded(earlier + (torch.full_like(arrived, own) if epoch else arrived))
         if self.reservoir is None:
             return EpochPlan(batches, places, views, None, faded)
-        reservoir = plan_reservoir(
-            capacity=self._capacity,
-            seen=self._epochs * earlier + epoch * own,
-            sizes=sizes,
-            draws=self._draws,
-            draw_size=self._draw_size,
-            seeds=self._seeds,
-            key=key,
-            device=self._device,
-        )
+        memory = self.reservoir
+        if memory.offered is None:
+            reservoir = plan_reservoir(
+                capacity=self._capacity,
+                seen=self._epochs * earlier + epoch * own,
+                sizes=sizes,
+                draws=self._draws,
+                draw_size=self._draw_size,
+                seeds=self._seeds,
+                key=key,
+                device=memory.planned_on,
+            )
+        else:
+            trials = len(self._seeds)
+            stored = self._samples.labels.cpu()
+            labels = [stored[batch.cpu()].view(trials, -1) for batch in places]
+            reservoir = plan_balanced(
+                classes=memory.classes.cpu().numpy(),
+                offered=memory.offered.cpu().numpy(),
+                labels=torch.cat(labels, dim=1).numpy(),
+                sizes=sizes,
+                begin=begin,
+                draws=self._draws,
+                draw_size=self._draw_size,
+                seeds=self._seeds,
+                key=key,
+                device=memory.planned_on,
+            )
         return EpochPlan(batches, places, views, reservoir, faded)
 
     def _faded(self, arrived: Tensor) -> Tensor | None:
@@ -144,21 +184,22 @@ class Feed:
         places = plan.places[number]
         drawn = None if plan.reservoir is None else plan.reservoir.draws[number]
         rows = plan.rows[number].view(trials, -1)
-        arrived = self._samples.inputs.index_select(0, places)
-        arrived = arrived.view(trials, -1, *arrived.shape[1:])
+        arrived = self._samples.take(places)
+        places = places.to(self._device)  # they are elsewhere if the inputs are
         labels = self._samples.labels.index_select(0, places).view(trials, -1)
         views = None if plan.views is None else plan.views[number]
         faded = None if plan.faded is None else plan.faded[number]
         memory = self.reservoir
         if memory is not None and plan.reservoir is not None:
-            memory.presented = plan.reservoir.presented[number]
+            memory.filled = plan.reservoir.filled[number]
         if drawn is None or memory is None:
             stream = Batch(self._samples.decode(views, arrived), labels, self._net)
             active = self._active(masking, labels)
             return Step(stream, (), active, masking.value, rows, task, faded)
 
         slots = drawn.flatten()
-        recalled = memory.inputs.index_select(0, slots).view(trials, -1, *arrived.shape[2:])
+        recalled = memory.take(slots)
+        slots = slots.to(self._device)
         past_labels = memory.labels.index_select(0, slots).view(trials, -1)
         past_logits = (
             None
@@ -184,16 +225,26 @@ class Feed:
         active = self._active(masking, labels)
         return Step(batches[0], tuple(batches[1:]), active, masking.value, rows, task, faded)
 
-    def presented(self, count: int) -> None:
-        """Be told how many samples each trial has been offered, where no step has told it."""
-        if self.reservoir is not None:
-            self.reservoir.presented = count
+    def absent_logits(self) -> Tensor:
+        """What stored logits are for a class that was not there: 0, or the stored mask: [S * M]."""
+        stored = [(mask or 0.0) if self._mask_stored else 0.0 for mask in self._masks]
+        return torch.tensor(stored).repeat_interleave(self._capacity)
+
+    def count_memory(self, arrived: int) -> None:
+        """Know how much the memory holds after so many samples, where no step has told it."""
+        memory = self.reservoir
+        if memory is not None and memory.offered is None:
+            memory.filled = min(self._capacity, self._epochs * arrived)
+        elif memory is not None:
+            memory.filled = int((memory.classes[0] != EMPTY).sum())
 
     def remember(self, plan: EpochPlan, number: int, step: Step) -> None:
         """Offer the step's stream to the reservoir, with the logits of before the update."""
         if self.reservoir is None or plan.reservoir is None:
             return
-        self.reservoir.presented = plan.reservoir.presented[number + 1]
+        self.reservoir.filled = plan.reservoir.filled[number + 1]
+        if plan.reservoir.offers:
+            self.reservoir.count(step.stream.labels)
         kept = plan.reservoir.kept[number]
         if kept is None:
             return

@@ -1,17 +1,31 @@
 """Replay memories: what is kept of the past. One policy per file."""
 
+from remask.memory.balanced import EMPTY, plan_balanced
 from remask.memory.challenge import challenge
+from remask.memory.contents import Reservoir
 from remask.memory.herding import herd
 from remask.memory.kept import KeptRows
 from remask.memory.quota import choose_rows
-from remask.memory.reservoir import Reservoir, ReservoirPlan, plan_reservoir
+from remask.memory.replay import ReplayBatch, ReplayMemory, ReplayMemoryError
+from remask.memory.reservoir import ReservoirPlan, plan_reservoir
+from remask.memory.rows import JoinedRows, MappedRows, SampleFileError, StoredRows, fetch
 
 __all__ = [
+    "EMPTY",
+    "JoinedRows",
     "KeptRows",
+    "MappedRows",
+    "ReplayBatch",
+    "ReplayMemory",
+    "ReplayMemoryError",
     "Reservoir",
     "ReservoirPlan",
+    "SampleFileError",
+    "StoredRows",
     "challenge",
     "choose_rows",
+    "fetch",
     "herd",
+    "plan_balanced",
     "plan_reservoir",
 ]

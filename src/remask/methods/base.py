@@ -41,6 +41,10 @@ class Method(ABC):
     weights: ClassVar[Mapping[str, float]] = {}
     """Its loss weights, each with its value where none is published; each becomes an attribute, a
     tensor [S]."""
+    added_weights: ClassVar[Mapping[str, float]] = {}
+    """Those of them that an earlier version did not have, each with the value that means "as
+    before". A config without one has that value, and one with that value is written without it, so
+    that trials keep their hashes."""
     draws: ClassVar[int] = 0
     """How many independent draws it makes in a step from a reservoir that the engine keeps."""
     stores_logits: ClassVar[bool] = False
@@ -63,6 +67,9 @@ class Method(ABC):
     """Why it cannot have a mask, if it cannot."""
     works_on_host: ClassVar[str | None] = None
     """Why a step of it must wait for values from the device, if it must."""
+    ungrowable: ClassVar[str | None] = None
+    """Why its head cannot grow, if it cannot. If it can, what it remembers of a new class begins at
+    0, in every axis of classes."""
     class_il: ClassVar[bool] = True
     """Whether it can tell classes of different tasks apart without being told the task."""
     confidence: ClassVar[bool] = True
@@ -144,6 +151,15 @@ class Method(ABC):
     def scores(self, inputs: Tensor, task: int) -> Tensor:
         """Rate the classes for test inputs [B, *shape] of a task: [S, B, K], the highest wins."""
         return self.engine.net.predict(inputs)
+
+    def own_scores(self, inputs: Tensor, task: int) -> Tensor:
+        """Rate the classes for inputs of each trial's own, [S, B, *shape]: [S, B, K].
+
+        It is what `scores` says of them; a method that defines both has to see to that.
+        """
+        if type(self).scores is Method.scores:
+            return self.engine.net.evaluate(inputs)
+        return torch.stack([self.scores(own, task)[trial] for trial, own in enumerate(inputs)])
 
     @classmethod
     def predictor(cls, net: nn.Module, own: Mapping[str, Tensor]) -> nn.Module:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from remask.benchmarks import Benchmark
+from remask.memory import StoredRows
 from remask.streams.holdout import Part
 
 
@@ -13,7 +14,7 @@ from remask.streams.holdout import Part
 class TaskData:
     """The samples of a task that came by itself, and not as a part of a benchmark."""
 
-    inputs: Tensor
+    inputs: Tensor | StoredRows
     """[N, *shape], also those that are held out."""
     labels: Tensor
     """int64 [N]."""
@@ -23,6 +24,8 @@ class TaskData:
     """What is not, if anything."""
     test: tuple[Tensor, Tensor] | None
     """Inputs and labels to be measured on, if there are any."""
+    apart: Part | None = None
+    """What candidates are chosen on, if the stack has any."""
 
 
 @dataclass(frozen=True, eq=False)
