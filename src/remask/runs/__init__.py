@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from remask.runs.options import RunOptions
     from remask.runs.plans import Job, Run, RunError, Work, plan_jobs, runs_folder, unfinished_runs
     from remask.runs.preparing import largest_stacks
+    from remask.runs.ray_cluster import Ray
     from remask.runs.running import continue_run, finish_run, plan_run, run_missing, runs_to_resume
     from remask.runs.signals import StopRequest
     from remask.runs.train import benchmark_of, net_path, run_job, without_net
@@ -24,6 +25,7 @@ _NAMES = {
     "options": "RunOptions",
     "plans": "Job Run RunError Work plan_jobs runs_folder unfinished_runs",
     "preparing": "largest_stacks",
+    "ray_cluster": "Ray",
     "running": "continue_run finish_run plan_run run_missing runs_to_resume",
     "signals": "StopRequest",
     "train": "benchmark_of net_path run_job without_net",
@@ -41,6 +43,7 @@ __all__ = [
     "Lost",
     "Note",
     "PickedUp",
+    "Ray",
     "Run",
     "RunError",
     "RunOptions",

@@ -32,12 +32,17 @@ class WorkQueue(Protocol):
 class Executor(ABC):
     """Trains the jobs of a run and says what becomes of them.
 
-    How many it trains at once is its own decision; `RunOptions.workers` says for how many at once
-    the trials are divided into jobs.
+    How many it trains at once is its own decision.
     """
 
     on_this_machine: ClassVar[bool] = True
     """Whether the jobs have to fit into the memory of this machine."""
+    tries: int = 3
+    """How many processes may die while they run a job, before it is given up."""
+
+    def at_once(self, options: RunOptions) -> int:
+        """For how many jobs at once the trials are divided."""
+        return options.processes
 
     @abstractmethod
     def run(self, queue: WorkQueue, options: RunOptions, stop: StopRequest) -> Generator[Event]:
@@ -47,7 +52,7 @@ class Executor(ABC):
           Without a folder it makes no checkpoints, and a job that is lost starts over.
         - An event that the queue hands out is yielded as it is.
         - If the process of a job dies, yield `Lost`: then the queue hands the job out once more,
-          or gives it up after several times.
+          or gives it up after `tries` of them.
         - Once `stop.signal` is set, take nothing more, have all running jobs save (`run_job` does,
           when the `stop` that it was given is set), and return. A job that cannot is `Lost`.
         - If the generator is closed, leave no process behind.
