@@ -1,7 +1,6 @@
 """A Ray cluster of several nodes on this machine, and trials to run on it."""
 
 import os
-import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
@@ -49,6 +48,8 @@ class Nodes:
 def nodes(count: int, **head: Any) -> Iterator[Nodes]:
     """A cluster, up while in the block, that this process is connected to."""
     ray: Any = import_module("ray")
+    # Nobody else reaches the address, and a token would be written into the user's home.
+    os.environ["RAY_AUTH_MODE"] = "disabled"
     cluster = Nodes(**head)
     try:
         for _ in range(count - 1):
@@ -58,6 +59,7 @@ def nodes(count: int, **head: Any) -> Iterator[Nodes]:
     finally:
         ray.shutdown()
         cluster.shut_down()
+        del os.environ["RAY_AUTH_MODE"]
 
 
 def small(trials: int = 4, epochs: int = 1, **changes: Any) -> list[TrialConfig]:
@@ -128,8 +130,3 @@ class Changed(ER):
 def tries_of(folder: Path, name: str) -> list[str]:
     """The process and the file of each try to run a method of `write_method`."""
     return (folder / f"{name}.tries").read_text().splitlines()
-
-
-def kill_all(pids: Sequence[int]) -> None:
-    for pid in pids:
-        os.kill(pid, signal.SIGKILL)

@@ -169,8 +169,11 @@ def test_an_address_without_a_cluster_is_refused_at_once() -> None:
 @pytest.mark.processes
 @pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore::FutureWarning")
-def test_a_cluster_of_this_machine_alone_gives_the_same_bits(tmp_path: Path) -> None:
+def test_a_cluster_of_this_machine_alone_gives_the_same_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("ray")
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")  # no token in the user's home
     configs = trial_configs(
         benchmark="split-digits", method="er", seeds=[0], overrides={"limit": 20, "epochs": 1}
     )

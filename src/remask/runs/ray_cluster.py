@@ -174,8 +174,8 @@ class Ray(Executor):
         except Exception as error:  # of the connection, of versions, of addresses: of many kinds
             place = "a Ray cluster" if self._address is None else f"Ray at {self._address}"
             raise ClusterError(
-                f"cannot connect to {place}: {error}. Does it run there (`ray status`), and with "
-                f"the same versions of Ray and Python as here?"
+                f"cannot connect to {place}: {error}. Does it run there, with the same versions of "
+                f"Ray and Python as here? If it asks for a token, set RAY_AUTH_MODE=token."
             ) from error
         self._connected_here = True
 
