@@ -9,11 +9,11 @@ import shutil
 import socket
 import sys
 import time
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout, suppress
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from remask.durable import AnyPath, make_folder
 from remask.errors import MissingPackageError, RemaskError
@@ -33,6 +33,9 @@ _SECONDS_BETWEEN_COUNTS = 1.0
 _GIVEN_PER_PLACE = 2
 """How many stacks Ray has for each that can run: the next one is there when a place becomes free,
 and a cluster that grows with its load sees that there is more to do."""
+
+
+_T = TypeVar("_T")
 
 
 class ClusterError(RemaskError):
@@ -92,6 +95,14 @@ class Ray(Executor):
         """How many stacks have a place in the cluster at this moment."""
         self._connect()
         return max(self._places(options), 1)
+
+    def call(self, function: Callable[..., _T], *args: Any, options: RunOptions) -> _T:
+        """What a function returns on a node, with the CPUs and GPUs of a stack."""
+        self._connect()
+        cpus, gpus = self._resources(options)
+        task = self._ray.remote(num_cpus=cpus, num_gpus=gpus)(function)
+        answer: _T = self._ray.get(task.remote(*args))
+        return answer
 
     def run(self, queue: WorkQueue, options: RunOptions, stop: StopRequest) -> Generator[Event]:
         """See `Executor.run`."""
