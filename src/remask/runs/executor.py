@@ -7,9 +7,10 @@ in the same way for all executors.
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import ClassVar, Protocol
 
+from remask.config import TrialConfig
 from remask.runs.events import Event
 from remask.runs.options import RunOptions
 from remask.runs.plans import Work
@@ -39,6 +40,12 @@ class Executor(ABC):
     """Whether the jobs have to fit into the memory of this machine."""
     tries: int = 3
     """How many processes may die while they run a job, before it is given up."""
+
+    def largest_stacks(
+        self, configs: Sequence[TrialConfig], options: RunOptions
+    ) -> Callable[[TrialConfig], int] | None:
+        """How many trials like a given one to train as one, if the executor has a say in that."""
+        return None
 
     def at_once(self, options: RunOptions) -> int:
         """For how many jobs at once the trials are divided."""

@@ -9,23 +9,29 @@ import shutil
 import socket
 import sys
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
+import torch
+
+from remask.config import TrialConfig
 from remask.durable import AnyPath, make_folder
 from remask.errors import MissingPackageError, RemaskError
 from remask.runs.checkpoint_mirror import CheckpointMirror, is_address
+from remask.runs.device_memory import MOST_TRIALS
 from remask.runs.events import Event, Finished, Note
 from remask.runs.executor import Executor, WorkQueue
 from remask.runs.options import RunOptions
 from remask.runs.plans import Job, Work
 from remask.runs.ray_stacks import ClusterStacks
-from remask.runs.ray_task import train_stack
+from remask.runs.ray_task import measure_stack, train_stack
+from remask.runs.shipping import Arrays, own_files
 from remask.runs.signals import StopRequest
 from remask.runs.stop_flag import StopFlag
+from remask.runs.train import benchmark_of
 
 _SECONDS_TO_CONNECT = 10.0
 _SECONDS_BETWEEN_COUNTS = 1.0
@@ -96,12 +102,32 @@ class Ray(Executor):
         self._connect()
         return max(self._places(options), 1)
 
+    def largest_stacks(
+        self, configs: Sequence[TrialConfig], options: RunOptions
+    ) -> Callable[[TrialConfig], int] | None:
+        """As many trials as fit on a device of the cluster, found once per shape."""
+        if options.stack is not None or torch.device(options.device).type == "cpu":
+            return None
+        fitting: dict[object, int] = {}
+        for config in configs:
+            if config.shape() not in fitting:
+                arrays = Arrays.of(benchmark_of(config))
+                order = (config, arrays, own_files([config.method, config.net]), options)
+                fitting[config.shape()] = self.call(measure_stack, *order, options=options)
+        # What an earlier session has planned of trials that are done by now may stay as it is.
+        return lambda config: fitting.get(config.shape(), MOST_TRIALS)
+
     def call(self, function: Callable[..., _T], *args: Any, options: RunOptions) -> _T:
         """What a function returns on a node, with the CPUs and GPUs of a stack."""
         self._connect()
         cpus, gpus = self._resources(options)
         task = self._ray.remote(num_cpus=cpus, num_gpus=gpus)(function)
-        answer: _T = self._ray.get(task.remote(*args))
+        try:
+            answer: _T = self._ray.get(task.remote(*args))
+        except self._ray.exceptions.RayTaskError as error:
+            if isinstance(error.cause, RemaskError):
+                raise error.cause from None
+            raise ClusterError(f"what was to be measured on a node failed: {error}") from error
         return answer
 
     def run(self, queue: WorkQueue, options: RunOptions, stop: StopRequest) -> Generator[Event]:

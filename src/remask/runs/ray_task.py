@@ -19,6 +19,7 @@ from remask.benchmarks import Benchmark
 from remask.benchmarks.splitting import resplit
 from remask.config import TrialConfig
 from remask.runs.checkpoint_mirror import CheckpointMirror, is_address
+from remask.runs.device_memory import largest_stack_on
 from remask.runs.events import Event, Failed, Finished
 from remask.runs.options import RunOptions
 from remask.runs.plans import Job
@@ -108,6 +109,15 @@ def train_stack(
             yield message
     if order.options.logs is not None and (text := log.news()):
         yield Printed(text)
+
+
+def measure_stack(
+    config: TrialConfig, arrays: Arrays, code: dict[str, bytes], options: RunOptions
+) -> int:
+    """How many trials like this one fit on a device of this node; the body of a Ray task."""
+    if (folder := make_importable(code)) is not None:
+        os.chdir(folder)
+    return largest_stack_on(config, arrays.benchmark(), options)
 
 
 def _train(

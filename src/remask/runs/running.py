@@ -51,17 +51,20 @@ def run_missing(
         note_changed_code(store, configs, remedy, options.console)
     _check(options, executor)
     largest: dict[str, int] = {}
+    fitting = None
     missing = [c for c in configs if options.again or not store.is_done(c.hash)]
     if missing:
         fetch_data(configs, options)
         largest = largest_stacks(configs, options)
         if executor is None or executor.on_this_machine:
             check_memory(missing, largest, options)
+        else:
+            fitting = executor.largest_stacks(missing, options)
     run = plan_run(
         store,
         configs,
         workers=options.processes if executor is None else executor.at_once(options),
-        largest_stack=lambda config: largest.get(config.net, len(configs)),
+        largest_stack=fitting or (lambda config: largest.get(config.net, len(configs))),
         again=options.again,
     )
     return None if run is None else _run_and_show(store, run, options, executor)
