@@ -3,11 +3,11 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-FAST := not processes and not thorough and not slow and not data and not paper and not faults
+FAST := not processes and not thorough and not slow and not data and not paper and not faults and not ray
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-slow test-paper test-faults soak lint format bench clean
+.PHONY: help demo test test-fast test-slow test-paper test-faults test-ray soak lint format bench clean
 
 help: ## List the targets.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -35,6 +35,10 @@ test-paper: $(READY) ## The tests on real data, against published figures.
 test-faults: $(READY) ## The long fault tests: random kills, faults at every system call, fuzzing.
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -rP -m faults
 	OMP_NUM_THREADS=1 REMASK_FUZZ_EXAMPLES=1000 $(BIN)/python -m pytest -q tests/results/test_fuzz.py
+
+test-ray: $(READY) ## The tests on clusters: two nodes and more on this machine, killed and added.
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[ray]'
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m ray
 
 soak: $(READY) ## Everything that can go wrong, mixed at random: 1,000 kills, at most half an hour.
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.runs.soak --minutes 30 --kills 1000

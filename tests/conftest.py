@@ -11,11 +11,11 @@ import torch
 from remask.benchmarks import Benchmark, load_benchmark
 from remask.config import COMMON_WEIGHTS, TrialConfig
 from remask.methods import METHODS
-from remask.runs.storing import _provenance
+from remask.runs.storing import provenance
 from tests.command_line import CommandLine
 
 _STARTING_A_PROCESS = {"os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "subprocess.Popen"}
-_MAY_START_PROCESSES = {"processes", "slow", "data", "paper", "faults"}
+_MAY_START_PROCESSES = {"processes", "slow", "data", "paper", "faults", "ray"}
 _running: list[str] = []
 """The test that runs, if it must not start a process."""
 
@@ -43,7 +43,7 @@ def _no_process_unmarked(request: pytest.FixtureRequest) -> Iterator[None]:
 @pytest.fixture(autouse=True, scope="session")
 def _one_thread() -> Iterator[None]:
     """Nets of this size only lose by threads, and sums keep one order."""
-    _provenance()  # asks git once, and no test has to
+    provenance()  # asks git once, and no test has to
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

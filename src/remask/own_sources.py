@@ -22,6 +22,8 @@ class Source:
     """Of the module itself."""
     fingerprint: str
     """A SHA-256 of what is in the files; where they lie does not matter."""
+    files: dict[str, bytes]
+    """The user's own among the files, by path: written elsewhere, they can be imported there."""
 
 
 def find_source(module: str) -> Source | None:
@@ -29,6 +31,7 @@ def find_source(module: str) -> Source | None:
     PathFinder.invalidate_caches()  # a file may be newer than what Python remembers of its folder
     contents: dict[str, bytes] = {}
     own_file: Path | None = None
+    files: dict[str, bytes] = {}
     waiting = [module]
     for name in waiting:  # which grows meanwhile
         if name in contents or (found := _find(name)) is None or found.origin is None:
@@ -44,13 +47,16 @@ def find_source(module: str) -> Source | None:
         own_file = own_file or (file if name == module else None)
         is_package = found.submodule_search_locations is not None
         package = name if is_package else name.rpartition(".")[0]
+        if is_own(file):
+            stem = name.replace(".", "/")
+            files[f"{stem}/{file.name}" if is_package else f"{stem}{file.suffix}"] = contents[name]
         waiting += [*_parents(name), *_imports(contents[name], package)]
     if own_file is None:
         return None
     digest = hashlib.sha256()
     for name, content in sorted(contents.items()):
         digest.update(f"{name} {hashlib.sha256(content).hexdigest()}\n".encode())
-    return Source(own_file, digest.hexdigest())
+    return Source(own_file, digest.hexdigest(), files)
 
 
 def is_own(file: Path) -> bool:

@@ -237,10 +237,12 @@ def test_a_plan_of_the_paper_says_what_is_left(
     store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REMASK_DATA", str(store.parent / "no data"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(store.parent / "cache"))
     cells = wanted_cells("confidence", "split-mnist", {})
     with remask.Store(store) as opened:
         plan = plan_cells(opened, cells, 2, RunOptions())
-    assert "4 cells, 8 trials, 8 to run: no time is known for split-mnist" in str(plan)
+    assert "4 cells, 8 trials, 8 to run: about" in str(plan)
+    assert "the data of split-mnist is not there yet" in str(plan)
 
 
 def test_a_sweep_takes_a_file_or_a_dict(store: Path, tmp_path: Path) -> None:

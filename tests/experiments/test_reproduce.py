@@ -21,8 +21,9 @@ from tests.results.store_samples import contents, failed, trial_with_accuracy
 
 @pytest.fixture
 def no_data(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a machine that has fetched nothing."""
+    """As on a machine that has fetched nothing; how fast it is, is measured once."""
     monkeypatch.setenv("REMASK_DATA", str(tmp_path_factory.mktemp("data")))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
 
 
 def _fill(remask: CommandLine, cells: list[PaperCell], accuracy: float, trials: int = 10) -> None:
@@ -161,7 +162,8 @@ def test_a_dry_run_says_what_is_left_and_changes_nothing(remask: CommandLine) ->
     before = contents(remask.store.parent)
     answer = remask("reproduce", "confidence,low-buffer", "--dry-run", "--method", "derpp")
     assert answer.code == 0
-    assert "11 cells, 110 trials, 90 to run: no time is known for split-mnist" in answer.text
+    assert "11 cells, 110 trials, 90 to run: about" in answer.text
+    assert "the data of split-mnist is not there yet (`remask data fetch`)" in answer.text
     everything = remask("reproduce", "confidence", "--dry-run")
     assert "4 cells, 40 trials, 0 to run." in everything.text
     assert contents(remask.store.parent) == before

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from remask.results import Store, TrialRecord, summarise
+from remask.reports import results_table
+from remask.results import Cell, Store, TrialRecord, summarise
 from tests.command_line import CommandLine
 from tests.reports.test_report import data_of
 from tests.results.store_samples import NAN, failed, make_config, make_record
@@ -81,3 +82,20 @@ def test_a_store_whose_benchmark_changed_is_listed_and_reported_task_number_by_t
     assert len({cell["id"] for cell in cells}) == 4
     assert cells[1]["tasks"] == [[0, 1], [2, 3], [4, 5]]
     assert cells[1]["class_names"] == ["0", "1", "2", "3", "4", "5"]
+
+
+def test_a_cell_says_that_its_trials_ran_on_different_kinds_of_hardware() -> None:
+    def cell(*machines: dict[str, str]) -> Cell:
+        (only,) = summarise(
+            make_record(make_config(seed=seed), machine=machine)
+            for seed, machine in enumerate(machines)
+        )
+        return only
+
+    epyc, xeon = {"processor": "EPYC", "host": "a"}, {"processor": "Xeon", "host": "b"}
+    graphics = {"processor": "EPYC", "device": "A100"}
+    assert cell(epyc, {**epyc, "host": "c"}, {}).hardware == ("EPYC, torch 2.6.0",)
+    assert cell(epyc, xeon).hardware == ("EPYC, torch 2.6.0", "Xeon, torch 2.6.0")
+    assert cell(epyc, graphics).hardware == ("A100, torch 2.6.0", "EPYC, torch 2.6.0")
+    assert "2, on 2 kinds of hardware" in str(results_table([cell(epyc, xeon)]))
+    assert "hardware" not in str(results_table([cell(epyc, epyc)]))

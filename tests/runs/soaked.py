@@ -16,7 +16,7 @@ _REASONS = (
     "another process has worked on the run",
     "there is no unfinished run",
     "was moved, deleted or replaced",
-    "that died of it",
+    "tries; run the same command",
     "No space left on device",
     "the disk is full",
     "the disk reports an error",

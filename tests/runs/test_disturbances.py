@@ -62,7 +62,7 @@ def test_a_job_that_costs_three_workers_is_given_up_and_named(tmp_path: Path) ->
         dead.add(run.kill_a_worker(but=dead))
     said = run.end(1)
     assert "MSER(-1) on split-digits, buffer 20, seeds 0, 1: the worker process was killed" in said
-    assert "the last of 3 that died of it" in said
+    assert "the last of 3 tries" in said
 
 
 @pytest.mark.processes

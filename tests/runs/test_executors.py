@@ -200,7 +200,7 @@ def test_a_lost_job_is_handed_out_again_and_given_up_after_the_third_loss(tmp_pa
         store.delete([record.config_hash for record in store.records()])
         events = list(continue_run(store, _planned(store), RunOptions(), StopRequest(), thrice))
         (failed,) = (event for event in events if isinstance(event, Failed))
-        assert failed.error.startswith("the machine was unplugged, the last of 3 that died of it")
+        assert failed.error.startswith("the machine was unplugged, the last of 3 tries")
         assert store.count({"status": "finished"}) == 2
 
 

@@ -31,7 +31,7 @@ _PATIENCE = 60 * 60.0
 
 def where(dataset: Dataset) -> Path:
     """Name the folder in which the dataset's files are, or will be."""
-    return dataset.packaged_in or _cache_folder() / dataset.name
+    return dataset.packaged_in or _data_folder() / dataset.name
 
 
 def verify(dataset: Dataset) -> list[FileStatus]:
@@ -172,10 +172,13 @@ def _given(dataset: Dataset, data: AnyPath) -> Path:
     return path
 
 
-def _cache_folder() -> Path:
+def _data_folder() -> Path:
     chosen = os.environ.get("REMASK_DATA")
-    if chosen:
-        return users_path(chosen).absolute()
+    return users_path(chosen).absolute() if chosen else cache_folder()
+
+
+def cache_folder() -> Path:
+    """Where is kept what can be had again."""
     cache = os.environ.get("XDG_CACHE_HOME", "")
     # The XDG specification says to ignore a relative path.
     if Path(cache).is_absolute():

@@ -19,7 +19,21 @@ from remask.papers import PaperCell, experiment_cells, published_benchmarks, pub
 from remask.planning import SettingsError, several, trial_configs
 from remask.reports import PlainTable
 from remask.results import Store
-from remask.runs import Executor, RunOptions, estimate_seconds, largest_stacks, plan_jobs
+from remask.runs import (
+    Executor,
+    Job,
+    Rates,
+    Ray,
+    RunOptions,
+    check_device,
+    cost_of,
+    executor_for,
+    plan_jobs,
+    rates_of,
+    seconds_of,
+    shortest_time,
+    usual_stack,
+)
 from remask.setting_types import read_mask
 
 _DEFAULT_TRIALS = 10  # where nothing is published of a cell
@@ -62,6 +76,14 @@ def configs_of(cell: PaperCell, trials: int | None) -> list[TrialConfig]:
     )
 
 
+@dataclass(frozen=True)
+class PlannedStack:
+    """Trials that would be trained as one, and how long that would take."""
+
+    job: Job
+    seconds: float
+
+
 @dataclass(frozen=True, repr=False)
 class PaperPlan:
     """Which cells of the paper there are, what the store lacks of them, and how long that takes."""
@@ -69,27 +91,30 @@ class PaperPlan:
     configs: Mapping[PaperCell, Sequence[TrialConfig]]
     missing: Mapping[PaperCell, Sequence[TrialConfig]]
     """Those of the trials that the store does not have."""
-    seconds: Mapping[TrialConfig, float]
-    """What each of them takes of a core; no entry where its data is missing."""
-    processes: int
+    stacks: Sequence[PlannedStack]
+    at_once: int
+    """How many stacks are trained at once."""
 
     def table(self) -> PlainTable:
         """A row per cell."""
         table = PlainTable()
-        for name in ("benchmark", "method", "buffer", "trials", "stored", "to run", "core time"):
+        columns = ("benchmark", "method", "buffer", "trials", "stored", "to run", "work", "time")
+        for name in columns:
             words = name in ("benchmark", "method")
             table.add_column(name, justify="left" if words else "right", no_wrap=True)
+        seconds = {c: s.seconds / len(s.job.configs) for s in self.stacks for c in s.job.configs}
         for cell, own in self.configs.items():
-            left = len(self.missing[cell])
-            times = [self.seconds.get(config) for config in self.missing[cell]]
+            left = self.missing[cell]
+            flops = sum(cost_of(config).flops for config in left)
             table.add_row(
                 cell.benchmark,
                 system_name(cell.method, cell.mask),
                 str(cell.buffer or "-"),
                 str(len(own)),
-                str(len(own) - left),
-                str(left),
-                _write_time(None if None in times else sum(filter(None, times))) if left else "-",
+                str(len(own) - len(left)),
+                str(len(left)),
+                _write_flops(flops) if left else "-",
+                _write_time(sum(seconds[config] for config in left)) if left else "-",
             )
         return table
 
@@ -105,22 +130,21 @@ class PaperPlan:
         return f"{self.table()}\n{self.summary()}"
 
     def _total(self) -> str:
-        unknown_data = dict.fromkeys(
-            cell.benchmark
-            for cell, own in self.missing.items()
-            if any(config not in self.seconds for config in own)
-        )
-        total = _write_time(sum(self.seconds.values()) / self.processes)
-        measured = (
-            f"about {total} with {self.processes} at a time, from a few steps of every task of "
-            f"each kind of trial, timed just now"
-        )
-        unmeasured = (
-            f"no time is known for {', '.join(unknown_data)}, whose data is not there yet "
-            f"(`remask data fetch`)"
-        )
-        known = [measured] * bool(self.seconds)
-        return "; ".join(known + [unmeasured] * bool(unknown_data)) + "."
+        times = [stack.seconds for stack in self.stacks]
+        flops = sum(cost_of(c).flops for own in self.missing.values() for c in own)
+        there = {stack.job.configs[0].benchmark for stack in self.stacks}
+        lacking = [name for name in there if not _has_data(name)]
+        parts = [
+            f"about {_write_time(shortest_time(times, self.at_once))} with {self.at_once} at a "
+            f"time, in {len(times)} stacks, the longest of {_write_time(max(times))}",
+            f"{_write_flops(flops)} in all",
+            "worked out from what each method computes and how fast this hardware is, which was "
+            "measured once (docs/scaling.md says how well that does)",
+        ]
+        if lacking:
+            data = ", ".join(sorted(lacking))
+            parts.append(f"the data of {data} is not there yet (`remask data fetch`)")
+        return "; ".join(parts) + "."
 
 
 def plan_cells(
@@ -132,8 +156,10 @@ def plan_cells(
         cell: [config for config in own if not store.is_done(config.hash)]
         for cell, own in configs.items()
     }
-    seconds = _seconds([config for own in missing.values() for config in own], options)
-    return PaperPlan(configs, missing, seconds, options.processes)
+    left = list(dict.fromkeys(config for own in missing.values() for config in own))
+    executor = executor_for(options) if left else None
+    at_once = options.processes if executor is None else executor.at_once(options)
+    return PaperPlan(configs, missing, _stacks(left, options, executor), at_once)
 
 
 def run_cells(
@@ -190,27 +216,44 @@ def _plain(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _seconds(configs: Sequence[TrialConfig], options: RunOptions) -> dict[TrialConfig, float]:
-    """What each trial takes of a core, as one of its stack; no entry where the data is missing."""
-    benchmarks = dict.fromkeys(config.benchmark for config in configs)
-    there = [benchmark for benchmark in benchmarks if _has_data(benchmark)]
-    measurable = [config for config in configs if config.benchmark in there]
-    largest = largest_stacks(measurable, options)
-    jobs = plan_jobs(measurable, options.processes, lambda config: largest[config.net])
-    rates: dict[object, float] = {}
-    found = {}
-    if jobs:
-        options.console.print("timing a few steps of every kind of trial ...", highlight=False)
-    for job in jobs:
-        shape = (job.configs[0].shape(), len(job.configs))
-        if shape not in rates:
-            rates[shape] = estimate_seconds(job, options) / len(job.configs)
-        found.update(dict.fromkeys(job.configs, rates[shape]))
-    return found
+def _stacks(
+    configs: Sequence[TrialConfig], options: RunOptions, executor: Executor | None
+) -> list[PlannedStack]:
+    """The stacks that these trials would be trained in, and how long each takes."""
+    at_once = options.processes if executor is None else executor.at_once(options)
+    largest = {c.net: options.stack or usual_stack(c, options.device) for c in configs}
+    jobs = plan_jobs(configs, at_once, lambda config: largest[config.net])
+    # Rates are those of the smallest inputs: FLOPs tell what larger ones take.
+    small_first = sorted(jobs, key=lambda job: cost_of(job.configs[0]).flops)
+    rates: dict[tuple[str, int], Rates] = {}
+    for job in small_first:
+        key = (job.configs[0].net, len(job.configs))
+        if key not in rates:
+            rates[key] = _rates(job.configs[0], len(job.configs), options, executor)
+    return [
+        PlannedStack(job, seconds_of(job.configs[0], rates[job.configs[0].net, len(job.configs)]))
+        for job in jobs
+    ]
+
+
+def _rates(
+    config: TrialConfig, trials: int, options: RunOptions, executor: Executor | None
+) -> Rates:
+    if isinstance(executor, Ray):  # of a node of the cluster, with what a stack has of it
+        return executor.call(rates_of, config, trials, options, options=options)
+    check_device(options.device)
+    return rates_of(config, trials, options)
 
 
 def _has_data(benchmark: str) -> bool:
     return is_complete(BENCHMARKS[benchmark].dataset)
+
+
+def _write_flops(flops: float) -> str:
+    for unit, size in (("EFLOP", 1e18), ("PFLOP", 1e15)):
+        if flops >= size:
+            return f"{flops / size:,.3g} {unit}"
+    return f"{flops / 1e12:,.3g} TFLOP"
 
 
 def _write_time(seconds: float | None) -> str:

@@ -93,6 +93,7 @@ def _cell(cell: Cell, compared: ComparedCell | None, facts: ConfigFacts) -> dict
         "trials": cell.trials,
         "diverged": cell.diverged,
         "failed": cell.failed,
+        "hardware": cell.hardware,
         "verdict": compared.verdict if compared else None,
         "scores": {name: _known(cell.spreads[name]) for name in _MEASURES_ON_PAGE},
         "claims": _claims(compared) if compared else {},

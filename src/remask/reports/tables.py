@@ -168,4 +168,6 @@ def _write_trials(cell: Cell) -> str:
         for count, what in ((cell.diverged, "diverged"), (cell.failed, "failed"))
         if count
     ]
+    if len(cell.hardware) > 1:
+        notes.append(f"on {len(cell.hardware)} kinds of hardware")
     return ", ".join([str(cell.trials), *notes])

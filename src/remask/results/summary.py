@@ -92,6 +92,14 @@ class Cell:
         """How many trials failed."""
         return sum(record.status == "failed" for record in self.records)
 
+    @property
+    def hardware(self) -> tuple[str, ...]:
+        """The kinds of hardware its finished trials ran on, as far as their records say.
+
+        Of two kinds, the last digits may differ for that reason alone.
+        """
+        return tuple(sorted({kind for record in self.finished if (kind := hardware_of(record))}))
+
     @cached_property
     def learnt(self) -> Learnt:
         """What its finished trials have learnt; tasks are known only if all of them say so."""
@@ -114,6 +122,15 @@ class Cell:
         """Every metric, `class_il_A_T` and so on; NaN where none was measured."""
         found = [scores(record) for record in self.finished]
         return {name: spread([score[name] for score in found]) for name in SCORES}
+
+
+def hardware_of(record: TrialRecord) -> str:
+    """What a trial's rounding depends on: the processor or device, and torch; empty: not known."""
+    computed_on = record.machine.get("device") or record.machine.get("processor")
+    torch = record.versions.get("torch")
+    if not computed_on:
+        return ""
+    return f"{computed_on}, torch {torch}" if torch else str(computed_on)
 
 
 def summarise(records: Iterable[TrialRecord]) -> list[Cell]:

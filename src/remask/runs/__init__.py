@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from remask.runs.cost import cost_of, shortest_time, usual_stack
     from remask.runs.display import download_bar
     from remask.runs.estimate import estimate_seconds
     from remask.runs.events import Advanced, Event, Failed, Finished, Lost, Note, PickedUp
@@ -11,12 +12,22 @@ if TYPE_CHECKING:
     from remask.runs.options import RunOptions
     from remask.runs.plans import Job, Run, RunError, Work, plan_jobs, runs_folder, unfinished_runs
     from remask.runs.preparing import largest_stacks
-    from remask.runs.running import continue_run, finish_run, plan_run, run_missing, runs_to_resume
+    from remask.runs.rates import Rates, rates_of, seconds_of
+    from remask.runs.ray_cluster import Ray
+    from remask.runs.running import (
+        continue_run,
+        executor_for,
+        finish_run,
+        plan_run,
+        run_missing,
+        runs_to_resume,
+    )
     from remask.runs.signals import StopRequest
-    from remask.runs.train import benchmark_of, net_path, run_job, without_net
+    from remask.runs.train import benchmark_of, check_device, net_path, run_job, without_net
     from remask.runs.worker_processes import WorkerProcesses
 
 _NAMES = {
+    "cost": "cost_of shortest_time usual_stack",
     "display": "download_bar",
     "estimate": "estimate_seconds",
     "events": "Advanced Event Failed Finished Lost Note PickedUp",
@@ -24,9 +35,11 @@ _NAMES = {
     "options": "RunOptions",
     "plans": "Job Run RunError Work plan_jobs runs_folder unfinished_runs",
     "preparing": "largest_stacks",
-    "running": "continue_run finish_run plan_run run_missing runs_to_resume",
+    "rates": "Rates rates_of seconds_of",
+    "ray_cluster": "Ray",
+    "running": "continue_run executor_for finish_run plan_run run_missing runs_to_resume",
     "signals": "StopRequest",
-    "train": "benchmark_of net_path run_job without_net",
+    "train": "benchmark_of check_device net_path run_job without_net",
     "worker_processes": "WorkerProcesses",
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
@@ -41,6 +54,8 @@ __all__ = [
     "Lost",
     "Note",
     "PickedUp",
+    "Rates",
+    "Ray",
     "Run",
     "RunError",
     "RunOptions",
@@ -50,19 +65,26 @@ __all__ = [
     "WorkQueue",
     "WorkerProcesses",
     "benchmark_of",
+    "check_device",
     "continue_run",
+    "cost_of",
     "download_bar",
     "estimate_seconds",
+    "executor_for",
     "finish_run",
     "largest_stacks",
     "net_path",
     "plan_jobs",
     "plan_run",
+    "rates_of",
     "run_job",
     "run_missing",
     "runs_folder",
     "runs_to_resume",
+    "seconds_of",
+    "shortest_time",
     "unfinished_runs",
+    "usual_stack",
     "without_net",
 ]
 

@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
 
@@ -44,6 +44,8 @@ class Finished:
     """Wall time of the whole stack, over all sessions."""
     own_code: dict[str, str] = field(default_factory=dict)
     """Fingerprints of the user's own modules, as they were in the first session."""
+    ran_on: dict[str, Any] = field(default_factory=dict)
+    """`provenance` of another machine; empty: it was trained on this one."""
     kind: Literal["finished"] = "finished"
 
 
@@ -62,15 +64,23 @@ class Failed:
 
     job: str
     error: str
+    traceback: str = ""
+    """Where in the code; empty for a mistake of the user's, whose message says it all."""
+    may_pass: bool = False
+    """Whether another try, in another process, may end better."""
     kind: Literal["failed"] = "failed"
 
 
 @dataclass(frozen=True)
 class Lost:
-    """A job whose process has died: another one can go on from its latest checkpoint."""
+    """A job whose process has died: another one can run it."""
 
     job: str
     error: str
+    details: str = ""
+    """What is known of its end, in lines: a traceback, or what it wrote last."""
+    goes_on: bool = True
+    """Whether the next process has its latest checkpoint; otherwise it starts over."""
     kind: Literal["lost"] = "lost"
 
 

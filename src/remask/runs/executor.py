@@ -7,9 +7,10 @@ in the same way for all executors.
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import ClassVar, Protocol
 
+from remask.config import TrialConfig
 from remask.runs.events import Event
 from remask.runs.options import RunOptions
 from remask.runs.plans import Work
@@ -32,12 +33,23 @@ class WorkQueue(Protocol):
 class Executor(ABC):
     """Trains the jobs of a run and says what becomes of them.
 
-    How many it trains at once is its own decision; `RunOptions.workers` says for how many at once
-    the trials are divided into jobs.
+    How many it trains at once is its own decision.
     """
 
     on_this_machine: ClassVar[bool] = True
     """Whether the jobs have to fit into the memory of this machine."""
+    tries: int = 3
+    """How many processes may die while they run a job, before it is given up."""
+
+    def largest_stacks(
+        self, configs: Sequence[TrialConfig], options: RunOptions
+    ) -> Callable[[TrialConfig], int] | None:
+        """How many trials like a given one to train as one, if the executor has a say in that."""
+        return None
+
+    def at_once(self, options: RunOptions) -> int:
+        """For how many jobs at once the trials are divided."""
+        return options.processes
 
     @abstractmethod
     def run(self, queue: WorkQueue, options: RunOptions, stop: StopRequest) -> Generator[Event]:
@@ -47,7 +59,7 @@ class Executor(ABC):
           Without a folder it makes no checkpoints, and a job that is lost starts over.
         - An event that the queue hands out is yielded as it is.
         - If the process of a job dies, yield `Lost`: then the queue hands the job out once more,
-          or gives it up after several times.
+          or gives it up after `tries` of them.
         - Once `stop.signal` is set, take nothing more, have all running jobs save (`run_job` does,
           when the `stop` that it was given is set), and return. A job that cannot is `Lost`.
         - If the generator is closed, leave no process behind.

@@ -2,15 +2,27 @@
 
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from remask.console import PlainConsole, errors, silence
 from remask.errors import SettingsError
+from remask.setting_types import OnCommandLine
 
 _Path = Annotated[
     Path, BeforeValidator(lambda path: Path(path) if isinstance(path, os.PathLike) else path)
+]
+_Place = Annotated[
+    str, BeforeValidator(lambda place: str(place) if isinstance(place, os.PathLike) else place)
 ]
 # Beyond these, the system refuses in ways that explain nothing.
 _MOST_PROCESSES = 4096
@@ -23,7 +35,11 @@ _NEEDED = {
     ),
     "stack": f"a whole number from 1 to {_MOST_STACKED} is needed",
     "checkpoint_seconds": f"at least {_SHORTEST_TIME:g} is needed",
+    "on": "'ray', or nothing for this machine, is needed",
+    "tries": "a whole number from 1 to 1000 is needed",
+    **dict.fromkeys(("cpus", "gpus"), "a fraction of 1, or a whole number, is needed"),
 }
+_OF_A_CLUSTER = ("address", "cpus", "gpus", "checkpoints", "logs")
 
 
 class RunOptions(BaseModel):
@@ -55,6 +71,33 @@ class RunOptions(BaseModel):
         description="Also save every finished trial's net in this folder; `remask.load_net` reads "
         "it back.",
     )
+    on: Annotated[Literal["ray"] | None, OnCommandLine("WHERE")] = Field(
+        None, description="Run on a cluster: `ray`. Default: on this machine."
+    )
+    address: Annotated[str | None, OnCommandLine("HOST:PORT")] = Field(
+        None,
+        description="Of the Ray cluster. Default: $RAY_ADDRESS, else the one that this "
+        "machine is in, else a new one on this machine.",
+    )
+    cpus: Annotated[float, Field(gt=0, le=_MOST_PROCESSES)] | None = Field(
+        None, description="CPUs of each stack on a cluster. Default: as many as --threads."
+    )
+    gpus: Annotated[float, Field(ge=0, le=_MOST_PROCESSES)] | None = Field(
+        None,
+        description="GPUs of each stack on a cluster; with a fraction, stacks share one. Default: "
+        "1 with --device cuda.",
+    )
+    tries: Annotated[int, Field(ge=1, le=1000, strict=True)] = Field(
+        3, description="How often to try a stack on a cluster that dies or fails."
+    )
+    checkpoints: Annotated[_Place | None, OnCommandLine("PLACE")] = Field(
+        None,
+        description="A folder that all nodes of a cluster share, or `s3://bucket/folder`: a stack "
+        "whose node died goes on from there.",
+    )
+    logs: _Path | None = Field(
+        None, description="A folder for what stacks on a cluster print, a file each."
+    )
     progress: bool | None = Field(
         None,
         description="Default: bars on a terminal, elsewhere only what must be said. True: "
@@ -66,6 +109,30 @@ class RunOptions(BaseModel):
             super().__init__(**given)
         except ValidationError as error:
             raise SettingsError(_explain(error)) from None
+
+    @field_validator("cpus", "gpus")
+    @classmethod
+    def _check_parts(cls, number: float | None) -> float | None:
+        if number is not None and number > 1 and number != int(number):
+            raise ValueError
+        return number
+
+    @field_validator("address")
+    @classmethod
+    def _check_address(cls, address: str | None) -> str | None:
+        if address is not None and address.startswith("ray://"):
+            raise ValueError(
+                "not the address of a client: run the command on a node of the cluster and give "
+                "HOST:PORT, or hand the command to `ray job submit`"
+            )
+        return address
+
+    @model_validator(mode="after")
+    def _check_place(self) -> Self:
+        given = [name for name in _OF_A_CLUSTER if getattr(self, name) is not None]
+        if given and self.on is None:
+            raise ValueError(f"{given[0]} is for a cluster: say on = 'ray' (--on ray) as well")
+        return self
 
     @property
     def processes(self) -> int:
@@ -80,6 +147,8 @@ class RunOptions(BaseModel):
 
 def _explain(error: ValidationError) -> str:
     first = error.errors()[0]
+    if not first["loc"]:  # of options that do not go together
+        return str(first["ctx"]["error"])
     name = str(first["loc"][0])
     if first["type"] == "extra_forbidden":
         known = ", ".join(RunOptions.model_fields)

@@ -27,8 +27,6 @@ if sys.platform != "win32":
     import fcntl
 
 _SECONDS_BETWEEN_LOOKS = 0.5
-_TRIES = 3
-"""How many processes may die while they run a job."""
 _DIGITS = 15
 """So many hexadecimal digits of a hash are a place in a file, and no two trials share one."""
 _IN_USE = 16**_DIGITS
@@ -36,12 +34,16 @@ _IN_USE = 16**_DIGITS
 
 
 class JobQueue:
-    """Hands out the jobs of a run, whose lock must be held."""
+    """Hands out the jobs of a run, whose lock must be held.
 
-    def __init__(self, store: Store, run: Run, claims: "Claims") -> None:
+    `tries` is how many processes may die while they run a job.
+    """
+
+    def __init__(self, store: Store, run: Run, claims: "Claims", tries: int) -> None:
         self._store = store
         self._run = run
         self._claims = claims
+        self._tries = tries
         self._plan = list(run.jobs)
         self._waiting = jobs_left(store, run)
         self._running: dict[str, Job] = {}
@@ -88,19 +90,18 @@ class JobQueue:
     def retry(self, lost: Lost) -> Note | Failed:
         """Hand a job out once more whose process has died, unless too many have."""
         self._losses[lost.job] += 1
-        if self._losses[lost.job] >= _TRIES:
+        if self._losses[lost.job] >= self._tries:
+            go_on = "go on from the latest checkpoint" if lost.goes_on else "try once more"
             return Failed(
                 lost.job,
-                f"{lost.error}, the last of {_TRIES} that died of it; run the same command again "
-                "to go on from the latest checkpoint, with fewer --workers if memory is short",
+                f"{lost.error}, the last of {self._tries} tries; run the same command again to "
+                f"{go_on}, with fewer --workers if memory is short\n{lost.details}".rstrip(),
             )
         job = self._running.pop(lost.job)
         self._waiting.insert(0, job)  # its claims are kept
         self._next_look = 0.0
-        title = job.title()
-        return Note(
-            lost.job, f"{title}: {lost.error}; another one goes on from the latest checkpoint"
-        )
+        next_try = "goes on from the latest checkpoint" if lost.goes_on else "starts over"
+        return Note(lost.job, f"{job.title()}: {lost.error}; another one {next_try}")
 
     def release(self, job: Job) -> None:
         """Let go of a job that has come to an end, after its results were stored."""

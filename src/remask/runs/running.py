@@ -46,24 +46,37 @@ def run_missing(
 
     `remedy` is what the user can do to run stored trials again. Raises `Stopped` if asked to stop.
     """
+    executor = executor_for(options) if executor is None else executor
     if not options.again:
         note_changed_code(store, configs, remedy, options.console)
-    _check(options)
+    _check(options, executor)
     largest: dict[str, int] = {}
+    fitting = None
     missing = [c for c in configs if options.again or not store.is_done(c.hash)]
     if missing:
         fetch_data(configs, options)
         largest = largest_stacks(configs, options)
         if executor is None or executor.on_this_machine:
             check_memory(missing, largest, options)
+        else:
+            fitting = executor.largest_stacks(missing, options)
     run = plan_run(
         store,
         configs,
-        workers=options.processes,
-        largest_stack=lambda config: largest.get(config.net, len(configs)),
+        workers=options.processes if executor is None else executor.at_once(options),
+        largest_stack=fitting or (lambda config: largest.get(config.net, len(configs))),
         again=options.again,
     )
     return None if run is None else _run_and_show(store, run, options, executor)
+
+
+def executor_for(options: RunOptions) -> Executor | None:
+    """The executor that options ask for; None: this machine, and as many processes as it has."""
+    if options.on is None:
+        return None
+    from remask.runs.ray_cluster import Ray  # nobody else waits for it
+
+    return Ray.of(options)
 
 
 def runs_to_resume(store: Store, name: str | None, *, own_code: bool = False) -> list[Run]:
@@ -85,7 +98,8 @@ def finish_run(
     store: Store, run: Run, options: RunOptions, *, remedy: str, executor: Executor | None = None
 ) -> list[str]:
     """Go on with a run to its end; returns what failed."""
-    _check(options)
+    executor = executor_for(options) if executor is None else executor
+    _check(options, executor)
     if not run.again:
         note_changed_code(store, run.configs, remedy, options.console)
     return _run_and_show(store, run, options, executor)
@@ -160,7 +174,7 @@ def continue_run(
             workers = min(options.processes, len(jobs_left(store, run)))
             executor = ThisProcess() if workers <= 1 else WorkerProcesses(workers)
         with Claims(runs_folder(store.path) / "claims") as claims:
-            queue = JobQueue(store, run, claims)
+            queue = JobQueue(store, run, claims, executor.tries)
             events = executor.run(queue, options, stop)
             failed = yield from _store_results(store, run, queue, events, stop)
         # Not before the claims are given back: what a killed process leaves of them is removed by
@@ -225,9 +239,10 @@ def _run_and_show(
     return failures
 
 
-def _check(options: RunOptions) -> None:
+def _check(options: RunOptions, executor: Executor | None) -> None:
     """Refuse before the training what would fail after it."""
-    check_device(options.device)
+    if executor is None or executor.on_this_machine:
+        check_device(options.device)
     if options.save_nets is not None:
         make_folder(options.save_nets)
 

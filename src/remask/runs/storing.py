@@ -26,7 +26,7 @@ def store_end(store: Store, run: Run, job: Job, event: Finished | Failed) -> Non
     """Store how a job has ended; only then its checkpoints may go."""
     if isinstance(event, Failed):
         for config in job.configs:
-            store.add(TrialRecord.failure(config, event.error, **_provenance()))
+            store.add(TrialRecord.failure(config, event.error, **provenance()))
         return
     for record in records_of(event):
         store.add(record, replace=run.again)
@@ -61,7 +61,7 @@ def records_of(event: Event) -> Iterator[TrialRecord]:
             started=event.started,
             # Trials of a stack run at once: each has its share of the time.
             seconds=event.seconds / len(event.results),
-            **_provenance(),
+            **(event.ran_on or provenance()),
         )
 
 
@@ -102,8 +102,8 @@ def rescued(store: Store, computed: Sequence[TrialRecord], folder: Path) -> Stor
 
 
 @cache
-def _provenance() -> dict[str, Any]:
-    """`versions`, `commit` and `machine`, as the store keeps them."""
+def provenance() -> dict[str, Any]:
+    """`versions`, `commit` and `machine` of this process, as the store keeps them."""
     return {
         "versions": {
             "remask": remask.__version__,

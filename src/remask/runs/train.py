@@ -3,7 +3,7 @@
 import re
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -17,7 +17,7 @@ from remask.durable import AnyPath
 from remask.engine import Position, TrialStack, check_predictor, save_net
 from remask.engine.checkpoints import CheckpointFolder
 from remask.errors import RemaskError, SettingsError
-from remask.locks import Lock
+from remask.locks import Lock, LockHeldError
 from remask.machine import lacks_memory
 from remask.own_code import fingerprints_of
 from remask.runs.events import Advanced, Event, Failed, Finished, Note
@@ -33,12 +33,19 @@ _DIGITS_OF_HASH = 12
 
 
 def run_job(
-    job: Job, folder: AnyPath | None, options: RunOptions, stop: StopRequest
+    job: Job,
+    folder: AnyPath | None,
+    options: RunOptions,
+    stop: StopRequest,
+    *,
+    benchmark: Benchmark | None = None,
+    after_save: Callable[[], None] | None = None,
 ) -> Iterator[Event]:
     """Train a job from its latest checkpoint in `folder`, if there is one, to the end.
 
     Yields `Advanced` on the way, and `Finished` or `Failed` at the end; neither if it was asked to
-    stop: then it is saved. Without a folder there are no checkpoints.
+    stop: then it is saved. Without a folder there are no checkpoints. The `benchmark`, if it is not
+    given, is loaded; `after_save` is called when a checkpoint is in the folder.
     """
     folder = None if folder is None else Path(folder)
     # A worker whose parent was killed may live for another moment: wait for it to let go.
@@ -46,11 +53,21 @@ def run_job(
     threads = torch.get_num_threads()  # the caller's own
     try:
         with nullcontext() if folder is None else Lock(folder / "lock", timeout=seconds):
-            yield from _train(job, folder, options, stop)
+            stack = _stack(job, options, benchmark)
+            checkpoints = None if folder is None else CheckpointFolder(folder, identity=job.name)
+            saver = _Saver(stack, checkpoints, options.checkpoint_seconds, after_save)
+            yield from _train(job, stack, saver, options, stop)
     except Exception as error:
-        yield Failed(job.name, describe_failure(error))
+        yield _failed(job, error)
     finally:
         torch.set_num_threads(threads)
+
+
+def _failed(job: Job, error: Exception) -> Failed:
+    # A disk, or the lock of a process that is about to die, may be in another state by then.
+    may_pass = not isinstance(error, RemaskError) or isinstance(error, OSError | LockHeldError)
+    place = "".join(traceback.format_exception(error)).rstrip() if may_pass else ""
+    return Failed(job.name, describe_failure(error), place, may_pass)
 
 
 def describe_failure(error: Exception) -> str:
@@ -63,16 +80,19 @@ def describe_failure(error: Exception) -> str:
     return f"{type(error).__name__}: {error} (at {place.filename}:{place.lineno})"
 
 
-def _train(
-    job: Job, folder: Path | None, options: RunOptions, stop: StopRequest
-) -> Iterator[Event]:
+def _stack(job: Job, options: RunOptions, benchmark: Benchmark | None) -> TrialStack:
     torch.set_num_threads(options.threads)
     check_device(options.device)
-    stack = TrialStack(job.configs, benchmark_of(job.configs[0]), device=options.device)
+    benchmark = benchmark_of(job.configs[0]) if benchmark is None else benchmark
+    stack = TrialStack(job.configs, benchmark, device=options.device)
     if options.save_nets is not None:
         check_predictor(stack.method)  # before hours are spent
-    checkpoints = None if folder is None else CheckpointFolder(folder, identity=job.name)
-    saver = _Saver(stack, checkpoints, options.checkpoint_seconds)
+    return stack
+
+
+def _train(
+    job: Job, stack: TrialStack, saver: "_Saver", options: RunOptions, stop: StopRequest
+) -> Iterator[Event]:
     for warning in saver.restore():
         yield Note(job.name, warning)
     yield _advanced(job, stack)
@@ -117,7 +137,11 @@ class _Saver:
     """Saves a stack by the clock and at task ends, and keeps the time over all sessions."""
 
     def __init__(
-        self, stack: TrialStack, checkpoints: CheckpointFolder | None, seconds_between: float
+        self,
+        stack: TrialStack,
+        checkpoints: CheckpointFolder | None,
+        seconds_between: float,
+        after_save: Callable[[], None] | None,
     ) -> None:
         self.started = datetime.now(UTC).isoformat(timespec="seconds")
         config = stack.configs[0]
@@ -125,6 +149,7 @@ class _Saver:
         self._stack = stack
         self._checkpoints = checkpoints
         self._seconds_between = seconds_between
+        self._after_save = after_save
         self._seconds_before = 0.0  # in earlier sessions
         self._began = self._last_saved = time.monotonic()
         self._last_cost = 0.0
@@ -166,6 +191,8 @@ class _Saver:
             self._stack.position._asdict(),
             {"started": self.started, "seconds": self.seconds(), "own_code": {**self.own_code}},
         )
+        if self._after_save is not None:
+            self._after_save()
         self._last_saved = time.monotonic()
         self._last_cost = self._last_saved - began
 

@@ -178,6 +178,7 @@ function plainEntry(cell, key) {
       return cell.buffer ? String(cell.buffer) : MISSING;
     case "trials": {
       const lost = ["diverged", "failed"].filter((end) => cell[end]).map((end) => `${cell[end]} ${end}`);
+      if (cell.hardware?.length > 1) lost.push(`${cell.hardware.length} kinds of hardware`);
       return [String(cell.trials), lost.length ? html("small", { class: "lost" }, lost.join(", ")) : ""];
     }
     case "verdict":

@@ -1,0 +1,139 @@
+"""How fast this machine is at what costs are made of, measured once and kept.
+
+The rates of a net are those of stacks of so many trials of it: seconds of a stack, not of a trial.
+"""
+
+import hashlib
+import json
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from remask.benchmarks import Benchmark
+from remask.classes import split_classes
+from remask.config import TrialConfig
+from remask.datasets import cache_folder
+from remask.durable import make_folder, read_limited, write_atomically
+from remask.engine import TrialStack
+from remask.errors import RemaskError
+from remask.runs.cost import Cost, Sizes, cost_of, net_cost
+from remask.runs.options import RunOptions
+from remask.runs.storing import provenance
+
+_SECONDS = 0.4
+"""How long each rate is measured for, at the least."""
+_FEWEST = 2
+_LARGEST_FILE = 1 << 20
+_TENSORS = 6
+_SMALL, _LARGE = 10, 74  # samples in a batch
+_ON_CPU = 6, 18  # of a net so large that a step takes a second
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Seconds of a stack."""
+
+    call: float
+    """Of a pass without samples: what a step costs however little is in it."""
+    trained: float
+    """Per FLOP of training."""
+    evaluated: float
+    """Per FLOP of a forward."""
+    swept: float
+    """Per parameter that is read or written."""
+
+    def seconds(self, cost: Cost, parameters: int, forward: float) -> float:
+        """How long a stack of such trials takes."""
+        passes = cost.passes
+        return (
+            self.call * passes.calls
+            + self.trained * 3 * forward * passes.trained
+            + self.evaluated * forward * passes.evaluated
+            + self.swept * parameters * passes.sweeps
+        )
+
+
+def seconds_of(config: TrialConfig, rates: Rates) -> float:
+    """How long a stack of trials like this one takes, of as many as the rates are of."""
+    sizes = Sizes.of(config)
+    return rates.seconds(cost_of(config), *net_cost(config.net, sizes.shape, sizes.classes))
+
+
+def rates_of(config: TrialConfig, trials: int, options: RunOptions) -> Rates:
+    """The rates of a net in stacks of so many trials, measured unless that was done before."""
+    path = _place(config.net, trials, options)
+    with suppress(OSError, ValueError, TypeError):
+        return Rates(**json.loads(read_limited(path, _LARGEST_FILE)))
+    rates = _measured(config, trials, options)
+    with suppress(RemaskError):  # then it is measured again next time
+        make_folder(path.parent)
+        write_atomically(path, json.dumps(asdict(rates)).encode())
+    return rates
+
+
+def _place(net: str, trials: int, options: RunOptions) -> Path:
+    known = provenance()
+    what = [net, trials, options.device, options.threads, known["machine"], known["versions"]]
+    name = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:16]
+    return cache_folder() / "rates" / f"{name}.json"
+
+
+def _measured(config: TrialConfig, trials: int, options: RunOptions) -> Rates:
+    torch.set_num_threads(options.threads)
+    sizes = Sizes.of(config)
+    parameters, forward = net_cost(config.net, sizes.shape, sizes.classes)
+    batches = _ON_CPU if trials == 1 else (_SMALL, _LARGE)
+    few, many = (_step(config, sizes, trials, batch, options) for batch in batches)
+    per_sample = max(many - few, 0.0) / (batches[1] - batches[0])
+    stack = _stack(config, sizes, trials, batches[0], options)
+    inputs = torch.zeros(2 * batches[1], *sizes.shape, device=options.device)
+    evaluated = _fastest(lambda: stack.scores(inputs, 0), options.device) / len(inputs)
+    # Several, in turn: in a step, other tensors have pushed them out of the cache meanwhile.
+    kept = [torch.zeros(trials * parameters, device=options.device) for _ in range(_TENSORS)]
+    sweep = _fastest(lambda: [a.add_(b) for a, b in pairwise(kept)], options.device)
+    return Rates(
+        call=max(few - per_sample * batches[0], 0.0),
+        trained=per_sample / (3 * forward),
+        evaluated=evaluated / forward,
+        swept=sweep / (parameters * (_TENSORS - 1)),
+    )
+
+
+def _stack(
+    config: TrialConfig, sizes: Sizes, trials: int, batch: int, options: RunOptions
+) -> TrialStack:
+    labels = torch.arange(sizes.classes).repeat(-(-40 * batch // sizes.classes))
+    inputs = torch.zeros((), dtype=torch.uint8).expand(len(labels), *sizes.shape)
+    tasks = split_classes(sizes.classes, 1)
+    parts = (inputs, labels, inputs[: sizes.classes], labels[: sizes.classes])
+    benchmark = Benchmark("rates", *parts, tasks, 1 / 255)
+    chosen: dict[str, Any] = {"benchmark": "rates", "method": "sgd", "net": config.net, "lr": 1e-6}
+    configs = [
+        TrialConfig(**chosen, batch=batch, buffer=0, replay_batch=0, epochs=1, seed=seed)
+        for seed in range(trials)
+    ]
+    return TrialStack(configs, benchmark, device=options.device)
+
+
+def _step(config: TrialConfig, sizes: Sizes, trials: int, batch: int, options: RunOptions) -> float:
+    steps = _stack(config, sizes, trials, batch, options).run()
+    next(steps)  # what is slow the first time
+    return _fastest(lambda: next(steps), options.device, most=36)
+
+
+def _fastest(do: Callable[[], object], device: str, most: int = 1000) -> float:
+    """The shortest time that something took: other work on the machine only makes it longer."""
+    times: list[float] = []
+    while len(times) < most and (len(times) < _FEWEST or sum(times) < _SECONDS):
+        began = time.perf_counter()
+        do()
+        if torch.device(device).type != "cpu":
+            torch.accelerator.synchronize()
+        times.append(time.perf_counter() - began)
+    return min(times)

@@ -1,0 +1,83 @@
+"""What a stack needs on another machine: its data, the user's own code, its checkpoint."""
+
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from remask.benchmarks import Benchmark
+from remask.durable import make_folder, write_atomically
+from remask.own_code import names_own_code
+from remask.own_sources import find_source
+
+
+@dataclass(frozen=True)
+class Arrays:
+    """A benchmark whose tensors are numpy arrays, which can be mapped from shared memory."""
+
+    fields: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, benchmark: Benchmark) -> "Arrays":
+        """Take a benchmark apart; nothing is copied."""
+        values = {field.name: getattr(benchmark, field.name) for field in fields(benchmark)}
+        return cls({name: _as_array(value) for name, value in values.items()})
+
+    def benchmark(self) -> Benchmark:
+        """Put it together again; nothing is copied."""
+        return Benchmark(**{name: _as_tensor(value) for name, value in self.fields.items()})
+
+
+def _as_array(value: object) -> object:
+    return value.cpu().numpy() if isinstance(value, torch.Tensor) else value
+
+
+def _as_tensor(value: Any) -> Any:
+    if not isinstance(value, np.ndarray):
+        return value
+    with warnings.catch_warnings():
+        # Shared memory can only be read, and nobody writes into a benchmark.
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable")
+        return torch.from_numpy(value)
+
+
+def own_files(names: Iterable[str]) -> dict[str, bytes]:
+    """The files of the user's own code that these names need, by path: nothing is imported."""
+    files: dict[str, bytes] = {}
+    for module in dict.fromkeys(name.partition(":")[0] for name in names if names_own_code(name)):
+        source = find_source(module)
+        if source is not None:
+            files.update(source.files)
+    return files
+
+
+def make_importable(files: Mapping[str, bytes]) -> str | None:
+    """Write files of the user's own code to a folder where imports look first; returns it."""
+    return _importable(tuple(sorted(files.items()))) if files else None
+
+
+@cache  # the stacks of a process mostly have the same
+def _importable(files: tuple[tuple[str, bytes], ...]) -> str:
+    folder = tempfile.mkdtemp(prefix="remask-code-")
+    write_files(Path(folder), dict(files))
+    sys.path.insert(0, folder)
+    return folder
+
+
+def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write files into a folder, by their paths in it, each whole or not at all."""
+    for name, content in files.items():
+        make_folder((folder / name).parent)
+        write_atomically(folder / name, content)
+
+
+def read_files(folder: Path, pattern: str) -> dict[str, bytes]:
+    """The files of a folder whose names are like the pattern; none if it is not there."""
+    return {path.name: path.read_bytes() for path in sorted(folder.glob(pattern))}

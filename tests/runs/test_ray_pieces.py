@@ -1,0 +1,185 @@
+"""What runs on a cluster are made of, without a cluster; and one small cluster, if Ray is there."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import remask as public
+from remask.benchmarks import Benchmark, load_benchmark
+from remask.engine import TrialStack
+from remask.errors import MissingPackageError, SettingsError
+from remask.planning import trial_configs
+from remask.results import Store
+from remask.runs import RunOptions
+from remask.runs.checkpoint_mirror import CheckpointMirror
+from remask.runs.ray_cluster import ClusterError, Ray, places_on
+from remask.runs.shipping import Arrays, own_files, write_files
+from tests.command_line import CommandLine
+
+
+def test_without_ray_the_message_says_what_to_install(
+    remask: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    answer = remask("run", "--on", "ray")
+    assert answer.code == 1
+    assert "needs Ray, which is not installed: pip install 'remask[ray]'" in answer.text
+    assert "Traceback" not in answer.text
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"address": "10.0.0.1:6379"}, "address is for a cluster: say on = 'ray' (--on ray)"),
+        ({"on": "slurm"}, "on = 'slurm': 'ray', or nothing for this machine, is needed"),
+        ({"on": "ray", "gpus": 1.5}, "gpus = 1.5: a fraction of 1, or a whole number, is needed"),
+        ({"on": "ray", "cpus": 0.0}, "cpus = 0.0: a fraction of 1, or a whole number, is needed"),
+        ({"on": "ray", "tries": 0}, "tries = 0: a whole number from 1 to 1000 is needed"),
+        ({"on": "ray", "address": "ray://head:10001"}, "address = 'ray://head:10001': "),
+    ],
+)
+def test_options_of_a_cluster_that_cannot_be_are_refused(
+    given: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(SettingsError) as refused:
+        RunOptions(**given)
+    assert str(refused.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("node", "cpus", "gpus", "places"),
+    [
+        ({"CPU": 8.0}, 1, 0, 8),
+        ({"CPU": 8.0}, 3, 0, 2),
+        ({"CPU": 8.0}, 0.5, 0, 16),
+        ({"CPU": 64.0, "GPU": 8.0}, 1, 1, 8),
+        ({"CPU": 4.0, "GPU": 8.0}, 1, 1, 4),
+        ({"CPU": 64.0, "GPU": 8.0}, 1, 2, 4),
+        ({"CPU": 64.0, "GPU": 2.0}, 1, 0.4, 4),  # 2 on each GPU: a fifth of both is left
+        ({"CPU": 64.0}, 1, 0.5, 0),
+        ({}, 1, 0, 0),  # a head that trains nothing
+    ],
+)
+def test_a_node_has_places_for_as_many_stacks_as_fit(
+    node: dict[str, float], cpus: float, gpus: float, places: int
+) -> None:
+    assert places_on(node, cpus, gpus) == places
+
+
+def test_a_benchmark_in_memory_that_can_only_be_read_trains_to_the_same_bits() -> None:
+    benchmark = load_benchmark("split-digits", limit=10)
+    parts = Arrays.of(benchmark)
+    assert parts.fields["train_inputs"].base is not None, "a view, and no copy"
+    sealed = {
+        name: _read_only(value) if isinstance(value, np.ndarray) else value
+        for name, value in parts.fields.items()
+    }
+    configs = trial_configs(
+        benchmark="split-digits",
+        method="derpp",
+        seeds=range(2),
+        overrides={"limit": 10, "epochs": 1},
+    )
+    assert _trained(configs, Arrays(sealed).benchmark()) == _trained(configs, benchmark)
+
+
+def _read_only(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    copy = array.copy()
+    copy.setflags(write=False)
+    return copy
+
+
+def _trained(configs: Any, benchmark: Benchmark) -> list[object]:
+    torch.manual_seed(0)
+    stack = TrialStack(configs, benchmark)
+    for _ in stack.run():
+        pass
+    return [(str(result.class_il), result.confidence) for result in stack.results()]
+
+
+def test_own_files_are_those_that_the_names_need_and_no_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_files(
+        tmp_path,
+        {
+            "my_room/__init__.py": b"",
+            "my_room/method.py": b"import torch\nfrom my_room.parts import helper\n",
+            "my_room/parts.py": b"import my_other\n",
+            "my_other.py": b"",
+            "not_needed.py": b"",
+        },
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    found = own_files(["my_room.method:Method", "mlp", "my_other:net"])
+    assert set(found) == {
+        "my_room/__init__.py",
+        "my_room/method.py",
+        "my_room/parts.py",
+        "my_other.py",
+    }
+
+
+def test_a_mirror_has_what_the_folder_has(tmp_path: Path) -> None:
+    mirror = CheckpointMirror("memory://mirrored/job")
+    here, there = tmp_path / "here", tmp_path / "there"
+    first, second, third = (f"checkpoint-{number:08d}.safetensors" for number in (1, 2, 3))
+    mirror.fetch(there)
+    assert not any(there.iterdir())
+    write_files(here, {first: b"one", second: b"two", "lock": b""})
+    mirror.push(here)
+    (here / first).unlink()
+    write_files(here, {third: b"three"})
+    mirror.push(here)
+    mirror.fetch(there)
+    assert {p.name: p.read_bytes() for p in there.iterdir()} == {second: b"two", third: b"three"}
+    mirror.remove()
+    mirror.remove()
+    mirror.fetch(tmp_path / "empty")
+    assert not any((tmp_path / "empty").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("address", "error", "message"),
+    [
+        ("s3://bucket/folder", MissingPackageError, "pip install s3fs"),
+        ("nonsense://folder", SettingsError, "nonsense"),
+    ],
+)
+def test_an_address_that_cannot_be_used_is_refused_with_what_to_do(
+    address: str, error: type[Exception], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "s3fs", None)
+    with pytest.raises(error, match=message):
+        CheckpointMirror(address)
+
+
+def test_an_address_without_a_cluster_is_refused_at_once() -> None:
+    pytest.importorskip("ray")
+    executor = Ray("127.0.0.1:9")
+    with pytest.raises(ClusterError, match=r"there is no Ray cluster at 127\.0\.0\.1:9"):
+        executor.at_once(RunOptions())
+
+
+@pytest.mark.processes
+@pytest.mark.thorough
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_a_cluster_of_this_machine_alone_gives_the_same_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("ray")
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")  # no token in the user's home
+    configs = trial_configs(
+        benchmark="split-digits", method="er", seeds=[0], overrides={"limit": 20, "epochs": 1}
+    )
+    shown = []
+    for executor in (Ray("local"), None):
+        with Store(tmp_path / f"{executor is None}.db") as store:
+            public.run(configs=configs, store=store, workers=1, progress=False, executor=executor)
+            shown.append([(r.config, r.class_il, r.confidence) for r in store.records()])
+    assert shown[0] == shown[1]
