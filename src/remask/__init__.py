@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from remask.config import TrialConfig
     from remask.engine import DataDescription, TrialStack, load_net
     from remask.experiments import Results, report, reproduce, resume, run, sweep
+    from remask.learner import Learner, LearnerError
     from remask.losses import (
         MaskedCrossEntropy,
         masked_cross_entropy,
@@ -40,6 +41,8 @@ _HOME = {
     "Batch": "methods",
     "Benchmark": "benchmarks",
     "DataDescription": "engine",
+    "Learner": "learner",
+    "LearnerError": "learner",
     "MaskedCrossEntropy": "losses",
     "Method": "methods",
     "Results": "experiments",
@@ -67,6 +70,8 @@ __all__ = [
     "Batch",
     "Benchmark",
     "DataDescription",
+    "Learner",
+    "LearnerError",
     "MaskedCrossEntropy",
     "Method",
     "Results",
