@@ -179,7 +179,7 @@ class TrialStack:
         at_end = due.pop(steps * self._epochs, None)  # once the method has ended the task, too
         for epoch in range(begun, self._epochs):
             lr = self._descent.rates(epoch)
-            plan = self._feed.plan(task.rows, (index, epoch), earlier, extra)
+            plan = self._feed.plan(task.rows, (index, epoch), earlier, extra, begin=done)
             for number in range(done, steps):
                 self._enter(index, epoch, number, lr=lr)
                 step = self._feed.step(plan, number, masking, task)
@@ -196,7 +196,7 @@ class TrialStack:
             if enough is not None and enough(epoch + 1):
                 break
         self._divergence.look(self.steps_done)
-        self._feed.presented(self._epochs * (earlier + len(task.rows)))
+        self._feed.count_memory(earlier + len(task.rows))
         self._enter(index, _END, lr=self._descent.rates(self._epochs - 1))
         self._method.end_task(task)
         self._stream.keep(self._method.memory)
