@@ -6,7 +6,7 @@ in config files and grids, its keyword in Python and its line in the docs are al
 
 import hashlib
 import json
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -137,6 +137,12 @@ class TrialConfig(BaseModel):
         description="Also measure accuracy within tasks, every so many steps, on a few test "
         "samples of each class; changes no other result. 10 costs up to a tenth more time. "
         "Default: 0, only after each task.",
+    )
+    memory: Annotated[Literal["reservoir", "balanced"], OnCommandLine("POLICY")] = Field(
+        "reservoir",
+        description="What the memory keeps: `reservoir`, a uniform sample of all that has come, in "
+        "every epoch anew, or `balanced`, as many samples of each class as it can, each once. For "
+        "methods whose memory is a reservoir.",
     )
 
     @property

@@ -88,6 +88,10 @@ def check_config(
         )
     if method.uses_replay_batch() and not config.replay_batch:
         raise MethodError(f"{method.title} replays: it needs a replay batch of at least 1")
+    if config.memory != "reservoir" and not method.draws:
+        raise MethodError(
+            f"{method.title} has no reservoir, which alone can be {config.memory}: leave memory out"
+        )
     if method.uses_tasks() and config.task_free:
         raise MethodError(
             f"{method.title} acts where a task begins or ends, and a task-free stream does not tell"

@@ -7,7 +7,13 @@ import torch
 from torch import Tensor
 
 from remask.config import TrialConfig
-from remask.memory import Reservoir, ReservoirPlan, plan_reservoir
+from remask.memory import (
+    EMPTY,
+    Reservoir,
+    ReservoirPlan,
+    plan_balanced,
+    plan_reservoir,
+)
 from remask.methods import Batch, Method, Step
 from remask.nets import StackedNet
 from remask.streams import DataDescription, Samples, Task, batch_sizes, epoch_batches
@@ -64,6 +70,7 @@ class Feed:
                 input_type=data.input_type,
                 num_classes=data.num_classes,
                 stores_logits=method.stores_logits,
+                balanced=shape.memory == "balanced",
                 device=device,
             )
             if method.draws
@@ -82,11 +89,18 @@ class Feed:
         self._device = device
 
     def plan(
-        self, rows: Tensor, key: tuple[int, int], earlier: int, extra: Tensor | None = None
+        self,
+        rows: Tensor,
+        key: tuple[int, int],
+        earlier: int,
+        extra: Tensor | None = None,
+        *,
+        begin: int = 0,
     ) -> EpochPlan:
         """Draw the plan of one epoch over rows [N], and over `extra` rows [S, n] if given.
 
-        It is named by its `key`, (task, epoch). The tasks before it had `earlier` samples.
+        It is named by its `key`, (task, epoch). The tasks before it had `earlier` samples. The
+        stack stands before step `begin` of the epoch, and the plan is for that one and all later.
         """
         own, epoch = len(rows), key[1]
         if extra is not None:
@@ -100,16 +114,33 @@ class Feed:
         faded = self._faded(earlier + (torch.full_like(arrived, own) if epoch else arrived))
         if self.reservoir is None:
             return EpochPlan(batches, places, views, None, faded)
-        reservoir = plan_reservoir(
-            capacity=self._capacity,
-            seen=self._epochs * earlier + epoch * own,
-            sizes=sizes,
-            draws=self._draws,
-            draw_size=self._draw_size,
-            seeds=self._seeds,
-            key=key,
-            device=self._device,
-        )
+        memory = self.reservoir
+        if memory.offered is None:
+            reservoir = plan_reservoir(
+                capacity=self._capacity,
+                seen=self._epochs * earlier + epoch * own,
+                sizes=sizes,
+                draws=self._draws,
+                draw_size=self._draw_size,
+                seeds=self._seeds,
+                key=key,
+                device=self._device,
+            )
+        else:
+            trials = len(self._seeds)
+            labels = [self._samples.labels[batch].view(trials, -1) for batch in places]
+            reservoir = plan_balanced(
+                classes=memory.classes.cpu().numpy(),
+                offered=memory.offered.cpu().numpy(),
+                labels=torch.cat(labels, dim=1).cpu().numpy(),
+                sizes=sizes,
+                begin=begin,
+                draws=self._draws,
+                draw_size=self._draw_size,
+                seeds=self._seeds,
+                key=key,
+                device=self._device,
+            )
         return EpochPlan(batches, places, views, reservoir, faded)
 
     def _faded(self, arrived: Tensor) -> Tensor | None:
@@ -151,7 +182,7 @@ class Feed:
         faded = None if plan.faded is None else plan.faded[number]
         memory = self.reservoir
         if memory is not None and plan.reservoir is not None:
-            memory.presented = plan.reservoir.presented[number]
+            memory.filled = plan.reservoir.filled[number]
         if drawn is None or memory is None:
             stream = Batch(self._samples.decode(views, arrived), labels, self._net)
             active = self._active(masking, labels)
@@ -184,16 +215,21 @@ class Feed:
         active = self._active(masking, labels)
         return Step(batches[0], tuple(batches[1:]), active, masking.value, rows, task, faded)
 
-    def presented(self, count: int) -> None:
-        """Be told how many samples each trial has been offered, where no step has told it."""
-        if self.reservoir is not None:
-            self.reservoir.presented = count
+    def count_memory(self, arrived: int) -> None:
+        """Know how much the memory holds after so many samples, where no step has told it."""
+        memory = self.reservoir
+        if memory is not None and memory.offered is None:
+            memory.filled = min(self._capacity, self._epochs * arrived)
+        elif memory is not None:
+            memory.filled = int((memory.classes[0] != EMPTY).sum())
 
     def remember(self, plan: EpochPlan, number: int, step: Step) -> None:
         """Offer the step's stream to the reservoir, with the logits of before the update."""
         if self.reservoir is None or plan.reservoir is None:
             return
-        self.reservoir.presented = plan.reservoir.presented[number + 1]
+        self.reservoir.filled = plan.reservoir.filled[number + 1]
+        if plan.reservoir.offers:
+            self.reservoir.count(step.stream.labels)
         kept = plan.reservoir.kept[number]
         if kept is None:
             return

@@ -10,7 +10,8 @@ from remask.learner.accounts import (
     Visit,
 )
 from remask.learner.errors import LearnerError
-from remask.learner.learner import Learner, Preprocessing, Progress
+from remask.learner.learner import Learner, Preprocessing
+from remask.learner.training import Progress
 
 __all__ = [
     "Calibration",

@@ -1,17 +1,21 @@
 """Replay memories: what is kept of the past. One policy per file."""
 
+from remask.memory.balanced import EMPTY, plan_balanced
 from remask.memory.challenge import challenge
+from remask.memory.contents import Reservoir
 from remask.memory.herding import herd
 from remask.memory.kept import KeptRows
 from remask.memory.quota import choose_rows
-from remask.memory.reservoir import Reservoir, ReservoirPlan, plan_reservoir
+from remask.memory.reservoir import ReservoirPlan, plan_reservoir
 
 __all__ = [
+    "EMPTY",
     "KeptRows",
     "Reservoir",
     "ReservoirPlan",
     "challenge",
     "choose_rows",
     "herd",
+    "plan_balanced",
     "plan_reservoir",
 ]

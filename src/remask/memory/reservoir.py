@@ -1,8 +1,8 @@
-"""Reservoir memory: at any time a uniform sample of everything presented so far.
+"""Reservoir sampling: at any time a uniform sample of everything presented so far.
 
 Which slot a sample takes and which slots a step replays depend on counters and random numbers
-only, never on the network. So both are planned ahead for a whole epoch (`plan_reservoir`), and
-the inner step does nothing but gather and copy rows (`Reservoir`).
+only, never on the network. So both are planned ahead for a whole epoch, and the inner step does
+nothing but gather and copy rows (`Reservoir`).
 
 Trials of a stack are laid out one after the other: slot j of trial s is row s * M + j.
 """
@@ -27,8 +27,10 @@ class ReservoirPlan:
     """Per step, the rows to replay: int64 [S, D * R] (D independent draws); None while empty."""
     kept: list[tuple[torch.Tensor, torch.Tensor] | None]
     """Per step, (rows of the stacked batch [n], the slots they go to [n]); None if none is kept."""
-    presented: list[int]
-    """Before each step, and after the last, how many samples each trial has been offered."""
+    filled: list[int]
+    """Before each step, and after the last, how many samples each trial holds."""
+    offers: bool = True
+    """Whether the samples of the epoch are offered to the memory at all."""
 
 
 def plan_reservoir(
@@ -46,42 +48,62 @@ def plan_reservoir(
 
     A step first draws from what was there before it, then offers its own batch.
     """
-    seen_before = seen + np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
-    filled = np.minimum(seen_before, capacity)
-    offsets = np.arange(len(seeds), dtype=np.int64) * capacity
+    filled = np.minimum(capacity, seen + cumulative(sizes))
+    chosen = [
+        draw_distinct(generator(seed, "replay", *key), np.repeat(filled[:-1], draws), draw_size)
+        for seed in seeds
+    ]
+    slots = [
+        offer_slots(generator(seed, "reservoir", *key), seen, sum(sizes), capacity)
+        for seed in seeds
+    ]
+    return lay_out(chosen, slots, sizes=sizes, filled=filled, capacity=capacity, device=device)
 
-    chosen = np.stack(
-        [
-            draw_distinct(generator(seed, "replay", *key), np.repeat(filled, draws), draw_size)
-            for seed in seeds
-        ]
-    )  # [S, steps * D, R]
-    chosen = chosen.reshape(len(seeds), len(sizes), draws, draw_size) + offsets[:, None, None, None]
-    by_step = torch.from_numpy(chosen).transpose(0, 1).contiguous().to(device)
+
+def lay_out(
+    chosen: Sequence[Integers],
+    slots: Sequence[Integers],
+    *,
+    sizes: Sequence[int],
+    filled: Integers,
+    capacity: int,
+    offers: bool = True,
+    device: torch.device | str,
+) -> ReservoirPlan:
+    """The plan of a stack from what each trial does by itself.
+
+    Of each trial, `chosen` has the slots of all draws, step by step [steps * D, R], and `slots` the
+    slot of each sample that is offered, or -1, [N]. `filled` is that of the plan, [steps + 1].
+    """
+    trials, draw_size = len(chosen), chosen[0].shape[1]
+    offsets = np.arange(trials, dtype=np.int64) * capacity
+    drawn = np.stack(chosen).reshape(trials, len(sizes), -1, draw_size)
+    drawn = drawn + offsets[:, None, None, None]
+    by_step = torch.from_numpy(drawn).transpose(0, 1).contiguous().to(device)
     planned_draws = [
-        rows[..., : min(draw_size, int(n))].flatten(1) if n and draws else None
-        for rows, n in zip(by_step, filled, strict=True)
+        rows[..., : min(draw_size, int(n))].flatten(1) if n and rows.numel() else None
+        for rows, n in zip(by_step, filled[:-1], strict=True)
     ]
 
-    slots = np.stack(
-        [
-            offer_slots(generator(seed, "reservoir", *key), seen, sum(sizes), capacity)
-            for seed in seeds
-        ]
-    )  # [S, N]
+    offered = np.stack(slots)
     kept: list[tuple[torch.Tensor, torch.Tensor] | None] = []
     start = 0
     for size in sizes:
-        batch = _drop_overwritten(slots[:, start : start + size])
-        trials, positions = np.nonzero(batch >= 0)
+        batch = _drop_overwritten(offered[:, start : start + size])
+        owners, positions = np.nonzero(batch >= 0)
         start += size
-        if len(trials) == 0:
+        if len(owners) == 0:
             kept.append(None)
             continue
-        source = torch.from_numpy(trials * size + positions).to(device)
-        target = torch.from_numpy(batch[trials, positions] + offsets[trials]).to(device)
+        source = torch.from_numpy(owners * size + positions).to(device)
+        target = torch.from_numpy(batch[owners, positions] + offsets[owners]).to(device)
         kept.append((source, target))
-    return ReservoirPlan(planned_draws, kept, [seen, *(seen + np.cumsum(sizes)).tolist()])
+    return ReservoirPlan(planned_draws, kept, filled.tolist(), offers)
+
+
+def cumulative(sizes: Sequence[int]) -> Integers:
+    """How many samples have come before each step, and after the last: [steps + 1]."""
+    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
 
 
 def offer_slots(random: np.random.Generator, seen: int, count: int, capacity: int) -> Integers:
@@ -98,16 +120,23 @@ def offer_slots(random: np.random.Generator, seen: int, count: int, capacity: in
 def draw_distinct(random: np.random.Generator, filled: Integers, size: int) -> Integers:
     """For each of n draws, min(size, filled) distinct slots of 0..filled-1: [n, size].
 
-    Floyd's algorithm, on all draws at once: every subset is equally likely. Where fewer slots are
-    filled than asked for, the entries beyond min(size, filled) mean nothing.
+    Every subset is equally likely. Where fewer slots are filled than asked for, the entries beyond
+    min(size, filled) mean nothing.
     """
-    taken = np.minimum(filled, size)
-    chosen = np.empty((len(filled), size), dtype=np.int64)
-    # Entry j may come from 0..last; one that was taken before is replaced by `last`, which cannot
-    # have been.
-    last = np.maximum((filled - taken)[:, None] + np.arange(size), 0)
-    candidates = random.integers(0, last + 1)
-    for j in range(size):
+    last = last_candidates(filled, size)
+    return make_distinct(random.integers(0, last + 1), last)
+
+
+def last_candidates(filled: Integers, size: int) -> Integers:
+    """Floyd's algorithm, on all draws at once: entry j may come from 0..last, [n, size]."""
+    last: Integers = (filled - np.minimum(filled, size))[:, None] + np.arange(size)
+    return last
+
+
+def make_distinct(candidates: Integers, last: Integers) -> Integers:
+    """Replace an entry that was taken before by its `last`, which cannot have been: [n, size]."""
+    chosen = np.empty_like(candidates)
+    for j in range(candidates.shape[1]):
         repeated = (chosen[:, :j] == candidates[:, j, None]).any(axis=1)
         chosen[:, j] = np.where(repeated, last[:, j], candidates[:, j])
     return chosen
@@ -121,63 +150,3 @@ def _drop_overwritten(slots: Integers) -> Integers:
     same = (slots[:, :, None] == slots[:, None, :]) & (slots[:, :, None] >= 0)
     overwritten = np.triu(same, k=1).any(axis=2)
     return np.where(overwritten, -1, slots)
-
-
-class Reservoir:
-    """The stored samples of a stack of trials: rows [S * M] of inputs, labels and logits."""
-
-    def __init__(
-        self,
-        *,
-        trials: int,
-        capacity: int,
-        input_shape: tuple[int, ...],
-        input_type: torch.dtype,
-        num_classes: int,
-        stores_logits: bool,
-        device: torch.device | str = "cpu",
-    ) -> None:
-        rows = trials * capacity
-        self._trials, self._capacity = trials, capacity
-        self.presented = 0
-        """How many samples each trial has been offered so far."""
-        self.inputs = torch.zeros((rows, *input_shape), dtype=input_type, device=device)
-        self.labels = torch.zeros(rows, dtype=torch.int64, device=device)
-        self.logits = torch.zeros((rows, num_classes), device=device) if stores_logits else None
-
-    @property
-    def filled(self) -> int:
-        """How many samples each trial holds."""
-        return min(self._capacity, self.presented)
-
-    def at(self, slots: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Inputs and labels in slots of each trial, int64 [S, n]: [S, n, *shape], [S, n]."""
-        trials = torch.arange(self._trials, device=slots.device)
-        rows = slots + self._capacity * trials.unsqueeze(1)
-        return self.inputs[rows], self.labels[rows]
-
-    def insert(
-        self,
-        kept: tuple[torch.Tensor, torch.Tensor],
-        *,
-        rows: torch.Tensor,
-        inputs: torch.Tensor,
-        labels: torch.Tensor,
-        logits: torch.Tensor,
-    ) -> None:
-        """Copy the kept samples of a batch to their slots.
-
-        The batch is given by its `rows` [S * B] of the train set's `inputs` and `labels`, and by
-        the `logits` [S, B, K] that the network gave it.
-        """
-        source, target = kept
-        rows = rows.index_select(0, source)
-        self.inputs.index_copy_(0, target, inputs.index_select(0, rows))
-        self.labels.index_copy_(0, target, labels.index_select(0, rows))
-        if self.logits is not None:
-            self.logits.index_copy_(0, target, logits.flatten(0, 1).index_select(0, source))
-
-    def state(self) -> dict[str, torch.Tensor]:
-        """The tensors to save and restore; they are the live ones, not copies."""
-        tensors = {"inputs": self.inputs, "labels": self.labels}
-        return tensors if self.logits is None else {**tensors, "logits": self.logits}
