@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 import torch
 from pydantic import ValidationError
@@ -36,6 +36,9 @@ from remask.learner.visiting import Visiting
 from remask.methods import METHODS, Method, find_method
 from remask.own_code import names_own_code
 from remask.planning.defaults import describe
+
+if TYPE_CHECKING:
+    from remask.learner.export import Exported
 
 _READER_TRIES = 5
 
@@ -238,6 +241,32 @@ class Learner:
     def forget(self, name: str | int, *, retrain: bool = False) -> Forgotten:
         """Remove a class: its output, its samples and what was stored with them, for good."""
         raise NotImplementedError
+
+    def export(
+        self, path: AnyPath, to: Literal["onnx", "torch-export", "safetensors"]
+    ) -> "Exported":
+        """Write the model as a file for other programs, and PATH.json beside it.
+
+        ONNX and torch.export files take raw inputs and give probabilities over `classes`; a
+        safetensors file has the weights of `net()`. What is written is read back, and must predict
+        the same before it takes its place. Raises LearnerError and MissingPackageError.
+        """
+        from remask.learner.export import export_model  # which needs what is defined here
+
+        target = Path(path).expanduser()
+        if self._folder.path.resolve() in target.resolve().parents:
+            raise LearnerError(
+                f"{target} lies in the learner's own folder, where files that are not its own are "
+                f"removed: choose another folder"
+            )
+        return export_model(
+            self.net(),
+            target,
+            to,
+            classes=self.classes,
+            preprocessing=self.preprocessing,
+            threshold=None if self.calibration is None else self.calibration.threshold,
+        )
 
     def net(self) -> nn.Module:
         """A module that predicts as the learner does, on the CPU, for export.
