@@ -1,17 +1,23 @@
 """The memories of a stack: balanced ones, and those whose samples stay on disk."""
 
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import islice
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from remask.benchmarks import Benchmark
 from remask.config import TrialConfig
-from remask.engine import DataDescription, TrialStack
-from remask.methods import METHODS, MethodError
+from remask.engine import DataDescription, Position, StreamError, TrialStack
+from remask.memory import MappedRows, SampleFileError
+from remask.methods import METHODS, MethodError, Task
 from tests.engine.stack_samples import finish, small_mlp, snapshot
-from tests.engine.test_open_streams import assert_same, learn_all
+from tests.engine.test_open_streams import assert_same, learn_all, task_of
 
 MakeConfig = Callable[..., TrialConfig]
 DRAWING = sorted(name for name, kind in METHODS.items() if kind.draws)
@@ -92,3 +98,157 @@ def test_a_balanced_memory_in_an_open_stream_is_that_of_the_benchmark(
     for name, tensor in stack.state().items():
         if name.startswith(("memory/", "net/")):
             assert torch.equal(tensor, whole.state()[name]), name
+
+
+# ---- On disk ------------------------------------------------------------------------------------
+
+
+def in_file(folder: Path, inputs: Tensor) -> MappedRows:
+    path = folder / f"{len(list(folder.iterdir()))}.npy"
+    np.save(path, inputs.numpy())
+    return MappedRows(path)
+
+
+def task_in_file(stack: TrialStack, benchmark: Benchmark, number: int, folder: Path) -> Task:
+    rows = benchmark.train_indices(number)
+    inputs = in_file(folder, benchmark.train_inputs[rows])
+    return stack.new_task(inputs, benchmark.train_labels[rows])
+
+
+def results_of(stack: TrialStack) -> dict[str, Tensor]:
+    """What does not depend on where the samples are."""
+    return {
+        name: tensor
+        for name, tensor in snapshot(stack).items()
+        if not name.startswith(("memory/inputs", "memory/sources", "metrics/", "validation/"))
+    }
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("memory", ["reservoir", "balanced"])
+@pytest.mark.parametrize("method", ["er", "derpp", "er_ema", "hal", "icarl", "gss", "oewc"])
+def test_samples_on_disk_are_learnt_as_those_in_memory(
+    config: MakeConfig, tiny: Benchmark, tmp_path: Path, method: str, memory: str
+) -> None:
+    if memory == "balanced" and method not in DRAWING:
+        return
+    tiny = replace(tiny, crop_padding=1, flip=True)
+    changes = {"method": method, "memory": memory, "validation": 0.2}
+    configs = [config(seed=seed, **changes) for seed in (0, 0, 1)]  # two share their samples
+    data = DataDescription.of(tiny)
+    plain = TrialStack(configs, data, build_net=small_mlp)
+    mapped = TrialStack(
+        configs, data, build_net=small_mlp, earlier_samples=[] if method in DRAWING else None
+    )
+    for number in range(3):
+        plain.learn(task_of(plain, tiny, number))
+        mapped.learn(task_in_file(mapped, tiny, number, tmp_path))
+    assert_same(results_of(plain), results_of(mapped))
+    if method in DRAWING:
+        every = torch.cat([tiny.train_inputs[tiny.train_indices(number)] for number in range(3)])
+        state = mapped.state()
+        assert "memory/inputs" not in state
+        held = state["memory/labels"] >= 0
+        inputs = plain.state()["memory/inputs"]
+        assert torch.equal(every[state["memory/sources"]][held], inputs[held])
+
+
+@pytest.mark.parametrize("steps", [3, None])
+def test_a_memory_on_disk_goes_on_in_another_stack(
+    config: MakeConfig, tiny: Benchmark, tmp_path: Path, steps: int | None
+) -> None:
+    configs = [config(memory="balanced", seed=4) for _ in range(2)]
+    data = DataDescription.of(tiny)
+
+    def stack_with(files: list[MappedRows]) -> TrialStack:
+        return TrialStack(configs, data, build_net=small_mlp, earlier_samples=files)
+
+    whole = stack_with([])
+    for number in range(3):
+        whole.learn(task_in_file(whole, tiny, number, tmp_path))
+
+    stopped = stack_with([])
+    files = [MappedRows(tmp_path / "0.npy"), MappedRows(tmp_path / "1.npy")]
+    stopped.learn(stopped.new_task(files[0], labels_of(tiny, 0)))
+    for _ in islice(stopped.learn_steps(stopped.new_task(files[1], labels_of(tiny, 1))), steps):
+        pass
+    learnt = stopped.position.task
+    resumed = stack_with(files[:learnt])
+    resumed.restore(snapshot(stopped), stopped.position)
+    for number in range(learnt, 3):
+        resumed.learn(task_in_file(resumed, tiny, number, tmp_path))
+    assert_same(snapshot(whole), snapshot(resumed))
+
+    forgetful = stack_with([])
+    forgetful.restore(snapshot(whole), whole.position)
+    with pytest.raises(SampleFileError, match="not all earlier samples were given"):
+        forgetful.learn(task_in_file(forgetful, tiny, 1, tmp_path))
+
+
+def labels_of(benchmark: Benchmark, number: int) -> Tensor:
+    return benchmark.train_labels[benchmark.train_indices(number)]
+
+
+def test_earlier_samples_that_nothing_would_come_of_are_refused(
+    config: MakeConfig, tiny: Benchmark, tmp_path: Path
+) -> None:
+    data = DataDescription.of(tiny)
+    with pytest.raises(StreamError, match="are for tasks that come one by one"):
+        TrialStack([config()], tiny, build_net=small_mlp, earlier_samples=[])
+    with pytest.raises(MethodError, match="does not draw from a reservoir"):
+        TrialStack([config(method="gss")], data, build_net=small_mlp, earlier_samples=[])
+    other = in_file(tmp_path, torch.zeros(2, 1, 4, 4, dtype=torch.uint8))
+    with pytest.raises(StreamError, match=r"must be torch.uint8 \[1, 3, 3\] each"):
+        TrialStack([config()], data, build_net=small_mlp, earlier_samples=[other])
+
+
+def test_a_number_that_is_not_finite_is_found_in_a_file(config: MakeConfig, tmp_path: Path) -> None:
+    data = DataDescription((3,), 2, name="tiny", input_type=torch.float32, scale=1.0)
+    inputs = torch.ones(5, 3)
+    inputs[4, 1] = torch.nan
+    stack = TrialStack([config()], data, build_net=small_mlp)
+    with pytest.raises(StreamError, match="have a NaN or an infinite number"):
+        stack.new_task(in_file(tmp_path, inputs), torch.tensor([0, 1, 0, 1, 0]))
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_images_on_disk_take_neither_memory_nor_time(tmp_path: Path) -> None:
+    """1.2 GB of earlier samples, against 12 MB; the steps of both are taken in turn."""
+    shape, random = (3, 64, 64), np.random.default_rng(0)
+    stacks = {}
+    for count in (1_000, 100_000):
+        path = tmp_path / f"{count}.npy"
+        written = np.lib.format.open_memmap(path, "w+", np.uint8, (count, *shape))
+        for start in range(0, count, 1_000):
+            written[start : start + 1_000] = random.integers(0, 255, (1_000, *shape), np.uint8)
+        written.flush()
+        del written
+        config = TrialConfig(
+            benchmark="stream", method="derpp", buffer=count, lr=0.01, batch=32, replay_batch=32,
+            epochs=50, alpha=0.2, beta=1.0, memory="balanced",
+        )  # fmt: skip
+        earlier, rows = MappedRows(path), torch.arange(count)
+        stack = TrialStack([config], DataDescription(shape, 10), earlier_samples=[earlier])
+        state = snapshot(stack)
+        state["memory/sources"], state["memory/labels"] = rows, rows % 10
+        state["memory/offered"] = torch.bincount(rows % 10).view(1, 10)
+        state["stream/counts"], state["stream/steps"] = (
+            state["memory/offered"],
+            torch.ones(1).long(),
+        )
+        stack.restore(state, Position(1))
+        task = stack.new_task(MappedRows(tmp_path / "1000.npy"), torch.arange(1_000) % 10)
+        stacks[count] = stack.learn_steps(task)
+    times: dict[int, list[float]] = {count: [] for count in stacks}
+    most = 0
+    for _ in range(1_500):
+        for count, steps in stacks.items():
+            start = time.process_time()
+            next(steps)
+            times[count].append(time.process_time() - start)
+        status = Path("/proc/self/status").read_text()
+        most = max(most, int(status.split("VmRSS:")[1].split()[0]))
+    assert most < 1.5 * 2**20, f"{most / 2**20:.2f} GiB were resident"
+    ratio = float(np.median(times[100_000]) / np.median(times[1_000]))
+    print(f"{most / 2**20:.2f} GiB resident; a step takes {ratio:.2f} times as long")
+    assert ratio <= 1.15

@@ -203,6 +203,7 @@ def test_the_samples_of_earlier_tasks_may_go(config: MakeConfig, tiny: Benchmark
             stack.learn(task)
             stack.evaluate()
             assert task.data is not None
+            assert isinstance(task.data.inputs, Tensor)
             task.data.inputs.zero_()
         assert_same(snapshot(clean), snapshot(stack))
 

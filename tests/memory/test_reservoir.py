@@ -293,6 +293,7 @@ def test_the_plan_equals_one_sample_at_a_time_over_epochs_and_tasks(
                 assert stored[: len(reservoir.slots)] == reservoir.slots
                 assert not any(stored[len(reservoir.slots) :])
     assert len(memory.labels) == rows
+    assert isinstance(memory.inputs, Tensor)
     filled = memory.labels > 0
     assert torch.equal(memory.inputs[filled, 0], (memory.labels[filled] % 251).to(torch.uint8))
 
@@ -360,6 +361,7 @@ def test_an_insertion_copies_input_label_and_logits_to_the_slots_and_nowhere_els
         labels=labels,
         logits=logits,
     )
+    assert isinstance(memory.inputs, Tensor)
     assert memory.inputs.dtype == input_type
     assert memory.inputs.flatten(1).tolist() == [[2, 3], [0, 0], [0, 0], [0, 1]]
     assert memory.labels.tolist() == [11, 0, 0, 10]

@@ -8,10 +8,11 @@ from remask.benchmarks import Benchmark
 from remask.classes import ordered_classes
 from remask.config import COMMON_WEIGHTS, TrialConfig
 from remask.errors import RemaskError
+from remask.memory import StoredRows
 from remask.methods import MASKED_NAMES, METHODS, Method, MethodError, find_method
 from remask.nets import NETS, NetBuilder
 from remask.own_code import names_own_code
-from remask.streams import DataDescription, check_share
+from remask.streams import DataDescription, StreamError, check_share
 
 
 class ContradictionError(RemaskError, ValueError):
@@ -66,6 +67,27 @@ def check_open(method: type[Method], data: DataDescription) -> None:
             f"{method.title} must know how many tasks will come: it {needs}. "
             f"Say num_tasks=... in the DataDescription, or choose another method."
         )
+
+
+def check_earlier_samples(
+    rows: Sequence[StoredRows], source: Benchmark | DataDescription, method: type[Method]
+) -> None:
+    """Refuse samples of earlier tasks that nothing would come of: MethodError, StreamError."""
+    if not isinstance(source, DataDescription):
+        raise StreamError(
+            "earlier_samples are for tasks that come one by one: give a DataDescription"
+        )
+    if not method.draws:
+        raise MethodError(
+            f"{method.title} does not draw from a reservoir, so it has no use for earlier_samples: "
+            f"what it keeps, it copies"
+        )
+    for part in rows:
+        if part.dtype != source.input_type or part.shape[1:] != source.input_shape:
+            raise StreamError(
+                f"earlier_samples must be {source.input_type} {list(source.input_shape)} each, got "
+                f"{part.dtype} {list(part.shape[1:])}"
+            )
 
 
 def check_config(

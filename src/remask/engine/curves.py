@@ -8,6 +8,7 @@ from torch import Tensor
 
 from remask.engine.evaluation import Scores, TestSets
 from remask.engine.showing import TrialCurve
+from remask.memory import StoredRows
 from remask.streams import DataDescription
 
 # Chosen for cost: with ten classes and a batch of 10 with as many replayed, 50 steps see 1,000
@@ -50,7 +51,12 @@ class Curves:
         """The same, when the task of a sample is told."""
 
     def add(
-        self, task: int, classes: Tensor, inputs: Tensor, labels: Tensor, places: Tensor
+        self,
+        task: int,
+        classes: Tensor,
+        inputs: Tensor | StoredRows,
+        labels: Tensor,
+        places: Tensor,
     ) -> None:
         """Measure a task on the first samples of each class among those of `Evaluator.add`."""
         each = [(labels == label).nonzero().flatten() for label in sorted({*labels.tolist()})]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from remask.memory import StoredRows
 from remask.streams import DataDescription, Standardise
 
 _ROWS_AT_ONCE = 512  # a chunk whose activations stay in cache
@@ -20,7 +21,7 @@ Scores = Callable[[Tensor, int], Tensor]
 class _TestSet:
     """What a task is measured on."""
 
-    inputs: Tensor
+    inputs: Tensor | StoredRows
     """[N, *shape], perhaps with those of other tasks."""
     places: Tensor
     """int64 [n] for all trials, or [S, n]: where its samples stand among them."""
@@ -41,11 +42,18 @@ class TestSets:
         self._sets: dict[int, _TestSet] = {}
 
     def add(
-        self, task: int, classes: Tensor, inputs: Tensor, labels: Tensor, places: Tensor
+        self,
+        task: int,
+        classes: Tensor,
+        inputs: Tensor | StoredRows,
+        labels: Tensor,
+        places: Tensor,
     ) -> None:
         """Measure a task, of these classes bool [K], on the samples in some places of `inputs`."""
-        on_device = [each.to(self._device) for each in (inputs, places, labels, classes)]
-        self._sets[task] = _TestSet(*on_device)
+        if isinstance(inputs, Tensor):
+            inputs = inputs.to(self._device)
+        places, labels, classes = (each.to(self._device) for each in (places, labels, classes))
+        self._sets[task] = _TestSet(inputs, places, labels, classes)
 
     def accuracies(self, scores: Scores, latest: int) -> Iterator[tuple[int, Tensor, Tensor]]:
         """Each task up to the latest, and the percent correct in Class-IL and Task-IL, each [S].
@@ -93,7 +101,12 @@ class TestSets:
         return list(zip(places, torch.split(test.labels, _ROWS_AT_ONCE), strict=True))
 
     def _see(self, test: _TestSet, places: Tensor) -> Tensor:
-        inputs = test.inputs[places] * self._data.scale
+        found = (
+            test.inputs[places]
+            if isinstance(test.inputs, Tensor)
+            else test.inputs.take(places, self._device)
+        )
+        inputs = found * self._data.scale
         return inputs if self._standardise is None else self._standardise(inputs)
 
 
@@ -111,7 +124,12 @@ class Evaluator:
         """The same, when the task of a sample is told."""
 
     def add(
-        self, task: int, classes: Tensor, inputs: Tensor, labels: Tensor, places: Tensor
+        self,
+        task: int,
+        classes: Tensor,
+        inputs: Tensor | StoredRows,
+        labels: Tensor,
+        places: Tensor,
     ) -> None:
         """Measure a task, of these classes bool [K], on the samples in some places of `inputs`."""
         self._sets.add(task, classes, inputs, labels, places)

@@ -11,6 +11,7 @@ from remask.memory import (
     EMPTY,
     Reservoir,
     ReservoirPlan,
+    StoredRows,
     plan_balanced,
     plan_reservoir,
 )
@@ -59,6 +60,7 @@ class Feed:
         data: DataDescription,
         samples: Samples,
         device: torch.device,
+        earlier_samples: Sequence[StoredRows] | None = None,
     ) -> None:
         shape = configs[0]
         self._samples = samples
@@ -71,6 +73,7 @@ class Feed:
                 num_classes=data.num_classes,
                 stores_logits=method.stores_logits,
                 balanced=shape.memory == "balanced",
+                earlier_samples=earlier_samples,
                 device=device,
             )
             if method.draws
@@ -87,6 +90,11 @@ class Feed:
         # Without batch statistics one forward gives what several would, and is faster.
         self._one_forward = method.one_forward or not net.couples_samples
         self._device = device
+
+    def begin_task(self, number: int) -> None:
+        """Be ready to keep some of the samples of a task that are loaded."""
+        if self.reservoir is not None:
+            self.reservoir.begin_task(number, self._samples.inputs)
 
     def plan(
         self,
@@ -107,7 +115,7 @@ class Feed:
             rows = torch.cat([rows.expand(len(extra), -1), extra], dim=1)
         sizes = batch_sizes(rows.shape[-1], self._batch)
         batches = epoch_batches(rows, self._batch, self._seeds, key)
-        places = [self._samples.places(batch) for batch in batches]
+        places = [self._samples.places(batch).to(self._samples.planned_on) for batch in batches]
         seen_at_once = self._batch + self._draws * self._draw_size
         views = self._samples.plan_views(len(batches), seen_at_once, key)
         arrived = torch.tensor(sizes).cumsum(0).clamp(max=own)
@@ -124,22 +132,23 @@ class Feed:
                 draw_size=self._draw_size,
                 seeds=self._seeds,
                 key=key,
-                device=self._device,
+                device=memory.planned_on,
             )
         else:
             trials = len(self._seeds)
-            labels = [self._samples.labels[batch].view(trials, -1) for batch in places]
+            stored = self._samples.labels.cpu()
+            labels = [stored[batch.cpu()].view(trials, -1) for batch in places]
             reservoir = plan_balanced(
                 classes=memory.classes.cpu().numpy(),
                 offered=memory.offered.cpu().numpy(),
-                labels=torch.cat(labels, dim=1).cpu().numpy(),
+                labels=torch.cat(labels, dim=1).numpy(),
                 sizes=sizes,
                 begin=begin,
                 draws=self._draws,
                 draw_size=self._draw_size,
                 seeds=self._seeds,
                 key=key,
-                device=self._device,
+                device=memory.planned_on,
             )
         return EpochPlan(batches, places, views, reservoir, faded)
 
@@ -175,8 +184,8 @@ class Feed:
         places = plan.places[number]
         drawn = None if plan.reservoir is None else plan.reservoir.draws[number]
         rows = plan.rows[number].view(trials, -1)
-        arrived = self._samples.inputs.index_select(0, places)
-        arrived = arrived.view(trials, -1, *arrived.shape[1:])
+        arrived = self._samples.take(places)
+        places = places.to(self._device)  # they are elsewhere if the inputs are
         labels = self._samples.labels.index_select(0, places).view(trials, -1)
         views = None if plan.views is None else plan.views[number]
         faded = None if plan.faded is None else plan.faded[number]
@@ -189,7 +198,8 @@ class Feed:
             return Step(stream, (), active, masking.value, rows, task, faded)
 
         slots = drawn.flatten()
-        recalled = memory.inputs.index_select(0, slots).view(trials, -1, *arrived.shape[2:])
+        recalled = memory.take(slots)
+        slots = slots.to(self._device)
         past_labels = memory.labels.index_select(0, slots).view(trials, -1)
         past_logits = (
             None

@@ -12,7 +12,7 @@ from remask.engine.agreement import check_open
 from remask.engine.curves import Curves
 from remask.engine.evaluation import Evaluator
 from remask.engine.showing import TrialCurve
-from remask.memory import KeptRows
+from remask.memory import KeptRows, StoredRows
 from remask.methods import Method, MethodError
 from remask.streams import (
     DataDescription,
@@ -83,7 +83,7 @@ class Stream:
     def new_task(
         self,
         number: int,
-        inputs: Tensor,
+        inputs: Tensor | StoredRows,
         labels: Tensor,
         test: tuple[Tensor, Tensor] | None,
         memory: KeptRows | None,
@@ -254,7 +254,11 @@ class Stream:
 
 
 def _add(
-    evaluator: Evaluator | Curves, number: int, classes: Tensor, inputs: Tensor, part: Part
+    evaluator: Evaluator | Curves,
+    number: int,
+    classes: Tensor,
+    inputs: Tensor | StoredRows,
+    part: Part,
 ) -> None:
     """Measure a task on the rows of a part that have its classes."""
     rows = classes.to(part.labels.device)[part.labels].nonzero().squeeze(-1)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from remask.benchmarks import Benchmark
 from remask.config import TrialConfig
-from remask.engine.agreement import check_stack
+from remask.engine.agreement import check_earlier_samples, check_stack
 from remask.engine.descent import Descent, per_trial_setting
 from remask.engine.divergence import Divergence
 from remask.engine.feed import Feed
@@ -21,6 +21,7 @@ from remask.engine.predictors import assemble, check_predictor, trial_tensors
 from remask.engine.showing import Position, TrialResult
 from remask.engine.stacking import initial_nets, stack_nets
 from remask.engine.stream import Stream
+from remask.memory import StoredRows
 from remask.methods import Engine, Method
 from remask.names import title_of
 from remask.nets import NetBuilder, net_builder
@@ -39,6 +40,15 @@ class TrialStack:
     `method` and `build_net` are for a method and a net that cannot be imported by name; the configs
     call them by names that remask does not use. Raises ContradictionError if a config contradicts
     what it is run with.
+
+    `earlier_samples`, for a method that draws from a reservoir and for tasks that come one by one,
+    leaves the memory's inputs where they are: in these rows, as a rule `MappedRows` of files, and
+    in those of the tasks that are learnt, which may be mapped as well. The memory then only knows
+    each slot's source, a number that counts through them: `memory/sources` in `state()`, in place
+    of `memory/inputs`. It is an empty sequence where nothing has been learnt yet. To go on with a
+    saved state in another stack, give it the same rows in the same order: those of its earlier
+    samples, and behind them those of the tasks that it had learnt. (Or copy the rows that are still
+    in memory to a new file, and replace the sources by their new numbers.)
     """
 
     def __init__(
@@ -49,8 +59,11 @@ class TrialStack:
         method: type[Method] | None = None,
         build_net: NetBuilder | None = None,
         device: torch.device | str = "cpu",
+        earlier_samples: Sequence[StoredRows] | None = None,
     ) -> None:
         kind = check_stack(configs, benchmark, method, build_net)
+        if earlier_samples is not None:
+            check_earlier_samples(earlier_samples, benchmark, kind)
         device, shape = torch.device(device), configs[0]
         self.configs = list(configs)
         self.method = kind
@@ -64,7 +77,7 @@ class TrialStack:
         nets = initial_nets(builder, self.data, seeds)
         self._net = stack_nets(nets, device, seeds=seeds, name=shape.net)
         samples = self._stream.samples
-        self._feed = Feed(configs, kind, self._net, self.data, samples, device)
+        self._feed = Feed(configs, kind, self._net, self.data, samples, device, earlier_samples)
         self._method = kind(
             {
                 name: per_trial_setting([config.weight(name) for config in configs], device)
@@ -126,7 +139,7 @@ class TrialStack:
 
     def new_task(
         self,
-        inputs: Tensor,
+        inputs: Tensor | StoredRows,
         labels: Tensor,
         *,
         test_inputs: Tensor | None = None,
@@ -134,9 +147,10 @@ class TrialStack:
     ) -> Task:
         """The next task, of samples that are there only now; `learn` takes it.
 
-        The labels say which classes it has. With test data it is measured, now and after every
-        later task. Raises StreamError if the data are not as described, and MethodError if the
-        method has no room for another task.
+        Inputs are [N, *shape]; those in a file, `MappedRows`, stay there, and are read batch by
+        batch. The labels say which classes the task has. With test data it is measured, now and
+        after every later task. Raises StreamError if the data are not as described, and MethodError
+        if the method has no room for another task.
         """
         test = None
         if test_inputs is not None and test_labels is not None:
@@ -166,6 +180,7 @@ class TrialStack:
         """
         index, begun, done = self.position
         self._stream.begin(task, index)
+        self._feed.begin_task(index)
         masking = self._feed.masking(task)
         earlier = int(self._stream.counts[:index].sum())
         self._engine.class_sizes = self._stream.class_sizes(task)

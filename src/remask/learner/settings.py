@@ -133,6 +133,7 @@ def trial_config(settings: LearnerSettings, method: type[Method], buffer: int) -
             epochs=1,
             weights=weights,
             fade=method.usual_fade if mask is not None else 0.0,
+            memory="balanced" if method.draws else "reservoir",
             **common,
         )
     except ValidationError as error:

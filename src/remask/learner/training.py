@@ -183,6 +183,7 @@ class VisitTraining:
         assert isinstance(measured, list)
         self._measured = [Measured(*pair) for pair in measured]  # type: ignore[misc]
         self._steps, self._seconds = int(str(steps)), float(str(seconds))
+        self._epochs = self._stack.position.epoch + 1
         return True
 
     def _begun_state(self) -> dict[str, Tensor]:

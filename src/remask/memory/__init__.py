@@ -7,12 +7,17 @@ from remask.memory.herding import herd
 from remask.memory.kept import KeptRows
 from remask.memory.quota import choose_rows
 from remask.memory.reservoir import ReservoirPlan, plan_reservoir
+from remask.memory.rows import JoinedRows, MappedRows, SampleFileError, StoredRows
 
 __all__ = [
     "EMPTY",
+    "JoinedRows",
     "KeptRows",
+    "MappedRows",
     "Reservoir",
     "ReservoirPlan",
+    "SampleFileError",
+    "StoredRows",
     "challenge",
     "choose_rows",
     "herd",

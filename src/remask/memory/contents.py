@@ -1,8 +1,12 @@
 """What the slots of a replay memory hold. Which sample takes which slot is a policy's to say."""
 
+from collections.abc import Sequence
+
 import torch
+from torch import Tensor
 
 from remask.memory.balanced import EMPTY
+from remask.memory.rows import JoinedRows, SampleFileError, StoredRows
 
 
 class Reservoir:
@@ -18,14 +22,23 @@ class Reservoir:
         num_classes: int,
         stores_logits: bool,
         balanced: bool = False,
+        earlier_samples: Sequence[StoredRows] | None = None,
         device: torch.device | str = "cpu",
     ) -> None:
-        """Make an empty memory; one that is `balanced` also counts what each class was offered."""
+        """Make an empty memory; one that is `balanced` also counts what each class was offered.
+
+        With `earlier_samples`, it has no inputs of its own: see `SourcedInputs`.
+        """
         rows = trials * capacity
         self._trials, self._capacity = trials, capacity
+        self._device = torch.device(device)
         self.filled = 0
         """How many samples each trial holds."""
-        self.inputs = torch.zeros((rows, *input_shape), dtype=input_type, device=device)
+        self.inputs = (
+            torch.zeros((rows, *input_shape), dtype=input_type, device=device)
+            if earlier_samples is None
+            else SourcedInputs(rows, earlier_samples)
+        )
         self.labels = torch.full((rows,), EMPTY if balanced else 0, device=device)
         self.logits = torch.zeros((rows, num_classes), device=device) if stores_logits else None
         shape = (trials, num_classes)
@@ -33,29 +46,46 @@ class Reservoir:
         """How many samples of each class a balanced memory has been offered: int64 [S, K]."""
 
     @property
-    def classes(self) -> torch.Tensor:
+    def classes(self) -> Tensor:
         """The class in each slot, int64 [S, M]; in an empty one of a balanced memory, -1."""
         return self.labels.view(self._trials, self._capacity)
 
-    def at(self, slots: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    @property
+    def planned_on(self) -> torch.device:
+        """Where plans for it are wanted: where its inputs are."""
+        return self._device if isinstance(self.inputs, Tensor) else torch.device("cpu")
+
+    def begin_task(self, number: int, inputs: Tensor | StoredRows) -> None:
+        """Know the inputs from which the samples of a task will be kept."""
+        if isinstance(self.inputs, SourcedInputs):
+            self.inputs.begin_task(number, inputs)
+
+    def take(self, rows: Tensor) -> Tensor:
+        """The inputs in rows of each trial, int64 [S * n], on the device: [S, n, *shape]."""
+        if isinstance(self.inputs, Tensor):
+            found = self.inputs.index_select(0, rows)
+            return found.view(self._trials, -1, *found.shape[1:])
+        return self.inputs.take(rows.view(self._trials, -1), self._device)
+
+    def at(self, slots: Tensor) -> tuple[Tensor, Tensor]:
         """Inputs and labels in slots of each trial, int64 [S, n]: [S, n, *shape], [S, n]."""
         trials = torch.arange(self._trials, device=slots.device)
         rows = slots + self._capacity * trials.unsqueeze(1)
-        return self.inputs[rows], self.labels[rows]
+        return self.take(rows.flatten().to(self.planned_on)), self.labels[rows]
 
-    def count(self, labels: torch.Tensor) -> None:
+    def count(self, labels: Tensor) -> None:
         """Know that samples with these labels, [S, B], are offered; only if it is balanced."""
         if self.offered is not None:
             self.offered.scatter_add_(1, labels, torch.ones_like(labels))
 
     def insert(
         self,
-        kept: tuple[torch.Tensor, torch.Tensor],
+        kept: tuple[Tensor, Tensor],
         *,
-        rows: torch.Tensor,
-        inputs: torch.Tensor,
-        labels: torch.Tensor,
-        logits: torch.Tensor,
+        rows: Tensor,
+        inputs: Tensor | StoredRows,
+        labels: Tensor,
+        logits: Tensor,
     ) -> None:
         """Copy the kept samples of a batch to their slots.
 
@@ -63,17 +93,66 @@ class Reservoir:
         the `logits` [S, B, K] that the network gave it.
         """
         source, target = kept
-        rows = rows.index_select(0, source)
-        self.inputs.index_copy_(0, target, inputs.index_select(0, rows))
+        rows = rows.index_select(0, source.to(rows.device))
+        if isinstance(self.inputs, SourcedInputs):
+            self.inputs.put(target, rows)
+        elif isinstance(inputs, StoredRows):
+            self.inputs.index_copy_(0, target, inputs.take(rows, self._device))
+        else:
+            self.inputs.index_copy_(0, target, inputs.index_select(0, rows))
+        source, target, rows = (each.to(self._device) for each in (source, target, rows))
         self.labels.index_copy_(0, target, labels.index_select(0, rows))
         if self.logits is not None:
             self.logits.index_copy_(0, target, logits.flatten(0, 1).index_select(0, source))
 
-    def state(self) -> dict[str, torch.Tensor]:
+    def state(self) -> dict[str, Tensor]:
         """The tensors to save and restore; they are the live ones, not copies."""
-        tensors = {"inputs": self.inputs, "labels": self.labels}
+        if isinstance(self.inputs, Tensor):
+            tensors = {"inputs": self.inputs, "labels": self.labels}
+        else:
+            tensors = {"sources": self.inputs.sources, "labels": self.labels}
         if self.logits is not None:
             tensors["logits"] = self.logits
         if self.offered is not None:
             tensors["offered"] = self.offered
         return tensors
+
+
+class SourcedInputs:
+    """The inputs of a memory whose samples stay where they are: it knows where, slot by slot.
+
+    A sample's source is its number among the rows of `earlier_samples`, counted through, and behind
+    them those of the tasks that were learnt since, in their order, with the samples that are held
+    out. So whoever goes on with a saved memory hands in the same rows in the same order, or changes
+    the sources accordingly. All is on the host: rows are gathered there, and go to the device.
+    """
+
+    def __init__(self, slots: int, earlier_samples: Sequence[StoredRows]) -> None:
+        self.sources = torch.zeros(slots, dtype=torch.int64)
+        """Of each slot, where its sample is; 0 if it holds none. int64 [S * M]."""
+        self._earlier = list(earlier_samples)
+        self._learnt: dict[int, StoredRows | Tensor] = {}
+        self._rows: StoredRows | None = None
+        self._first = 0  # the source of the first sample of the task
+
+    def begin_task(self, number: int, inputs: Tensor | StoredRows) -> None:
+        """Have the samples of a task behind all others; raises SampleFileError if some are gone."""
+        self._learnt = {n: rows for n, rows in self._learnt.items() if n < number}
+        self._learnt[number] = inputs.cpu() if isinstance(inputs, Tensor) else inputs
+        self._rows = JoinedRows([*self._earlier, *self._learnt.values()])
+        self._first = len(self._rows) - len(inputs)
+        lowest, highest = int(self.sources.min()), int(self.sources.max())
+        if lowest < 0 or highest >= len(self._rows):
+            raise SampleFileError(
+                f"the memory has samples in the places {lowest}..{highest}, but there are only "
+                f"{len(self._rows)}, with those of the task: not all earlier samples were given"
+            )
+
+    def take(self, rows: Tensor, device: torch.device) -> Tensor:
+        """The inputs in rows of the memory, int64 [S, n]: [S, n, *shape]."""
+        assert self._rows is not None  # a task has begun
+        return self._rows.take_stacked(self.sources[rows], device)
+
+    def put(self, target: Tensor, places: Tensor) -> None:
+        """Know that slots [n] now hold the samples in these places of the task's inputs [n]."""
+        self.sources[target] = self._first + places

@@ -85,7 +85,7 @@ class Engine:
         """Samples to learn from, by their rows int64 [S, n], seen as in training."""
         key = self._next_key()
         places = self._samples.places(rows)
-        inputs, labels = self._samples.inputs[places], self._samples.labels[places]
+        inputs, labels = self._samples.take(places), self._samples.labels[places]
         return Batch(self._decode(inputs, key if augment else None), labels, self.net)
 
     def recall(self, size: int) -> Batch:

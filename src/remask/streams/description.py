@@ -8,6 +8,7 @@ from torch import Tensor
 
 from remask.benchmarks import Benchmark
 from remask.errors import RemaskError
+from remask.memory import StoredRows
 
 
 class StreamError(RemaskError, ValueError):
@@ -84,7 +85,7 @@ class DataDescription:
         """Whether training images are changed at random; test images never are."""
         return self.crop_padding > 0 or self.flip
 
-    def check(self, part: str, inputs: Tensor, labels: Tensor) -> None:
+    def check(self, part: str, inputs: Tensor | StoredRows, labels: Tensor) -> None:
         """Refuse samples that are not as described; raises StreamError."""
         if inputs.dtype != self.input_type or tuple(inputs.shape[1:]) != self.input_shape:
             shape = ", ".join(["N", *map(str, self.input_shape)])
@@ -92,7 +93,7 @@ class DataDescription:
                 f"{part} inputs must be {self.input_type} [{shape}], got {inputs.dtype} "
                 f"{list(inputs.shape)}"
             )
-        if labels.dtype != torch.int64 or labels.shape != inputs.shape[:1] or not len(labels):
+        if labels.dtype != torch.int64 or tuple(labels.shape) != (len(inputs),) or not len(labels):
             raise StreamError(
                 f"{part} labels must be int64, one for each of the {len(inputs)} inputs, and at "
                 f"least one; got {labels.dtype} {list(labels.shape)}"
@@ -103,5 +104,6 @@ class DataDescription:
                 f"{part} labels must be in 0..{self.num_classes - 1}, for which the head has room; "
                 f"found {lowest}..{highest}"
             )
-        if inputs.is_floating_point() and not bool(inputs.isfinite().all()):
+        parts = (inputs,) if isinstance(inputs, Tensor) else inputs.chunks()
+        if inputs.dtype.is_floating_point and not all(part.isfinite().all() for part in parts):
             raise StreamError(f"{part} inputs have a NaN or an infinite number among them")

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from remask.memory import KeptRows
+from remask.memory import JoinedRows, KeptRows, StoredRows
 from remask.streams.augmentation import Cropper, Standardise, plan_views
 from remask.streams.description import DataDescription
 from remask.streams.holdout import Part
@@ -14,8 +14,9 @@ from remask.streams.holdout import Part
 class Samples:
     """The samples that the trials of a stack learn from, on their device."""
 
-    inputs: Tensor
-    """All samples there are, also those that are held out: [N, *shape] as they came."""
+    inputs: Tensor | StoredRows
+    """All samples there are, also those that are held out: [N, *shape] as they came. Those that
+    came in files stay there."""
     labels: Tensor
     """int64 [N]."""
 
@@ -27,9 +28,10 @@ class Samples:
         self._row_labels = torch.zeros(0, dtype=torch.int64)
         self._row_places: Tensor | None = None
 
-    def load(self, inputs: Tensor, labels: Tensor, learnt: Part) -> None:
+    def load(self, inputs: Tensor | StoredRows, labels: Tensor, learnt: Part) -> None:
         """Learn from a part of these samples; its rows follow those of samples that are kept."""
-        self.inputs, self.labels = inputs.to(self._device), labels.to(self._device)
+        self.inputs = inputs.to(self._device) if isinstance(inputs, Tensor) else inputs
+        self.labels = labels.to(self._device)
         self._row_labels = learnt.labels.to(self._device)
         self._row_places = None if learnt.places is None else learnt.places.to(self._device)
         if self._kept is None:
@@ -41,8 +43,25 @@ class Samples:
         first = torch.arange(trials * kept, device=self._device).view(trials, kept)
         self._row_places = torch.cat([first, trials * kept + self._row_places], dim=1)
         self._row_labels = torch.cat([torch.zeros_like(kept_labels[0]), self._row_labels])
-        self.inputs = torch.cat([kept_inputs.flatten(0, 1), self.inputs])
         self.labels = torch.cat([kept_labels.flatten(), self.labels])
+        every_kept = kept_inputs.flatten(0, 1)
+        if isinstance(self.inputs, Tensor):
+            self.inputs = torch.cat([every_kept, self.inputs])
+        else:
+            self.inputs = JoinedRows([every_kept.cpu(), self.inputs])
+
+    @property
+    def planned_on(self) -> torch.device:
+        """Where plans of places are wanted: where the inputs are."""
+        return self._device if isinstance(self.inputs, Tensor) else torch.device("cpu")
+
+    def take(self, places: Tensor) -> Tensor:
+        """The inputs in places of each trial, int64 [S * n] or [S, n]: [S, n, *shape]."""
+        trials = len(self._seeds)
+        if isinstance(self.inputs, Tensor):
+            found = self.inputs.index_select(0, places.flatten())
+            return found.view(trials, -1, *found.shape[1:])
+        return self.inputs.take_stacked(places.view(trials, -1), self._device)
 
     @property
     def first_row(self) -> int:
@@ -66,8 +85,8 @@ class Samples:
         assert self._kept is not None
         places = self.places(memory.rows())
         count = places.shape[1]
-        for kept, every in zip(self._kept, (self.inputs, self.labels), strict=True):
-            kept[:, :count] = every[places]
+        for kept, chosen in zip(self._kept, (self.take(places), self.labels[places]), strict=True):
+            kept[:, :count] = chosen
         memory.renumber()
 
     def state(self) -> dict[str, Tensor]:

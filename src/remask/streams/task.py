@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from remask.benchmarks import Benchmark
+from remask.memory import StoredRows
 from remask.streams.holdout import Part
 
 
@@ -13,7 +14,7 @@ from remask.streams.holdout import Part
 class TaskData:
     """The samples of a task that came by itself, and not as a part of a benchmark."""
 
-    inputs: Tensor
+    inputs: Tensor | StoredRows
     """[N, *shape], also those that are held out."""
     labels: Tensor
     """int64 [N]."""

@@ -1,0 +1,166 @@
+"""Samples that stay on disk: rows that are fetched by number, and never read as a whole."""
+
+import mmap
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from remask.errors import RemaskError
+
+Array = NDArray[Any]
+
+_TYPES = {np.dtype(np.uint8): torch.uint8, np.dtype(np.float32): torch.float32}
+_CHUNK = 16 << 20
+_MOST_RESIDENT = 128 << 20
+_AROUND = 64 << 10  # what an operating system may map in addition to a row that is touched
+
+
+class SampleFileError(RemaskError):
+    """A file of samples that cannot be used; the message says why."""
+
+
+class StoredRows(ABC):
+    """Inputs [N, *shape] that are not in memory. They must not change while they are used."""
+
+    shape: tuple[int, ...]
+    """[N, *shape of one input]."""
+    dtype: torch.dtype
+    """uint8 or float32."""
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    @abstractmethod
+    def read(self, numbers: NDArray[np.int64]) -> Array:
+        """Copies of the rows with these numbers: [n] -> [n, *shape of one input]."""
+
+    @abstractmethod
+    def release(self) -> None:
+        """Let go of what was mapped; it is mapped again where it is read."""
+
+    def take(self, numbers: Tensor, device: torch.device | str = "cpu") -> Tensor:
+        """Copies of rows on a device: int64 [...] -> [..., *shape of one input]."""
+        found = torch.from_numpy(self.read(numbers.flatten().cpu().numpy()))
+        return found.view(*numbers.shape, *self.shape[1:]).to(device)
+
+    def take_stacked(self, numbers: Tensor, device: torch.device | str = "cpu") -> Tensor:
+        """As `take`, of rows for each trial [S, n]; what all trials share is read once.
+
+        Then the result is one copy that is seen S times: it must not be written to.
+        """
+        if not bool((numbers == numbers[:1]).all()):
+            return self.take(numbers, device)
+        found = self.take(numbers[0], device)
+        return found.expand(len(numbers), *found.shape)
+
+    def chunks(self) -> Iterator[Tensor]:
+        """All rows in their order, a few MB at a time."""
+        size = max(1, _CHUNK // _row_bytes(self))
+        for start in range(0, len(self), size):
+            yield torch.from_numpy(self.read(np.arange(start, min(start + size, len(self)))))
+
+
+class MappedRows(StoredRows):
+    """The rows of an array of bytes or 32-bit floats in an .npy file, which is memory-mapped."""
+
+    def __init__(self, path: Path | str) -> None:
+        """Open a file; raises SampleFileError if it is not such an array."""
+        try:
+            with Path(path).open("rb") as file:
+                version = np.lib.format.read_magic(file)
+                read_header = (
+                    np.lib.format.read_array_header_1_0
+                    if version == (1, 0)
+                    else np.lib.format.read_array_header_2_0
+                )
+                shape, by_columns, kind = read_header(file)
+                start = file.tell()
+                if kind not in _TYPES or by_columns or not shape:
+                    raise ValueError(f"it has {kind} {list(shape)}, not rows of uint8 or float32")
+                self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            count = int(np.prod(shape, dtype=object))
+            flat: Array = np.frombuffer(self._map, kind, count, start)
+            self._rows = flat.reshape(shape)
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise SampleFileError(f"cannot use the samples in {path}: {reason}") from error
+        self.shape, self.dtype = tuple(shape), _TYPES[kind]
+        self._touched = 0
+        _advise(self._map, "MADV_RANDOM")  # no reading ahead: the next row is anywhere
+
+    def read(self, numbers: NDArray[np.int64]) -> Array:
+        """Copies of the rows with these numbers."""
+        found: Array = np.take(self._rows, numbers, axis=0)
+        self._touched += found.nbytes + _AROUND * len(numbers)
+        if self._touched > _MOST_RESIDENT:
+            self.release()
+        return found
+
+    def release(self) -> None:
+        """Let go of what was mapped, so that the process does not seem to hold all of the file."""
+        self._touched = 0
+        if len(self._map) > _MOST_RESIDENT:
+            _advise(self._map, "MADV_DONTNEED")
+
+
+class JoinedRows(StoredRows):
+    """Rows of several places, one after the other, counted through; tensors are on the host."""
+
+    def __init__(self, parts: Sequence[StoredRows | Tensor]) -> None:
+        """Join at least one part; raises SampleFileError if they are not alike."""
+        self._parts = list(parts)
+        first = self._parts[0]
+        for part in self._parts[1:]:
+            if part.dtype != first.dtype or part.shape[1:] != first.shape[1:]:
+                raise SampleFileError(
+                    f"samples that are used together must be alike: {first.dtype} "
+                    f"{list(first.shape[1:])} and {part.dtype} {list(part.shape[1:])} are not"
+                )
+        self._ends = np.cumsum([len(part) for part in self._parts])
+        self.shape, self.dtype = (int(self._ends[-1]), *first.shape[1:]), first.dtype
+        self._touched = 0
+
+    def read(self, numbers: NDArray[np.int64]) -> Array:
+        """Copies of the rows with these numbers."""
+        if len(self._parts) == 1:
+            return _read(self._parts[0], numbers)
+        owners = np.searchsorted(self._ends, numbers, side="right")
+        found: Array = torch.empty((len(numbers), *self.shape[1:]), dtype=self.dtype).numpy()
+        for owner in np.unique(owners).tolist():
+            mine = owners == owner
+            part = self._parts[owner]
+            found[mine] = _read(part, numbers[mine] - (self._ends[owner] - len(part)))
+        self._touched += found.nbytes + _AROUND * len(numbers)
+        if self._touched > _MOST_RESIDENT:
+            self.release()
+        return found
+
+    def release(self) -> None:
+        """Let go of what was mapped."""
+        self._touched = 0
+        for part in self._parts:
+            if isinstance(part, StoredRows):
+                part.release()
+
+
+def _read(part: StoredRows | Tensor, numbers: NDArray[np.int64]) -> Array:
+    if isinstance(part, StoredRows):
+        return part.read(numbers)
+    found: Array = part.index_select(0, torch.from_numpy(numbers)).numpy()
+    return found
+
+
+def _row_bytes(rows: StoredRows) -> int:
+    return int(np.prod(rows.shape[1:])) * rows.dtype.itemsize
+
+
+def _advise(mapped: mmap.mmap, name: str) -> None:
+    """Give the operating system a hint, where it takes one."""
+    if hasattr(mmap, name):
+        mapped.madvise(getattr(mmap, name))
