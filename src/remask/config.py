@@ -6,6 +6,7 @@ in config files and grids, its keyword in Python and its line in the docs are al
 
 import hashlib
 import json
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
@@ -47,8 +48,8 @@ class TrialConfig(BaseModel):
     )
     mask: Mask = Field(
         None,
-        description="What the logits of absent classes are set to: `none`, `-inf` or a number up "
-        "to 0. Several: `none,-1,-inf`.",
+        description="What the logits of absent classes are set to: `none`, `-inf`, a number up to "
+        "0, or `auto` to have it chosen. Several: `none,-1,-inf`.",
     )
     buffer: Annotated[int, OnCommandLine("SIZES", several=True)] = Field(
         0, ge=0, le=10_000_000, description="Samples that the memory holds. Several: `200,500`."
@@ -173,11 +174,16 @@ class TrialConfig(BaseModel):
         }
         return json.dumps(chosen, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
-    def weight(self, name: str) -> float:
-        """A weight of the method's loss, wherever it is kept."""
-        return float(getattr(self, name) if name in COMMON_WEIGHTS else dict(self.weights)[name])
+    def weight(self, name: str, added: Mapping[str, float] | None = None) -> float:
+        """A weight of the method's loss, wherever it is kept.
+
+        `added` are those that came later, with what it means that a config does not have them.
+        """
+        if name in COMMON_WEIGHTS:
+            return float(getattr(self, name))
+        return float({**(added or {}), **dict(self.weights)}[name])
 
     def shape(self) -> tuple[Any, ...]:
         """What trials of one stack must have in common; the rest may differ within a stack."""
         free = {"seed", "mask", "positive_mask", "fade", "lr", "weights", *COMMON_WEIGHTS}
-        return tuple(value for name, value in self if name not in free)
+        return (self.mask == "auto", *(value for name, value in self if name not in free))

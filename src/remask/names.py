@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from remask.errors import RemaskError
 
@@ -70,15 +70,16 @@ def title_of(method: str) -> str:
     return own if colon else TITLES.get(method, method.upper())
 
 
-def system_name(method: str, mask: float | None, title: str | None = None) -> str:
-    """Name a method with its mask as tables do: `ER`, `MSER(-inf)`, `MSDER++(-1)`.
+def system_name(method: str, mask: float | Literal["auto"] | None, title: str | None = None) -> str:
+    """Name a method with its mask as tables do: `ER`, `MSER(-inf)`, `MSDER++(-1)`, `MSER(auto)`.
 
     `title` is what your own method calls itself, if that is not the name of its class.
     """
     title = title or title_of(method)
     if mask is None:
         return title
-    return f"MS{title}({_short(float(mask) + 0.0)})"  # + 0.0 takes the sign off a zero
+    # + 0.0 takes the sign off a zero
+    return f"MS{title}({mask if isinstance(mask, str) else short_number(float(mask) + 0.0)})"
 
 
 class Systems(NamedTuple):
@@ -86,12 +87,12 @@ class Systems(NamedTuple):
 
     method: str
     masked: bool
-    mask: float | None
+    mask: float | Literal["auto"] | None
     """The mask, if the name tells it."""
     title: str | None = None
     """The method's own title, if that is what the name is."""
 
-    def include(self, method: str, mask: float | None) -> bool:
+    def include(self, method: str, mask: float | Literal["auto"] | None) -> bool:
         """Whether this method with this mask is meant."""
         asked = mask is not None and self.mask in (None, mask)
         return method == self.method and (asked or not self.masked)
@@ -135,13 +136,15 @@ def unknown_method(
 _RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789")
 
 
-def _split_mask(name: str) -> tuple[str, float | None]:
+def _split_mask(name: str) -> tuple[str, float | Literal["auto"] | None]:
     """`mser(-1)` as (`mser`, -1.0); also as figures print it, with `−∞` and `−10⁹`."""
     parts = re.fullmatch(r"(.+?)\s*\(([^()]+)\)", name)
     if parts is None:
         return name, None
     system, text = parts.groups()
     text = text.strip().replace("\N{MINUS SIGN}", "-").replace("\N{INFINITY}", "inf")
+    if text == "auto":
+        return system, "auto"
     if power := re.fullmatch(r"-10([⁰¹²³⁴⁵⁶⁷⁸⁹]+)", text):
         text = f"-1e{power[1].translate(_RAISED)}"
     try:
@@ -151,7 +154,7 @@ def _split_mask(name: str) -> tuple[str, float | None]:
     return (system, mask) if mask < math.inf else (name, None)
 
 
-def _short(number: float) -> str:
+def short_number(number: float) -> str:
     """`-1`, `-0.5`, `-1e9`: the shortest form that reads back as the same number."""
     plain = repr(number).removesuffix(".0")
     if not math.isfinite(number):

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, ValidationInfo
 
@@ -23,8 +23,12 @@ class OnCommandLine:
     """The option's name, for a setting that is given by repeating an option, a part at a time."""
 
 
-def read_mask(value: object) -> float | None:
-    """Read a mask as people write it, `none`, `-inf` or a number.
+MaskValue = float | Literal["auto"] | None
+"""A mask: a number up to 0 or -inf, "auto" where the trial chooses it, or None for no mask."""
+
+
+def read_mask(value: object) -> MaskValue:
+    """Read a mask as people write it, `none`, `auto`, `-inf` or a number.
 
     One above 0 is a mask, too, but a trial must say that it means it: `positive_mask`.
     """
@@ -32,22 +36,24 @@ def read_mask(value: object) -> float | None:
         value = value.strip().lower().replace("\N{MINUS SIGN}", "-").replace("\N{INFINITY}", "inf")
     if value is None or value == "none":
         return None
+    if value == "auto":
+        return "auto"
     try:
         mask = float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
         mask = math.nan
     if isinstance(value, bool) or not mask < math.inf:
-        raise ValueError(f"a mask is 'none' or a number in [-inf, 0], not {value!r}")
+        raise ValueError(f"a mask is 'none', 'auto' or a number in [-inf, 0], not {value!r}")
     return mask
 
 
-def write_mask(value: float | None) -> float | str | None:
-    """The mask as JSON can carry it: null, "-inf", or a number."""
+def write_mask(value: MaskValue) -> float | str | None:
+    """The mask as JSON can carry it: null, "auto", "-inf", or a number."""
     return "-inf" if value == float("-inf") else value
 
 
 Mask = Annotated[
-    float | None,
+    MaskValue,
     BeforeValidator(read_mask),
     PlainSerializer(write_mask),
     OnCommandLine("MASKS", several=True),
@@ -73,11 +79,11 @@ def check_positive_mask(positive: bool, info: ValidationInfo) -> bool:
     if "mask" not in info.data:  # it is wrong by itself
         return positive
     mask = info.data["mask"]
-    above = mask is not None and mask > 0
+    above = isinstance(mask, float) and mask > 0
     if above and not positive:
         raise ValueError(
-            f"a mask is 'none' or a number in [-inf, 0]; say positive_mask, on the command line "
-            f"--positive-mask, if {mask:g} is meant"
+            f"a mask is 'none', 'auto' or a number in [-inf, 0]; say positive_mask, on the command "
+            f"line --positive-mask, if {mask:g} is meant"
         )
     if positive and not above:
         raise ValueError("it says that the mask is above 0, which it is not: leave it out")
@@ -87,10 +93,10 @@ def check_positive_mask(positive: bool, info: ValidationInfo) -> bool:
 def check_stored_mask(masked: bool, info: ValidationInfo) -> bool:
     """Only a finite mask can be stored."""
     mask = info.data.get("mask", 0.0)
-    if masked and (mask is None or math.isinf(mask)):
+    if masked and not (isinstance(mask, float) and math.isfinite(mask)):
         raise ValueError(
             "logits can be stored with a finite mask in them, such as -1; nobody can be taught "
-            "-inf, and without a mask there is nothing to store"
+            "-inf, without a mask there is nothing to store, and auto may choose either"
         )
     return masked
 

@@ -31,6 +31,8 @@ from tests.results.store_samples import make_config
         make_config(mask=0.5, positive_mask=True, buffer=20, fade=1.5),
         make_config(method="derpp", mask=-1.0, mask_stored=True, alpha=0.5, beta=0.5),
         make_config(method="er_ema", alpha=0.5, weights={"slowness": 0.9}),
+        make_config(method="er_ema", alpha=0.5, weights={"slowness": 0.9, "ramp": 3}),
+        make_config(method="er_ema", mask="auto", buffer=20, alpha=0.5, weights={"slowness": 0.9}),
         *trial_configs(benchmark="split-mnist", method="er_ema", buffer=500, seeds=[0]),
         *trial_configs(benchmark="split-cifar100", method="er", buffer=500, seeds=[4]),
         *trial_configs(benchmark="split-mnist", method="gem", buffer=500, seeds=[0]),

@@ -47,7 +47,7 @@ def test_a_folder_is_learnt_as_the_array_of_its_images(tmp_path: Path) -> None:
     photos = write_folder(tmp_path / "photos", ["owl", "yak"], shape=(1, 8, 8))
     for name, data in (("a", (photos,)), ("b", (inputs[order], sorted(labels)))):
         with create(tmp_path / name) as learner:
-            learner.learn(*data, name="week-1")  # type: ignore[arg-type]
+            learner.learn(*data, name="week-1")
     assert bits(tmp_path / "a") == bits(tmp_path / "b")
 
 

@@ -237,7 +237,7 @@ def test_every_damaged_byte_is_found(tmp_path: Path, before: Path) -> None:
         for cut in (0, 1, len(whole) // 2):
             (path / name).write_bytes(whole[:cut])
             with pytest.raises(LearnerError, match="damaged"), Learner.open(path) as learner:
-                learner.predict(blobs(["ant"])[0])
+                learner.learn(*blobs(["cat"]), name="third")
         (path / name).write_bytes(whole)
     assert bits(path) == bits(before)
 

@@ -98,7 +98,7 @@ def check_config(
         labels = benchmark.train_labels
         check_share(labels, config.validation, benchmark.name, benchmark.class_names)
     own, given = set(method.weights) - set(COMMON_WEIGHTS), {name for name, _ in config.weights}
-    if given != own:
+    if not own - set(method.added_weights) <= given <= own:
         raise MethodError(f"the weights of {method.title} are {sorted(own)}, not {sorted(given)}")
     tasks = benchmark.num_tasks or 1  # if nobody knows, it is checked again when one comes
     least = method.least_buffer(tasks, benchmark.num_classes)
@@ -120,6 +120,8 @@ def check_config(
         )
     if method.unmaskable and config.mask is not None:
         raise MethodError(f"{method.title} cannot wear a mask: {method.unmaskable}")
+    if config.mask == "auto":
+        check_auto(config, method)
     if config.mask_stored and not method.stores_logits:
         raise MethodError(f"{method.title} stores no logits that a mask could act on")
     if config.fade and config.mask is None:
@@ -129,6 +131,22 @@ def check_config(
             f"a mask fades as far as the memory covers the past, and {method.title} keeps none: "
             f"say fade=0"
         )
+
+
+def check_auto(config: TrialConfig, method: type[Method]) -> None:
+    """Refuse to choose a mask where nothing tells which is best; raises MethodError."""
+    if not method.uses_buffer():
+        raise MethodError(
+            f"mask = auto is chosen by samples that the memory holds out, and {method.title} keeps "
+            f"none: give a mask, or none"
+        )
+    if config.task_free:
+        raise MethodError(
+            "mask = auto is chosen where a task ends, and a task-free stream does not tell: give "
+            "a mask, or none"
+        )
+    if config.fade:
+        raise MethodError("mask = auto chooses how the mask fades, too: say fade=0")
 
 
 def check_benchmark(config: TrialConfig, benchmark: Benchmark | DataDescription) -> None:

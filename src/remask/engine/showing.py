@@ -38,6 +38,34 @@ class TrialCurve:
 
 
 @dataclass(frozen=True)
+class Choice:
+    """Which candidate of a trial with the mask "auto" went on after a task, and why."""
+
+    chosen: str
+    """Its name: `none`, `-inf`, `0 fading 4`."""
+    scores: dict[str, float]
+    """The accuracy of every candidate on held-out samples, averaged over classes, in percent; the
+    first candidate is the default. All 0 if there was nothing to choose."""
+    errors: dict[str, float]
+    """The standard deviation of each one's distance from the default, if both were as good."""
+    old_samples: int
+    """How many of the held-out samples were of earlier tasks."""
+    samples: int
+    """How many there were in all."""
+
+    @property
+    def reason(self) -> str:
+        """Why it was chosen."""
+        default = next(iter(self.scores))
+        if len(self.scores) == 1:
+            return "the default; the memory is too small to hold samples out"
+        if self.chosen == default:
+            return "the default; no other is clearly better"
+        ahead = self.scores[self.chosen] - self.scores[default]
+        return f"{ahead:.1f} ±{self.errors[self.chosen]:.1f} points ahead of {default}"
+
+
+@dataclass(frozen=True)
 class TrialResult:
     """What one trial has shown."""
 
@@ -62,3 +90,5 @@ class TrialResult:
     """As `task_il`, on the trial's own held-out training data; empty if it has none."""
     curve: TrialCurve | None = None
     """Accuracy within tasks; None if that was not asked for."""
+    choices: tuple[Choice, ...] = ()
+    """What was chosen after each task; empty unless the mask is "auto"."""

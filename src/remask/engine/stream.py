@@ -24,6 +24,7 @@ from remask.streams import (
     benchmark_tasks,
     check_share,
     hold_out,
+    set_apart,
     union_task,
 )
 
@@ -37,7 +38,9 @@ class Stream:
         configs: Sequence[TrialConfig],
         method: type[Method],
         device: torch.device,
+        apart: float = 0.0,
     ) -> None:
+        """`apart` is the share of every task that candidates are chosen on, and never learnt."""
         self.open = isinstance(source, DataDescription)
         """Whether tasks come one by one, and with their samples; if not, all are there."""
         if isinstance(source, DataDescription):
@@ -46,6 +49,8 @@ class Stream:
             self.data = DataDescription.of(source, num_tasks=source.num_tasks)
         self._method, self._config, self._device = method, configs[0], device
         self._seeds = [config.seed for config in configs]
+        self._share_apart = apart
+        self._apart: Part | None = None
         self._dealt: Tasks = () if isinstance(source, DataDescription) else source.tasks
         self.tasks: list[Task] = []
         """Those of the benchmark, if there is one."""
@@ -67,6 +72,7 @@ class Stream:
     def _load(self, benchmark: Benchmark) -> None:
         """Have all of a benchmark, ahead."""
         learnt, held_out = hold_out(benchmark.train_labels, self._config.validation, self._seeds)
+        learnt, self._apart = set_apart(learnt, self._share_apart, self._seeds)
         self.samples.load(benchmark.train_inputs, benchmark.train_labels, learnt)
         test_inputs = benchmark.test_inputs.to(self._device)  # once for all tasks
         for number in range(benchmark.num_tasks):
@@ -105,13 +111,14 @@ class Stream:
             self.open = True
             self.keep(memory)
         learnt, held_out = hold_out(labels, self._config.validation, self._seeds)
+        learnt, apart = set_apart(learnt, self._share_apart, self._seeds)
         first = self.samples.first_row
         return Task(
             number,
             torch.arange(first, first + len(learnt.labels), device=self._device),
             classes.to(self._device),
             (classes | self.counts[:number].any(0)).to(self._device),
-            TaskData(inputs, labels, learnt, held_out, test),
+            TaskData(inputs, labels, learnt, held_out, test, apart),
         )
 
     def begin(self, task: Task, index: int) -> None:
@@ -135,6 +142,15 @@ class Stream:
             self._test(index, classes, *data.test)
         if self.validation is not None and data.held_out is not None:
             _add(self.validation, index, classes, data.inputs, data.held_out)
+
+    def apart_of(self, task: Task) -> tuple[Tensor, Tensor] | None:
+        """What of a task is set apart: inputs [S, n, *shape] and labels [n]; None: nothing is."""
+        inputs = self.samples.inputs if task.data is None else task.data.inputs.to(self._device)
+        part = self._apart if task.data is None else task.data.apart
+        if part is None or part.places is None:
+            return None
+        rows = task.classes.cpu()[part.labels].nonzero().squeeze(-1)
+        return inputs[part.places[:, rows].to(self._device)], part.labels[rows]
 
     def class_sizes(self, task: Task) -> Tensor:
         """How many samples of each class are learnt from, up to a task or in all that are known."""

@@ -13,12 +13,14 @@ from torch import Tensor, nn
 from remask.benchmarks import Benchmark
 from remask.config import TrialConfig
 from remask.engine.agreement import check_earlier_samples, check_stack
+from remask.engine.candidates import SHARE_APART, candidates_of, concrete_configs
+from remask.engine.choosing import Choosing
 from remask.engine.descent import Descent, per_trial_setting
 from remask.engine.divergence import Divergence
 from remask.engine.feed import Feed
 from remask.engine.fitting import check_fit
 from remask.engine.predictors import assemble, check_predictor, trial_tensors
-from remask.engine.showing import Position, TrialResult
+from remask.engine.showing import Choice, Position, TrialResult
 from remask.engine.stacking import initial_nets, stack_nets
 from remask.engine.stream import Stream
 from remask.memory import StoredRows
@@ -28,11 +30,15 @@ from remask.nets import NetBuilder, net_builder
 from remask.streams import DataDescription, StreamError, Task, batch_sizes
 
 _BEGIN, _END = -1, -2  # in place of an epoch, in the names of random numbers
-_GROWING = ("metrics/", "validation/", "stream/", "method/")  # with the tasks of an open stream
+_GROWING = ("metrics/", "validation/", "stream/", "method/", "choices/")  # with an open stream
+_SHARED = ("stream/counts", "stream/steps", "choices/")  # by the candidates of a trial
 
 
 class TrialStack:
     """S trials that run as one. They may differ in seed, mask, learning rate and loss weights.
+
+    If their mask is "auto", several candidates of each are trained side by side, and after every
+    task the best one by held-out samples goes on alone: `choices` says which, and why.
 
     They learn the tasks of a benchmark, with `run`, or one by one with `learn` and `evaluate`. Or,
     made with a `DataDescription`, they learn tasks as they come, which `new_task` makes.
@@ -66,10 +72,13 @@ class TrialStack:
             check_earlier_samples(earlier_samples, benchmark, kind)
         device, shape = torch.device(device), configs[0]
         self.configs = list(configs)
+        candidates = candidates_of(kind, shape.buffer) if shape.mask == "auto" else ()
+        configs = concrete_configs(configs, kind)
         self.method = kind
         self.position = Position()
         self._epochs, self._batch = shape.epochs, shape.batch
-        self._stream = Stream(benchmark, configs, kind, device)
+        share_apart = SHARE_APART if len(candidates) > 1 else 0.0
+        self._stream = Stream(benchmark, configs, kind, device, share_apart)
         builder = build_net or net_builder(shape.net)
         if self.data.num_tasks is not None:
             builder = kind.adapt_net(builder, self.data.num_tasks)
@@ -80,7 +89,9 @@ class TrialStack:
         self._feed = Feed(configs, kind, self._net, self.data, samples, device, earlier_samples)
         self._method = kind(
             {
-                name: per_trial_setting([config.weight(name) for config in configs], device)
+                name: per_trial_setting(
+                    [config.weight(name, kind.added_weights) for config in configs], device
+                )
                 for name in kind.weights
             }
         )
@@ -101,6 +112,11 @@ class TrialStack:
         steps = [self._steps_of(task, self._method.extra_samples(task)) for task in self.tasks]
         self._stream.steps = torch.tensor(steps, dtype=torch.int64)
         self._stream.plan_curves()
+        self._choosing = (
+            Choosing(candidates, self.configs, self.data, len(self.tasks), device)
+            if candidates
+            else None
+        )
         self._divergence = Divergence(len(configs))
         every_class = (len(configs), self.data.num_classes)
         self._confidence = torch.full(every_class, torch.nan, dtype=torch.float64)
@@ -164,6 +180,23 @@ class TrialStack:
         """Measure a task that was learnt on these samples from now on, as after a restore."""
         self._stream.test_on(task, inputs, labels)
 
+    def choose_on(self, inputs: Tensor, labels: Tensor) -> None:
+        """Compare candidates on these samples of earlier tasks as well, from now on.
+
+        What the stack holds out itself is a part of its buffer and of its state; these are not, so
+        they are given again after a restore. Raises StreamError if there is nothing to choose.
+        """
+        if self._choosing is None:
+            raise StreamError('only trials whose mask is "auto" choose by held-out samples')
+        self._choosing.choose_on(inputs, labels)
+
+    @property
+    def choices(self) -> list[tuple[Choice, ...]]:
+        """What each trial chose after every task so far; empty unless its mask is "auto"."""
+        if self._choosing is None:
+            return [()] * len(self.configs)
+        return self._choosing.choices(self.position.task)
+
     def learn(self, task: Task) -> None:
         """Learn one task from where the stack stands."""
         for _ in self.learn_steps(task):
@@ -215,6 +248,7 @@ class TrialStack:
         self._enter(index, _END, lr=self._descent.rates(self._epochs - 1))
         self._method.end_task(task)
         self._stream.keep(self._method.memory)
+        self._choose(task, index)
         self._measure(task, at_end)
         self.position = Position(index + 1)
 
@@ -229,7 +263,7 @@ class TrialStack:
         self._stream.test.measure(self._method.scores, latest, class_il=class_il)
         if self._stream.validation is not None:
             self._stream.validation.grow(latest + 1)
-            self._stream.validation.measure(self._own_scores, latest, class_il=class_il)
+            self._stream.validation.measure(self._method.own_scores, latest, class_il=class_il)
         if learnt == len(self.tasks) and self._method.confidence:
             self._confidence.copy_(self._stream.test.confidence(self._method.scores))
 
@@ -251,29 +285,32 @@ class TrialStack:
         title, test, held_out = str(self._method.title), self._stream.test, self._stream.validation
         tasks = self._stream.classes_of_tasks(self.position.task)
         curves = self._stream.trial_curves()
+        diverged_at = self._divergence.first_steps.tolist()
         return [
             TrialResult(
                 config=config,
-                class_il=test.class_il[trial].tolist(),
-                task_il=test.task_il[trial].tolist(),
-                validation_class_il=held_out.class_il[trial].tolist() if held_out else [],
-                validation_task_il=held_out.task_il[trial].tolist() if held_out else [],
-                confidence=self._confidence[trial].tolist(),
+                class_il=test.class_il[network].tolist(),
+                task_il=test.task_il[network].tolist(),
+                validation_class_il=held_out.class_il[network].tolist() if held_out else [],
+                validation_task_il=held_out.task_il[network].tolist() if held_out else [],
+                confidence=self._confidence[network].tolist(),
                 tasks=tasks,
                 class_names=self.data.class_names,
-                diverged_at=None if step < 0 else step,
+                diverged_at=None if diverged_at[network] < 0 else diverged_at[network],
                 title=None if title == title_of(config.method) else title,
-                curve=curves[trial] if curves else None,
+                curve=curves[network] if curves else None,
+                choices=choices,
             )
-            for trial, (config, step) in enumerate(
-                zip(self.configs, self._divergence.first_steps.tolist(), strict=True)
+            for config, network, choices in zip(
+                self.configs, self._networks(), self.choices, strict=True
             )
         ]
 
     @torch.no_grad()
     def scores(self, inputs: Tensor, task: int) -> Tensor:
         """How each trial rates the classes for inputs [B, *shape] of a task: [S, B, K]."""
-        return self._method.scores(inputs, task)
+        scores = self._method.scores(inputs, task)
+        return scores if self._choosing is None else scores[self._networks()]
 
     def net(self, trial: int) -> nn.Module:
         """One trial's net by itself, a copy that predicts as the trial does now.
@@ -287,7 +324,7 @@ class TrialStack:
     def net_tensors(self, trial: int) -> dict[str, Tensor]:
         """Copies of all that one trial predicts with, by name."""
         check_predictor(self.method)
-        return trial_tensors(self._net, self._method, trial)
+        return trial_tensors(self._net, self._method, self._networks()[trial])
 
     def state(self) -> dict[str, Tensor]:
         """Every tensor that changes during the run, by name; the live ones, not copies."""
@@ -306,6 +343,8 @@ class TrialStack:
         if (held_out := self._stream.validation) is not None:
             parts["validation"] = {"class_il": held_out.class_il, "task_il": held_out.task_il}
         parts["stream"] = self._stream.state()
+        if self._choosing is not None:
+            parts["choices"] = self._choosing.state()
         return {
             f"{part}/{name}": tensor
             for part, named in parts.items()
@@ -320,6 +359,8 @@ class TrialStack:
             check_fit(state, own, "this stack", growing=_GROWING)
             self._stream.grow_as(state)
             self._method.grow_as(state)
+            if self._choosing is not None:
+                self._choosing.grow_as(state)
             own = self.state()
         check_fit(state, own, "this run")
         for name, tensor in own.items():
@@ -342,10 +383,17 @@ class TrialStack:
         self._engine.lr = lr
         self._engine.name_draws(*key)
 
-    def _own_scores(self, inputs: Tensor, task: int) -> Tensor:
-        """How each trial rates the classes for inputs of its own, [S, B, *shape]: [S, B, K]."""
-        if type(self._method).scores is Method.scores:
-            return self._net.evaluate(inputs)
-        # What a method computes in its own way it computes for inputs that all trials share.
-        each = [self._method.scores(own, task)[trial] for trial, own in enumerate(inputs)]
-        return torch.stack(each)
+    def _choose(self, task: Task, index: int) -> None:
+        """Let the best candidate of each trial go on, in the places of all its candidates."""
+        if self._choosing is None:
+            return
+        apart, diverged = self._stream.apart_of(task), self._divergence.first_steps >= 0
+        self._choosing.choose(self._method.own_scores, task, index, apart, diverged)
+        state = self.state()
+        self._choosing.spread([state[n] for n in state if not n.startswith(_SHARED)], index)
+
+    def _networks(self) -> list[int]:
+        """The network that stands for each trial; without candidates, its own."""
+        if self._choosing is None:
+            return list(range(len(self.configs)))
+        return self._choosing.networks(self.position.task)

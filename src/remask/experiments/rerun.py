@@ -25,7 +25,7 @@ def rerun_command(config: TrialConfig, seeds: Sequence[int]) -> str:
 
 def _mask(config: TrialConfig) -> list[str]:
     if config.mask is not None:
-        return [f"--mask={config.mask!r}".removesuffix(".0")]
+        return [f"--mask={config.mask}".removesuffix(".0")]
     # What a method of the user's own usually wears is not known without importing it.
     known = METHODS.get(config.method)
     return [] if known is not None and known.usual_mask is None else ["--mask=none"]

@@ -18,6 +18,7 @@ from remask.engine.agreement import check_open
 from remask.learner import staging
 from remask.learner.accounts import Calibration, Evaluation, Forgotten, Predictions, Visit, listed
 from remask.learner.architecture import Architecture, NetGiven, architecture, reopened
+from remask.learner.arrival import Arrival
 from remask.learner.calibration import calibration_error
 from remask.learner.errors import LearnerError
 from remask.learner.folder import LearnerFolder
@@ -196,13 +197,13 @@ class Learner:
         self._check_writable()
         name = class_name(name)
         source = read(data, labels, size=self._manifest.settings.image_size, labelled=True)
-        visiting = Visiting(
-            self._folder, self._architecture, self._method, self._device, self.checkpoint_seconds
-        )
-        staged = visiting.stage(source, name, discard=discard)
+        place = self._folder.path / staging.VISIT
+        arrival = Arrival(self._manifest, place, self._architecture, self._device)
+        staged = arrival.stage(source, name, discard=discard)
         if isinstance(staged, Visit):
             return staged
-        visit = visiting.learn(staged, on_progress)
+        visiting = Visiting(self._folder, staged, self._architecture, self._method, self._device)
+        visit = visiting.learn(on_progress, self.checkpoint_seconds)
         self._scorer = None
         return visit
 

@@ -1,6 +1,6 @@
 """Predicting: one module from inputs to scores of the known classes, and what they say."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -98,13 +98,19 @@ def as_seen(inputs: Tensor, seen: Seen, device: torch.device | str) -> Tensor:
     return Standardise(seen.mean, seen.std, tuple(inputs.shape[1:]), device)(scaled)
 
 
+def columns_of(labels: Tensor, manifest: Manifest) -> Tensor:
+    """The columns of the scores that stand for outputs [n]."""
+    column_of = torch.full((len(manifest.classes),), -1)
+    column_of[list(manifest.known.values())] = torch.arange(len(manifest.known))
+    return column_of[labels]
+
+
 @torch.no_grad()
-def kept_scores(module: Scorer, inputs: Tensor, seen: Seen, device: torch.device | str) -> Tensor:
-    """Scores [n, C] of samples as they are kept, on the host."""
-    parts = [
-        module.of_kept(as_seen(part, seen, device)).cpu()
-        for part in torch.split(inputs, _ROWS_AT_ONCE)
-    ]
+def kept_scores(
+    module: Scorer, groups: Iterable[Tensor], seen: Seen, device: torch.device | str
+) -> Tensor:
+    """Scores [n, C] of samples as they are kept, group by group, on the host."""
+    parts = [module.of_kept(as_seen(group, seen, device)).cpu() for group in groups]
     return torch.cat(parts) if parts else torch.zeros(0, len(module.columns))
 
 

@@ -22,6 +22,7 @@ from remask.learner.errors import LearnerError
 from remask.learner.manifest import DataNote, InputFormat, Seen
 from remask.learner.npy import map_npy, npy_pieces
 from remask.learner.reading import Sample, Source
+from remask.memory import MappedRows
 from remask.randomness import generator
 
 VISIT = "visit"
@@ -56,8 +57,8 @@ class Staged:
     """The samples of a visit, on disk."""
 
     note: VisitNote
-    inputs: torch.Tensor
-    """[N, *shape] of what is kept; mapped into memory."""
+    inputs: MappedRows
+    """[N, *shape] of what is kept."""
     labels: torch.Tensor
     """int64 [N]: outputs."""
 
@@ -209,5 +210,5 @@ def _rows(
 
 
 def _staged(folder: Path, note: VisitNote) -> Staged:
-    inputs = torch.from_numpy(map_npy(folder / "inputs.npy"))
+    inputs = MappedRows(folder / "inputs.npy")
     return Staged(note, inputs, torch.tensor(note.labels, dtype=torch.int64))

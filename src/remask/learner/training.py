@@ -18,8 +18,9 @@ from remask.config import TrialConfig
 from remask.engine import DataDescription, Position, TrialStack
 from remask.engine.checkpoints import CheckpointFolder
 from remask.learner.architecture import Architecture
-from remask.learner.manifest import DataNote
-from remask.learner.settings import NAME, LearnerSettings
+from remask.learner.manifest import Manifest
+from remask.learner.settings import NAME
+from remask.memory import StoredRows
 from remask.methods import Method
 
 _PATIENCE_EPOCHS, _PATIENCE_STEPS = 2, 200  # so many of both without a rise end a visit
@@ -74,20 +75,20 @@ def outputs_for(classes: int, now: int) -> int:
 
 
 def make_stack(
-    settings: LearnerSettings,
+    manifest: Manifest,
     config: TrialConfig,
-    data: DataNote,
-    outputs: int,
     method: type[Method],
     architecture: Architecture,
     device: torch.device | str,
+    earlier_samples: Sequence[StoredRows] | None,
 ) -> TrialStack:
     """The engine of a learner, which has learnt nothing yet."""
-    kept, seen = data.kept, data.kept_seen
-    augment = settings.augment and kept.is_image
+    assert manifest.data is not None
+    kept, seen = manifest.data.kept, manifest.data.kept_seen
+    augment = manifest.settings.augment and kept.is_image
     description = DataDescription(
         input_shape=kept.shape,
-        num_classes=outputs,
+        num_classes=manifest.outputs,
         name=NAME,
         input_type=torch.uint8 if kept.dtype == "uint8" else torch.float32,
         scale=seen.scale,
@@ -97,7 +98,12 @@ def make_stack(
         flip=augment,
     )
     return TrialStack(
-        [config], description, method=method, build_net=architecture.build, device=device
+        [config],
+        description,
+        method=method,
+        build_net=architecture.build,
+        device=device,
+        earlier_samples=earlier_samples,
     )
 
 
@@ -122,7 +128,7 @@ class VisitTraining:
 
     def run(
         self,
-        inputs: Tensor,
+        inputs: StoredRows,
         labels: Tensor,
         begin: Callable[[TrialStack], None],
         on_progress: OnProgress | None,

@@ -41,6 +41,10 @@ class Method(ABC):
     weights: ClassVar[Mapping[str, float]] = {}
     """Its loss weights, each with its value where none is published; each becomes an attribute, a
     tensor [S]."""
+    added_weights: ClassVar[Mapping[str, float]] = {}
+    """Those of them that an earlier version did not have, each with the value that means "as
+    before". A config without one has that value, and one with that value is written without it, so
+    that trials keep their hashes."""
     draws: ClassVar[int] = 0
     """How many independent draws it makes in a step from a reservoir that the engine keeps."""
     stores_logits: ClassVar[bool] = False
@@ -144,6 +148,15 @@ class Method(ABC):
     def scores(self, inputs: Tensor, task: int) -> Tensor:
         """Rate the classes for test inputs [B, *shape] of a task: [S, B, K], the highest wins."""
         return self.engine.net.predict(inputs)
+
+    def own_scores(self, inputs: Tensor, task: int) -> Tensor:
+        """Rate the classes for inputs of each trial's own, [S, B, *shape]: [S, B, K].
+
+        It is what `scores` says of them; a method that defines both has to see to that.
+        """
+        if type(self).scores is Method.scores:
+            return self.engine.net.evaluate(inputs)
+        return torch.stack([self.scores(own, task)[trial] for trial, own in enumerate(inputs)])
 
     @classmethod
     def predictor(cls, net: nn.Module, own: Mapping[str, Tensor]) -> nn.Module:

@@ -73,8 +73,11 @@ class CLSER(ER):
 
     def scores(self, inputs: Tensor, task: int) -> Tensor:
         """The stable copy predicts."""
-        shared = inputs.expand(self.engine.trials, *inputs.shape)
-        return self.engine.net.evaluate(shared, self.stable)
+        return self.own_scores(inputs.expand(self.engine.trials, *inputs.shape), task)
+
+    def own_scores(self, inputs: Tensor, task: int) -> Tensor:
+        """The same, of inputs that each trial has for itself."""
+        return self.engine.net.evaluate(inputs, self.stable)
 
     @classmethod
     def predictor(cls, net: nn.Module, own: Mapping[str, Tensor]) -> nn.Module:

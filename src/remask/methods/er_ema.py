@@ -15,8 +15,9 @@ from remask.methods.step import Step
 class EREMA(ER):
     """loss = ER's + alpha * MSE(f(replay), f_slow(replay)); f_slow predicts.
 
-    After each step slow <- a * slow + (1 - a) * theta, a = min(1 - 1 / (step + 1), slowness). The
-    copy is an exponential moving average (EMA) of the weights. No logits are stored.
+    After each step slow <- a * slow + (1 - a) * theta, with a = min(1 - (1 + ramp) / (step + 1 +
+    ramp), slowness): an exponential moving average (EMA) of the weights, at first over the latest
+    1 / (1 + ramp) of all steps. No logits are stored.
     """
 
     name = "er_ema"
@@ -24,13 +25,15 @@ class EREMA(ER):
     summary = (
         "ER with a slow copy of the network that teaches the replay and predicts; masked: m = 0"
     )
-    weights: ClassVar = {"alpha": 0.5, "slowness": 0.995}
+    weights: ClassVar = {"alpha": 0.5, "slowness": 0.995, "ramp": 9.0}
+    added_weights: ClassVar = {"ramp": 0.0}
     usual_mask = 0.0
     usual_fade = 4.0
     remembers = ("slow", "steps")
     predicts_with = ("slow",)
     alpha: Tensor
     slowness: Tensor
+    ramp: Tensor
 
     def prepare(self) -> None:
         """The copy begins where the networks do."""
@@ -48,12 +51,15 @@ class EREMA(ER):
     def after_step(self, step: Step) -> None:
         """The copy follows."""
         self.steps += 1
-        follow(self.slow, self.engine.net, share_of(self.steps, self.slowness))
+        follow(self.slow, self.engine.net, share_of(self.steps, self.slowness, self.ramp))
 
     def scores(self, inputs: Tensor, task: int) -> Tensor:
         """The slow copy predicts."""
-        shared = inputs.expand(self.engine.trials, *inputs.shape)
-        return self.engine.net.evaluate(shared, self.slow)
+        return self.own_scores(inputs.expand(self.engine.trials, *inputs.shape), task)
+
+    def own_scores(self, inputs: Tensor, task: int) -> Tensor:
+        """The same, of inputs that each trial has for itself."""
+        return self.engine.net.evaluate(inputs, self.slow)
 
     @classmethod
     def predictor(cls, net: nn.Module, own: Mapping[str, Tensor]) -> nn.Module:

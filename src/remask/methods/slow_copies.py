@@ -27,12 +27,14 @@ def follow(slow: State, net: StackedNet, share: Tensor) -> None:
             slow[name].copy_(tensor)
 
 
-def share_of(steps: Tensor, slowness: Tensor) -> Tensor:
-    """1 - a with a = min(1 - 1 / (steps + 1), slowness), [S].
+def share_of(steps: Tensor, slowness: Tensor, ramp: Tensor | float = 0.0) -> Tensor:
+    """1 - a with a = min(1 - (1 + ramp) / (steps + 1 + ramp), slowness), [S].
 
-    Early on, the copy is the plain average of the networks so far: it forgets its random beginning.
+    Until `slowness` limits it, the copy averages over about the latest 1 / (1 + ramp) of all steps
+    so far; with ramp = 0 over all of them, each with the same weight. Either way it forgets its
+    random beginning.
     """
-    return torch.maximum(1 / (steps + 1), 1 - slowness)
+    return torch.maximum((1 + ramp) / (steps + 1 + ramp), 1 - slowness)
 
 
 @torch.no_grad()

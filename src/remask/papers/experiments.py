@@ -7,6 +7,7 @@ from functools import cache
 
 from remask.names import UnknownNameError, unknown
 from remask.papers.published import Claim, claims
+from remask.setting_types import MaskValue
 
 ABLATION_MASKS = (-math.inf, -1e9, -1e6, -1e3, -10.0, -5.0, -2.0, -1.0, 0.0)
 _PAPERS_OWN = "paper-dagger"
@@ -21,7 +22,7 @@ class PaperCell:
 
     benchmark: str
     method: str
-    mask: float | None
+    mask: MaskValue
     buffer: int
     """0 for a method without memory."""
     evaluate_every: int = 0

@@ -9,7 +9,7 @@ from remask.durable import AnyPath
 from remask.errors import SettingsError
 from remask.planning.defaults import trial_configs
 from remask.planning.files import check_trusted, read_config
-from remask.setting_types import read_mask
+from remask.setting_types import MaskValue, read_mask
 
 MOST_TRIALS = 100_000
 LISTS = (list, tuple, range)
@@ -111,7 +111,7 @@ def names_in(settings: Mapping[str, Any]) -> list[str]:
     return [name for key in _NAME_CODE if key in settings for name in several(settings[key])]
 
 
-def _mask(text: str) -> float | None:
+def _mask(text: str) -> MaskValue:
     try:
         return read_mask(text)
     except ValueError as error:

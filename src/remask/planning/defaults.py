@@ -12,7 +12,7 @@ from remask.methods import MASKED_NAMES, Method, find_method
 from remask.names import did_you_mean
 from remask.own_code import names_own_code
 from remask.papers import published_settings
-from remask.setting_types import read_weights
+from remask.setting_types import MaskValue, read_weights
 
 _BUFFERS = {"split-digits": 20}
 _DEFAULT_BUFFER = 200
@@ -28,7 +28,7 @@ def trial_configs(
     *,
     benchmark: str,
     method: str,
-    masks: Sequence[float | None] | None = None,
+    masks: Sequence[MaskValue] | None = None,
     buffer: int | None = None,
     seeds: Sequence[int],
     overrides: Mapping[str, Any] | None = None,
@@ -46,8 +46,9 @@ def trial_configs(
         raise SettingsError(f"{method} cannot wear a mask: {kind.unmaskable}")
     capacity = _buffer_of(kind, benchmark, buffer)
     settings = _settings_of(kind, benchmark, capacity, overrides or {})
-    if settings.get("fade") and all(mask is None for mask in masks):
-        raise SettingsError("fade says how a mask fades, but there is no mask: give one, --mask")
+    if settings.get("fade") and not any(isinstance(mask, float) for mask in masks):
+        reason = "it is chosen with the mask" if "auto" in masks else "there is no mask"
+        raise SettingsError(f"fade says how a mask fades, but {reason}: give one, --mask")
     return [
         _validated(
             {
@@ -86,21 +87,28 @@ def changed_settings(config: TrialConfig) -> dict[str, Any]:
     except RemaskError:  # nothing is published, or a name is no longer known
         return implied
     usual = default.model_dump(mode="json", exclude={*IDENTITY})
+    own["weights"] = {**find_method(config.method).added_weights, **own["weights"]}
     return {name: value for name, value in own.items() if value != usual[name]}
 
 
-def _about(mask: float | None, kind: type[Method], settings: Mapping[str, Any]) -> dict[str, Any]:
+def _about(mask: MaskValue, kind: type[Method], settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of masks, as far as they mean something for this one."""
+    if not isinstance(mask, float):
+        return {
+            "fade": 0.0,
+            "mask_stored": mask == "auto" and settings.get("mask_stored", False),
+            "positive_mask": False,
+        }
     return {
-        "fade": settings.get("fade", kind.usual_fade) if mask is not None else 0.0,
-        "mask_stored": mask is not None and settings.get("mask_stored", False),
-        "positive_mask": mask is not None and mask > 0 and settings.get("positive_mask", False),
+        "fade": settings.get("fade", kind.usual_fade),
+        "mask_stored": settings.get("mask_stored", False),
+        "positive_mask": mask > 0 and settings.get("positive_mask", False),
     }
 
 
 def _split_masked_name(
-    method: str, masks: Sequence[float | None] | None
-) -> tuple[str, Sequence[float | None] | None]:
+    method: str, masks: Sequence[MaskValue] | None
+) -> tuple[str, Sequence[MaskValue] | None]:
     if method not in MASKED_NAMES:
         return method, masks
     name, implied = MASKED_NAMES[method]
@@ -152,7 +160,11 @@ def _settings_of(
     if not isinstance(given, Mapping):
         raise SettingsError(f"weights = {given!r}: names with values are needed, as in gamma = 0.5")
     _check_names(given, weights, f"{kind.title} has no weight")
-    return {**settings, **overrides, "weights": {**weights, **given}}
+    weights = {**weights, **given}
+    for name, as_before in kind.added_weights.items():
+        if weights[name] == as_before:  # as configs of before it was added have it
+            del weights[name]
+    return {**settings, **overrides, "weights": weights}
 
 
 def _masking(kind: type[Method]) -> dict[str, bool]:

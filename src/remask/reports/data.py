@@ -123,9 +123,15 @@ def _identity(paper: PaperCell, label: str) -> dict[str, Any]:
         "label": label,
         "method": paper.method,
         "mask": write_mask(paper.mask),
-        "mask_name": "no mask" if paper.mask is None else f"mask m = {mask_name(paper.mask)}",
+        "mask_name": _mask_name(paper),
         "buffer": paper.buffer,
     }
+
+
+def _mask_name(paper: PaperCell) -> str:
+    if paper.mask is None:
+        return "no mask"
+    return "mask chosen" if paper.mask == "auto" else f"mask m = {mask_name(paper.mask)}"
 
 
 def _claims(compared: ComparedCell) -> dict[str, Any]:

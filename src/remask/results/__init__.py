@@ -11,7 +11,7 @@ from remask.results.export import (
     write,
 )
 from remask.results.filters import FILTERS
-from remask.results.record import Curve, Status, TrialRecord
+from remask.results.record import ChoiceRecord, Curve, Status, TrialRecord
 from remask.results.store import Store, TrialOutline, store_path
 from remask.results.summary import (
     SCORES,
@@ -30,6 +30,7 @@ __all__ = [
     "FORMATS",
     "SCORES",
     "Cell",
+    "ChoiceRecord",
     "Curve",
     "Spread",
     "Status",

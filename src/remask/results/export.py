@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import IO, Any, Union, get_args, get_origin
+from typing import IO, Any, Literal, Union, get_args, get_origin
 
 from pydantic import ValidationError
 
@@ -142,9 +142,16 @@ def flat_row(record: TrialRecord) -> dict[str, Any]:
 
 
 def _plain_type(annotation: Any) -> type:
-    """Find the type of a config's field in a table; what has no plain one is written as text."""
+    """Find the type of a config's field in a table; what has no plain one is written as text.
+
+    A mask is a number, though it may be the word "auto".
+    """
     union = get_origin(annotation) in (Union, UnionType)
-    options = [o for o in (get_args(annotation) if union else (annotation,)) if o is not NoneType]
+    options = [
+        option
+        for option in (get_args(annotation) if union else (annotation,))
+        if option is not NoneType and get_origin(option) is not Literal
+    ]
     return options[0] if len(options) == 1 and options[0] in (int, float, bool) else str
 
 
@@ -191,8 +198,12 @@ def _write_parquet(records: Iterable[TrialRecord], stream: IO[bytes]) -> None:
             "csv and json need nothing more."
         ) from error
     kinds = {str: arrow.string(), int: arrow.int64(), float: arrow.float64(), bool: arrow.bool_()}
-    schema = arrow.schema([(name, kinds[kind]) for name, kind in column_types().items()])
-    rows = [flat_row(record) for record in records]
+    rows, types = [flat_row(record) for record in records], column_types()
+    if any(isinstance(row["mask"], str) for row in rows):  # a column has one type
+        types["mask"] = str
+        for row in rows:
+            row["mask"] = None if row["mask"] is None else str(row["mask"])
+    schema = arrow.schema([(name, kinds[kind]) for name, kind in types.items()])
     parquet.write_table(arrow.Table.from_pylist(rows, schema=schema), stream)
 
 

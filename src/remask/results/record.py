@@ -100,6 +100,31 @@ class Curve(BaseModel):
         return all(len(row) == tasks for row in rows) and all(t < tasks for t in self.learning)
 
 
+# A traceback may quote file names that are not valid Unicode, and no database keeps those.
+Prose = Annotated[str, BeforeValidator(lambda text: prose(text) if isinstance(text, str) else text)]
+
+
+class ChoiceRecord(BaseModel):
+    """Which candidate of a trial with the mask "auto" went on after a task, and why."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    chosen: Prose = Field(description="the candidate's name")
+    reason: Prose = Field(description="why it was chosen")
+    scores: dict[Prose, Percent] = Field(
+        description="each candidate's accuracy on held-out samples, averaged over classes; the "
+        "first is the default"
+    )
+    errors: dict[Prose, Percent] = Field(
+        description="the standard deviation of each one's distance from the default, if both were "
+        "as good"
+    )
+    old_samples: Annotated[int, Field(ge=0, lt=INT64)] = Field(
+        description="held-out samples of earlier tasks"
+    )
+    samples: Annotated[int, Field(ge=0, lt=INT64)] = Field(description="held-out samples in all")
+
+
 def _in_utc(moment: datetime) -> datetime:
     try:
         return moment.astimezone(UTC)
@@ -112,10 +137,6 @@ Moment = Annotated[
     AfterValidator(_in_utc),
     PlainSerializer(lambda moment: write_moment(moment), when_used="json"),
 ]
-
-# A traceback may quote file names that are not valid Unicode, and no database keeps those.
-Prose = Annotated[str, BeforeValidator(lambda text: prose(text) if isinstance(text, str) else text)]
-
 
 # It stands in tables: one short line. What is more is cut, since no result may be lost for it.
 Title = Annotated[
@@ -151,6 +172,9 @@ class TrialRecord(BaseModel):
     )
     curve: Curve | None = Field(
         None, description="accuracy within tasks; none: the config does not ask for it"
+    )
+    choices: Annotated[tuple[ChoiceRecord, ...], BeforeValidator(_of_bounded_size)] = Field(
+        (), description='what was chosen after each task; empty unless the mask is "auto"'
     )
     tasks: Tasks | None = Field(
         None, description="the classes of each task, in order of learning; none: not known"
@@ -219,6 +243,8 @@ class TrialRecord(BaseModel):
             raise ValueError("a curve is there where the config asks for one, and only there")
         if self.curve is not None and not self.curve.has_tasks(tasks):
             raise ValueError("a curve is of the tasks that class_il is of")
+        if len(self.choices) != (tasks if self.config.mask == "auto" else 0):
+            raise ValueError('a trial whose mask is "auto", and no other, chooses after each task')
         self._check_classes()
         return self
 

@@ -19,7 +19,7 @@ from remask.results.record import TrialRecord
 
 _AS_JSON = (
     "config", "class_il", "task_il", "validation_class_il", "validation_task_il", "confidence",
-    "curve", "tasks", "class_names", "own_code", "versions", "machine",
+    "curve", "choices", "tasks", "class_names", "own_code", "versions", "machine",
 )  # fmt: skip
 _AS_IS = ("status", "diverged_at", "error", "started", "seconds", "created", "title")
 _REPEATED = ("benchmark", "method", "mask", "buffer", "seed")
@@ -137,8 +137,13 @@ def _add_curve(connection: sqlite3.Connection) -> None:
     connection.execute("ALTER TABLE trials ADD COLUMN curve TEXT NOT NULL DEFAULT 'null'")
 
 
+def _add_choices(connection: sqlite3.Connection) -> None:
+    connection.execute("ALTER TABLE trials ADD COLUMN choices TEXT NOT NULL DEFAULT '[]'")
+
+
 MIGRATIONS: tuple[Migration, ...] = (
     _make_trials,
     _add_tasks_title_own_code_and_validation,
     _add_curve,
+    _add_choices,
 )

@@ -7,6 +7,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import version
@@ -16,7 +17,7 @@ from typing import Any
 import remask
 from remask.durable import make_folder, write_atomically
 from remask.errors import RemaskError
-from remask.results import Curve, Store, StoreError, TrialRecord, export
+from remask.results import ChoiceRecord, Curve, Store, StoreError, TrialRecord, export
 from remask.runs.events import Event, Failed, Finished
 from remask.runs.plans import Job, Run
 
@@ -51,6 +52,9 @@ def records_of(event: Event) -> Iterator[TrialRecord]:
             validation_task_il=result.validation_task_il,
             confidence=result.confidence,
             curve=None if result.curve is None else Curve(**vars(result.curve)),
+            choices=tuple(
+                ChoiceRecord(**asdict(choice), reason=choice.reason) for choice in result.choices
+            ),
             tasks=result.tasks,
             class_names=result.class_names,
             own_code=event.own_code,

@@ -184,7 +184,8 @@ def _advanced(job: Job, stack: TrialStack) -> Advanced:
 def net_path(folder: AnyPath, config: TrialConfig) -> Path:
     """Where a trial's net is kept: this with .safetensors and with .json."""
     method = re.sub(r"[^\w.-]", ".", config.method)
-    mask = "" if config.mask is None else f"_mask{config.mask:g}"
+    mask = config.mask if isinstance(config.mask, str | None) else f"{config.mask:g}"
+    mask = "" if mask is None else f"_mask{mask}"
     digits = config.hash[:_DIGITS_OF_HASH]
     return Path(folder) / f"{method}{mask}_buffer{config.buffer}_seed{config.seed}_{digits}"
 

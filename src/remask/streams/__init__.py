@@ -2,7 +2,7 @@
 
 from remask.streams.augmentation import Standardise
 from remask.streams.description import DataDescription, StreamError
-from remask.streams.holdout import Part, check_share, hold_out
+from remask.streams.holdout import Part, check_share, hold_out, set_apart
 from remask.streams.plan import batch_sizes, epoch_batches
 from remask.streams.samples import Samples
 from remask.streams.task import Task, TaskData, benchmark_tasks, union_task
@@ -20,5 +20,6 @@ __all__ = [
     "check_share",
     "epoch_batches",
     "hold_out",
+    "set_apart",
     "union_task",
 ]

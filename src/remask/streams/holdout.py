@@ -41,6 +41,14 @@ def hold_out(labels: Tensor, share: float, seeds: Sequence[int]) -> tuple[Part, 
     return _part(labels, learnt), _part(labels, held_out)
 
 
+def set_apart(part: Part, share: float, seeds: Sequence[int]) -> tuple[Part, Part | None]:
+    """Divide a part again, as `hold_out` divides a whole: what is learnt, and what is set apart."""
+    learnt, apart = hold_out(part.labels, share, seeds)
+    if apart is None:
+        return part, None
+    return _of(part, learnt), _of(part, apart)
+
+
 def check_share(labels: Tensor, share: float, name: str, class_names: Sequence[str]) -> None:
     """Refuse to hold out of a class that has one sample only; raises SplitError."""
     alone = (torch.bincount(labels) == 1).nonzero().flatten().tolist() if share else []
@@ -60,6 +68,13 @@ def _chosen(size: int, share: float, seed: int, label: int) -> Tensor:
         count = min(max(round(share * size), 1), size - 1)
         chosen[generator(seed, "validation", label).permutation(size)[:count]] = True
     return chosen
+
+
+def _of(whole: Part, part: Part) -> Part:
+    """A part of a part, as a part of the whole set."""
+    if whole.places is None or part.places is None:
+        return part
+    return Part(part.labels, whole.places.gather(1, part.places))
 
 
 def _part(labels: Tensor, places: Sequence[Tensor]) -> Part:

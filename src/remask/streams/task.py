@@ -24,6 +24,8 @@ class TaskData:
     """What is not, if anything."""
     test: tuple[Tensor, Tensor] | None
     """Inputs and labels to be measured on, if there are any."""
+    apart: Part | None = None
+    """What candidates are chosen on, if the stack has any."""
 
 
 @dataclass(frozen=True, eq=False)

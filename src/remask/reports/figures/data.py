@@ -71,10 +71,13 @@ class Family:
 
 
 def families(cells: Iterable[Cell]) -> list[Family]:
-    """Group the cells with a Class-IL accuracy at the end, in the order of the cells."""
+    """Group the cells with a Class-IL accuracy at the end, in the order of the cells.
+
+    Those that choose their mask have no place among masks.
+    """
     groups: dict[TrialConfig, list[Cell]] = {}
     for cell in cells:
-        if not math.isnan(cell.spreads["class_il_A_T"].mean):
+        if cell.config.mask != "auto" and not math.isnan(cell.spreads["class_il_A_T"].mean):
             no_mask = {"mask": None, "positive_mask": False, "seed": 0}
             shared = cell.config.model_copy(update=no_mask)
             groups.setdefault(shared, []).append(cell)
@@ -82,7 +85,7 @@ def families(cells: Iterable[Cell]) -> list[Family]:
     for group in groups.values():
         for alike in group_alike(group, lambda cell: cell.learnt):
             by_mask = {cell.config.mask: cell for cell in alike}
-            masks = sorted(mask for mask in by_mask if mask is not None)
+            masks = sorted(mask for mask in by_mask if isinstance(mask, float))
             found.append(Family(by_mask.get(None), tuple(by_mask[mask] for mask in masks)))
     return found
 

@@ -30,7 +30,7 @@ def mask_figure(rows: Sequence[Row], setting: str, systems: Systems) -> Figure:
     """
     swept = swept_families([cell for row in rows for cell in row.cells])
     drawn = [Row(family.cells) for family in swept]
-    masks = sorted({cell.config.mask or 0.0 for family in swept for cell in family.masked})
+    masks = sorted({float(cell.config.mask or 0.0) for family in swept for cell in family.masked})
     return Figure(
         key="mask-sweep",
         title="Final accuracy against the masking value m",
@@ -62,10 +62,10 @@ def _panel(
     measure = f"{setting}_A_T"
 
     def places(cells: Sequence[Cell]) -> list[int]:
-        return [masks.index(cell.config.mask or 0.0) for cell in cells]
+        return [masks.index(float(cell.config.mask or 0.0)) for cell in cells]
 
     # No line leads to what is infinitely far away.
-    far = sum(math.isinf(cell.config.mask or 0.0) for cell in family.masked)
+    far = sum(math.isinf(float(cell.config.mask or 0.0)) for cell in family.masked)
     marks = [
         systems.mark(
             "line",
@@ -111,7 +111,8 @@ def _method(family: Family) -> str:
 
 def _best(family: Family, measure: str) -> str:
     best = max(family.masked, key=lambda cell: cell.spreads[measure].mean)
-    told = f"{_method(family)}, {buffer_name(best)}, m = {mask_name(best.config.mask or 0.0)}: "
+    mask = mask_name(float(best.config.mask or 0.0))
+    told = f"{_method(family)}, {buffer_name(best)}, m = {mask}: "
     told += f"{best.spreads[measure].mean:.2f}\N{NO-BREAK SPACE}%"
     if family.plain is None:
         return told

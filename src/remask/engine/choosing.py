@@ -1,0 +1,211 @@
+"""Choosing: which candidate of a trial goes on after a task, by samples that nobody learnt from.
+
+Candidates i and the default 0 are compared on held-out samples j, each class with the same weight:
+w_j = 1 / (classes * samples of j's class), d_i = sum_j w_j * (right_ij - right_0j). If both were
+equally good, a sample on which they differ would speak for either with the same probability, and
+d_i would have the standard deviation s_i = sqrt(sum_j w_j^2 * (right_ij - right_0j)^2). The
+candidate with the highest d_i - Z * s_i is chosen if that is above 0, and else the default.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from remask.config import TrialConfig
+from remask.engine.candidates import Candidate, held_out_places
+from remask.engine.evaluation import Scores
+from remask.engine.showing import Choice
+from remask.randomness import generator
+from remask.streams import DataDescription, Standardise, Task
+
+Z = 1.0
+"""How many standard deviations another candidate must be ahead of the default."""
+_ROWS_AT_ONCE = 256
+_EMPTY = -1  # the label of a place that holds nothing
+
+Floats = NDArray[np.float64]
+
+
+class Choosing:
+    """What the candidates of a stack are compared on, and what was chosen.
+
+    There are C candidates for each of S trials, and S * C networks: those of a trial adjoin.
+    """
+
+    def __init__(
+        self,
+        candidates: Sequence[Candidate],
+        configs: Sequence[TrialConfig],
+        data: DataDescription,
+        tasks: int,
+        device: torch.device,
+    ) -> None:
+        """`configs` are the trials as they were asked for; so many `tasks` are known ahead."""
+        self._names = [candidate.name for candidate in candidates]
+        self._seeds = [config.seed for config in configs]
+        self._data, self._device = data, device
+        self._standardise = Standardise.of(data, device)
+        trials, places = len(configs), held_out_places(configs[0].buffer)
+        shape = (trials, places, *data.input_shape)
+        self._inputs = torch.zeros(shape, dtype=data.input_type, device=device)
+        self._labels = torch.full((places,), _EMPTY, dtype=torch.int64)  # alike in all trials
+        self._given: list[tuple[Tensor, Tensor]] = []
+        self._chosen = torch.zeros((trials, tasks), dtype=torch.int64)
+        self._scores = torch.zeros((trials, tasks, len(candidates)), dtype=torch.float64)
+        self._errors = torch.zeros_like(self._scores)
+        self._samples = torch.zeros((tasks, 2), dtype=torch.int64)  # of earlier tasks, and in all
+
+    def choose_on(self, inputs: Tensor, labels: Tensor) -> None:
+        """Compare candidates on these samples of earlier tasks as well, from now on."""
+        self._data.check("held-out", inputs, labels)
+        shared = inputs.to(self._device).expand(len(self._seeds), *inputs.shape)
+        self._given = [(shared, labels.cpu())]
+
+    @torch.no_grad()
+    def choose(
+        self,
+        scores: Scores,
+        task: Task,
+        index: int,
+        apart: tuple[Tensor, Tensor] | None,
+        diverged: Tensor,
+    ) -> None:
+        """Choose after a task, the one after `index` others, for each trial.
+
+        `scores` takes inputs [S * C, B, *shape]. `apart` are samples of the task that were not
+        learnt: inputs [S * C, n, *shape], labels [n]. `diverged` is bool [S * C].
+        """
+        self._grow(index + 1)
+        count, filled = len(self._names), self._labels != _EMPTY
+        old = [(self._inputs[:, filled.to(self._device)], self._labels[filled]), *self._given]
+        new = [] if apart is None else [(apart[0][::count], apart[1])]
+        labels = torch.cat([own for _, own in (*old, *new)])
+        self._samples[index] = torch.tensor([sum(len(own) for _, own in old), len(labels)])
+        if count > 1 and len(labels):
+            right = torch.cat(
+                [self._right(scores, task, *part) for part in (*old, *new)], dim=2
+            ).numpy()
+            usable = ~diverged.view(-1, count).cpu().numpy()
+            for trial in range(len(self._seeds)):
+                chosen, found, errors = choice(right[trial], labels.numpy(), usable[trial])
+                self._chosen[trial, index] = chosen
+                self._scores[trial, index] = torch.from_numpy(found)
+                self._errors[trial, index] = torch.from_numpy(errors)
+        for inputs, own in new:
+            self._hold(index, inputs, own)
+
+    @torch.no_grad()
+    def spread(self, tensors: Iterable[Tensor], index: int) -> None:
+        """Give all candidates what the chosen one has, of tensors [S * C, ...] or [S * C * n]."""
+        trials, count = len(self._seeds), len(self._names)
+        for tensor in tensors if count > 1 else ():
+            each = tensor.view(trials, count, -1)
+            chosen = self._chosen[:, index].to(tensor.device)
+            won = each[torch.arange(trials, device=tensor.device), chosen]
+            each.copy_(won.unsqueeze(1).expand_as(each))
+
+    def networks(self, learnt: int) -> list[int]:
+        """Which of the S * C networks each trial predicts with, after so many tasks."""
+        latest = self._chosen[:, learnt - 1].tolist() if learnt else [0] * len(self._seeds)
+        return [trial * len(self._names) + own for trial, own in enumerate(latest)]
+
+    def choices(self, learnt: int) -> list[tuple[Choice, ...]]:
+        """What was chosen after each of so many tasks, for each trial."""
+        return [
+            tuple(
+                Choice(
+                    chosen=self._names[int(self._chosen[trial, index])],
+                    scores=dict(zip(self._names, self._scores[trial, index].tolist(), strict=True)),
+                    errors=dict(zip(self._names, self._errors[trial, index].tolist(), strict=True)),
+                    old_samples=int(self._samples[index, 0]),
+                    samples=int(self._samples[index, 1]),
+                )
+                for index in range(learnt)
+            )
+            for trial in range(len(self._seeds))
+        ]
+
+    def state(self) -> dict[str, Tensor]:
+        """The tensors to save and restore; the live ones, not copies."""
+        return {
+            "inputs": self._inputs,
+            "labels": self._labels,
+            "chosen": self._chosen,
+            "scores": self._scores,
+            "errors": self._errors,
+            "samples": self._samples,
+        }
+
+    def grow_as(self, saved: Mapping[str, Tensor]) -> None:
+        """Have room for as many choices as a saved state has."""
+        self._grow(len(saved["choices/samples"]))
+
+    def _grow(self, tasks: int) -> None:
+        more = tasks - len(self._samples)
+        if more > 0:
+            pad = torch.nn.functional.pad
+            self._chosen = pad(self._chosen, (0, more))
+            self._scores = pad(self._scores, (0, 0, 0, more))
+            self._errors = pad(self._errors, (0, 0, 0, more))
+            self._samples = pad(self._samples, (0, 0, 0, more))
+
+    def _right(self, scores: Scores, task: Task, inputs: Tensor, labels: Tensor) -> Tensor:
+        """Whether each candidate is right about samples [S, n, *shape]: bool [S, C, n]."""
+        found = []
+        for some, own in zip(
+            torch.split(inputs, _ROWS_AT_ONCE, dim=1),
+            torch.split(labels, _ROWS_AT_ONCE),
+            strict=True,
+        ):
+            seen = some * self._data.scale
+            seen = seen if self._standardise is None else self._standardise(seen)
+            rated = scores(seen.repeat_interleave(len(self._names), dim=0), task.number)
+            found.append(rated.argmax(-1).cpu() == own)
+        return torch.cat(found, dim=1).view(len(self._seeds), len(self._names), -1)
+
+    def _hold(self, index: int, inputs: Tensor, labels: Tensor) -> None:
+        """Keep samples of a task, inputs [S, n, *shape], as many of each class as of any other."""
+        filled = self._labels != _EMPTY
+        drawn = np.stack(
+            [
+                np.lexsort((generator(seed, "held-out", index).random(len(labels)), labels))
+                for seed in self._seeds
+            ]
+        )  # [S, n]: class by class, in an order of each trial's own
+        order = torch.from_numpy(drawn).to(self._device)
+        trials = torch.arange(len(order), device=self._device).unsqueeze(1)
+        every = torch.cat([self._inputs[:, filled.to(self._device)], inputs[trials, order]], dim=1)
+        every_label = torch.cat([self._labels[filled], labels[torch.from_numpy(drawn[0])]])
+        kept = _first_of_each_class(every_label.numpy(), len(self._labels))
+        self._inputs[:, : len(kept)] = every[:, kept.to(self._device)]
+        self._labels.fill_(_EMPTY)[: len(kept)] = every_label[kept]
+
+
+def choice(
+    right: NDArray[np.bool_], labels: NDArray[np.int64], usable: NDArray[np.bool_]
+) -> tuple[int, Floats, Floats]:
+    """Choose among candidates that were right [C, n] about samples with these labels [n].
+
+    Returns the choice, the candidates' accuracies, averaged over classes, and the standard
+    deviations of their distance from the first one's, [C] each and in percent. Candidates that are
+    not `usable` [C] are not chosen.
+    """
+    _, of_class, sizes = np.unique(labels, return_inverse=True, return_counts=True)
+    by_class = np.stack([np.bincount(of_class, own) for own in right])
+    scores = 100 * (by_class / sizes).mean(1)
+    weights, differ = 100 / (len(sizes) * sizes[of_class]), right != right[0]
+    errors = np.sqrt(differ @ weights**2)
+    worth = scores - scores[0] - Z * errors if usable[0] else scores
+    return int(np.where(usable, worth, -np.inf).argmax()), scores, errors
+
+
+def _first_of_each_class(labels: NDArray[np.int64], most: int) -> Tensor:
+    """The places of `most` labels, in order: the first of every class, then the second of each."""
+    order = labels.argsort(kind="stable")
+    _, starts, sizes = np.unique(labels[order], return_index=True, return_counts=True)
+    rank = np.empty_like(labels)
+    rank[order] = np.arange(len(labels)) - np.repeat(starts, sizes)
+    return torch.from_numpy(np.sort(np.lexsort((labels, rank))[:most]))
