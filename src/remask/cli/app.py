@@ -13,6 +13,7 @@ from remask.cli import (
     demo,
     export,
     forget,
+    history,
     learn,
     listings,
     predict,
@@ -45,6 +46,7 @@ app.command("report")(report.report)
 app.command("learn")(learn.learn)
 app.command("predict")(predict.predict)
 app.command("evaluate")(predict.evaluate)
+app.command("history")(history.history)
 app.command("forget")(forget.forget)
 app.command("export")(export.export)
 app.command("check")(check.check)

@@ -52,10 +52,12 @@ class Exported:
     """The largest between a probability of the file and of the learner, on random inputs."""
 
     def __str__(self) -> str:
+        same = (
+            "exactly the same" if not self.difference else f"the same within {self.difference:.0e}"
+        )
         return (
-            f"{self.path}: {len(self.classes)} classes, read back and checked: no probability "
-            f"differs by more than {self.difference:.0e}. {self.description.name} says how to use "
-            f"it."
+            f"{self.path}: {len(self.classes)} classes; read back, its probabilities are {same}. "
+            f"{self.description.name} says how to use it."
         )
 
 
