@@ -6,6 +6,8 @@ The loss, for anyone's training loop:
 
     loss = masked_cross_entropy(logits, labels, active=classes_of_this_task, mask_value=-1.0)
 
+and `ReplayMemory`, which keeps and draws the samples to replay.
+
 Trials, stored and never run twice, with the published settings where nothing else is said:
 
     results = remask.run("split-digits", "derpp", mask=[None, -1.0], buffer=20)
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
         masked_log_softmax,
         masked_softmax,
     )
+    from remask.memory import ReplayMemory
     from remask.methods import Batch, Method, Step, Task
     from remask.planning import settings
     from remask.results import Store
@@ -45,6 +48,7 @@ _HOME = {
     "LearnerError": "learner",
     "MaskedCrossEntropy": "losses",
     "Method": "methods",
+    "ReplayMemory": "memory",
     "Results": "experiments",
     "Step": "methods",
     "Store": "results",
@@ -74,6 +78,7 @@ __all__ = [
     "LearnerError",
     "MaskedCrossEntropy",
     "Method",
+    "ReplayMemory",
     "Results",
     "Step",
     "Store",

@@ -85,7 +85,7 @@ def test_the_account_of_a_visit_says_what_changed(tmp_path: Path) -> None:
     assert second.before.keys() == {"ant", "bee"}
     assert second.accuracy.keys() == {"ant", "bee", "cat"}
     assert second.number == 2
-    assert second.choice.mask == "-1.0"
+    assert second.choice.mask == "-1"
     assert second.lost == pytest.approx(
         sum(second.before[name] - second.accuracy[name] for name in second.before) / 2
     )

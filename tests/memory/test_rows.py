@@ -9,16 +9,17 @@ import torch
 
 from remask.memory import JoinedRows, MappedRows, SampleFileError
 from remask.memory import rows as rows_module
+from remask.memory.rows import Array
 
 
-def written(path: Path, array: np.ndarray) -> Path:
+def written(path: Path, array: Array) -> Path:
     np.save(path, array)
     return path
 
 
 @pytest.mark.parametrize("kind", [np.uint8, np.float32])
 def test_rows_are_those_of_the_file(tmp_path: Path, kind: type) -> None:
-    array = np.arange(60).reshape(10, 2, 3).astype(kind)
+    array: Array = np.arange(60).reshape(10, 2, 3).astype(kind)
     rows = MappedRows(written(tmp_path / "a.npy", array))
     assert rows.shape == (10, 2, 3)
     assert len(rows) == 10
@@ -42,7 +43,7 @@ def test_what_all_trials_share_is_read_once(tmp_path: Path) -> None:
     read: list[int] = []
     plain = rows.read
 
-    def counting(numbers: np.ndarray) -> np.ndarray:
+    def counting(numbers: Array) -> Array:
         read.append(len(numbers))
         return plain(numbers)
 
@@ -57,6 +58,7 @@ def test_what_was_mapped_is_let_go_and_still_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rows_module, "_MOST_RESIDENT", 1000)
+    monkeypatch.setattr(rows_module, "_AT_ONCE", 30)
     array = np.random.default_rng(0).integers(0, 255, (500, 16)).astype(np.uint8)
     rows = JoinedRows([MappedRows(written(tmp_path / f"{n}.npy", array)) for n in (1, 2)])
     for start in range(0, 1000, 100):
@@ -76,7 +78,7 @@ def test_what_was_mapped_is_let_go_and_still_there(
     ],
 )
 def test_a_file_that_is_no_array_of_samples_is_refused(
-    tmp_path: Path, content: np.ndarray | bytes, message: str
+    tmp_path: Path, content: Array | bytes, message: str
 ) -> None:
     path = tmp_path / "a.npy"
     if isinstance(content, bytes):

@@ -21,6 +21,8 @@ def print_results(results: "Results", nets: Path | None = None, *, choose: bool 
     With `choose`, also which cell is best by validation.
     """
     output.print(results.table(), crop=False)
+    for line in results.masks_chosen():
+        _say(line)
     if choose:
         lines = results.best_by_validation()
         if not lines and len(results.cells()) > 1:

@@ -12,6 +12,7 @@ from remask.reports import (
     PlainTable,
     best_by_validation,
     compare,
+    masks_chosen,
     paper_cell,
     plot,
     results_table,
@@ -79,6 +80,10 @@ class Results(Sequence[TrialRecord]):
     def best_by_validation(self) -> list[str]:
         """Which cell is best by held-out training data, in words; empty: nothing was held out."""
         return best_by_validation(self.cells())
+
+    def masks_chosen(self) -> list[str]:
+        """What trials with the mask "auto" chose after each task, in words; empty: none has it."""
+        return masks_chosen(self.cells())
 
     def frame(self) -> Any:
         """A row per trial, with its config and all metrics, as a pandas DataFrame."""

@@ -4,21 +4,14 @@ import math
 import re
 from typing import Annotated, Literal
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PlainSerializer,
-    ValidationError,
-)
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from remask.config import COMMON_WEIGHTS, TrialConfig
 from remask.learner.errors import LearnerError
 from remask.methods import Method
 from remask.papers import published_settings
 from remask.planning.defaults import describe
-from remask.setting_types import Name, read_mask, write_mask
+from remask.setting_types import Mask, Name
 
 NAME = "learner"
 """What configs call the stream and the net of a learner, which no benchmark has."""
@@ -34,16 +27,6 @@ _MOST_STEPS = 1200  # of a small net: an epoch of the paper's Split-MNIST
 _Side = Annotated[int, Field(ge=1, le=4096)]
 
 
-def _read_mask_or_auto(value: object) -> object:
-    if isinstance(value, str) and value.strip().lower() == "auto":
-        return "auto"
-    return read_mask(value)
-
-
-def _write_mask_or_auto(value: float | str | None) -> float | str | None:
-    return value if isinstance(value, str) else write_mask(value)
-
-
 class LearnerSettings(BaseModel):
     """What a learner was created with. It never changes."""
 
@@ -52,11 +35,7 @@ class LearnerSettings(BaseModel):
     freeze: bool = False
     memory: Annotated[int, Field(ge=1, le=10_000_000)] | str
     method: Name
-    mask: Annotated[
-        float | Literal["auto"] | None,
-        BeforeValidator(_read_mask_or_auto),
-        PlainSerializer(_write_mask_or_auto),
-    ]
+    mask: Mask
     lr: float | None = Field(None, gt=0, allow_inf_nan=False)
     epochs: int | None = Field(None, ge=1, le=100_000)
     batch: int | None = Field(None, ge=1, le=100_000)
@@ -114,9 +93,11 @@ def trial_config(settings: LearnerSettings, method: type[Method], buffer: int) -
     weights.update({n: v for n, v in (own.weights if own else {}).items() if n in weights})
     common = {name: weights.pop(name) for name in COMMON_WEIGHTS if name in weights}
     lr = _OWN_WEIGHTS_LR if settings.has_own_weights else usual.lr
-    mask = settings.mask
-    if mask == "auto":
-        mask = method.usual_mask
+    mask, fade = settings.mask, method.usual_fade
+    if (
+        mask == "auto"
+    ):  # the candidates of a visit have masks; this is for a method without a memory
+        mask, fade = method.usual_mask, 0.0
     try:
         return TrialConfig(
             benchmark=NAME,
@@ -132,7 +113,7 @@ def trial_config(settings: LearnerSettings, method: type[Method], buffer: int) -
             ),
             epochs=1,
             weights=weights,
-            fade=method.usual_fade if mask is not None else 0.0,
+            fade=fade if mask is not None else 0.0,
             memory="balanced" if method.draws else "reservoir",
             **common,
         )

@@ -24,7 +24,7 @@ from remask.memory import StoredRows
 from remask.methods import Method
 
 _PATIENCE_EPOCHS, _PATIENCE_STEPS = 2, 200  # so many of both without a rise end a visit
-_LIKELIER = 0.99  # the log-likelihood is negative: a rise of less than a hundredth is none
+_LIKELIER = 0.01  # a rise of the log-likelihood by less is none
 _SMALLEST_HEAD = 16
 _CROP_SHARE = 8  # images are cropped from a frame of an eighth of their side
 
@@ -76,7 +76,7 @@ def outputs_for(classes: int, now: int) -> int:
 
 def make_stack(
     manifest: Manifest,
-    config: TrialConfig,
+    configs: Sequence[TrialConfig],
     method: type[Method],
     architecture: Architecture,
     device: torch.device | str,
@@ -98,7 +98,7 @@ def make_stack(
         flip=augment,
     )
     return TrialStack(
-        [config],
+        configs,
         description,
         method=method,
         build_net=architecture.build,
@@ -205,9 +205,8 @@ def _latest_rise(measured: Sequence[Measured]) -> int:
     """The latest epoch, counted from 0, that was better than all before it by either measure."""
     latest, best = 0, measured[0]
     for epoch, now in enumerate(measured):
-        if now.accuracy > best.accuracy or now.likelihood > best.likelihood * _LIKELIER:
-            latest = epoch
-        best = Measured(*map(max, best, now))
+        if now.accuracy > best.accuracy or now.likelihood > best.likelihood + _LIKELIER:
+            latest, best = epoch, Measured(*map(max, best, now))
     return latest
 
 

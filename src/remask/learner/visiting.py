@@ -13,6 +13,7 @@ from remask.learner import staging
 from remask.learner.accounts import Choice, Visit
 from remask.learner.architecture import Architecture
 from remask.learner.calibration import calibrate, class_weights
+from remask.learner.choosing import candidate_configs, choose, copies, one_of
 from remask.learner.folder import LearnerFolder
 from remask.learner.heldout import LABELS, SOURCES, HeldOut
 from remask.learner.manifest import Manifest
@@ -30,7 +31,6 @@ from remask.learner.training import (
 )
 from remask.memory import EMPTY, JoinedRows
 from remask.methods import Method
-from remask.setting_types import write_mask
 
 MEMORY_SOURCES, MEMORY_LABELS = "memory/sources", "memory/labels"
 
@@ -72,7 +72,7 @@ class Visiting:
         )
         self._stack = make_stack(
             self._after,
-            self._config(),
+            candidate_configs(self._after.settings, self._config(), method),
             self._method,
             architecture,
             device,
@@ -92,8 +92,11 @@ class Visiting:
         before = self._accuracy_before()
         inputs = ChosenRows(staged.inputs, self._learnt.numpy())
         trained = training.run(inputs, staged.labels[self._learnt], self._begin, on_progress)
-        visit = self._account(trained, before)
-        self._commit(visit)
+        right = self._rated(self._stack).argmax(-1) == self._held.labels
+        chosen, why = choose(self._stack, right, self._held.labels, self._after.settings)
+        tensors = one_of(self._stack.state(), chosen, len(self._stack.configs))
+        visit = self._account(trained, before, tensors, why)
+        self._commit(visit, tensors)
         staging.discard(place)
         return visit
 
@@ -108,20 +111,24 @@ class Visiting:
         """Bring the engine to where the learner stands."""
         if self._old is not None:
             saved = {n: t for n, t in self._old.items() if n not in (SOURCES, LABELS)}
-            stack.restore(saved, Position(self._before.tasks))
+            stack.restore(copies(saved, len(stack.configs)), Position(self._before.tasks))
 
     @torch.no_grad()
-    def _measure(self, stack: TrialStack) -> Measured:
-        """Accuracy and log-likelihood of held-out samples now, every class weighing the same."""
-        if not len(self._held):
-            return Measured(0.0, 0.0)
+    def _rated(self, stack: TrialStack) -> Tensor:
+        """Log-probabilities that each candidate now gives to held-out samples, [C, n, classes]."""
         known = torch.tensor([name is not None for name in self._after.classes])
-        parts = []
+        parts = [torch.zeros(len(stack.configs), 0, len(known), dtype=torch.float64)]
         for inputs in self._held.inputs(self._rows):
             seen = as_seen(inputs, self._seen, self._device)
-            scores = stack.scores(seen, stack.position.task)[0].cpu()[:, : len(known)]
-            parts.append(scores.masked_fill(~known, -torch.inf).double().log_softmax(1))
-        logs, truth = torch.cat(parts), self._held.labels
+            scores = stack.scores(seen, stack.position.task)[..., : len(known)].cpu()
+            parts.append(scores.masked_fill(~known, -torch.inf).double().log_softmax(-1))
+        return torch.cat(parts, dim=1)
+
+    def _measure(self, stack: TrialStack) -> Measured:
+        """How good the default candidate is now, every class weighing the same."""
+        if not len(self._held):
+            return Measured(0.0, 0.0)
+        logs, truth = self._rated(stack)[0], self._held.labels
         weights, likelihood = class_weights(truth), logs.gather(1, truth.unsqueeze(1)).squeeze(1)
         return Measured(
             float((weights * (logs.argmax(1) == truth)).sum()), float((weights * likelihood).sum())
@@ -144,8 +151,14 @@ class Visiting:
         scores = kept_scores(module.to(self._device), inputs, self._seen, self._device)
         return scores, columns_of(held.labels, manifest)
 
-    def _account(self, trained: Trained, before: dict[str, float]) -> Visit:
-        scores, truth = self._scores(self._after, self._stack.state(), self._held)
+    def _account(
+        self,
+        trained: Trained,
+        before: dict[str, float],
+        tensors: Mapping[str, Tensor],
+        choice: Choice,
+    ) -> Visit:
+        scores, truth = self._scores(self._after, tensors, self._held)
         accuracy, counts = per_class(scores, truth, list(self._after.known))
         note, known = self._staged.note, len(self._before.classes)
         sizes = Counter(self._staged.labels[self._learnt].tolist())
@@ -161,19 +174,18 @@ class Visiting:
             before=before,
             accuracy=accuracy,
             held_out=counts,
-            choice=self._choice(),
+            choice=choice,
             calibration=calibrate(scores, truth),
             fingerprint=note.fingerprint,
         )
 
-    def _commit(self, visit: Visit) -> None:
+    def _commit(self, visit: Visit, tensors: dict[str, Tensor]) -> None:
         _, places_held_out = places(
             self._after.settings.memory, self._staged.note.data.kept.sample_bytes
         )
         held = self._held.reduced(
             places_held_out, self._after.settings.seed, self._before.tasks
         ).tensors()
-        tensors = dict(self._stack.state())
         used = held[SOURCES]
         if MEMORY_SOURCES in tensors:
             # The engine counts the visit's samples without those that are held out.
@@ -198,13 +210,4 @@ class Visiting:
                     "history": (*self._before.history, visit),
                 }
             )
-        )
-
-    def _choice(self) -> Choice:
-        config = self._stack.configs[0]
-        return Choice(
-            mask=str("none" if config.mask is None else write_mask(config.mask)),
-            fade=config.fade,
-            lr=config.lr,
-            why=f"the usual settings of {self._method.title}",
         )

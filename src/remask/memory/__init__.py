@@ -6,6 +6,7 @@ from remask.memory.contents import Reservoir
 from remask.memory.herding import herd
 from remask.memory.kept import KeptRows
 from remask.memory.quota import choose_rows
+from remask.memory.replay import ReplayBatch, ReplayMemory, ReplayMemoryError
 from remask.memory.reservoir import ReservoirPlan, plan_reservoir
 from remask.memory.rows import JoinedRows, MappedRows, SampleFileError, StoredRows
 
@@ -14,6 +15,9 @@ __all__ = [
     "JoinedRows",
     "KeptRows",
     "MappedRows",
+    "ReplayBatch",
+    "ReplayMemory",
+    "ReplayMemoryError",
     "Reservoir",
     "ReservoirPlan",
     "SampleFileError",

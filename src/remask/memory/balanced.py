@@ -37,8 +37,8 @@ class ClassBalance:
     def __init__(self, classes: Integers, offered: Integers) -> None:
         """Go on from the classes in all slots, [M], and the samples offered of each class, [K]."""
         self._classes: list[int] = classes.tolist()
-        self._offered: list[int] = offered.tolist()
-        self._slots: list[list[int]] = [[] for _ in self._offered]  # of each class, ascending
+        self.offered: list[int] = offered.tolist()
+        self._slots: list[list[int]] = [[] for _ in self.offered]  # of each class, ascending
         self._filled = 0
         for slot, label in enumerate(self._classes):
             if label != EMPTY:
@@ -48,14 +48,14 @@ class ClassBalance:
 
     def offer(self, label: int, chance: float, choice: float) -> int:
         """The slot that a sample of this class takes, or -1; both numbers are random in [0, 1)."""
-        self._offered[label] += 1
+        self.offered[label] += 1
         own = self._slots[label]
         if self._filled < len(self._classes):
             slot = self._filled
             self._filled += 1
             self._place(slot, label)
             return slot
-        complete = len(own) == self._offered[label] - 1  # before this sample
+        complete = len(own) == self.offered[label] - 1  # before this sample
         if complete and len(own) < self._largest:
             tied = [slots for slots in self._slots if len(slots) == self._largest]
             slots = tied[int(chance * len(tied))]
@@ -64,9 +64,15 @@ class ClassBalance:
                 self._largest -= 1
             self._place(slot, label)
             return slot
-        if own and chance * self._offered[label] < len(own):
+        if own and chance * self.offered[label] < len(own):
             return own[int(choice * len(own))]
         return -1
+
+    def grow(self, classes: int) -> None:
+        """Know so many classes."""
+        for _ in range(classes - len(self.offered)):
+            self.offered.append(0)
+            self._slots.append([])
 
     def _place(self, slot: int, label: int) -> None:
         self._classes[slot] = label

@@ -17,8 +17,9 @@ Array = NDArray[Any]
 
 _TYPES = {np.dtype(np.uint8): torch.uint8, np.dtype(np.float32): torch.float32}
 _CHUNK = 16 << 20
-_MOST_RESIDENT = 128 << 20
-_AROUND = 64 << 10  # what an operating system may map in addition to a row that is touched
+_MOST_RESIDENT = 256 << 20
+_AROUND = 2 << 20  # what an operating system may map where a row is touched: a huge page
+_AT_ONCE = _MOST_RESIDENT // _AROUND  # rows
 
 
 class SampleFileError(RemaskError):
@@ -36,13 +37,26 @@ class StoredRows(ABC):
     def __len__(self) -> int:
         return self.shape[0]
 
+    _since_release = 0  # rows that were read
+
     @abstractmethod
-    def read(self, numbers: NDArray[np.int64]) -> Array:
+    def copy_rows(self, numbers: NDArray[np.int64]) -> Array:
         """Copies of the rows with these numbers: [n] -> [n, *shape of one input]."""
 
     @abstractmethod
     def release(self) -> None:
         """Let go of what was mapped; it is mapped again where it is read."""
+
+    def read(self, numbers: NDArray[np.int64]) -> Array:
+        """Copies of rows, as `copy_rows`; of what was mapped for it, little stays in memory."""
+        blocks = []
+        for start in range(0, max(len(numbers), 1), _AT_ONCE):
+            blocks.append(self.copy_rows(numbers[start : start + _AT_ONCE]))
+            self._since_release += len(blocks[-1])
+            if self._since_release >= _AT_ONCE:
+                self._since_release = 0
+                self.release()
+        return blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
 
     def take(self, numbers: Tensor, device: torch.device | str = "cpu") -> Tensor:
         """Copies of rows on a device: int64 [...] -> [..., *shape of one input]."""
@@ -91,20 +105,15 @@ class MappedRows(StoredRows):
             reason = error.strerror if isinstance(error, OSError) else error
             raise SampleFileError(f"cannot use the samples in {path}: {reason}") from error
         self.shape, self.dtype = tuple(shape), _TYPES[kind]
-        self._touched = 0
         _advise(self._map, "MADV_RANDOM")  # no reading ahead: the next row is anywhere
 
-    def read(self, numbers: NDArray[np.int64]) -> Array:
+    def copy_rows(self, numbers: NDArray[np.int64]) -> Array:
         """Copies of the rows with these numbers."""
         found: Array = np.take(self._rows, numbers, axis=0)
-        self._touched += found.nbytes + _AROUND * len(numbers)
-        if self._touched > _MOST_RESIDENT:
-            self.release()
         return found
 
     def release(self) -> None:
-        """Let go of what was mapped, so that the process does not seem to hold all of the file."""
-        self._touched = 0
+        """Let go of what was mapped; a small file may stay."""
         if len(self._map) > _MOST_RESIDENT:
             _advise(self._map, "MADV_DONTNEED")
 
@@ -124,34 +133,29 @@ class JoinedRows(StoredRows):
                 )
         self._ends = np.cumsum([len(part) for part in self._parts])
         self.shape, self.dtype = (int(self._ends[-1]), *first.shape[1:]), first.dtype
-        self._touched = 0
 
-    def read(self, numbers: NDArray[np.int64]) -> Array:
+    def copy_rows(self, numbers: NDArray[np.int64]) -> Array:
         """Copies of the rows with these numbers."""
         if len(self._parts) == 1:
-            return _read(self._parts[0], numbers)
+            return _copied(self._parts[0], numbers)
         owners = np.searchsorted(self._ends, numbers, side="right")
         found: Array = torch.empty((len(numbers), *self.shape[1:]), dtype=self.dtype).numpy()
         for owner in np.unique(owners).tolist():
             mine = owners == owner
             part = self._parts[owner]
-            found[mine] = _read(part, numbers[mine] - (self._ends[owner] - len(part)))
-        self._touched += found.nbytes + _AROUND * len(numbers)
-        if self._touched > _MOST_RESIDENT:
-            self.release()
+            found[mine] = _copied(part, numbers[mine] - (self._ends[owner] - len(part)))
         return found
 
     def release(self) -> None:
         """Let go of what was mapped."""
-        self._touched = 0
         for part in self._parts:
             if isinstance(part, StoredRows):
                 part.release()
 
 
-def _read(part: StoredRows | Tensor, numbers: NDArray[np.int64]) -> Array:
+def _copied(part: StoredRows | Tensor, numbers: NDArray[np.int64]) -> Array:
     if isinstance(part, StoredRows):
-        return part.read(numbers)
+        return part.copy_rows(numbers)
     found: Array = part.index_select(0, torch.from_numpy(numbers)).numpy()
     return found
 

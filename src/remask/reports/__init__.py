@@ -1,6 +1,6 @@
 """Reports: what is in the store, for people. They read results and papers, and nothing else."""
 
-from remask.reports.choosing import best_by_validation
+from remask.reports.choosing import best_by_validation, masks_chosen
 from remask.reports.comparison import (
     ComparedCell,
     Comparison,
@@ -46,6 +46,7 @@ __all__ = [
     "decide_by_the_paper",
     "decision_markdown",
     "decision_table",
+    "masks_chosen",
     "page_data",
     "page_html",
     "paper_cell",

@@ -1,6 +1,7 @@
-"""The best cell of a sweep: chosen by held-out training data, then shown on the test set."""
+"""What was chosen by held-out training data: the best cell of a sweep, and masks within trials."""
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 
 from remask.reports.findings import by_seed, t_test
@@ -21,6 +22,19 @@ def best_by_validation(cells: Sequence[Cell]) -> list[str]:
         " ".join(_sentences(group, f" on {data}" if len(groups) > 1 else ""))
         for data, group in groups.items()
     ]
+
+
+def masks_chosen(cells: Sequence[Cell]) -> list[str]:
+    """Say what the trials of each cell with the mask "auto" chose after each task; a line each."""
+    lines = []
+    for cell in cells:
+        by_task = zip(*(record.choices for record in cell.finished), strict=True)
+        counts = [Counter(choice.chosen for choice in made).most_common() for made in by_task]
+        if counts:
+            told = (", ".join(f"{name} ({times})" for name, times in made) for made in counts)
+            where = f"{cell.label}, {cell.config.benchmark}, buffer {cell.config.buffer}"
+            lines.append(f"masks that {where} chose after each task: {' | '.join(told)}")
+    return lines
 
 
 def _sentences(cells: Sequence[Cell], where: str) -> list[str]:

@@ -1,0 +1,218 @@
+"""A replay memory by itself: what it keeps, draws, saves and refuses."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+from torch import Tensor
+
+import remask
+from remask.memory import ReplayMemory, ReplayMemoryError
+from tests.memory.test_reservoir import UNLIKELY, p_value
+
+POLICIES = ["reservoir", "balanced"]
+
+
+def numbered(start: int, stop: int, classes: int = 3) -> tuple[Tensor, Tensor]:
+    """Samples that carry their number, of classes in turn."""
+    numbers = torch.arange(start, stop)
+    return numbers.float().view(-1, 1), numbers % classes
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_what_is_drawn_was_added_together_and_no_sample_twice(policy: Any) -> None:
+    memory = ReplayMemory(20, policy)
+    for start in range(0, 100, 7):
+        x, y = numbered(start, start + 7)
+        memory.add(x, y, logits=torch.cat([x, -x], dim=1))
+        assert len(memory) == min(20, start + 7)
+        drawn = memory.draw(6)
+        numbers = drawn.inputs.flatten()
+        assert len({*numbers.tolist()}) == 6
+        assert torch.equal(drawn.labels, numbers.long() % 3)
+        assert drawn.logits is not None
+        assert torch.equal(drawn.logits, torch.stack([numbers, -numbers], dim=1))
+    assert len(memory.draw(1000).labels) == 20
+
+
+def test_a_reservoir_keeps_every_sample_equally_often() -> None:
+    times: Counter[int] = Counter()
+    for seed in range(3_000):
+        memory = ReplayMemory(4, seed=seed)
+        for start, stop in ((0, 3), (3, 9), (9, 12)):
+            memory.add(*numbered(start, stop))
+        times.update(memory.draw(4).inputs.flatten().int().tolist())
+    assert p_value([times[n] for n in range(12)], [1000] * 12) > UNLIKELY
+
+
+def test_every_sample_in_memory_is_drawn_equally_often() -> None:
+    memory = ReplayMemory(8)
+    memory.add(*numbered(0, 8))
+    drawn = torch.cat([memory.draw(3).inputs for _ in range(2_000)]).flatten().long()
+    assert p_value(torch.bincount(drawn, minlength=8).tolist(), [750] * 8) > UNLIKELY
+
+
+def test_a_balanced_memory_keeps_rare_classes_and_any_labels() -> None:
+    memory = ReplayMemory(30, "balanced")
+    labels = torch.full((5_000,), 10**12)
+    labels[[7, 8, 9, 4_000]] = -5
+    labels[2_000:3_000] = 2
+    for part in torch.split(torch.arange(5_000), 64):
+        memory.add(part, labels[part])
+    assert memory.class_counts() == {-5: 4, 2: 13, 10**12: 13}
+    drawn = memory.draw(30)
+    assert torch.equal(labels[drawn.inputs], drawn.labels)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_memory_that_was_saved_goes_on_with_the_same_samples(policy: Any, tmp_path: Path) -> None:
+    def filled(stop: int) -> ReplayMemory:
+        memory = ReplayMemory(9, policy, seed=3)
+        for start in range(0, stop, 5):
+            memory.add(*numbered(start, start + 5, classes=4))
+            memory.draw(2)
+        return memory
+
+    for stop in (0, 5, 40):
+        whole, saved = filled(stop), filled(stop).state_dict()
+        torch.save(saved, tmp_path / "a.pt")
+        safetensors.torch.save_file(saved, tmp_path / "a.safetensors")
+        for state in (
+            torch.load(tmp_path / "a.pt", weights_only=True),
+            safetensors.torch.load_file(tmp_path / "a.safetensors"),
+        ):
+            memory = ReplayMemory(9, policy, seed=3)
+            memory.load_state_dict(state)
+            again = filled(stop)
+            for start in range(stop, stop + 40, 5):
+                for each in (memory, again):
+                    each.add(*numbered(start, start + 5, classes=4))
+                ours, theirs = memory.draw(4), again.draw(4)
+                assert torch.equal(ours.inputs, theirs.inputs)
+        assert len(whole) == min(stop, 9)
+
+
+def test_a_saved_state_is_a_copy() -> None:
+    memory = ReplayMemory(3)
+    memory.add(*numbered(0, 3))
+    state = memory.state_dict()
+    memory.add(*numbered(100, 200))
+    assert state["inputs"].flatten().tolist() == [0, 1, 2]
+    other = ReplayMemory(3)
+    other.load_state_dict(state)
+    other.add(*numbered(100, 200))
+    assert state["inputs"].flatten().tolist() == [0, 1, 2]
+
+
+def test_logits_may_get_wider_and_earlier_ones_are_zero_for_new_classes() -> None:
+    memory = ReplayMemory(10)
+    memory.add(*numbered(0, 2), logits=torch.ones(2, 3))
+    memory.add(*numbered(2, 4), logits=torch.ones(2, 5))
+    drawn = memory.draw(4)
+    assert drawn.logits is not None
+    early = drawn.inputs.flatten() < 2
+    assert drawn.logits[early].tolist() == [[1, 1, 1, 0, 0]] * 2
+    assert drawn.logits[~early].tolist() == [[1] * 5] * 2
+    again = ReplayMemory(10)
+    again.load_state_dict(memory.state_dict())
+    again.add(*numbered(4, 5), logits=torch.ones(1, 6))
+    with pytest.raises(ReplayMemoryError, match="wider, but not narrower: they had 6 classes"):
+        again.add(*numbered(5, 6), logits=torch.ones(1, 5))
+
+
+def test_nothing_of_the_graph_is_kept_and_what_is_drawn_may_be_changed() -> None:
+    memory = ReplayMemory(4)
+    x = torch.ones(2, 3, requires_grad=True)
+    memory.add(x * 2, torch.tensor([0, 1]), logits=x * 3)
+    drawn = memory.draw(2)
+    assert drawn.logits is not None
+    assert not drawn.inputs.requires_grad
+    assert not drawn.logits.requires_grad
+    drawn.inputs.zero_()
+    assert memory.draw(2).inputs.sum() == 12
+
+
+@pytest.mark.parametrize("kind", [torch.uint8, torch.float16, torch.float64, torch.int32])
+def test_inputs_keep_their_type_and_shape(kind: torch.dtype) -> None:
+    memory = ReplayMemory(4, device="cpu")
+    memory.add(torch.ones(3, 2, 5, dtype=kind), np.array([1, 2, 3], dtype=np.int32))
+    drawn = memory.draw(2)
+    assert drawn.inputs.dtype == kind
+    assert drawn.inputs.shape == (2, 2, 5)
+    assert drawn.labels.dtype == torch.int64
+    assert drawn.logits is None
+
+
+def test_samples_live_on_the_device_of_the_first_ones() -> None:
+    memory = ReplayMemory(4)
+    memory.add(torch.ones(2, 3, device="meta"), torch.tensor([0, 1]))
+    memory.add(torch.ones(2, 3), torch.tensor([0, 1]))
+    assert memory.draw(2).inputs.device.type == "meta"
+    assert ReplayMemory(4, device="meta") is not None
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "logits", "message"),
+    [
+        (torch.ones(2, 3), torch.tensor([0]), None, r"one label for each sample; got x \[2, 3\]"),
+        (torch.ones(2, 3), torch.tensor([0.0, 1.0]), None, "labels are integers"),
+        (torch.ones(2, 4), torch.tensor([0, 1]), None, r"holds samples torch.float32 \[3\]"),
+        (torch.ones(2, 3).int(), torch.tensor([0, 1]), None, "these are torch.int32"),
+        (torch.ones(2, 3), torch.tensor([0, 1]), torch.ones(2), r"logits are \[B, K\], B = 2"),
+        (torch.ones(2, 3), torch.tensor([0, 1]), torch.ones(2, 4), "were added without them"),
+    ],
+)
+@pytest.mark.parametrize("policy", POLICIES)
+def test_samples_that_do_not_fit_are_refused_and_change_nothing(
+    policy: Any, x: Tensor, y: Tensor, logits: Tensor | None, message: str
+) -> None:
+    memory = ReplayMemory(4, policy)
+    memory.add(torch.zeros(3, 3), torch.tensor([0, 1, 1]))
+    before = memory.state_dict()
+    with pytest.raises(ReplayMemoryError, match=message):
+        memory.add(x, y, logits)
+    after = memory.state_dict()
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_an_empty_memory_says_so() -> None:
+    memory = ReplayMemory(4)
+    with pytest.raises(ReplayMemoryError, match="the memory is empty: add samples before you draw"):
+        memory.draw(1)
+    assert len(memory) == 0
+    assert memory.class_counts() == {}
+
+
+def test_what_no_memory_can_be_is_refused() -> None:
+    with pytest.raises(ReplayMemoryError, match="at least 1 sample, not 0"):
+        ReplayMemory(0)
+    with pytest.raises(ReplayMemoryError, match="'reservoir' or 'balanced', not 'fifo'"):
+        ReplayMemory(3, "fifo")  # type: ignore[arg-type]
+
+
+def test_a_state_that_does_not_fit_is_refused_and_changes_nothing() -> None:
+    memory = ReplayMemory(4, "balanced")
+    memory.add(*numbered(0, 6))
+    good = memory.state_dict()
+    broken: list[dict[str, Tensor]] = [
+        {},
+        {**good, "more": torch.zeros(1)},
+        {**good, "made_with": torch.tensor([5, 1, 0])},
+        {**good, "inputs": good["inputs"][:2]},
+        {**good, "labels": good["labels"] + 50},
+        {**good, "counters": torch.tensor([2, 1, 0])},
+    ]
+    for state in broken:
+        with pytest.raises(ReplayMemoryError):
+            memory.load_state_dict(state)
+        now = memory.state_dict()
+        assert all(torch.equal(good[name], now[name]) for name in good)
+
+
+def test_it_is_public() -> None:
+    assert remask.ReplayMemory is ReplayMemory
