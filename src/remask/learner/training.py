@@ -181,7 +181,9 @@ class VisitTraining:
 
     def _resume(self, begin: Callable[[TrialStack], None]) -> bool:
         begin(self._stack)
-        saved = None if self._checkpoints is None else self._checkpoints.load(self._begun_state())
+        if self._checkpoints is None:
+            return False
+        saved = self._checkpoints.load(self._stack.state(), growing=self._stack.growing)
         if saved is None:
             return False
         self._stack.restore(saved.tensors, Position.read(saved.position))
@@ -191,14 +193,6 @@ class VisitTraining:
         self._steps, self._seconds = int(str(steps)), float(str(seconds))
         self._epochs = self._stack.position.epoch + 1
         return True
-
-    def _begun_state(self) -> dict[str, Tensor]:
-        """Tensors like those of a stack that has begun the visit: it knows of one task more."""
-        state = dict(self._stack.state())
-        for name in ("stream/counts", "stream/steps"):
-            known = state[name]
-            state[name] = torch.cat([known, known.new_zeros(1, *known.shape[1:])])
-        return state
 
 
 def _latest_rise(measured: Sequence[Measured]) -> int:

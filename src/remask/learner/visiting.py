@@ -122,7 +122,7 @@ class Visiting:
         """Bring the engine to where the learner stands."""
         if self._old is not None:
             saved = {n: t for n, t in self._old.items() if n not in (SOURCES, LABELS)}
-            stack.restore(copies(saved, len(stack.configs)), Position(self._before.tasks))
+            stack.grow_from(copies(saved, len(stack.configs)), Position(self._before.tasks))
 
     def _account(
         self,
