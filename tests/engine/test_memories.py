@@ -153,6 +153,21 @@ def test_samples_on_disk_are_learnt_as_those_in_memory(
         assert torch.equal(every[state["memory/sources"]][held], inputs[held])
 
 
+def test_candidates_are_chosen_on_samples_on_disk_as_on_those_in_memory(
+    config: MakeConfig, tiny: Benchmark, tmp_path: Path
+) -> None:
+    configs = [config(method="er", mask="auto", buffer=1000, seed=seed) for seed in (0, 1)]
+    data = DataDescription.of(tiny)
+    plain = TrialStack(configs, data, build_net=small_mlp)
+    mapped = TrialStack(configs, data, build_net=small_mlp, earlier_samples=[])
+    for number in range(2):
+        plain.learn(task_of(plain, tiny, number))
+        mapped.learn(task_in_file(mapped, tiny, number, tmp_path))
+    assert plain.choices[0][-1].samples > 0
+    assert plain.choices == mapped.choices
+    assert_same(results_of(plain), results_of(mapped))
+
+
 @pytest.mark.parametrize("steps", [3, None])
 def test_a_memory_on_disk_goes_on_in_another_stack(
     config: MakeConfig, tiny: Benchmark, tmp_path: Path, steps: int | None

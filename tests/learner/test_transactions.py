@@ -185,26 +185,29 @@ def killed_visit(path: Path, seconds: float | None) -> bool:
         time.sleep(0.002)
 
 
-def kill_often(path: Path, before: Path, kills: int, source: random.Random) -> int:
-    """Kill visits at random moments until it was done so often; a visit that ends is begun anew."""
-    killed = 0
-    shutil.copytree(before, path)
+@pytest.mark.parametrize(
+    "kills",
+    [
+        pytest.param(3, marks=pytest.mark.processes),
+        pytest.param(30, marks=pytest.mark.faults),
+    ],
+)
+def test_a_visit_killed_at_random_moments_ends_with_the_same_bits(
+    tmp_path: Path, before: Path, after: Path, kills: int
+) -> None:
+    source, path, killed = random.Random(kills), tmp_path / "a", 0
     while killed < kills:
-        if killed_visit(path, source.uniform(0.0, 0.4)):
+        if not path.exists():
+            shutil.copytree(before, path)
+        if killed_visit(path, source.uniform(0.0, 0.25)):
             killed += 1
             assert Learner.open(path, read_only=True).predict(blobs(["ant"])[0])
-        elif killed < kills:
-            break
-    killed_visit(path, None)
-    return killed
-
-
-@pytest.mark.processes
-def test_a_visit_killed_at_random_moments_ends_with_the_same_bits(
-    tmp_path: Path, before: Path, after: Path
-) -> None:
-    kill_often(tmp_path / "a", before, 4, random.Random(1))
-    assert bits(tmp_path / "a") == bits(after)
+        else:  # it has come to its end before it could be killed again
+            assert bits(path) == bits(after)
+            shutil.rmtree(path)
+    if path.exists():
+        killed_visit(path, None)
+        assert bits(path) == bits(after)
 
 
 def test_leftovers_of_a_dead_process_are_removed(tmp_path: Path, before: Path) -> None:

@@ -12,6 +12,7 @@ in it is believed. Nothing that is read can run code.
 
 import hashlib
 import json
+import math
 import os
 import re
 from collections.abc import Mapping
@@ -40,6 +41,8 @@ _MARK = b'"__metadata__":{"remask":"'
 _DIGITS = hashlib.sha256().digest_size * 2
 _LENGTH_BYTES = 8
 _MAX_HEADER = 4 << 20
+_MOST_GROWTH = 1 << 30
+_SHAPE = re.compile(r"\[([0-9]{1,15}(, [0-9]{1,15}){0,15})?\]")
 
 
 class CheckpointError(RemaskError):
@@ -122,17 +125,21 @@ class CheckpointFolder:
         self._last_good, self._loaded = path, True
         return number
 
-    def load(self, expected: Mapping[str, Tensor]) -> Checkpoint | None:
+    def load(
+        self, expected: Mapping[str, Tensor], *, growing: tuple[str, ...] = ()
+    ) -> Checkpoint | None:
         """Load the newest state that is whole, or None if none was ever saved.
 
         `expected` are tensors like those that were saved; anything else is refused before memory
-        is taken for it. Raises CheckpointError if all are damaged, or the newest whole one is
-        another run's or a newer remask's. Deletes nothing.
+        is taken for it. Those whose names begin with `growing` need only have as many axes, and in
+        all they may take 1 GiB more than expected (`TrialStack.growing` says which grow with the
+        tasks of an open stream). Raises CheckpointError if all are damaged, or the newest whole one
+        is another run's or a newer remask's. Deletes nothing.
         """
         damages = []
         for number, path in sorted(self._numbered().items(), reverse=True):
             try:
-                note, tensors = _decode(path, self._identity, expected)
+                note, tensors = _decode(path, self._identity, expected, growing)
             except _DamagedError as error:
                 damages.append(f"{path} is damaged: {error}.")
                 continue
@@ -206,7 +213,7 @@ def _seal(data: bytes) -> tuple[bytes, memoryview]:
 
 
 def _decode(
-    path: Path, identity: str, expected: Mapping[str, Tensor]
+    path: Path, identity: str, expected: Mapping[str, Tensor], growing: tuple[str, ...]
 ) -> tuple[_Note, dict[str, Tensor]]:
     """Read one file; what is cheap and decides is checked before what is large."""
     try:
@@ -214,8 +221,11 @@ def _decode(
             size = os.fstat(stream.fileno()).st_size
             header = _read_header(stream, size)
             note, digest = _open_note(path, header)
-            _check_ours(path, note, identity, expected)
-            tensor_bytes = sum(tensor.nbytes for tensor in expected.values())
+            _check_ours(path, note, identity, expected, growing)
+            tensor_bytes = sum(
+                math.prod(_shape(note.tensors[name])) * tensor.element_size()
+                for name, tensor in expected.items()
+            )
             if size != len(header) + tensor_bytes:
                 raise _DamagedError(
                     f"its tensors have {size - len(header)}, not {tensor_bytes} bytes"
@@ -266,20 +276,46 @@ def _open_note(path: Path, header: bytes) -> tuple[_Note, bytes]:
         raise _DamagedError("its note makes no sense") from error
 
 
-def _check_ours(path: Path, note: _Note, identity: str, expected: Mapping[str, Tensor]) -> None:
+def _check_ours(
+    path: Path,
+    note: _Note,
+    identity: str,
+    expected: Mapping[str, Tensor],
+    growing: tuple[str, ...],
+) -> None:
     if note.identity != identity:
         raise CheckpointError(
             f"{path} belongs to another run: it is of {_shown(note.identity)}, this is "
             f"{identity!r}. Choose another folder, or remove it to start from the beginning."
         )
-    ours = _kinds(expected)
-    if note.tensors != ours:
-        odd = min(ours.items() ^ note.tensors.items())[0]
+    ours, theirs, grown = _kinds(expected), dict(note.tensors), 0
+    for name, tensor in expected.items():
+        if name.startswith(growing) and _is_like(theirs.get(name, ""), tensor):
+            grown += math.prod(_shape(theirs[name])) * tensor.element_size() - tensor.nbytes
+            theirs[name] = ours[name]
+    if grown > _MOST_GROWTH:
+        raise CheckpointError(
+            f"{path} does not fit this run: it has {grown} bytes more than this run has now, and "
+            f"may have {_MOST_GROWTH}. Choose another folder, or remove it to start from the "
+            f"beginning."
+        )
+    if theirs != ours:
+        odd = min(ours.items() ^ theirs.items())[0]
         raise CheckpointError(
             f"{path} does not fit this run: {_shown(odd)} is {_shown(note.tensors.get(odd))}, "
             f"this run's is {_shown(ours.get(odd))}. Choose another folder, or remove it to start "
             f"from the beginning."
         )
+
+
+def _is_like(kind: str, tensor: Tensor) -> bool:
+    """Whether a tensor that is written down has the type and as many axes as another."""
+    written = kind.startswith(f"{tensor.dtype} ") and _SHAPE.fullmatch(kind.partition(" ")[2])
+    return bool(written) and len(_shape(kind)) == tensor.ndim
+
+
+def _shape(kind: str) -> list[int]:
+    return [int(size) for size in re.findall("[0-9]+", kind.partition(" ")[2])]
 
 
 def _shown(text: str | None) -> str:

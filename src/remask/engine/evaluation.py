@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from remask.memory import StoredRows
+from remask.memory import StoredRows, fetch
 from remask.streams import DataDescription, Standardise
 
 _ROWS_AT_ONCE = 512  # a chunk whose activations stay in cache
@@ -101,12 +101,7 @@ class TestSets:
         return list(zip(places, torch.split(test.labels, _ROWS_AT_ONCE), strict=True))
 
     def _see(self, test: _TestSet, places: Tensor) -> Tensor:
-        found = (
-            test.inputs[places]
-            if isinstance(test.inputs, Tensor)
-            else test.inputs.take(places, self._device)
-        )
-        inputs = found * self._data.scale
+        inputs = fetch(test.inputs, places, self._device) * self._data.scale
         return inputs if self._standardise is None else self._standardise(inputs)
 
 

@@ -225,6 +225,11 @@ class Feed:
         active = self._active(masking, labels)
         return Step(batches[0], tuple(batches[1:]), active, masking.value, rows, task, faded)
 
+    def absent_logits(self) -> Tensor:
+        """What stored logits are for a class that was not there: 0, or the stored mask: [S * M]."""
+        stored = [(mask or 0.0) if self._mask_stored else 0.0 for mask in self._masks]
+        return torch.tensor(stored).repeat_interleave(self._capacity)
+
     def count_memory(self, arrived: int) -> None:
         """Know how much the memory holds after so many samples, where no step has told it."""
         memory = self.reservoir

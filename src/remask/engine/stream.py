@@ -12,7 +12,7 @@ from remask.engine.agreement import check_open
 from remask.engine.curves import Curves
 from remask.engine.evaluation import Evaluator
 from remask.engine.showing import TrialCurve
-from remask.memory import KeptRows, StoredRows
+from remask.memory import KeptRows, StoredRows, fetch
 from remask.methods import Method, MethodError
 from remask.streams import (
     DataDescription,
@@ -145,12 +145,12 @@ class Stream:
 
     def apart_of(self, task: Task) -> tuple[Tensor, Tensor] | None:
         """What of a task is set apart: inputs [S, n, *shape] and labels [n]; None: nothing is."""
-        inputs = self.samples.inputs if task.data is None else task.data.inputs.to(self._device)
+        inputs = self.samples.inputs if task.data is None else task.data.inputs
         part = self._apart if task.data is None else task.data.apart
         if part is None or part.places is None:
             return None
         rows = task.classes.cpu()[part.labels].nonzero().squeeze(-1)
-        return inputs[part.places[:, rows].to(self._device)], part.labels[rows]
+        return fetch(inputs, part.places[:, rows], self._device), part.labels[rows]
 
     def class_sizes(self, task: Task) -> Tensor:
         """How many samples of each class are learnt from, up to a task or in all that are known."""

@@ -19,6 +19,7 @@ from remask.engine.descent import Descent, per_trial_setting
 from remask.engine.divergence import Divergence
 from remask.engine.feed import Feed
 from remask.engine.fitting import check_fit
+from remask.engine.growing import grown_state
 from remask.engine.predictors import assemble, check_predictor, trial_tensors
 from remask.engine.showing import Choice, Position, TrialResult
 from remask.engine.stacking import initial_nets, stack_nets
@@ -366,6 +367,30 @@ class TrialStack:
         for name, tensor in own.items():
             tensor.copy_(state[name])
         self.position = Position(*position)
+
+    def grow_from(self, state: dict[str, Tensor], position: Position) -> None:
+        """Go on from a state that was saved with fewer classes, in a stack that has learnt nothing.
+
+        Both stacks are the same but for `num_classes`, which is larger here. The nets say the same
+        of the classes that were known, and 0 of the new ones; see `grown_state`. Raises StreamError
+        or MethodError if the head cannot grow, and then changes nothing.
+        """
+        if self.position != Position():
+            raise StreamError("only a stack that has learnt nothing yet can take over a state")
+        grown = grown_state(
+            state,
+            self.state(),
+            net=self._net,
+            method=self.method,
+            absent_logits=self._feed.absent_logits(),
+            input_shape=self.data.input_shape,
+        )
+        self.restore(grown, position)
+
+    @property
+    def growing(self) -> tuple[str, ...]:
+        """How the names of tensors in `state()` begin that grow with the tasks."""
+        return _GROWING if self._stream.open else ()
 
     def _steps_of(self, task: Task, extra: int) -> int:
         """How many steps an epoch of a task has, with so many samples besides its own."""

@@ -42,7 +42,7 @@ class Arrival:
         begun = staging.unfinished(self._place)
         if begun is not None and not discard:
             same = begun.name == name and staging.fingerprint_of(source, form) == begun.fingerprint
-            if not same or begun.generation != manifest.generation:
+            if not same:
                 raise LearnerError(
                     f"the visit {begun.name!r} was begun on {begun.began[:10]} and is not "
                     f"finished. Learn the same samples again under this name to go on with it, or "

@@ -22,6 +22,7 @@ from remask.learner.arrival import Arrival
 from remask.learner.calibration import calibration_error
 from remask.learner.errors import LearnerError
 from remask.learner.folder import LearnerFolder
+from remask.learner.forgetting import Forgetting
 from remask.learner.manifest import Manifest, read_manifest
 from remask.learner.prediction import (
     Scorer,
@@ -173,6 +174,8 @@ class Learner:
                 made_of.load(opened.read_tensors(opened.manifest.given))
             if read_only:
                 learner._load_for_reading()
+            else:
+                staging.discard_stale(opened.path / staging.VISIT, opened.manifest.generation)
         except BaseException:
             opened.close()
             raise
@@ -240,8 +243,23 @@ class Learner:
         return Evaluation(right, accuracy, counts, calibration_error(scores, truth))
 
     def forget(self, name: str | int, *, retrain: bool = False) -> Forgotten:
-        """Remove a class: its output, its samples and what was stored with them, for good."""
-        raise NotImplementedError
+        """Remove a class: its output, its samples and what was stored with them, for good.
+
+        Every file that held them is written anew, and it is checked that no file of the folder has
+        them. A visit that is not finished is given up. `Forgotten.not_promised` says what stays:
+        the other weights were shaped by the class. With `retrain` a new net is trained from what
+        the memory holds of the others. Raises LearnerError, and then nothing has changed.
+        """
+        self._check_writable()
+        name = class_name(name)
+        if name not in self._manifest.known:
+            raise LearnerError(
+                f"unknown class {name!r}: the learner knows {listed(self.classes) or 'none'}"
+            )
+        forgetting = Forgetting(self._folder, self._architecture, self._method, self._device)
+        forgotten = forgetting.forget(name, retrain=retrain)
+        self._scorer = None
+        return forgotten
 
     def export(
         self, path: AnyPath, to: Literal["onnx", "torch-export", "safetensors"]

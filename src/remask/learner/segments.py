@@ -5,7 +5,7 @@ segment, of what it keeps of its own samples; segments of which less than half i
 into it, and smaller ones. So there are few segments, and at least half of each is in use.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -16,11 +16,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from remask.learner.folder import LearnerFolder
+from remask.learner.heldout import SOURCES
 from remask.learner.manifest import SegmentNote
 from remask.learner.npy import npy_pieces
-from remask.memory import JoinedRows, MappedRows, StoredRows
+from remask.memory import EMPTY, JoinedRows, MappedRows, StoredRows
 
+MEMORY_SOURCES, MEMORY_LABELS, MEMORY_LOGITS = "memory/sources", "memory/labels", "memory/logits"
 _ROWS_AT_ONCE = 64
+_NOWHERE = -1
 _NUMPY = {torch.uint8: "uint8", torch.float32: "float32"}
 
 
@@ -31,9 +34,9 @@ class ChosenRows(StoredRows):
         self._rows, self._numbers = rows, numbers
         self.shape, self.dtype = (len(numbers), *rows.shape[1:]), rows.dtype
 
-    def read(self, numbers: NDArray[np.int64]) -> NDArray[Any]:
+    def copy_rows(self, numbers: NDArray[np.int64]) -> NDArray[Any]:
         """Copies of the rows with these numbers."""
-        return self._rows.read(self._numbers[numbers])
+        return self._rows.copy_rows(self._numbers[numbers])
 
     def release(self) -> None:
         """Let go of what was mapped."""
@@ -47,6 +50,16 @@ class Rewritten:
     segments: tuple[SegmentNote, ...]
     renumber: Callable[[Tensor], Tensor]
     """From old numbers of samples in use, int64 [...], to new ones; what is not in use is 0."""
+
+    def renumbered(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """A state that knows its samples by their new numbers."""
+        found = {**tensors, SOURCES: self.renumber(tensors[SOURCES])}
+        if MEMORY_SOURCES in tensors:
+            empty = tensors[MEMORY_LABELS].cpu() == EMPTY
+            found[MEMORY_SOURCES] = self.renumber(
+                tensors[MEMORY_SOURCES].masked_fill(empty, _NOWHERE)
+            )
+        return found
 
 
 def open_segments(folder: LearnerFolder) -> list[StoredRows]:

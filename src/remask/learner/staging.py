@@ -146,6 +146,13 @@ def discard(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
+def discard_stale(folder: Path, generation: int) -> None:
+    """Remove what no visit can go on with: it was begun with another state, or only by half."""
+    begun = unfinished(folder)
+    if folder.exists() and (begun is None or begun.generation != generation):
+        discard(folder)
+
+
 def held_out(labels: torch.Tensor, seed: int, visit: int) -> torch.Tensor:
     """Which samples of a visit are never learnt from, bool [N]: a tenth of each class, at most 100.
 

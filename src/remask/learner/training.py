@@ -1,12 +1,12 @@
 """Training of one visit: from where the learner stands to where it will, checkpoints in between."""
 
+import math
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
 
@@ -113,14 +113,12 @@ class VisitTraining:
     def __init__(
         self,
         stack: TrialStack,
-        folder: Path,
-        identity: str,
+        checkpoints: CheckpointFolder | None,
         *,
-        checkpoint_seconds: float,
         measure: Measure,
+        checkpoint_seconds: float = math.inf,
     ) -> None:
-        self._stack = stack
-        self._checkpoints = CheckpointFolder(folder, identity)
+        self._stack, self._checkpoints = stack, checkpoints
         self._every = checkpoint_seconds
         self._measure = measure
         self._measured: list[Measured] = []
@@ -172,6 +170,8 @@ class VisitTraining:
         return since >= _PATIENCE_EPOCHS and since * self._steps >= _PATIENCE_STEPS * epochs
 
     def _save(self) -> None:
+        if self._checkpoints is None:
+            return
         notes: dict[str, JsonValue] = {
             "measured": [list(pair) for pair in self._measured],
             "steps": self._steps,
@@ -181,7 +181,9 @@ class VisitTraining:
 
     def _resume(self, begin: Callable[[TrialStack], None]) -> bool:
         begin(self._stack)
-        saved = self._checkpoints.load(self._begun_state())
+        if self._checkpoints is None:
+            return False
+        saved = self._checkpoints.load(self._stack.state(), growing=self._stack.growing)
         if saved is None:
             return False
         self._stack.restore(saved.tensors, Position.read(saved.position))
@@ -191,14 +193,6 @@ class VisitTraining:
         self._steps, self._seconds = int(str(steps)), float(str(seconds))
         self._epochs = self._stack.position.epoch + 1
         return True
-
-    def _begun_state(self) -> dict[str, Tensor]:
-        """Tensors like those of a stack that has begun the visit: it knows of one task more."""
-        state = dict(self._stack.state())
-        for name in ("stream/counts", "stream/steps"):
-            known = state[name]
-            state[name] = torch.cat([known, known.new_zeros(1, *known.shape[1:])])
-        return state
 
 
 def _latest_rise(measured: Sequence[Measured]) -> int:

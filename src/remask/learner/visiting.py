@@ -9,20 +9,27 @@ from torch import Tensor
 
 from remask.config import TrialConfig
 from remask.engine import Position, TrialStack
+from remask.engine.checkpoints import CheckpointFolder
 from remask.learner import staging
 from remask.learner.accounts import Choice, Visit
 from remask.learner.architecture import Architecture
-from remask.learner.calibration import calibrate, class_weights
+from remask.learner.calibration import calibrate
 from remask.learner.choosing import candidate_configs, choose, copies, one_of
+from remask.learner.examining import Examiner
 from remask.learner.folder import LearnerFolder
 from remask.learner.heldout import LABELS, SOURCES, HeldOut
-from remask.learner.manifest import Manifest
-from remask.learner.prediction import as_seen, columns_of, kept_scores, per_class, scorer
-from remask.learner.segments import ChosenRows, joined, open_segments, rewrite
+from remask.learner.prediction import per_class
+from remask.learner.segments import (
+    MEMORY_LABELS,
+    MEMORY_SOURCES,
+    ChosenRows,
+    joined,
+    open_segments,
+    rewrite,
+)
 from remask.learner.settings import most_epochs, places, trial_config
 from remask.learner.staging import Staged
 from remask.learner.training import (
-    Measured,
     OnProgress,
     Trained,
     VisitTraining,
@@ -31,8 +38,6 @@ from remask.learner.training import (
 )
 from remask.memory import EMPTY, JoinedRows
 from remask.methods import Method
-
-MEMORY_SOURCES, MEMORY_LABELS = "memory/sources", "memory/labels"
 
 
 class Visiting:
@@ -67,9 +72,10 @@ class Visiting:
         self._rows: JoinedRows = rows
         aside = staging.held_out(staged.labels, self._before.settings.seed, self._before.tasks)
         self._learnt = (~aside).nonzero().squeeze(-1)
-        self._held = HeldOut.of(self._old).and_also(
+        held = HeldOut.of(self._old).and_also(
             self._first + aside.nonzero().squeeze(-1), staged.labels[aside]
         )
+        self._examiner = Examiner(held, rows, architecture, method, device)
         self._stack = make_stack(
             self._after,
             candidate_configs(self._after.settings, self._config(), method),
@@ -84,16 +90,21 @@ class Visiting:
         staged, place = self._staged, self._folder.path / staging.VISIT
         training = VisitTraining(
             self._stack,
-            place / "checkpoints",
-            f"{staged.note.name} {staged.note.fingerprint}",
+            CheckpointFolder(
+                place / "checkpoints", f"{staged.note.name} {staged.note.fingerprint}"
+            ),
             checkpoint_seconds=checkpoint_seconds,
-            measure=self._measure,
+            measure=lambda stack: self._examiner.measured(stack, self._after),
         )
-        before = self._accuracy_before()
+        before: dict[str, float] = {}
+        if self._old is not None:
+            known = list(self._before.known)
+            before = per_class(*self._examiner.scored(self._before, self._old), known)[0]
         inputs = ChosenRows(staged.inputs, self._learnt.numpy())
         trained = training.run(inputs, staged.labels[self._learnt], self._begin, on_progress)
-        right = self._rated(self._stack).argmax(-1) == self._held.labels
-        chosen, why = choose(self._stack, right, self._held.labels, self._after.settings)
+        truth = self._examiner.held.labels
+        right = self._examiner.rated(self._stack, self._after).argmax(-1) == truth
+        chosen, why = choose(self._stack, right, truth, self._after.settings)
         tensors = one_of(self._stack.state(), chosen, len(self._stack.configs))
         visit = self._account(trained, before, tensors, why)
         self._commit(visit, tensors)
@@ -111,45 +122,7 @@ class Visiting:
         """Bring the engine to where the learner stands."""
         if self._old is not None:
             saved = {n: t for n, t in self._old.items() if n not in (SOURCES, LABELS)}
-            stack.restore(copies(saved, len(stack.configs)), Position(self._before.tasks))
-
-    @torch.no_grad()
-    def _rated(self, stack: TrialStack) -> Tensor:
-        """Log-probabilities that each candidate now gives to held-out samples, [C, n, classes]."""
-        known = torch.tensor([name is not None for name in self._after.classes])
-        parts = [torch.zeros(len(stack.configs), 0, len(known), dtype=torch.float64)]
-        for inputs in self._held.inputs(self._rows):
-            seen = as_seen(inputs, self._seen, self._device)
-            scores = stack.scores(seen, stack.position.task)[..., : len(known)].cpu()
-            parts.append(scores.masked_fill(~known, -torch.inf).double().log_softmax(-1))
-        return torch.cat(parts, dim=1)
-
-    def _measure(self, stack: TrialStack) -> Measured:
-        """How good the default candidate is now, every class weighing the same."""
-        if not len(self._held):
-            return Measured(0.0, 0.0)
-        logs, truth = self._rated(stack)[0], self._held.labels
-        weights, likelihood = class_weights(truth), logs.gather(1, truth.unsqueeze(1)).squeeze(1)
-        return Measured(
-            float((weights * (logs.argmax(1) == truth)).sum()), float((weights * likelihood).sum())
-        )
-
-    def _accuracy_before(self) -> dict[str, float]:
-        """How right the learner is before the visit, about classes that it knows."""
-        if self._old is None:
-            return {}
-        known = torch.tensor(list(self._before.known.values()))
-        scores, truth = self._scores(self._before, self._old, self._held.of_labels(known))
-        return per_class(scores, truth, list(self._before.known))[0]
-
-    def _scores(
-        self, manifest: Manifest, tensors: Mapping[str, Tensor], held: HeldOut
-    ) -> tuple[Tensor, Tensor]:
-        """What a state says of held-out samples, uncalibrated, and the true columns."""
-        module = scorer(manifest, tensors, self._method, self._architecture, temperature=1.0)
-        inputs = held.inputs(self._rows)
-        scores = kept_scores(module.to(self._device), inputs, self._seen, self._device)
-        return scores, columns_of(held.labels, manifest)
+            stack.grow_from(copies(saved, len(stack.configs)), Position(self._before.tasks))
 
     def _account(
         self,
@@ -158,7 +131,7 @@ class Visiting:
         tensors: Mapping[str, Tensor],
         choice: Choice,
     ) -> Visit:
-        scores, truth = self._scores(self._after, tensors, self._held)
+        scores, truth = self._examiner.scored(self._after, tensors)
         accuracy, counts = per_class(scores, truth, list(self._after.known))
         note, known = self._staged.note, len(self._before.classes)
         sizes = Counter(self._staged.labels[self._learnt].tolist())
@@ -183,28 +156,22 @@ class Visiting:
         _, places_held_out = places(
             self._after.settings.memory, self._staged.note.data.kept.sample_bytes
         )
-        held = self._held.reduced(
-            places_held_out, self._after.settings.seed, self._before.tasks
-        ).tensors()
-        used = held[SOURCES]
+        settings = self._after.settings
+        held = self._examiner.held.reduced(places_held_out, settings.seed, self._before.tasks)
+        tensors, used = {**tensors, **held.tensors()}, held.sources
         if MEMORY_SOURCES in tensors:
             # The engine counts the visit's samples without those that are held out.
-            counted = tensors[MEMORY_SOURCES]
-            learnt = self._first + self._learnt
+            counted, learnt = tensors[MEMORY_SOURCES], self._first + self._learnt
             own = (counted - self._first).clamp(min=0, max=len(learnt) - 1)
             sources = torch.where(counted < self._first, counted, learnt[own])
-            filled = tensors[MEMORY_LABELS].cpu() != EMPTY
-            tensors[MEMORY_SOURCES] = sources.masked_fill(~filled, -1)
-            used = torch.cat([used, sources[filled]])
+            used = torch.cat([used, sources[tensors[MEMORY_LABELS].cpu() != EMPTY]])
+            tensors[MEMORY_SOURCES] = sources
         rewritten = rewrite(self._folder, self._rows, used)
-        tensors.update(held)
-        for name in tensors.keys() & {SOURCES, MEMORY_SOURCES}:
-            tensors[name] = rewritten.renumber(tensors[name])
+        tensors = rewritten.renumbered(tensors)
         self._folder.commit(
             self._after.model_copy(
                 update={
                     "state": self._folder.write_tensors("state", tensors),
-                    "given": self._before.given if self._architecture.frozen else None,
                     "segments": rewritten.segments,
                     "calibration": visit.calibration,
                     "history": (*self._before.history, visit),

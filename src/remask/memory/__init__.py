@@ -8,7 +8,7 @@ from remask.memory.kept import KeptRows
 from remask.memory.quota import choose_rows
 from remask.memory.replay import ReplayBatch, ReplayMemory, ReplayMemoryError
 from remask.memory.reservoir import ReservoirPlan, plan_reservoir
-from remask.memory.rows import JoinedRows, MappedRows, SampleFileError, StoredRows
+from remask.memory.rows import JoinedRows, MappedRows, SampleFileError, StoredRows, fetch
 
 __all__ = [
     "EMPTY",
@@ -24,6 +24,7 @@ __all__ = [
     "StoredRows",
     "challenge",
     "choose_rows",
+    "fetch",
     "herd",
     "plan_balanced",
     "plan_reservoir",

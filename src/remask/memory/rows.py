@@ -153,6 +153,13 @@ class JoinedRows(StoredRows):
                 part.release()
 
 
+def fetch(inputs: Tensor | StoredRows, places: Tensor, device: torch.device) -> Tensor:
+    """The inputs in some places, int64 [...], on a device: [..., *shape of one input]."""
+    if isinstance(inputs, StoredRows):
+        return inputs.take(places, device)
+    return inputs[places.to(inputs.device)].to(device)
+
+
 def _copied(part: StoredRows | Tensor, numbers: NDArray[np.int64]) -> Array:
     if isinstance(part, StoredRows):
         return part.copy_rows(numbers)

@@ -67,6 +67,9 @@ class Method(ABC):
     """Why it cannot have a mask, if it cannot."""
     works_on_host: ClassVar[str | None] = None
     """Why a step of it must wait for values from the device, if it must."""
+    ungrowable: ClassVar[str | None] = None
+    """Why its head cannot grow, if it cannot. If it can, what it remembers of a new class begins at
+    0, in every axis of classes."""
     class_il: ClassVar[bool] = True
     """Whether it can tell classes of different tasks apart without being told the task."""
     confidence: ClassVar[bool] = True
