@@ -42,4 +42,5 @@ def history(
         output.print(f"{folder} has not learnt anything yet.", highlight=False, soft_wrap=True)
     elif page is None:
         output.print(visits_table(visits), crop=False)
+        output.print("Right on held-out samples after each visit (%):")
         output.print(classes_table(visits), crop=False)

@@ -10,6 +10,7 @@ from remask.cli import options as o
 from remask.cli.console import errors, output
 from remask.cli.generated import Group, option, with_groups
 from remask.cli.visits import stopping, visit_bar
+from remask.errors import SettingsError
 
 if TYPE_CHECKING:
     from remask import Learner
@@ -114,8 +115,8 @@ def _read(settings: dict[str, Any]) -> dict[str, Any]:
     if size := settings.get("image_size"):
         height, _, width = size.lower().partition("x")
         if not height.isdecimal() or not (width or height).isdecimal():
-            raise typer.BadParameter(
-                "say 64, or 48x64 for height and width", param_hint="image-size"
+            raise SettingsError(
+                f"--image-size {size}: say 64, or 48x64 for a height of 48 and a width of 64"
             )
         read["image_size"] = (int(height), int(width or height))
     return read

@@ -69,9 +69,8 @@ def visits_table(visits: Sequence[LearntVisit]) -> PlainTable:
 
 
 def classes_table(visits: Sequence[LearntVisit]) -> PlainTable:
-    """A row per class: its accuracy after each visit, in percent."""
+    """A row per class: right answers on held-out samples after each visit, in percent."""
     table = PlainTable()
-    table.title = "right on held-out samples after each visit (%)"
     table.add_column("class")
     for visit in visits:
         table.add_column(_text(visit.name), justify="right")
