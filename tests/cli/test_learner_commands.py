@@ -292,7 +292,9 @@ def _wait_for(path: Path, process: "subprocess.Popen[str]") -> None:
 
 @pytest.mark.processes
 @pytest.mark.thorough
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
+)
 def test_a_visit_that_is_stopped_is_saved_and_the_same_command_goes_on(
     remask: CommandLine, images: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
