@@ -73,15 +73,15 @@ def check_open(method: type[Method], data: DataDescription) -> None:
 def check_earlier_samples(
     rows: Sequence[StoredRows], source: Benchmark | DataDescription, method: type[Method]
 ) -> None:
-    """Refuse samples of earlier tasks that nothing would come of: MethodError, StreamError."""
+    """Refuse samples of earlier tasks that could not be used: MethodError, StreamError."""
     if not isinstance(source, DataDescription):
         raise StreamError(
             "earlier_samples are for tasks that come one by one: give a DataDescription"
         )
     if not method.draws:
         raise MethodError(
-            f"{method.title} does not draw from a reservoir, so it has no use for earlier_samples: "
-            f"what it keeps, it copies"
+            f"{method.title} does not draw from a reservoir, so it cannot use earlier_samples: it "
+            f"copies the samples that it keeps"
         )
     for part in rows:
         if part.dtype != source.input_type or part.shape[1:] != source.input_shape:
@@ -114,7 +114,8 @@ def check_config(
         raise MethodError(f"{method.title} replays: it needs a replay batch of at least 1")
     if config.memory != "reservoir" and not method.draws:
         raise MethodError(
-            f"{method.title} has no reservoir, which alone can be {config.memory}: leave memory out"
+            f"{method.title} does not use a reservoir, and only a reservoir can be "
+            f"{config.memory}: leave memory out"
         )
     if method.uses_tasks() and config.task_free:
         raise MethodError(
