@@ -42,7 +42,9 @@ def test_the_memory_is_left_out_of_a_config_that_has_the_usual_one(config: MakeC
 def test_a_method_without_a_reservoir_cannot_have_a_balanced_one(
     config: MakeConfig, tiny: Benchmark, method: str
 ) -> None:
-    with pytest.raises(MethodError, match="has no reservoir, which alone can be balanced"):
+    with pytest.raises(
+        MethodError, match="does not use a reservoir, and only a reservoir can be balanced"
+    ):
         TrialStack([config(method=method, memory="balanced")], tiny, build_net=small_mlp)
 
 
@@ -204,7 +206,7 @@ def labels_of(benchmark: Benchmark, number: int) -> Tensor:
     return benchmark.train_labels[benchmark.train_indices(number)]
 
 
-def test_earlier_samples_that_nothing_would_come_of_are_refused(
+def test_earlier_samples_that_could_not_be_used_are_refused(
     config: MakeConfig, tiny: Benchmark, tmp_path: Path
 ) -> None:
     data = DataDescription.of(tiny)

@@ -7,6 +7,7 @@ import torch
 from remask.benchmarks import Benchmark
 from remask.classes import ordered_classes
 from remask.config import COMMON_WEIGHTS, TrialConfig
+from remask.engine.candidates import held_out_places
 from remask.errors import RemaskError
 from remask.memory import StoredRows
 from remask.methods import MASKED_NAMES, METHODS, Method, MethodError, find_method
@@ -72,15 +73,15 @@ def check_open(method: type[Method], data: DataDescription) -> None:
 def check_earlier_samples(
     rows: Sequence[StoredRows], source: Benchmark | DataDescription, method: type[Method]
 ) -> None:
-    """Refuse samples of earlier tasks that nothing would come of: MethodError, StreamError."""
+    """Refuse samples of earlier tasks that could not be used: MethodError, StreamError."""
     if not isinstance(source, DataDescription):
         raise StreamError(
             "earlier_samples are for tasks that come one by one: give a DataDescription"
         )
     if not method.draws:
         raise MethodError(
-            f"{method.title} does not draw from a reservoir, so it has no use for earlier_samples: "
-            f"what it keeps, it copies"
+            f"{method.title} does not draw from a reservoir, so it cannot use earlier_samples: it "
+            f"copies the samples that it keeps"
         )
     for part in rows:
         if part.dtype != source.input_type or part.shape[1:] != source.input_shape:
@@ -102,17 +103,19 @@ def check_config(
         raise MethodError(f"the weights of {method.title} are {sorted(own)}, not {sorted(given)}")
     tasks = benchmark.num_tasks or 1  # if nobody knows, it is checked again when one comes
     least = method.least_buffer(tasks, benchmark.num_classes)
-    if method.uses_buffer() and config.buffer < least:
+    held_out = held_out_places(config.buffer) if config.mask == "auto" else 0
+    if method.uses_buffer() and config.buffer - held_out < least:
         raise MethodError(
             f"{method.title} keeps samples: with {tasks} tasks and "
             f"{benchmark.num_classes} classes it needs a buffer of at least {least}, not "
-            f"{config.buffer}"
+            f"{config.buffer}" + (f", of which mask = auto takes {held_out}" if held_out else "")
         )
     if method.uses_replay_batch() and not config.replay_batch:
         raise MethodError(f"{method.title} replays: it needs a replay batch of at least 1")
     if config.memory != "reservoir" and not method.draws:
         raise MethodError(
-            f"{method.title} has no reservoir, which alone can be {config.memory}: leave memory out"
+            f"{method.title} does not use a reservoir, and only a reservoir can be "
+            f"{config.memory}: leave memory out"
         )
     if method.uses_tasks() and config.task_free:
         raise MethodError(

@@ -12,7 +12,6 @@ in it is believed. Nothing that is read can run code.
 
 import hashlib
 import json
-import math
 import os
 import re
 from collections.abc import Mapping
@@ -33,6 +32,7 @@ from remask.durable import (
     remove_stale_temporaries,
     write_atomically,
 )
+from remask.engine.fitting import bytes_of, is_like, kinds
 from remask.errors import RemaskError
 
 _FORMAT = 1
@@ -42,7 +42,6 @@ _DIGITS = hashlib.sha256().digest_size * 2
 _LENGTH_BYTES = 8
 _MAX_HEADER = 4 << 20
 _MOST_GROWTH = 1 << 30
-_SHAPE = re.compile(r"\[([0-9]{1,15}(, [0-9]{1,15}){0,15})?\]")
 
 
 class CheckpointError(RemaskError):
@@ -179,7 +178,7 @@ def _encode(
     note = {
         "format": _FORMAT,
         "identity": identity,
-        "tensors": _kinds(tensors),
+        "tensors": kinds(tensors),
         "position": dict(position),
         "extra": dict(extra),
     }
@@ -223,8 +222,7 @@ def _decode(
             note, digest = _open_note(path, header)
             _check_ours(path, note, identity, expected, growing)
             tensor_bytes = sum(
-                math.prod(_shape(note.tensors[name])) * tensor.element_size()
-                for name, tensor in expected.items()
+                bytes_of(note.tensors[name], tensor) for name, tensor in expected.items()
             )
             if size != len(header) + tensor_bytes:
                 raise _DamagedError(
@@ -240,7 +238,7 @@ def _decode(
         tensors = safetensors.torch.load(data)
     except Exception as error:  # the parser's own, and whatever torch makes of odd values
         raise _DamagedError(f"not a safetensors file, {error}") from error
-    if _kinds(tensors) != note.tensors:
+    if kinds(tensors) != note.tensors:
         raise _DamagedError("its tensors are not those that it announces")
     return note, tensors
 
@@ -288,10 +286,10 @@ def _check_ours(
             f"{path} belongs to another run: it is of {_shown(note.identity)}, this is "
             f"{identity!r}. Choose another folder, or remove it to start from the beginning."
         )
-    ours, theirs, grown = _kinds(expected), dict(note.tensors), 0
+    ours, theirs, grown = kinds(expected), dict(note.tensors), 0
     for name, tensor in expected.items():
-        if name.startswith(growing) and _is_like(theirs.get(name, ""), tensor):
-            grown += math.prod(_shape(theirs[name])) * tensor.element_size() - tensor.nbytes
+        if name.startswith(growing) and is_like(theirs.get(name, ""), tensor):
+            grown += bytes_of(theirs[name], tensor) - tensor.nbytes
             theirs[name] = ours[name]
     if grown > _MOST_GROWTH:
         raise CheckpointError(
@@ -308,20 +306,6 @@ def _check_ours(
         )
 
 
-def _is_like(kind: str, tensor: Tensor) -> bool:
-    """Whether a tensor that is written down has the type and as many axes as another."""
-    written = kind.startswith(f"{tensor.dtype} ") and _SHAPE.fullmatch(kind.partition(" ")[2])
-    return bool(written) and len(_shape(kind)) == tensor.ndim
-
-
-def _shape(kind: str) -> list[int]:
-    return [int(size) for size in re.findall("[0-9]+", kind.partition(" ")[2])]
-
-
 def _shown(text: str | None) -> str:
     """Quote what a file says, so that it can neither steer a terminal nor fill it."""
     return "not there" if text is None else repr(text[:200])
-
-
-def _kinds(tensors: Mapping[str, Tensor]) -> dict[str, str]:
-    return {name: f"{tensor.dtype} {list(tensor.shape)}" for name, tensor in tensors.items()}

@@ -64,7 +64,7 @@ def _padded(name: str, saved: Tensor, own: Tensor, known: int, classes: int) -> 
         if had < has and (had, has) != (known, classes):
             raise MethodError(
                 f"the head cannot grow: {name} was {list(saved.shape)} with {known} classes and is "
-                f"{list(own.shape)} with {classes}, and nobody knows how one becomes the other"
+                f"{list(own.shape)} with {classes}, and it is not clear how one becomes the other"
             )
         pad += [0, classes - known if had < has else 0]
     value = torch.nan if name == _CONFIDENCE else 0  # which is not measured yet

@@ -155,4 +155,4 @@ class SourcedInputs:
 
     def put(self, target: Tensor, places: Tensor) -> None:
         """Know that slots [n] now hold the samples in these places of the task's inputs [n]."""
-        self.sources[target] = self._first + places
+        self.sources[target] = self._first + places.cpu()

@@ -97,7 +97,7 @@ class ReplayMemory:
     def draw(self, n: int, device: torch.device | str | None = None) -> ReplayBatch:
         """Draw n different samples at random, or all if there are fewer.
 
-        They are copies. Raises ReplayMemoryError if the memory is empty: ask `len(memory)` before.
+        They are copies. Raises ReplayMemoryError if the memory is empty: check `len(memory)` first.
         """
         if self._samples is None or not self._filled:
             raise ReplayMemoryError("the memory is empty: add samples before you draw")
