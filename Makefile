@@ -3,11 +3,12 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-FAST := not processes and not thorough and not slow and not data and not paper and not faults and not ray
+INTEGRATIONS := .venv-integrations
+FAST := not processes and not thorough and not slow and not data and not paper and not faults and not integrations and not ray
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-slow test-paper test-faults test-ray soak lint format bench clean
+.PHONY: help demo test test-fast test-slow test-paper test-faults test-integrations test-ray soak lint format bench clean
 
 help: ## List the targets.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -40,6 +41,14 @@ test-ray: $(READY) ## The tests on clusters: two nodes and more on this machine,
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[ray]'
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m ray
 
+$(INTEGRATIONS)/.ready: pyproject.toml constraints.txt
+	test -x $(INTEGRATIONS)/bin/python || $(PYTHON) -m venv $(INTEGRATIONS)
+	$(INTEGRATIONS)/bin/python -m pip install -q -c constraints.txt -e '.[dev,integrations,onnx]'
+	touch $(INTEGRATIONS)/.ready
+
+test-integrations: $(INTEGRATIONS)/.ready ## The recipes with Lightning and transformers, and ONNX, in an environment of their own.
+	OMP_NUM_THREADS=1 $(INTEGRATIONS)/bin/python -m pytest -q -m integrations
+
 soak: $(READY) ## Everything that can go wrong, mixed at random: 1,000 kills, at most half an hour.
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.runs.soak --minutes 30 --kills 1000
 
@@ -60,4 +69,4 @@ bench: $(READY) ## Measure speed, as ratios: trials, heads, ResNet steps, method
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/method_cost.py
 
 clean: ## Remove everything that was made here.
-	rm -rf $(VENV) out build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(INTEGRATIONS) out build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

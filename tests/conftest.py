@@ -15,7 +15,7 @@ from remask.runs.storing import provenance
 from tests.command_line import CommandLine
 
 _STARTING_A_PROCESS = {"os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "subprocess.Popen"}
-_MAY_START_PROCESSES = {"processes", "slow", "data", "paper", "faults", "ray"}
+_MAY_START_PROCESSES = {"processes", "slow", "data", "paper", "faults", "integrations", "ray"}
 _running: list[str] = []
 """The test that runs, if it must not start a process."""
 

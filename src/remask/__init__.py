@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from remask.config import TrialConfig
     from remask.engine import DataDescription, TrialStack, load_net
     from remask.experiments import Results, report, reproduce, resume, run, sweep
+    from remask.learner import Learner, LearnerError
     from remask.losses import (
         MaskedCrossEntropy,
         masked_cross_entropy,
@@ -43,6 +44,8 @@ _HOME = {
     "Batch": "methods",
     "Benchmark": "benchmarks",
     "DataDescription": "engine",
+    "Learner": "learner",
+    "LearnerError": "learner",
     "MaskedCrossEntropy": "losses",
     "Method": "methods",
     "ReplayMemory": "memory",
@@ -71,6 +74,8 @@ __all__ = [
     "Batch",
     "Benchmark",
     "DataDescription",
+    "Learner",
+    "LearnerError",
     "MaskedCrossEntropy",
     "Method",
     "ReplayMemory",

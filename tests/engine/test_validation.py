@@ -14,7 +14,7 @@ from remask.benchmarks import Benchmark
 from remask.classes import SplitError
 from remask.config import TrialConfig
 from remask.engine import TrialStack
-from remask.methods import METHODS
+from remask.methods import EREMA, METHODS
 from remask.nets import NetBuilder
 from remask.nets.progressive import ToldTask
 from remask.streams import hold_out
@@ -299,3 +299,22 @@ def test_trials_of_different_shares_are_no_stack(config: MakeConfig, tiny: Bench
 def test_a_config_without_validation_has_the_hash_it_always_had(config: MakeConfig) -> None:
     assert config(validation=0.0).hash == config().hash
     assert config(validation=0.1).hash != config().hash
+
+
+def test_a_method_that_scores_unlike_the_one_it_is_made_of_is_validated_by_its_own_scores(
+    config: MakeConfig, tiny: Benchmark
+) -> None:
+    class Fixed(EREMA):
+        """Says that everything is of the last class."""
+
+        def scores(self, inputs: Tensor, task: int) -> Tensor:
+            said = torch.zeros(self.engine.trials, len(inputs), self.engine.num_classes)
+            said[..., -1] = 1
+            return said
+
+    asked = config(method="fixed", validation=SHARE, alpha=0.5, weights={"slowness": 0.9})
+    stack = TrialStack([asked], tiny, method=Fixed, build_net=small_mlp)
+    (result,) = finish(stack).results()
+    ended = result.validation_class_il[-1]
+    assert ended[:2] == [0, 0]
+    assert ended[2] > 0

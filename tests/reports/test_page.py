@@ -18,6 +18,7 @@ from remask.reports.comparison import ComparedCell, Comparison, paper_cell
 from remask.reports.data import ConfigFacts, page_data
 from remask.reports.figures import page_figures
 from remask.reports.figures.data import FAVOURITES, Systems
+from remask.reports.history import history_html
 from remask.reports.page import page_html
 from remask.results import Cell
 from remask.setting_types import read_mask
@@ -368,21 +369,22 @@ def test_a_policy_forbids_the_page_all_traffic() -> None:
 
 
 def test_scripts_never_turn_text_into_markup() -> None:
-    scripts = "\n".join(Elements(page_html(make_data([]))).scripts)
+    pages = page_html(make_data([])), history_html("pets", [])
+    scripts = "\n".join(script for page in pages for script in Elements(page).scripts)
 
     assert not re.search(
         r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(", scripts
     )
 
 
-def test_every_script_and_style_of_the_folder_is_in_the_page() -> None:
-    page = page_html(make_data([]))
+def test_every_script_and_style_of_the_folder_is_in_a_page() -> None:
+    pages = page_html(make_data([])) + history_html("pets", [])
     assets = [asset for asset in (files("remask.reports") / "assets").iterdir() if asset.is_file()]
 
     assert len(assets) > 10
     for asset in assets:
         if not asset.name.endswith(".html"):
-            assert asset.read_text("utf-8").strip() in page, asset.name
+            assert asset.read_text("utf-8").strip() in pages, asset.name
 
 
 def test_no_place_of_the_template_is_left_open() -> None:

@@ -15,8 +15,10 @@ import pytest
 
 from remask.reports.data import ConfigFacts, page_data
 from remask.reports.figures import plot
+from remask.reports.history import write_history
 from remask.reports.page import page_html
 from remask.results import summarise
+from tests.reports.test_history import VISITS
 from tests.reports.test_page import HOSTILE, make_cell, make_data, real_data, rich_data
 from tests.results.store_samples import make_config, make_record, trial_with_accuracy
 
@@ -888,3 +890,30 @@ def test_the_page_draws_every_mark_that_a_description_has(show: Open) -> None:
                 described.append({"points": points, "marks": [list(shape) for shape in shapes]})
         assert drawn == described, figure["key"]
         assert drawn != []
+
+
+def test_the_history_of_a_learner_is_drawn_and_read_off(
+    context: "BrowserContext", tmp_path: Path
+) -> None:
+    write_history("pets", VISITS, tmp_path / "pets.html")
+    page = context.new_page()
+    failures: list[str] = []
+    page.on("pageerror", lambda error: failures.append(str(error)))
+    page.goto((tmp_path / "pets.html").as_uri())
+    assert page.locator("#facts dd").all_inner_texts() == ["2", "3", "75.0 %", "2026-05-04"]
+    assert page.locator("#figure .legend li").all_inner_texts() == [
+        "ant",
+        "bee",
+        "cat",
+        "all classes",
+    ]
+    page.locator("#figure svg.chart").focus()
+    page.keyboard.press("ArrowRight")
+    assert "100.00 %, 4 held-out samples" in page.locator("#tip").inner_text()
+    assert page.locator("#classes tbody tr").nth(1).locator("td").all_inner_texts() == [
+        "bee",
+        MISSING,
+        "50.0",
+    ]
+    assert not failures
+    page.close()

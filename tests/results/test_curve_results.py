@@ -104,14 +104,14 @@ def test_a_store_of_the_second_version_gets_a_place_for_curves(tmp_path: Path) -
     with Store(path) as store:
         store.add(record)
     with closing(sqlite3.connect(path)) as connection:
-        connection.execute("ALTER TABLE trials DROP COLUMN curve")
+        for column in ("curve", "choices"):  # which came in the third and the fourth
+            connection.execute(f"ALTER TABLE trials DROP COLUMN {column}")
         connection.execute("PRAGMA user_version = 2")
         connection.commit()
     with Store(path) as store:
         assert list(store.records()) == [record]
         store.add(measured_record())
         assert store.count() == 2
-    assert len(MIGRATIONS) == 3
     with Store(tmp_path / "results.db.v2.bak", migrations=MIGRATIONS[:2]) as backup:
         assert backup.count() == 1
 

@@ -212,7 +212,7 @@ def _read_dataset(dataset: Dataset[Any], part: str) -> Part:
     labels = []
     for row in range(count):
         item, label = dataset[row]
-        image = _to_array(item, f"{part} input {row}")
+        image = item_to_array(item, f"{part} input {row}")
         if inputs is None:
             inputs = np.empty((count, *image.shape), dtype=image.dtype)
         if image.dtype != inputs.dtype:
@@ -232,7 +232,8 @@ def _read_dataset(dataset: Dataset[Any], part: str) -> Part:
     return from_numpy(inputs, np.array(labels), f"the {part} dataset")
 
 
-def _to_array(item: Any, what: str) -> npt.NDArray[Any]:
+def item_to_array(item: Any, what: str) -> npt.NDArray[Any]:
+    """An item of a dataset, a tensor, a PIL image or an array, as bytes or float32."""
     if isinstance(item, torch.Tensor):
         # By way of float32, since numpy knows fewer kinds of floats.
         item = item.detach().cpu()

@@ -50,15 +50,15 @@ class FolderOfImages:
 
 def read_folder(path: Path, size: tuple[int, int] | None, channels: int) -> FolderOfImages:
     """Read all images, resized to `size` if it is given. Raises DataError."""
-    classes = _class_folders(path)
-    files = [(label, file) for label, folder in enumerate(classes) for file in _images(folder)]
+    classes = class_folders(path)
+    files = [(label, file) for label, folder in enumerate(classes) for file in images_in(folder)]
     inputs = np.empty((0, channels, 0, 0), dtype=np.uint8)
     labels: list[int] = []
     unreadable: list[str] = []
     first = path
     for label, file in files:
         try:
-            image = _decode(file, size, channels)
+            image = decode_file(file, size, channels)
         except DataError as error:
             unreadable.append(str(error))
             continue
@@ -99,7 +99,8 @@ def report_unreadable(reasons: Sequence[str], *, skip: bool, stacklevel: int) ->
     )
 
 
-def _class_folders(path: Path) -> list[Path]:
+def class_folders(path: Path) -> list[Path]:
+    """The folders of the classes, in the order of their names. Raises DataError."""
     try:
         folders = sorted(folder for folder in path.iterdir() if folder.is_dir())
     except OSError as error:
@@ -110,7 +111,8 @@ def _class_folders(path: Path) -> list[Path]:
     return folders
 
 
-def _images(folder: Path) -> list[Path]:
+def images_in(folder: Path) -> list[Path]:
+    """The images of a folder, in the order of their names. Raises DataError."""
     try:
         files = sorted(file for file in folder.iterdir() if file.suffix.lower() in _ENDINGS)
     except OSError as error:
@@ -120,7 +122,8 @@ def _images(folder: Path) -> list[Path]:
     return files
 
 
-def _decode(file: Path, size: tuple[int, int] | None, channels: int) -> npt.NDArray[np.uint8]:
+def decode_file(file: Path, size: tuple[int, int] | None, channels: int) -> npt.NDArray[np.uint8]:
+    """An image as uint8 [channels, height, width], resized to `size` if given. Raises DataError."""
     try:
         data = durable.read_limited(file, _LARGEST_IMAGE)
         return decode(data, str(file), formats=["PNG", "JPEG"], channels=channels, resize=size)

@@ -11,7 +11,12 @@ from remask.cli import (
     check,
     data,
     demo,
+    export,
+    forget,
+    history,
+    learn,
     listings,
+    predict,
     report,
     reproduce,
     results,
@@ -38,6 +43,12 @@ app.command("sweep")(sweep.sweep)
 app.command("reproduce")(reproduce.reproduce)
 app.command("resume")(resume.resume)
 app.command("report")(report.report)
+app.command("learn")(learn.learn)
+app.command("predict")(predict.predict)
+app.command("evaluate")(predict.evaluate)
+app.command("history")(history.history)
+app.command("forget")(forget.forget)
+app.command("export")(export.export)
 app.command("check")(check.check)
 app.command("methods")(listings.methods)
 app.command("benchmarks")(listings.benchmarks)

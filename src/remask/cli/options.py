@@ -94,3 +94,20 @@ StorePath = Annotated[
         "`~/.local/share/remask/results.db`.",
     ),
 ]
+LearnerFolder = Annotated[Path, typer.Argument(metavar="DIR", help="The learner's folder.")]
+OwnNet = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME", help="The learner's net, if it is your own code: `module:function`."
+    ),
+]
+OwnMethod = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME", help="The learner's method, if it is your own code: `module:Class`."
+    ),
+]
+Device = Annotated[
+    str, typer.Option(metavar="NAME", help="Where to compute, as torch names it: cpu, cuda, mps.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]

@@ -1,5 +1,6 @@
 """What several commands print."""
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -7,6 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from remask.cli.console import errors, output
+from remask.errors import RemaskError
 from remask.results import StoreError
 
 if TYPE_CHECKING:
@@ -77,6 +79,17 @@ def say_if_all_were_stored(results: "Results", store: Path) -> None:
     """Say so if there was nothing to run."""
     if not results.ran:
         output.print(f"All {len(results)} trials are in {store} already.", highlight=False)
+
+
+def confirmed(question: str, otherwise: str, verb: str) -> bool:
+    """Ask before something is lost. Raises RemaskError if there is no terminal to ask at."""
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise RemaskError(
+            f"there is no terminal to ask at, so {otherwise}. To {verb} without being asked, say "
+            f"--yes."
+        )
+    output.print(f"{question} [y/N]", end=" ", highlight=False, soft_wrap=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def _print_nets(results: "Results", folder: Path) -> None:

@@ -1,7 +1,6 @@
 """`remask results`: list, show, compare, export, import, delete."""
 
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +10,7 @@ import typer
 from remask.cli import options as o
 from remask.cli.console import errors, output
 from remask.cli.generated import with_groups
-from remask.cli.printing import leave_if_damaged, print_comparison
+from remask.cli.printing import confirmed, leave_if_damaged, print_comparison
 from remask.results import (
     FORMATS,
     Store,
@@ -140,7 +139,9 @@ def delete(
         for line in _outlined(found):
             output.print(line, highlight=False, soft_wrap=True)
         what = f"{len(found)} trial{'s' * (len(found) > 1)}"
-        if not yes and not _confirmed(f"Delete {what} from {opened.path}?"):
+        if not yes and not confirmed(
+            f"Delete {what} from {opened.path}?", "nothing was deleted", "delete"
+        ):
             output.print("Nothing was deleted.")
             raise typer.Exit(1)
         gone = opened.delete(trial.config_hash for trial in found)
@@ -180,16 +181,6 @@ def _outlined(trials: Sequence[TrialOutline]) -> list[str]:
         + (f" and {len(own) - _SEEDS_SHOWN} more" if len(own) > _SEEDS_SHOWN else "")
         for (benchmark, method, mask, buffer, status), own in seeds.items()
     ]
-
-
-def _confirmed(question: str) -> bool:
-    if sys.stdin is None or not sys.stdin.isatty():
-        raise StoreError(
-            "there is no terminal to ask at, so nothing was deleted. To delete without being "
-            "asked, say --yes."
-        )
-    output.print(f"{question} [y/N]", end=" ", highlight=False, soft_wrap=True)
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def _existing(store: Path | None) -> Store:

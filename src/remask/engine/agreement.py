@@ -7,6 +7,7 @@ import torch
 from remask.benchmarks import Benchmark
 from remask.classes import ordered_classes
 from remask.config import COMMON_WEIGHTS, TrialConfig
+from remask.engine.candidates import held_out_places
 from remask.errors import RemaskError
 from remask.memory import StoredRows
 from remask.methods import MASKED_NAMES, METHODS, Method, MethodError, find_method
@@ -102,11 +103,12 @@ def check_config(
         raise MethodError(f"the weights of {method.title} are {sorted(own)}, not {sorted(given)}")
     tasks = benchmark.num_tasks or 1  # if nobody knows, it is checked again when one comes
     least = method.least_buffer(tasks, benchmark.num_classes)
-    if method.uses_buffer() and config.buffer < least:
+    held_out = held_out_places(config.buffer) if config.mask == "auto" else 0
+    if method.uses_buffer() and config.buffer - held_out < least:
         raise MethodError(
             f"{method.title} keeps samples: with {tasks} tasks and "
             f"{benchmark.num_classes} classes it needs a buffer of at least {least}, not "
-            f"{config.buffer}"
+            f"{config.buffer}" + (f", of which mask = auto takes {held_out}" if held_out else "")
         )
     if method.uses_replay_batch() and not config.replay_batch:
         raise MethodError(f"{method.title} replays: it needs a replay batch of at least 1")

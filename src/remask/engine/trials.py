@@ -5,7 +5,7 @@ All state lives in the tensors that `state()` names and in a `Position`. Random 
 """
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -203,11 +203,14 @@ class TrialStack:
         for _ in self.learn_steps(task):
             pass
 
-    def learn_steps(self, task: Task) -> Iterator[Position]:
+    def learn_steps(
+        self, task: Task, *, enough: Callable[[int], bool] | None = None
+    ) -> Iterator[Position]:
         """Learn one task from where the stack stands, yielding after every step.
 
         At a yield the stack may be saved, and may be left for good; whoever restores it gives the
-        same task again. The task is learnt when the iterator ends.
+        same task again. The task is learnt when the iterator ends: after all epochs, or after the
+        first for which `enough`, told how many have been learnt, says so.
         """
         index, begun, done = self.position
         self._stream.begin(task, index)
@@ -239,6 +242,8 @@ class TrialStack:
                 yield self.position
             self.position = Position(index, epoch + 1)
             done = 0
+            if enough is not None and enough(epoch + 1):
+                break
         self._divergence.look(self.steps_done)
         self._feed.count_memory(earlier + len(task.rows))
         self._enter(index, _END, lr=self._descent.rates(self._epochs - 1))

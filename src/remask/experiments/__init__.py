@@ -2,6 +2,7 @@
 
 from remask.experiments.calls import report, reproduce, resume, run, sweep
 from remask.experiments.comparing import Compared, Reproduction
+from remask.experiments.learners import learnt_visits, write_learner_history
 from remask.experiments.pages import Written, check_trials, watch, write_report
 from remask.experiments.reproducing import (
     PaperPlan,
@@ -24,6 +25,7 @@ __all__ = [
     "configs_of",
     "demo_configs",
     "download_bar",
+    "learnt_visits",
     "plan_cells",
     "report",
     "reproduce",
@@ -37,5 +39,6 @@ __all__ = [
     "sweep",
     "wanted_cells",
     "watch",
+    "write_learner_history",
     "write_report",
 ]

@@ -87,6 +87,9 @@ class Method(ABC):
 
     def __init_subclass__(cls) -> None:
         cls.title = cls.__dict__.get("title", cls.__name__)  # not the one of the class above
+        if "scores" in vars(cls) and "own_scores" not in vars(cls):
+            # That of the class above would say what its `scores` says, not what this one's does.
+            cls.own_scores = Method.own_scores  # type: ignore[method-assign]
         for old, new in _RENAMED.items():
             if old in vars(cls):
                 raise MethodError(f"{cls.__name__} defines `{old}`, which is now called `{new}`")

@@ -15,6 +15,7 @@ from remask.reports.data import ConfigFacts, page_data, published_beside
 from remask.reports.decisions import decision_markdown, decision_table
 from remask.reports.figures import plot, write_figures
 from remask.reports.findings import TEST, Decision, decide, decide_by_the_paper
+from remask.reports.history import LearntVisit, classes_table, visits_table, write_history
 from remask.reports.page import page_html
 from remask.reports.tables import (
     CURVES_NOTE,
@@ -31,8 +32,10 @@ __all__ = [
     "Comparison",
     "ConfigFacts",
     "Decision",
+    "LearntVisit",
     "PlainTable",
     "best_by_validation",
+    "classes_table",
     "compare",
     "comparison_markdown",
     "comparison_summary",
@@ -51,5 +54,7 @@ __all__ = [
     "published_beside",
     "results_table",
     "verdicts",
+    "visits_table",
     "write_figures",
+    "write_history",
 ]

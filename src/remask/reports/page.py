@@ -4,7 +4,7 @@ import html
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
@@ -36,16 +36,29 @@ def page_html(data: Mapping[str, Any], *, refresh_seconds: float | None = None) 
     """
     if refresh_seconds is not None and not (0 < refresh_seconds < math.inf):
         raise ValueError(f"refresh_seconds is a positive number of seconds, not {refresh_seconds}")
-    parts = {
+    refresh = "" if refresh_seconds is None else f"{refresh_seconds:g}"
+    return assembled("page.html", data, styles=_STYLES, scripts=_SCRIPTS, refresh=refresh)
+
+
+def assembled(
+    template: str,
+    data: Mapping[str, Any],
+    *,
+    styles: Sequence[str],
+    scripts: Sequence[str],
+    **parts: str,
+) -> str:
+    """Fill a template of the assets with styles, scripts, data, and what else it has places for."""
+    filled = {
+        **parts,
         "title": _text(str(data.get("title", "remask"))),
-        "style": _assets(*_STYLES) + _colours(),
+        "style": _assets(*styles) + _colours(),
         "theme": _assets("theme.js"),
-        "refresh": "" if refresh_seconds is None else f"{refresh_seconds:g}",
         "data": _json(data),
-        "script": _assets(*_SCRIPTS),
+        "script": _assets(*scripts),
     }
     # One pass, so that a placeholder in the data is left alone.
-    return _PLACE.sub(lambda place: parts[place[1]], _assets("page.html"))
+    return _PLACE.sub(lambda place: filled[place[1]], _assets(template))
 
 
 def _colours() -> str:

@@ -262,9 +262,9 @@ _COLUMNS = ("benchmark", "method", "mask", "buffer")
 def _order(config: TrialConfig) -> list[tuple[bool, bool, object]]:
     others = [name for name in type(config).model_fields if name not in _COLUMNS]
     values = [getattr(config, name) for name in (*_COLUMNS, *others)]
-    # A class order is a number or a tuple, and the two cannot be compared.
+    # A class order may be a tuple, and a mask a word, which cannot be compared with numbers.
     return [
-        (value is not None, isinstance(value, tuple), 0 if value is None else value)
+        (value is not None, isinstance(value, tuple | str), 0 if value is None else value)
         for value in values
     ]
 

@@ -103,7 +103,7 @@ function pointOf(panel, mark, index, [x, y]) {
   const places = [[panel.x, mark.x[index]], [panel.y, mark.y[index]]].filter(([axis]) => axis.places.length);
   const where = mark.kind === "level" ? mark.name : places.map(([axis, place]) => axis.where[place]).join(", ");
   const spread = (value, std) => `${written(value)}${writtenStd(std)} %`;
-  const trials = counted(source.trials, "trial");
+  const trials = counted(source.trials, source.unit);
   const value = mark.values.length ? `${written(mark.values[index])} %, ${trials}`
     : panel.x.places.length ? `${spread(mark.y[index], mark.std[index])}, ${trials}`
       : `${panel.x.name} ${spread(mark.x[index], mark.x_std[index])}\n` +

@@ -47,6 +47,8 @@ class Source:
     cell: str
     label: str
     trials: int
+    """How many there were; of what else, `unit` says."""
+    unit: str = "trial"
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,137 @@
+"""`remask learn`: teach a learner new classes, and make it at its first visit."""
+
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from remask.cli import options as o
+from remask.cli.console import errors, output
+from remask.cli.generated import Group, option, with_groups
+from remask.cli.visits import stopping, visit_bar
+from remask.errors import SettingsError
+
+if TYPE_CHECKING:
+    from remask import Learner
+
+_NEW = "Settings of a new learner; fixed from its first visit on"
+# Not made from LearnerSettings, because importing it takes torch's seconds; a test compares them.
+_SETTINGS: dict[str, tuple[type, str | None, str]] = {
+    "net": (str, "NAME", "mlp, linear, resnet18, or your own, `module:function`. Default: mlp."),
+    "memory": (str, "N", "Samples to keep, or a size such as `500MB`. Default: 2000."),
+    "method": (str, "NAME", "See `remask methods`, or your own, `module:Class`. Default: er_ema."),
+    "mask": (str, "M", "The masking value: auto, none, -inf, or a number. Default: auto."),
+    "lr": (float, "X", "Learning rate. Default: as published for this kind of net."),
+    "epochs": (int, "N", "At most so many: a visit ends when accuracy stops rising."),
+    "batch": (int, "N", "New samples per step. Default: as published."),
+    "replay_batch": (int, "N", "Samples from the memory per step. Default: as published."),
+    "optimizer": (str, "NAME", "sgd or adamw. Default: sgd."),
+    "augment": (bool, None, "Crop and mirror training images at random."),
+    "image_size": (
+        str,
+        "SIZE",
+        "Resize images to this: `64`, or `48x64` for height and width. Default: the size of the "
+        "first image, at most 64.",
+    ),
+    "normalise": (str, "HOW", "auto: each channel by the first visit's samples; or none."),
+    "seed": (int, "N", "Of all random numbers. Default: 0."),
+}
+SETTINGS = Group(
+    option(name, text, metavar, _NEW, kind, *(["--augment"] if kind is bool else []))
+    for name, (kind, metavar, text) in _SETTINGS.items()
+)
+
+
+@with_groups
+def learn(
+    *,
+    folder: o.LearnerFolder,
+    data: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="The images: CLASS/NAME.png or .jpg.")
+    ],
+    name: Annotated[str, typer.Option(metavar="NAME", help="What to call this visit.")],
+    settings: Annotated[dict[str, Any], SETTINGS],
+    discard: Annotated[
+        bool, typer.Option("--discard", help="Give up another visit that is not finished.")
+    ] = False,
+    device: o.Device = "cpu",
+) -> None:
+    """Teach a learner the classes of a folder of images; a folder that is not there is created.
+
+    Earlier classes are kept by a memory of their samples, and may come back in later visits. A
+    visit that was stopped goes on where it was with the same command; until it is finished, the
+    learner is as it was before.
+
+    Example: `remask learn animals --data photos/week-12 --name week-12`
+    """
+    with stopping() as stopped, _opened(folder, data, _read(settings), device) as learner:
+        try:
+            with visit_bar(name) as show:
+                visit = learner.learn(data, name=name, discard=discard, on_progress=show)
+        except KeyboardInterrupt:
+            _say_what_is_left(folder, learner.unfinished)
+            raise typer.Exit(128 + (stopped() or signal.SIGINT)) from None
+    _print(str(visit))
+    _print(f"  {visit.choice}")
+    if visit.calibration is not None:
+        _print(
+            f"  expected calibration error {visit.calibration.ece_before:.1f} % -> "
+            f"{visit.calibration.ece_after:.1f} %, on {visit.calibration.samples} held-out samples"
+        )
+
+
+def _opened(folder: Path, data: Path, given: dict[str, Any], device: str) -> "Learner":
+    from remask import Learner  # torch: not before it is needed
+    from remask.learner import LearnerError
+
+    if not data.is_dir():  # said before a folder is made for a learner that would stay empty
+        raise LearnerError(f"{data} is not a folder: expected a folder per class, CLASS/NAME.png")
+    if not (folder / "learner.json").exists():
+        return Learner.create(folder, **given, device=device)
+    own = {key: given[key] for key in ("net", "method") if key in given}
+    learner = Learner.open(folder, **own, device=device)
+    try:
+        there = learner.settings
+        wanted = there.model_validate({**there.model_dump(), **given})
+        for key in given:
+            now, then = getattr(wanted, key), getattr(there, key)
+            if now != then:
+                raise LearnerError(
+                    f"{folder} was created with {key.replace('_', ' ')} {then}, which cannot be "
+                    f"changed to {now}: leave the option out, or create another learner."
+                )
+    except BaseException:
+        learner.close()
+        raise
+    return learner
+
+
+def _read(settings: dict[str, Any]) -> dict[str, Any]:
+    """What the options mean, where it is more than their text."""
+    read = dict(settings)
+    if (memory := settings.get("memory", "")).isdecimal():
+        read["memory"] = int(memory)
+    if size := settings.get("image_size"):
+        height, _, width = size.lower().partition("x")
+        if not height.isdecimal() or not (width or height).isdecimal():
+            raise SettingsError(
+                f"--image-size {size}: say 64, or 48x64 for a height of 48 and a width of 64"
+            )
+        read["image_size"] = (int(height), int(width or height))
+    return read
+
+
+def _say_what_is_left(folder: Path, unfinished: str | None) -> None:
+    if unfinished is None:
+        said = f"stopped before anything was learnt; {folder} is as it was."
+    else:
+        said = (
+            f"stopped; what was learnt of {unfinished} so far is saved, and {folder} predicts as "
+            f"before. The same command goes on with it."
+        )
+    errors.print(said, highlight=False, soft_wrap=True)
+
+
+def _print(text: str) -> None:
+    output.print(text, highlight=False, soft_wrap=True)

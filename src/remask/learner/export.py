@@ -1,0 +1,289 @@
+"""Getting a learner's model out: ONNX, torch.export, or the weights alone.
+
+ONNX and torch.export files take inputs as they are read, such as the bytes of an image, and give
+probabilities: scaling and normalisation are part of their graph. Everything else that a program
+needs, class names and how images are read, is in the file as well, and in a JSON beside it.
+"""
+
+import contextlib
+import copy
+import hashlib
+import importlib
+import io
+import json
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from remask.durable import check_output, write_output
+from remask.errors import MissingPackageError
+from remask.learner.errors import LearnerError
+from remask.learner.learner import Preprocessing
+
+ExportFormat = Literal["onnx", "torch-export", "safetensors"]
+SUFFIXES: dict[str, str] = {"onnx": ".onnx", "torch-export": ".pt2", "safetensors": ".safetensors"}
+_Run = Callable[[Tensor], Tensor]
+
+_NOTE = "remask.json"
+"""What the description is called inside a file."""
+_INPUTS, _PROBABILITIES = "inputs", "probabilities"
+_CHECKED_BATCHES = (1, 2, 7)
+_LARGEST_DIFFERENCE = 1e-4
+"""Between probabilities: other kernels add in another order."""
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What was written."""
+
+    path: Path
+    description: Path
+    """The JSON beside it."""
+    to: ExportFormat
+    classes: tuple[str, ...]
+    difference: float
+    """The largest between a probability of the file and of the learner, on random inputs."""
+
+    def __str__(self) -> str:
+        same = (
+            "exactly the same" if not self.difference else f"the same within {self.difference:.0e}"
+        )
+        return (
+            f"{self.path}: {len(self.classes)} classes; read back, its probabilities are {same}. "
+            f"{self.description.name} says how to use it."
+        )
+
+
+def export_model(
+    net: nn.Module,
+    path: Path,
+    to: ExportFormat,
+    *,
+    classes: Sequence[str],
+    preprocessing: Preprocessing,
+    threshold: float | None = None,
+) -> Exported:
+    """Write a net that maps preprocessed inputs to scores over `classes`, and PATH.json beside it.
+
+    What is written is read back and must predict the same before it takes its place. `threshold`
+    is the probability below which to abstain. Raises LearnerError and MissingPackageError.
+    """
+    if to not in SUFFIXES:
+        raise LearnerError(
+            f"cannot export to {to!r}: say one of {', '.join(get_args(ExportFormat))}"
+        )
+    beside = path.with_name(f"{path.name}.json")
+    for target in (path, beside):
+        check_output(target)
+    module = _Exportable(copy.deepcopy(net), preprocessing).eval().requires_grad_(False)
+    description = _describe(to, classes, preprocessing, threshold)
+    write, read = _WAYS[to]
+    example = _random_inputs(preprocessing, 2)
+    try:
+        with _quiet(), torch.no_grad():
+            data = write(module, example, json.dumps(description))
+            run = read(data, module)
+            difference = _largest_difference(run, module, preprocessing)
+    except (MissingPackageError, MemoryError):
+        raise
+    except Exception as error:  # whatever tracing makes of a custom net
+        reason = str(error).strip().splitlines() or [""]
+        raise LearnerError(
+            f"the net cannot be exported to {to}: {type(error).__name__}: {reason[0]:.300}. A "
+            f'forward that branches on the values of its inputs cannot be traced; to="safetensors" '
+            f"exports the weights alone."
+        ) from error
+    if not difference <= _LARGEST_DIFFERENCE:  # a NaN is not, either
+        raise LearnerError(
+            f"nothing was exported: read back from {to}, the net predicts something else "
+            f"(probabilities differ by up to {difference:.2g}). Does it draw random numbers?"
+        )
+    write_output(path, data)
+    description["file"] = {"name": path.name, "sha256": hashlib.sha256(data).hexdigest()}
+    write_output(beside, json.dumps(description, indent=1, ensure_ascii=False).encode() + b"\n")
+    return Exported(path, beside, to, tuple(classes), difference)
+
+
+class _Exportable(nn.Module):
+    """From raw inputs to probabilities."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, net: nn.Module, preprocessing: Preprocessing) -> None:
+        super().__init__()
+        self.net = net
+        self.scale = preprocessing.scale
+        per_channel = (-1, *(1 for _ in preprocessing.input_shape[1:]))
+        for name, numbers in (("mean", preprocessing.mean), ("std", preprocessing.std)):
+            usual = [float(name == "std")] if numbers is None else numbers
+            self.register_buffer(name, torch.tensor(usual).view(per_channel))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """[B, *input_shape] -> [B, K]."""
+        seen = (inputs.to(torch.float32) * self.scale - self.mean) / self.std
+        scores: Tensor = self.net(seen)
+        return scores.softmax(-1)
+
+
+def _describe(
+    to: str, classes: Sequence[str], preprocessing: Preprocessing, threshold: float | None
+) -> dict[str, Any]:
+    shape = preprocessing.input_shape
+    inside = to != "safetensors"
+    steps = {"scale": preprocessing.scale, "mean": preprocessing.mean, "std": preprocessing.std}
+    taken = str(preprocessing.input_type if inside else torch.float32).removeprefix("torch.")
+    reading = (
+        {
+            "mode": {1: "L", 3: "RGB"}.get(shape[0]),
+            "height": shape[-2],
+            "width": shape[-1],
+            "resize": preprocessing.resize,
+            "layout": "channels, height, width",
+        }
+        if len(shape) == 3
+        else None
+    )
+    return {
+        "format": 1,
+        "to": to,
+        "classes": list(classes),
+        "input": {"name": _INPUTS, "type": taken, "shape": ["batch", *shape]},
+        "output": {
+            "name": _PROBABILITIES if inside else "scores",
+            "meaning": "a probability per class" if inside else "softmax gives probabilities",
+            "shape": ["batch", len(classes)],
+        },
+        "preprocessing": {"inside": inside, "formula": "(raw * scale - mean) / std", **steps},
+        "image": reading,
+        "abstain_below": threshold,
+    }
+
+
+# ---- The three ways: write gives the bytes of a file, read what they compute ---------------------
+
+
+def _trace(module: nn.Module, example: Tensor) -> torch.export.ExportedProgram:
+    batch = torch.export.Dim("batch", min=1)
+    program = torch.export.export(
+        module, (example,), dynamic_shapes={_INPUTS: {0: batch}}, strict=False
+    )
+    for node in program.graph.nodes:  # it would tell others about this machine's folders
+        node.meta.pop("stack_trace", None)
+    return program
+
+
+def _write_torch_export(module: nn.Module, example: Tensor, note: str) -> bytes:
+    stream = io.BytesIO()
+    torch.export.save(_trace(module, example), stream, extra_files={_NOTE: note})
+    return stream.getvalue()
+
+
+def _read_torch_export(data: bytes, _: nn.Module) -> _Run:
+    loaded = torch.export.load(io.BytesIO(data)).module()
+    return lambda inputs: loaded(inputs)
+
+
+def _write_onnx(module: nn.Module, example: Tensor, note: str) -> bytes:
+    for name in ("onnx", "onnxscript", "onnxruntime"):
+        _import_for_onnx(name)
+    program = torch.onnx.export(
+        _trace(module, example),
+        dynamo=True,
+        input_names=[_INPUTS],
+        output_names=[_PROBABILITIES],
+        verbose=False,
+    )
+    assert program is not None
+    proto: Any = program.model_proto
+    del proto.graph.value_info[:]
+    for value in (proto.graph.input[0], proto.graph.output[0]):
+        value.type.tensor_type.shape.dim[0].dim_param = "batch"
+    for node in proto.graph.node:
+        del node.metadata_props[:]
+    classes = json.dumps(json.loads(note)["classes"])
+    for key, value in ((_NOTE, note), ("classes", classes)):
+        proto.metadata_props.add(key=key, value=value)
+    return bytes(proto.SerializeToString())
+
+
+def _read_onnx(data: bytes, _: nn.Module) -> _Run:
+    runtime = _import_for_onnx("onnxruntime")
+    session = runtime.InferenceSession(data, providers=["CPUExecutionProvider"])
+    return lambda inputs: torch.from_numpy(session.run(None, {_INPUTS: inputs.numpy()})[0])
+
+
+def _write_safetensors(module: nn.Module, _: Tensor, note: str) -> bytes:
+    assert isinstance(module, _Exportable)
+    tensors = {
+        name: tensor.detach().clone(memory_format=torch.contiguous_format)
+        for name, tensor in module.net.state_dict().items()
+    }
+    return safetensors.torch.save(tensors, metadata={_NOTE: note})
+
+
+def _read_safetensors(data: bytes, module: nn.Module) -> _Run:
+    assert isinstance(module, _Exportable)
+    loaded = copy.deepcopy(module)
+    for tensor in (*loaded.net.parameters(), *loaded.net.buffers()):
+        tensor.zero_()  # nothing is left of what the file was made from
+    loaded.net.load_state_dict(safetensors.torch.load(data))
+    return loaded
+
+
+_WAYS: dict[
+    str, tuple[Callable[[nn.Module, Tensor, str], bytes], Callable[[bytes, nn.Module], _Run]]
+] = {
+    "onnx": (_write_onnx, _read_onnx),
+    "torch-export": (_write_torch_export, _read_torch_export),
+    "safetensors": (_write_safetensors, _read_safetensors),
+}
+
+
+def _import_for_onnx(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        raise MissingPackageError(
+            f"exporting to ONNX needs {name}, which is not installed: pip install 'remask[onnx]'"
+        ) from None
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence what the exporters say about their own internals."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+def _largest_difference(run: _Run, module: nn.Module, preprocessing: Preprocessing) -> float:
+    differences = [
+        (run(inputs) - module(inputs)).abs().max()
+        for inputs in (_random_inputs(preprocessing, size) for size in _CHECKED_BATCHES)
+    ]
+    return float(torch.stack(differences).max())
+
+
+def _random_inputs(preprocessing: Preprocessing, count: int) -> Tensor:
+    """Inputs like those that the net has learnt from, as far as its preprocessing tells."""
+    random = torch.Generator().manual_seed(count)
+    shape = (count, *preprocessing.input_shape)
+    if preprocessing.input_type == torch.uint8:
+        return torch.randint(0, 256, shape, dtype=torch.uint8, generator=random)
+    normal = torch.randn(shape, generator=random)
+    module = _Exportable(nn.Identity(), preprocessing)
+    return (normal * module.std + module.mean) / preprocessing.scale

@@ -1,0 +1,434 @@
+"""The learner: one model in a folder, which learns new classes visit after visit, for years."""
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Literal, Self
+
+import torch
+from pydantic import ValidationError
+from torch import nn
+
+from remask import __version__
+from remask.durable import AnyPath
+from remask.engine import DataDescription, check_config, check_predictor
+from remask.engine.agreement import check_open
+from remask.learner import staging
+from remask.learner.accounts import Calibration, Evaluation, Forgotten, Predictions, Visit, listed
+from remask.learner.architecture import Architecture, NetGiven, architecture, reopened
+from remask.learner.arrival import Arrival
+from remask.learner.calibration import calibration_error
+from remask.learner.errors import LearnerError
+from remask.learner.folder import LearnerFolder
+from remask.learner.forgetting import Forgetting
+from remask.learner.manifest import Manifest, read_manifest
+from remask.learner.prediction import (
+    Scorer,
+    per_class,
+    predictions,
+    scorer,
+    source_scores,
+)
+from remask.learner.reading import Data, Labels, Source, class_name, read
+from remask.learner.settings import NAME, LearnerSettings, memory_bytes, places, trial_config
+from remask.learner.training import OnProgress
+from remask.learner.visiting import Visiting
+from remask.methods import METHODS, Method, find_method
+from remask.own_code import names_own_code
+from remask.planning.defaults import describe
+
+if TYPE_CHECKING:
+    from remask.learner.export import Exported
+
+_READER_TRIES = 5
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """From an image or array to what `Learner.net()` takes: `(raw * scale - mean) / std`."""
+
+    input_shape: tuple[int, ...]
+    """Of one raw input: (channels, height, width), or (features,)."""
+    input_type: torch.dtype
+    """uint8 or float32."""
+    scale: float
+    mean: tuple[float, ...] | None
+    """Per channel, or per feature."""
+    std: tuple[float, ...] | None
+    resize: Literal["bilinear"] | None
+    """How Pillow brings image files to the size of `input_shape`; None: inputs are no images."""
+
+
+class Learner:
+    """One model for years: it learns new classes, predicts, survives restarts, and forgets.
+
+    Made by `create` or `open`; a context manager, which `close` ends. One process at a time may
+    write; any number may read, each what was there when it opened the learner.
+    """
+
+    checkpoint_seconds: float = 60.0
+    """How often a visit is saved while it is being learnt."""
+
+    def __init__(
+        self,
+        folder: LearnerFolder,
+        made_of: Architecture,
+        method: type[Method],
+        device: torch.device | str,
+    ) -> None:
+        self._folder, self._architecture, self._method = folder, made_of, method
+        self._device = torch.device(device)
+        self._scorer: Scorer | None = None
+
+    @classmethod
+    def create(
+        cls,
+        folder: AnyPath,
+        *,
+        net: str | nn.Module = "mlp",
+        backbone: nn.Module | None = None,
+        freeze: bool = False,
+        memory: int | str = 2000,
+        method: str | type[Method] = "er_ema",
+        mask: float | str | None = "auto",
+        lr: float | None = None,
+        epochs: int | None = None,
+        batch: int | None = None,
+        replay_batch: int | None = None,
+        optimizer: Literal["sgd", "adamw"] = "sgd",
+        augment: bool = False,
+        image_size: int | tuple[int, int] | None = None,
+        normalise: str | tuple[Sequence[float], Sequence[float]] = "auto",
+        seed: int = 0,
+        device: torch.device | str = "cpu",
+    ) -> "Learner":
+        """Make a learner in a folder that is empty or not there yet. Raises LearnerError.
+
+        `net` is "mlp", "linear" (for embeddings), "resnet18", "resnet18:20" for width 20,
+        `module:function`, or a module with weights of your own, whose last linear layer is replaced
+        by the head that grows. Or `backbone` is a module that gets a linear head; with `freeze` it
+        stays as it is, its features are computed once per sample, and they are what the memory
+        keeps. Weights are stored, code is not: `open` asks for such modules again.
+
+        `memory` is how many samples are kept, or a size such as "500 MB"; a tenth of it is held
+        out, to measure on. `mask="auto"` chooses by what is held out. What is not given (learning
+        rate, batches) is what was published for this kind of net. `epochs` are at most so many: a
+        visit ends when accuracy on held-out samples has stopped rising.
+
+        `augment` crops and mirrors training images at random. `image_size` is what image files are
+        resized to; without it, to the size of the first one, or to 64 x 64 if that is larger.
+        `normalise` is (means, deviations) per channel for inputs scaled to [0, 1], or "none";
+        "auto" takes those of the first visit, and "none" for a net with weights of your own.
+        """
+        kind = find_method(method) if isinstance(method, str) else method
+        made_of = architecture(net, backbone, freeze=freeze)
+        size = (image_size, image_size) if isinstance(image_size, int) else image_size
+        try:
+            settings = LearnerSettings(
+                net=made_of.name,
+                freeze=freeze,
+                memory=memory,
+                method=method if isinstance(method, str) else _name_of(kind),
+                mask=mask,
+                lr=lr,
+                epochs=epochs,
+                batch=batch,
+                replay_batch=replay_batch,
+                optimizer=optimizer,
+                augment=augment,
+                image_size=size,
+                normalise=normalise,
+                seed=seed,
+            )
+        except ValidationError as error:
+            raise LearnerError(describe(error)) from None
+        _check(settings, kind)
+        manifest = Manifest(remask=__version__, settings=settings)
+        path = Path(folder).expanduser()
+        made = LearnerFolder.create(path, manifest, made_of.weights())
+        return cls(made, made_of, kind, device)
+
+    @classmethod
+    def open(
+        cls,
+        folder: AnyPath,
+        *,
+        net: NetGiven | None = None,
+        backbone: nn.Module | None = None,
+        method: type[Method] | str | None = None,
+        device: torch.device | str = "cpu",
+        read_only: bool = False,
+    ) -> "Learner":
+        """Open a learner. Raises LearnerError, or LockHeldError if another process may write it.
+
+        `net`, `backbone` and `method` are for code of your own, which is not stored.
+        """
+        opened = LearnerFolder.open(Path(folder).expanduser(), read_only=read_only)
+        try:
+            settings = opened.manifest.settings
+            made_of = reopened(settings, net, backbone)
+            learner = cls(opened, made_of, _method_of(settings, method), device)
+            if opened.manifest.given is not None and made_of.given is not None:
+                made_of.load(opened.read_tensors(opened.manifest.given))
+            if read_only:
+                learner._load_for_reading()
+            else:
+                staging.discard_stale(opened.path / staging.VISIT, opened.manifest.generation)
+        except BaseException:
+            opened.close()
+            raise
+        return learner
+
+    def learn(
+        self,
+        data: Data,
+        labels: Labels = None,
+        *,
+        name: str,
+        discard: bool = False,
+        on_progress: OnProgress | None = None,
+    ) -> Visit:
+        """Learn the classes of some data, new ones and known ones; all of it, or nothing.
+
+        A visit that was interrupted goes on where it was when it is begun again with the same name
+        and data; with other data, `discard=True` gives it up first. A visit that has been learnt
+        already is not learnt again: its account is returned. `on_progress` is called after every
+        step; what it raises ends the call with a checkpoint, as Ctrl-C does.
+        """
+        self._check_writable()
+        name = class_name(name)
+        source = read(data, labels, size=self._manifest.settings.image_size, labelled=True)
+        place = self._folder.path / staging.VISIT
+        arrival = Arrival(self._manifest, place, self._architecture, self._device)
+        staged = arrival.stage(source, name, discard=discard)
+        if isinstance(staged, Visit):
+            return staged
+        visiting = Visiting(self._folder, staged, self._architecture, self._method, self._device)
+        visit = visiting.learn(on_progress, self.checkpoint_seconds)
+        self._scorer = None
+        return visit
+
+    def predict(self, data: Data, *, top: int = 1, abstain: bool | float = False) -> Predictions:
+        """Name the class of each sample, among the classes that have been learnt.
+
+        With `abstain`, no class is named where the probability is below the threshold that the
+        held-out memory calls for (`Calibration.threshold`), or below the number given.
+        """
+        if top < 1:
+            raise LearnerError(f"top={top}: ask for at least one class")
+        source = self._read(data, None, labelled=False)
+        scores = torch.cat(list(source_scores(self._ready(), source, self._manifest, self._device)))
+        calibration = self._manifest.calibration
+        threshold = float(abstain)
+        if abstain is True:
+            threshold = calibration.threshold if calibration else 0.5
+        return predictions(scores, self.classes, source.files, top, threshold)
+
+    def evaluate(self, data: Data, labels: Labels = None) -> Evaluation:
+        """Measure accuracy and calibration on samples whose classes are known to the learner."""
+        source = self._read(data, labels, labelled=True)
+        scores = torch.cat(list(source_scores(self._ready(), source, self._manifest, self._device)))
+        names = source.names or []
+        column_of = {name: column for column, name in enumerate(self.classes)}
+        if unknown := sorted(set(names) - column_of.keys()):
+            raise LearnerError(
+                f"unknown class{'es' * (len(unknown) > 1)} {listed(unknown)}: the learner knows "
+                f"{listed(self.classes)}"
+            )
+        truth = torch.tensor([column_of[name] for name in names])
+        accuracy, counts = per_class(scores, truth, self.classes)
+        right = sum(accuracy[name] * counts[name] for name in counts) / len(truth)
+        return Evaluation(right, accuracy, counts, calibration_error(scores, truth))
+
+    def forget(self, name: str | int, *, retrain: bool = False) -> Forgotten:
+        """Remove a class: its output, its samples and what was stored with them, for good.
+
+        Every file that held them is written anew, and it is checked that no file of the folder has
+        them. A visit that is not finished is given up. `Forgotten.not_promised` says what stays:
+        the other weights were shaped by the class. With `retrain` a new net is trained from what
+        the memory holds of the others. Raises LearnerError, and then nothing has changed.
+        """
+        self._check_writable()
+        name = class_name(name)
+        if name not in self._manifest.known:
+            raise LearnerError(
+                f"unknown class {name!r}: the learner knows {listed(self.classes) or 'none'}"
+            )
+        forgetting = Forgetting(self._folder, self._architecture, self._method, self._device)
+        forgotten = forgetting.forget(name, retrain=retrain)
+        self._scorer = None
+        return forgotten
+
+    def export(
+        self, path: AnyPath, to: Literal["onnx", "torch-export", "safetensors"]
+    ) -> "Exported":
+        """Write the model as a file for other programs, and PATH.json beside it.
+
+        ONNX and torch.export files take raw inputs and give probabilities over `classes`; a
+        safetensors file has the weights of `net()`. What is written is read back, and must predict
+        the same before it takes its place. Raises LearnerError and MissingPackageError.
+        """
+        from remask.learner.export import export_model  # which needs what is defined here
+
+        target = Path(path).expanduser()
+        if self._folder.path.resolve() in target.resolve().parents:
+            raise LearnerError(
+                f"{target} lies in the learner's own folder, where files that are not its own are "
+                f"removed: choose another folder"
+            )
+        return export_model(
+            self.net(),
+            target,
+            to,
+            classes=self.classes,
+            preprocessing=self.preprocessing,
+            threshold=None if self.calibration is None else self.calibration.threshold,
+        )
+
+    def net(self) -> nn.Module:
+        """A module that predicts as the learner does, on the CPU, for export.
+
+        It maps inputs [B, *input_shape] that went through `preprocessing` to scores over `classes`,
+        in their order, whose softmax is the learner's probabilities.
+        """
+        return copy.deepcopy(self._ready()).cpu()
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names of the classes that have been learnt, in the order of learning."""
+        return tuple(self._manifest.known)
+
+    @property
+    def history(self) -> list[Visit]:
+        """What was learnt, visit by visit."""
+        return list(self._manifest.history)
+
+    @property
+    def settings(self) -> LearnerSettings:
+        """What the learner was created with."""
+        return self._manifest.settings
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """How sure the learner may be, by the samples that are held out; None before any visit."""
+        return self._manifest.calibration
+
+    @property
+    def unfinished(self) -> str | None:
+        """The name of a visit that was begun and is not finished, if there is one."""
+        begun = staging.unfinished(self._folder.path / staging.VISIT)
+        return None if begun is None else begun.name
+
+    @property
+    def preprocessing(self) -> Preprocessing:
+        """What inputs go through before `net()`. Raises LearnerError before the first visit."""
+        data = self._manifest.data
+        if data is None:
+            raise self._learnt_nothing()
+        return Preprocessing(
+            input_shape=data.inputs.shape,
+            input_type=torch.uint8 if data.inputs.dtype == "uint8" else torch.float32,
+            scale=data.seen.scale,
+            mean=data.seen.mean,
+            std=data.seen.std,
+            resize="bilinear" if data.inputs.is_image and data.inputs.dtype == "uint8" else None,
+        )
+
+    def close(self) -> None:
+        """Let another process write. A learner that is closed still predicts."""
+        self._folder.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def _manifest(self) -> Manifest:
+        return self._folder.manifest
+
+    def _read(self, data: Data, labels: Labels, *, labelled: bool) -> Source:
+        self._ready()
+        return read(data, labels, size=None, labelled=labelled)
+
+    def _ready(self) -> Scorer:
+        """What predicts, loaded when it is first needed."""
+        if self._scorer is None:
+            manifest = self._manifest
+            if manifest.state is None or not manifest.known:
+                raise self._learnt_nothing()
+            tensors = self._folder.read_tensors(manifest.state)
+            module = scorer(manifest, tensors, self._method, self._architecture)
+            self._scorer = module.to(self._device)
+        return self._scorer
+
+    def _load_for_reading(self) -> None:
+        """Have all that predictions need, before a writer replaces it."""
+        for attempt in range(_READER_TRIES):
+            try:
+                if self._manifest.known:
+                    self._ready()
+                return
+            except LearnerError:
+                if attempt == _READER_TRIES - 1:
+                    raise
+                before = self._folder.manifest.generation
+                self._folder.manifest = read_manifest(self._folder.path)
+                if self._folder.manifest.generation == before:  # it is not that a writer came by
+                    raise
+
+    def _check_writable(self) -> None:
+        if not self._folder.writable:
+            raise LearnerError(
+                "this learner is closed, or was opened to read only: open it again with "
+                "Learner.open(folder)"
+            )
+
+    def _learnt_nothing(self) -> LearnerError:
+        return LearnerError(
+            f"{self._folder.path} has not learnt anything yet: call learn() first, or run "
+            f"`remask learn`"
+        )
+
+
+def _check(settings: LearnerSettings, method: type[Method]) -> None:
+    """Refuse what no visit could be learnt with. Raises LearnerError, MethodError."""
+    if isinstance(settings.memory, str):
+        memory_bytes(settings.memory)
+        buffer = 200
+    else:
+        buffer, _ = places(settings.memory, 1)
+    if not method.class_il:
+        raise LearnerError(
+            f"{method.title} must be told the task of every input, which a learner is not"
+        )
+    check_predictor(method)
+    data = DataDescription((1,), 1, name=NAME, input_type=torch.float32)
+    check_open(method, data)
+    check_config(trial_config(settings, method, buffer), method, data)
+
+
+def _method_of(settings: LearnerSettings, given: type[Method] | str | None) -> type[Method]:
+    """The method of a learner. Nothing is imported that the caller does not name."""
+    if isinstance(given, type):
+        return given
+    if names_own_code(settings.method) and given != settings.method:
+        raise LearnerError(
+            f"this learner learns by a method of your own, {settings.method!r}, whose code is not "
+            f"stored: open it with method={settings.method!r}, or with the class"
+        )
+    return find_method(settings.method)
+
+
+def _name_of(method: type[Method]) -> str:
+    if method.name in METHODS and METHODS[method.name] is method:
+        return method.name
+    return f"{method.__module__}:{method.__qualname__}"

@@ -1,0 +1,164 @@
+"""Predicting: one module from inputs to scores of the known classes, and what they say."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from remask.engine.predictors import METHOD, NET, assemble
+from remask.learner.accounts import Prediction, Predictions
+from remask.learner.architecture import Architecture
+from remask.learner.errors import LearnerError
+from remask.learner.manifest import Manifest, Seen
+from remask.learner.reading import Source
+from remask.methods import Method
+from remask.streams import Standardise
+
+_ROWS_AT_ONCE = 256
+
+
+class Scorer(nn.Module):
+    """From inputs as the net sees them to scores over the classes that have been learnt.
+
+    A frozen backbone comes first, if there is one. The softmax of the scores is the learner's
+    probabilities.
+    """
+
+    columns: Tensor
+    mean: Tensor
+    std: Tensor
+
+    def __init__(
+        self,
+        net: nn.Module,
+        columns: Sequence[int],
+        temperature: float,
+        backbone: nn.Module | None = None,
+        features_seen: Seen | None = None,
+    ) -> None:
+        super().__init__()
+        self.net, self.backbone, self.temperature = net, backbone, temperature
+        self.register_buffer("columns", torch.tensor(columns, dtype=torch.int64))
+        seen = features_seen or Seen(scale=1.0)
+        self.register_buffer("mean", torch.tensor(seen.mean or (0.0,)))
+        self.register_buffer("std", torch.tensor(seen.std or (1.0,)))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Scores: [B, *shape] -> [B, C]."""
+        if self.backbone is not None:
+            inputs = (self.backbone(inputs).flatten(1) - self.mean) / self.std
+        return self.of_kept(inputs)
+
+    def of_kept(self, inputs: Tensor) -> Tensor:
+        """Scores of what is kept in memory, as the net sees it: features, or the inputs."""
+        scores: Tensor = self.net(inputs)
+        return scores.index_select(1, self.columns) / self.temperature
+
+
+def scorer(
+    manifest: Manifest,
+    tensors: Mapping[str, Tensor],
+    method: type[Method],
+    architecture: Architecture,
+    temperature: float | None = None,
+) -> Scorer:
+    """What predicts as a saved state does."""
+    assert manifest.data is not None
+    own = tuple(f"{METHOD}{name}" for name in method.predicts_with)
+    ours = {
+        name: tensor[0]
+        for name, tensor in tensors.items()
+        if name.startswith(NET) or (name.startswith(own) and own)
+    }
+    net = architecture.build(manifest.data.kept.shape, manifest.outputs)
+    try:
+        net = assemble(method, net, ours)
+    except ValueError as error:
+        raise LearnerError(f"the net is not the one that the learner has: {error}") from error
+    if temperature is None:
+        temperature = manifest.calibration.temperature if manifest.calibration else 1.0
+    backbone = architecture.given if architecture.frozen else None
+    columns = list(manifest.known.values())
+    return Scorer(net, columns, temperature, backbone, manifest.data.features_seen).eval()
+
+
+def as_seen(inputs: Tensor, seen: Seen, device: torch.device | str) -> Tensor:
+    """Inputs [n, *shape] as they are kept to what a net sees."""
+    scaled = (
+        inputs.to(device).float().mul_(seen.scale)
+        if inputs.dtype != torch.float32
+        else (inputs.to(device) * seen.scale)
+    )
+    if seen.mean is None or seen.std is None:
+        return scaled
+    return Standardise(seen.mean, seen.std, tuple(inputs.shape[1:]), device)(scaled)
+
+
+def columns_of(labels: Tensor, manifest: Manifest) -> Tensor:
+    """The columns of the scores that stand for outputs [n]."""
+    column_of = torch.full((len(manifest.classes),), -1)
+    column_of[list(manifest.known.values())] = torch.arange(len(manifest.known))
+    return column_of[labels]
+
+
+@torch.no_grad()
+def kept_scores(
+    module: Scorer, groups: Iterable[Tensor], seen: Seen, device: torch.device | str
+) -> Tensor:
+    """Scores [n, C] of samples as they are kept, group by group, on the host."""
+    parts = [module.of_kept(as_seen(group, seen, device)).cpu() for group in groups]
+    return torch.cat(parts) if parts else torch.zeros(0, len(module.columns))
+
+
+@torch.no_grad()
+def source_scores(
+    module: Scorer, source: Source, manifest: Manifest, device: torch.device | str
+) -> Iterator[Tensor]:
+    """Scores [n, C] of samples as they are read, group by group."""
+    assert manifest.data is not None
+    samples = source.samples(manifest.data.inputs)
+    while group := list(islice(samples, _ROWS_AT_ONCE)):
+        batch = torch.from_numpy(np.stack(group))
+        yield module(as_seen(batch, manifest.data.seen, device)).cpu()
+
+
+def predictions(
+    scores: Tensor, names: Sequence[str], files: Sequence[Any] | None, top: int, threshold: float
+) -> Predictions:
+    """What scores [n, C] say, in names."""
+    shares, columns = scores.softmax(dim=1).topk(min(top, len(names)), dim=1)
+    each = []
+    for number, (own, chosen) in enumerate(zip(shares.tolist(), columns.tolist(), strict=True)):
+        best = tuple((names[column], share) for column, share in zip(chosen, own, strict=True))
+        name = best[0][0] if best[0][1] >= threshold else None
+        source = None if files is None else str(files[number])
+        each.append(Prediction(name, best[0][1], best, source))
+    return Predictions(tuple(each))
+
+
+def per_class(
+    scores: Tensor, truth: Tensor, names: Sequence[str]
+) -> tuple[dict[str, float], dict[str, int]]:
+    """Percent right of each class that is there, and how many samples it has."""
+    right = (scores.argmax(1) == truth).double()
+    counts = torch.bincount(truth, minlength=len(names))
+    sums = torch.bincount(truth, weights=right, minlength=len(names))
+    there = [column for column, count in enumerate(counts.tolist()) if count]
+    accuracy = {names[c]: 100 * float(sums[c]) / int(counts[c]) for c in there}
+    return accuracy, {names[c]: int(counts[c]) for c in there}
+
+
+def featuriser(backbone: nn.Module, seen: Seen, device: torch.device | str) -> Any:
+    """Turns inputs as they are read into the features that are kept, a group at a time."""
+
+    @torch.no_grad()
+    def featurise(group: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        features = backbone(as_seen(torch.from_numpy(group), seen, device)).flatten(1)
+        kept: npt.NDArray[Any] = features.float().cpu().numpy()
+        return kept
+
+    return featurise

@@ -1,0 +1,221 @@
+"""A visit that has begun: its samples in the folder `visit/`, as the learner will learn them.
+
+`visit.json` is written last, so a folder without it is a leftover. The samples stay until the visit
+is finished or given up, so that after a crash the same call goes on with it.
+"""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from remask.durable import make_folder, read_limited, remove_quietly, write_atomically
+from remask.learner.errors import LearnerError
+from remask.learner.manifest import DataNote, InputFormat, Seen
+from remask.learner.npy import map_npy, npy_pieces
+from remask.learner.reading import Sample, Source
+from remask.memory import MappedRows
+from remask.randomness import generator
+
+VISIT = "visit"
+_NOTE = "visit.json"
+_LARGEST_NOTE = 64 << 20
+_ROWS_AT_ONCE = 256
+_HELD_OUT_SHARE = 0.1
+_MOST_HELD_OUT = 100  # of a class in one visit
+Featurise = Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
+"""[n, *shape] as they are read -> [n, F], what a frozen backbone makes of them."""
+
+
+class VisitNote(BaseModel):
+    """What is known of a visit that has begun."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    name: str
+    fingerprint: str
+    generation: int
+    """Of the learner that it began with."""
+    began: str
+    classes: tuple[str | None, ...]
+    """Of the learner, with the visit's new ones behind."""
+    labels: tuple[int, ...]
+    """The output of each sample's class."""
+    data: DataNote
+    rows_sha256: str
+
+
+@dataclass(frozen=True, eq=False)
+class Staged:
+    """The samples of a visit, on disk."""
+
+    note: VisitNote
+    inputs: MappedRows
+    """[N, *shape] of what is kept."""
+    labels: torch.Tensor
+    """int64 [N]: outputs."""
+
+
+def fingerprint_of(source: Source, form: InputFormat) -> str:
+    """Read all samples; what they are, and their classes, as one number."""
+    fingerprint = _Fingerprint()
+    for sample in source.samples(form):
+        fingerprint.add(sample)
+    return fingerprint.digest(source, form)
+
+
+def stage(
+    folder: Path,
+    source: Source,
+    form: InputFormat,
+    featurise: Featurise | None,
+    describe: Callable[[str, npt.NDArray[Any], list[str]], VisitNote],
+) -> Staged:
+    """Read all samples and write what is learnt from into the folder. Raises LearnerError.
+
+    `describe` makes the note, from the fingerprint, what was written, and the names of the classes.
+    """
+    discard(folder)
+    make_folder(folder)
+    fingerprint = _Fingerprint()
+    try:
+        rows = _rows(source, form, featurise, fingerprint)
+        first = next(rows)
+        shape = (source.count, *first.shape[1:])
+        path = folder / "inputs.npy"
+        digest = hashlib.sha256()
+
+        def pieces() -> Iterator[bytes]:
+            def every() -> Iterator[npt.NDArray[Any]]:
+                yield first
+                yield from rows
+
+            for piece in npy_pieces(shape, str(first.dtype), every()):
+                digest.update(piece)
+                yield piece
+
+        write_atomically(path, pieces())
+        assert source.names is not None
+        found = fingerprint.digest(source, form)
+        note = describe(found, map_npy(path), source.names)
+        note = note.model_copy(update={"rows_sha256": digest.hexdigest()})
+        write_atomically(folder / _NOTE, note.model_dump_json().encode())
+    except BaseException:
+        discard(folder)
+        raise
+    return _staged(folder, note)
+
+
+def unfinished(folder: Path) -> VisitNote | None:
+    """The visit that has begun and is not finished, if there is one."""
+    try:
+        return VisitNote.model_validate_json(read_limited(folder / _NOTE, _LARGEST_NOTE))
+    except (OSError, ValidationError):
+        return None
+
+
+def take_up(folder: Path, note: VisitNote) -> Staged:
+    """Go on with a visit that has begun. Raises LearnerError if its samples are damaged."""
+    digest = hashlib.sha256()
+    try:
+        with (folder / "inputs.npy").open("rb") as stream:
+            while piece := stream.read(1 << 20):
+                digest.update(piece)
+    except OSError as error:
+        raise LearnerError(
+            f"the visit {note.name!r} cannot go on: {error}. Learn it again with discard=True."
+        ) from error
+    if digest.hexdigest() != note.rows_sha256:
+        raise LearnerError(
+            f"{folder / 'inputs.npy'} is damaged, so the visit {note.name!r} cannot go on. Learn "
+            f"it again from its beginning with discard=True."
+        )
+    return _staged(folder, note)
+
+
+def discard(folder: Path) -> None:
+    """Give up what a visit has begun. Its note goes first, so that half of it is nothing."""
+    remove_quietly(folder / _NOTE)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def discard_stale(folder: Path, generation: int) -> None:
+    """Remove what no visit can go on with: it was begun with another state, or only by half."""
+    begun = unfinished(folder)
+    if folder.exists() and (begun is None or begun.generation != generation):
+        discard(folder)
+
+
+def held_out(labels: torch.Tensor, seed: int, visit: int) -> torch.Tensor:
+    """Which samples of a visit are never learnt from, bool [N]: a tenth of each class, at most 100.
+
+    Of two samples of a class one is held out; of a single one none is.
+    """
+    chosen = torch.zeros(len(labels), dtype=torch.bool)
+    for label in sorted(set(labels.tolist())):
+        rows = (labels == label).nonzero().squeeze(-1)
+        count = min(max(round(_HELD_OUT_SHARE * len(rows)), 1), len(rows) - 1, _MOST_HELD_OUT)
+        order = generator(seed, "held-out memory", visit, label).permutation(len(rows))
+        chosen[rows[torch.from_numpy(order[:count])]] = True
+    return chosen
+
+
+def moments(inputs: npt.NDArray[Any], rows: npt.NDArray[Any], scale: float) -> Seen:
+    """Mean and standard deviation of each channel, or for features one deviation for all.
+
+    Features keep their geometry: they are centred and divided by one number, so that their mean
+    squared length is 100, about that of the digits for which the learning rates are meant.
+    """
+    axes = (0, *range(2, inputs.ndim))
+    count, total, squares = 0, 0.0, 0.0
+    for start in range(0, len(rows), _ROWS_AT_ONCE):
+        part = inputs[rows[start : start + _ROWS_AT_ONCE]].astype(np.float64) * scale
+        count += part.size // part.shape[1]
+        total, squares = total + part.sum(axes), squares + np.square(part).sum(axes)
+    mean = np.asarray(total) / count
+    variance = np.maximum(np.asarray(squares) / count - np.square(mean), 0.0)
+    if inputs.ndim == 2:
+        variance = np.full_like(variance, variance.sum() / 100)
+    std = np.sqrt(np.where(variance > 1e-12, variance, 1.0))
+    # As float32, which is what tensors are made of.
+    mean32, std32 = mean.astype(np.float32).tolist(), std.astype(np.float32).tolist()
+    return Seen(scale=scale, mean=tuple(mean32), std=tuple(std32))
+
+
+class _Fingerprint:
+    def __init__(self) -> None:
+        self._samples = hashlib.sha256()
+
+    def add(self, sample: Sample) -> None:
+        self._samples.update(sample.tobytes())
+
+    def digest(self, source: Source, form: InputFormat) -> str:
+        text = json.dumps([form.model_dump(), source.names, self._samples.hexdigest()])
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _rows(
+    source: Source, form: InputFormat, featurise: Featurise | None, fingerprint: _Fingerprint
+) -> Iterator[npt.NDArray[Any]]:
+    """What is kept of the samples, in groups of rows."""
+    waiting: list[Sample] = []
+    for sample in source.samples(form):
+        fingerprint.add(sample)
+        waiting.append(sample)
+        if len(waiting) == _ROWS_AT_ONCE:
+            yield np.stack(waiting) if featurise is None else featurise(np.stack(waiting))
+            waiting = []
+    if waiting:
+        yield np.stack(waiting) if featurise is None else featurise(np.stack(waiting))
+
+
+def _staged(folder: Path, note: VisitNote) -> Staged:
+    inputs = MappedRows(folder / "inputs.npy")
+    return Staged(note, inputs, torch.tensor(note.labels, dtype=torch.int64))

@@ -1,0 +1,341 @@
+"""The learner from a command line: learn, predict, evaluate, history, forget, export."""
+
+import csv
+import io
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from inspect import signature
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from remask import Learner
+from remask.cli.learn import SETTINGS
+from remask.learner.settings import LearnerSettings
+from tests.command_line import CommandLine, start
+
+SETTING = ("--memory", "60", "--epochs", "3", "--mask", "-1")
+"""Of a small learner; with `auto` a visit takes several times as long."""
+
+
+def _draw(folder: Path, classes: str, count: int = 20, size: tuple[int, int] = (6, 6)) -> Path:
+    """Write images of classes that differ in the column that is bright."""
+    random = np.random.default_rng(7)
+    for name in classes:
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        for number in range(count):
+            pixels = random.integers(0, 60, size, dtype=np.uint8)
+            pixels[:, "abcdef".index(name)] += 190
+            Image.fromarray(pixels).save(folder / name / f"{number}.png")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """first/: a, b; second/: c, d, and b again; test/: all four."""
+    root = tmp_path_factory.mktemp("images")
+    _draw(root / "first", "ab")
+    _draw(root / "second", "bcd")
+    _draw(root / "test", "abcd", count=5)
+    return root
+
+
+@pytest.fixture(scope="module")
+def taught(images: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A learner that has had two visits; for tests that change nothing."""
+    folder = tmp_path_factory.mktemp("learners") / "letters"
+    with Learner.create(folder, memory=60, epochs=3, mask=-1.0) as learner:
+        learner.learn(images / "first", name="first")
+        learner.learn(images / "second", name="second")
+    return folder
+
+
+@pytest.fixture
+def copied(taught: Path, tmp_path: Path) -> Path:
+    """A copy of it, to be changed."""
+
+    return Path(shutil.copytree(taught, tmp_path / "letters"))
+
+
+def test_the_settings_of_learn_are_those_of_a_learner() -> None:
+    offered = {option.name for option in SETTINGS.options}
+    assert offered == set(LearnerSettings.model_fields) - {"freeze"}  # needs a module
+    assert offered <= set(signature(Learner.create).parameters)
+
+
+def test_the_first_visit_creates_the_learner_and_the_next_adds_to_it(
+    remask: CommandLine, images: Path, tmp_path: Path
+) -> None:
+    folder = str(tmp_path / "letters")
+    first = remask("learn", folder, "--data", str(images / "first"), "--name", "one", *SETTING)
+    assert first.code == 0, first.err
+    assert first.out.startswith("one: learnt 2 new classes (a, b) from ")
+    assert "expected calibration error" in first.out
+    second = remask("learn", folder, "--data", str(images / "second"), "--name", "two")
+    assert second.code == 0, second.err
+    assert "two: learnt 2 new classes (c, d) and 1 known class again from" in second.out
+    assert "m = -1" in second.out
+    with Learner.open(folder, read_only=True) as learner:
+        assert learner.classes == ("a", "b", "c", "d")
+        assert learner.settings.memory == 60
+
+
+def test_a_visit_that_was_learnt_is_not_learnt_again(
+    remask: CommandLine, images: Path, copied: Path
+) -> None:
+    before = {path.name: path.read_bytes() for path in copied.iterdir()}
+    again = remask("learn", str(copied), "--data", str(images / "second"), "--name", "second")
+    assert again.code == 0
+    assert {path.name: path.read_bytes() for path in copied.iterdir()} == before
+
+
+def test_settings_cannot_be_changed_later_but_may_be_repeated(
+    remask: CommandLine, images: Path, copied: Path
+) -> None:
+    wanted = ("learn", str(copied), "--data", str(images / "second"), "--name", "second")
+    assert remask(*wanted, *SETTING).code == 0
+    refused = remask(*wanted, "--memory", "61")
+    assert refused.code == 1
+    assert "was created with memory 60, which cannot be changed to 61" in refused.text
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--data", "nowhere"), "nowhere is not a folder"),
+        (("--image-size", "8by8"), "--image-size 8by8: say 64, or 48x64"),
+        (("--memory", "much"), "say how many samples"),
+        (("--mask", "0.5x"), "a mask is 'none', 'auto' or a number"),
+        (("--optimizer", "lion"), "optimizer = 'lion'"),
+        (("--net", "perceptron"), "perceptron"),
+    ],
+)
+def test_what_cannot_be_learnt_is_refused_and_no_learner_is_made(
+    remask: CommandLine, images: Path, tmp_path: Path, options: tuple[str, ...], said: str
+) -> None:
+    folder = tmp_path / "letters"
+    given = ("learn", str(folder), "--name", "one", "--data", str(images / "first"), *options)
+    answer = remask(*given)
+    assert answer.code == 1
+    assert said in answer.text
+    assert "Traceback" not in answer.text
+    assert not folder.exists()
+
+
+def test_a_corrupt_image_is_named_and_the_learner_stays_as_it_was(
+    remask: CommandLine, images: Path, copied: Path, tmp_path: Path
+) -> None:
+    bad = _draw(tmp_path / "bad", "ef", count=2)
+    (bad / "e" / "broken.png").write_bytes(b"\x89PNG and no more")
+    before = (copied / "learner.json").read_bytes()
+    answer = remask("learn", str(copied), "--data", str(bad), "--name", "third")
+    assert answer.code == 1
+    assert "broken.png" in answer.text
+    assert (copied / "learner.json").read_bytes() == before
+
+
+def test_images_of_another_size_are_resized_to_that_of_the_first_visit(
+    remask: CommandLine, taught: Path, tmp_path: Path
+) -> None:
+    large = _draw(tmp_path / "large", "a", count=1, size=(6, 6)) / "a" / "0.png"
+    with Image.open(large) as image:
+        image.resize((60, 48)).save(large)
+    answer = remask("predict", str(taught), str(large))
+    assert answer.code == 0
+    assert f"{large}: a " in answer.out
+
+
+def test_predictions_are_printed_for_people_for_programs_and_for_tables(
+    remask: CommandLine, images: Path, taught: Path
+) -> None:
+    wanted = [str(images / "test" / name / "0.png") for name in "abcd"]
+    shown = remask("predict", str(taught), *wanted)
+    assert [line.split(": ")[1].split()[0] for line in shown.out.splitlines()] == list("abcd")
+    as_json = json.loads(remask("predict", str(taught), *wanted, "--json", "--top", "2").out)
+    assert [each["name"] for each in as_json] == list("abcd")
+    assert [each["source"] for each in as_json] == wanted
+    assert all(len(each["top"]) == 2 for each in as_json)
+    rows = list(csv.DictReader(io.StringIO(remask("predict", str(taught), *wanted, "--csv").out)))
+    assert [row["name"] for row in rows] == list("abcd")
+    assert all(0.5 < float(row["probability"]) <= 1 for row in rows)
+
+
+def test_a_folder_of_images_is_predicted_and_doubtful_ones_can_be_left_open(
+    remask: CommandLine, taught: Path, tmp_path: Path
+) -> None:
+    for number in range(3):  # bright everywhere, which no class is
+        Image.fromarray(np.full((6, 6), 250 - number, np.uint8)).save(tmp_path / f"{number}.png")
+    sure = remask("predict", str(taught), str(tmp_path), "--json")
+    doubtful = remask("predict", str(taught), str(tmp_path), "--json", "--abstain")
+    assert len(json.loads(sure.out)) == 3
+    assert None not in [each["name"] for each in json.loads(sure.out)]
+    threshold = Learner.open(taught, read_only=True).calibration
+    assert threshold is not None
+    for each in json.loads(doubtful.out):
+        assert (each["name"] is None) == (each["probability"] < threshold.threshold)
+
+
+def test_json_and_csv_at_once_are_refused(remask: CommandLine, images: Path, taught: Path) -> None:
+    answer = remask("predict", str(taught), str(images / "test"), "--json", "--csv")
+    assert answer.code == 2
+    assert "--json or --csv, not both" in answer.text
+
+
+def test_an_evaluation_says_how_right_each_class_is(
+    remask: CommandLine, images: Path, taught: Path
+) -> None:
+    wanted = ("evaluate", str(taught), "--data", str(images / "test"))
+    assert "of 20 samples right" in remask(*wanted).out
+    found = json.loads(remask(*wanted, "--json").out)
+    assert found["counts"] == dict.fromkeys("abcd", 5)
+    assert found["accuracy"] == pytest.approx(sum(found["per_class"].values()) / 4)
+
+
+def test_a_history_is_printed_and_written_as_json_page_and_figure(
+    remask: CommandLine, taught: Path, tmp_path: Path
+) -> None:
+    shown = remask("history", str(taught))
+    assert shown.code == 0
+    assert "first" in shown.out
+    assert "Right on held-out samples after each visit" in shown.out
+    first, second = json.loads(remask("history", str(taught), "--json").out)
+    assert (first["new_classes"], second["new_classes"]) == (["a", "b"], ["c", "d"])
+    assert set(second["accuracy"]) == set("abcd")
+    for name in ("page.html", "figure.png"):
+        assert remask("history", str(taught), "--page", str(tmp_path / name)).code == 0
+        assert (tmp_path / name).stat().st_size > 5_000
+    refused = remask("history", str(taught), "--page", str(tmp_path / "page.docx"))
+    assert refused.code == 1
+    assert "a page, .html, or a figure" in refused.text
+
+
+def test_forgetting_asks_first_and_then_the_class_is_gone(
+    remask: CommandLine, images: Path, copied: Path
+) -> None:
+    asked = remask("forget", str(copied), "b")
+    assert asked.code == 1
+    assert "nothing was forgotten. To forget without being asked, say --yes." in asked.text
+    assert "b" in Learner.open(copied, read_only=True).classes
+    done = remask("forget", str(copied), "b", "--yes")
+    assert done.code == 0, done.err
+    assert done.out.startswith("forgot b")
+    assert Learner.open(copied, read_only=True).classes == ("a", "c", "d")
+    unknown = remask("forget", str(copied), "b", "--yes")
+    assert unknown.code == 1
+    assert "a, c, d" in unknown.text
+
+
+def test_an_export_is_named_after_the_learner_and_not_put_into_its_folder(
+    remask: CommandLine, taught: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    answer = remask("export", str(taught), "--to", "safetensors")
+    assert answer.code == 0, answer.err
+    said = json.loads((tmp_path / "letters.safetensors.json").read_text("utf-8"))
+    assert said["classes"] == list("abcd")
+    assert said["image"]["height"] == said["image"]["width"] == 6
+    assert (tmp_path / "letters.safetensors").exists()
+    refused = remask("export", str(taught), "--to", "safetensors", "--output", f"{taught}/x")
+    assert refused.code == 1
+    assert "the learner's own folder" in refused.text
+
+
+@pytest.mark.integrations
+def test_an_onnx_file_names_the_classes_that_the_learner_names(
+    remask: CommandLine, images: Path, taught: Path, tmp_path: Path
+) -> None:
+    import onnxruntime
+
+    target = tmp_path / "letters.onnx"
+    assert remask("export", str(taught), "--to", "onnx", "--output", str(target)).code == 0
+    files = [str(images / "test" / name / "1.png") for name in "abcd"]
+    pixels = np.stack([np.asarray(Image.open(file))[None] for file in files])
+    session = onnxruntime.InferenceSession(target)
+    (probabilities,) = session.run(None, {"inputs": pixels})
+    names = json.loads(session.get_modelmeta().custom_metadata_map["classes"])
+    predicted = Learner.open(taught, read_only=True).predict(files)
+    assert [names[column] for column in probabilities.argmax(1)] == predicted.names
+    np.testing.assert_allclose(probabilities.max(1), predicted.probabilities, atol=1e-5)
+
+
+@pytest.mark.parametrize("command", ["predict", "evaluate", "history", "forget", "export"])
+def test_a_folder_without_a_learner_is_refused_by_every_command(
+    remask: CommandLine, images: Path, tmp_path: Path, command: str
+) -> None:
+    more = {
+        "predict": (str(images / "test"),),
+        "evaluate": ("--data", str(images / "test")),
+        "history": (),
+        "forget": ("a", "--yes"),
+        "export": ("--to", "safetensors"),
+    }[command]
+    for folder in (tmp_path / "nothing", images):
+        answer = remask(command, str(folder), *more)
+        assert answer.code == 1
+        assert str(folder) in answer.text
+        assert "Traceback" not in answer.text
+        assert not (tmp_path / "nothing").exists()
+
+
+def _wait_for(path: Path, process: "subprocess.Popen[str]") -> None:
+    while not path.exists():
+        assert process.poll() is None, process.communicate()[1]
+        time.sleep(0.05)
+
+
+@pytest.mark.processes
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
+)
+def test_a_visit_that_is_stopped_is_saved_and_the_same_command_goes_on(
+    remask: CommandLine, images: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    folder = tmp_path / "letters"
+    given = ("learn", str(folder), "--data", str(images / "first"), "--name", "one")
+    settings = ("--epochs", "400", "--mask", "-1", "--batch", "1", "--memory", "60")
+    process = start(*given, *settings, store=tmp_path / "none.db")
+    _wait_for(folder / "visit" / "visit.json", process)
+    time.sleep(0.2)
+    process.send_signal(number)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 128 + number
+    assert "The same command goes on with it." in " ".join(said.split())
+    with Learner.open(folder, read_only=True) as learner:
+        assert (learner.classes, learner.unfinished) == ((), "one")
+    finished = remask(*given)
+    assert finished.code == 0, finished.err
+    assert finished.out.startswith("one: learnt 2 new classes")
+
+
+@pytest.mark.processes
+def test_while_one_process_learns_others_predict_and_none_may_learn(
+    remask: CommandLine, images: Path, copied: Path
+) -> None:
+    script = (
+        "import sys; from remask import Learner; "
+        "learner = Learner.open(sys.argv[1]); print('held', flush=True); sys.stdin.read()"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, str(copied)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        learnt = remask("learn", str(copied), "--data", str(images / "first"), "--name", "third")
+        assert learnt.code == 1
+        assert str(process.pid) in learnt.text
+        assert remask("predict", str(copied), str(images / "test" / "a")).code == 0
+    finally:
+        process.communicate()

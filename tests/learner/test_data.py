@@ -1,0 +1,206 @@
+"""What a learner can be given: folders, arrays, datasets; and what it says of what it cannot."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.utils.data import TensorDataset
+
+from remask.learner import Learner, LearnerError
+from tests.learner.samples import bits, blobs, create, taught
+
+
+def write_folder(folder: Path, names: list[str], each: int = 12, **changes: Any) -> Path:
+    """The blobs as image files, CLASS/NUMBER.png, colour if they have three channels."""
+    size: tuple[int, int] | None = changes.pop("size", None)
+    inputs, labels = blobs(names, each, **changes)
+    for number, (image, name) in enumerate(zip(inputs, labels, strict=True)):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        picture = Image.fromarray(image.transpose(1, 2, 0).squeeze())
+        if size is not None:
+            picture = picture.resize(size, Image.Resampling.NEAREST)
+        picture.save(folder / name / f"{number}.png")
+    return folder
+
+
+def test_a_folder_of_images_is_learnt_and_predicted(tmp_path: Path) -> None:
+    photos = write_folder(tmp_path / "photos", ["owl", "yak"], shape=(3, 8, 8))
+    with create(tmp_path / "a", epochs=20) as learner:
+        visit = learner.learn(photos, name="week-1")
+        assert visit.new_classes == ("owl", "yak")
+        assert learner.preprocessing.input_shape == (3, 8, 8)
+        assert learner.preprocessing.resize == "bilinear"
+        assert learner.evaluate(str(photos)).accuracy > 90
+        said = learner.predict(photos / "owl")
+        assert [Path(str(each.source)).parent.name for each in said] == ["owl"] * 12
+        image = photos / "owl" / Path(str(said[0].source)).name
+        assert learner.predict(image).each == learner.predict([image]).each == said.each[:1]
+        assert len(learner.predict(photos)) == 24
+
+
+def test_a_folder_is_learnt_as_the_array_of_its_images(tmp_path: Path) -> None:
+    inputs, labels = blobs(["owl", "yak"], 12, shape=(1, 8, 8))
+    order = sorted(range(24), key=lambda row: (labels[row], f"{row}.png"))
+    photos = write_folder(tmp_path / "photos", ["owl", "yak"], shape=(1, 8, 8))
+    for name, data in (("a", (photos,)), ("b", (inputs[order], sorted(labels)))):
+        with create(tmp_path / name) as learner:
+            learner.learn(*data, name="week-1")
+    assert bits(tmp_path / "a") == bits(tmp_path / "b")
+
+
+def test_images_of_any_size_are_resized_alike(tmp_path: Path) -> None:
+    small = write_folder(tmp_path / "small", ["owl", "yak"], shape=(3, 8, 8))
+    large = write_folder(tmp_path / "large", ["owl", "yak"], shape=(3, 8, 8), size=(300, 200))
+    with create(tmp_path / "a", epochs=20) as learner:
+        learner.learn(small, name="week-1")
+        assert learner.evaluate(large).accuracy > 90
+    with create(tmp_path / "b") as learner:
+        learner.learn(large, name="week-1")
+        assert learner.preprocessing.input_shape == (3, 64, 64)
+    with create(tmp_path / "c", image_size=(10, 12)) as learner:
+        learner.learn(small, name="week-1")
+        assert learner.preprocessing.input_shape == (3, 10, 12)
+        with pytest.raises(LearnerError, match="takes 3 channels of 10 x 12"):
+            learner.predict(blobs(["owl"], shape=(3, 8, 8))[0])
+
+
+def test_grey_and_colour_images_go_together(tmp_path: Path) -> None:
+    grey = write_folder(tmp_path / "grey", ["owl", "yak"], shape=(1, 8, 8))
+    colour = write_folder(tmp_path / "colour", ["owl", "yak"], shape=(3, 8, 8))
+    with create(tmp_path / "a") as learner:
+        learner.learn(grey, name="week-1")
+        assert learner.preprocessing.input_shape == (1, 8, 8)
+        learner.learn(colour, name="week-2")
+
+
+@pytest.mark.parametrize("layout", ["NHW", "NCHW", "NHWC", "tensor", "dataset", "pairs", "bf16"])
+def test_arrays_of_every_layout_are_learnt_alike(tmp_path: Path, layout: str) -> None:
+    channels = 3 if layout == "NHWC" else 1
+    inputs, labels = blobs(["0", "1"], shape=(channels, 6, 6))
+    numbers = torch.tensor([int(name) for name in labels])
+    pairs = list(zip(torch.from_numpy(inputs), numbers, strict=True))
+    given: dict[str, tuple[Any, ...]] = {
+        "NHW": (inputs[:, 0], labels),
+        "NCHW": (inputs, numbers),
+        "NHWC": (inputs.transpose(0, 2, 3, 1), np.array(labels)),
+        "tensor": (torch.from_numpy(inputs), labels),
+        "dataset": (TensorDataset(torch.from_numpy(inputs), numbers),),
+        "pairs": (iter(pairs),),
+        "bf16": (torch.from_numpy(inputs).to(torch.bfloat16), labels),
+    }
+    with create(tmp_path / "a") as learner, create(tmp_path / "b") as plain:
+        learner.learn(*given[layout], name="v")
+        plain.learn(inputs, labels, name="v")
+        assert learner.classes == ("0", "1")
+        if layout != "bf16":
+            assert learner.predict(inputs) == plain.predict(inputs)
+
+
+def test_embeddings_are_learnt_at_any_scale(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    centres = random.normal(size=(6, 32))
+    for number, (scale, shift) in enumerate([(1.0, 0.0), (1000.0, 5000.0), (1e-3, 1.0)]):
+        labels = random.integers(0, 6, 300)
+        inputs = scale * (centres[labels] + 0.3 * random.normal(size=(300, 32))) + shift
+        with create(tmp_path / str(number), net="linear", lr=None, epochs=5) as learner:
+            for classes in ((0, 1), (2, 3), (4, 5)):
+                rows = np.isin(labels, classes)
+                learner.learn(inputs[rows], labels[rows], name=str(classes))
+            assert learner.evaluate(inputs, labels).accuracy > 85
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"data": np.zeros((4, 3, 6, 6), np.uint8)}, "takes 1 channels of 6 x 6 pixels, uint8"),
+    ({"data": np.zeros((4, 1, 7, 6), np.uint8)}, r"got \[1, 7, 6\]"),
+    ({"data": np.zeros((4, 36), np.uint8)}, r"got \[36\]"),
+    ({"data": np.zeros((4, 1, 6, 6), np.float32)}, "float32"),
+    ({"data": np.zeros((4, 1, 6, 6), np.int64)}, "must be uint8 or floats, got int64"),
+    ({"data": np.zeros((0, 1, 6, 6), np.uint8)}, "not be empty"),
+    ({"data": np.zeros((4, 6, 6), np.uint8), "labels": ["a"] * 3}, "4 inputs but 3 labels"),
+    ({"data": np.zeros((4, 6, 6), np.uint8), "labels": [0.5] * 4}, "name or number, not float"),
+    ({"data": np.zeros((4, 6, 6), np.uint8), "labels": ["a\n"] * 4}, "can be printed"),
+    ({"data": np.zeros((4, 6, 6), np.uint8), "labels": [""] * 4}, "1 to 200 characters"),
+    ({"data": np.zeros((4, 6, 6), np.uint8), "labels": None}, "needs `labels`"),
+    ({"data": [], "labels": None}, "is empty"),
+    ({"data": [1, 2, 3], "labels": None}, r"must give \(input, label\)"),
+    ({"data": 7, "labels": None}, "must be a folder, an array"),
+    ({"data": "/not/there", "labels": None}, "is not there"),
+]
+
+
+@pytest.mark.parametrize(("given", "message"), WRONG, ids=[message for _, message in WRONG])
+def test_bad_arrays_are_refused_and_the_learner_stays_as_it_was(
+    tmp_path: Path, given: dict[str, Any], message: str
+) -> None:
+    with taught(tmp_path / "a", ["ant", "bee"]) as learner:
+        before = bits(tmp_path / "a")
+        with pytest.raises(LearnerError, match=message):
+            learner.learn(**{"labels": ["cat"] * 4, **given}, name="second")
+        assert bits(tmp_path / "a") == before
+        assert learner.unfinished is None
+
+
+def test_numbers_that_are_none_are_refused(tmp_path: Path) -> None:
+    inputs = np.random.default_rng(0).normal(size=(20, 5))
+    inputs[7, 2] = np.nan
+    with create(tmp_path / "a", net="linear") as learner:
+        with pytest.raises(LearnerError, match="input 7 has a NaN"):
+            learner.learn(inputs, ["x"] * 10 + ["y"] * 10, name="v")
+        assert learner.classes == ()
+
+
+def test_a_corrupt_image_is_named_and_nothing_is_learnt(tmp_path: Path) -> None:
+    photos = write_folder(tmp_path / "photos", ["owl", "yak"], shape=(3, 8, 8))
+    broken = sorted((photos / "yak").iterdir())[3]
+    broken.write_bytes(broken.read_bytes()[:-9])
+    (photos / "owl" / "text.jpg").write_text("no image")
+    with create(tmp_path / "a") as learner:
+        with pytest.raises(LearnerError, match="2 images cannot be read") as caught:
+            learner.learn(photos, name="week-1")
+        assert str(broken) in str(caught.value)
+        assert "text.jpg" in str(caught.value)
+        assert learner.history == []
+        assert learner.unfinished is None
+        broken.unlink()
+        (photos / "owl" / "text.jpg").unlink()
+        learner.learn(photos, name="week-1")
+
+
+def test_folders_that_hold_no_classes_say_what_is_expected(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "hollow" / "owl").mkdir(parents=True)
+    with create(tmp_path / "a") as learner:
+        with pytest.raises(LearnerError, match="expected a folder per class"):
+            learner.learn(tmp_path / "empty", name="v")
+        with pytest.raises(LearnerError, match=r"hollow/owl has no images: expected"):
+            learner.learn(tmp_path / "hollow", name="v")
+        photos = write_folder(tmp_path / "photos", ["owl", "yak"], shape=(3, 8, 8))
+        with pytest.raises(LearnerError, match="leave `labels` out"):
+            learner.learn(photos, ["owl"], name="v")
+        learner.learn(photos, name="v")
+        unknown = write_folder(tmp_path / "more", ["emu", "gnu", "owl"], shape=(3, 8, 8))
+        with pytest.raises(LearnerError, match="unknown classes emu, gnu: the learner knows"):
+            learner.evaluate(unknown)
+
+
+def test_images_for_a_learner_of_embeddings_are_refused(tmp_path: Path) -> None:
+    photos = write_folder(tmp_path / "photos", ["owl", "yak"])
+    with create(tmp_path / "a", net="linear") as learner:
+        learner.learn(np.eye(8), list("aabbccdd"), name="v")
+        with pytest.raises(LearnerError, match=r"learnt from arrays \[8\] of float32"):
+            learner.learn(photos, name="w")
+
+
+def test_a_learner_of_colour_images_uses_a_convolutional_net(tmp_path: Path) -> None:
+    photos = write_folder(tmp_path / "photos", ["owl", "yak"], shape=(3, 8, 8))
+    with create(tmp_path / "a", net="resnet18:2", augment=True, epochs=1) as learner:
+        learner.learn(photos, name="week-1")
+        said = learner.predict(photos)
+        mean = learner.preprocessing.mean
+    assert mean is not None
+    assert 0.3 < mean[0] < 0.7
+    with Learner.open(tmp_path / "a", read_only=True) as again:
+        assert again.predict(photos) == said

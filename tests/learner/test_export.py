@@ -1,0 +1,189 @@
+"""What is exported predicts as the net does, says how to use it, and is written only if it does."""
+
+import hashlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from remask.durable import DurabilityError
+from remask.errors import MissingPackageError
+from remask.learner import LearnerError, Preprocessing
+from remask.learner.export import export_model
+
+SHAPE = (3, 6, 5)
+CLASSES = ("ant", "bee", "café")
+IMAGES = Preprocessing(
+    input_shape=SHAPE,
+    input_type=torch.uint8,
+    scale=1 / 255,
+    mean=(0.2, 0.3, 0.4),
+    std=(0.5, 0.25, 0.125),
+    resize="bilinear",
+)
+FEATURES = Preprocessing(
+    input_shape=(4,), input_type=torch.float32, scale=1.0, mean=None, std=None, resize=None
+)
+
+
+@pytest.fixture
+def net() -> nn.Module:
+    torch.manual_seed(3)
+    return nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(48, 3)
+    )
+
+
+def _export(net: nn.Module, path: Path, to: Any, data: Preprocessing = IMAGES) -> Any:
+    return export_model(net, path, to, classes=CLASSES, preprocessing=data, threshold=0.6)
+
+
+def _probabilities(net: nn.Module, images: Tensor) -> Tensor:
+    """By hand, from bytes to probabilities."""
+    mean, std = (torch.tensor(part).view(3, 1, 1) for part in ([0.2, 0.3, 0.4], [0.5, 0.25, 0.125]))
+    with torch.no_grad():
+        scores: Tensor = net.eval()((images.float() / 255 - mean) / std)
+    return scores.softmax(-1)
+
+
+def _images(count: int) -> Tensor:
+    random = torch.Generator().manual_seed(count + 100)
+    return torch.randint(0, 256, (count, *SHAPE), dtype=torch.uint8, generator=random)
+
+
+@pytest.mark.thorough
+def test_torch_export_takes_batches_of_any_size_from_bytes_to_probabilities(
+    net: nn.Module, tmp_path: Path
+) -> None:
+    exported = _export(net, tmp_path / "net.pt2", "torch-export")
+    notes = {"remask.json": ""}
+    loaded = torch.export.load(exported.path, extra_files=notes)
+    for count in (1, 3, 20):
+        expected = _probabilities(net, _images(count))
+        torch.testing.assert_close(loaded.module()(_images(count)), expected)
+    assert json.loads(notes["remask.json"])["classes"] == list(CLASSES)
+    assert str(Path(__file__).parent).encode() not in exported.path.read_bytes()
+
+
+@pytest.mark.integrations
+@pytest.mark.parametrize("name", ["small", "mlp", "resnet18"])
+def test_onnx_takes_batches_of_any_size_from_bytes_to_probabilities(
+    net: nn.Module, name: str, tmp_path: Path
+) -> None:
+    import onnxruntime
+
+    from remask.nets import net_builder
+
+    if name != "small":
+        net = net_builder(name)(SHAPE, len(CLASSES))
+    exported = _export(net, tmp_path / "net.onnx", "onnx")
+    session = onnxruntime.InferenceSession(exported.path)
+    for count in (1, 3, 20):
+        (given,) = session.run(None, {"inputs": _images(count).numpy()})
+        np.testing.assert_allclose(given, _probabilities(net, _images(count)), atol=1e-5)
+    written = session.get_modelmeta().custom_metadata_map
+    assert json.loads(written["classes"]) == list(CLASSES)
+    assert json.loads(written["remask.json"])["image"]["mode"] == "RGB"
+    assert session.get_inputs()[0].shape == ["batch", *SHAPE]
+    assert session.get_outputs()[0].shape == ["batch", len(CLASSES)]
+    assert b".py" not in exported.path.read_bytes()
+
+
+@pytest.mark.integrations
+def test_features_are_exported_to_onnx_as_they_are_given(tmp_path: Path) -> None:
+    import onnxruntime
+
+    torch.manual_seed(1)
+    net = nn.Linear(4, 3)
+    exported = _export(net, tmp_path / "net.onnx", "onnx", FEATURES)
+    inputs = torch.randn(5, 4)
+    (given,) = onnxruntime.InferenceSession(exported.path).run(None, {"inputs": inputs.numpy()})
+    np.testing.assert_allclose(given, net(inputs).softmax(-1).detach(), atol=1e-6)
+
+
+def test_safetensors_hold_the_weights_and_the_json_the_rest(net: nn.Module, tmp_path: Path) -> None:
+    exported = _export(net, tmp_path / "net.safetensors", "safetensors")
+    tensors = safetensors.torch.load_file(exported.path)
+    assert set(tensors) == set(net.state_dict())
+    assert all(torch.equal(tensor, net.state_dict()[name]) for name, tensor in tensors.items())
+    said = json.loads(exported.description.read_text("utf-8"))
+    assert exported.description == tmp_path / "net.safetensors.json"
+    assert said["classes"] == list(CLASSES)
+    assert said["preprocessing"] == {
+        "inside": False,
+        "formula": "(raw * scale - mean) / std",
+        "scale": 1 / 255,
+        "mean": [0.2, 0.3, 0.4],
+        "std": [0.5, 0.25, 0.125],
+    }
+    assert said["image"] == {
+        "mode": "RGB",
+        "height": 6,
+        "width": 5,
+        "resize": "bilinear",
+        "layout": "channels, height, width",
+    }
+    assert said["abstain_below"] == 0.6
+    assert said["file"]["sha256"] == hashlib.sha256(exported.path.read_bytes()).hexdigest()
+    with safetensors.safe_open(exported.path, "pt") as opened:
+        assert json.loads(opened.metadata()["remask.json"])["classes"] == list(CLASSES)
+
+
+def test_exporting_leaves_the_net_as_it_was(net: nn.Module, tmp_path: Path) -> None:
+    net.train()
+    before = {name: tensor.clone() for name, tensor in net.state_dict().items()}
+    _export(net, tmp_path / "net.safetensors", "safetensors")
+    assert net.training
+    assert all(parameter.requires_grad for parameter in net.parameters())
+    assert all(torch.equal(net.state_dict()[name], tensor) for name, tensor in before.items())
+
+
+class _Random(nn.Linear):
+    def forward(self, inputs: Tensor) -> Tensor:
+        return super().forward(inputs) + torch.randn(len(inputs), 3)
+
+
+class _Branching(nn.Linear):
+    def forward(self, inputs: Tensor) -> Tensor:
+        return super().forward(inputs if float(inputs.sum()) > 0 else -inputs)
+
+
+def test_a_net_that_predicts_something_else_when_read_back_is_not_written(tmp_path: Path) -> None:
+    there = tmp_path / "net.safetensors"
+    there.write_bytes(b"an earlier export")
+    with pytest.raises(LearnerError, match="predicts something else"):
+        _export(_Random(4, 3), there, "safetensors", FEATURES)
+    assert there.read_bytes() == b"an earlier export"
+    assert list(tmp_path.iterdir()) == [there]
+
+
+@pytest.mark.thorough
+def test_a_net_that_cannot_be_traced_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    with pytest.raises(LearnerError, match=r"cannot be exported to torch-export.*safetensors"):
+        _export(_Branching(4, 3), tmp_path / "net.pt2", "torch-export", FEATURES)
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_onnx_the_extra_is_named(
+    net: nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(MissingPackageError, match=r"pip install 'remask\[onnx\]'"):
+        _export(net, tmp_path / "net.onnx", "onnx")
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_unknown_format_and_a_folder_that_is_not_there_are_refused(
+    net: nn.Module, tmp_path: Path
+) -> None:
+    with pytest.raises(LearnerError, match="say one of onnx, torch-export, safetensors"):
+        _export(net, tmp_path / "net", "tflite")
+    with pytest.raises(DurabilityError, match="no such folder"):
+        _export(net, tmp_path / "nowhere" / "net.pt2", "safetensors")

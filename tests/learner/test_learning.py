@@ -1,0 +1,190 @@
+"""A learner learns visit after visit, predicts, and is the same in another process."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import remask
+from remask.learner import Learner, LearnerError, Progress
+from remask.locks import LockHeldError
+from tests.learner.samples import bits, blobs, create, taught
+
+
+def test_it_learns_new_classes_and_keeps_the_old(tmp_path: Path) -> None:
+    learner = taught(tmp_path / "a", ["ant", "bee"], ["cat"], ["dog", "eel"], epochs=10)
+    assert learner.classes == ("ant", "bee", "cat", "dog", "eel")
+    found = learner.evaluate(*blobs(learner.classes, seed=99))
+    assert found.accuracy > 90
+    assert min(found.per_class.values()) > 60
+    assert found.samples == 150
+    names = learner.predict(blobs(["bee"], seed=98)[0]).names
+    assert names.count("bee") > 25
+
+
+def test_opened_again_it_says_the_same(tmp_path: Path) -> None:
+    inputs, _ = blobs(["ant", "bee", "cat"], seed=99)
+    with taught(tmp_path / "a", ["ant", "bee"], ["cat"]) as learner:
+        said, history = learner.predict(inputs, top=3), learner.history
+    for read_only in (True, False):
+        with Learner.open(tmp_path / "a", read_only=read_only) as again:
+            assert again.predict(inputs, top=3) == said
+            assert again.history == history
+            assert again.classes == ("ant", "bee", "cat")
+
+
+def test_visits_in_one_process_or_in_several_end_with_the_same_bits(tmp_path: Path) -> None:
+    taught(tmp_path / "once", ["ant", "bee"], ["cat"], ["bee", "dog"]).close()
+    create(tmp_path / "often").close()
+    for number, names in enumerate((["ant", "bee"], ["cat"], ["bee", "dog"])):
+        with Learner.open(tmp_path / "often") as learner:
+            learner.learn(*blobs(names, seed=number), name=f"visit-{number}")
+    assert bits(tmp_path / "once") == bits(tmp_path / "often")
+
+
+@pytest.mark.parametrize("method", ["er", "derpp", "er_ace", "lwf", "icarl", "fdr", "lode"])
+def test_other_methods_learn_too(tmp_path: Path, method: str) -> None:
+    learner = taught(tmp_path / "a", ["ant", "bee"], ["cat"], method=method, mask=None, epochs=8)
+    learner.close()
+    with Learner.open(tmp_path / "a") as again:
+        visit = again.learn(*blobs(["dog"], seed=3), name="third")
+        assert visit.accuracy["dog"] > 50
+        assert again.evaluate(*blobs(["dog"], seed=9)).accuracy > 50
+
+
+def test_a_visit_may_have_one_class_or_one_sample(tmp_path: Path) -> None:
+    with create(tmp_path / "a") as learner:
+        learner.learn(*blobs(["ant"]), name="one class")
+        assert learner.predict(blobs(["ant"])[0][:1])[0].probability == 1
+        visit = learner.learn(*blobs(["bee"], each=1), name="one sample")
+        assert visit.samples == {"bee": 1}
+        assert visit.held_out.keys() == {"ant"}
+        assert learner.classes == ("ant", "bee")
+
+
+def test_a_known_class_that_returns_keeps_its_output(tmp_path: Path) -> None:
+    with taught(tmp_path / "a", ["ant", "bee"], ["cat"]) as learner:
+        visit = learner.learn(*blobs(["bee", "dog"], seed=5), name="again")
+        assert visit.new_classes == ("dog",)
+        assert learner.classes == ("ant", "bee", "cat", "dog")
+        assert str(visit).startswith(
+            "again: learnt 1 new class (dog) and 1 known class again from 54 samples; old classes "
+        )
+
+
+def test_the_account_of_a_visit_says_what_changed(tmp_path: Path) -> None:
+    learner = taught(tmp_path / "a", ["ant", "bee"], ["cat"])
+    first, second = learner.history
+    assert first.new_classes == ("ant", "bee")
+    assert first.before == {}
+    assert first.lost is None
+    assert first.samples == {"ant": 27, "bee": 27}
+    assert first.held_out == {"ant": 3, "bee": 3}
+    assert second.before.keys() == {"ant", "bee"}
+    assert second.accuracy.keys() == {"ant", "bee", "cat"}
+    assert second.number == 2
+    assert second.choice.mask == "-1"
+    assert second.lost == pytest.approx(
+        sum(second.before[name] - second.accuracy[name] for name in second.before) / 2
+    )
+
+
+def test_a_visit_that_was_learnt_is_not_learnt_again(tmp_path: Path) -> None:
+    learner = taught(tmp_path / "a", ["ant", "bee"])
+    before = bits(tmp_path / "a")
+    inputs, labels = blobs(["ant", "bee"], seed=0)
+    assert learner.learn(inputs, labels, name="visit-0") == learner.history[0]
+    assert bits(tmp_path / "a") == before
+    with pytest.raises(LearnerError, match=r"'visit-0' was learnt on 20.*another name"):
+        learner.learn(inputs[1:], labels[1:], name="visit-0")
+
+
+def test_integers_are_names_too_and_come_in_their_order(tmp_path: Path) -> None:
+    inputs, labels = blobs(["10", "9"])
+    with create(tmp_path / "a") as learner:
+        learner.learn(torch.from_numpy(inputs), torch.tensor([int(n) for n in labels]), name="v")
+        assert learner.classes == ("9", "10")
+        assert learner.evaluate(inputs, np.array([int(name) for name in labels])).samples == 60
+
+
+def test_predictions_are_among_the_classes_learnt_and_add_up(tmp_path: Path) -> None:
+    learner = taught(tmp_path / "a", ["ant", "bee"], ["cat"])
+    inputs = blobs(["ant", "zebra"], seed=7)[0]
+    for prediction in learner.predict(inputs, top=10):
+        assert {name for name, _ in prediction.top} == {"ant", "bee", "cat"}
+        assert sum(share for _, share in prediction.top) == pytest.approx(1, abs=1e-5)
+        assert prediction.probability == prediction.top[0][1]
+    with pytest.raises(LearnerError, match="at least one"):
+        learner.predict(inputs, top=0)
+
+
+def test_the_net_predicts_as_the_learner_does(tmp_path: Path) -> None:
+    learner = taught(tmp_path / "a", ["ant", "bee"], ["cat"])
+    inputs = blobs(["ant", "bee", "cat"], seed=7)[0]
+    how = learner.preprocessing
+    assert how.input_shape == (1, 6, 6)
+    seen = torch.from_numpy(inputs).float() * how.scale
+    scores = learner.net()(seen)
+    assert scores.shape == (90, 3)
+    said = learner.predict(inputs)
+    assert [learner.classes[best] for best in scores.argmax(1).tolist()] == said.names
+    torch.testing.assert_close(scores.softmax(1).max(1).values, torch.tensor(said.probabilities))
+
+
+def test_progress_is_told_after_every_step(tmp_path: Path) -> None:
+    told: list[Progress] = []
+    with create(tmp_path / "a") as learner:
+        visit = learner.learn(*blobs(["ant", "bee"]), name="v", on_progress=told.append)
+    assert [progress.step for progress in told] == list(range(1, visit.steps + 1))
+    assert told[-1].steps >= visit.steps
+    assert not told[0].resumed
+
+
+def test_one_process_writes_and_any_number_read(tmp_path: Path) -> None:
+    with taught(tmp_path / "a", ["ant", "bee"]) as writer:
+        with pytest.raises(LockHeldError):
+            Learner.open(tmp_path / "a")
+        readers = [Learner.open(tmp_path / "a", read_only=True) for _ in range(2)]
+        writer.learn(*blobs(["cat"]), name="third")
+        for reader in readers:  # what was there when they opened
+            assert reader.classes == ("ant", "bee")
+            assert set(reader.predict(blobs(["cat"])[0]).names) <= {"ant", "bee"}
+            with pytest.raises(LearnerError, match="to read only"):
+                reader.learn(*blobs(["dog"]), name="fourth")
+        assert Learner.open(tmp_path / "a", read_only=True).classes == ("ant", "bee", "cat")
+    Learner.open(tmp_path / "a").close()
+
+
+def test_what_could_never_be_learnt_with_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"method": "pnn"}, "told the task"),
+        ({"method": "joint"}, "all tasks at once"),
+        ({"method": "agem"}, "how many tasks"),
+        ({"method": "erema"}, "unknown method"),
+        ({"net": "resnet81"}, "unknown net"),
+        ({"memory": "many"}, "500 MB"),
+        ({"memory": 0}, "memory"),
+        ({"mask": 3.0}, "mask"),
+        ({"mask": "sometimes"}, "mask"),
+        ({"lr": -1.0}, "lr"),
+        ({"freeze": True}, "backbone"),
+    ]
+    for change, message in wrong:
+        with pytest.raises(remask.errors.RemaskError, match=message):
+            create(tmp_path / "a", **change)
+        assert not (tmp_path / "a").exists()
+
+
+def test_a_folder_that_is_something_else_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+    with pytest.raises(LearnerError, match=r"not empty: it has thesis\.txt"):
+        create(tmp_path)
+    with pytest.raises(LearnerError, match="is no learner"):
+        Learner.open(tmp_path)
+    create(tmp_path / "a").close()
+    with pytest.raises(LearnerError, match="has a learner already"):
+        create(tmp_path / "a")
+    with Learner.open(tmp_path / "a") as empty, pytest.raises(LearnerError, match="not learnt any"):
+        empty.predict(blobs(["ant"])[0])

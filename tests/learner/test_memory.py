@@ -1,0 +1,107 @@
+"""What a learner keeps of the past: real samples, of every class, never more than it may."""
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from remask.learner import Learner, LearnerError
+from remask.learner.folder import LearnerFolder
+from remask.learner.heldout import fair_shares
+from remask.learner.segments import joined, open_segments
+from tests.learner.samples import Arrays, blobs, create
+
+
+class Kept:
+    """What the files of a learner hold."""
+
+    def __init__(self, path: Path) -> None:
+        folder = LearnerFolder.open(path, read_only=True)
+        manifest = folder.manifest
+        assert manifest.state is not None
+        tensors = folder.read_tensors(manifest.state)
+        rows = joined(open_segments(folder))
+        assert rows is not None
+        filled = tensors["memory/labels"] >= 0
+        self.replayed = tensors["memory/sources"][filled].tolist()
+        self.held_out = tensors["held_out/sources"].tolist()
+        labels = [*tensors["memory/labels"][filled].tolist(), *tensors["held_out/labels"].tolist()]
+        self.names = [str(manifest.classes[label]) for label in labels]
+        self.samples = rows.read(np.array(self.replayed + self.held_out))
+        self.segments = [segment.rows for segment in manifest.segments]
+        self.bytes = sum(segment.file.size for segment in manifest.segments)
+
+
+def teach(learner: Learner, visits: Sequence[Arrays]) -> None:
+    for number, data in enumerate(visits):
+        learner.learn(*data, name=str(number))
+
+
+def test_it_keeps_real_samples_with_their_classes_each_once(tmp_path: Path) -> None:
+    visits = [blobs([f"{a}{b}" for b in "xy"], seed=n) for n, a in enumerate("abcde")]
+    with create(tmp_path / "a", memory=60, epochs=1) as learner:
+        teach(learner, visits)
+    kept = Kept(tmp_path / "a")
+    real = {
+        (sample.tobytes(), name)
+        for inputs, labels in visits
+        for sample, name in zip(inputs, labels, strict=True)
+    }
+    stored = [
+        (sample.tobytes(), name) for sample, name in zip(kept.samples, kept.names, strict=True)
+    ]
+    assert set(stored) <= real
+    assert len(set(stored)) == len(stored) == 60
+    assert set(kept.replayed).isdisjoint(kept.held_out)
+    assert len(kept.held_out) == 6
+
+
+def test_no_class_vanishes_however_unequal_they_are(tmp_path: Path) -> None:
+    with create(tmp_path / "a", memory=60, epochs=1, batch=50) as learner:
+        learner.learn(*blobs(["rare"], each=5), name="0")
+        learner.learn(*blobs(["common"], each=2000), name="1")
+        learner.learn(*blobs(["usual"], each=100), name="2")
+        learner.learn(*blobs(["common"], each=500, seed=4), name="3")
+    kept = Kept(tmp_path / "a")
+    counts = Counter(kept.names)
+    assert counts["rare"] == 5
+    assert 24 <= counts["usual"] <= 30
+    assert counts.total() == 60
+    shares = Counter(kept.names[len(kept.replayed) :])
+    assert shares["rare"] == 1
+    assert shares["usual"] == shares["common"] or abs(shares["usual"] - shares["common"]) == 1
+
+
+def test_files_stay_within_twice_the_memory_and_few(tmp_path: Path) -> None:
+    with create(tmp_path / "a", memory=100, epochs=1, batch=30) as learner:
+        for number in range(12):
+            learner.learn(*blobs([f"{number % 7}"], each=60, seed=number), name=f"v{number}")
+            kept = Kept(tmp_path / "a")
+            assert sum(kept.segments) <= 2 * len(kept.names)
+            assert len(kept.segments) <= 6
+            assert len(kept.names) <= 100
+            assert kept.bytes <= 2 * 100 * 36 + 128 * len(kept.segments)
+    assert len(list((tmp_path / "a").glob("samples-*"))) == len(kept.segments)
+
+
+def test_a_memory_can_be_given_in_bytes(tmp_path: Path) -> None:
+    with create(tmp_path / "a", memory="0.9 kB", epochs=1) as learner:  # 25 images of 36 bytes
+        teach(learner, [blobs(["ant", "bee"])])
+        kept = Kept(tmp_path / "a")
+        assert len(kept.replayed) == 23
+        assert len(kept.held_out) == 2
+    with (
+        create(tmp_path / "b", memory="20 B") as learner,
+        pytest.raises(LearnerError, match="no room for one of 36 bytes"),
+    ):
+        teach(learner, [blobs(["ant", "bee"])])
+
+
+def test_places_are_divided_fairly() -> None:
+    assert fair_shares([0, 100, 2, 50], 12) == [0, 5, 2, 5]
+    assert fair_shares([3, 3], 100) == [3, 3]
+    assert fair_shares([5, 5, 5], 2) == [1, 1, 0]
+    assert fair_shares([], 5) == []
+    assert sum(fair_shares([1, 7, 30, 2, 9], 31)) == 31

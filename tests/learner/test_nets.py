@@ -1,0 +1,152 @@
+"""Nets and backbones of the user's own: weights are stored, code is not."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from remask.learner import Learner, LearnerError
+from remask.learner.manifest import read_manifest
+from tests.learner.samples import blobs, create
+
+
+class Small(nn.Module):
+    """Convolutions, and a head of 7 classes that nobody asks for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(1, 6, 3), nn.BatchNorm2d(6), nn.ReLU(), nn.Flatten())
+        self.classifier = nn.Linear(6 * 16, 7)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        logits: Tensor = self.classifier(self.body(inputs))
+        return logits
+
+
+def body() -> nn.Module:
+    torch.manual_seed(5)
+    own: nn.Module = Small().body
+    return own
+
+
+def net_function(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(int(np.prod(input_shape)), num_classes))
+
+
+def test_a_module_learns_from_its_own_weights_and_needs_its_code_to_be_opened(
+    tmp_path: Path,
+) -> None:
+    net = Small()
+    kernels = net.state_dict()["body.0.weight"].clone()
+    with create(tmp_path / "a", net=net, lr=0.05, epochs=6):
+        pass
+    with pytest.raises(LearnerError, match=r"net of your own .* open it with net="):
+        Learner.open(tmp_path / "a")
+    with Learner.open(tmp_path / "a", net=Small()) as learner:  # other weights, which do not count
+        learner.learn(*blobs(["ant", "bee"]), name="0")
+        learner.learn(*blobs(["cat"], seed=1), name="1")
+        said = learner.predict(blobs(["ant", "bee", "cat"], seed=9)[0])
+        trained = learner.net().state_dict()["net.body.0.weight"]
+    assert torch.equal(net.state_dict()["body.0.weight"], kernels)  # the user's is not touched
+    assert not torch.equal(trained, kernels)
+    assert (trained - kernels).abs().max() < 0.5  # but it started there
+    with Learner.open(tmp_path / "a", net=Small()) as learner:
+        assert learner.predict(blobs(["ant", "bee", "cat"], seed=9)[0]) == said
+    other = nn.Sequential(nn.Flatten(), nn.Linear(36, 3))
+    with pytest.raises(LearnerError, match="not the one that the learner was created with"):
+        Learner.open(tmp_path / "a", net=other)
+
+
+def test_the_first_step_starts_from_the_weights_given(tmp_path: Path) -> None:
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        torch.manual_seed(seed)
+        with create(tmp_path / name, net=Small(), lr=1e-9, epochs=1) as learner:
+            learner.learn(*blobs(["ant", "bee"]), name="0")
+    ours, same, other = (
+        Learner.open(tmp_path / name, net=Small(), read_only=True).net().state_dict()
+        for name in "abc"
+    )
+    assert torch.equal(ours["net.body.0.weight"], same["net.body.0.weight"])
+    assert not torch.equal(ours["net.body.0.weight"], other["net.body.0.weight"])
+
+
+@pytest.mark.parametrize("freeze", [False, True])
+def test_a_backbone_gets_a_head(tmp_path: Path, freeze: bool) -> None:
+    backbone = body()
+    before = [tensor.clone() for tensor in backbone.state_dict().values()]
+    everyone = blobs(["ant", "bee", "cat"], seed=9)
+    with create(tmp_path / "a", backbone=backbone, freeze=freeze, lr=0.05, epochs=15) as learner:
+        learner.learn(*blobs(["ant", "bee"]), name="0")
+        learner.learn(*blobs(["cat"], seed=1), name="1")
+        assert learner.evaluate(*everyone).accuracy > 80
+        said, scores = learner.predict(everyone[0]), learner.net()
+    assert all(map(torch.equal, before, backbone.state_dict().values()))
+    torch.testing.assert_close(
+        scores(torch.from_numpy(everyone[0]) / 255).softmax(1).max(1).values,
+        torch.tensor(said.probabilities),
+    )
+    manifest = read_manifest(tmp_path / "a")
+    assert manifest.data is not None
+    assert manifest.data.kept.shape == ((96,) if freeze else (1, 6, 6))
+    assert manifest.given is not None
+    with pytest.raises(LearnerError, match=r"backbone of your own.*backbone="):
+        Learner.open(tmp_path / "a")
+    with Learner.open(tmp_path / "a", backbone=Small().body) as again:  # weights are stored
+        assert again.predict(everyone[0]) == said
+        again.learn(*blobs(["dog"], seed=2), name="2")
+    with pytest.raises(LearnerError, match="not the one that the learner"):
+        Learner.open(tmp_path / "a", backbone=nn.Flatten()).predict(everyone[0])
+
+
+def test_a_function_is_imported_only_if_it_is_named_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "own_nets.py").write_text(
+        "from torch import nn\n"
+        "open(__file__ + '.ran', 'w').close()\n"
+        "def flat(shape, classes):\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(36, classes))\n"
+    )
+    ran = tmp_path / "own_nets.py.ran"
+    with create(tmp_path / "a", net="own_nets:flat") as learner:
+        learner.learn(*blobs(["ant", "bee"]), name="0")
+    ran.unlink()
+    with pytest.raises(LearnerError, match="own_nets:flat"):
+        Learner.open(tmp_path / "a")
+    assert not ran.exists()
+    with Learner.open(tmp_path / "a", net="own_nets:flat") as learner:
+        said = learner.predict(blobs(["ant"])[0])
+    with Learner.open(tmp_path / "a", net=net_function) as learner:
+        assert learner.predict(blobs(["ant"])[0]) == said
+
+
+def test_what_cannot_be_a_net_is_refused(tmp_path: Path) -> None:
+    class NoHead(nn.Module):
+        def forward(self, inputs: Tensor) -> Tensor:
+            return inputs.flatten(1).softmax(1)
+
+    for wrong, message in (
+        (NoHead(), "last layer of the net must be an nn.Linear"),
+        (nn.Sequential(nn.Flatten(), nn.Linear(35, 2)), r"cannot take inputs \[2, 1, 6, 6\]"),
+    ):
+        name = type(wrong).__name__
+        with (
+            create(tmp_path / name, net=wrong) as learner,
+            pytest.raises(LearnerError, match=message),
+        ):
+            learner.learn(*blobs(["ant", "bee"]), name="0")
+
+
+def test_means_and_deviations_can_be_given(tmp_path: Path) -> None:
+    with create(tmp_path / "a", net=Small(), normalise=((0.5,), (0.25,)), epochs=1) as learner:
+        learner.learn(*blobs(["ant", "bee"]), name="0")
+        assert learner.preprocessing.mean == (0.5,)
+        assert learner.preprocessing.std == (0.25,)
+    with (
+        create(tmp_path / "b", normalise=((0.5,) * 3, (0.25,) * 3)) as learner,
+        pytest.raises(LearnerError, match="3 means and 3 deviations, but the inputs have 1"),
+    ):
+        learner.learn(*blobs(["ant", "bee"]), name="0")

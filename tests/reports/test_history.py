@@ -1,0 +1,99 @@
+"""What a learner has learnt, as tables, a figure and a page."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from remask.errors import SettingsError
+from remask.reports import LearntVisit, classes_table, visits_table, write_history
+from remask.reports.history import history_figure, history_html
+
+
+def _visit(name: str, accuracy: dict[str, float], new: tuple[str, ...] = ()) -> LearntVisit:
+    return LearntVisit(
+        name=name,
+        finished="2026-05-04T03:02:01+00:00",
+        summary=f"learnt {len(new)} new classes",
+        choice="m = -1",
+        new_classes=new,
+        samples=dict.fromkeys(new, 40),
+        accuracy=accuracy,
+        held_out=dict.fromkeys(accuracy, 4),
+    )
+
+
+VISITS = [
+    _visit("week-1", {"ant": 100.0}, ("ant",)),
+    _visit("week-2", {"ant": 75.0, "bee": 50.0, "cat": 100.0}, ("bee", "cat")),
+]
+
+
+def _rows(table: object) -> list[list[str]]:
+    return [line.split() for line in str(table).splitlines() if line.strip()]
+
+
+def test_a_row_per_visit_says_when_it_was_and_what_was_new() -> None:
+    rows = _rows(visits_table(VISITS))
+    assert rows[-2] == ["week-1", "2026-05-04", "03:02", "ant", "40", "1", "100.0"]
+    assert rows[-1] == ["week-2", "2026-05-04", "03:02", "bee,", "cat", "80", "3", "75.0"]
+
+
+def test_a_row_per_class_has_its_accuracy_since_it_was_learnt() -> None:
+    rows = _rows(classes_table(VISITS))
+    assert ["ant", "100.0", "75.0"] in rows
+    assert ["bee", "50.0"] in rows
+    assert rows[-1] == ["all", "classes", "100.0", "75.0"]
+
+
+def test_a_line_begins_with_the_visit_that_brought_its_class() -> None:
+    (panel,) = history_figure("pets", VISITS).panels
+    lines = {mark.name: mark.y for mark in panel.marks}
+    assert lines == {
+        "ant": (100.0, 75.0),
+        "bee": (None, 50.0),
+        "cat": (None, 100.0),
+        "all classes": (100.0, 75.0),
+    }
+    assert panel.x.places == ("week-1", "week-2")
+    assert {source.unit for mark in panel.marks for source in mark.sources} == {"held-out sample"}
+
+
+def test_of_many_classes_those_that_are_lowest_now_are_drawn() -> None:
+    accuracy = {f"class {n}": float(100 - n) for n in range(30)}
+    figure = history_figure("many", [_visit("all", accuracy)])
+    drawn = [mark.name for mark in figure.panels[0].marks]
+    assert drawn == [*(f"class {n}" for n in range(20, 30)), "all classes"]
+    assert "Of 30 classes, the 10 that are lowest now are drawn." in figure.caption
+
+
+def test_the_page_holds_everything_and_a_name_cannot_end_its_script() -> None:
+    hostile = "</script><b>{{style}}"
+    page = history_html(hostile, [_visit(hostile, {hostile: 12.5}, (hostile,))])
+    assert "</script><b>" not in page
+    (data,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page)
+    read = json.loads(data)
+    assert read["title"] == hostile
+    assert read["visits"][0]["accuracy"] == {hostile: 12.5}
+    assert "<title>&lt;/script&gt;&lt;b&gt;{{style}}</title>" in page  # a name stays a name
+    assert not re.search(r"https?://", page)
+
+
+def test_a_learner_that_has_learnt_nothing_has_a_page_and_no_figure(tmp_path: Path) -> None:
+    write_history("new", [], tmp_path / "new.html")
+    assert '"figure":null' in (tmp_path / "new.html").read_text("utf-8")
+    with pytest.raises(SettingsError, match="nothing to draw"):
+        write_history("new", [], tmp_path / "new.png")
+
+
+@pytest.mark.parametrize(("name", "start"), [("h.png", b"\x89PNG"), ("h.svg", b"<?xml")])
+def test_the_figure_is_written_by_itself(name: str, start: bytes, tmp_path: Path) -> None:
+    write_history("pets", VISITS, tmp_path / name)
+    assert (tmp_path / name).read_bytes().startswith(start)
+
+
+def test_a_file_of_an_unknown_kind_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"a page, \.html, or a figure, \.png or \.svg"):
+        write_history("pets", VISITS, tmp_path / "pets.pdf")
+    assert not list(tmp_path.iterdir())
