@@ -83,7 +83,7 @@ def reopened(
     if net is None and (settings.net == OWN_MODULE or names_own_code(settings.net)):
         raise LearnerError(
             f"this learner has a net of your own ({settings.net}), whose code is not stored: open "
-            f"it with net=..., as it was created, or with the function that builds it"
+            f"it with net=... (--net), as it was created, or with the function that builds it"
         )
     if isinstance(net, str) and net != settings.net:
         raise LearnerError(f"this learner has the net {settings.net!r}, not {net!r}")
