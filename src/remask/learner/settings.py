@@ -4,9 +4,12 @@ import math
 import re
 from typing import Annotated, Literal
 
+import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from remask.config import COMMON_WEIGHTS, TrialConfig
+from remask.engine import DataDescription, check_config, check_predictor
+from remask.engine.agreement import check_open
 from remask.learner.errors import LearnerError
 from remask.methods import Method
 from remask.papers import published_settings
@@ -132,3 +135,20 @@ def most_epochs(settings: LearnerSettings, config: TrialConfig, samples: int) ->
     if not settings.small:
         return 50
     return max(1, math.ceil(_MOST_STEPS * config.batch / samples))
+
+
+def check_settings(settings: LearnerSettings, method: type[Method]) -> None:
+    """Refuse what no visit could be learnt with. Raises LearnerError, MethodError."""
+    if isinstance(settings.memory, str):
+        memory_bytes(settings.memory)
+        buffer = 200
+    else:
+        buffer, _ = places(settings.memory, 1)
+    if not method.class_il:
+        raise LearnerError(
+            f"{method.title} must be told the task of every input, which a learner is not"
+        )
+    check_predictor(method)
+    data = DataDescription((1,), 1, name=NAME, input_type=torch.float32)
+    check_open(method, data)
+    check_config(trial_config(settings, method, buffer), method, data)
