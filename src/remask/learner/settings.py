@@ -24,6 +24,7 @@ _HELD_OUT = 10  # one place of the memory in so many
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kmg]i?|)b", re.IGNORECASE)
 _OWN_WEIGHTS_LR = 0.01  # a net that has learnt before must not be thrown far from where it is
+_ADAMW_LR, _ADAMW_OWN_WEIGHTS_LR = 1e-3, 1e-4
 _MOST_STEPS = 1200  # of a small net: an epoch of the paper's Split-MNIST
 
 
@@ -96,6 +97,8 @@ def trial_config(settings: LearnerSettings, method: type[Method], buffer: int) -
     weights.update({n: v for n, v in (own.weights if own else {}).items() if n in weights})
     common = {name: weights.pop(name) for name in COMMON_WEIGHTS if name in weights}
     lr = _OWN_WEIGHTS_LR if settings.has_own_weights else usual.lr
+    if settings.optimizer == "adamw":
+        lr = _ADAMW_OWN_WEIGHTS_LR if settings.has_own_weights else _ADAMW_LR
     mask, fade = settings.mask, method.usual_fade
     if (
         mask == "auto"
