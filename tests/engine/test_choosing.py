@@ -22,29 +22,32 @@ from remask.engine.candidates import (
 )
 from remask.engine.choosing import choice
 from remask.methods import METHODS, MethodError
+from remask.nets import NetBuilder
 from remask.streams import hold_out
-from tests.engine.stack_samples import finish, small_mlp, snapshot
+from tests.engine.stack_samples import batch_normed, finish, small_mlp, snapshot
 
 MakeConfig = Callable[..., TrialConfig]
 BUFFER, SEEDS = 1000, (4, 0)
+COUNT = len(candidates_of(METHODS["er"], BUFFER))
 SHARED = ("stream/counts", "stream/steps", "choices/")
 masked_methods = pytest.mark.parametrize("method", ["er", "derpp", "er_ema"])
 
 
 def auto_stack(
-    config: MakeConfig, source: Benchmark | DataDescription, **changes: Any
+    config: MakeConfig,
+    source: Benchmark | DataDescription,
+    build_net: NetBuilder = small_mlp,
+    **changes: Any,
 ) -> TrialStack:
     asked = {"mask": "auto", "buffer": BUFFER, "method": "er_ema", **changes}
     configs = [config(seed=seed, **asked) for seed in SEEDS]
-    return TrialStack(configs, source, build_net=small_mlp)
+    return TrialStack(configs, source, build_net=build_net)
 
 
 def of_networks(state: dict[str, Tensor]) -> dict[str, Tensor]:
     """What each network has for itself, [S, C, ...]."""
     return {
-        name: tensor.nan_to_num(-1).view(len(SEEDS), -1, tensor.numel() // len(tensor))
-        if not name.startswith("memory/")
-        else tensor.view(len(SEEDS), len(candidates_of(METHODS["er"], BUFFER)), -1)
+        name: tensor.nan_to_num(-1).reshape(len(SEEDS), COUNT, -1)
         for name, tensor in state.items()
         if not name.startswith(SHARED) and tensor.numel()
     }
@@ -118,12 +121,19 @@ def test_before_the_first_choice_candidates_are_the_fixed_trials_that_they_name(
     assert not torch.equal(weights[0], weights[last])  # or this would prove nothing
 
 
-@masked_methods
+@pytest.mark.parametrize(
+    ("method", "build_net"),
+    [("er", small_mlp), ("derpp", small_mlp), ("er_ema", small_mlp), ("er_ema", batch_normed)],
+)
 def test_after_a_choice_all_candidates_have_what_the_chosen_one_had(
-    method: str, config: MakeConfig, tiny: Benchmark, monkeypatch: pytest.MonkeyPatch
+    method: str,
+    build_net: NetBuilder,
+    config: MakeConfig,
+    tiny: Benchmark,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     leave_the_default(monkeypatch)
-    stack = auto_stack(config, tiny, method=method)
+    stack = auto_stack(config, tiny, build_net, method=method)
     for task in stack.tasks:
         for _ in stack.learn_steps(task):
             before = of_networks(snapshot(stack))
@@ -217,8 +227,7 @@ def test_replay_and_held_out_samples_together_fill_no_more_than_the_buffer(
         benchmark="split-digits", method="er", mask="auto", buffer=BUFFER, epochs=1, net="mlp"
     )
     stack = finish(TrialStack([asked], digits))
-    count = len(candidates_of(METHODS["er"], BUFFER))
-    replayed = len(stack.state()["memory/labels"]) // count
+    replayed = len(stack.state()["memory/labels"]) // COUNT
     held = stack.state()["choices/labels"]
     assert replayed + len(held) == BUFFER
     assert len(held) == held_out_places(BUFFER) == 50
