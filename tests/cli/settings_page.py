@@ -9,10 +9,16 @@ from typing import get_args
 from typer.models import OptionInfo
 
 from remask.cli.generated import Group
+from remask.cli.learn import SETTINGS as LEARNER_SETTINGS
 from remask.cli.options import FILTER_OPTIONS, RUN_OPTIONS, SETTINGS
 
 PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
-GROUPS = {"settings": SETTINGS, "options": RUN_OPTIONS, "filters": FILTER_OPTIONS}
+GROUPS = {
+    "settings": SETTINGS,
+    "options": RUN_OPTIONS,
+    "filters": FILTER_OPTIONS,
+    "learner": LEARNER_SETTINGS,
+}
 
 
 def table(group: Group) -> str:

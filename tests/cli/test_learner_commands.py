@@ -17,7 +17,10 @@ import pytest
 from PIL import Image
 
 from remask import Learner
+from remask.cli import visits
 from remask.cli.learn import SETTINGS
+from remask.console import PlainConsole
+from remask.learner import Progress
 from remask.learner.settings import LearnerSettings
 from tests.command_line import CommandLine, start
 
@@ -339,3 +342,45 @@ def test_while_one_process_learns_others_predict_and_none_may_learn(
         assert remask("predict", str(copied), str(images / "test" / "a")).code == 0
     finally:
         process.communicate()
+
+
+def test_a_visit_has_a_bar_with_an_estimate_on_a_terminal_and_none_elsewhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for terminal in (True, False):
+        console = PlainConsole(file=io.StringIO(), force_terminal=terminal, width=140)
+        monkeypatch.setattr(visits, "errors", console)
+        with visits.visit_bar("week-12") as show:
+            for step in (40, 41, 42):
+                show(Progress(step=step, steps=60, epoch=2, resumed=True))
+                time.sleep(0.15)  # so often is it drawn
+        assert isinstance(console.file, io.StringIO)
+        written = console.file.getvalue()
+        if terminal:
+            assert "reading the images" in written
+            assert "week-12" in written
+            assert "epoch 2, step 42 of at most 60" in written
+            assert "0:00:0" in written.rpartition("at most 60")[2]
+        else:
+            assert written == ""
+
+
+def test_a_net_of_your_own_is_named_again_and_nothing_is_imported_otherwise(
+    remask: CommandLine, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "own_reader.py").write_text(
+        "from torch import nn\n\n"
+        "def build(shape, classes):\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(36, classes))\n"
+    )
+    own = ("--net", "own_reader:build")
+    learnt = remask("learn", "r", "--data", str(images / "first"), "--name", "1", *own, *SETTING)
+    assert learnt.code == 0, learnt.err
+    image = str(images / "test" / "a" / "0.png")
+    refused = remask("predict", "r", image)
+    assert refused.code == 1
+    assert "--net" in refused.text
+    assert remask("predict", "r", image, *own).code == 0
+    assert remask("history", "r").code == 0

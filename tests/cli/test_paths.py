@@ -13,14 +13,15 @@ import pytest
 import torch
 
 import remask
-from remask import Store, TrialStack, load_benchmark, load_net
+from remask import Learner, Store, TrialStack, load_benchmark, load_net
 from remask.benchmarks import BENCHMARKS, DataError, arrays, image_folder
 from remask.datasets import DATASETS, fetch, load
 from remask.engine import read_saved_net, save_net
-from remask.experiments import Written, watch
+from remask.experiments import Written, learnt_visits, watch, write_learner_history
 from remask.experiments.calls import AnyStore
+from remask.memory import MappedRows
 from remask.planning import SettingsError, configs_from, grid_configs, read_config, trial_configs
-from remask.reports import write_figures
+from remask.reports import write_figures, write_history
 from remask.results import export, read_export, store_path, summarise
 from remask.runs import (
     Job,
@@ -68,6 +69,23 @@ def use_figures(given: Callable[[Path], Any], folder: Path) -> None:
     written = write_figures(cells, given(folder / "figures"))
     assert written
     assert all(path.parent == folder / "figures" and path.is_file() for path in written)
+
+
+def use_learners(given: Callable[[Path], Any], folder: Path) -> None:
+    with Learner.create(given(folder / "learner"), memory=20, epochs=1, mask=-1.0) as learner:
+        learner.learn(INPUTS, LABELS.tolist(), name="first")
+        learner.export(given(folder / "net.safetensors"), to="safetensors")
+    visits = learnt_visits(given(folder / "learner"))
+    assert [visit.name for visit in visits] == ["first"]
+    write_learner_history(given(folder / "learner"), given(folder / "one.html"))
+    write_history("learner", visits, given(folder / "two.html"))
+    for name in ("learner", "net.safetensors", "net.safetensors.json", "one.html", "two.html"):
+        assert (folder / name).exists()
+
+
+def use_rows(given: Callable[[Path], Any], folder: Path) -> None:
+    np.save(folder / "rows.npy", INPUTS)
+    assert len(MappedRows(given(folder / "rows.npy"))) == len(INPUTS)
 
 
 def use_runs(given: Callable[[Path], Any], folder: Path) -> None:
@@ -153,6 +171,7 @@ def use_calls(given: Callable[[Path], Any], folder: Path) -> None:
 
 
 TRIED: dict[str, Callable[[Callable[[Path], Any], Path], None]] = {
+    "MappedRows": use_rows,
     "Store": use_store,
     "arrays": use_arrays,
     "export": use_export,
@@ -160,6 +179,7 @@ TRIED: dict[str, Callable[[Callable[[Path], Any], Path], None]] = {
     "configs_from": use_calls,
     "grid_configs": use_calls,
     "image_folder": use_images,
+    "learnt_visits": use_learners,
     "load": use_data,
     "load_benchmark": use_data,
     "load_net": use_nets,
@@ -180,6 +200,8 @@ TRIED: dict[str, Callable[[Callable[[Path], Any], Path], None]] = {
     "watch": use_calls,
     "without_net": use_nets,
     "write_figures": use_figures,
+    "write_history": use_learners,
+    "write_learner_history": use_learners,
     "write_report": use_calls,
 }
 # Records that remask makes and hands out; nobody has to make one.

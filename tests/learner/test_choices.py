@@ -5,10 +5,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from remask.engine.candidates import candidates_of
 from remask.learner import Learner, Progress
 from remask.learner import choosing as rules
 from remask.learner.calibration import calibrate, calibration_error, class_weights
 from remask.learner.folder import LearnerFolder
+from remask.methods import ER
 from tests.learner.samples import bits, blobs, create, taught
 
 
@@ -16,9 +18,8 @@ def test_masks_are_compared_on_held_out_samples_and_one_net_goes_on(tmp_path: Pa
     with create(tmp_path / "a", mask="auto", memory=1200, epochs=2) as learner:
         for number, names in enumerate((["ant", "bee"], ["cat", "dog"])):
             visit = learner.learn(*blobs(names, each=40, seed=number), name=str(number))
-            assert "held-out samples: 0 fading 4 " in visit.choice.why
-            assert "none " in visit.choice.why
-            assert "-inf " in visit.choice.why
+            for candidate in candidates_of(ER, 1080):
+                assert f" {candidate.name} " in visit.choice.why
     folder = LearnerFolder.open(tmp_path / "a", read_only=True)
     assert folder.manifest.state is not None
     tensors = folder.read_tensors(folder.manifest.state)
@@ -68,8 +69,9 @@ def test_the_chosen_candidate_is_the_one_that_is_saved() -> None:
 def test_a_small_memory_takes_the_default(tmp_path: Path) -> None:
     with create(tmp_path / "a", mask="auto", memory=50) as learner:
         choice = learner.learn(*blobs(["ant", "bee"]), name="0").choice
-    assert (choice.mask, choice.fade) == ("0", 4.0)
-    assert str(choice).startswith("m = 0, fade 4, learning rate 0.1: the default: with so small")
+    default, *_ = candidates_of(ER, 50)
+    assert (float(choice.mask), choice.fade) == (default.mask, default.fade)
+    assert "learning rate 0.1: the default: with so small" in str(choice)
 
 
 def test_a_temperature_finds_scores_that_are_too_sure() -> None:

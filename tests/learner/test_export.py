@@ -13,6 +13,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
+from remask import Learner
 from remask.durable import DurabilityError
 from remask.errors import MissingPackageError
 from remask.learner import LearnerError, Preprocessing
@@ -187,3 +188,41 @@ def test_an_unknown_format_and_a_folder_that_is_not_there_are_refused(
         _export(net, tmp_path / "net", "tflite")
     with pytest.raises(DurabilityError, match="no such folder"):
         _export(net, tmp_path / "nowhere" / "net.pt2", "safetensors")
+
+
+class _Backbone(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Conv2d(3, 4, 3)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.layer(inputs).relu().flatten(1)  # type: ignore[no-any-return]
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("kind", ["own net", "frozen backbone"])
+def test_a_learner_s_export_predicts_as_the_learner_does(kind: str, tmp_path: Path) -> None:
+    torch.manual_seed(5)
+    model: dict[str, Any] = {"backbone": _Backbone(), "freeze": True}
+    if kind == "own net":
+        model = {"net": nn.Sequential(_Backbone(), nn.Linear(48, 2)), "normalise": "none"}
+    images, labels = _images(40), ["ant", "bee"] * 20
+    with Learner.create(tmp_path / "learner", **model, memory=20, epochs=2, mask=-1.0) as learner:
+        learner.learn(images, labels, name="first")
+        exported = learner.export(tmp_path / "net.pt2", to="torch-export")
+        predicted = learner.predict(images[:9])
+    probabilities = torch.export.load(exported.path).module()(images[:9])
+    assert [exported.classes[n] for n in probabilities.argmax(1)] == predicted.names
+    np.testing.assert_allclose(probabilities.amax(1), predicted.probabilities, atol=1e-5)
+
+
+def test_nothing_is_exported_before_the_first_visit_or_into_the_learner_s_folder(
+    tmp_path: Path,
+) -> None:
+    with Learner.create(tmp_path / "learner", memory=20, epochs=1, mask=-1.0) as learner:
+        with pytest.raises(LearnerError, match="has not learnt anything yet"):
+            learner.export(tmp_path / "net.safetensors", to="safetensors")
+        learner.learn(_images(8), ["ant", "bee"] * 4, name="first")
+        with pytest.raises(LearnerError, match="the learner's own folder"):
+            learner.export(tmp_path / "learner" / "net.safetensors", to="safetensors")
+    assert [path.name for path in tmp_path.iterdir()] == ["learner"]

@@ -188,3 +188,13 @@ def test_a_folder_that_is_something_else_is_left_alone(tmp_path: Path) -> None:
         create(tmp_path / "a")
     with Learner.open(tmp_path / "a") as empty, pytest.raises(LearnerError, match="not learnt any"):
         empty.predict(blobs(["ant"])[0])
+
+
+def test_adamw_learns_and_goes_on_in_another_process(tmp_path: Path) -> None:
+    with taught(tmp_path / "a", ["ant", "bee"], optimizer="adamw", lr=None, epochs=12) as learner:
+        assert learner.history[0].choice.lr == 0.001
+    with Learner.open(tmp_path / "a") as learner:
+        learner.learn(*blobs(["cat"], seed=1), name="second")
+        assert learner.evaluate(*blobs(learner.classes, seed=9)).accuracy > 80
+        learner.forget("bee")
+        assert learner.evaluate(*blobs(["ant", "cat"], seed=9)).accuracy > 80

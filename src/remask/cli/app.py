@@ -28,6 +28,8 @@ from remask.cli.console import errors, open_streams, output
 from remask.errors import RemaskError, Stopped
 from remask.machine import lacks_memory
 
+_LEARNER = "A learner: one model that learns new classes for years"
+
 app = typer.Typer(
     name="remask",
     no_args_is_help=True,
@@ -43,17 +45,17 @@ app.command("sweep")(sweep.sweep)
 app.command("reproduce")(reproduce.reproduce)
 app.command("resume")(resume.resume)
 app.command("report")(report.report)
-app.command("learn")(learn.learn)
-app.command("predict")(predict.predict)
-app.command("evaluate")(predict.evaluate)
-app.command("history")(history.history)
-app.command("forget")(forget.forget)
-app.command("export")(export.export)
 app.command("check")(check.check)
 app.command("methods")(listings.methods)
 app.command("benchmarks")(listings.benchmarks)
 app.add_typer(results.app, name="results")
 app.add_typer(data.app, name="data")
+app.command("learn", rich_help_panel=_LEARNER)(learn.learn)
+app.command("predict", rich_help_panel=_LEARNER)(predict.predict)
+app.command("evaluate", rich_help_panel=_LEARNER)(predict.evaluate)
+app.command("history", rich_help_panel=_LEARNER)(history.history)
+app.command("forget", rich_help_panel=_LEARNER)(forget.forget)
+app.command("export", rich_help_panel=_LEARNER)(export.export)
 
 
 @app.callback(invoke_without_command=True)

@@ -23,7 +23,7 @@ _SETTINGS: dict[str, tuple[type, str | None, str]] = {
     "method": (str, "NAME", "See `remask methods`, or your own, `module:Class`. Default: er_ema."),
     "mask": (str, "M", "The masking value: auto, none, -inf, or a number. Default: auto."),
     "lr": (float, "X", "Learning rate. Default: as published for this kind of net."),
-    "epochs": (int, "N", "At most so many: a visit ends when accuracy stops rising."),
+    "epochs": (int, "N", "The most epochs of a visit, which ends when accuracy stops rising."),
     "batch": (int, "N", "New samples per step. Default: as published."),
     "replay_batch": (int, "N", "Samples from the memory per step. Default: as published."),
     "optimizer": (str, "NAME", "sgd or adamw. Default: sgd."),
@@ -35,7 +35,7 @@ _SETTINGS: dict[str, tuple[type, str | None, str]] = {
         "first image, at most 64.",
     ),
     "normalise": (str, "HOW", "auto: each channel by the first visit's samples; or none."),
-    "seed": (int, "N", "Of all random numbers. Default: 0."),
+    "seed": (int, "N", "What all random numbers are drawn from. Default: 0."),
 }
 SETTINGS = Group(
     option(name, text, metavar, _NEW, kind, *(["--augment"] if kind is bool else []))
@@ -57,7 +57,7 @@ def learn(
     ] = False,
     device: o.Device = "cpu",
 ) -> None:
-    """Teach a learner the classes of a folder of images; a folder that is not there is created.
+    """Teach a learner the classes of a folder of images; the first visit creates the learner.
 
     Earlier classes are kept by a memory of their samples, and may come back in later visits. A
     visit that was stopped goes on where it was with the same command; until it is finished, the

@@ -15,7 +15,7 @@ from remask.cli.console import output
 def predict(
     folder: o.LearnerFolder,
     images: Annotated[
-        list[Path], typer.Argument(metavar="IMAGE...", help="Images, or one folder of them.")
+        list[Path], typer.Argument(metavar="IMAGE", help="Images, or one folder of them.")
     ],
     *,
     top: Annotated[

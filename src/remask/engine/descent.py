@@ -1,15 +1,19 @@
 """A step of gradient descent: what a method's loss does to the networks of a stack."""
 
 from collections.abc import Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from remask.config import TrialConfig
+from remask.engine.adamw import AdamW
 from remask.methods import Method, MethodError, Step
 from remask.nets import StackedNet
 
 _LR_DROP = 0.1
+
+Optimizer = Literal["sgd", "adamw"]
 
 
 class Descent:
@@ -21,7 +25,10 @@ class Descent:
         method: Method,
         configs: Sequence[TrialConfig],
         device: torch.device,
+        optimizer: Optimizer = "sgd",
     ) -> None:
+        self.adamw = AdamW(net.parameters) if optimizer == "adamw" else None
+        """What AdamW remembers; None: steps are along the gradients."""
         self._net = net
         self._method = method
         self._lr = per_trial_setting([config.lr for config in configs], device)
@@ -46,8 +53,11 @@ class Descent:
                 f"the loss of {self._method.title} does not depend on the network: nothing would "
                 f"be learnt"
             )
-        if self._adjusts:
-            self._net.move(self._method.adjust_gradients(step, self._net.gradients(loss)), lr)
+        if self._adjusts or self.adamw is not None:
+            gradients = self._method.adjust_gradients(step, self._net.gradients(loss))
+            if self.adamw is not None:
+                gradients = self.adamw.directions(gradients)
+            self._net.move(gradients, lr)
         else:  # the same, without ever writing the gradients down
             self._net.descend(loss, lr)
         return loss.detach()

@@ -15,7 +15,7 @@ from remask.config import TrialConfig
 from remask.engine.agreement import check_earlier_samples, check_stack
 from remask.engine.candidates import SHARE_APART, candidates_of, concrete_configs
 from remask.engine.choosing import Choosing
-from remask.engine.descent import Descent, per_trial_setting
+from remask.engine.descent import Descent, Optimizer, per_trial_setting
 from remask.engine.divergence import Divergence
 from remask.engine.feed import Feed
 from remask.engine.fitting import check_fit
@@ -56,6 +56,8 @@ class TrialStack:
     saved state in another stack, give it the same rows in the same order: those of its earlier
     samples, and behind them those of the tasks that it had learnt. (Or copy the rows that are still
     in memory to a new file, and replace the sources by their new numbers.)
+
+    `optimizer` is "sgd", plain gradient descent as in all published runs, or "adamw".
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class TrialStack:
         build_net: NetBuilder | None = None,
         device: torch.device | str = "cpu",
         earlier_samples: Sequence[StoredRows] | None = None,
+        optimizer: Optimizer = "sgd",
     ) -> None:
         kind = check_stack(configs, benchmark, method, build_net)
         if earlier_samples is not None:
@@ -96,7 +99,7 @@ class TrialStack:
                 for name in kind.weights
             }
         )
-        self._descent = Descent(self._net, self._method, configs, device)
+        self._descent = Descent(self._net, self._method, configs, device, optimizer)
         self._engine = self._method.engine = Engine(
             configs,
             net=self._net,
@@ -331,6 +334,8 @@ class TrialStack:
         """Every tensor that changes during the run, by name; the live ones, not copies."""
         self._divergence.look(self.steps_done)
         parts = {"net": self._net.state(), "method": self._method.state()}
+        if self._descent.adamw is not None:
+            parts["optimizer"] = self._descent.adamw.state()
         if self._feed.reservoir is not None:
             parts["memory"] = self._feed.reservoir.state()
         parts["metrics"] = {

@@ -7,10 +7,11 @@ from remask.learner.accounts import (
     Forgotten,
     Prediction,
     Predictions,
+    Preprocessing,
     Visit,
 )
 from remask.learner.errors import LearnerError
-from remask.learner.learner import Learner, Preprocessing
+from remask.learner.learner import Learner
 from remask.learner.training import Progress
 
 __all__ = [

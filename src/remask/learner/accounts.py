@@ -9,8 +9,9 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, Literal, overload
 
+import torch
 from pydantic import BaseModel, ConfigDict, Field
 
 from remask.durable import AnyPath, write_output
@@ -236,6 +237,22 @@ class Forgotten:
         if self.retrained:
             return f"{done} The net was trained again from the remaining memory."
         return f"{done} {self.not_promised}"
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """From an image or array to what `Learner.net()` takes: `(raw * scale - mean) / std`."""
+
+    input_shape: tuple[int, ...]
+    """Of one raw input: (channels, height, width), or (features,)."""
+    input_type: torch.dtype
+    """uint8 or float32."""
+    scale: float
+    mean: tuple[float, ...] | None
+    """Per channel, or per feature."""
+    std: tuple[float, ...] | None
+    resize: Literal["bilinear"] | None
+    """How Pillow brings image files to the size of `input_shape`; None: inputs are no images."""
 
 
 def listed(names: Sequence[str]) -> str:

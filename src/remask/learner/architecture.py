@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from remask.learner.errors import LearnerError
 from remask.learner.settings import LINEAR, OWN_BACKBONE, OWN_MODULE, LearnerSettings
+from remask.methods import METHODS, Method, find_method
 from remask.nets import NetBuilder, net_builder
 from remask.own_code import names_own_code
 
@@ -83,11 +84,30 @@ def reopened(
     if net is None and (settings.net == OWN_MODULE or names_own_code(settings.net)):
         raise LearnerError(
             f"this learner has a net of your own ({settings.net}), whose code is not stored: open "
-            f"it with net=..., as it was created, or with the function that builds it"
+            f"it with net=... (--net), as it was created, or with the function that builds it"
         )
     if isinstance(net, str) and net != settings.net:
         raise LearnerError(f"this learner has the net {settings.net!r}, not {net!r}")
     return architecture(settings.net if net is None else net, None, freeze=False)
+
+
+def method_of(settings: LearnerSettings, given: type[Method] | str | None) -> type[Method]:
+    """The method of a learner. Nothing is imported that the caller does not name."""
+    if isinstance(given, type):
+        return given
+    if names_own_code(settings.method) and given != settings.method:
+        raise LearnerError(
+            f"this learner learns by a method of your own, {settings.method!r}, whose code is not "
+            f"stored: open it with method={settings.method!r}, or with the class"
+        )
+    return find_method(settings.method)
+
+
+def name_of(method: type[Method]) -> str:
+    """What settings call a method that was given as a class."""
+    if method.name in METHODS and METHODS[method.name] is method:
+        return method.name
+    return f"{method.__module__}:{method.__qualname__}"
 
 
 def linear(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:

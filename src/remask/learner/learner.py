@@ -2,7 +2,6 @@
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
@@ -13,52 +12,47 @@ from torch import nn
 
 from remask import __version__
 from remask.durable import AnyPath
-from remask.engine import DataDescription, check_config, check_predictor
-from remask.engine.agreement import check_open
 from remask.learner import staging
-from remask.learner.accounts import Calibration, Evaluation, Forgotten, Predictions, Visit, listed
-from remask.learner.architecture import Architecture, NetGiven, architecture, reopened
+from remask.learner.accounts import (
+    Calibration,
+    Evaluation,
+    Forgotten,
+    Predictions,
+    Preprocessing,
+    Visit,
+    listed,
+)
+from remask.learner.architecture import (
+    Architecture,
+    NetGiven,
+    architecture,
+    method_of,
+    name_of,
+    reopened,
+)
 from remask.learner.arrival import Arrival
-from remask.learner.calibration import calibration_error
 from remask.learner.errors import LearnerError
 from remask.learner.folder import LearnerFolder
 from remask.learner.forgetting import Forgetting
 from remask.learner.manifest import Manifest, read_manifest
 from remask.learner.prediction import (
     Scorer,
-    per_class,
+    evaluation,
     predictions,
     scorer,
     source_scores,
 )
 from remask.learner.reading import Data, Labels, Source, class_name, read
-from remask.learner.settings import NAME, LearnerSettings, memory_bytes, places, trial_config
+from remask.learner.settings import LearnerSettings, check_settings
 from remask.learner.training import OnProgress
 from remask.learner.visiting import Visiting
-from remask.methods import METHODS, Method, find_method
-from remask.own_code import names_own_code
+from remask.methods import Method, find_method
 from remask.planning.defaults import describe
 
 if TYPE_CHECKING:
     from remask.learner.export import Exported
 
 _READER_TRIES = 5
-
-
-@dataclass(frozen=True)
-class Preprocessing:
-    """From an image or array to what `Learner.net()` takes: `(raw * scale - mean) / std`."""
-
-    input_shape: tuple[int, ...]
-    """Of one raw input: (channels, height, width), or (features,)."""
-    input_type: torch.dtype
-    """uint8 or float32."""
-    scale: float
-    mean: tuple[float, ...] | None
-    """Per channel, or per feature."""
-    std: tuple[float, ...] | None
-    resize: Literal["bilinear"] | None
-    """How Pillow brings image files to the size of `input_shape`; None: inputs are no images."""
 
 
 class Learner:
@@ -130,7 +124,7 @@ class Learner:
                 net=made_of.name,
                 freeze=freeze,
                 memory=memory,
-                method=method if isinstance(method, str) else _name_of(kind),
+                method=method if isinstance(method, str) else name_of(kind),
                 mask=mask,
                 lr=lr,
                 epochs=epochs,
@@ -144,7 +138,7 @@ class Learner:
             )
         except ValidationError as error:
             raise LearnerError(describe(error)) from None
-        _check(settings, kind)
+        check_settings(settings, kind)
         manifest = Manifest(remask=__version__, settings=settings)
         path = Path(folder).expanduser()
         made = LearnerFolder.create(path, manifest, made_of.weights())
@@ -169,7 +163,7 @@ class Learner:
         try:
             settings = opened.manifest.settings
             made_of = reopened(settings, net, backbone)
-            learner = cls(opened, made_of, _method_of(settings, method), device)
+            learner = cls(opened, made_of, method_of(settings, method), device)
             if opened.manifest.given is not None and made_of.given is not None:
                 made_of.load(opened.read_tensors(opened.manifest.given))
             if read_only:
@@ -230,17 +224,7 @@ class Learner:
         """Measure accuracy and calibration on samples whose classes are known to the learner."""
         source = self._read(data, labels, labelled=True)
         scores = torch.cat(list(source_scores(self._ready(), source, self._manifest, self._device)))
-        names = source.names or []
-        column_of = {name: column for column, name in enumerate(self.classes)}
-        if unknown := sorted(set(names) - column_of.keys()):
-            raise LearnerError(
-                f"unknown class{'es' * (len(unknown) > 1)} {listed(unknown)}: the learner knows "
-                f"{listed(self.classes)}"
-            )
-        truth = torch.tensor([column_of[name] for name in names])
-        accuracy, counts = per_class(scores, truth, self.classes)
-        right = sum(accuracy[name] * counts[name] for name in counts) / len(truth)
-        return Evaluation(right, accuracy, counts, calibration_error(scores, truth))
+        return evaluation(scores, source.names or [], self.classes)
 
     def forget(self, name: str | int, *, retrain: bool = False) -> Forgotten:
         """Remove a class: its output, its samples and what was stored with them, for good.
@@ -397,38 +381,3 @@ class Learner:
             f"{self._folder.path} has not learnt anything yet: call learn() first, or run "
             f"`remask learn`"
         )
-
-
-def _check(settings: LearnerSettings, method: type[Method]) -> None:
-    """Refuse what no visit could be learnt with. Raises LearnerError, MethodError."""
-    if isinstance(settings.memory, str):
-        memory_bytes(settings.memory)
-        buffer = 200
-    else:
-        buffer, _ = places(settings.memory, 1)
-    if not method.class_il:
-        raise LearnerError(
-            f"{method.title} must be told the task of every input, which a learner is not"
-        )
-    check_predictor(method)
-    data = DataDescription((1,), 1, name=NAME, input_type=torch.float32)
-    check_open(method, data)
-    check_config(trial_config(settings, method, buffer), method, data)
-
-
-def _method_of(settings: LearnerSettings, given: type[Method] | str | None) -> type[Method]:
-    """The method of a learner. Nothing is imported that the caller does not name."""
-    if isinstance(given, type):
-        return given
-    if names_own_code(settings.method) and given != settings.method:
-        raise LearnerError(
-            f"this learner learns by a method of your own, {settings.method!r}, whose code is not "
-            f"stored: open it with method={settings.method!r}, or with the class"
-        )
-    return find_method(settings.method)
-
-
-def _name_of(method: type[Method]) -> str:
-    if method.name in METHODS and METHODS[method.name] is method:
-        return method.name
-    return f"{method.__module__}:{method.__qualname__}"

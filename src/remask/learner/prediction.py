@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from remask.engine.predictors import METHOD, NET, assemble
-from remask.learner.accounts import Prediction, Predictions
+from remask.learner.accounts import Evaluation, Prediction, Predictions, listed
 from remask.learner.architecture import Architecture
+from remask.learner.calibration import calibration_error
 from remask.learner.errors import LearnerError
 from remask.learner.manifest import Manifest, Seen
 from remask.learner.reading import Source
@@ -150,6 +151,20 @@ def per_class(
     there = [column for column, count in enumerate(counts.tolist()) if count]
     accuracy = {names[c]: 100 * float(sums[c]) / int(counts[c]) for c in there}
     return accuracy, {names[c]: int(counts[c]) for c in there}
+
+
+def evaluation(scores: Tensor, names: Sequence[str], classes: Sequence[str]) -> Evaluation:
+    """How right scores [n, C] are about samples of these classes. Raises LearnerError."""
+    column_of = {name: column for column, name in enumerate(classes)}
+    if unknown := sorted(set(names) - column_of.keys()):
+        raise LearnerError(
+            f"unknown class{'es' * (len(unknown) > 1)} {listed(unknown)}: the learner knows "
+            f"{listed(classes)}"
+        )
+    truth = torch.tensor([column_of[name] for name in names])
+    accuracy, counts = per_class(scores, truth, classes)
+    right = sum(accuracy[name] * counts[name] for name in counts) / len(truth)
+    return Evaluation(right, accuracy, counts, calibration_error(scores, truth))
 
 
 def featuriser(backbone: nn.Module, seen: Seen, device: torch.device | str) -> Any:

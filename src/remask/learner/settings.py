@@ -4,9 +4,12 @@ import math
 import re
 from typing import Annotated, Literal
 
+import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from remask.config import COMMON_WEIGHTS, TrialConfig
+from remask.engine import DataDescription, check_config, check_predictor
+from remask.engine.agreement import check_open
 from remask.learner.errors import LearnerError
 from remask.methods import Method
 from remask.papers import published_settings
@@ -21,6 +24,7 @@ _HELD_OUT = 10  # one place of the memory in so many
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kmg]i?|)b", re.IGNORECASE)
 _OWN_WEIGHTS_LR = 0.01  # a net that has learnt before must not be thrown far from where it is
+_ADAMW_LR, _ADAMW_OWN_WEIGHTS_LR = 1e-3, 1e-4
 _MOST_STEPS = 1200  # of a small net: an epoch of the paper's Split-MNIST
 
 
@@ -93,6 +97,8 @@ def trial_config(settings: LearnerSettings, method: type[Method], buffer: int) -
     weights.update({n: v for n, v in (own.weights if own else {}).items() if n in weights})
     common = {name: weights.pop(name) for name in COMMON_WEIGHTS if name in weights}
     lr = _OWN_WEIGHTS_LR if settings.has_own_weights else usual.lr
+    if settings.optimizer == "adamw":
+        lr = _ADAMW_OWN_WEIGHTS_LR if settings.has_own_weights else _ADAMW_LR
     mask, fade = settings.mask, method.usual_fade
     if (
         mask == "auto"
@@ -132,3 +138,20 @@ def most_epochs(settings: LearnerSettings, config: TrialConfig, samples: int) ->
     if not settings.small:
         return 50
     return max(1, math.ceil(_MOST_STEPS * config.batch / samples))
+
+
+def check_settings(settings: LearnerSettings, method: type[Method]) -> None:
+    """Refuse what no visit could be learnt with. Raises LearnerError, MethodError."""
+    if isinstance(settings.memory, str):
+        memory_bytes(settings.memory)
+        buffer = 200
+    else:
+        buffer, _ = places(settings.memory, 1)
+    if not method.class_il:
+        raise LearnerError(
+            f"{method.title} must be told the task of every input, which a learner is not"
+        )
+    check_predictor(method)
+    data = DataDescription((1,), 1, name=NAME, input_type=torch.float32)
+    check_open(method, data)
+    check_config(trial_config(settings, method, buffer), method, data)

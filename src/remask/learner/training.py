@@ -104,6 +104,7 @@ def make_stack(
         build_net=architecture.build,
         device=device,
         earlier_samples=earlier_samples,
+        optimizer=manifest.settings.optimizer,
     )
 
 

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from remask.durable import AnyPath
 from remask.errors import RemaskError
 
 Array = NDArray[Any]
@@ -83,7 +84,7 @@ class StoredRows(ABC):
 class MappedRows(StoredRows):
     """The rows of an array of bytes or 32-bit floats in an .npy file, which is memory-mapped."""
 
-    def __init__(self, path: Path | str) -> None:
+    def __init__(self, path: AnyPath) -> None:
         """Open a file; raises SampleFileError if it is not such an array."""
         try:
             with Path(path).open("rb") as file:
