@@ -196,9 +196,13 @@ class Ray(Executor):
         try:
             yield
         finally:
-            if self._connected_here:  # one that the caller has made is the caller's
-                self._ray.shutdown()
-                self._connected_here = False
+            self.disconnect()
+
+    def disconnect(self) -> None:
+        """Leave the cluster, if this executor connected to it and not its caller."""
+        if self._connected_here:
+            self._ray.shutdown()
+            self._connected_here = False
 
     def _connect(self) -> None:
         if self._ray.is_initialized():
