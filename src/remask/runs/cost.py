@@ -127,9 +127,9 @@ def step_passes(config: TrialConfig, task: int, sizes: Sizes) -> Passes:
     plain = Passes(trained=batch + drawn, calls=1.25 if drawn else 1)
     match config.method:
         case "oewc":
-            return plain.plus(Passes(sweeps=5))
+            return plain.plus(Passes(sweeps=6))
         case "si":
-            return plain.plus(Passes(sweeps=7))
+            return plain.plus(Passes(sweeps=10))
         case "lwf":
             return plain.plus(Passes(sweeps=3))
         case "agem" if later:
