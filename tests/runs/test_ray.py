@@ -1,5 +1,6 @@
 """Runs on a real cluster of two nodes: the same bits, whatever is done to it."""
 
+import re
 import signal
 import time
 from collections.abc import Iterator
@@ -18,8 +19,10 @@ from remask.runs import (
     StopRequest,
     ThisProcess,
     continue_run,
+    rates_of,
     unfinished_runs,
 )
+from remask.runs.ray_cluster import ClusterError
 from tests.command_line import CommandLine, start
 from tests.runs.ray_nodes import Nodes, nodes, planned, run_here, shown, small, tries_of
 from tests.runs.ray_nodes import write_method as method
@@ -281,3 +284,20 @@ def test_nets_are_saved_on_the_machine_that_asked(cluster: Nodes, tmp_path: Path
     )
     (net,) = (tmp_path / "nets").glob("*.json")
     assert public.load_net(net.with_suffix("")) is not None
+
+
+def test_a_dry_run_plans_for_the_cluster_at_hand(cluster: Nodes, remask: CommandLine) -> None:
+    answer = remask(
+        *("reproduce", "all", "--benchmark", "split-mnist", "--dry-run"),
+        *("--on", "ray", "--address", cluster.address),
+    )
+    assert answer.code == 0
+    assert "72 cells, 720 trials, 720 to run: about" in answer.text
+    assert re.search(r"with 2 at a time, in \d+ stacks, the longest of", answer.text)
+
+
+def test_what_fails_on_a_node_while_planning_is_told(cluster: Nodes) -> None:
+    (config,) = small(trials=1)
+    wrong = RunOptions(device="no-such-device", on="ray", address=cluster.address)
+    with pytest.raises(ClusterError, match="what was to be measured on a node failed"):
+        Ray.of(wrong).call(rates_of, config, 1, wrong, options=wrong)

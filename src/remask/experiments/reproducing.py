@@ -158,8 +158,13 @@ def plan_cells(
     }
     left = list(dict.fromkeys(config for own in missing.values() for config in own))
     executor = executor_for(options) if left else None
-    at_once = options.processes if executor is None else executor.at_once(options)
-    return PaperPlan(configs, missing, _stacks(left, options, executor), at_once)
+    try:
+        at_once = options.processes if executor is None else executor.at_once(options)
+        stacks = _stacks(left, at_once, options, executor)
+    finally:
+        if isinstance(executor, Ray):
+            executor.disconnect()
+    return PaperPlan(configs, missing, stacks, at_once)
 
 
 def run_cells(
@@ -217,10 +222,9 @@ def _plain(value: object) -> str:
 
 
 def _stacks(
-    configs: Sequence[TrialConfig], options: RunOptions, executor: Executor | None
+    configs: Sequence[TrialConfig], at_once: int, options: RunOptions, executor: Executor | None
 ) -> list[PlannedStack]:
     """The stacks that these trials would be trained in, and how long each takes."""
-    at_once = options.processes if executor is None else executor.at_once(options)
     largest = {c.net: options.stack or usual_stack(c, options.device) for c in configs}
     jobs = plan_jobs(configs, at_once, lambda config: largest[config.net])
     # Rates are those of the smallest inputs: FLOPs tell what larger ones take.

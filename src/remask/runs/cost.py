@@ -127,9 +127,9 @@ def step_passes(config: TrialConfig, task: int, sizes: Sizes) -> Passes:
     plain = Passes(trained=batch + drawn, calls=1.25 if drawn else 1)
     match config.method:
         case "oewc":
-            return plain.plus(Passes(sweeps=5))
+            return plain.plus(Passes(sweeps=6))
         case "si":
-            return plain.plus(Passes(sweeps=7))
+            return plain.plus(Passes(sweeps=10))
         case "lwf":
             return plain.plus(Passes(sweeps=3))
         case "agem" if later:
@@ -171,13 +171,25 @@ def _between_tasks(config: TrialConfig, task: int, samples: float, sizes: Sizes)
             warm_up = Passes(evaluated=samples, calls=batches) * config.epochs
             return warm_up.plus(Passes(evaluated=samples))
         case "icarl" | "icarl-dark":
-            return Passes(evaluated=samples + config.buffer)
+            # Exemplars are chosen one by one, each among all samples of its class.
+            herded = config.buffer / (task + 1)
+            of_class = samples * sizes.tasks / sizes.classes * _features(config.net, sizes)
+            sweeps = 2 * herded * of_class / net_cost(config.net, sizes.shape, sizes.classes)[0]
+            return Passes(evaluated=samples + config.buffer, sweeps=sweeps)
         case "hal":
             classes = sizes.classes / sizes.tasks
             return Passes(trained=2 * classes, calls=2) * _STEPS_ON_ANCHORS
         case "fdr":
             return Passes(evaluated=config.buffer / (task + 1))
     return Passes()
+
+
+@lru_cache(maxsize=64)
+def _features(net: str, sizes: Sizes) -> int:
+    """What the last layer of a net takes in."""
+    with torch.device("meta"):
+        layers = net_builder(net)(sizes.shape, sizes.classes).modules()
+    return [layer.in_features for layer in layers if isinstance(layer, nn.Linear)][-1]
 
 
 @lru_cache(maxsize=64)

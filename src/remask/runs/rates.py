@@ -6,7 +6,7 @@ The rates of a net are those of stacks of so many trials of it: seconds of a sta
 import hashlib
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import pairwise
@@ -31,8 +31,9 @@ _SECONDS = 0.4
 _FEWEST = 2
 _LARGEST_FILE = 1 << 20
 _TENSORS = 6
-_SMALL, _LARGE = 10, 74  # samples in a batch
-_ON_CPU = 6, 18  # of a net so large that a step takes a second
+_STEPS = 40
+_OF_SEVERAL = 10, 74  # samples in a batch
+_OF_ONE_TRIAL = 6, 18  # which is of a net so large that a step may take a second
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ def rates_of(config: TrialConfig, trials: int, options: RunOptions) -> Rates:
     path = _place(config.net, trials, options)
     with suppress(OSError, ValueError, TypeError):
         return Rates(**json.loads(read_limited(path, _LARGEST_FILE)))
-    rates = _measured(config, trials, options)
+    rates = measured_rates(config, trials, options)
     with suppress(RemaskError):  # then it is measured again next time
         make_folder(path.parent)
         write_atomically(path, json.dumps(asdict(rates)).encode())
@@ -84,19 +85,45 @@ def _place(net: str, trials: int, options: RunOptions) -> Path:
     return cache_folder() / "rates" / f"{name}.json"
 
 
-def _measured(config: TrialConfig, trials: int, options: RunOptions) -> Rates:
+def measured_rates(
+    config: TrialConfig,
+    trials: int,
+    options: RunOptions,
+    typical: Callable[[Sequence[float]], float] = min,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Rates:
+    """Measure the rates of a net in stacks of so many trials.
+
+    The shortest of several times is typical: other work on the machine only makes them longer.
+    """
     torch.set_num_threads(options.threads)
     sizes = Sizes.of(config)
     parameters, forward = net_cost(config.net, sizes.shape, sizes.classes)
-    batches = _ON_CPU if trials == 1 else (_SMALL, _LARGE)
-    few, many = (_step(config, sizes, trials, batch, options) for batch in batches)
+
+    def timed(do: Callable[[], object], most: int = 1000) -> float:
+        times: list[float] = []
+        while len(times) < most and (len(times) < _FEWEST or sum(times) < _SECONDS):
+            began = clock()
+            do()
+            if torch.device(options.device).type != "cpu":
+                torch.accelerator.synchronize()
+            times.append(clock() - began)
+        return typical(times)
+
+    def step(batch: int) -> float:
+        steps = _stack(config, sizes, trials, batch, options).run()
+        next(steps)  # what is slow the first time
+        return timed(lambda: next(steps), most=_STEPS - 4)
+
+    batches = _OF_ONE_TRIAL if trials == 1 else _OF_SEVERAL
+    few, many = map(step, batches)
     per_sample = max(many - few, 0.0) / (batches[1] - batches[0])
     stack = _stack(config, sizes, trials, batches[0], options)
     inputs = torch.zeros(2 * batches[1], *sizes.shape, device=options.device)
-    evaluated = _fastest(lambda: stack.scores(inputs, 0), options.device) / len(inputs)
+    evaluated = timed(lambda: stack.scores(inputs, 0)) / len(inputs)
     # Several, in turn: in a step, other tensors have pushed them out of the cache meanwhile.
     kept = [torch.zeros(trials * parameters, device=options.device) for _ in range(_TENSORS)]
-    sweep = _fastest(lambda: [a.add_(b) for a, b in pairwise(kept)], options.device)
+    sweep = timed(lambda: [one.add_(other) for one, other in pairwise(kept)])
     return Rates(
         call=max(few - per_sample * batches[0], 0.0),
         trained=per_sample / (3 * forward),
@@ -108,32 +135,14 @@ def _measured(config: TrialConfig, trials: int, options: RunOptions) -> Rates:
 def _stack(
     config: TrialConfig, sizes: Sizes, trials: int, batch: int, options: RunOptions
 ) -> TrialStack:
-    labels = torch.arange(sizes.classes).repeat(-(-40 * batch // sizes.classes))
+    """Trials of plain SGD with a net, on nothing but zeros."""
+    labels = torch.arange(sizes.classes).repeat(-(-_STEPS * batch // sizes.classes))
     inputs = torch.zeros((), dtype=torch.uint8).expand(len(labels), *sizes.shape)
-    tasks = split_classes(sizes.classes, 1)
     parts = (inputs, labels, inputs[: sizes.classes], labels[: sizes.classes])
-    benchmark = Benchmark("rates", *parts, tasks, 1 / 255)
+    benchmark = Benchmark("rates", *parts, split_classes(sizes.classes, 1), 1 / 255)
     chosen: dict[str, Any] = {"benchmark": "rates", "method": "sgd", "net": config.net, "lr": 1e-6}
     configs = [
         TrialConfig(**chosen, batch=batch, buffer=0, replay_batch=0, epochs=1, seed=seed)
         for seed in range(trials)
     ]
     return TrialStack(configs, benchmark, device=options.device)
-
-
-def _step(config: TrialConfig, sizes: Sizes, trials: int, batch: int, options: RunOptions) -> float:
-    steps = _stack(config, sizes, trials, batch, options).run()
-    next(steps)  # what is slow the first time
-    return _fastest(lambda: next(steps), options.device, most=36)
-
-
-def _fastest(do: Callable[[], object], device: str, most: int = 1000) -> float:
-    """The shortest time that something took: other work on the machine only makes it longer."""
-    times: list[float] = []
-    while len(times) < most and (len(times) < _FEWEST or sum(times) < _SECONDS):
-        began = time.perf_counter()
-        do()
-        if torch.device(device).type != "cpu":
-            torch.accelerator.synchronize()
-        times.append(time.perf_counter() - began)
-    return min(times)

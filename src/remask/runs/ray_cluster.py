@@ -150,18 +150,18 @@ class Ray(Executor):
     def _run(
         self, stacks: ClusterStacks, queue: WorkQueue, options: RunOptions, stop: StopRequest
     ) -> Iterator[Event]:
-        most, next_count, told = 0, 0.0, False
+        next_count, told = 0.0, False
         while stop.signal is None:
             if time.monotonic() >= next_count:
                 places = self._places(options)
-                most = _GIVEN_PER_PLACE * max(places, 1)
+                stacks.most = _GIVEN_PER_PLACE * max(places, 1)
                 next_count = time.monotonic() + _SECONDS_BETWEEN_COUNTS
                 if not places and not told:
                     told = True
                     cpus, gpus = self._resources(options)
                     wanted = f"{cpus:g} CPUs and {gpus:g} GPUs"
                     yield Note("", f"no node has {wanted} for a stack; waiting for one that has")
-            while len(stacks.running) < most:
+            while len(stacks.running) < stacks.most:
                 taken = queue.take()
                 if taken is None:
                     break
@@ -196,9 +196,13 @@ class Ray(Executor):
         try:
             yield
         finally:
-            if self._connected_here:  # one that the caller has made is the caller's
-                self._ray.shutdown()
-                self._connected_here = False
+            self.disconnect()
+
+    def disconnect(self) -> None:
+        """Leave the cluster, if this executor connected to it and not its caller."""
+        if self._connected_here:
+            self._ray.shutdown()
+            self._connected_here = False
 
     def _connect(self) -> None:
         if self._ray.is_initialized():

@@ -19,6 +19,8 @@ from remask.runs.shipping import Arrays, own_files, read_files, write_files
 from remask.runs.train import describe_failure
 
 _SECONDS_BETWEEN_LOOKS = 0.1
+_REPORTS_PER_SECOND = 100
+"""Of all stacks together, about; this process has to keep up with them."""
 _SECONDS_TO_SAVE = 60.0
 """How long a stack that was asked to stop may take to save."""
 _SECONDS_FOR_LAST_WORDS = 10.0
@@ -68,6 +70,8 @@ class ClusterStacks:
         self._logs = logs
         self._data: dict[str, Any] = {}  # references to arrays in the object store, by benchmark
         self.running: list[Stack] = []
+        self.most = 0
+        """How many stacks the cluster is to have at once."""
 
     def start(self, work: Work) -> Iterator[Event]:
         """Give a job to the cluster; yields `Failed` if its data is not to be had."""
@@ -84,6 +88,7 @@ class ClusterStacks:
             code=own_files([config.method, config.net]),
             checkpoints=self._shared(work.job),
             data=data.hex(),
+            seconds_between_reports=self.most / _REPORTS_PER_SECOND,
         )
         checkpoint = self._ray.put(read_files(work.folder, CHECKPOINTS))
         messages = self._task.remote(order, data, checkpoint, [self._stop_asked])

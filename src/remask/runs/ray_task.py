@@ -5,6 +5,7 @@ import signal
 import socket
 import tempfile
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -20,7 +21,7 @@ from remask.benchmarks.splitting import resplit
 from remask.config import TrialConfig
 from remask.runs.checkpoint_mirror import CheckpointMirror, is_address
 from remask.runs.device_memory import largest_stack_on
-from remask.runs.events import Event, Failed, Finished
+from remask.runs.events import Advanced, Event, Failed, Finished
 from remask.runs.options import RunOptions
 from remask.runs.plans import Job
 from remask.runs.shipping import Arrays, make_importable, read_files, write_files
@@ -47,6 +48,8 @@ class Order:
     """The folder or address, shared by all nodes, that has the checkpoints of the job."""
     data: str
     """What the benchmark's arrays are known by."""
+    seconds_between_reports: float
+    """Of how far the stack is; what comes sooner is not sent."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +142,7 @@ def _train(
     # The larger number is of the later state.
     if max(checkpoint, default="") > max(read_names(folder), default=""):
         write_files(folder, checkpoint)
-    ended = False
+    ended, next_report = False, 0.0
     for event in run_job(
         order.job,
         folder,
@@ -148,6 +151,10 @@ def _train(
         benchmark=_benchmark(order.data, order.job.configs[0], arrays),
         after_save=None if mirror is None else lambda: mirror.push(folder),
     ):
+        if isinstance(event, Advanced):
+            if time.monotonic() < next_report:
+                continue
+            next_report = time.monotonic() + order.seconds_between_reports
         ended = isinstance(event, Finished | Failed)
         if isinstance(event, Finished):
             if options.save_nets is not None:
