@@ -170,8 +170,15 @@ def use_calls(given: Callable[[Path], Any], folder: Path) -> None:
         watch(opened, page, {}, on_write=leave)
 
 
+def use_cluster(given: Callable[[Path], Any], folder: Path) -> None:
+    # Ray() hands its paths to RunOptions, which needs no Ray.
+    options = RunOptions(on="ray", checkpoints=given(folder / "saved"), logs=given(folder / "logs"))
+    assert (options.checkpoints, options.logs) == (str(folder / "saved"), folder / "logs")
+
+
 TRIED: dict[str, Callable[[Callable[[Path], Any], Path], None]] = {
     "MappedRows": use_rows,
+    "Ray": use_cluster,
     "Store": use_store,
     "arrays": use_arrays,
     "export": use_export,

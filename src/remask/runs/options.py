@@ -22,7 +22,8 @@ _Path = Annotated[
     Path, BeforeValidator(lambda path: Path(path) if isinstance(path, os.PathLike) else path)
 ]
 _Place = Annotated[
-    str, BeforeValidator(lambda place: str(place) if isinstance(place, os.PathLike) else place)
+    str,
+    BeforeValidator(lambda place: os.fspath(place) if isinstance(place, os.PathLike) else place),
 ]
 # Beyond these, the system refuses in ways that explain nothing.
 _MOST_PROCESSES = 4096
