@@ -254,7 +254,7 @@ class Learner:
         safetensors file has the weights of `net()`. What is written is read back, and must predict
         the same before it takes its place. Raises LearnerError and MissingPackageError.
         """
-        from remask.learner.export import export_model  # which needs what is defined here
+        from remask.learner.export import export_model  # few export
 
         target = Path(path).expanduser()
         if self._folder.path.resolve() in target.resolve().parents:
