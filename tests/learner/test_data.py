@@ -129,7 +129,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"data": np.zeros((4, 6, 6), np.uint8), "labels": ["a"] * 3}, "4 inputs but 3 labels"),
     ({"data": np.zeros((4, 6, 6), np.uint8), "labels": [0.5] * 4}, "name or number, not float"),
     ({"data": np.zeros((4, 6, 6), np.uint8), "labels": ["a\n"] * 4}, "can be printed"),
-    ({"data": np.zeros((4, 6, 6), np.uint8), "labels": [""] * 4}, "1 to 200 characters"),
+    (
+        {"data": np.zeros((4, 6, 6), np.uint8), "labels": [""] * 4},
+        "name of a class has 1 to 200",
+    ),
     ({"data": np.zeros((4, 6, 6), np.uint8), "labels": None}, "needs `labels`"),
     ({"data": [], "labels": None}, "is empty"),
     ({"data": [1, 2, 3], "labels": None}, r"must give \(input, label\)"),

@@ -49,12 +49,9 @@ def test_visits_in_one_process_or_in_several_end_with_the_same_bits(tmp_path: Pa
 @pytest.mark.parametrize(
     "method",
     [
-        "lwf",
-        *(
-            pytest.param(n, marks=pytest.mark.slow)
-            for n in ("er", "derpp", "er_ace", "fdr", "lode")
-        ),
         "icarl",
+        "lwf",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in OTHER_METHODS),
     ],
 )
 def test_other_methods_learn_too(tmp_path: Path, method: str) -> None:
