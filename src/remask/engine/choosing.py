@@ -102,7 +102,8 @@ class Choosing:
         """Give all candidates what the chosen one has, of tensors [S * C, ...] or [S * C * n]."""
         trials, count = len(self._seeds), len(self._names)
         for tensor in tensors if count > 1 else ():
-            each = tensor.unflatten(0, (trials, count, -1))  # a view, however it lies in memory
+            own = len(tensor) // (trials * count)
+            each = tensor.view(trials, count, own, *tensor.shape[1:])  # whatever its strides
             chosen = self._chosen[:, index].to(tensor.device)
             won = each[torch.arange(trials, device=tensor.device), chosen]
             each.copy_(won.unsqueeze(1).expand_as(each))
