@@ -1,8 +1,8 @@
 """A learner that learns Split-MNIST as five visits in five processes, beside `remask run`.
 
 Run with `python benchmarks/learner_visits.py [--memory 500] [--seeds 10] [--method er_ema]`. Both
-learn with the same settings; the learner holds out a tenth of its memory, and a hundred samples of
-each class, to measure on.
+learn with the same settings, and keep as many samples of each class; the learner holds out a tenth
+of its memory, and a hundred samples of each class, to measure on.
 """
 
 import argparse
@@ -41,6 +41,7 @@ def main() -> None:
             arguments.method,
             mask=arguments.mask,
             buffer=arguments.memory,
+            memory="balanced",
             trials=arguments.seeds,
             store=Path(folder) / "results.db",
         )

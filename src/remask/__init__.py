@@ -12,6 +12,11 @@ Trials, stored and never run twice, with the published settings where nothing el
 
     results = remask.run("split-digits", "derpp", mask=[None, -1.0], buffer=20)
 
+One model for years, which learns new classes as they come and survives restarts:
+
+    learner = remask.Learner.create("animals", net="resnet18", memory=2000)
+    learner.learn("photos/week-12", name="week-12")
+
 `sweep`, `reproduce`, `resume` and `report` do what the commands of these names do; `settings` are
 the published ones. `TrialStack` is the engine underneath, step by step.
 """

@@ -107,6 +107,9 @@ def test_settings_cannot_be_changed_later_but_may_be_repeated(
     refused = remask(*wanted, "--memory", "61")
     assert refused.code == 1
     assert "was created with memory 60, which cannot be changed to 61" in refused.text
+    refused = remask(*wanted, "--mask", "much")
+    assert refused.code == 1
+    assert refused.text.startswith("error: mask = 'much': a mask is")
 
 
 @pytest.mark.parametrize(
@@ -118,6 +121,7 @@ def test_settings_cannot_be_changed_later_but_may_be_repeated(
         (("--mask", "0.5x"), "a mask is 'none', 'auto' or a number"),
         (("--optimizer", "lion"), "optimizer = 'lion'"),
         (("--net", "perceptron"), "perceptron"),
+        (("--device", "abacus"), "the device 'abacus' cannot be used"),
     ],
 )
 def test_what_cannot_be_learnt_is_refused_and_no_learner_is_made(
@@ -285,6 +289,20 @@ def test_a_folder_without_a_learner_is_refused_by_every_command(
         assert str(folder) in answer.text
         assert "Traceback" not in answer.text
         assert not (tmp_path / "nothing").exists()
+
+
+def test_a_visit_that_is_stopped_while_images_are_read_has_not_begun(
+    remask: CommandLine, images: Path, copied: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = {path.name: path.read_bytes() for path in copied.iterdir()}
+    monkeypatch.setattr("remask.learner.reading.decode_file", interrupt)
+    answer = remask("learn", str(copied), "--data", str(images / "test"), "--name", "third")
+    assert answer.code == 130
+    assert f"stopped before anything was learnt; {copied} is as it was." in answer.text
+    assert {path.name: path.read_bytes() for path in copied.iterdir()} == before
 
 
 def _wait_for(path: Path, process: "subprocess.Popen[str]") -> None:

@@ -27,6 +27,7 @@ def test_masks_are_compared_on_held_out_samples_and_one_net_goes_on(tmp_path: Pa
     assert len(tensors["memory/sources"]) == 1080
 
 
+@pytest.mark.slow
 def test_a_visit_with_candidates_goes_on_after_a_stop_with_the_same_bits(tmp_path: Path) -> None:
     class Stop(Exception):  # noqa: N818 - somebody's wish
         pass

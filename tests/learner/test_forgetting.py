@@ -43,10 +43,19 @@ def samples_of(name: str) -> npt.NDArray[np.uint8]:
     return np.stack(found)
 
 
-@pytest.mark.parametrize("method", ["er", "derpp", "er_ema"])
-@pytest.mark.parametrize("retrain", [False, True])
+@pytest.mark.parametrize(
+    ("method", "retrain"),
+    [
+        ("derpp", False),
+        ("er_ema", True),
+        *(
+            pytest.param(method, retrain, marks=pytest.mark.slow)
+            for method, retrain in (("er", False), ("er", True), ("er_ema", False), ("derpp", True))
+        ),
+    ],
+)
 def test_the_samples_of_a_forgotten_class_are_in_no_file(
-    tmp_path: Path, retrain: bool, method: str
+    tmp_path: Path, method: str, retrain: bool
 ) -> None:
     path = tmp_path / "a"
     with taught(path, *VISITS, method=method, memory=80, epochs=8) as learner:

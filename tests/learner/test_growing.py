@@ -17,7 +17,9 @@ def outputs(path: Path) -> int:
     return read_manifest(path).outputs
 
 
-@pytest.mark.parametrize("method", ["er_ema", "derpp", "lwf"])
+@pytest.mark.parametrize(
+    "method", ["derpp", *(pytest.param(n, marks=pytest.mark.slow) for n in ("er_ema", "lwf"))]
+)
 def test_a_head_grows_and_what_was_known_stays_known(tmp_path: Path, method: str) -> None:
     path = tmp_path / "a"
     with create(path, memory=150, method=method, mask=None) as learner:

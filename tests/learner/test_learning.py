@@ -12,6 +12,8 @@ from remask.learner import Learner, LearnerError, Progress
 from remask.locks import LockHeldError
 from tests.learner.samples import bits, blobs, create, taught
 
+OTHER_METHODS = ("er", "derpp", "er_ace", "fdr", "lode")
+
 
 def test_it_learns_new_classes_and_keeps_the_old(tmp_path: Path) -> None:
     learner = taught(tmp_path / "a", ["ant", "bee"], ["cat"], ["dog", "eel"], epochs=10)
@@ -44,7 +46,14 @@ def test_visits_in_one_process_or_in_several_end_with_the_same_bits(tmp_path: Pa
     assert bits(tmp_path / "once") == bits(tmp_path / "often")
 
 
-@pytest.mark.parametrize("method", ["er", "derpp", "er_ace", "lwf", "icarl", "fdr", "lode"])
+@pytest.mark.parametrize(
+    "method",
+    [
+        "icarl",
+        "lwf",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in OTHER_METHODS),
+    ],
+)
 def test_other_methods_learn_too(tmp_path: Path, method: str) -> None:
     learner = taught(tmp_path / "a", ["ant", "bee"], ["cat"], method=method, mask=None, epochs=8)
     learner.close()
@@ -190,6 +199,7 @@ def test_a_folder_that_is_something_else_is_left_alone(tmp_path: Path) -> None:
         empty.predict(blobs(["ant"])[0])
 
 
+@pytest.mark.slow
 def test_adamw_learns_and_goes_on_in_another_process(tmp_path: Path) -> None:
     with taught(tmp_path / "a", ["ant", "bee"], optimizer="adamw", lr=None, epochs=12) as learner:
         assert learner.history[0].choice.lr == 0.001

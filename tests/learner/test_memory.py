@@ -74,6 +74,7 @@ def test_no_class_vanishes_however_unequal_they_are(tmp_path: Path) -> None:
     assert shares["usual"] == shares["common"] or abs(shares["usual"] - shares["common"]) == 1
 
 
+@pytest.mark.slow
 def test_files_stay_within_twice_the_memory_and_few(tmp_path: Path) -> None:
     with create(tmp_path / "a", memory=100, epochs=1, batch=30) as learner:
         for number in range(12):

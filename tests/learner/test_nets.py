@@ -72,7 +72,7 @@ def test_the_first_step_starts_from_the_weights_given(tmp_path: Path) -> None:
     assert not torch.equal(ours["net.body.0.weight"], other["net.body.0.weight"])
 
 
-@pytest.mark.parametrize("freeze", [False, True])
+@pytest.mark.parametrize("freeze", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_backbone_gets_a_head(tmp_path: Path, freeze: bool) -> None:
     backbone = body()
     before = [tensor.clone() for tensor in backbone.state_dict().values()]

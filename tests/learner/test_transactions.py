@@ -210,6 +210,31 @@ def test_a_visit_killed_at_random_moments_ends_with_the_same_bits(
         assert bits(path) == bits(after)
 
 
+@pytest.mark.processes
+def test_readers_find_a_whole_learner_while_another_process_learns(
+    tmp_path: Path, before: Path
+) -> None:
+    path = tmp_path / "a"
+    shutil.copytree(before, path)
+    child = os.fork()
+    if child == 0:
+        code = 70
+        try:
+            with Learner.open(path) as learner:
+                for number in range(6):
+                    learner.learn(*blobs([f"x{number}"], each=8), name=str(number))
+            code = 0
+        finally:
+            os._exit(code)
+    seen: set[tuple[str, ...]] = set()
+    while not os.waitpid(child, os.WNOHANG)[0]:
+        reader = Learner.open(path, read_only=True)
+        assert set(reader.predict(blobs(["ant"])[0]).names) <= set(reader.classes)
+        seen.add(reader.classes)
+    assert len(seen) > 1
+    assert len(Learner.open(path, read_only=True).classes) == 8
+
+
 def test_leftovers_of_a_dead_process_are_removed(tmp_path: Path, before: Path) -> None:
     path = tmp_path / "a"
     shutil.copytree(before, path)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from pydantic import ValidationError
 
 from remask.cli import options as o
 from remask.cli.console import errors, output
@@ -14,6 +15,7 @@ from remask.errors import SettingsError
 
 if TYPE_CHECKING:
     from remask import Learner
+    from remask.learner.settings import LearnerSettings
 
 _NEW = "Settings of a new learner; fixed from its first visit on"
 # Not made from LearnerSettings, because importing it takes torch's seconds; a test compares them.
@@ -87,24 +89,33 @@ def _opened(folder: Path, data: Path, given: dict[str, Any], device: str) -> "Le
 
     if not data.is_dir():  # said before a folder is made for a learner that would stay empty
         raise LearnerError(f"{data} is not a folder: expected a folder per class, CLASS/NAME.png")
-    if not (folder / "learner.json").exists():
+    if not (folder.expanduser() / "learner.json").exists():
         return Learner.create(folder, **given, device=device)
     own = {key: given[key] for key in ("net", "method") if key in given}
     learner = Learner.open(folder, **own, device=device)
     try:
-        there = learner.settings
-        wanted = there.model_validate({**there.model_dump(), **given})
-        for key in given:
-            now, then = getattr(wanted, key), getattr(there, key)
-            if now != then:
-                raise LearnerError(
-                    f"{folder} was created with {key.replace('_', ' ')} {then}, which cannot be "
-                    f"changed to {now}: leave the option out, or create another learner."
-                )
+        _check_same(folder, learner.settings, given)
     except BaseException:
         learner.close()
         raise
     return learner
+
+
+def _check_same(folder: Path, there: "LearnerSettings", given: dict[str, Any]) -> None:
+    """Refuse options that would change what a learner was created with."""
+    from remask.planning.defaults import describe  # torch: not before it is needed
+
+    try:
+        wanted = there.model_validate({**there.model_dump(), **given})
+    except ValidationError as error:
+        raise SettingsError(describe(error)) from None
+    for key in given:
+        now, then = getattr(wanted, key), getattr(there, key)
+        if now != then:
+            raise SettingsError(
+                f"{folder} was created with {key.replace('_', ' ')} {then}, which cannot be "
+                f"changed to {now}: leave the option out, or create another learner."
+            )
 
 
 def _read(settings: dict[str, Any]) -> dict[str, Any]:

@@ -107,7 +107,22 @@ OwnMethod = Annotated[
         metavar="NAME", help="The learner's method, if it is your own code: `module:Class`."
     ),
 ]
+
+
+def _usable(device: str) -> str:
+    if device != "cpu":
+        from remask.runs.train import check_device  # torch: not before it is needed
+
+        check_device(device)
+    return device
+
+
 Device = Annotated[
-    str, typer.Option(metavar="NAME", help="Where to compute, as torch names it: cpu, cuda, mps.")
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="Where to compute, as torch names it: cpu, cuda, mps.",
+        callback=_usable,
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]

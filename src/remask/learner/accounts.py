@@ -79,8 +79,10 @@ class Visit(BaseModel):
     def __str__(self) -> str:
         parts = [f"{self.name}: learnt {self._learnt()}"]
         if self.lost is not None:
-            change = "lost" if self.lost > 0 else "gained"
-            parts.append(f"old classes {change} {abs(self.lost):.1f} points on the held-out memory")
+            points = f"{abs(self.lost):.1f} points"
+            change = "lost nothing" if points == "0.0 points" else f"lost {points}"
+            change = f"gained {points}" if self.lost <= -0.05 else change
+            parts.append(f"old classes {change} on the held-out memory")
             name, before, after = self.worst or ("", 0.0, 0.0)
             if after < before:
                 parts.append(f"worst: {name}, {before:.0f} -> {after:.0f}")

@@ -3,8 +3,8 @@
 import math
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 import torch
 
@@ -16,6 +16,7 @@ from remask.learner.manifest import DataNote, InputFormat, Manifest, Seen
 from remask.learner.prediction import featuriser
 from remask.learner.reading import Source, in_order
 from remask.learner.staging import Staged, VisitNote
+from remask.memory import StoredRows
 
 
 class Arrival:
@@ -55,7 +56,7 @@ class Arrival:
             seen = manifest.data.seen if manifest.data else self._given_seen(form)
             featurise = featuriser(self._architecture.given, seen, self._device)
 
-        def describe(fingerprint: str, rows: npt.NDArray[Any], names: list[str]) -> VisitNote:
+        def describe(fingerprint: str, rows: StoredRows, names: list[str]) -> VisitNote:
             return self._describe(name, fingerprint, form, rows, names)
 
         return staging.stage(self._place, source, form, featurise, describe)
@@ -65,7 +66,7 @@ class Arrival:
         name: str,
         fingerprint: str,
         form: InputFormat,
-        rows: npt.NDArray[Any],
+        rows: StoredRows,
         names: list[str],
     ) -> VisitNote:
         """The note of a visit: the outputs of its classes, and at first what the data are like."""
@@ -98,7 +99,7 @@ class Arrival:
         return form
 
     def _first_data(
-        self, form: InputFormat, rows: npt.NDArray[Any], learnt: npt.NDArray[Any]
+        self, form: InputFormat, rows: StoredRows, learnt: npt.NDArray[np.int64]
     ) -> DataNote:
         settings = self._manifest.settings
         if self._architecture.frozen:

@@ -24,8 +24,8 @@ from torch import Tensor, nn
 
 from remask.durable import check_output, write_output
 from remask.errors import MissingPackageError
+from remask.learner.accounts import Preprocessing
 from remask.learner.errors import LearnerError
-from remask.learner.learner import Preprocessing
 
 ExportFormat = Literal["onnx", "torch-export", "safetensors"]
 SUFFIXES: dict[str, str] = {"onnx": ".onnx", "torch-export": ".pt2", "safetensors": ".safetensors"}

@@ -42,7 +42,7 @@ from remask.learner.prediction import (
     scorer,
     source_scores,
 )
-from remask.learner.reading import Data, Labels, Source, class_name, read
+from remask.learner.reading import Data, Labels, Source, checked_name, class_name, read
 from remask.learner.settings import LearnerSettings, check_settings
 from remask.learner.training import OnProgress
 from remask.learner.visiting import Visiting
@@ -192,7 +192,7 @@ class Learner:
         step; what it raises ends the call with a checkpoint, as Ctrl-C does.
         """
         self._check_writable()
-        name = class_name(name)
+        checked_name(name, "a visit")
         source = read(data, labels, size=self._manifest.settings.image_size, labelled=True)
         place = self._folder.path / staging.VISIT
         arrival = Arrival(self._manifest, place, self._architecture, self._device)
@@ -254,7 +254,7 @@ class Learner:
         safetensors file has the weights of `net()`. What is written is read back, and must predict
         the same before it takes its place. Raises LearnerError and MissingPackageError.
         """
-        from remask.learner.export import export_model  # which needs what is defined here
+        from remask.learner.export import export_model  # few export
 
         target = Path(path).expanduser()
         if self._folder.path.resolve() in target.resolve().parents:

@@ -1,8 +1,7 @@
-"""Arrays as .npy files: written piece by piece, and mapped into memory to be read."""
+"""Arrays as .npy files, written piece by piece."""
 
 import io
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,10 +26,3 @@ def npy_pieces(
             yield bytes(waiting)
             waiting.clear()
     yield bytes(waiting)
-
-
-def map_npy(path: Path) -> npt.NDArray[Any]:
-    """An array that stays on disk until it is looked at; what is written to it is not kept."""
-    # Not "r", of whose arrays torch makes no tensors without a warning.
-    array: npt.NDArray[Any] = np.load(path, mmap_mode="c", allow_pickle=False)
-    return array

@@ -136,7 +136,6 @@ class _Items(Source):
     """What has to be asked for one by one; labels are known only after that."""
 
     def __init__(self, items: Sequence[Any], *, labelled: bool, what: str) -> None:
-        self.names = []
         super().__init__(len(items), [] if labelled else None, None)
         self._items, self._what = items, what
         if not len(items):
@@ -209,10 +208,14 @@ def class_name(label: Any) -> str:
         raise LearnerError(
             f"a label is a class's name or number, not {type(label).__name__} {label!r:.50}"
         )
-    name = str(label)
+    return checked_name(str(label), "a class")
+
+
+def checked_name(name: str, what: str) -> str:
+    """A name that can be shown and stored. Raises LearnerError."""
     if not name.isprintable() or not 0 < len(name) <= _LONGEST_NAME:
         raise LearnerError(
-            f"a class's name has 1 to {_LONGEST_NAME} characters that can be printed, not "
+            f"the name of {what} has 1 to {_LONGEST_NAME} characters that can be printed, not "
             f"{name!r:.60}"
         )
     return name

@@ -20,9 +20,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from remask.durable import make_folder, read_limited, remove_quietly, write_atomically
 from remask.learner.errors import LearnerError
 from remask.learner.manifest import DataNote, InputFormat, Seen
-from remask.learner.npy import map_npy, npy_pieces
+from remask.learner.npy import npy_pieces
 from remask.learner.reading import Sample, Source
-from remask.memory import MappedRows
+from remask.memory import MappedRows, StoredRows
 from remask.randomness import generator
 
 VISIT = "visit"
@@ -76,7 +76,7 @@ def stage(
     source: Source,
     form: InputFormat,
     featurise: Featurise | None,
-    describe: Callable[[str, npt.NDArray[Any], list[str]], VisitNote],
+    describe: Callable[[str, StoredRows, list[str]], VisitNote],
 ) -> Staged:
     """Read all samples and write what is learnt from into the folder. Raises LearnerError.
 
@@ -104,7 +104,7 @@ def stage(
         write_atomically(path, pieces())
         assert source.names is not None
         found = fingerprint.digest(source, form)
-        note = describe(found, map_npy(path), source.names)
+        note = describe(found, MappedRows(path), source.names)
         note = note.model_copy(update={"rows_sha256": digest.hexdigest()})
         write_atomically(folder / _NOTE, note.model_dump_json().encode())
     except BaseException:
@@ -167,21 +167,21 @@ def held_out(labels: torch.Tensor, seed: int, visit: int) -> torch.Tensor:
     return chosen
 
 
-def moments(inputs: npt.NDArray[Any], rows: npt.NDArray[Any], scale: float) -> Seen:
+def moments(inputs: StoredRows, rows: npt.NDArray[np.int64], scale: float) -> Seen:
     """Mean and standard deviation of each channel, or for features one deviation for all.
 
     Features keep their geometry: they are centred and divided by one number, so that their mean
     squared length is 100, about that of the digits for which the learning rates are meant.
     """
-    axes = (0, *range(2, inputs.ndim))
+    axes = (0, *range(2, len(inputs.shape)))
     count, total, squares = 0, 0.0, 0.0
     for start in range(0, len(rows), _ROWS_AT_ONCE):
-        part = inputs[rows[start : start + _ROWS_AT_ONCE]].astype(np.float64) * scale
+        part = inputs.read(rows[start : start + _ROWS_AT_ONCE]).astype(np.float64) * scale
         count += part.size // part.shape[1]
         total, squares = total + part.sum(axes), squares + np.square(part).sum(axes)
     mean = np.asarray(total) / count
     variance = np.maximum(np.asarray(squares) / count - np.square(mean), 0.0)
-    if inputs.ndim == 2:
+    if len(inputs.shape) == 2:
         variance = np.full_like(variance, variance.sum() / 100)
     std = np.sqrt(np.where(variance > 1e-12, variance, 1.0))
     # As float32, which is what tensors are made of.
