@@ -42,4 +42,4 @@ def main(experiment: str, trials: int | None) -> None:
 
 
 if __name__ == "__main__":
-    main(*(sys.argv[1:2] or ["main"]), int(sys.argv[2]) if len(sys.argv) > 2 else None)
+    main((sys.argv[1:2] or ["main"])[0], int(sys.argv[2]) if len(sys.argv) > 2 else None)
