@@ -94,11 +94,11 @@ def export_model(
     except (MissingPackageError, MemoryError):
         raise
     except Exception as error:  # whatever tracing makes of a custom net
-        reason = str(error).strip().splitlines() or [""]
+        reason = (str(error).strip().splitlines() or [""])[0].rstrip(".")
         raise LearnerError(
-            f"the net cannot be exported to {to}: {type(error).__name__}: {reason[0]:.300}. A "
-            f'forward that branches on the values of its inputs cannot be traced; to="safetensors" '
-            f"exports the weights alone."
+            f"the net cannot be exported to {to}: {type(error).__name__}: {reason:.300}. A forward "
+            f"that branches on the values or the number of its inputs cannot be traced; the "
+            f"weights alone can be exported to safetensors."
         ) from error
     if not difference <= _LARGEST_DIFFERENCE:  # a NaN is not, either
         raise LearnerError(
