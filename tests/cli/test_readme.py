@@ -38,7 +38,29 @@ from tests.command_line import CommandLine
 ROOT = Path(__file__).parents[2]
 METHOD_PAGES = sorted((ROOT / "docs" / "methods").glob("*.md"))
 README = (ROOT / "README.md").read_text("utf-8")
-LOOP, RUN = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+LOOP, LEARNER, RUN = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+
+
+@pytest.mark.thorough
+def test_the_learner_of_the_readme_learns_and_is_opened_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    image_module = pytest.importorskip("PIL.Image")
+    for name, brightness in (("week-12/cat", 40), ("week-12/dog", 200), ("unknown", 200)):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for number in range(8):
+            image = image_module.new("RGB", (8, 8), (brightness + number, 90, 90))
+            image.save(tmp_path / "photos" / name / f"{number}.png")
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    today, later = LEARNER.split("learner = Learner.open")
+    exec(today, names)
+    assert set(names["learner"].classes) == {"cat", "dog"}
+    assert capsys.readouterr().out.count("%") == 8  # a line per photo
+    names["learner"].close()  # as when its process ends
+    exec(f"learner = Learner.open{later}", names)
+    assert [visit.name for visit in names["learner"].history] == ["week-12"]
+    names["learner"].close()
 
 
 @pytest.mark.parametrize("replayed", [0, 3])
