@@ -1,7 +1,7 @@
 """Compare what trials cost by the model with what they take, method by method.
 
 Run with ``python benchmarks/cost_model.py [METHOD,...]``; it needs Split-MNIST. Ten stacked trials,
-published settings, one thread, CPU time. Rates and method take turns, three times, and the shortest
+published settings, one thread, CPU time. Rates and method take turns, twice, and the shorter
 time of each counts: other work on the machine only makes them longer.
 """
 
@@ -14,7 +14,7 @@ from remask.experiments import configs_of, wanted_cells
 from remask.runs import Job, RunOptions, estimate, seconds_of
 from remask.runs.rates import measured_rates
 
-TRIALS, ROUNDS = 10, 3
+TRIALS, ROUNDS = 10, 2
 
 
 def main(only: list[str]) -> None:
@@ -33,7 +33,7 @@ def main(only: list[str]) -> None:
         seen.add(key)
         models, times = [], []
         for _ in range(ROUNDS):
-            rates = measured_rates(first, TRIALS, options, statistics.median, time.process_time)
+            rates = measured_rates(first, TRIALS, options, statistics.median)
             models.append(seconds_of(first, rates))
             times.append(estimate.estimate_seconds(Job(tuple(configs)), options))
         model, measured = min(models), min(times)

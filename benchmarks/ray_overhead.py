@@ -42,4 +42,5 @@ def main(experiment: str, trials: int | None) -> None:
 
 
 if __name__ == "__main__":
-    main((sys.argv[1:2] or ["main"])[0], int(sys.argv[2]) if len(sys.argv) > 2 else None)
+    experiment = sys.argv[1] if len(sys.argv) > 1 else "main"
+    main(experiment, int(sys.argv[2]) if len(sys.argv) > 2 else None)

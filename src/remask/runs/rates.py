@@ -90,13 +90,15 @@ def measured_rates(
     trials: int,
     options: RunOptions,
     typical: Callable[[Sequence[float]], float] = min,
-    clock: Callable[[], float] = time.perf_counter,
 ) -> Rates:
     """Measure the rates of a net in stacks of so many trials.
 
     The shortest of several times is typical: other work on the machine only makes them longer.
     """
     torch.set_num_threads(options.threads)
+    # Rates are kept, so they must not be those of a moment when the machine was busy.
+    alone = torch.device(options.device).type == "cpu" and options.threads == 1
+    clock = time.process_time if alone else time.perf_counter
     sizes = Sizes.of(config)
     parameters, forward = net_cost(config.net, sizes.shape, sizes.classes)
 
