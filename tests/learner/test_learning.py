@@ -8,8 +8,14 @@ import pytest
 import torch
 
 import remask
+from remask.engine import DataDescription, TrialStack
 from remask.learner import Learner, LearnerError, Progress
+from remask.learner.folder import LearnerFolder
+from remask.learner.settings import trial_config
+from remask.learner.staging import held_out
 from remask.locks import LockHeldError
+from remask.methods import find_method
+from remask.nets import mlp
 from tests.learner.samples import bits, blobs, create, taught
 
 OTHER_METHODS = ("er", "derpp", "er_ace", "fdr", "lode")
@@ -108,6 +114,27 @@ def test_a_visit_that_was_learnt_is_not_learnt_again(tmp_path: Path) -> None:
     assert bits(tmp_path / "a") == before
     with pytest.raises(LearnerError, match=r"'visit-0' was learnt on 20.*another name"):
         learner.learn(inputs[1:], labels[1:], name="visit-0")
+
+
+def test_visits_learn_what_one_stack_learns_that_never_stops(tmp_path: Path) -> None:
+    method = find_method("er_ema")
+    learner = create(tmp_path / "a", method="er_ema", epochs=1)
+    config = trial_config(learner.settings, method, 36)
+    data = DataDescription((1, 6, 6), 16, name="learner")
+    stack = TrialStack([config], data, build_net=mlp)
+    for number, name in enumerate(("ant", "bee", "cat")):
+        inputs, labels = blobs([name], seed=number)
+        learner.learn(inputs, labels, name=name)
+        truth = torch.full((len(labels),), number)
+        learnt = ~held_out(truth, 0, number)
+        stack.learn(stack.new_task(torch.from_numpy(inputs)[learnt], truth[learnt]))
+    learner.close()
+    folder = LearnerFolder.open(tmp_path / "a", read_only=True)
+    assert folder.manifest.state is not None
+    saved, own = folder.read_tensors(folder.manifest.state), stack.state()
+    compared = [name for name in own if name.startswith(("net/", "method/")) or "labels" in name]
+    assert len(compared) > 12
+    assert all(torch.equal(saved[name], own[name]) for name in compared)
 
 
 def test_integers_are_names_too_and_come_in_their_order(tmp_path: Path) -> None:
