@@ -41,7 +41,7 @@ README = (ROOT / "README.md").read_text("utf-8")
 LOOP, LEARNER, RUN = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_the_learner_of_the_readme_learns_and_is_opened_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -235,3 +235,21 @@ def test_adamw_learns_and_goes_on_in_another_process(tmp_path: Path) -> None:
         assert learner.evaluate(*blobs(learner.classes, seed=9)).accuracy > 80
         learner.forget("bee")
         assert learner.evaluate(*blobs(["ant", "cat"], seed=9)).accuracy > 80
+
+
+def test_a_learning_rate_that_diverges_is_lowered_and_the_account_says_so(tmp_path: Path) -> None:
+    learner = create(tmp_path / "a", lr=30.0, epochs=20, method="derpp")
+    visit = learner.learn(*blobs(["ant", "bee"]), name="first")
+    assert visit.choice.lr < 30
+    assert visit.choice.why.startswith("training diverged with a learning rate of 30; ")
+    assert all(torch.isfinite(parameter).all() for parameter in learner.net().parameters())
+
+
+def test_what_diverges_with_every_learning_rate_is_refused_and_changes_nothing(
+    tmp_path: Path,
+) -> None:
+    learner = create(tmp_path / "a", lr=1e30)
+    before = bits(tmp_path / "a")
+    with pytest.raises(LearnerError, match="no longer a number.* The learner is as it was"):
+        learner.learn(*blobs(["ant", "bee"]), name="first")
+    assert bits(tmp_path / "a") == before

@@ -108,6 +108,11 @@ def make_stack(
     )
 
 
+def all_diverged(stack: TrialStack) -> bool:
+    """Whether no trial of a stack has a loss that is a number."""
+    return all(result.diverged_at is not None for result in stack.results())
+
+
 class VisitTraining:
     """Learns the samples of one visit, from its latest checkpoint if there is one."""
 
@@ -163,8 +168,8 @@ class VisitTraining:
         return Trained(self._epochs, self._steps, self._seconds)
 
     def _enough(self, epochs: int) -> bool:
-        """Whether accuracy on held-out samples has stopped rising."""
-        if self._stack.configs[0].epochs == 1:
+        """Whether accuracy on held-out samples has stopped rising, or the nets are lost."""
+        if self._stack.configs[0].epochs == 1 or all_diverged(self._stack):
             return True
         self._measured = [*self._measured[: epochs - 1], self._measure(self._stack)]
         since = epochs - 1 - _latest_rise(self._measured)

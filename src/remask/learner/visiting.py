@@ -15,6 +15,7 @@ from remask.learner.accounts import Choice, Visit
 from remask.learner.architecture import Architecture
 from remask.learner.calibration import calibrate
 from remask.learner.choosing import candidate_configs, choose, copies, one_of
+from remask.learner.errors import LearnerError
 from remask.learner.examining import Examiner
 from remask.learner.folder import LearnerFolder
 from remask.learner.heldout import LABELS, SOURCES, HeldOut
@@ -33,11 +34,15 @@ from remask.learner.training import (
     OnProgress,
     Trained,
     VisitTraining,
+    all_diverged,
     make_stack,
     outputs_for,
 )
 from remask.memory import EMPTY, JoinedRows
 from remask.methods import Method
+
+_SLOWER = (1.0, 0.3, 0.1, 0.03)
+"""What the learning rate is multiplied by, one after the other, until training does not diverge."""
 
 
 class Visiting:
@@ -65,9 +70,9 @@ class Visiting:
             }
         )
         self._seen = note.data.kept_seen
-        segments = open_segments(folder)
-        self._first = sum(map(len, segments))  # the number of the visit's first sample
-        rows = joined(segments, staged.inputs)
+        self._segments = open_segments(folder)
+        self._first = sum(map(len, self._segments))  # the number of the visit's first sample
+        rows = joined(self._segments, staged.inputs)
         assert rows is not None
         self._rows: JoinedRows = rows
         aside = staging.held_out(staged.labels, self._before.settings.seed, self._before.tasks)
@@ -76,40 +81,62 @@ class Visiting:
             self._first + aside.nonzero().squeeze(-1), staged.labels[aside]
         )
         self._examiner = Examiner(held, rows, architecture, method, device)
-        self._stack = make_stack(
-            self._after,
-            candidate_configs(self._after.settings, self._config(), method),
-            self._method,
-            architecture,
-            device,
-            segments if method.draws else None,
-        )
 
     def learn(self, on_progress: OnProgress | None, checkpoint_seconds: float) -> Visit:
         """Train, and make what was learnt part of the learner. All of it, or nothing."""
-        staged, place = self._staged, self._folder.path / staging.VISIT
-        training = VisitTraining(
-            self._stack,
-            CheckpointFolder(
-                place / "checkpoints", f"{staged.note.name} {staged.note.fingerprint}"
-            ),
-            checkpoint_seconds=checkpoint_seconds,
-            measure=lambda stack: self._examiner.measured(stack, self._after),
-        )
         before: dict[str, float] = {}
         if self._old is not None:
             known = list(self._before.known)
             before = per_class(*self._examiner.scored(self._before, self._old), known)[0]
-        inputs = ChosenRows(staged.inputs, self._learnt.numpy())
-        trained = training.run(inputs, staged.labels[self._learnt], self._begin, on_progress)
+        stack, trained = self._trained(on_progress, checkpoint_seconds)
         truth = self._examiner.held.labels
-        right = self._examiner.rated(self._stack, self._after).argmax(-1) == truth
-        chosen, why = choose(self._stack, right, truth, self._after.settings)
-        tensors = one_of(self._stack.state(), chosen, len(self._stack.configs))
+        right = self._examiner.rated(stack, self._after).argmax(-1) == truth
+        chosen, why = choose(stack, right, truth, self._after.settings)
+        if why.lr != (usual := self._config().lr):
+            lowered = f"training diverged with a learning rate of {usual:g}; {why.why}"
+            why = why.model_copy(update={"why": lowered})
+        tensors = one_of(stack.state(), chosen, len(stack.configs))
         visit = self._account(trained, before, tensors, why)
         self._commit(visit, tensors)
-        staging.discard(place)
+        staging.discard(self._folder.path / staging.VISIT)
         return visit
+
+    def _trained(
+        self, on_progress: OnProgress | None, checkpoint_seconds: float
+    ) -> tuple[TrialStack, Trained]:
+        """Train with the learning rate of the learner, or with the next lower one that works."""
+        staged, place = self._staged, self._folder.path / staging.VISIT
+        inputs = ChosenRows(staged.inputs, self._learnt.numpy())
+        for attempt, share in enumerate(_SLOWER):
+            stack = self._make_stack(share)
+            folder = place / (f"checkpoints-{attempt}" if attempt else "checkpoints")
+            training = VisitTraining(
+                stack,
+                CheckpointFolder(folder, f"{staged.note.name} {staged.note.fingerprint}"),
+                checkpoint_seconds=checkpoint_seconds,
+                measure=lambda stack: self._examiner.measured(stack, self._after),
+            )
+            trained = training.run(inputs, staged.labels[self._learnt], self._begin, on_progress)
+            if not all_diverged(stack):
+                return stack, trained
+        raise LearnerError(
+            f"{staged.note.name} cannot be learnt: the loss was no longer a number, with learning "
+            f"rates from {self._config().lr:g} down to {self._config().lr * _SLOWER[-1]:g}. The "
+            f"learner is as it was. Look for extreme values in the data, or create a learner with "
+            f"a lower `lr`."
+        )
+
+    def _make_stack(self, share: float) -> TrialStack:
+        config = self._config()
+        config = config.model_copy(update={"lr": config.lr * share})
+        return make_stack(
+            self._after,
+            candidate_configs(self._after.settings, config, self._method),
+            self._method,
+            self._architecture,
+            self._device,
+            self._segments if self._method.draws else None,
+        )
 
     def _config(self) -> TrialConfig:
         settings, data = self._after.settings, self._staged.note.data
