@@ -250,6 +250,6 @@ def test_what_diverges_with_every_learning_rate_is_refused_and_changes_nothing(
 ) -> None:
     learner = create(tmp_path / "a", lr=1e30)
     before = bits(tmp_path / "a")
-    with pytest.raises(LearnerError, match="no longer a number.* The learner is as it was"):
+    with pytest.raises(LearnerError, match=r"no longer a number.* The learner is as it was"):
         learner.learn(*blobs(["ant", "bee"]), name="first")
     assert bits(tmp_path / "a") == before
