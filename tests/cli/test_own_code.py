@@ -252,6 +252,7 @@ def test_a_dataset_becomes_a_benchmark(store: Path, remask: Remask) -> None:
     assert [len(record.class_il) for record in _records(store)] == [2, 2]
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_images_that_are_left_out_are_named_once_however_many_workers_there_are(
     here: Path, store: Path
@@ -270,6 +271,7 @@ def test_images_that_are_left_out_are_named_once_however_many_workers_there_are(
     assert err.count("bee/3.png is not a whole image") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_unreadable_images_may_be_left_out_on_the_command_line(
     here: Path, store: Path, remask: Remask

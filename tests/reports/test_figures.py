@@ -119,6 +119,7 @@ def test_of_nothing_nothing_is_written(tmp_path: Path) -> None:
     assert not (tmp_path / "none").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.thorough
 def test_every_figure_is_written_as_svg_and_png_and_the_same_the_second_time(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -376,6 +377,7 @@ def test_a_system_has_one_look_in_all_figures_and_the_paper_s_have_the_first() -
         assert all(mark.look == looks[mark.sources[0].label] for mark in marks)
 
 
+@pytest.mark.slow
 @pytest.mark.thorough
 def test_nothing_that_is_written_is_cut_off() -> None:
     many = [cell for buffer in (20, 50, 500) for cell in _sweep(buffer=buffer)]

@@ -162,6 +162,7 @@ def _wait_for(page: Path, trials: int) -> None:
     raise AssertionError(f"the page never had {trials} trials")
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_a_watched_page_follows_the_store_and_the_last_one_rests(tmp_path: Path) -> None:
     store, page = tmp_path / "results.db", tmp_path / "page.html"

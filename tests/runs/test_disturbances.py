@@ -65,6 +65,7 @@ def test_a_job_that_costs_three_workers_is_given_up_and_named(tmp_path: Path) ->
     assert "the last of 3 tries" in said
 
 
+@pytest.mark.faults
 @pytest.mark.processes
 def test_workers_that_were_paused_are_woken_to_save_when_the_run_is_stopped(
     tmp_path: Path,
@@ -77,6 +78,7 @@ def test_workers_that_were_paused_are_woken_to_save_when_the_run_is_stopped(
     assert len({path.parent for path in run.checkpoints()}) == 2
 
 
+@pytest.mark.faults
 @pytest.mark.processes
 def test_a_refused_command_leaves_the_plan_of_a_living_run_alone(tmp_path: Path) -> None:
     command = (*SMALL, "--stack", "6", "--workers", "1", "--epochs", "100")

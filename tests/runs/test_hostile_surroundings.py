@@ -67,6 +67,7 @@ def test_a_terminal_without_unicode_shows_the_table_all_the_same(
     assert ("70.38 +-0.00" if encoding == "ascii" else "70.38 ±0.00") in text
 
 
+@pytest.mark.faults
 @pytest.mark.processes
 def test_a_run_with_its_standard_output_closed_says_so_and_stores_its_results(
     tmp_path: Path,

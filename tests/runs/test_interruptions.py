@@ -191,6 +191,7 @@ def test_a_second_process_on_the_same_run_is_told_who_has_it(tmp_path: Path) -> 
     assert f"process {first.pid}" in " ".join(err.split())
 
 
+@pytest.mark.faults
 @pytest.mark.processes
 def test_a_second_ctrl_c_exits_at_once(tmp_path: Path) -> None:
     store = tmp_path / "results.db"

@@ -103,6 +103,7 @@ def _is_a_message(answer: Answer) -> bool:
     return True
 
 
+@pytest.mark.faults
 @pytest.mark.processes
 def test_a_disk_that_fills_up_in_the_middle_of_a_run_costs_nothing_that_was_stored(
     remask: CommandLine, whole: Rows

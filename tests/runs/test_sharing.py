@@ -195,8 +195,9 @@ def _after_waiting(store: Store, run: Run, other: "subprocess.Popen[str]") -> It
         yield event
 
 
+@pytest.mark.faults
 @pytest.mark.processes
-@pytest.mark.parametrize("rounds", [1, pytest.param(6, marks=pytest.mark.faults)])
+@pytest.mark.parametrize("rounds", [1, 6])
 def test_six_processes_with_overlapping_trials_compute_each_only_once(
     tmp_path: Path, rounds: int
 ) -> None:
