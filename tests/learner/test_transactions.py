@@ -295,5 +295,7 @@ def test_a_create_that_fails_can_be_tried_again(tmp_path: Path) -> None:
             shutil.rmtree(broken)
         if not (path / MANIFEST).exists():
             create(path).close()
-        Learner.open(path).close()
+        with Learner.open(path) as learner:
+            assert learner.classes == ()
+            assert learner.settings.method == "er"
     raise AssertionError("creating has no end of operations")
