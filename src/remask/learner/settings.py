@@ -100,9 +100,8 @@ def trial_config(settings: LearnerSettings, method: type[Method], buffer: int) -
     if settings.optimizer == "adamw":
         lr = _ADAMW_OWN_WEIGHTS_LR if settings.has_own_weights else _ADAMW_LR
     mask, fade = settings.mask, method.usual_fade
-    if (
-        mask == "auto"
-    ):  # the candidates of a visit have masks; this is for a method without a memory
+    if mask == "auto":
+        # The candidates of a visit have masks of their own; this is for a method without a memory.
         mask, fade = method.usual_mask, 0.0
     try:
         return TrialConfig(
