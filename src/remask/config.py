@@ -17,6 +17,7 @@ from remask.setting_types import (
     Mask,
     Name,
     OnCommandLine,
+    Precision,
     Weights,
     check_drops,
     check_positive_mask,
@@ -144,6 +145,11 @@ class TrialConfig(BaseModel):
         description="What the memory keeps: `reservoir`, a uniform sample of all that has come, in "
         "every epoch anew, or `balanced`, as many samples of each class as it can, each once. For "
         "methods whose memory is a reservoir.",
+    )
+    precision: Annotated[Precision, OnCommandLine("PRECISION")] = Field(
+        "float32",
+        description="What layers compute in: `float32`, or `bf16`, which makes convolutions faster "
+        "on devices that have it. Weights and losses stay float32.",
     )
 
     @property

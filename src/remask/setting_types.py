@@ -133,6 +133,7 @@ def _check_name(name: str, info: ValidationInfo) -> str:
     return name
 
 
+Precision = Literal["float32", "bf16"]
 Integer = Annotated[int, Field(ge=-INT64, lt=INT64)]
 Name = Annotated[str, AfterValidator(_check_name)]
 

@@ -32,7 +32,11 @@ class NotStackableError(RemaskError):
 
 
 class ModuleStack(StackedNet):
-    """A stack of any modules; `name` is what messages call the net."""
+    """A stack of any modules; `name` is what messages call the net.
+
+    With `bfloat16` autocast computes the layers that gain from it in bfloat16. Parameters, their
+    gradients and what the net returns stay float32.
+    """
 
     def __init__(
         self,
@@ -40,9 +44,12 @@ class ModuleStack(StackedNet):
         seeds: Sequence[int],
         device: torch.device | str,
         name: str | None = None,
+        *,
+        bfloat16: bool = False,
     ) -> None:
         self._name = name or type(nets[0]).__name__
         self._device = torch.device(device)
+        self._bfloat16 = bfloat16
         on_cpu = self._device.type == "cpu"
         self._channels_last = on_cpu and convolves(nets[0]) and _safe_with_channels_last(nets[0])
         self.parameters, self.buffers = stacked_state(nets, device)
@@ -207,8 +214,12 @@ class ModuleStack(StackedNet):
     def _call(self, state: dict[str, Tensor], inputs: Tensor) -> Tensor:
         if self._channels_last and inputs.ndim == 4:
             inputs = inputs.contiguous(memory_format=torch.channels_last)
-        logits: Tensor = functional_call(self.module, state, (inputs,))
-        return logits
+        # No cache: under vmap it would keep tensors that end with the forward.
+        with torch.autocast(
+            self._device.type, torch.bfloat16, enabled=self._bfloat16, cache_enabled=False
+        ):
+            logits: Tensor = functional_call(self.module, state, (inputs,))
+        return logits.float()
 
     def _call_features(self, state: dict[str, Tensor], inputs: Tensor) -> Tensor:
         caught: list[tuple[nn.Linear, Tensor]] = []
@@ -230,7 +241,7 @@ class ModuleStack(StackedNet):
             raise MethodError("a method that uses features needs a net with a linear last layer")
         last, features = caught[-1]
         self._head = linears[last]
-        return features
+        return features.float()
 
 
 class PlainGradients:

@@ -13,6 +13,7 @@ from remask.engine.linear_stack import LinearStack, linear_chain
 from remask.engine.module_stack import ModuleStack, convolves
 from remask.nets import NetBuilder, StackedNet
 from remask.randomness import torch_seed
+from remask.setting_types import Precision
 from remask.streams import DataDescription
 
 
@@ -32,16 +33,18 @@ def stack_nets(
     *,
     seeds: Sequence[int] | None = None,
     name: str | None = None,
+    precision: Precision = "float32",
 ) -> StackedNet:
     """Stack networks of one architecture, in the fastest way that fits it.
 
     `seeds`, one per net, name the random numbers that a net may draw in training (dropout).
-    `name` is what messages call the net.
+    `name` is what messages call the net. With the precision "bf16" layers compute in bfloat16.
     """
     chain = linear_chain(nets[0])
-    if chain is not None:
+    if chain is not None and precision == "float32":
         return LinearStack(nets, chain, device)
-    return ModuleStack(nets, range(len(nets)) if seeds is None else seeds, device, name)
+    seeds = range(len(nets)) if seeds is None else seeds
+    return ModuleStack(nets, seeds, device, name, bfloat16=precision == "bf16")
 
 
 def preferred_stack(net: nn.Module, device: torch.device | str = "cpu") -> int:

@@ -88,7 +88,7 @@ class TrialStack:
             builder = kind.adapt_net(builder, self.data.num_tasks)
         seeds = [config.seed for config in configs]
         nets = initial_nets(builder, self.data, seeds)
-        self._net = stack_nets(nets, device, seeds=seeds, name=shape.net)
+        self._net = stack_nets(nets, device, seeds=seeds, name=shape.net, precision=shape.precision)
         samples = self._stream.samples
         self._feed = Feed(configs, kind, self._net, self.data, samples, device, earlier_samples)
         self._method = kind(
