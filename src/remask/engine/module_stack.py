@@ -219,7 +219,7 @@ class ModuleStack(StackedNet):
             self._device.type, torch.bfloat16, enabled=self._bfloat16, cache_enabled=False
         ):
             logits: Tensor = functional_call(self.module, state, (inputs,))
-        return logits.float()
+        return logits.float() if self._bfloat16 else logits
 
     def _call_features(self, state: dict[str, Tensor], inputs: Tensor) -> Tensor:
         caught: list[tuple[nn.Linear, Tensor]] = []
@@ -241,7 +241,7 @@ class ModuleStack(StackedNet):
             raise MethodError("a method that uses features needs a net with a linear last layer")
         last, features = caught[-1]
         self._head = linears[last]
-        return features.float()
+        return features.float() if self._bfloat16 else features
 
 
 class PlainGradients:

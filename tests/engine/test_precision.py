@@ -1,0 +1,45 @@
+"""`precision="bf16"`: layers compute in bfloat16, and everything else stays as it was."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from remask import run, settings
+from remask.engine import stack_nets
+from remask.engine.module_stack import ModuleStack
+from remask.losses import trial_cross_entropy
+from remask.nets import net_builder
+
+
+@pytest.mark.parametrize("trials", [1, 2])
+@pytest.mark.parametrize("name", ["mlp", "resnet18:16"])
+def test_layers_compute_in_bfloat16_and_weights_stay_float32(name: str, trials: int) -> None:
+    torch.manual_seed(0)
+    nets = [net_builder(name)((3, 16, 16), 4) for _ in range(trials)]
+    stack, exact = stack_nets(nets, precision="bf16"), stack_nets(nets)
+    assert isinstance(stack, ModuleStack)
+    inputs, labels = torch.randn(trials, 6, 3, 16, 16), torch.randint(4, (trials, 6))
+    logits, truth = stack(inputs), exact(inputs)
+    assert logits.dtype == stack.features(inputs, training=True).dtype == torch.float32
+    error = (logits - truth).abs().max() / truth.abs().max()
+    assert 1e-4 < error < 0.05  # 8 bits of mantissa; with 24 it would be 1e-7
+    gradients = stack.gradients(trial_cross_entropy(logits, labels, None, None))
+    assert {value.dtype for value in gradients.values()} == {torch.float32}
+    assert {value.dtype for value in stack.parameters.values()} == {torch.float32}
+
+
+@pytest.mark.thorough
+def test_digits_are_learnt_as_well_in_bfloat16(tmp_path: Path) -> None:
+    results = run(
+        configs=[
+            settings("split-digits", "derpp", 200, -1.0, seed=seed, precision=precision)
+            for precision in ("float32", "bf16")
+            for seed in range(3)
+        ],
+        store=tmp_path / "results.db",
+        workers=1,
+    )
+    exact, rounded = (cell.spreads["class_il_A_T"].mean for cell in results.cells())
+    assert rounded == pytest.approx(exact, abs=1)
+    assert rounded != exact
