@@ -16,17 +16,16 @@ from remask.engine.agreement import check_earlier_samples, check_stack
 from remask.engine.candidates import SHARE_APART, candidates_of, concrete_configs
 from remask.engine.choosing import Choosing
 from remask.engine.descent import Descent, Optimizer, per_trial_setting
-from remask.engine.divergence import Divergence
 from remask.engine.feed import Feed
 from remask.engine.fitting import check_fit
 from remask.engine.growing import grown_state
+from remask.engine.measurements import Measurements
 from remask.engine.predictors import assemble, check_predictor, trial_tensors
 from remask.engine.showing import Choice, Position, TrialResult
 from remask.engine.stacking import initial_nets, stack_nets
 from remask.engine.stream import Stream
 from remask.memory import StoredRows
 from remask.methods import Engine, Method
-from remask.names import title_of
 from remask.nets import NetBuilder, net_builder
 from remask.streams import DataDescription, StreamError, Task, batch_sizes
 
@@ -121,9 +120,8 @@ class TrialStack:
             if candidates
             else None
         )
-        self._divergence = Divergence(len(configs))
-        every_class = (len(configs), self.data.num_classes)
-        self._confidence = torch.full(every_class, torch.nan, dtype=torch.float64)
+        self._measured = Measurements(self._stream, self._method, len(configs))
+        self._divergence = self._measured.divergence
 
     @property
     def data(self) -> DataDescription:
@@ -241,7 +239,7 @@ class TrialStack:
                 self.position = Position(index, epoch, number + 1)
                 if self._divergence.note(loss):
                     self._divergence.look(self.steps_done)
-                self._measure(task, due.get(epoch * steps + number + 1))
+                self._measured.within_task(task, due.get(epoch * steps + number + 1))
                 yield self.position
             self.position = Position(index, epoch + 1)
             done = 0
@@ -253,23 +251,14 @@ class TrialStack:
         self._method.end_task(task)
         self._stream.keep(self._method.memory)
         self._choose(task, index)
-        self._measure(task, at_end)
+        self._measured.within_task(task, at_end)
         self.position = Position(index + 1)
 
-    @torch.no_grad()
     def evaluate(self) -> None:
         """Measure all tasks so far that have test data, after the latest one that was learnt."""
-        learnt, class_il = self.position.task, self._method.class_il
-        if not learnt:
+        if not self.position.task:
             raise StreamError("nothing has been learnt yet: call learn() first")
-        latest = self._stream.number(learnt - 1)
-        self._stream.test.grow(latest + 1)
-        self._stream.test.measure(self._method.scores, latest, class_il=class_il)
-        if self._stream.validation is not None:
-            self._stream.validation.grow(latest + 1)
-            self._stream.validation.measure(self._method.own_scores, latest, class_il=class_il)
-        if learnt == len(self.tasks) and self._method.confidence:
-            self._confidence.copy_(self._stream.test.confidence(self._method.scores))
+        self._measured.after_task(self.position.task - 1)
 
     def finish(self) -> list[TrialResult]:
         """Train from where the stack stands to the end; returns what each trial has shown."""
@@ -279,36 +268,13 @@ class TrialStack:
 
     def running_accuracy(self) -> float:
         """The mean Class-IL accuracy over trials and tasks after the latest task; NaN before."""
-        rows = self._stream.test.class_il.nanmean(dim=(0, 2))
-        measured = rows[~rows.isnan()]
-        return float(measured[-1]) if len(measured) else float("nan")
+        return self._measured.running_accuracy()
 
     def results(self) -> list[TrialResult]:
         """What each trial has shown so far."""
         self._divergence.look(self.steps_done)
-        title, test, held_out = str(self._method.title), self._stream.test, self._stream.validation
-        tasks = self._stream.classes_of_tasks(self.position.task)
-        curves = self._stream.trial_curves()
-        diverged_at = self._divergence.first_steps.tolist()
-        return [
-            TrialResult(
-                config=config,
-                class_il=test.class_il[network].tolist(),
-                task_il=test.task_il[network].tolist(),
-                validation_class_il=held_out.class_il[network].tolist() if held_out else [],
-                validation_task_il=held_out.task_il[network].tolist() if held_out else [],
-                confidence=self._confidence[network].tolist(),
-                tasks=tasks,
-                class_names=self.data.class_names,
-                diverged_at=None if diverged_at[network] < 0 else diverged_at[network],
-                title=None if title == title_of(config.method) else title,
-                curve=curves[network] if curves else None,
-                choices=choices,
-            )
-            for config, network, choices in zip(
-                self.configs, self._networks(), self.choices, strict=True
-            )
-        ]
+        learnt = self.position.task
+        return self._measured.results(self.configs, self._networks(), self.choices, learnt)
 
     @torch.no_grad()
     def scores(self, inputs: Tensor, task: int) -> Tensor:
@@ -338,16 +304,7 @@ class TrialStack:
             parts["optimizer"] = self._descent.adamw.state()
         if self._feed.reservoir is not None:
             parts["memory"] = self._feed.reservoir.state()
-        parts["metrics"] = {
-            "class_il": self._stream.test.class_il,
-            "task_il": self._stream.test.task_il,
-            "confidence": self._confidence,
-            "diverged_at": self._divergence.first_steps,
-        }
-        if (curves := self._stream.curves) is not None:
-            parts["metrics"] |= curves.state()
-        if (held_out := self._stream.validation) is not None:
-            parts["validation"] = {"class_il": held_out.class_il, "task_il": held_out.task_il}
+        parts |= self._measured.state()
         parts["stream"] = self._stream.state()
         if self._choosing is not None:
             parts["choices"] = self._choosing.state()
@@ -400,13 +357,6 @@ class TrialStack:
     def _steps_of(self, task: Task, extra: int) -> int:
         """How many steps an epoch of a task has, with so many samples besides its own."""
         return len(batch_sizes(len(task.rows) + extra, self._batch))
-
-    @torch.no_grad()
-    def _measure(self, task: Task, point: int | None) -> None:
-        """Measure a point of the curves, if one is due."""
-        if self._stream.curves is not None and point is not None:
-            class_il = self._method.class_il
-            self._stream.curves.measure(self._method.scores, task.number, point, class_il=class_il)
 
     def _enter(self, *key: int, lr: Tensor) -> None:
         """Come to a task, epoch and step: what is drawn from now on is named after them."""
