@@ -1,5 +1,6 @@
 """Stacked nets against plain modules that are trained one by one with torch's SGD."""
 
+import copy
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -11,6 +12,7 @@ from remask.engine import StackedNet, stack_nets
 from remask.engine.linear_stack import LinearStack
 from remask.engine.module_stack import ModuleStack
 from remask.losses import trial_cross_entropy
+from remask.methods.slow_copies import follow
 from remask.nets import mlp
 
 SHAPE, K = (2, 3, 3), 4
@@ -717,3 +719,28 @@ def test_a_gradient_of_inputs_leaves_nothing_behind(name: str, trials: int) -> N
         assert_close(slopes[trial], expected)
     train_plain(nets, [(inputs, labels)], LR[:trials])
     assert_same_state(stack, nets)
+
+
+@pytest.mark.parametrize("trials", [1, 3])
+@pytest.mark.parametrize("name", NETS)
+def test_a_copy_teaches_with_the_statistics_of_its_own_batches(name: str, trials: int) -> None:
+    nets = build(name, trials)
+    stack, copies = stack_nets(nets), copy.deepcopy(nets)
+    state = {key: value.detach().clone() for key, value in stack.state().items()}
+    for inputs, _ in batches(trials, steps=2):
+        taught = stack.teach(inputs, state)
+        assert not taught.requires_grad
+        for trial, net in enumerate(copies):
+            net.eval()
+            for module in net.modules():
+                if isinstance(module, nn.BatchNorm2d):
+                    module.train()
+            assert_close(taught[trial], net(inputs[trial]).detach())
+    for trial, net in enumerate(copies):
+        own = net.state_dict()
+        for key, value in state.items():
+            assert_close(value[trial], own[key])
+    assert_same_state(stack, nets)  # which a copy leaves alone
+    follow(state, stack, torch.full((trials,), 0.5))
+    for key in stack.statistics:
+        assert_close(state[key][0], copies[0].state_dict()[key])

@@ -68,8 +68,16 @@ class ModuleStack(StackedNet):
         draws = any(isinstance(module, nn.modules.dropout._DropoutNd) for module in modules)
         # Trial after trial: the plain module, at its own speed, with random numbers of its own.
         self._in_turn = len(nets) == 1 or self._channels_last or draws
-        self.couples_samples = any(
-            isinstance(module, nn.modules.batchnorm._NormBase) for module in modules
+        self._normalising = [
+            (name, module)
+            for name, module in self.module.named_modules()
+            if isinstance(module, nn.modules.batchnorm._NormBase)
+        ]
+        self.couples_samples = bool(self._normalising)
+        self.statistics = frozenset(
+            f"{place}.{name}" if place else name
+            for place, module in self._normalising
+            for name, _ in module.named_buffers()
         )
 
     @override
@@ -86,6 +94,14 @@ class ModuleStack(StackedNet):
     @torch.no_grad()
     def evaluate(self, inputs: Tensor, state: State | None = None) -> Tensor:
         return self._test(self._call, self.state() if state is None else state, inputs)
+
+    @override
+    @torch.no_grad()
+    def teach(self, inputs: Tensor, state: State) -> Tensor:
+        self.module.eval()
+        for _, module in self._normalising:
+            module.train()
+        return self._without_draws(self._call, state, inputs)
 
     @override
     def features(self, inputs: Tensor, *, training: bool) -> Tensor:
@@ -156,6 +172,11 @@ class ModuleStack(StackedNet):
         self, call: _Forward, state: State, inputs: Tensor, *, shared: bool = False
     ) -> Tensor:
         self.module.eval()
+        return self._without_draws(call, state, inputs, shared=shared)
+
+    def _without_draws(
+        self, call: _Forward, state: State, inputs: Tensor, *, shared: bool = False
+    ) -> Tensor:
         if not self._in_turn:
             return self._at_once(call, state, inputs, shared=shared)
         own = [inputs] * len(self._seeds) if shared else list(inputs)

@@ -54,7 +54,7 @@ class CLSER(ER):
 
     def _taught(self, replay: Batch) -> Tensor:
         plastic, stable = (
-            self.engine.net.evaluate(replay.inputs, copy) for copy in (self.plastic, self.stable)
+            self.engine.net.teach(replay.inputs, copy) for copy in (self.plastic, self.stable)
         )
         truth = replay.labels.unsqueeze(2)
         trusted = [said.log_softmax(2).gather(2, truth) for said in (plastic, stable)]

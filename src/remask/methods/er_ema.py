@@ -44,7 +44,7 @@ class EREMA(ER):
         """The slow copy teaches what it says now of the replayed samples."""
         loss = super().loss(step)
         for replay in step.replays:
-            taught = self.engine.net.evaluate(replay.inputs, self.slow)
+            taught = self.engine.net.teach(replay.inputs, self.slow)
             loss = loss + self.alpha * logit_mse(replay.logits, taught)
         return loss
 

@@ -18,9 +18,11 @@ def slow_copy(net: StackedNet) -> State:
 def follow(slow: State, net: StackedNet, share: Tensor) -> None:
     """Move a copy towards the networks: slow <- (1 - share) * slow + share * net, share [S].
 
-    Running statistics are averaged as the weights are; counters are copied.
+    The copy's statistics are its own, those of the batches that it has taught.
     """
     for name, tensor in net.state().items():
+        if name in net.statistics:
+            continue
         if tensor.is_floating_point():
             slow[name].add_((tensor - slow[name]).mul_(per_trial(share, tensor)))
         else:

@@ -37,6 +37,8 @@ class StackedNet(ABC):
     """The gradients of so many single samples fit into memory at a time."""
     couples_samples: bool
     """Whether a sample's logits depend on the rest of its batch in training (batch statistics)."""
+    statistics: frozenset[str] = frozenset()
+    """The buffers in which batches leave their statistics, by name."""
 
     @abstractmethod
     def __call__(self, inputs: Tensor, parameters: Mapping[str, Tensor] | None = None) -> Tensor:
@@ -55,6 +57,14 @@ class StackedNet(ABC):
 
         [S, B, *shape] -> [S, B, K].
         """
+
+    def teach(self, inputs: Tensor, state: State) -> Tensor:
+        """Logits of a copy that teaches, without a graph: [S, B, *shape] -> [S, B, K].
+
+        As in evaluation, but with the statistics of this batch, which the copy keeps count of in
+        its state. Its running ones would fit other weights: early on its logits would be absurd.
+        """
+        return self.evaluate(inputs, state)
 
     @abstractmethod
     def features(self, inputs: Tensor, *, training: bool) -> Tensor:
