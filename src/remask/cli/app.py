@@ -1,5 +1,7 @@
 """`remask`: the commands, and how errors are shown."""
 
+import atexit
+import gc
 import os
 import sys
 from typing import Annotated
@@ -39,6 +41,8 @@ def _top(
 
 def main() -> None:
     """Run the command line; a user's mistake is a message, never a traceback."""
+    # Python's last collections would look at every object of torch, for half a second.
+    atexit.register(gc.freeze)
     try:
         open_streams()
         app()
