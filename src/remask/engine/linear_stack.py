@@ -162,7 +162,7 @@ def _out_of_place(layer: nn.Module) -> nn.Module:
     """A copy of a layer that leaves its inputs as they are: the backward needs them."""
     own = copy.deepcopy(layer)
     if hasattr(own, "inplace"):
-        own.inplace = False
+        own.inplace = False  # type: ignore[assignment]
     return own
 
 
