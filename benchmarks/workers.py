@@ -13,7 +13,10 @@ import time
 from pathlib import Path
 
 _ROUNDS = 3
-_COMMAND = ("run", "--benchmark", "split-mnist", "--method", "derpp", "--buffer", "200")
+_COMMAND = (
+    sys.executable, "-m", "remask", "run", "--benchmark", "split-mnist", "--method", "derpp",
+    "--buffer", "200", "--replay-batch", "10",
+)  # fmt: skip
 
 
 def seconds(trials: int, workers: int) -> float:
@@ -21,8 +24,7 @@ def seconds(trials: int, workers: int) -> float:
     with tempfile.TemporaryDirectory() as folder:
         began = time.perf_counter()
         subprocess.run(
-            [sys.executable, "-m", "remask", *_COMMAND, "--replay-batch", "10"]
-            + ["--trials", str(trials), "--workers", str(workers)],
+            [*_COMMAND, "--trials", str(trials), "--workers", str(workers)],
             env={**os.environ, "REMASK_STORE": str(Path(folder) / "results.db")},
             check=True,
             capture_output=True,

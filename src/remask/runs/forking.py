@@ -25,7 +25,7 @@ _SECONDS_TO_DIE = 5.0
 _IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if hasattr(signal, "SIGHUP") else ()
 """Signals that end a worker, and must not end the fork server, which knows how workers end."""
 
-Handlers = Mapping[int, Any]
+Handlers = Mapping[signal.Signals, Any]
 
 
 class WorkerProcess(Protocol):
