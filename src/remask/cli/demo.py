@@ -8,6 +8,7 @@ from remask.cli import options as o
 from remask.cli.console import output
 from remask.cli.generated import with_groups
 from remask.cli.printing import leave_if_damaged
+from remask.cli.process import prepare_workers
 from remask.cli.running import run_and_print
 from remask.results import Store, store_path
 from remask.runs.options import RunOptions
@@ -35,6 +36,7 @@ def demo(
     store: o.StorePath = None,
 ) -> None:
     """See masked replay forget less, in under a minute, on digits that ship with remask."""
+    prepare_workers(options)
     from remask.experiments import demo_configs, write_report  # torch: not before it is needed
 
     with Store(store_path(store)) as opened:

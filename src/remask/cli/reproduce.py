@@ -8,6 +8,7 @@ from remask.cli import options as o
 from remask.cli.console import errors, output
 from remask.cli.generated import with_groups
 from remask.cli.printing import leave_if_failed, print_reproduction, say_if_all_were_stored
+from remask.cli.process import prepare_workers
 from remask.results import Store, store_path
 
 
@@ -62,6 +63,8 @@ def reproduce(
     not have: how far old tasks fall right after a switch. The trials go into the store; what it has
     is not run again, and what was stopped goes on.
     """
+    if not dry_run:
+        prepare_workers(options)
     from remask.experiments import plan_cells, run_cells, wanted_cells  # torch: only when needed
 
     cells = wanted_cells(experiment, benchmark, filters)

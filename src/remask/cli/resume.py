@@ -8,6 +8,7 @@ from remask.cli import options as o
 from remask.cli.console import output
 from remask.cli.generated import with_groups
 from remask.cli.printing import leave_if_failed, print_results
+from remask.cli.process import prepare_workers
 from remask.results import Store, store_path
 from remask.runs.options import RunOptions
 
@@ -25,6 +26,7 @@ def resume(
     store: o.StorePath = None,
 ) -> None:
     """Go on with runs that were stopped."""
+    prepare_workers(options)
     from remask.experiments import resume_run, runs_to_resume  # torch: not before it is needed
 
     failures = []
