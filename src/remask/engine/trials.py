@@ -17,6 +17,7 @@ from remask.engine.candidates import SHARE_APART, candidates_of, concrete_config
 from remask.engine.choosing import Choosing
 from remask.engine.descent import Descent, Optimizer, per_trial_setting
 from remask.engine.divergence import Divergence
+from remask.engine.evaluation import Answers
 from remask.engine.feed import Feed
 from remask.engine.fitting import check_fit
 from remask.engine.growing import grown_state
@@ -124,6 +125,7 @@ class TrialStack:
         self._divergence = Divergence(len(configs))
         every_class = (len(configs), self.data.num_classes)
         self._confidence = torch.full(every_class, torch.nan, dtype=torch.float64)
+        self._answers: Answers | None = None  # not state: it follows from the rest
 
     @property
     def data(self) -> DataDescription:
@@ -268,8 +270,32 @@ class TrialStack:
         if self._stream.validation is not None:
             self._stream.validation.grow(latest + 1)
             self._stream.validation.measure(self._method.own_scores, latest, class_il=class_il)
-        if learnt == len(self.tasks) and self._method.confidence:
-            self._confidence.copy_(self._stream.test.confidence(self._method.scores))
+        if learnt == len(self.tasks):
+            self._answers = self._final_answers()
+            if self._method.confidence:
+                self._confidence.copy_(self._answers.confidence())
+
+    @torch.no_grad()
+    def _final_answers(self) -> Answers:
+        method = self._method
+        return self._stream.test.answers(
+            method.scores, class_il=method.class_il, confidence=method.confidence
+        )
+
+    @property
+    def memory_bytes(self) -> int:
+        """What each trial keeps from task to task beside its net: samples, logits, copies of nets.
+
+        Rows that a method keeps of a benchmark count as the samples that they stand for.
+        """
+        tensors = [t for n, t in self.state().items() if n.startswith(("memory/", "method/"))]
+        kept = sum(tensor.nbytes for tensor in tensors) // len(self.configs)
+        memory = self._method.memory
+        if memory is None or self._stream.open:
+            return kept
+        inputs = self._stream.samples.inputs
+        sample = inputs[:1].nbytes if isinstance(inputs, Tensor) else 0
+        return kept + memory.filled * sample
 
     def finish(self) -> list[TrialResult]:
         """Train from where the stack stands to the end; returns what each trial has shown."""
@@ -290,6 +316,9 @@ class TrialStack:
         tasks = self._stream.classes_of_tasks(self.position.task)
         curves = self._stream.trial_curves()
         diverged_at = self._divergence.first_steps.tolist()
+        if self._answers is None and self.tasks and self.position.task == len(self.tasks):
+            self._answers = self._final_answers()  # a run that was stopped just before its end
+        answers, memory_bytes = self._answers, self.memory_bytes
         return [
             TrialResult(
                 config=config,
@@ -302,6 +331,8 @@ class TrialStack:
                 class_names=self.data.class_names,
                 diverged_at=None if diverged_at[network] < 0 else diverged_at[network],
                 title=None if title == title_of(config.method) else title,
+                answers=answers.of_trial(network) if answers else None,
+                memory_bytes=memory_bytes,
                 curve=curves[network] if curves else None,
                 choices=choices,
             )
@@ -372,6 +403,7 @@ class TrialStack:
         for name, tensor in own.items():
             tensor.copy_(state[name])
         self.position = Position(*position)
+        self._answers = None
 
     def grow_from(self, state: dict[str, Tensor], position: Position) -> None:
         """Go on from a state that was saved with fewer classes, in a stack that has learnt nothing.
