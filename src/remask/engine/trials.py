@@ -272,12 +272,14 @@ class TrialStack:
             self._stream.validation.measure(self._method.own_scores, latest, class_il=class_il)
         if learnt == len(self.tasks):
             self._answers = self._final_answers()
-            if self._method.confidence:
+            if self._answers is not None and self._method.confidence:
                 self._confidence.copy_(self._answers.confidence())
 
     @torch.no_grad()
-    def _final_answers(self) -> Answers:
+    def _final_answers(self) -> Answers | None:
         method = self._method
+        if not (method.class_il or method.confidence):
+            return None
         return self._stream.test.answers(
             method.scores, class_il=method.class_il, confidence=method.confidence
         )
