@@ -31,6 +31,9 @@ def report(
     watch: Annotated[
         bool, typer.Option("--watch", help="Write the page anew whenever a trial comes in.")
     ] = False,
+    paper: Annotated[
+        bool, typer.Option("--paper", help="Also list what of the paper was not run.")
+    ] = False,
     filters: o.Filters,
     store: o.StorePath = None,
 ) -> None:
@@ -44,10 +47,10 @@ def report(
     check_output(target)
     with Store(store_path(store), create=False) as opened:
         if watch:
-            experiments.watch(opened, target, filters, _say)
+            experiments.watch(opened, target, filters, _say, paper=paper)
             return
         experiments.check_trials(opened, filters)
-        written = experiments.write_report(opened, target, filters, figures=figures)
+        written = experiments.write_report(opened, target, filters, figures=figures, paper=paper)
     _say(written)
     if figures is not None:
         count = len(written.figures)

@@ -40,12 +40,16 @@ def write_report(
     *,
     figures: AnyPath | None = None,
     refresh_seconds: float | None = None,
+    paper: bool = False,
 ) -> Written:
-    """Write the page of the trials that pass the filters, and figures if a folder is named."""
+    """Write the page of the trials that pass the filters, and figures if a folder is named.
+
+    With `paper`, the page also lists what the paper has and the store has not.
+    """
     target = Path(target)
     records, damaged = store.sound_records(filters)
     data = {
-        **page_data(records, _FACTS),
+        **page_data(records, _FACTS, paper=paper),
         "title": "remask results",
         "generated": datetime.now(UTC).isoformat(timespec="seconds"),
         "store": store.path.name,
@@ -74,6 +78,8 @@ def watch(
     target: AnyPath,
     filters: Mapping[str, object],
     on_write: Callable[[Written], None] = lambda _: None,
+    *,
+    paper: bool = False,
 ) -> None:
     """Write the page whenever the store or a run beside it has changed, until asked to stop."""
     seen = None
@@ -81,12 +87,13 @@ def watch(
         while stop.signal is None:
             state = (store.changes(), sorted(runs_folder(store.path).glob("*")))
             if state != seen:
-                on_write(
-                    write_report(store, target, filters, refresh_seconds=_SECONDS_BETWEEN_RELOADS)
-                )
+                again = _SECONDS_BETWEEN_RELOADS
+                page = write_report(store, target, filters, refresh_seconds=again, paper=paper)
+                on_write(page)
                 seen = state
             time.sleep(_SECONDS_BETWEEN_LOOKS)
-    on_write(write_report(store, target, filters))  # the last page, which no longer reloads itself
+    # The last page, which no longer reloads itself.
+    on_write(write_report(store, target, filters, paper=paper))
 
 
 def _running(store: Store) -> list[dict[str, object]]:

@@ -11,9 +11,10 @@ from remask.results.export import (
     write,
 )
 from remask.results.filters import FILTERS
-from remask.results.record import ChoiceRecord, Curve, Status, TrialRecord
+from remask.results.record import Answers, ChoiceRecord, Curve, Status, TrialRecord
 from remask.results.store import Store, TrialOutline, store_path
 from remask.results.summary import (
+    COSTS,
     SCORES,
     Cell,
     Spread,
@@ -26,9 +27,11 @@ from remask.results.summary import (
 )
 
 __all__ = [
+    "COSTS",
     "FILTERS",
     "FORMATS",
     "SCORES",
+    "Answers",
     "Cell",
     "ChoiceRecord",
     "Curve",
