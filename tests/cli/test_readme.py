@@ -34,8 +34,8 @@ from remask.reports.comparison import MEASURES
 from remask.reports.tables import write_spread
 from remask.results import Cell, Spread, read_export, spread, summarise
 from tests.command_line import CommandLine
+from tests.repository import ROOT
 
-ROOT = Path(__file__).parents[2]
 METHOD_PAGES = sorted((ROOT / "docs" / "methods").glob("*.md"))
 README = (ROOT / "README.md").read_text("utf-8")
 LOOP, LEARNER, RUN = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
