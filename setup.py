@@ -10,7 +10,9 @@ import re
 from pathlib import Path
 
 _RELATIVE_LINK = re.compile(r"(!?)\[([^]]*)]\((?!https?:|#)([^)]+)\)")
-_REMOTE = re.compile(r"(?:https://|ssh://)?(?:[^/@]+@)?([\w.-]+)[/:]([\w./-]+?)(?:\.git)?/?")
+_REMOTE = re.compile(
+    r"(?:(?:https|ssh)://(?:[^/@]+@)?|[^/@]+@)([\w.-]+)(?::\d+)?[/:]([\w./-]+?)(?:\.git)?/?"
+)
 
 
 def web_address(remote: str) -> str | None:
