@@ -125,6 +125,11 @@ def test_er_does_in_the_demo_what_the_readme_s_table_says() -> None:
     ends = spread([float(np.mean(result.class_il[-1])) for result in stack.results()])
     shown = _demo_table(README)["ER"]
     assert shown[:2] == pytest.approx([ends.mean, ends.std], abs=_ANOTHER_PROCESSOR)
+    figure = (ROOT / "docs" / "figures" / "first-task.svg").read_text("utf-8")
+    (drawn,) = re.findall(r"<desc>ER: ([\d. ]+);", figure)
+    # A processor that rounds otherwise changes single samples of 71, in each of ten trials.
+    first = np.mean([[row[0] for row in result.class_il] for result in stack.results()], axis=0)
+    assert [float(percent) for percent in drawn.split()] == pytest.approx(first, abs=3)
 
 
 @pytest.mark.slow
