@@ -917,8 +917,8 @@ def test_a_masked_replay_forgets_less_than_er_on_digits(
 # ---- The textbook loop of the speed benchmark ---------------------------------------------------
 
 
-def load_bench() -> ModuleType:
-    path = Path(__file__).parents[2] / "benchmarks" / "stacked_trials.py"
+def load_bench(repository: Path) -> ModuleType:
+    path = repository / "benchmarks" / "stacked_trials.py"
     spec = importlib.util.spec_from_file_location("stacked_trials", path)
     assert spec is not None
     assert spec.loader is not None
@@ -929,9 +929,9 @@ def load_bench() -> ModuleType:
 
 @pytest.mark.slow
 def test_the_textbook_loop_of_the_speed_benchmark_learns_as_well_as_the_engine(
-    config: MakeConfig, digits: Benchmark
+    config: MakeConfig, digits: Benchmark, repository: Path
 ) -> None:
-    bench = load_bench()
+    bench = load_bench(repository)
     configs = [
         config(
             benchmark="split-digits", method="derpp", net="mlp", seed=seed, buffer=50, batch=10,
