@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from remask.nets import Gradients, SampleGradients, StackedNet, State, stacked_state
+from remask.nets import Gradients, SampleGradients, StackedNet, State, Trace, stacked_state
 
 Layers = Sequence[tuple[str, nn.Module]]
 """By name, in their order."""
@@ -96,19 +96,7 @@ class _Chain(torch.autograd.Function):
         inputs, *parameters = ctx.saved_tensors
         if torch.is_grad_enabled():  # for a gradient of this gradient, all must hang together
             hidden, _ = _run(layers, inputs, parameters)
-        factors: Factors = []
-        place = len(layers)
-        for weight in reversed(parameters[0::2]):
-            place -= 1
-            while not isinstance(layers[place][1], nn.Linear):
-                gradient = _slope(layers[place][1], hidden[place], gradient)
-                place -= 1
-            factors.append((layers[place][0], gradient, hidden[place]))
-            if weight is not parameters[0] or to_inputs:
-                gradient = torch.bmm(gradient, weight)
-        for before in reversed(range(place if to_inputs else 0)):
-            gradient = _slope(layers[before][1], hidden[before], gradient)
-        back = gradient if to_inputs else None
+        factors, back = _back(layers, hidden, parameters[0::2], gradient, to_inputs=to_inputs)
         if ctx.tape.factors is not None:
             ctx.tape.factors.extend(factors)
             return None, None, back, *[None] * len(parameters)
@@ -129,6 +117,30 @@ def _run(
         else:
             inputs = torch.relu(inputs) if type(layer) is nn.ReLU else layer(inputs)
     return hidden, inputs
+
+
+def _back(
+    layers: Layers,
+    hidden: Sequence[Tensor],
+    weights: Sequence[Tensor],
+    gradient: Tensor,
+    *,
+    to_inputs: bool = False,
+) -> tuple[Factors, Tensor | None]:
+    """From the gradient of the outputs to the factors, and if wanted to that of the inputs."""
+    factors: Factors = []
+    place = len(layers)
+    for weight in reversed(weights):
+        place -= 1
+        while not isinstance(layers[place][1], nn.Linear):
+            gradient = _slope(layers[place][1], hidden[place], gradient)
+            place -= 1
+        factors.append((layers[place][0], gradient, hidden[place]))
+        if weight is not weights[0] or to_inputs:
+            gradient = torch.bmm(gradient, weight)
+    for before in reversed(range(place if to_inputs else 0)):
+        gradient = _slope(layers[before][1], hidden[before], gradient)
+    return factors, gradient if to_inputs else None
 
 
 def _slope(layer: nn.Module, inputs: Tensor, gradient: Tensor) -> Tensor:
@@ -162,7 +174,7 @@ def _out_of_place(layer: nn.Module) -> nn.Module:
     """A copy of a layer that leaves its inputs as they are: the backward needs them."""
     own = copy.deepcopy(layer)
     if hasattr(own, "inplace"):
-        own.inplace = False
+        own.inplace = False  # type: ignore[assignment]  # a plain attribute
     return own
 
 
@@ -170,6 +182,7 @@ class LinearStack(StackedNet):
     """A stack of multilayer perceptrons."""
 
     couples_samples = False
+    traces = True
     samples_at_once = 512  # in factors
 
     def __init__(
@@ -227,24 +240,47 @@ class LinearStack(StackedNet):
     @override
     def gradients(self, loss: Tensor) -> Gradients:
         factors, gradients = self._backward(loss)
+        return self._gradients(factors, gradients)
+
+    @override
+    def descend(self, loss: Tensor, lr: Tensor) -> None:
+        factors, gradients = self._backward(loss)
+        self._descend(factors, lr)
+        self.move(gradients, lr)
+
+    @override
+    def trace(self, inputs: Tensor) -> Trace:
+        return Trace(*_run(self._layers, inputs.flatten(2), _of(self._layers, self.parameters)))
+
+    @override
+    def trace_gradients(self, trace: Trace, slope: Tensor) -> Gradients:
+        return self._gradients(self._factors(trace, slope), {})
+
+    @override
+    def descend_trace(self, trace: Trace, slope: Tensor, lr: Tensor) -> None:
+        self._descend(self._factors(trace, slope), lr)
+
+    def _factors(self, trace: Trace, slope: Tensor) -> Factors:
+        weights = _of(self._layers, self.parameters)[0::2]
+        return _back(self._layers, trace.hidden, weights, slope)[0]
+
+    @torch.no_grad()
+    def _descend(self, factors: Factors, lr: Tensor) -> None:
+        step = -lr.view(-1, 1, 1)
+        for name, gradient, inputs in factors:
+            scaled = gradient * step
+            self.parameters[f"{name}.weight"].baddbmm_(scaled.transpose(1, 2), inputs)
+            self.parameters[f"{name}.bias"].add_(scaled.sum(1))
+
+    def _gradients(self, factors: Factors, others: Gradients) -> Gradients:
+        """All gradients in the order of the parameters, from factors and what is beside them."""
+        gradients = dict(others)
         for name, gradient, inputs in factors:
             names = (f"{name}.weight", f"{name}.bias")
             for key, value in zip(names, _products(gradient, inputs), strict=True):
                 # A layer is met again by every forward in the loss.
                 gradients[key] = gradients[key] + value if key in gradients else value
         return {name: gradients[name] for name in self.parameters if name in gradients}
-
-    @override
-    def descend(self, loss: Tensor, lr: Tensor) -> None:
-        step = -lr.view(-1, 1, 1)
-        factors, gradients = self._backward(loss)
-        with torch.no_grad():
-            for name, gradient, inputs in factors:
-                weight, bias = self.parameters[f"{name}.weight"], self.parameters[f"{name}.bias"]
-                scaled = gradient * step
-                weight.baddbmm_(scaled.transpose(1, 2), inputs)
-                bias.add_(scaled.sum(1))
-        self.move(gradients, lr)
 
     @override
     @torch.enable_grad()

@@ -1,9 +1,7 @@
 """SGD: no defence against forgetting; the lower bound."""
 
-import torch
-
 from remask.methods.base import Method
-from remask.methods.step import Step
+from remask.methods.step import Step, Term
 
 
 class SGD(Method):
@@ -13,6 +11,6 @@ class SGD(Method):
     title = "SGD"
     summary = "plain training on the stream, no memory: the lower bound"
 
-    def loss(self, step: Step) -> torch.Tensor:
+    def terms(self, step: Step) -> list[Term]:
         """Cross-entropy on the stream."""
-        return step.stream_loss()
+        return step.stream_terms()
