@@ -1,5 +1,7 @@
 """ER: experience replay (Rolnick et al. 2019; Riemer et al. 2019). With a mask: MSER."""
 
+import numpy as np
+
 from remask.methods.base import Method
 from remask.methods.step import Step, Term
 
@@ -19,5 +21,7 @@ class ER(Method):
             return step.stream_terms()
         (replay,) = step.replays
         arrived, recalled = step.stream.labels.shape[1], replay.labels.shape[1]
-        samples = arrived + recalled
-        return [*step.stream_terms(arrived / samples), Term(replay, recalled / samples)]
+        # Rounded as the nets are: published runs were, and a last bit grows in thousands of steps.
+        share = np.float32(1 / (arrived + recalled))
+        weights = [float(np.float32(count) * share) for count in (arrived, recalled)]
+        return [*step.stream_terms(weights[0]), Term(replay, weights[1])]
