@@ -11,7 +11,7 @@ FAST := not processes and not thorough and not slow and not data and not paper a
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-slow test-paper test-faults test-integrations test-ray test-wheel test-oldest package soak docs lint format bench clean
+.PHONY: help demo test test-fast test-slow test-paper test-faults test-integrations test-ray test-wheel test-oldest package soak docs lint format bench bench-check clean
 
 help: ## List the targets.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -112,6 +112,9 @@ bench: $(READY) ## Measure speed, as ratios: trials, heads, ResNet steps, method
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/linear_head.py
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/resnet_step.py
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/method_cost.py
+
+bench-check: $(READY) ## Fail if a ratio of speed is more than 15 % worse than its bound.
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/stacked_trials.py --check
 
 clean: ## Remove everything that was made here.
 	rm -rf $(VENV) $(INTEGRATIONS) $(DOCS) $(PACKAGING) out build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
