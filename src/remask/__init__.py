@@ -21,8 +21,9 @@ One model for years, which learns new classes as they come and survives restarts
 the published ones. `TrialStack` is the engine underneath, step by step.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from remask.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from remask.benchmarks import Benchmark, load_benchmark
@@ -45,35 +46,22 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_HOME = {
-    "Batch": "methods",
-    "Benchmark": "benchmarks",
-    "DataDescription": "engine",
-    "Learner": "learner",
-    "LearnerError": "learner",
-    "MaskedCrossEntropy": "losses",
-    "Method": "methods",
-    "ReplayMemory": "memory",
-    "Results": "experiments",
-    "Step": "methods",
-    "Store": "results",
-    "Task": "methods",
-    "TrialConfig": "config",
-    "TrialStack": "engine",
-    "check_method": "checking",
-    "load_benchmark": "benchmarks",
-    "load_net": "engine",
-    "masked_cross_entropy": "losses",
-    "masked_linear_cross_entropy": "losses",
-    "masked_log_softmax": "losses",
-    "masked_softmax": "losses",
-    "report": "experiments",
-    "reproduce": "experiments",
-    "resume": "experiments",
-    "run": "experiments",
-    "settings": "planning",
-    "sweep": "experiments",
+_MODULES = {
+    "benchmarks": "Benchmark load_benchmark",
+    "checking": "check_method",
+    "config": "TrialConfig",
+    "engine": "DataDescription TrialStack load_net",
+    "experiments": "Results report reproduce resume run sweep",
+    "learner": "Learner LearnerError",
+    "losses": "MaskedCrossEntropy masked_cross_entropy masked_linear_cross_entropy "
+    "masked_log_softmax masked_softmax",
+    "memory": "ReplayMemory",
+    "methods": "Batch Method Step Task",
+    "planning": "settings",
+    "results": "Store",
 }
+"""Where each name is. Importing torch takes seconds: nobody who wants the loss waits for the
+engine, and `remask results list` does not wait for torch."""
 
 __all__ = [
     "Batch",
@@ -106,9 +94,5 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    # Importing torch takes seconds: who wants the loss shall not wait for the engine, and
-    # `remask results list` not for torch.
-    if name in _HOME:
-        return getattr(import_module(f"remask.{_HOME[name]}"), name)
-    raise AttributeError(f"module 'remask' has no attribute {name!r}")
+if not TYPE_CHECKING:
+    __getattr__ = lazy_names(__name__, _MODULES)

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
-from remask import randomness
 from remask.errors import RemaskError
 
 Tasks = tuple[tuple[int, ...], ...]
@@ -69,6 +68,8 @@ def deal(order: Sequence[int], sizes: Sequence[int]) -> Tasks:
 def ordered_classes(class_order: Sequence[int] | int, num_classes: int) -> list[int]:
     """The classes in the order given, or drawn from a seed. Raises SplitError."""
     if isinstance(class_order, int):
+        from remask import randomness  # numpy: not before it is needed
+
         shuffled = randomness.generator(class_order, "class order").permutation(num_classes)
         return [int(label) for label in shuffled]
     try:

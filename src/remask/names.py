@@ -63,6 +63,40 @@ TITLES = {
 }
 """What tables call the methods that come with remask, by name; here because it takes no torch."""
 
+SUMMARIES = {
+    "sgd": "plain training on the stream, no memory: the lower bound",
+    "joint": "training on all tasks at once, shuffled: the upper bound",
+    "oewc": "holds the weights that mattered to earlier tasks; no memory of samples",
+    "si": "holds the weights whose way lowered earlier losses; no memory of samples",
+    "lwf": "keeps its answers to the new samples as they were; no memory of samples",
+    "pnn": "a new network for every task, connected to the older ones; Task-IL only",
+    "pnn-independent": "a new network for every task, and nothing between them; Task-IL only",
+    "er": "replays stored samples beside the stream; with a mask: MSER",
+    "gem": "turns a step that would raise the loss on any past task's memory",
+    "agem": "turns a step that would raise the loss on a draw from memory",
+    "icarl": "learns exemplars beside each task; predicts by the nearest mean of features",
+    "icarl-dark": "iCaRL with a published accident: exemplars are all but black in training",
+    "fdr": "a second step per batch brings outputs back to what they were at each task's end",
+    "gss": "replay from a memory of samples whose gradients differ",
+    "hal": "replay that holds the outputs at one invented input per class",
+    "der": "recalls the logits it once gave to stored samples",
+    "derpp": "recalls stored logits and, in a second draw, relearns stored labels; with a mask: "
+    "MSDER++",
+    "er_ace": "lets a batch's own classes compete in the stream, and all classes in the replay",
+    "er_las": "ER whose logits are adjusted by how often each class came lately",
+    "lode": "ER that weighs new classes against old ones less than new ones against each other",
+    "cls_er": "ER taught by the better of two slow copies of the network; the slower one predicts",
+    "er_ema": "ER with a slow copy of the network that teaches the replay and predicts; masked: "
+    "m = 0",
+}
+"""What the methods that come with remask do, in a line each."""
+
+MASKED_NAMES: dict[str, tuple[str, float]] = {
+    "mser": ("er", float("-inf")),
+    "msderpp": ("derpp", -1.0),
+}
+"""Names for a method with a mask: (the method, the mask that it has unless another is given)."""
+
 
 def title_of(method: str) -> str:
     """What tables call a method: `DER++`; of your own, `module:Class`, the class."""

@@ -14,7 +14,7 @@ import torch
 
 import remask
 from remask import Learner, Store, TrialStack, load_benchmark, load_net
-from remask.benchmarks import BENCHMARKS, DataError, arrays, image_folder
+from remask.benchmarks import DataError, arrays, image_folder
 from remask.datasets import DATASETS, fetch, load
 from remask.engine import read_saved_net, save_net
 from remask.experiments import Written, learnt_visits, watch, write_learner_history
@@ -122,7 +122,6 @@ def use_data(given: Callable[[Path], Any], folder: Path) -> None:
     nowhere = folder / "nowhere"
     for call in (
         lambda: load_benchmark("split-mnist", data=given(nowhere)),
-        lambda: BENCHMARKS["split-cifar10"].load(given(nowhere)),
         lambda: fetch(DATASETS["mnist"], data=given(nowhere)),
         lambda: load(DATASETS["mnist"], given(nowhere)),
     ):

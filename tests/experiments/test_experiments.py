@@ -454,15 +454,6 @@ def test_a_stack_finishes_in_one_call() -> None:
     np.testing.assert_array_equal(result.class_il, by_steps.results()[0].class_il)
 
 
-@pytest.mark.processes
-def test_importing_remask_or_naming_a_store_takes_no_torch() -> None:
-    code = "import sys, remask; remask.Store; print('torch' in sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
-    )
-    assert done.stdout == "False\n"
-
-
 def test_every_public_name_is_there() -> None:
     for name in remask.__all__:
         assert getattr(remask, name).__name__ == name

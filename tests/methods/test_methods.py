@@ -23,7 +23,7 @@ from remask.memory.reservoir import draw_distinct
 from remask.methods import MASKED_NAMES, METHODS, Batch, Method, Step, Task, find_method
 from remask.methods.gem import solve
 from remask.metrics import forgetting
-from remask.names import TITLES, Systems, systems_named
+from remask.names import SUMMARIES, TITLES, Systems, systems_named
 from remask.planning import SettingsError, trial_configs
 from remask.randomness import generator, torch_seed
 from remask.streams import batch_sizes
@@ -1225,7 +1225,8 @@ def test_a_given_weight_replaces_the_published_one_and_leaves_the_others() -> No
     assert config.beta == 0.9
 
 
-def test_the_titles_that_need_no_torch_are_those_of_the_methods() -> None:
+def test_what_is_known_without_torch_is_what_the_methods_say() -> None:
     assert {name: kind.title for name, kind in METHODS.items()} == TITLES
+    assert list(METHODS) == list(SUMMARIES)
     for name, (method, _) in MASKED_NAMES.items():
         assert systems_named(name, METHODS) == [Systems(method, masked=True, mask=None)]

@@ -1,8 +1,6 @@
 """How to run trials: what is refused, and how."""
 
 import math
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -44,12 +42,3 @@ def test_a_folder_may_be_text_a_path_or_pathlike(path: Any) -> None:
 
 def test_every_option_says_what_it_is() -> None:
     assert all(field.description for field in RunOptions.model_fields.values())
-
-
-@pytest.mark.processes
-def test_options_can_be_read_without_loading_torch() -> None:
-    command = (
-        "import sys; from remask.runs.options import RunOptions; print('torch' in sys.modules)"
-    )
-    found = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True)
-    assert found.stdout == "False\n"

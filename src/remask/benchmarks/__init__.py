@@ -1,12 +1,27 @@
 """Benchmarks: which inputs, in which tasks; remask's own, and those made of your own data."""
 
-from remask.benchmarks.benchmark import Benchmark
-from remask.benchmarks.own import arrays, from_dataset, image_folder
-from remask.benchmarks.own_images import UnreadableImageWarning
-from remask.benchmarks.registry import BENCHMARKS, BenchmarkInfo, check_name, load_benchmark
-from remask.benchmarks.splitting import resplit
+from typing import TYPE_CHECKING
+
+from remask.benchmarks.registry import BENCHMARKS, BenchmarkInfo, check_name
 from remask.classes import SplitError, split_classes, spread_classes
 from remask.datasets import DataError
+from remask.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from remask.benchmarks.benchmark import Benchmark
+    from remask.benchmarks.loading import load_benchmark
+    from remask.benchmarks.own import arrays, from_dataset, image_folder
+    from remask.benchmarks.own_images import UnreadableImageWarning
+    from remask.benchmarks.splitting import resplit
+
+_MODULES = {
+    "benchmark": "Benchmark",
+    "loading": "load_benchmark",
+    "own": "arrays from_dataset image_folder",
+    "own_images": "UnreadableImageWarning",
+    "splitting": "resplit",
+}
+"""Where the names are that need torch; `remask benchmarks` needs none of them."""
 
 __all__ = [
     "BENCHMARKS",
@@ -24,3 +39,6 @@ __all__ = [
     "split_classes",
     "spread_classes",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__ = lazy_names(__name__, _MODULES)

@@ -1,5 +1,7 @@
 """`remask`: the commands, and how errors are shown."""
 
+import atexit
+import gc
 import os
 import sys
 from typing import Annotated
@@ -7,55 +9,23 @@ from typing import Annotated
 import typer
 
 import remask
-from remask.cli import (
-    check,
-    data,
-    demo,
-    export,
-    forget,
-    history,
-    learn,
-    listings,
-    predict,
-    report,
-    reproduce,
-    results,
-    resume,
-    run,
-    sweep,
-)
+from remask.cli.commands import COMMANDS, MARKUP, LazyGroup
 from remask.cli.console import errors, open_streams, output
 from remask.errors import RemaskError, Stopped
 from remask.machine import lacks_memory
 
-_LEARNER = "A learner: one model that learns new classes for years"
-
 app = typer.Typer(
     name="remask",
+    cls=LazyGroup,
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
+    rich_markup_mode=MARKUP,
     help="Replay-based continual learning with the general masked softmax.",
     epilog="Start with `remask demo`.",
 )
-app.command("demo")(demo.demo)
-app.command("run")(run.run)
-app.command("sweep")(sweep.sweep)
-app.command("reproduce")(reproduce.reproduce)
-app.command("resume")(resume.resume)
-app.command("report")(report.report)
-app.command("check")(check.check)
-app.command("methods")(listings.methods)
-app.command("benchmarks")(listings.benchmarks)
-app.add_typer(results.app, name="results")
-app.add_typer(data.app, name="data")
-app.command("learn", rich_help_panel=_LEARNER)(learn.learn)
-app.command("predict", rich_help_panel=_LEARNER)(predict.predict)
-app.command("evaluate", rich_help_panel=_LEARNER)(predict.evaluate)
-app.command("history", rich_help_panel=_LEARNER)(history.history)
-app.command("forget", rich_help_panel=_LEARNER)(forget.forget)
-app.command("export", rich_help_panel=_LEARNER)(export.export)
+for _name, _command in COMMANDS.items():
+    app.command(_name, help=_command.summary, rich_help_panel=_command.panel)(lambda: None)
 
 
 @app.callback(invoke_without_command=True)
@@ -71,6 +41,8 @@ def _top(
 
 def main() -> None:
     """Run the command line; a user's mistake is a message, never a traceback."""
+    # Python's last collections would look at every object of torch, for half a second.
+    atexit.register(gc.freeze)
     try:
         open_streams()
         app()

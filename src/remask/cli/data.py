@@ -5,12 +5,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from remask.cli import options as o
+from remask.cli.commands import COMMANDS, MARKUP
 from remask.cli.console import errors, output
 
 if TYPE_CHECKING:
     from remask.datasets import Dataset
 
-app = typer.Typer(no_args_is_help=True, help="Fetch and check the datasets.")
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=MARKUP,
+    help=COMMANDS["data"].summary,
+)
 
 Name = Annotated[
     str | None, typer.Argument(help="A dataset or benchmark, such as mnist. Default: all.")

@@ -5,17 +5,16 @@ from collections.abc import Mapping
 from rich.table import Table
 
 from remask.cli.console import output
+from remask.names import MASKED_NAMES, SUMMARIES
 
 
 def methods() -> None:
     """List the methods, with one line each."""
-    from remask.methods import MASKED_NAMES, METHODS  # torch: not before it is needed
-
     masked = {
         name: f"{base} with a mask, {mask:g} unless --mask says otherwise"
         for name, (base, mask) in MASKED_NAMES.items()
     }
-    _print({**{name: method.summary for name, method in METHODS.items()}, **masked})
+    _print({**SUMMARIES, **masked})
 
 
 def benchmarks() -> None:

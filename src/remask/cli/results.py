@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from remask.cli import options as o
+from remask.cli.commands import COMMANDS, MARKUP
 from remask.cli.console import errors, output
 from remask.cli.generated import with_groups
 from remask.cli.printing import confirmed, leave_if_damaged, print_comparison
@@ -26,7 +27,12 @@ from remask.results import (
 
 _SEEDS_SHOWN = 10
 
-app = typer.Typer(no_args_is_help=True, help="Look at what the store holds, or remove it.")
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=MARKUP,
+    help=COMMANDS["results"].summary,
+)
 
 
 @app.command("list")

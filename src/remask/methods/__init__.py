@@ -1,4 +1,4 @@
-"""The methods by name. A new one is one file here and one entry in METHODS."""
+"""The methods by name. A new one is a file here, an entry in METHODS, and two in `remask.names`."""
 
 import inspect
 
@@ -26,7 +26,7 @@ from remask.methods.pnn import PNN, IndependentPNN
 from remask.methods.sgd import SGD
 from remask.methods.si import SI
 from remask.methods.step import Batch, Step
-from remask.names import UnknownNameError, unknown
+from remask.names import MASKED_NAMES, UnknownNameError, unknown
 from remask.nets import Gradients, SampleGradients, StackedNet, State
 from remask.own_code import OwnCodeError, import_own, names_own_code
 from remask.streams import Task
@@ -39,12 +39,6 @@ METHODS: dict[str, type[Method]] = {
         ERLAS, LODE, CLSER, EREMA,
     )
 }  # fmt: skip
-
-MASKED_NAMES: dict[str, tuple[str, float]] = {
-    "mser": ("er", float("-inf")),
-    "msderpp": ("derpp", -1.0),
-}
-"""Names for a method with a mask: (the method, the mask it wears unless told otherwise)."""
 
 
 def find_method(name: str) -> type[Method]:

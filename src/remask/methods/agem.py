@@ -18,7 +18,6 @@ class AGEM(Method):
 
     name = "agem"
     title = "A-GEM"
-    summary = "turns a step that would raise the loss on a draw from memory"
     own_memory = "drawn"
     needs_task_count = "divides its memory among all tasks ahead"
     memory: KeptRows

@@ -36,8 +36,6 @@ class Method(ABC):
     """Its name on the command line, and in the published settings."""
     title: ClassVar[str]
     """Its name in tables; the name of the class unless it says otherwise."""
-    summary: ClassVar[str] = ""
-    """One line for `remask methods`."""
     weights: ClassVar[Mapping[str, float]] = {}
     """Its loss weights, each with its value where none is published; each becomes an attribute, a
     tensor [S]."""

@@ -24,7 +24,6 @@ class CLSER(ER):
 
     name = "cls_er"
     title = "CLS-ER"
-    summary = "ER taught by the better of two slow copies of the network; the slower one predicts"
     weights: ClassVar = {
         "alpha": 2.0,
         "plastic_slowness": 0.99,

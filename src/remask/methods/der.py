@@ -14,7 +14,6 @@ class DER(Method):
 
     name = "der"
     title = "DER"
-    summary = "recalls the logits it once gave to stored samples"
     weights: ClassVar = {"alpha": 0.2}
     draws = 1
     stores_logits = True

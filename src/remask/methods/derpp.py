@@ -18,9 +18,6 @@ class DERpp(Method):
 
     name = "derpp"
     title = "DER++"
-    summary = (
-        "recalls stored logits and, in a second draw, relearns stored labels; with a mask: MSDER++"
-    )
     weights: ClassVar = {"alpha": 0.2, "beta": 1.0}
     draws = 2
     stores_logits = True

@@ -11,7 +11,6 @@ class ER(Method):
 
     name = "er"
     title = "ER"
-    summary = "replays stored samples beside the stream; with a mask: MSER"
     draws = 1
     one_forward = True
 

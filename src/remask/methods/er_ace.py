@@ -14,7 +14,6 @@ class ERACE(Method):
 
     name = "er_ace"
     title = "ER-ACE"
-    summary = "lets a batch's own classes compete in the stream, and all classes in the replay"
     draws = 1
     remembers = ("seen",)
     unmaskable = "ER-ACE itself says which classes compete on the stream"

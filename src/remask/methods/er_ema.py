@@ -22,9 +22,6 @@ class EREMA(ER):
 
     name = "er_ema"
     title = "ER-EMA"
-    summary = (
-        "ER with a slow copy of the network that teaches the replay and predicts; masked: m = 0"
-    )
     weights: ClassVar = {"alpha": 0.5, "slowness": 0.995, "ramp": 9.0}
     added_weights: ClassVar = {"ramp": 0.0}
     usual_mask = 0.0

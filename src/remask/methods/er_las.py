@@ -20,7 +20,6 @@ class ERLAS(Method):
 
     name = "er_las"
     title = "ER-LAS"
-    summary = "ER whose logits are adjusted by how often each class came lately"
     weights: ClassVar = {"tau": 1.0, "window": 1.0}
     works_on_host = "the length of the window is read there, once, before the first step"
     draws = 1

@@ -18,7 +18,6 @@ class FDR(Method):
 
     name = "fdr"
     title = "FDR"
-    summary = "a second step per batch brings outputs back to what they were at each task's end"
     own_memory = "drawn"
     remembers = ("logits",)
     memory: KeptRows

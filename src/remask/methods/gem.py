@@ -28,7 +28,6 @@ class GEM(Method):
 
     name = "gem"
     title = "GEM"
-    summary = "turns a step that would raise the loss on any past task's memory"
     weights: ClassVar = {"gamma": 0.5}
     works_on_host = "its quadratic program is solved there"
     own_memory = "whole"

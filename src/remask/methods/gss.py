@@ -27,7 +27,6 @@ class GSS(Method):
 
     name = "gss"
     title = "GSS"
-    summary = "replay from a memory of samples whose gradients differ"
     weights: ClassVar = {"probes": 10.0}
     works_on_host = "samples challenge those in memory there, one by one"
     own_memory = "drawn"

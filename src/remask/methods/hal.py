@@ -24,7 +24,6 @@ class HAL(ER):
 
     name = "hal"
     title = "HAL"
-    summary = "replay that holds the outputs at one invented input per class"
     weights: ClassVar = {"anchoring": 0.1, "beta": 0.5, "gamma": 0.1}
     works_on_host = "the old classes are counted there"
     remembers = ("anchors", "mean_features")

@@ -26,7 +26,6 @@ class ICaRL(Method):
 
     name = "icarl"
     title = "iCaRL"
-    summary = "learns exemplars beside each task; predicts by the nearest mean of features"
     weights: ClassVar = {"decay": 0.0}
     works_on_host = "exemplars are counted there"
     own_memory = "whole"
@@ -147,7 +146,6 @@ class DarkICaRL(ICaRL):
 
     name = "icarl-dark"
     title = "iCaRL with dark exemplars"
-    summary = "iCaRL with a published accident: exemplars are all but black in training"
 
     def loss(self, step: Step) -> Tensor:
         """As iCaRL, on what the accident leaves of the exemplars."""

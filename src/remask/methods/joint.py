@@ -11,7 +11,6 @@ class Joint(Method):
 
     name = "joint"
     title = "JOINT"
-    summary = "training on all tasks at once, shuffled: the upper bound"
     learns = "union"
     unmaskable = "JOINT sees every class at once, so there is no absent class to mask"
 

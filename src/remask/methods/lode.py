@@ -18,7 +18,6 @@ class LODE(Method):
 
     name = "lode"
     title = "LODE"
-    summary = "ER that weighs new classes against old ones less than new ones against each other"
     weights: ClassVar = {"rho": 0.1}
     draws = 1
     unmaskable = "LODE itself says how new classes compete with old ones"

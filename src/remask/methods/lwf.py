@@ -25,7 +25,6 @@ class LwF(Method):
 
     name = "lwf"
     title = "LwF"
-    summary = "keeps its answers to the new samples as they were; no memory of samples"
     weights: ClassVar = {"alpha": 1.0, "decay": 0.0005}
     works_on_host = "the old classes are counted there"
     remembers = ("recorded",)

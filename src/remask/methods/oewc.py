@@ -21,7 +21,6 @@ class OEWC(Method):
 
     name = "oewc"
     title = "oEWC"
-    summary = "holds the weights that mattered to earlier tasks; no memory of samples"
     weights: ClassVar = {"penalty": 10.0, "gamma": 1.0}
     remembers = ("importance", "anchor")
     penalty: torch.Tensor

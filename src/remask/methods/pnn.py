@@ -19,7 +19,6 @@ class PNN(Method):
 
     name = "pnn"
     title = "PNN"
-    summary = "a new network for every task, connected to the older ones; Task-IL only"
     class_il = False
     confidence = False
     needs_task_count = "has a column for every task from the beginning"
@@ -70,7 +69,6 @@ class IndependentPNN(PNN):
 
     name = "pnn-independent"
     title = "PNN without laterals"
-    summary = "a new network for every task, and nothing between them; Task-IL only"
 
     @classmethod
     def adapt_net(cls, build: NetBuilder, num_tasks: int) -> NetBuilder:

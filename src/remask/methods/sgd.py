@@ -11,7 +11,6 @@ class SGD(Method):
 
     name = "sgd"
     title = "SGD"
-    summary = "plain training on the stream, no memory: the lower bound"
 
     def loss(self, step: Step) -> torch.Tensor:
         """Cross-entropy on the stream."""

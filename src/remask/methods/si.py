@@ -21,7 +21,6 @@ class SI(Method):
 
     name = "si"
     title = "SI"
-    summary = "holds the weights whose way lowered earlier losses; no memory of samples"
     weights: ClassVar = {"c": 1.0, "xi": 1.0}
     remembers = ("importance", "anchor", "path")
     c: torch.Tensor

@@ -1,7 +1,8 @@
 """Runs: trials from the plan to the store, trained here or elsewhere, stoppable at any time."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from remask.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from remask.runs.cost import cost_of, shortest_time, usual_stack
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from remask.runs.train import benchmark_of, check_device, net_path, run_job, without_net
     from remask.runs.worker_processes import WorkerProcesses
 
-_NAMES = {
+_MODULES = {
     "cost": "cost_of shortest_time usual_stack",
     "display": "download_bar",
     "estimate": "estimate_seconds",
@@ -42,8 +43,6 @@ _NAMES = {
     "train": "benchmark_of check_device net_path run_job without_net",
     "worker_processes": "WorkerProcesses",
 }
-_HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
-
 __all__ = [
     "Advanced",
     "Event",
@@ -88,10 +87,5 @@ __all__ = [
     "without_net",
 ]
 
-if not TYPE_CHECKING:  # a type checker would take every name for one of this module
-
-    def __getattr__(name: str) -> Any:
-        # The command line reads its options from RunOptions, and must not wait for torch.
-        if name in _HOME:
-            return getattr(import_module(f"remask.runs.{_HOME[name]}"), name)
-        raise AttributeError(f"module 'remask.runs' has no attribute {name!r}")
+if not TYPE_CHECKING:
+    __getattr__ = lazy_names(__name__, _MODULES)

@@ -1,0 +1,72 @@
+"""Loading benchmarks by name: their data, as tensors, and their classes dealt to tasks."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from remask.benchmarks.benchmark import Benchmark
+from remask.benchmarks.registry import BENCHMARKS, BenchmarkInfo, check_name
+from remask.benchmarks.splitting import resplit
+from remask.classes import split_classes
+from remask.datasets import load
+from remask.durable import AnyPath
+from remask.errors import RemaskError
+from remask.own_code import OwnCodeError, failure_of, import_own
+
+
+def load_benchmark(
+    name: str,
+    *,
+    tasks: int | None = None,
+    class_order: Sequence[int] | int | None = None,
+    limit: int | None = None,
+    data: AnyPath | None = None,
+) -> Benchmark:
+    """Load a benchmark by name, fetching its data if need be; `module:function` is the user's own.
+
+    `tasks` deals its classes to so many tasks, as evenly as possible, larger tasks first;
+    `class_order` in the order given, or drawn from a seed. `limit` keeps the first so many train
+    and test inputs of each class. `data` is a folder or an archive that has the data already; it
+    is copied into the cache, unless it is there. Labels stay what they are in the files. The
+    benchmark has the name that it was loaded by.
+
+    Raises UnknownNameError for a name that is not in BENCHMARKS, SplitError for tasks that it
+    cannot have, DataError when the data is damaged or out of reach, and OwnCodeError.
+    """
+    check_name(name)
+    benchmark = _load(BENCHMARKS[name], data) if name in BENCHMARKS else _own_benchmark(name)
+    return resplit(benchmark, tasks=tasks, class_order=class_order, limit=limit)
+
+
+def _load(info: BenchmarkInfo, data: AnyPath | None) -> Benchmark:
+    arrays = load(info.dataset, data)
+    return Benchmark(
+        name=info.name,
+        train_inputs=torch.from_numpy(arrays["train_images"]),
+        train_labels=torch.from_numpy(arrays["train_labels"].astype(np.int64)),
+        test_inputs=torch.from_numpy(arrays["test_images"]),
+        test_labels=torch.from_numpy(arrays["test_labels"].astype(np.int64)),
+        scale=info.scale,
+        mean=info.mean_and_std[0],
+        std=info.mean_and_std[1],
+        crop_padding=4 if info.augment else 0,
+        flip=info.augment,
+        tasks=split_classes(len(info.dataset.class_names), info.num_tasks),
+        class_names=info.dataset.class_names,
+    )
+
+
+def _own_benchmark(name: str) -> Benchmark:
+    make = import_own("benchmark", name)
+    try:
+        benchmark = make()
+    except RemaskError:
+        raise
+    except Exception as error:
+        raise failure_of(f"{name}()", error) from error
+    if not isinstance(benchmark, Benchmark):
+        raise OwnCodeError(f"{name}() must return a remask.Benchmark, not {benchmark!r:.100}")
+    # The name that a trial's config has, not the one that the function gave.
+    return replace(benchmark, name=name, asked=())

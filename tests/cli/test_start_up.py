@@ -1,0 +1,77 @@
+"""What a command imports: torch takes seconds, and numpy or all settings a tenth of one each."""
+
+import inspect
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from remask.cli.commands import COMMANDS, load
+from remask.results import Store
+from tests.results.store_samples import make_config, make_record
+
+_SCRIPT = """
+import sys
+sys.argv[0] = "remask"
+from remask.cli import main
+try:
+    main()
+finally:
+    print(*(name for name in {heavy!r} if name in sys.modules), file=sys.stderr)
+"""
+_HEAVY = ("torch", "numpy", "rich.markdown", "remask.config", "remask.reports.figures")
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("command", "printed", "needed"),
+    [
+        ("--help", "reproduce", "rich.markdown"),
+        ("methods", "MSDER++", ""),
+        ("benchmarks", "split-tiny-imagenet", "numpy"),
+        ("results list --method msderpp", "MSDER++(-1)", "numpy remask.config"),
+        ("run --help", "--replay-batch", "numpy rich.markdown remask.config"),
+    ],
+)
+def test_a_command_imports_only_what_it_needs(
+    command: str, printed: str, needed: str, tmp_path: Path
+) -> None:
+    with Store(tmp_path / "results.db") as store:
+        store.add(make_record(make_config(method="derpp", mask=-1.0)))
+    found = subprocess.run(
+        [sys.executable, "-c", _SCRIPT.format(heavy=_HEAVY), *command.split()],
+        env={**os.environ, "REMASK_STORE": str(tmp_path / "results.db"), "COLUMNS": "160"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert printed in found.stdout
+    assert found.stderr.strip() == needed
+
+
+@pytest.mark.processes
+def test_remask_and_the_options_of_a_run_are_imported_without_torch_and_numpy() -> None:
+    code = (
+        "import sys, remask, remask.runs.options, remask.lazy_names\n"
+        "print([name for name in ('torch', 'numpy') if name in sys.modules])\n"
+        "remask.Store\n"
+        "print('torch' in sys.modules)"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["[]", "False"]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_summary_of_a_command_is_the_first_line_of_its_own_help(name: str) -> None:
+    command = load(name)
+    assert command.name in (name, "")
+    assert inspect.cleandoc(command.help).split("\n")[0] == COMMANDS[name].summary
+
+
+def test_a_lazy_name_that_does_not_exist_is_an_attribute_error() -> None:
+    import remask.benchmarks
+
+    with pytest.raises(AttributeError, match=r"'remask\.benchmarks' has no attribute 'nothing'"):
+        remask.benchmarks.nothing  # type: ignore[attr-defined]  # noqa: B018
