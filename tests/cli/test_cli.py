@@ -79,7 +79,7 @@ def test_a_diverging_trial_is_reported_and_left_out_of_the_mean(remask: CommandL
 def test_the_json_file_is_strict_json_with_the_whole_matrices(
     remask: CommandLine, tmp_path: Path
 ) -> None:
-    remask("run", *QUICK, "--workers", "1", "--json", str(tmp_path / "r.json"))
+    remask("run", *QUICK, "--workers", "1", "--output", str(tmp_path / "r.json"))
 
     def refuse(constant: str) -> float:
         raise AssertionError(constant)
@@ -320,7 +320,7 @@ def test_results_are_found_by_the_names_that_tables_print(
 
 
 @pytest.mark.parametrize(
-    "command", [("run", *QUICK, "--json"), ("results", "export", "--format", "json"), ("report",)]
+    "command", [("run", *QUICK, "--output"), ("results", "export", "--format", "json"), ("report",)]
 )
 def test_what_is_written_into_a_pipe_leaves_it_a_pipe(
     remask: CommandLine, tmp_path: Path, command: tuple[str, ...]
@@ -339,7 +339,7 @@ def test_what_is_written_into_a_pipe_leaves_it_a_pipe(
 def test_a_folder_as_an_output_is_refused_before_anything_is_trained(
     remask: CommandLine, tmp_path: Path
 ) -> None:
-    answer = remask("run", *QUICK, "--json", str(tmp_path))
+    answer = remask("run", *QUICK, "--output", str(tmp_path))
     assert answer.code == 1
     assert f"cannot write {tmp_path}: it is a folder" in answer.text
     assert remask("results", "list").out.strip() == "No trial matches."

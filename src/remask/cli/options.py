@@ -77,10 +77,21 @@ SkipUnreadable = Annotated[
         rich_help_panel=HOW,
     ),
 ]
-JsonFile = Annotated[
+OutputFile = Annotated[
     Path | None,
     typer.Option(
-        metavar="FILE", help="Also write the trials' results to this file.", rich_help_panel=HOW
+        "--output",
+        metavar="FILE",
+        help="Also write everything about the trials to this file, as JSON.",
+        rich_help_panel=HOW,
+    ),
+]
+DryRun = Annotated[
+    bool,
+    typer.Option(
+        "--dry-run",
+        help="Say what would be run and how long it would take, and leave.",
+        rich_help_panel=HOW,
     ),
 ]
 Markdown = Annotated[
@@ -125,4 +136,3 @@ Device = Annotated[
         callback=_usable,
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]

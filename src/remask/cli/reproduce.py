@@ -5,9 +5,11 @@ from typing import Annotated, Any
 import typer
 
 from remask.cli import options as o
-from remask.cli.console import errors, output
 from remask.cli.generated import with_groups
+from remask.cli.printer import Printing
 from remask.cli.printing import leave_if_failed, print_reproduction, say_if_all_were_stored
+from remask.cli.running import print_plan
+from remask.cli.shapes import reproduction_shape
 from remask.results import Store, store_path
 
 
@@ -42,17 +44,11 @@ def reproduce(
         ),
     ] = None,
     filters: Annotated[dict[str, Any], o.FILTER_OPTIONS.only("method", "mask", "buffer")],
-    dry_run: Annotated[
-        bool,
-        typer.Option(
-            "--dry-run",
-            help="Say what would be run and how long it would take, and leave.",
-            rich_help_panel=o.HOW,
-        ),
-    ] = False,
+    dry_run: o.DryRun = False,
     options: o.Options,
     markdown: o.Markdown = False,
     store: o.StorePath = None,
+    printer: Printing,
 ) -> None:
     """Run what is missing of a table or figure of the paper, and put ours beside it.
 
@@ -62,17 +58,19 @@ def reproduce(
     not have: how far old tasks fall right after a switch. The trials go into the store; what it has
     is not run again, and what was stopped goes on.
     """
-    from remask.experiments import plan_cells, run_cells, wanted_cells  # torch: only when needed
+    from remask.experiments import cell_configs, run_cells, wanted_cells  # torch: only when needed
 
     cells = wanted_cells(experiment, benchmark, filters)
+    if dry_run:
+        print_plan(store, cell_configs(cells, trials), options, printer)
+        return
+    how = printer.applied_to(options)
     with Store(store_path(store)) as opened:
-        if dry_run:
-            planned = plan_cells(opened, cells, trials, options)
-            output.print(planned.table())
-            output.print(planned.summary(), highlight=False, soft_wrap=True)
-            return
-        found = run_cells(opened, cells, trials, options, remedy="--again runs")
-    say_if_all_were_stored(found.results, opened.path)
-    print_reproduction(found, markdown=markdown)
-    errors.print("`remask report` makes a page of it.", highlight=False)
+        found = run_cells(opened, cells, trials, how, remedy="--again runs")
+    if printer.json:
+        printer.result(reproduction_shape(found))
+    else:
+        say_if_all_were_stored(found.results, opened.path)
+        print_reproduction(found, markdown=markdown)
+    printer.note("`remask report` makes a page of it.")
     leave_if_failed(found.results.failures)

@@ -7,7 +7,8 @@ import typer
 
 from remask.cli import options as o
 from remask.cli.generated import with_groups
-from remask.cli.running import run_and_print
+from remask.cli.printer import Printing
+from remask.cli.running import print_plan, run_and_print
 from remask.results import Store, store_path
 
 
@@ -20,8 +21,10 @@ def sweep(
     options: o.Options,
     own_code: o.OwnCode = False,
     skip_unreadable: o.SkipUnreadable = False,
-    json: o.JsonFile = None,
+    dry_run: o.DryRun = False,
+    output: o.OutputFile = None,
     store: o.StorePath = None,
+    printer: Printing,
 ) -> None:
     """Train every combination of settings that a file asks for, and print a table.
 
@@ -37,5 +40,8 @@ def sweep(
 
     given = settings if trials is None else {**settings, "trials": trials}
     configs = grid_configs(grid, given, own_code=own_code)
+    if dry_run:
+        print_plan(store, configs, options, printer)
+        return
     with Store(store_path(store)) as opened:
-        run_and_print(opened, configs, options, json, choose=True)
+        run_and_print(opened, configs, options, printer, output, choose=True)

@@ -11,7 +11,7 @@ from remask.durable import AnyPath, write_output
 from remask.experiments.rerun import rerun_command
 from remask.planning import changed_settings
 from remask.reports import ConfigFacts, page_data, page_html, published_beside, write_figures
-from remask.results import Store, StoreError, summarise
+from remask.results import Store, StoreError, check_filters, summarise
 from remask.runs import RunError, StopRequest, runs_folder, unfinished_runs
 
 _FACTS = ConfigFacts(
@@ -70,23 +70,42 @@ def check_trials(store: Store, filters: Mapping[str, object]) -> None:
 
 
 def watch(
-    store: Store,
+    path: AnyPath,
     target: AnyPath,
     filters: Mapping[str, object],
     on_write: Callable[[Written], None] = lambda _: None,
-) -> None:
-    """Write the page whenever the store or a run beside it has changed, until asked to stop."""
-    seen = None
+) -> Written | None:
+    """Write the page whenever the store or a run beside it has changed, until asked to stop.
+
+    A store that is not there yet is waited for. Returns what was written last, if anything was.
+    """
+    check_filters(filters)  # now, and not when the store is there
     with StopRequest() as stop:
-        while stop.signal is None:
-            state = (store.changes(), sorted(runs_folder(store.path).glob("*")))
-            if state != seen:
-                on_write(
-                    write_report(store, target, filters, refresh_seconds=_SECONDS_BETWEEN_RELOADS)
-                )
-                seen = state
+        while not Path(path).exists() and stop.signal is None:
             time.sleep(_SECONDS_BETWEEN_LOOKS)
-    on_write(write_report(store, target, filters))  # the last page, which no longer reloads itself
+        if stop.signal is not None:
+            return None
+        with Store(path, create=False) as store:
+            _watch(store, target, filters, on_write, stop)
+            last = write_report(store, target, filters)  # it no longer reloads itself
+    on_write(last)
+    return last
+
+
+def _watch(
+    store: Store,
+    target: AnyPath,
+    filters: Mapping[str, object],
+    on_write: Callable[[Written], None],
+    stop: StopRequest,
+) -> None:
+    seen = None
+    while stop.signal is None:
+        state = (store.changes(), sorted(runs_folder(store.path).glob("*")))
+        if state != seen:
+            on_write(write_report(store, target, filters, refresh_seconds=_SECONDS_BETWEEN_RELOADS))
+            seen = state
+        time.sleep(_SECONDS_BETWEEN_LOOKS)
 
 
 def _running(store: Store) -> list[dict[str, object]]:

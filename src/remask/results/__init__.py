@@ -10,7 +10,7 @@ from remask.results.export import (
     trial_json,
     write,
 )
-from remask.results.filters import FILTERS
+from remask.results.filters import FILTERS, check_filters
 from remask.results.record import ChoiceRecord, Curve, Status, TrialRecord
 from remask.results.store import Store, TrialOutline, store_path
 from remask.results.summary import (
@@ -40,6 +40,7 @@ __all__ = [
     "TrialOutline",
     "TrialRecord",
     "cell_labels",
+    "check_filters",
     "column_types",
     "export",
     "flat_row",
