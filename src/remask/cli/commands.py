@@ -50,7 +50,7 @@ COMMANDS = {
     ),
     "methods": _Command("listings:methods", "List the methods, with one line each."),
     "benchmarks": _Command("listings:benchmarks", "List the benchmarks, with one line each."),
-    "results": _Command("results:app", "Look at what the store holds, or remove it."),
+    "results": _Command("results:app", "Look at what the store holds, add to it, or remove it."),
     "data": _Command("data:app", "Fetch and check the datasets."),
     "learn": _Command(
         "learn:learn",

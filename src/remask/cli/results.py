@@ -1,7 +1,8 @@
-"""`remask results`: list, show, compare, export, import, delete."""
+"""`remask results`: list, show, compare, export, import, merge, delete."""
 
 from collections.abc import Sequence
 from dataclasses import replace
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -20,6 +21,7 @@ from remask.results import (
     StoreError,
     TrialOutline,
     export,
+    merge,
     read_export,
     scores,
     store_path,
@@ -135,6 +137,44 @@ def import_(
         new = opened.add_all(records)
     counts = {"read": len(records), "new": new}
     printer.result(counts, f"{len(records)} trials read, {new} of them new")
+
+
+class Whose(StrEnum):
+    """Whose result of a trial to keep, if two stores differ."""
+
+    OURS = "ours"
+    THEIRS = "theirs"
+
+
+@app.command("merge")
+@with_groups
+def merge_(
+    *,
+    other: Annotated[Path, typer.Argument(metavar="OTHER.db", help="The store to take from.")],
+    prefer: Annotated[
+        Whose | None,
+        typer.Option(help="Whose result to keep where the two differ. Default: refuse."),
+    ] = None,
+    store: o.StorePath = None,
+    printer: Printing,
+) -> None:
+    """Add the trials of another store, all or none; the other one is only read.
+
+    A trial that both have, with the same result, stays as it is. If their results differ, nothing
+    is merged and the trials are named, unless you say --prefer.
+
+    Example: `remask results merge from-the-cluster.db`
+    """
+    if not other.exists():  # said before a store is made for nothing
+        raise StoreError(f"there are no results at {other}: no such file.")
+    with Store(store_path(store)) as opened:
+        merged = merge(opened, other, prefer=None if prefer is None else prefer.value)
+    told = f"{merged.read} trials read, {merged.new} of them new"
+    if merged.replaced:
+        told += f", {merged.replaced} in place of others"
+    if merged.kept:
+        told += f", {merged.kept} left out for those that are here"
+    printer.result(merged, told)
 
 
 @app.command()

@@ -11,6 +11,7 @@ from remask.results.export import (
     write,
 )
 from remask.results.filters import FILTERS, check_filters
+from remask.results.merging import Merged, merge
 from remask.results.record import ChoiceRecord, Curve, Status, TrialRecord
 from remask.results.store import Store, TrialOutline, store_path
 from remask.results.summary import (
@@ -32,6 +33,7 @@ __all__ = [
     "Cell",
     "ChoiceRecord",
     "Curve",
+    "Merged",
     "Spread",
     "Status",
     "Store",
@@ -46,6 +48,7 @@ __all__ = [
     "flat_row",
     "group_alike",
     "group_by_data",
+    "merge",
     "read_export",
     "scores",
     "spread",
