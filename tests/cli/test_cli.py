@@ -1,8 +1,6 @@
 import json
 import math
 import os
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -200,19 +198,6 @@ def test_run_options_that_cannot_be_are_refused_before_a_store_is_made(
     for wrong in (["--threads", "4097"], ["--checkpoint-seconds", "0"], ["--stack", "-1"]):
         assert remask("run", *QUICK, *wrong).code == 1
     assert not remask.store.exists()
-
-
-@pytest.mark.processes
-def test_a_shell_can_complete_options() -> None:
-    program = "import sys; sys.argv[0] = 'remask'; from remask.cli import main; main()"
-    asked = {"_REMASK_COMPLETE": "complete_bash", "COMP_WORDS": "remask run --replay"}
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, **asked, "COMP_CWORD": "2"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.stdout.split() == ["--replay-batch"], done
 
 
 def test_what_there_is_can_be_listed(remask: CommandLine) -> None:

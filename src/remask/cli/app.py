@@ -45,7 +45,7 @@ def main() -> None:
     atexit.register(gc.freeze)
     try:
         open_streams()
-        app()
+        app(prog_name="remask")  # however it was started: shells complete that name
     except Stopped as stopped:
         _say_what_is_saved(stopped)
         sys.exit(stopped.exit_code)

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from remask.cli import options as o
+from remask.cli.completing import BENCHMARK, METHOD, NET
 from remask.cli.console import output
 from remask.cli.generated import with_groups
 from remask.cli.printer import Printing
@@ -18,13 +19,27 @@ def check(
     *,
     method: Annotated[
         str,
-        typer.Argument(metavar="METHOD", help="Your own, `module:Class`, or one of remask's."),
+        typer.Argument(
+            metavar="METHOD",
+            help="Your own, `module:Class`, or one of remask's.",
+            autocompletion=METHOD,
+        ),
     ],
     net: Annotated[
-        str, typer.Option(metavar="NAME", help="The net to check it with, or `module:function`.")
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="The net to check it with, or `module:function`.",
+            autocompletion=NET,
+        ),
     ] = "mlp",
     benchmark: Annotated[
-        str, typer.Option(metavar="NAME", help="The data, or `module:function`; it is cut short.")
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="The data, or `module:function`; it is cut short.",
+            autocompletion=BENCHMARK,
+        ),
     ] = "split-digits",
     settings: Annotated[dict[str, Any], o.SETTINGS.only("weights")],
     printer: Printing,

@@ -6,6 +6,7 @@ import typer
 
 from remask.cli import options as o
 from remask.cli.commands import COMMANDS, MARKUP
+from remask.cli.completing import DATA_NAME
 from remask.cli.console import errors
 from remask.cli.generated import with_groups
 from remask.cli.printer import Printing
@@ -21,7 +22,10 @@ app = typer.Typer(
 )
 
 Name = Annotated[
-    str | None, typer.Argument(help="A dataset or benchmark, such as mnist. Default: all.")
+    str | None,
+    typer.Argument(
+        help="A dataset or benchmark, such as mnist. Default: all.", autocompletion=DATA_NAME
+    ),
 ]
 
 

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
 
 import typer
 
+from remask.cli.completing import VALUES
+
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
@@ -83,7 +85,7 @@ def option_for(
     if default is not None and default is not False:
         shown = f"{default:g}" if isinstance(default, float) else default
         meaning += f" Default: {shown}."
-    return option(name, meaning, metavar, panel, kind, *names)
+    return option(name, meaning, metavar, panel, kind, *names, autocompletion=VALUES.get(name))
 
 
 def option(

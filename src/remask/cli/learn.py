@@ -8,6 +8,7 @@ import typer
 from pydantic import ValidationError
 
 from remask.cli import options as o
+from remask.cli.completing import METHOD, NET
 from remask.cli.console import errors
 from remask.cli.generated import Group, option, with_groups
 from remask.cli.printer import Printing
@@ -41,7 +42,15 @@ _SETTINGS: dict[str, tuple[type, str | None, str]] = {
     "seed": (int, "N", "What all random numbers are drawn from. Default: 0."),
 }
 SETTINGS = Group(
-    option(name, text, metavar, _NEW, kind, *(["--augment"] if kind is bool else []))
+    option(
+        name,
+        text,
+        metavar,
+        _NEW,
+        kind,
+        *(["--augment"] if kind is bool else []),
+        autocompletion={"net": NET, "method": METHOD}.get(name),
+    )
     for name, (kind, metavar, text) in _SETTINGS.items()
 )
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from remask.cli.completing import VALUES
 from remask.cli.generated import Group, option, option_for
 from remask.config import IDENTITY, TrialConfig
 from remask.results import FILTERS
@@ -37,6 +38,7 @@ FILTER_OPTIONS = Group(
         _ONLY,
         str,
         callback=lambda text: None if text is None else [part.strip() for part in text.split(",")],
+        autocompletion=VALUES.get(name),
     )
     for name, filter_ in FILTERS.items()
 )
@@ -134,5 +136,6 @@ Device = Annotated[
         metavar="NAME",
         help="Where to compute, as torch names it: cpu, cuda, mps.",
         callback=_usable,
+        autocompletion=VALUES["device"],
     ),
 ]

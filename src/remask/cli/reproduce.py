@@ -5,6 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from remask.cli import options as o
+from remask.cli.completing import EXPERIMENT, VALUES
 from remask.cli.generated import with_groups
 from remask.cli.printer import Printing
 from remask.cli.printing import leave_if_failed, print_reproduction, say_if_all_were_stored
@@ -22,6 +23,7 @@ def reproduce(
             metavar="EXPERIMENT",
             help="`main`, `low-buffer`, `ablation`, `confidence`, `appendix`, `all`, `gap`; or "
             "several, comma-separated.",
+            autocompletion=EXPERIMENT,
         ),
     ] = "main",
     benchmark: Annotated[
@@ -31,6 +33,7 @@ def reproduce(
             help="On which benchmarks of the paper, or `all`. Several: "
             "`split-mnist,split-cifar10`.",
             rich_help_panel=o.WHAT,
+            autocompletion=VALUES["benchmark"],
         ),
     ] = "split-mnist",
     trials: Annotated[

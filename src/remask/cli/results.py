@@ -10,6 +10,7 @@ import typer
 
 from remask.cli import options as o
 from remask.cli.commands import COMMANDS, MARKUP
+from remask.cli.completing import FORMAT, HASH
 from remask.cli.console import output
 from remask.cli.generated import with_groups
 from remask.cli.printer import Printing
@@ -84,7 +85,10 @@ def list_(
 @with_groups
 def show(
     *,
-    hash: Annotated[str, typer.Argument(help="The trial's hash, or enough of its beginning.")],  # noqa: A002
+    hash: Annotated[  # noqa: A002
+        str,
+        typer.Argument(help="The trial's hash, or enough of its beginning.", autocompletion=HASH),
+    ],
     store: o.StorePath = None,
     printer: Printing,
 ) -> None:
@@ -101,7 +105,10 @@ def export_(
     target: Annotated[Path, typer.Argument(help="The file to write.")],
     format: Annotated[  # noqa: A002
         str | None,
-        typer.Option(help=f"One of {', '.join(FORMATS)}. Default: by the file's ending."),
+        typer.Option(
+            help=f"One of {', '.join(FORMATS)}. Default: by the file's ending.",
+            autocompletion=FORMAT,
+        ),
     ] = None,
     filters: o.Filters,
     store: o.StorePath = None,

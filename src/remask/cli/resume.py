@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from remask.cli import options as o
+from remask.cli.completing import RUN
 from remask.cli.generated import with_groups
 from remask.cli.printer import Printing
 from remask.cli.printing import leave_if_failed, print_results
@@ -17,7 +18,10 @@ from remask.runs.options import RunOptions
 def resume(
     *,
     name: Annotated[
-        str | None, typer.Argument(help="The run to go on with. Default: every unfinished one.")
+        str | None,
+        typer.Argument(
+            help="The run to go on with. Default: every unfinished one.", autocompletion=RUN
+        ),
     ] = None,
     # A run that was planned has its data and its stacks.
     options: Annotated[RunOptions, o.RUN_OPTIONS.without("again", "data", "stack")],
