@@ -48,6 +48,10 @@ COMMANDS = {
         "Find what would go wrong in a long run without a word: a few seconds on a method of "
         "yours.",
     ),
+    "new": _Command(
+        "new:new",
+        "Write a method, net or data of your own to start from, with comments, to NAME.py.",
+    ),
     "methods": _Command("listings:methods", "List the methods, with one line each."),
     "benchmarks": _Command("listings:benchmarks", "List the benchmarks, with one line each."),
     "results": _Command("results:app", "Look at what the store holds, add to it, or remove it."),
