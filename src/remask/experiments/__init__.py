@@ -2,6 +2,7 @@
 
 from remask.experiments.calls import report, reproduce, resume, run, sweep
 from remask.experiments.comparing import Compared, Reproduction
+from remask.experiments.doctor import Symptom, examine
 from remask.experiments.learners import learnt_visits, write_learner_history
 from remask.experiments.pages import Written, check_trials, watch, write_report
 from remask.experiments.plans import Plan, PlannedCell, plan_trials
@@ -16,12 +17,14 @@ __all__ = [
     "PlannedCell",
     "Reproduction",
     "Results",
+    "Symptom",
     "Written",
     "cell_configs",
     "check_trials",
     "configs_of",
     "demo_configs",
     "download_bar",
+    "examine",
     "learnt_visits",
     "plan_trials",
     "report",

@@ -11,7 +11,7 @@ from remask.results.export import (
     write,
 )
 from remask.results.filters import FILTERS, check_filters
-from remask.results.merging import Merged, merge
+from remask.results.merging import Merged, merge, read_store
 from remask.results.record import ChoiceRecord, Curve, Status, TrialRecord
 from remask.results.store import Store, TrialOutline, store_path
 from remask.results.summary import (
@@ -50,6 +50,7 @@ __all__ = [
     "group_by_data",
     "merge",
     "read_export",
+    "read_store",
     "scores",
     "spread",
     "store_path",

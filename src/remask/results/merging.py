@@ -66,8 +66,12 @@ def merge(store: Store, other: AnyPath, *, prefer: Preferred | None = None) -> M
     return Merged(len(records), written - replaced, replaced, len(differing) - replaced)
 
 
-def read_store(path: Path) -> list[TrialRecord]:
-    """Read all trials of a store, of this version or an earlier one, and leave it as it is."""
+def read_store(path: Path, damaged: list[StoreError] | None = None) -> list[TrialRecord]:
+    """Read all trials of a store, of this version or an earlier one, and leave it as it is.
+
+    What is wrong with trials that cannot be read is added to `damaged`, or raised without it.
+    """
+    records = []
     with TemporaryDirectory() as folder:
         copy = Path(folder) / "copy.db"
         copy_database(path, copy, timeout=_PATIENCE, known=len(MIGRATIONS))
@@ -77,7 +81,14 @@ def read_store(path: Path) -> list[TrialRecord]:
             # Damaged text is let through to where rows are checked.
             connection.text_factory = lambda raw: raw.decode(errors="replace")
             rows = connection.execute(f"SELECT {', '.join(COLUMNS)} FROM trials")
-            return [from_row(row, path) for row in rows]
+            for row in rows:
+                try:
+                    records.append(from_row(row, path))
+                except StoreError as error:
+                    if damaged is None:
+                        raise
+                    damaged.append(error)
+    return records
 
 
 def _show_the_same(one: TrialRecord, other: TrialRecord) -> bool:
