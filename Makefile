@@ -4,11 +4,12 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 INTEGRATIONS := .venv-integrations
+DOCS := .venv-docs
 FAST := not processes and not thorough and not slow and not data and not paper and not faults and not integrations and not ray
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-slow test-paper test-faults test-integrations test-ray soak lint format bench clean
+.PHONY: help demo test test-fast test-slow test-paper test-faults test-integrations test-ray soak docs lint format bench clean
 
 help: ## List the targets.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -43,11 +44,20 @@ test-ray: $(READY) ## The tests on clusters: two nodes and more on this machine,
 
 $(INTEGRATIONS)/.ready: pyproject.toml constraints.txt
 	test -x $(INTEGRATIONS)/bin/python || $(PYTHON) -m venv $(INTEGRATIONS)
-	$(INTEGRATIONS)/bin/python -m pip install -q -c constraints.txt -e '.[dev,integrations,onnx]'
+	$(INTEGRATIONS)/bin/python -m pip install -q -c constraints.txt -e '.[dev,docs,integrations,onnx]'
 	touch $(INTEGRATIONS)/.ready
 
 test-integrations: $(INTEGRATIONS)/.ready ## The recipes with Lightning and transformers, and ONNX, in an environment of their own.
 	OMP_NUM_THREADS=1 $(INTEGRATIONS)/bin/python -m pytest -q -m integrations
+
+$(DOCS)/.ready: pyproject.toml constraints.txt
+	test -x $(DOCS)/bin/python || $(PYTHON) -m venv $(DOCS)
+	$(PYTHON) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"], sep="\n")' > $(DOCS)/wanted.txt
+	$(DOCS)/bin/python -m pip install -q -c constraints.txt -r $(DOCS)/wanted.txt
+	touch $(DOCS)/.ready
+
+docs: $(DOCS)/.ready ## Build the site into out/site, without a network; a broken link or a missing docstring fails it.
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --clean
 
 soak: $(READY) ## Everything that can go wrong, mixed at random: 1,000 kills, at most half an hour.
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.runs.soak --minutes 30 --kills 1000
@@ -69,4 +79,4 @@ bench: $(READY) ## Measure speed, as ratios: trials, heads, ResNet steps, method
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/method_cost.py
 
 clean: ## Remove everything that was made here.
-	rm -rf $(VENV) $(INTEGRATIONS) out build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(INTEGRATIONS) $(DOCS) out build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,8 +1,8 @@
 """A learner that learns Split-MNIST as five visits in five processes, beside `remask run`.
 
-Run with `python benchmarks/learner_visits.py [--memory 500] [--seeds 10] [--method er_ema]`. Both
-learn with the same settings, and keep as many samples of each class; the learner holds out a tenth
-of its memory, and a hundred samples of each class, to measure on.
+Run with `python benchmarks/learner_visits.py [--memory 500] [--seeds 10] [--method er_ema]`. All
+have the same settings and as large a memory. The learner holds out a tenth of its memory, and up to
+a hundred samples of each class per visit, to measure on.
 """
 
 import argparse
@@ -22,10 +22,10 @@ def main() -> None:
     parser.add_argument("--memory", type=int, default=500)
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--method", default="er_ema")
-    parser.add_argument("--mask", default="0")
+    parser.add_argument("--mask", default="auto")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        visits = []
+        visits, runs = [], {}
         for seed in range(arguments.seeds):
             path = Path(folder) / str(seed)
             for task in range(5):
@@ -36,19 +36,23 @@ def main() -> None:
             with Learner.open(path, read_only=True) as learner:
                 found = learner.evaluate(benchmark.test_inputs, benchmark.test_labels)
             visits.append(statistics.mean(found.per_class.values()))
-        results = remask.run(
-            arguments.benchmark,
-            arguments.method,
-            mask=arguments.mask,
-            buffer=arguments.memory,
-            memory="balanced",
-            trials=arguments.seeds,
-            store=Path(folder) / "results.db",
-        )
+        for memory in ("reservoir", "balanced"):
+            results = remask.run(
+                arguments.benchmark,
+                arguments.method,
+                mask=arguments.mask,
+                buffer=arguments.memory,
+                memory=memory,
+                trials=arguments.seeds,
+                workers=1,
+                store=Path(folder) / "results.db",
+            )
+            runs[memory] = results.cells()[0].spreads["class_il_A_T"]
     print(f"{arguments.benchmark}, {arguments.method}, m = {arguments.mask}")
     print(f"memory {arguments.memory}, seeds: {arguments.seeds}, Class-IL A_T")
     print(f"five visits, five processes: {_spread(visits)}")
-    print(f"remask run:                  {results.cells()[0].spreads['class_il_A_T']}")
+    for memory, spread in runs.items():
+        print(f"remask run --memory {memory}: {spread}")
 
 
 def visit(path: str, task: str, seed: str, name: str, memory: str, method: str, mask: str) -> None:

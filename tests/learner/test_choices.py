@@ -90,6 +90,29 @@ def test_a_temperature_finds_scores_that_are_too_sure() -> None:
     assert 0.5 <= found.threshold < 1
 
 
+def _drawn(count: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Scores that mean what they say, and truths."""
+    random = torch.Generator().manual_seed(seed)
+    honest = 2 * torch.randn(count, 5, generator=random, dtype=torch.float64)
+    return honest, torch.multinomial(honest.softmax(1), 1, generator=random).squeeze(1)
+
+
+def test_few_samples_leave_honest_scores_alone_and_still_find_wrong_ones() -> None:
+    scores, truth = _drawn(20_000, seed=999)
+    changed, worse = 0, []
+    for seed in range(40):
+        few = _drawn(25, seed)
+        found = calibrate(*few)
+        assert found is not None
+        changed += found.temperature != 1
+        worse.append(calibration_error(scores / found.temperature, truth))
+        too_sure = calibrate(4 * few[0], few[1])
+        assert too_sure is not None
+        assert too_sure.temperature > 1.8
+    assert changed <= 20  # with no test of the fit, it would be all
+    assert sum(worse) / 40 - calibration_error(scores, truth) < 2.5
+
+
 def test_the_calibration_error_is_the_gap_between_confidence_and_accuracy() -> None:
     scores = torch.tensor([[0.8, 0.2], [0.8, 0.2], [0.8, 0.2], [0.2, 0.8]]).log()
     truth = torch.tensor([0, 1, 0, 0])

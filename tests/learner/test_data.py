@@ -137,7 +137,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"data": [], "labels": None}, "is empty"),
     ({"data": [1, 2, 3], "labels": None}, r"must give \(input, label\)"),
     ({"data": 7, "labels": None}, "must be a folder, an array"),
-    ({"data": "/not/there", "labels": None}, "is not there"),
+    ({"data": "/not/there", "labels": None}, "does not exist: expected a folder"),
 ]
 
 
@@ -212,3 +212,23 @@ def test_a_learner_of_colour_images_uses_a_convolutional_net(tmp_path: Path) -> 
     assert 0.3 < mean[0] < 0.7
     with Learner.open(tmp_path / "a", read_only=True) as again:
         assert again.predict(photos) == said
+
+
+def test_an_image_that_does_not_exist_is_called_that(tmp_path: Path) -> None:
+    with taught(tmp_path / "a", ["ant", "bee"]) as learner:
+        with pytest.raises(LearnerError, match=r"missing\.png does not exist: expected an image"):
+            learner.predict(tmp_path / "missing.png")
+        with pytest.raises(LearnerError, match=r"missing\.png.*No such file"):
+            learner.predict([tmp_path / "missing.png", tmp_path / "other.png"])
+
+
+def test_a_device_that_torch_does_not_have_is_refused_and_nothing_is_created(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(LearnerError, match="the device 'abacus' cannot be used: "):
+        Learner.create(tmp_path / "a", device="abacus")
+    assert not (tmp_path / "a").exists()
+    create(tmp_path / "a").close()
+    with pytest.raises(LearnerError, match="the device 'abacus' cannot be used: "):
+        Learner.open(tmp_path / "a", device="abacus")
+    Learner.open(tmp_path / "a").close()  # it is not locked

@@ -18,6 +18,7 @@ from remask.durable import DurabilityError
 from remask.errors import MissingPackageError
 from remask.learner import LearnerError, Preprocessing
 from remask.learner.export import export_model
+from tests.learner.samples import blobs, taught
 
 SHAPE = (3, 6, 5)
 CLASSES = ("ant", "bee", "café")
@@ -71,6 +72,17 @@ def test_torch_export_takes_batches_of_any_size_from_bytes_to_probabilities(
         torch.testing.assert_close(loaded.module()(_images(count)), expected)
     assert json.loads(notes["remask.json"])["classes"] == list(CLASSES)
     assert str(Path(__file__).parent).encode() not in exported.path.read_bytes()
+
+
+@pytest.mark.thorough
+def test_the_nearest_means_of_icarl_are_exported_too(tmp_path: Path) -> None:
+    with taught(tmp_path / "a", ["ant", "bee"], ["cat"], method="icarl", mask=None) as learner:
+        exported = learner.export(tmp_path / "net.pt2", "torch-export")
+        inputs = blobs(["ant", "cat"], each=15, seed=5)[0]
+        loaded = torch.export.load(exported.path).module()
+        for some in (inputs, inputs[:1]):
+            given = loaded(torch.from_numpy(some)).max(1).values
+            assert given.tolist() == pytest.approx(learner.predict(some).probabilities, abs=1e-5)
 
 
 @pytest.mark.integrations

@@ -9,8 +9,8 @@ import pytest
 
 from remask.learner import Learner, LearnerError
 from remask.learner.folder import LearnerFolder
-from remask.learner.heldout import fair_shares
 from remask.learner.segments import joined, open_segments
+from remask.memory import fair_shares
 from tests.learner.samples import Arrays, blobs, create
 
 
@@ -103,6 +103,7 @@ def test_a_memory_can_be_given_in_bytes(tmp_path: Path) -> None:
 def test_places_are_divided_fairly() -> None:
     assert fair_shares([0, 100, 2, 50], 12) == [0, 5, 2, 5]
     assert fair_shares([3, 3], 100) == [3, 3]
+    assert fair_shares([255, 1, 143, 1], 34) == [16, 1, 16, 1]
     assert fair_shares([5, 5, 5], 2) == [1, 1, 0]
     assert fair_shares([], 5) == []
     assert sum(fair_shares([1, 7, 30, 2, 9], 31)) == 31

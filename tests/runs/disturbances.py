@@ -55,12 +55,13 @@ class AnyRun:
 
     def workers(self) -> list[int]:
         """The ids of its worker processes, oldest first."""
-        pid = self.process.pid
-        try:
-            children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        except OSError:  # it has ended itself
-            return []
-        return [int(child) for child in children]
+        new = [pid for pid in _children(self.process.pid) if "remask.runs.worker" in _command(pid)]
+        return new + _children(self.fork_server())
+
+    def fork_server(self) -> int | None:
+        """The id of the process that workers are forked from, if there is one."""
+        own = _command(self.process.pid)
+        return next((pid for pid in _children(self.process.pid) if _command(pid) == own), None)
 
     def send(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
@@ -156,6 +157,20 @@ class Disturbed(AnyRun):
     def close_the_terminal(self) -> None:
         assert self._ours is not None
         os.close(self._ours)
+
+
+def _children(pid: int | None) -> list[int]:
+    try:
+        return [*map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())]
+    except OSError:  # it has ended itself
+        return []
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return ""
 
 
 def _signal(pid: int, number: signal.Signals) -> None:

@@ -16,7 +16,7 @@ from typing import ClassVar
 import torch
 
 import remask.experiments  # noqa: F401 - what the commands import when they are called
-from remask.__main__ import main
+from remask.cli.app import command_line
 
 
 class ForkedRemask:
@@ -127,7 +127,7 @@ def _call(args: Sequence[str]) -> int:
     sys.argv = ["remask", *args]
     code = 0
     try:
-        main()
+        command_line()
     except SystemExit as leaving:
         code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
     for stream in (sys.stdout, sys.stderr):

@@ -1,6 +1,7 @@
 """A run whose workers, store, terminal or plan somebody has been at ends whole, or says so."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -49,6 +50,19 @@ def test_a_worker_that_dies_at_work_is_replaced_and_its_job_goes_on(
     run = Disturbed(*SMALL, store=tmp_path / "results.db")
     run.wait_for_a_checkpoint()
     run.kill_a_worker()
+    assert "was killed, perhaps for want of memory; another one goes on" in run.end(0)
+    assert rows(run.store) == whole
+
+
+@pytest.mark.processes
+def test_workers_whose_fork_server_dies_are_replaced_by_new_ones(
+    tmp_path: Path, whole: list[TrialRecord]
+) -> None:
+    run = Disturbed(*SMALL, store=tmp_path / "results.db")
+    run.wait_for_a_checkpoint()
+    server = run.fork_server()
+    assert server is not None
+    os.kill(server, signal.SIGKILL)
     assert "was killed, perhaps for want of memory; another one goes on" in run.end(0)
     assert rows(run.store) == whole
 

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 import remask
+from remask.cli import process
 from remask.cli.commands import COMMANDS, MARKUP, LazyGroup
 from remask.cli.console import errors, open_streams, output
 from remask.errors import RemaskError, Stopped
@@ -40,9 +41,15 @@ def _top(
 
 
 def main() -> None:
-    """Run the command line; a user's mistake is a message, never a traceback."""
+    """Run the command line as a process of its own."""
     # Python's last collections would look at every object of torch, for half a second.
     atexit.register(gc.freeze)
+    process.is_own()
+    command_line()
+
+
+def command_line() -> None:
+    """Run the command line; a user's mistake is a message, never a traceback."""
     try:
         open_streams()
         app(prog_name="remask")  # however it was started: shells complete that name

@@ -8,6 +8,7 @@ from remask.cli import options as o
 from remask.cli.generated import with_groups
 from remask.cli.printer import Printing
 from remask.cli.printing import leave_if_damaged
+from remask.cli.process import prepare_workers
 from remask.cli.running import run_and_print
 from remask.results import Store, store_path
 from remask.runs.options import RunOptions
@@ -36,6 +37,7 @@ def demo(
     printer: Printing,
 ) -> None:
     """See masked replay forget less, in under a minute, on digits that ship with remask."""
+    prepare_workers(options)
     from remask.experiments import demo_configs, write_report  # torch: not before it is needed
 
     with Store(store_path(store)) as opened:

@@ -9,6 +9,7 @@ from remask.cli.completing import EXPERIMENT, VALUES
 from remask.cli.generated import with_groups
 from remask.cli.printer import Printing
 from remask.cli.printing import leave_if_failed, print_reproduction, say_if_all_were_stored
+from remask.cli.process import prepare_workers
 from remask.cli.running import print_plan
 from remask.cli.shapes import reproduction_shape
 from remask.results import Store, store_path
@@ -61,6 +62,8 @@ def reproduce(
     not have: how far old tasks fall right after a switch. The trials go into the store; what it has
     is not run again, and what was stopped goes on.
     """
+    if not dry_run:
+        prepare_workers(options)
     from remask.experiments import cell_configs, run_cells, wanted_cells  # torch: only when needed
 
     cells = wanted_cells(experiment, benchmark, filters)

@@ -9,6 +9,7 @@ from remask.cli.completing import RUN
 from remask.cli.generated import with_groups
 from remask.cli.printer import Printing
 from remask.cli.printing import leave_if_failed, print_results
+from remask.cli.process import prepare_workers
 from remask.cli.shapes import results_shape
 from remask.results import Store, store_path
 from remask.runs.options import RunOptions
@@ -31,6 +32,7 @@ def resume(
     printer: Printing,
 ) -> None:
     """Go on with runs that were stopped."""
+    prepare_workers(options)
     from remask.experiments import resume_run, runs_to_resume  # torch: not before it is needed
 
     failures, shapes = [], []

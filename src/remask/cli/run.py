@@ -8,6 +8,7 @@ import typer
 from remask.cli import options as o
 from remask.cli.generated import with_groups
 from remask.cli.printer import Printing
+from remask.cli.process import prepare_workers
 from remask.cli.running import print_plan, run_and_print
 from remask.results import Store, store_path
 
@@ -40,6 +41,8 @@ def run(
 
     Example: `remask run --benchmark split-mnist --method derpp --mask none,-1,-inf --buffer 200`
     """
+    if not dry_run:
+        prepare_workers(options)
     from remask.planning import configs_from  # torch: not before it is needed
 
     given = settings if trials is None else {**settings, "trials": trials}

@@ -8,6 +8,7 @@ import typer
 from remask.cli import options as o
 from remask.cli.generated import with_groups
 from remask.cli.printer import Printing
+from remask.cli.process import prepare_workers
 from remask.cli.running import print_plan, run_and_print
 from remask.results import Store, store_path
 
@@ -36,6 +37,8 @@ def sweep(
     With `--validation 0.1`, or `validation = 0.1` in the file, it also names the best cell: by
     training data that was held out, not by the test set.
     """
+    if not dry_run:
+        prepare_workers(options)
     from remask.planning import grid_configs  # torch: not before it is needed
 
     given = settings if trials is None else {**settings, "trials": trials}

@@ -67,6 +67,15 @@ def architecture(net: NetGiven | None, backbone: nn.Module | None, *, freeze: bo
     raise LearnerError("a net is a name, module:function or an nn.Module; none is given")
 
 
+def usable_device(device: torch.device | str) -> torch.device:
+    """The device that a net is to be on. Raises LearnerError if torch cannot use it."""
+    try:
+        return torch.empty(1, device=device).device
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0]
+        raise LearnerError(f"the device {str(device)!r} cannot be used: {reason}") from None
+
+
 def reopened(
     settings: LearnerSettings, net: NetGiven | None, backbone: nn.Module | None
 ) -> Architecture:

@@ -1,5 +1,7 @@
 """Calibration: probabilities that mean what they say, fitted to samples that are held out."""
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -9,19 +11,22 @@ _BINS = 15
 _WANTED_ACCURACY = 0.95
 _LEAST_THRESHOLD = 0.5
 _LOWEST, _HIGHEST = 0.05, 20.0
+_PARTS = 5  # of the held-out samples, each of which tests what the others say
 
 
 def calibrate(scores: Tensor, truth: Tensor) -> Calibration | None:
     """Fit a temperature to scores [n, C] and true columns [n]; None if there is nothing to fit to.
 
     Every class weighs the same, however many of its samples are held out. The temperature makes the
-    truth most likely. `threshold` is the lowest confidence, at least 0.5, above which the held-out
-    samples are named correctly 95 times in 100.
+    truth most likely. It stays at 1 unless temperatures fitted to some of the samples make the
+    others more likely, too: with few samples, a fit can do more harm than good. `threshold` is the
+    lowest confidence, at least 0.5, above which the held-out samples are named correctly 95 times
+    in 100.
     """
     if not len(truth) or scores.shape[1] < 2:
         return None
     scores, weights = scores.double(), class_weights(truth)
-    temperature = _best_temperature(scores, truth, weights)
+    temperature = _best_temperature(scores, truth) if _scaling_helps(scores, truth) else 1.0
     confident, right = _named(scores / temperature, truth)
     return Calibration(
         temperature=temperature,
@@ -49,19 +54,41 @@ def class_weights(truth: Tensor) -> Tensor:
     return 1 / (counts[truth] * int((counts > 0).sum()))
 
 
-def _best_temperature(scores: Tensor, truth: Tensor, weights: Tensor) -> float:
+def _scaling_helps(scores: Tensor, truth: Tensor) -> bool:
+    """Whether temperatures that are fitted without a part of the samples suit that part."""
+    by_class = truth.argsort(stable=True)
+    part_of = torch.empty_like(truth)
+    part_of[by_class] = torch.arange(len(truth)) % _PARTS  # each class is in as many as it can
+    gain, weights = 0.0, class_weights(truth)
+    for part in range(min(_PARTS, len(truth))):
+        own = part_of == part
+        if own.all():
+            return False
+        temperature = _best_temperature(scores[~own], truth[~own])
+        fitted = _likelihood(scores[own] / temperature, truth[own], weights[own])
+        gain += fitted - _likelihood(scores[own], truth[own], weights[own])
+    return gain > 0
+
+
+def _likelihood(scores: Tensor, truth: Tensor, weights: Tensor) -> float:
+    """The weighted sum of the logarithms of the probabilities of the truth."""
+    logs = torch.log_softmax(scores, dim=1).gather(1, truth.unsqueeze(1)).squeeze(1)
+    return float((weights * logs).sum())
+
+
+def _best_temperature(scores: Tensor, truth: Tensor) -> float:
     """The temperature with the least weighted cross-entropy, by golden section of its logarithm.
 
     The logarithm is taken to be normal with mean 0 and deviation 1 beforehand: else a few samples
     that are all named correctly would make the learner sure of everything.
     """
+    weights = class_weights(truth)
 
     def loss(logarithm: float) -> float:
-        logs = torch.log_softmax(scores / torch.tensor(logarithm).double().exp(), dim=1)
-        likelihood = float((weights * logs.gather(1, truth.unsqueeze(1)).squeeze(1)).sum())
+        likelihood = _likelihood(scores / math.exp(logarithm), truth, weights)
         return logarithm**2 / (2 * len(truth)) - likelihood
 
-    low, high = float(torch.tensor(_LOWEST).log()), float(torch.tensor(_HIGHEST).log())
+    low, high = math.log(_LOWEST), math.log(_HIGHEST)
     ratio = (5**0.5 - 1) / 2
     for _ in range(40):
         left, right = high - ratio * (high - low), low + ratio * (high - low)
@@ -69,7 +96,7 @@ def _best_temperature(scores: Tensor, truth: Tensor, weights: Tensor) -> float:
             high = right
         else:
             low = left
-    return float(torch.tensor((low + high) / 2).double().exp())
+    return math.exp((low + high) / 2)
 
 
 def _named(scores: Tensor, truth: Tensor) -> tuple[Tensor, Tensor]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from remask.memory import JoinedRows
+from remask.memory import JoinedRows, fair_shares
 from remask.randomness import generator
 
 SOURCES, LABELS = "held_out/sources", "held_out/labels"
@@ -59,17 +59,3 @@ class HeldOut:
             rows.append(own[torch.from_numpy(order[:quota]).long()])
         chosen = torch.cat(rows).sort().values
         return HeldOut(self.sources[chosen], self.labels[chosen])
-
-
-def fair_shares(counts: list[int], places: int) -> list[int]:
-    """Divide places among classes that have so many samples each: equally, as far as they have."""
-    shares = [0] * len(counts)
-    open_classes = [label for label, count in enumerate(counts) if count]
-    while places and open_classes:
-        each, rest = divmod(places, len(open_classes))
-        for number, label in enumerate(open_classes):
-            more = min(counts[label] - shares[label], each + (number < rest))
-            shares[label] += more
-            places -= more
-        open_classes = [label for label in open_classes if shares[label] < counts[label]]
-    return shares

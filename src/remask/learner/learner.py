@@ -29,6 +29,7 @@ from remask.learner.architecture import (
     method_of,
     name_of,
     reopened,
+    usable_device,
 )
 from remask.learner.arrival import Arrival
 from remask.learner.errors import LearnerError
@@ -73,7 +74,7 @@ class Learner:
         device: torch.device | str,
     ) -> None:
         self._folder, self._architecture, self._method = folder, made_of, method
-        self._device = torch.device(device)
+        self._device = usable_device(device)
         self._scorer: Scorer | None = None
 
     @classmethod
@@ -139,6 +140,7 @@ class Learner:
         except ValidationError as error:
             raise LearnerError(describe(error)) from None
         check_settings(settings, kind)
+        usable_device(device)
         manifest = Manifest(remask=__version__, settings=settings)
         path = Path(folder).expanduser()
         made = LearnerFolder.create(path, manifest, made_of.weights())

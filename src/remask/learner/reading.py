@@ -236,7 +236,9 @@ def _read_path(data: AnyPath, size: tuple[int, int] | None, *, labelled: bool) -
             return _Files([path], None, size)
         if not path.is_dir():
             expected = "a folder with a folder per class, CLASS/NAME.png"
-            found = "is a file" if path.exists() else "is not there"
+            if not labelled:
+                expected = "an image, or a folder of images"
+            found = "is a file" if path.exists() else "does not exist"
             raise LearnerError(f"{path} {found}: expected {expected}")
         flat = not any(each.is_dir() and not each.name.startswith(".") for each in path.iterdir())
         if flat and not labelled:

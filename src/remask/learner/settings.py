@@ -1,6 +1,5 @@
 """The settings of a learner, and the config that its engine gets of them."""
 
-import math
 import re
 from typing import Annotated, Literal
 
@@ -136,7 +135,7 @@ def most_epochs(settings: LearnerSettings, config: TrialConfig, samples: int) ->
         return settings.epochs
     if not settings.small:
         return 50
-    return max(1, math.ceil(_MOST_STEPS * config.batch / samples))
+    return max(1, round(_MOST_STEPS * config.batch / samples))
 
 
 def check_settings(settings: LearnerSettings, method: type[Method]) -> None:

@@ -25,7 +25,7 @@ from remask.methods import Method
 
 _PATIENCE_EPOCHS, _PATIENCE_STEPS = 2, 200  # so many of both without a rise end a visit
 _LIKELIER = 0.01  # a rise of the log-likelihood by less is none
-_SMALLEST_HEAD = 16
+_SMALLEST_HEAD = 10
 _CROP_SHARE = 8  # images are cropped from a frame of an eighth of their side
 
 
@@ -67,11 +67,12 @@ class Trained:
 
 
 def outputs_for(classes: int, now: int) -> int:
-    """How many outputs a head gets: room to spare, so that it grows rarely."""
-    outputs = max(_SMALLEST_HEAD, now)
-    while outputs < classes:
-        outputs *= 2
-    return outputs
+    """How many outputs a head gets: no more than needed, but never fewer than it has.
+
+    Distillation averages squared differences over all outputs, so spare ones would weaken it. A
+    learner of few classes has the ten outputs for which the settings were published.
+    """
+    return max(_SMALLEST_HEAD, now, classes)
 
 
 def make_stack(

@@ -36,7 +36,7 @@ def masked_linear_cross_entropy(
     allow_positive: bool = False,
     check: bool = True,
 ) -> Tensor:
-    """:func:`masked_cross_entropy` of a linear head, computing the active columns only.
+    """`masked_cross_entropy` of a linear head, computing the active columns only.
 
     Same value and gradients as ``masked_cross_entropy(F.linear(features, weight, bias), ...)``,
     but the masked classes enter as the one term ``(K - |A|) exp(m)``, so that with class ids the
@@ -51,14 +51,14 @@ def masked_linear_cross_entropy(
         target: integer class ids ``[...]``.
         active: one set for all samples: class ids or a boolean mask ``[K]``. ``None`` masks nothing
             and computes the full head.
-        mask_value: as in :func:`masked_cross_entropy`.
+        mask_value: as in `masked_cross_entropy`.
         reduction: as in torch.
         ignore_index: as in torch.
         sparse: give ``weight`` and ``bias`` sparse gradients, as ``nn.Embedding`` does, so that the
             backward does not grow with K either. For eager first-order training with an optimiser
             that takes sparse gradients, such as ``torch.optim.SGD``.
-        allow_positive: as in :func:`masked_cross_entropy`.
-        check: as in :func:`masked_cross_entropy`. Unchecked, the loss of a target outside the
+        allow_positive: as in `masked_cross_entropy`.
+        check: as in `masked_cross_entropy`. Unchecked, the loss of a target outside the
             active set is meaningless (infinite at m = -inf).
 
     Returns:

@@ -31,7 +31,7 @@ def masked_softmax(
 ) -> Tensor:
     """Softmax over the last axis of ``[..., K]`` with every class outside ``active`` held at m.
 
-    The arguments are those of :func:`masked_cross_entropy`.
+    The arguments are those of `masked_cross_entropy`.
     """
     masked, _ = _replace_masked(logits, active, mask_value, check, allow_positive)
     return torch.softmax(masked, dim=-1)
@@ -45,7 +45,7 @@ def masked_log_softmax(
     allow_positive: bool = False,
     check: bool = True,
 ) -> Tensor:
-    """Logarithm of :func:`masked_softmax`, computed stably. Masked classes are -inf at m = -inf."""
+    """Logarithm of `masked_softmax`, computed stably. Masked classes are -inf at m = -inf."""
     masked, _ = _replace_masked(logits, active, mask_value, check, allow_positive)
     return torch.log_softmax(masked, dim=-1)
 
@@ -86,7 +86,7 @@ def masked_cross_entropy(
 
     A mask and a tensor of mask values broadcast to the logits as everything does in torch: axes
     are aligned right, and an axis of size 1 stands for all. With ``[B, K]`` or ``[S, B, K]``
-    logits::
+    logits:
 
         [K]        one for each class, the same in every sample
         [B, 1]     one for each sample (values only: a mask always names the classes)
@@ -137,7 +137,7 @@ def masked_cross_entropy(
 
 
 class MaskedCrossEntropy(nn.Module):
-    """:func:`masked_cross_entropy` as a module; the active set is given at each call."""
+    """`masked_cross_entropy` as a module; the active set is given at each call."""
 
     mask_value: float | Tensor
     weight: Tensor | None
@@ -152,7 +152,7 @@ class MaskedCrossEntropy(nn.Module):
         label_smoothing: float = 0.0,
         allow_positive: bool = False,
     ) -> None:
-        """Keep the options of :func:`masked_cross_entropy`; tensors become buffers."""
+        """Keep the options of `masked_cross_entropy`; tensors become buffers."""
         super().__init__()
         check_options(reduction, label_smoothing)
         m = read_mask_value(mask_value, check=True, allow_positive=allow_positive)

@@ -1,4 +1,10 @@
-"""Losses of stacked trials, for inner loops: one value a trial, nothing checked twice."""
+"""Losses of stacked trials, for inner loops: one value per trial, nothing checked twice.
+
+Each is one function for autograd, with its gradient by hand: for a single trial of a small net, the
+nodes that autograd would make of it cost more than what they compute.
+"""
+
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,7 +18,10 @@ def logit_mse(logits: Tensor, stored: Tensor) -> Tensor:
         raise ValueError(
             f"logits {list(logits.shape)} and stored {list(stored.shape)} need to be [..., B, K]"
         )
-    return (logits - stored).square().mean((-2, -1))
+    if torch.compiler.is_compiling():
+        return _mean_square(logits - stored)
+    loss: Tensor = _LogitMSE.apply(logits, stored)  # type: ignore[no-untyped-call]
+    return loss
 
 
 def trial_cross_entropy(
@@ -25,14 +34,65 @@ def trial_cross_entropy(
         target: int64 ``[S, B]``.
         active: boolean, broadcastable to ``[S, B, K]``; ``None`` masks nothing.
         mask_value: ``[S, 1, 1]``, or ``[S, 1, K]`` for one per class, in the logits' dtype;
-            ``None`` means -inf.
+            ``None`` means -inf. A constant: no gradient reaches it.
 
     Returns:
         The mean over B, ``[S]``.
 
     """
+    if torch.compiler.is_compiling():
+        return _mean_of_labels(_log_probabilities(logits, active, mask_value), target)
+    loss: Tensor = _CrossEntropy.apply(logits, target, active, mask_value)  # type: ignore[no-untyped-call]
+    return loss
+
+
+def _mean_square(difference: Tensor) -> Tensor:
+    return difference.square().mean((-2, -1))
+
+
+class _LogitMSE(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, stored: Tensor) -> Tensor:
+        ctx.save_for_backward(logits, stored)
+        return _mean_square(logits - stored)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        (gradient,) = gradients
+        logits, stored = ctx.saved_tensors
+        share = gradient / (logits.shape[-2] * logits.shape[-1])
+        slope = (logits - stored).mul(2).mul(share[..., None, None])
+        return slope, -slope if ctx.needs_input_grad[1] else None
+
+
+def _log_probabilities(logits: Tensor, active: Tensor | None, mask_value: Tensor | None) -> Tensor:
     if active is not None:
         logits = torch.where(active, logits, -INF if mask_value is None else mask_value)
-    own = logits.log_softmax(2).gather(2, target.unsqueeze(2))
-    # sum and div instead of mean and neg: two operations fewer in forward and backward.
+    return logits.log_softmax(2)
+
+
+def _mean_of_labels(log_probabilities: Tensor, target: Tensor) -> Tensor:
+    own = log_probabilities.gather(2, target.unsqueeze(2))
     return own.sum((1, 2)).div(-target.shape[1])
+
+
+class _CrossEntropy(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, logits: Tensor, target: Tensor, active: Tensor | None, mask_value: Tensor | None
+    ) -> Tensor:
+        ctx.save_for_backward(logits, target, active, mask_value)
+        ctx.log_probabilities = _log_probabilities(logits, active, mask_value)
+        return _mean_of_labels(ctx.log_probabilities, target)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
+        (gradient,) = gradients
+        logits, target, active, mask_value = ctx.saved_tensors
+        known = ctx.log_probabilities
+        if torch.is_grad_enabled():  # for a gradient of this gradient, it must depend on the logits
+            known = _log_probabilities(logits, active, mask_value)
+        share = gradient.div(-target.shape[1]).view(-1, 1, 1).expand(*target.shape, 1)
+        of_labels = torch.zeros_like(known).scatter_(2, target.unsqueeze(2), share)
+        slope = torch._log_softmax_backward_data(of_labels, known, 2, known.dtype)
+        return slope if active is None else slope.where(active, 0.0), None, None, None

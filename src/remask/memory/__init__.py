@@ -1,6 +1,6 @@
 """Replay memories: what is kept of the past. One policy per file."""
 
-from remask.memory.balanced import EMPTY, plan_balanced
+from remask.memory.balanced import EMPTY, fair_shares, plan_balanced
 from remask.memory.challenge import challenge
 from remask.memory.contents import Reservoir
 from remask.memory.herding import herd
@@ -24,6 +24,7 @@ __all__ = [
     "StoredRows",
     "challenge",
     "choose_rows",
+    "fair_shares",
     "fetch",
     "herd",
     "plan_balanced",

@@ -22,7 +22,8 @@ class NearestMean(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Scores: [B, *shape] -> [B, K]."""
-        distances = torch.cdist(self._features(inputs), self.means).square()
+        # torch.cdist would do, but cannot be exported for batches of any size.
+        distances = (self._features(inputs).unsqueeze(1) - self.means).square().sum(-1)
         return (-distances).masked_fill(~self.seen, -torch.inf)
 
     def _features(self, inputs: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""A worker process: `python -m remask.runs.worker`.
+"""A worker process: `python -m remask.runs.worker`, or a fork that calls `main`.
 
 It reads one job per line from standard input and writes one event per line to standard output, as
 JSON both ways. When its parent is gone its next report fails, and so it ends too.
@@ -17,10 +17,13 @@ from pydantic import BaseModel, ConfigDict
 from remask.benchmarks import UnreadableImageWarning
 from remask.config import TrialConfig
 from remask.runs.events import to_line
+from remask.runs.forking import leave
 from remask.runs.options import RunOptions
 from remask.runs.plans import Job
 from remask.runs.signals import StopRequest
 from remask.runs.train import run_job
+
+_INPUT, _OUTPUT, _ERRORS = range(3)
 
 
 class Order(BaseModel):
@@ -37,15 +40,15 @@ class Order(BaseModel):
 def main() -> int:
     """Run the jobs on standard input."""
     # Only events may reach the parent: what a library prints goes to standard error.
-    channel = os.fdopen(os.dup(sys.stdout.fileno()), "wb", buffering=0)
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    channel = os.fdopen(os.dup(_OUTPUT), "wb", buffering=0)
+    os.dup2(_ERRORS, _OUTPUT)
     # The parent has loaded the same data, and said so once for all.
     warnings.simplefilter("ignore", UnreadableImageWarning)
 
     with StopRequest() as stop:
         # Ctrl-C reaches every process of the terminal; the parent decides, and sends SIGTERM.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        for line in sys.stdin.buffer:
+        for line in os.fdopen(_INPUT, "rb", closefd=False):
             if not line.endswith(b"\n"):  # the parent left in the middle of it
                 break
             if not _has_reader(channel):  # killed, and another process may have its run by now
@@ -73,4 +76,4 @@ def _has_reader(channel: BinaryIO) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    leave(main())

@@ -15,6 +15,7 @@ from contextlib import suppress
 
 from remask.runs.events import Event, Failed, Finished, Lost, Note, from_line
 from remask.runs.executor import Executor, WorkQueue
+from remask.runs.forking import start_worker
 from remask.runs.options import RunOptions
 from remask.runs.plans import Work
 from remask.runs.signals import StopRequest
@@ -69,23 +70,18 @@ class WorkerProcesses(Executor):
 
 
 class Worker:
-    """A process that runs jobs, one at a time.
-
-    It has a session of its own, so that a terminal's Ctrl-C, or its end, reaches the parent only.
-    """
+    """A process that runs jobs, one at a time."""
 
     def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            # -P: keep the current folder off the path; any module may be in it.
-            [sys.executable, "-P", "-m", "remask.runs.worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            bufsize=0,
-            start_new_session=True,
-        )
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self.orders, self.reports = self._process.stdin, self._process.stdout
+        its_orders, orders = os.pipe()
+        reports, its_reports = os.pipe()
+        self.orders = os.fdopen(orders, "wb", buffering=0)
+        self.reports = os.fdopen(reports, "rb", buffering=0)
+        try:
+            self._process = start_worker(its_orders, its_reports)
+        finally:
+            os.close(its_orders)
+            os.close(its_reports)
         for pipe in (self.orders, self.reports):
             os.set_blocking(pipe.fileno(), False)
         self.work: Work | None = None
