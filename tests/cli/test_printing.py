@@ -107,6 +107,22 @@ def test_a_dry_run_says_what_is_stored_and_what_would_run_and_makes_nothing(
     assert remask.store.read_bytes() == before
 
 
+def test_the_time_of_your_own_data_and_of_auto_masks_is_estimated_too(
+    remask: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    assert remask("new", "data", "timed_data").code == 0
+    asked = ("--lr", "0.1", "--batch", "10", "--replay-batch", "10", "--epochs", "1")
+    own = ("--benchmark", "timed_data:timed_data", *asked, "--trials", "1", "--workers", "1")
+    (cell,) = _parsed(remask("run", *own, "--dry-run", "--json"))["cells"]
+    samples, weights = 160, 16 * 100 + 100 * 100 + 100 * 4
+    assert cell["flops"] > 6 * samples * weights
+    masks = ("--mask", "none,auto", "--buffer", "1000")
+    single, auto = _parsed(remask("run", *own, *masks, "--dry-run", "--json"))["cells"]
+    assert auto["flops"] == pytest.approx(4 * single["flops"])  # four candidates
+
+
 def test_a_dry_run_refuses_what_a_run_would_refuse(remask: CommandLine) -> None:
     answer = remask("run", "--method", "gem", "--buffer", "4", "--dry-run")
     assert answer.code == 1
@@ -167,9 +183,3 @@ def test_deleting_asks_on_standard_error_and_without_a_terminal_deletes_nothing(
     assert "To delete without being asked, say --yes" in answer.text
     with Store(stored.store) as store:
         assert store.count() == 3
-
-
-def test_a_check_comes_as_json(remask: CommandLine) -> None:
-    findings = _parsed(remask("check", "er", "--json"))
-    assert {finding["outcome"] for finding in findings} == {"passed"}
-    assert {"resume", "stacking"} <= {finding["check"] for finding in findings}
