@@ -78,7 +78,9 @@ class TrialConfig(BaseModel):
         0.0, ge=0, allow_inf_nan=False, description="Weight of the replayed labels (DER++)."
     )
     weights: Weights = Field(
-        (), description="A setting that only this method has, by name. May be repeated."
+        (),
+        description="A setting that only this method has, by name. May be repeated. Several "
+        "values: `gamma=0.5,1`.",
     )
     lr_drops: Annotated[
         tuple[Integer, ...],

@@ -108,6 +108,12 @@ class Lock:
         )
 
 
+def holder_of(path: Path) -> LockOwner | None:
+    """Who seems to hold the lock at `path`, without trying to take it; None: nobody is known."""
+    owner = _read_owner(path.with_name(f"{path.name}.owner.json"))
+    return owner if owner is not None and _may_be_alive(owner) else None
+
+
 def _read_owner(path: Path) -> LockOwner | None:
     """Who signed, or None if nobody did or it cannot be read."""
     try:

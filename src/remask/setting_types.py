@@ -63,13 +63,24 @@ Mask = Annotated[
 def read_weights(texts: Iterable[object]) -> dict[str, float]:
     """Read weights as the command line has them, each as `gamma=0.5`."""
     weights = {}
+    for name, values in read_weight_lists(texts).items():
+        if len(values) > 1:
+            raise SettingsError(f"the weight {name} has several values here; say one")
+        weights[name] = values[0]
+    return weights
+
+
+def read_weight_lists(texts: Iterable[object]) -> dict[str, list[float]]:
+    """Read weights that may have several values, each as `gamma=0.5,1`."""
+    weights = {}
     for text in texts:
-        name, _, value = str(text).partition("=")
+        name, _, values = str(text).partition("=")
         try:
-            weights[name.strip()] = float(value)
+            weights[name.strip()] = list(dict.fromkeys(map(float, values.split(","))))
         except ValueError:
             raise SettingsError(
-                f"{text!r} is no weight: say its name and value, gamma=0.5"
+                f"{text!r} is no weight: say its name and value, gamma=0.5, or several values, "
+                f"gamma=0.5,1"
             ) from None
     return weights
 

@@ -1,8 +1,6 @@
 import json
 import math
 import os
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -80,7 +78,7 @@ def test_a_diverging_trial_is_reported_and_left_out_of_the_mean(remask: CommandL
 def test_the_json_file_is_strict_json_with_the_whole_matrices(
     remask: CommandLine, tmp_path: Path
 ) -> None:
-    remask("run", *QUICK, "--workers", "1", "--json", str(tmp_path / "r.json"))
+    remask("run", *QUICK, "--workers", "1", "--output", str(tmp_path / "r.json"))
 
     def refuse(constant: str) -> float:
         raise AssertionError(constant)
@@ -203,19 +201,6 @@ def test_run_options_that_cannot_be_are_refused_before_a_store_is_made(
     assert not remask.store.exists()
 
 
-@pytest.mark.processes
-def test_a_shell_can_complete_options() -> None:
-    program = "import sys; sys.argv[0] = 'remask'; from remask.cli import main; main()"
-    asked = {"_REMASK_COMPLETE": "complete_bash", "COMP_WORDS": "remask run --replay"}
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, **asked, "COMP_CWORD": "2"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.stdout.split() == ["--replay-batch"], done
-
-
 def test_what_there_is_can_be_listed(remask: CommandLine) -> None:
     assert "msderpp" in remask("methods").out
     assert "split-mnist" in remask("benchmarks").out
@@ -321,7 +306,7 @@ def test_results_are_found_by_the_names_that_tables_print(
 
 
 @pytest.mark.parametrize(
-    "command", [("run", *QUICK, "--json"), ("results", "export", "--format", "json"), ("report",)]
+    "command", [("run", *QUICK, "--output"), ("results", "export", "--format", "json"), ("report",)]
 )
 def test_what_is_written_into_a_pipe_leaves_it_a_pipe(
     remask: CommandLine, tmp_path: Path, command: tuple[str, ...]
@@ -340,7 +325,7 @@ def test_what_is_written_into_a_pipe_leaves_it_a_pipe(
 def test_a_folder_as_an_output_is_refused_before_anything_is_trained(
     remask: CommandLine, tmp_path: Path
 ) -> None:
-    answer = remask("run", *QUICK, "--json", str(tmp_path))
+    answer = remask("run", *QUICK, "--output", str(tmp_path))
     assert answer.code == 1
     assert f"cannot write {tmp_path}: it is a folder" in answer.text
     assert remask("results", "list").out.strip() == "No trial matches."

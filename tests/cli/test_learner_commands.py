@@ -362,13 +362,10 @@ def test_while_one_process_learns_others_predict_and_none_may_learn(
         process.communicate()
 
 
-def test_a_visit_has_a_bar_with_an_estimate_on_a_terminal_and_none_elsewhere(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_visit_has_a_bar_with_an_estimate_on_a_terminal_and_none_elsewhere() -> None:
     for terminal in (True, False):
         console = PlainConsole(file=io.StringIO(), force_terminal=terminal, width=140)
-        monkeypatch.setattr(visits, "errors", console)
-        with visits.visit_bar("week-12") as show:
+        with visits.visit_bar("week-12", console) as show:
             for step in (40, 41, 42):
                 show(Progress(step=step, steps=60, epoch=2, resumed=True))
                 time.sleep(0.15)  # so often is it drawn

@@ -165,8 +165,8 @@ def use_calls(given: Callable[[Path], Any], folder: Path) -> None:
     def leave(written: Written) -> None:
         raise KeyboardInterrupt
 
-    with Store(store) as opened, pytest.raises(KeyboardInterrupt):
-        watch(opened, page, {}, on_write=leave)
+    with pytest.raises(KeyboardInterrupt):
+        watch(store, page, {}, on_write=leave)
 
 
 def use_cluster(given: Callable[[Path], Any], folder: Path) -> None:

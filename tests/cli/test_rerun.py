@@ -44,9 +44,7 @@ def test_the_command_to_run_a_cell_again_asks_for_exactly_its_trials(
 ) -> None:
     seen: list[tuple[Sequence[TrialConfig], RunOptions]] = []
 
-    def look(
-        _store: Store, configs: Sequence[TrialConfig], options: RunOptions, _json: Any
-    ) -> None:
+    def look(_store: Store, configs: Sequence[TrialConfig], options: RunOptions, *_: Any) -> None:
         seen.append((configs, options))
 
     monkeypatch.setattr(run, "run_and_print", look)

@@ -145,7 +145,7 @@ def test_the_command_line_saves_nets_that_agree_with_the_accuracy_of_the_table(
     folder = tmp_path / "nets"
     process = start(
         *RUN, "--method", "derpp", "--mask", "none,-inf", "--workers", "2",
-        "--save-nets", str(folder), "--json", str(tmp_path / "results.json"),
+        "--save-nets", str(folder), "--output", str(tmp_path / "results.json"),
         store=tmp_path / "results.db",
     )  # fmt: skip
     out, err = process.communicate(timeout=300)

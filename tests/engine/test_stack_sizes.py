@@ -15,7 +15,7 @@ def trials_of(remask: CommandLine, method: str, stack: int, file: Path) -> list[
     answer = remask(
         *("run", "--benchmark", "split-digits", "--method", method, *buffer),
         *("--limit", "15", "--epochs", "1", "--trials", "6", "--workers", "1"),
-        *("--stack", str(stack), "--json", str(file), "--again"),
+        *("--stack", str(stack), "--output", str(file), "--again"),
     )
     assert answer.code == 0, answer.text
     trials: list[dict[str, Any]] = json.loads(file.read_text())["trials"]

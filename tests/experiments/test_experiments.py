@@ -18,7 +18,7 @@ import remask
 from remask.config import TrialConfig
 from remask.engine.descent import Descent
 from remask.errors import MissingPackageError
-from remask.experiments import plan_cells, wanted_cells
+from remask.experiments import cell_configs, plan_trials, wanted_cells
 from remask.planning import SettingsError
 from remask.results import StoreError, export
 from remask.runs import RunOptions, unfinished_runs
@@ -240,7 +240,7 @@ def test_a_plan_of_the_paper_says_what_is_left(
     monkeypatch.setenv("XDG_CACHE_HOME", str(store.parent / "cache"))
     cells = wanted_cells("confidence", "split-mnist", {})
     with remask.Store(store) as opened:
-        plan = plan_cells(opened, cells, 2, RunOptions())
+        plan = plan_trials(opened, cell_configs(cells, 2), RunOptions())
     assert "4 cells, 8 trials, 8 to run: about" in str(plan)
     assert "the data of split-mnist is not there yet" in str(plan)
 

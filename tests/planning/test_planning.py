@@ -121,3 +121,30 @@ def test_a_keyword_that_is_neither_setting_nor_option_is_refused_before_a_store_
     with pytest.raises(SettingsError, match=f"there is no setting.*{said}"):
         remask.sweep({"grid": {"lr": [0.1]}}, **keywords)
     assert not (tmp_path / "a.db").exists()
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [["penalty=1,2", "gamma=0.5,1"], {"penalty": [1, 2.0], "gamma": (0.5, 1)}],
+)
+def test_every_combination_of_the_values_of_weights_is_a_trial(weights: object) -> None:
+    configs = configs_from({"method": "oewc", "weights": weights, "trials": 1})
+    assert [dict(config.weights) for config in configs] == [
+        {"penalty": 1.0, "gamma": 0.5},
+        {"penalty": 1.0, "gamma": 1.0},
+        {"penalty": 2.0, "gamma": 0.5},
+        {"penalty": 2.0, "gamma": 1.0},
+    ]
+    (single,) = configs_from({"method": "oewc", "weights": {"penalty": 2}, "trials": 1})
+    assert single == configs_from({"method": "oewc", "weights": ["penalty=2"], "trials": 1})[0]
+
+
+def test_a_weight_has_a_value_and_one_trial_has_one_of_each() -> None:
+    for wrong, said in (({"gamma": []}, "gamma has no value"), (["gamma=1,x"], "is no weight")):
+        with pytest.raises(SettingsError, match=said):
+            configs_from({"method": "oewc", "weights": wrong})
+    with pytest.raises(SettingsError, match="one value per weight"):
+        remask.settings("split-mnist", "oewc", weights={"gamma": [0.5, 1.0]})
+    many = {f"w{number}": list(range(100)) for number in range(9)}
+    with pytest.raises(SettingsError, match="at most 100,000"):
+        configs_from({"method": "oewc", "weights": many})

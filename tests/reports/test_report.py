@@ -171,9 +171,11 @@ def _wait_for(page: Path, trials: int) -> None:
 @pytest.mark.processes
 def test_a_watched_page_follows_the_store_and_the_last_one_rests(tmp_path: Path) -> None:
     store, page = tmp_path / "results.db", tmp_path / "page.html"
-    with Store(store) as opened:
-        process = start("report", str(page), "--watch", store=store)
-        try:
+    process = start("report", str(page), "--watch", store=store)
+    assert process.stderr is not None
+    try:
+        assert process.stderr.readline() == f"waiting for {store}\n"
+        with Store(store) as opened:
             _wait_for(page, 0)
             for number, record in enumerate(make_records(2), start=1):
                 opened.add(record)
@@ -181,8 +183,8 @@ def test_a_watched_page_follows_the_store_and_the_last_one_rests(tmp_path: Path)
             assert 'data-refresh-seconds="5"' in page.read_text()
             process.send_signal(signal.SIGINT)
             _, err = process.communicate(timeout=60)
-        finally:
-            process.kill()
+    finally:
+        process.kill()
     assert process.returncode == 0, err
     assert "2 trials in" in err
     _wait_for(page, 2)

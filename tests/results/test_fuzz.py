@@ -38,7 +38,7 @@ _value = st.one_of(
 _options = [
     "--benchmark", "--method", "--mask", "--buffer", "--seed", "--lr", "--batch", "--replay-batch",
     "--alpha", "--beta", "--net", "--device", "--threads", "--stack", "--checkpoint-seconds",
-    "--config", "--json", "--again", "--unknown",
+    "--config", "--output", "--json", "--quiet", "--dry-run", "--again", "--unknown",
 ]  # fmt: skip
 # Without --trials and --epochs among the options, a run that happens to be valid stays small.
 _arguments = st.lists(

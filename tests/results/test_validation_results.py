@@ -382,7 +382,7 @@ def test_a_run_with_validation_shows_stores_and_resumes_like_any_other(
 ) -> None:
     config, file = tmp_path / "run.toml", tmp_path / "trials.json"
     config.write_text("validation = 0.2\ntrials = 2\n")
-    answer = remask("run", *QUICK, "--config", str(config), "--json", str(file))
+    answer = remask("run", *QUICK, "--config", str(config), "--output", str(file))
     assert answer.code == 0
     assert "held out for validation: 20 %" in answer.out
     assert "test accuracy" in answer.err

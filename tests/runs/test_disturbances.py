@@ -156,7 +156,7 @@ def test_a_closed_terminal_saves_and_stops(tmp_path: Path) -> None:
 def test_a_run_whose_outputs_nobody_reads_stores_its_results_all_the_same(
     tmp_path: Path, whole: list[TrialRecord]
 ) -> None:
-    run = Disturbed(*SMALL, "--json", str(tmp_path / "out.json"), store=tmp_path / "results.db")
+    run = Disturbed(*SMALL, "--output", str(tmp_path / "out.json"), store=tmp_path / "results.db")
     run.leave()
     run.process.wait(timeout=120)
     assert rows(run.store) == whole

@@ -52,7 +52,7 @@ def command_line() -> None:
     """Run the command line; a user's mistake is a message, never a traceback."""
     try:
         open_streams()
-        app()
+        app(prog_name="remask")  # however it was started: shells complete that name
     except Stopped as stopped:
         _say_what_is_saved(stopped)
         sys.exit(stopped.exit_code)

@@ -48,9 +48,17 @@ COMMANDS = {
         "Find what would go wrong in a long run without a word: a few seconds on a method of "
         "yours.",
     ),
+    "new": _Command(
+        "new:new",
+        "Write a method, net or data of your own to start from, with comments, to NAME.py.",
+    ),
+    "doctor": _Command(
+        "doctor:doctor",
+        "Find what is wrong with this installation, its store and its runs, and say what to do.",
+    ),
     "methods": _Command("listings:methods", "List the methods, with one line each."),
     "benchmarks": _Command("listings:benchmarks", "List the benchmarks, with one line each."),
-    "results": _Command("results:app", "Look at what the store holds, or remove it."),
+    "results": _Command("results:app", "Look at what the store holds, add to it, or remove it."),
     "data": _Command("data:app", "Fetch and check the datasets."),
     "learn": _Command(
         "learn:learn",

@@ -6,7 +6,7 @@ import sys
 
 from remask.console import PlainConsole, errors
 
-__all__ = ["errors", "open_streams", "output"]
+__all__ = ["errors", "open_streams", "output", "write_out"]
 
 _WIDTH_OF_A_FILE = 160
 _IN_ASCII = {"±": "+-", "\N{MINUS SIGN}": "-", "∞": "inf", "†": "*", "─": "-", "…": "..."}
@@ -54,3 +54,8 @@ def _is_terminal() -> bool:
 
 # A pipe or a file has no width, and a table in it must not be cut.
 output = PlainConsole(width=None if _is_terminal() else _WIDTH_OF_A_FILE)
+
+
+def write_out(text: str) -> None:
+    """Write to standard output as it is, such as JSON: not wrapped, and nothing in it replaced."""
+    sys.stdout.write(text)

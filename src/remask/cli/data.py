@@ -6,7 +6,10 @@ import typer
 
 from remask.cli import options as o
 from remask.cli.commands import COMMANDS, MARKUP
-from remask.cli.console import errors, output
+from remask.cli.completing import DATA_NAME
+from remask.cli.console import errors
+from remask.cli.generated import with_groups
+from remask.cli.printer import Printing
 
 if TYPE_CHECKING:
     from remask.datasets import Dataset
@@ -19,51 +22,66 @@ app = typer.Typer(
 )
 
 Name = Annotated[
-    str | None, typer.Argument(help="A dataset or benchmark, such as mnist. Default: all.")
+    str | None,
+    typer.Argument(
+        help="A dataset or benchmark, such as mnist. Default: all.", autocompletion=DATA_NAME
+    ),
 ]
 
 
 @app.command()
+@with_groups
 def fetch(
+    *,
     name: Name = None,
     force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,
     data: o.Data = None,
+    printer: Printing,
 ) -> None:
     """Fetch a dataset, check it, and keep it in the cache."""
     from remask import datasets
     from remask.experiments import download_bar
 
+    there = {}
     for dataset in _chosen(name):
-        with download_bar() as bar:
-            path = datasets.fetch(dataset, force=force, progress=bar, data=data)
-        output.print(f"{dataset.name}: {path}", highlight=False, soft_wrap=True)
+        with download_bar(printer.console) as bar:
+            there[dataset.name] = datasets.fetch(dataset, force=force, progress=bar, data=data)
+        if not printer.json:  # said at once: the next one may take minutes
+            printer.result(None, f"{dataset.name}: {there[dataset.name]}")
+    if printer.json:
+        printer.result(there)
 
 
 @app.command()
-def verify(name: Name = None) -> None:
+@with_groups
+def verify(*, name: Name = None, printer: Printing) -> None:
     """Check every file against its checksum; exit with 1 if one is missing or damaged."""
     from remask import datasets
 
-    sound = True
+    files = []
     for dataset in _chosen(name):
         for status in datasets.verify(dataset):
-            sound &= status.state == "ok"
             line = f"{dataset.name}: {status.path}: {status.state}"
             if status.state == "damaged":
                 line += f" (expected {status.expected}, found {status.found})"
-            output.print(line, highlight=False, soft_wrap=True)
-    if not sound:
+            if not printer.json:
+                printer.result(None, line)
+            files.append({"dataset": dataset.name, "path": status.path, "state": status.state})
+    if printer.json:
+        printer.result(files)
+    if any(file["state"] != "ok" for file in files):
         errors.print("Run `remask data fetch NAME --force` to replace what is wrong.")
         raise typer.Exit(1)
 
 
 @app.command()
-def where(name: Name = None) -> None:
+@with_groups
+def where(*, name: Name = None, printer: Printing) -> None:
     """Print the folder a dataset is, or would be, in."""
     from remask import datasets
 
-    for dataset in _chosen(name):
-        output.print(f"{dataset.name}: {datasets.where(dataset)}", highlight=False, soft_wrap=True)
+    folders = {dataset.name: datasets.where(dataset) for dataset in _chosen(name)}
+    printer.result(folders, *(f"{name}: {folder}" for name, folder in folders.items()))
 
 
 def _chosen(name: str | None) -> "list[Dataset]":

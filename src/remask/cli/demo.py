@@ -5,8 +5,8 @@ from typing import Annotated
 import typer
 
 from remask.cli import options as o
-from remask.cli.console import output
 from remask.cli.generated import with_groups
+from remask.cli.printer import Printing
 from remask.cli.printing import leave_if_damaged
 from remask.cli.process import prepare_workers
 from remask.cli.running import run_and_print
@@ -34,19 +34,19 @@ def demo(
     ] = 10,
     options: Annotated[RunOptions, o.RUN_OPTIONS.only("workers")],
     store: o.StorePath = None,
+    printer: Printing,
 ) -> None:
     """See masked replay forget less, in under a minute, on digits that ship with remask."""
     prepare_workers(options)
     from remask.experiments import demo_configs, write_report  # torch: not before it is needed
 
     with Store(store_path(store)) as opened:
-        run_and_print(opened, demo_configs(trials), options)
+        run_and_print(opened, demo_configs(trials), options, printer)
         page = opened.path.with_suffix(".html")
         written = write_report(opened, page)
-    output.print(_EXPLAINED, highlight=False)
-    output.print(
-        f"Open {page} in a browser to see why: curves, every trial, how to run each again.",
-        highlight=False,
-        soft_wrap=True,
-    )
+    seen = f"Open {page} in a browser to see why: curves, every trial, how to run each again."
+    if printer.json:
+        printer.note(seen)
+    elif not printer.quiet:
+        printer.result(None, _EXPLAINED, seen)
     leave_if_damaged(written.damaged)

@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from remask.cli import options as o
-from remask.cli.console import output
+from remask.cli.generated import with_groups
+from remask.cli.printer import Printing
 
 
 class Format(StrEnum):
@@ -18,6 +19,7 @@ class Format(StrEnum):
     SAFETENSORS = "safetensors"
 
 
+@with_groups
 def export(
     folder: o.LearnerFolder,
     *,
@@ -32,6 +34,7 @@ def export(
     ] = None,
     net: o.OwnNet = None,
     method: o.OwnMethod = None,
+    printer: Printing,
 ) -> None:
     """Write a learner's model as a file for other programs, and a JSON beside it.
 
@@ -46,4 +49,4 @@ def export(
     learner = Learner.open(folder, net=net, method=method, read_only=True)
     default = Path(folder.resolve().name + SUFFIXES[to.value])
     exported = learner.export(target or default, to=to.value)
-    output.print(str(exported), highlight=False, soft_wrap=True)
+    printer.result({"file": exported}, str(exported))

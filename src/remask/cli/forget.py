@@ -5,10 +5,12 @@ from typing import Annotated
 import typer
 
 from remask.cli import options as o
-from remask.cli.console import output
+from remask.cli.generated import with_groups
+from remask.cli.printer import Printing
 from remask.cli.printing import confirmed
 
 
+@with_groups
 def forget(
     folder: o.LearnerFolder,
     name: Annotated[str, typer.Argument(metavar="CLASS", help="The class to forget.")],
@@ -21,6 +23,7 @@ def forget(
     net: o.OwnNet = None,
     method: o.OwnMethod = None,
     device: o.Device = "cpu",
+    printer: Printing,
 ) -> None:
     """Remove a class, its samples and what was stored with them from every file of a learner.
 
@@ -34,7 +37,7 @@ def forget(
             and not yes
             and not confirmed(f"Forget {name} for good?", "nothing was forgotten", "forget")
         ):
-            output.print("Nothing was forgotten.")
+            printer.note("Nothing was forgotten.")
             raise typer.Exit(1)
         forgotten = learner.forget(name, retrain=retrain)
-    output.print(str(forgotten), highlight=False, soft_wrap=True)
+    printer.result(forgotten, str(forgotten))

@@ -11,12 +11,14 @@ import inspect
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
 
 import typer
-from pydantic.fields import FieldInfo
 
-from remask.setting_types import OnCommandLine
+from remask.cli.completing import VALUES
+
+if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
 
 _METAVARS = {int: "N", float: "X", str: "NAME", Path: "PATH"}
 
@@ -64,9 +66,11 @@ def with_groups(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def option_for(
-    name: str, field: FieldInfo, panel: str, default: object = None
+    name: str, field: "FieldInfo", panel: str, default: object = None
 ) -> inspect.Parameter:
     """The option for a field of a model; the help text says the default, if there is one."""
+    from remask.setting_types import OnCommandLine  # commands without settings need no pydantic
+
     written = next((part for part in field.metadata if isinstance(part, OnCommandLine)), None)
     kind = _plain_type(field.annotation)
     names = []
@@ -81,7 +85,7 @@ def option_for(
     if default is not None and default is not False:
         shown = f"{default:g}" if isinstance(default, float) else default
         meaning += f" Default: {shown}."
-    return option(name, meaning, metavar, panel, kind, *names)
+    return option(name, meaning, metavar, panel, kind, *names, autocompletion=VALUES.get(name))
 
 
 def option(

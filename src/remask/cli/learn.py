@@ -8,8 +8,10 @@ import typer
 from pydantic import ValidationError
 
 from remask.cli import options as o
-from remask.cli.console import errors, output
+from remask.cli.completing import METHOD, NET
+from remask.cli.console import errors
 from remask.cli.generated import Group, option, with_groups
+from remask.cli.printer import Printing
 from remask.cli.visits import stopping, visit_bar
 from remask.errors import SettingsError
 
@@ -40,7 +42,15 @@ _SETTINGS: dict[str, tuple[type, str | None, str]] = {
     "seed": (int, "N", "What all random numbers are drawn from. Default: 0."),
 }
 SETTINGS = Group(
-    option(name, text, metavar, _NEW, kind, *(["--augment"] if kind is bool else []))
+    option(
+        name,
+        text,
+        metavar,
+        _NEW,
+        kind,
+        *(["--augment"] if kind is bool else []),
+        autocompletion={"net": NET, "method": METHOD}.get(name),
+    )
     for name, (kind, metavar, text) in _SETTINGS.items()
 )
 
@@ -58,6 +68,7 @@ def learn(
         bool, typer.Option("--discard", help="Give up another visit that is not finished.")
     ] = False,
     device: o.Device = "cpu",
+    printer: Printing,
 ) -> None:
     """Teach a learner the classes of a folder of images; the first visit creates the learner.
 
@@ -69,18 +80,18 @@ def learn(
     """
     with stopping() as stopped, _opened(folder, data, _read(settings), device) as learner:
         try:
-            with visit_bar(name) as show:
+            with visit_bar(name, printer.console) as show:
                 visit = learner.learn(data, name=name, discard=discard, on_progress=show)
         except KeyboardInterrupt:
             _say_what_is_left(folder, learner.unfinished)
             raise typer.Exit(128 + (stopped() or signal.SIGINT)) from None
-    _print(str(visit))
-    _print(f"  {visit.choice}")
+    lines = [str(visit), f"  {visit.choice}"]
     if visit.calibration is not None:
-        _print(
+        lines.append(
             f"  expected calibration error {visit.calibration.ece_before:.1f} % -> "
             f"{visit.calibration.ece_after:.1f} %, on {visit.calibration.samples} held-out samples"
         )
+    printer.result(visit.model_dump(mode="json"), *lines)
 
 
 def _opened(folder: Path, data: Path, given: dict[str, Any], device: str) -> "Learner":
@@ -142,7 +153,3 @@ def _say_what_is_left(folder: Path, unfinished: str | None) -> None:
             f"before. The same command goes on with it."
         )
     errors.print(said, highlight=False, soft_wrap=True)
-
-
-def _print(text: str) -> None:
-    output.print(text, highlight=False, soft_wrap=True)

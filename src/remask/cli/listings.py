@@ -5,27 +5,34 @@ from collections.abc import Mapping
 from rich.table import Table
 
 from remask.cli.console import output
+from remask.cli.generated import with_groups
+from remask.cli.printer import Printer, Printing
 from remask.names import MASKED_NAMES, SUMMARIES
 
 
-def methods() -> None:
+@with_groups
+def methods(*, printer: Printing) -> None:
     """List the methods, with one line each."""
     masked = {
         name: f"{base} with a mask, {mask:g} unless --mask says otherwise"
         for name, (base, mask) in MASKED_NAMES.items()
     }
-    _print({**SUMMARIES, **masked})
+    _print(printer, {**SUMMARIES, **masked})
 
 
-def benchmarks() -> None:
+@with_groups
+def benchmarks(*, printer: Printing) -> None:
     """List the benchmarks, with one line each."""
     from remask.benchmarks import BENCHMARKS
 
-    _print({name: info.summary for name, info in BENCHMARKS.items()})
+    _print(printer, {name: info.summary for name, info in BENCHMARKS.items()})
 
 
-def _print(summaries: Mapping[str, str]) -> None:
+def _print(printer: Printer, summaries: Mapping[str, str]) -> None:
     """Names in bold, and what there is to say about each."""
+    if printer.json:
+        printer.result([{"name": name, "summary": text} for name, text in summaries.items()])
+        return
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="bold")
     table.add_column()

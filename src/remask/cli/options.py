@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from remask.cli.completing import VALUES
 from remask.cli.generated import Group, option, option_for
 from remask.config import IDENTITY, TrialConfig
 from remask.results import FILTERS
@@ -37,6 +38,7 @@ FILTER_OPTIONS = Group(
         _ONLY,
         str,
         callback=lambda text: None if text is None else [part.strip() for part in text.split(",")],
+        autocompletion=VALUES.get(name),
     )
     for name, filter_ in FILTERS.items()
 )
@@ -77,10 +79,21 @@ SkipUnreadable = Annotated[
         rich_help_panel=HOW,
     ),
 ]
-JsonFile = Annotated[
+OutputFile = Annotated[
     Path | None,
     typer.Option(
-        metavar="FILE", help="Also write the trials' results to this file.", rich_help_panel=HOW
+        "--output",
+        metavar="FILE",
+        help="Also write everything about the trials to this file, as JSON.",
+        rich_help_panel=HOW,
+    ),
+]
+DryRun = Annotated[
+    bool,
+    typer.Option(
+        "--dry-run",
+        help="Say what would be run and how long it would take, and leave.",
+        rich_help_panel=HOW,
     ),
 ]
 Markdown = Annotated[
@@ -123,6 +136,6 @@ Device = Annotated[
         metavar="NAME",
         help="Where to compute, as torch names it: cpu, cuda, mps.",
         callback=_usable,
+        autocompletion=VALUES["device"],
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]

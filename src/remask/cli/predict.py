@@ -1,17 +1,17 @@
 """`remask predict` and `remask evaluate`: what a learner says of images, and how right it is."""
 
-import dataclasses
-import json
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from remask.cli import options as o
-from remask.cli.console import output
+from remask.cli.console import write_out
+from remask.cli.generated import with_groups
+from remask.cli.printer import Printing
 
 
+@with_groups
 def predict(
     folder: o.LearnerFolder,
     images: Annotated[
@@ -25,11 +25,11 @@ def predict(
         bool,
         typer.Option("--abstain", help="Name no class where the learner is not sure enough."),
     ] = False,
-    as_json: o.AsJson = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, a line per image.")] = False,
     net: o.OwnNet = None,
     method: o.OwnMethod = None,
     device: o.Device = "cpu",
+    printer: Printing,
 ) -> None:
     """Name the classes of images, with probabilities.
 
@@ -37,27 +37,28 @@ def predict(
     """
     from remask import Learner  # torch: not before it is needed
 
-    if as_json and as_csv:
+    if printer.json and as_csv:
         raise typer.BadParameter("say --json or --csv, not both")
     learner = Learner.open(folder, net=net, method=method, device=device, read_only=True)
     data = images[0] if len(images) == 1 else images
     predictions = learner.predict(data, top=top, abstain=abstain)
-    if as_json or as_csv:
-        sys.stdout.write(predictions.to_json() if as_json else predictions.to_csv())
+    if printer.json or as_csv:
+        write_out(predictions.to_json() if printer.json else predictions.to_csv())
     else:
-        output.print(str(predictions), highlight=False, soft_wrap=True)
+        printer.result(None, str(predictions))
 
 
+@with_groups
 def evaluate(
     folder: o.LearnerFolder,
     *,
     data: Annotated[
         Path, typer.Option(metavar="FOLDER", help="Images whose class is known: CLASS/NAME.png.")
     ],
-    as_json: o.AsJson = False,
     net: o.OwnNet = None,
     method: o.OwnMethod = None,
     device: o.Device = "cpu",
+    printer: Printing,
 ) -> None:
     """Measure how right a learner is about images whose classes are known.
 
@@ -67,7 +68,4 @@ def evaluate(
 
     learner = Learner.open(folder, net=net, method=method, device=device, read_only=True)
     found = learner.evaluate(data)
-    if as_json:
-        sys.stdout.write(json.dumps(dataclasses.asdict(found), indent=1) + "\n")
-    else:
-        output.print(str(found), highlight=False, soft_wrap=True)
+    printer.result(found, str(found))

@@ -88,7 +88,7 @@ def confirmed(question: str, otherwise: str, verb: str) -> bool:
             f"there is no terminal to ask at, so {otherwise}. To {verb} without being asked, say "
             f"--yes."
         )
-    output.print(f"{question} [y/N]", end=" ", highlight=False, soft_wrap=True)
+    errors.print(f"{question} [y/N]", end=" ", highlight=False, soft_wrap=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 

@@ -1,19 +1,16 @@
 """`remask report`: the store as a page, and as figures."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from remask.cli import options as o
-from remask.cli.console import errors
 from remask.cli.generated import with_groups
+from remask.cli.printer import Printing
 from remask.cli.printing import leave_if_damaged
 from remask.durable import check_output
 from remask.results import Store, store_path
-
-if TYPE_CHECKING:
-    from remask.experiments import Written
 
 
 @with_groups
@@ -36,27 +33,40 @@ def report(
     ] = False,
     filters: o.Filters,
     store: o.StorePath = None,
+    printer: Printing,
 ) -> None:
     """Write a page of the results: tables beside the paper's, curves, every trial.
 
     It is one HTML file that needs nothing else and no network. With `--watch` it is written anew
-    while trials come in, and reloads itself, until Ctrl-C.
+    while trials come in, and reloads itself, until Ctrl-C; a store that is not there yet is waited
+    for.
     """
     from remask import experiments  # torch: not before it is needed
 
     check_output(target)
-    with Store(store_path(store), create=False) as opened:
-        if watch:
-            experiments.watch(opened, target, filters, _say, paper=paper)
+    path = store_path(store)
+    if watch:
+        if not path.exists():
+            printer.note(f"waiting for {path}")
+        written = experiments.watch(
+            path,
+            target,
+            filters,
+            lambda new: printer.note(f"{new.trials} trials in {new.page}"),
+            paper=paper,
+        )
+        if written is None:  # asked to stop before there was a store
             return
-        experiments.check_trials(opened, filters)
-        written = experiments.write_report(opened, target, filters, figures=figures, paper=paper)
-    _say(written)
-    if figures is not None:
-        count = len(written.figures)
-        errors.print(f"{count} figures in {figures}", highlight=False, soft_wrap=True)
+    else:
+        with Store(path, create=False) as opened:
+            experiments.check_trials(opened, filters)
+            written = experiments.write_report(
+                opened, target, filters, figures=figures, paper=paper
+            )
+        printer.note(f"{written.trials} trials in {written.page}")
+        if figures is not None:
+            printer.note(f"{len(written.figures)} figures in {figures}")
+    if printer.json:
+        shape = {"page": written.page, "trials": written.trials, "figures": written.figures}
+        printer.result({**shape, "damaged": written.damaged})
     leave_if_damaged(written.damaged)
-
-
-def _say(written: "Written") -> None:
-    errors.print(f"{written.trials} trials in {written.page}", highlight=False, soft_wrap=True)

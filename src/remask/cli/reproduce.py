@@ -5,10 +5,13 @@ from typing import Annotated, Any
 import typer
 
 from remask.cli import options as o
-from remask.cli.console import errors, output
+from remask.cli.completing import EXPERIMENT, VALUES
 from remask.cli.generated import with_groups
+from remask.cli.printer import Printing
 from remask.cli.printing import leave_if_failed, print_reproduction, say_if_all_were_stored
 from remask.cli.process import prepare_workers
+from remask.cli.running import print_plan
+from remask.cli.shapes import reproduction_shape
 from remask.results import Store, store_path
 
 
@@ -21,6 +24,7 @@ def reproduce(
             metavar="EXPERIMENT",
             help="`main`, `low-buffer`, `ablation`, `confidence`, `appendix`, `all`, `gap`; or "
             "several, comma-separated.",
+            autocompletion=EXPERIMENT,
         ),
     ] = "main",
     benchmark: Annotated[
@@ -30,6 +34,7 @@ def reproduce(
             help="On which benchmarks of the paper, or `all`. Several: "
             "`split-mnist,split-cifar10`.",
             rich_help_panel=o.WHAT,
+            autocompletion=VALUES["benchmark"],
         ),
     ] = "split-mnist",
     trials: Annotated[
@@ -43,17 +48,11 @@ def reproduce(
         ),
     ] = None,
     filters: Annotated[dict[str, Any], o.FILTER_OPTIONS.only("method", "mask", "buffer")],
-    dry_run: Annotated[
-        bool,
-        typer.Option(
-            "--dry-run",
-            help="Say what would be run and how long it would take, and leave.",
-            rich_help_panel=o.HOW,
-        ),
-    ] = False,
+    dry_run: o.DryRun = False,
     options: o.Options,
     markdown: o.Markdown = False,
     store: o.StorePath = None,
+    printer: Printing,
 ) -> None:
     """Run what is missing of a table or figure of the paper, and put ours beside it.
 
@@ -65,17 +64,19 @@ def reproduce(
     """
     if not dry_run:
         prepare_workers(options)
-    from remask.experiments import plan_cells, run_cells, wanted_cells  # torch: only when needed
+    from remask.experiments import cell_configs, run_cells, wanted_cells  # torch: only when needed
 
     cells = wanted_cells(experiment, benchmark, filters)
+    if dry_run:
+        print_plan(store, cell_configs(cells, trials), options, printer)
+        return
+    how = printer.applied_to(options)
     with Store(store_path(store)) as opened:
-        if dry_run:
-            planned = plan_cells(opened, cells, trials, options)
-            output.print(planned.table())
-            output.print(planned.summary(), highlight=False, soft_wrap=True)
-            return
-        found = run_cells(opened, cells, trials, options, remedy="--again runs")
-    say_if_all_were_stored(found.results, opened.path)
-    print_reproduction(found, markdown=markdown)
-    errors.print("`remask report` makes a page of it.", highlight=False)
+        found = run_cells(opened, cells, trials, how, remedy="--again runs")
+    if printer.json:
+        printer.result(reproduction_shape(found))
+    else:
+        say_if_all_were_stored(found.results, opened.path)
+        print_reproduction(found, markdown=markdown)
+    printer.note("`remask report` makes a page of it.")
     leave_if_failed(found.results.failures)

@@ -1,7 +1,8 @@
-"""`remask results`: list, show, compare, export, import, delete."""
+"""`remask results`: list, show, compare, export, import, merge, delete."""
 
-import json
 from collections.abc import Sequence
+from dataclasses import replace
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -9,15 +10,19 @@ import typer
 
 from remask.cli import options as o
 from remask.cli.commands import COMMANDS, MARKUP
-from remask.cli.console import errors, output
+from remask.cli.completing import FORMAT, HASH
+from remask.cli.console import output
 from remask.cli.generated import with_groups
+from remask.cli.printer import Printing
 from remask.cli.printing import confirmed, leave_if_damaged, print_comparison
+from remask.cli.shapes import compared_shape, stored_shape
 from remask.results import (
     FORMATS,
     Store,
     StoreError,
     TrialOutline,
     export,
+    merge,
     read_export,
     scores,
     store_path,
@@ -44,6 +49,7 @@ def list_(
         bool, typer.Option("--trials", help="A line per trial, with its hash, not per cell.")
     ] = False,
     store: o.StorePath = None,
+    printer: Printing,
 ) -> None:
     """Print the results, a row for all trials that differ in their seed only.
 
@@ -52,7 +58,9 @@ def list_(
     """
     with _existing(store) as opened:
         records, damaged = opened.sound_records(filters)
-    if not records:
+    if printer.json:
+        printer.result(stored_shape(summarise(records), records))
+    elif not records:
         output.print("No trial matches.")
     elif not trials:
         from remask.reports import results_table  # not before it is needed
@@ -74,14 +82,20 @@ def list_(
 
 
 @app.command()
+@with_groups
 def show(
-    hash: Annotated[str, typer.Argument(help="The trial's hash, or enough of its beginning.")],  # noqa: A002
+    *,
+    hash: Annotated[  # noqa: A002
+        str,
+        typer.Argument(help="The trial's hash, or enough of its beginning.", autocompletion=HASH),
+    ],
     store: o.StorePath = None,
+    printer: Printing,
 ) -> None:
     """Print everything that is kept of one trial, as JSON."""
     with _existing(store) as opened:
         record = opened.find(hash)
-    output.print(json.dumps(trial_json(record), indent=2), highlight=False, soft_wrap=True)
+    replace(printer, json=True).result(trial_json(record))
 
 
 @app.command("export")
@@ -91,10 +105,14 @@ def export_(
     target: Annotated[Path, typer.Argument(help="The file to write.")],
     format: Annotated[  # noqa: A002
         str | None,
-        typer.Option(help=f"One of {', '.join(FORMATS)}. Default: by the file's ending."),
+        typer.Option(
+            help=f"One of {', '.join(FORMATS)}. Default: by the file's ending.",
+            autocompletion=FORMAT,
+        ),
     ] = None,
     filters: o.Filters,
     store: o.StorePath = None,
+    printer: Printing,
 ) -> None:
     """Write results to a file: CSV, Parquet, JSON (everything), or a LaTeX table of means."""
     endings = {".csv": "csv", ".parquet": "parquet", ".json": "json", ".tex": "latex"}
@@ -106,20 +124,64 @@ def export_(
     with _existing(store) as opened:
         records, damaged = opened.sound_records(filters)
     export(records, chosen, target)
-    errors.print(f"{len(records)} trials written to {target}", highlight=False, soft_wrap=True)
+    if printer.json:
+        printer.result({"file": target, "format": chosen, "trials": len(records)})
+    printer.note(f"{len(records)} trials written to {target}")
     leave_if_damaged(damaged)
 
 
 @app.command("import")
+@with_groups
 def import_(
+    *,
     source: Annotated[Path, typer.Argument(help="A JSON file that `results export` wrote.")],
     store: o.StorePath = None,
+    printer: Printing,
 ) -> None:
     """Add the trials of an exported JSON file, all or none; what the store has stays as it is."""
     records = read_export(source)
     with Store(store_path(store)) as opened:
         new = opened.add_all(records)
-    output.print(f"{len(records)} trials read, {new} of them new", highlight=False)
+    counts = {"read": len(records), "new": new}
+    printer.result(counts, f"{len(records)} trials read, {new} of them new")
+
+
+class Whose(StrEnum):
+    """Whose result of a trial to keep, if two stores differ."""
+
+    OURS = "ours"
+    THEIRS = "theirs"
+
+
+@app.command("merge")
+@with_groups
+def merge_(
+    *,
+    other: Annotated[Path, typer.Argument(metavar="OTHER.db", help="The store to take from.")],
+    prefer: Annotated[
+        Whose | None,
+        typer.Option(help="Whose result to keep where the two differ. Default: refuse."),
+    ] = None,
+    store: o.StorePath = None,
+    printer: Printing,
+) -> None:
+    """Add the trials of another store, all or none; the other one is only read.
+
+    A trial that both have, with the same result, stays as it is. If their results differ, nothing
+    is merged and the trials are named, unless you say --prefer.
+
+    Example: `remask results merge from-the-cluster.db`
+    """
+    if not other.exists():  # said before a store is made for nothing
+        raise StoreError(f"there are no results at {other}: no such file.")
+    with Store(store_path(store)) as opened:
+        merged = merge(opened, other, prefer=None if prefer is None else prefer.value)
+    told = f"{merged.read} trials read, {merged.new} of them new"
+    if merged.replaced:
+        told += f", {merged.replaced} in place of others"
+    if merged.kept:
+        told += f", {merged.kept} left out for those that are here"
+    printer.result(merged, told)
 
 
 @app.command()
@@ -130,6 +192,7 @@ def delete(
     every: Annotated[bool, typer.Option("--all", help="Every trial of the store.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Remove them without a question.")] = False,
     store: o.StorePath = None,
+    printer: Printing,
 ) -> None:
     """Remove the results that pass all filters, once you have confirmed it."""
     if bool(filters) == every:
@@ -140,18 +203,19 @@ def delete(
     with _existing(store) as opened:
         found = opened.outline(filters)
         if not found:
-            output.print("No trial matches.")
+            printer.result({"deleted": []}, "No trial matches.")
             return
         for line in _outlined(found):
-            output.print(line, highlight=False, soft_wrap=True)
+            printer.note(line)
         what = f"{len(found)} trial{'s' * (len(found) > 1)}"
         if not yes and not confirmed(
             f"Delete {what} from {opened.path}?", "nothing was deleted", "delete"
         ):
-            output.print("Nothing was deleted.")
+            printer.note("Nothing was deleted.")
             raise typer.Exit(1)
-        gone = opened.delete(trial.config_hash for trial in found)
-    output.print(f"{gone} trial{'s' * (gone != 1)} deleted", highlight=False)
+        hashes = [trial.config_hash for trial in found]
+        gone = opened.delete(hashes)
+    printer.result({"deleted": hashes}, f"{gone} trial{'s' * (gone != 1)} deleted")
 
 
 @app.command("compare")
@@ -161,6 +225,7 @@ def compare_(
     filters: o.Filters,
     markdown: o.Markdown = False,
     store: o.StorePath = None,
+    printer: Printing,
 ) -> None:
     """Put results beside the published figures, where the settings are the published ones."""
     from remask.experiments import Results  # torch: not before it is needed
@@ -168,8 +233,9 @@ def compare_(
     with _existing(store) as opened:
         records, damaged = opened.sound_records(filters)
     compared = Results(records).compare()
-    if not compared:
-        output.print("Nothing is published about any of these results.")
+    if printer.json or not compared:
+        published = compared_shape(compared)
+        printer.result(published, "Nothing is published about any of these results.")
     else:
         print_comparison(compared, markdown=markdown)
     leave_if_damaged(damaged)

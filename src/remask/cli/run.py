@@ -7,8 +7,9 @@ import typer
 
 from remask.cli import options as o
 from remask.cli.generated import with_groups
+from remask.cli.printer import Printing
 from remask.cli.process import prepare_workers
-from remask.cli.running import run_and_print
+from remask.cli.running import print_plan, run_and_print
 from remask.results import Store, store_path
 
 
@@ -28,8 +29,10 @@ def run(
     options: o.Options,
     own_code: o.OwnCode = False,
     skip_unreadable: o.SkipUnreadable = False,
-    json: o.JsonFile = None,
+    dry_run: o.DryRun = False,
+    output: o.OutputFile = None,
     store: o.StorePath = None,
+    printer: Printing,
 ) -> None:
     """Train trials and print a table of their accuracy and forgetting.
 
@@ -38,10 +41,14 @@ def run(
 
     Example: `remask run --benchmark split-mnist --method derpp --mask none,-1,-inf --buffer 200`
     """
-    prepare_workers(options)
+    if not dry_run:
+        prepare_workers(options)
     from remask.planning import configs_from  # torch: not before it is needed
 
     given = settings if trials is None else {**settings, "trials": trials}
     configs = configs_from(given, file=config, own_code=own_code)
+    if dry_run:
+        print_plan(store, configs, options, printer)
+        return
     with Store(store_path(store)) as opened:
-        run_and_print(opened, configs, options, json)
+        run_and_print(opened, configs, options, printer, output)

@@ -7,8 +7,9 @@ import typer
 
 from remask.cli import options as o
 from remask.cli.generated import with_groups
+from remask.cli.printer import Printing
 from remask.cli.process import prepare_workers
-from remask.cli.running import run_and_print
+from remask.cli.running import print_plan, run_and_print
 from remask.results import Store, store_path
 
 
@@ -21,8 +22,10 @@ def sweep(
     options: o.Options,
     own_code: o.OwnCode = False,
     skip_unreadable: o.SkipUnreadable = False,
-    json: o.JsonFile = None,
+    dry_run: o.DryRun = False,
+    output: o.OutputFile = None,
     store: o.StorePath = None,
+    printer: Printing,
 ) -> None:
     """Train every combination of settings that a file asks for, and print a table.
 
@@ -34,10 +37,14 @@ def sweep(
     With `--validation 0.1`, or `validation = 0.1` in the file, it also names the best cell: by
     training data that was held out, not by the test set.
     """
-    prepare_workers(options)
+    if not dry_run:
+        prepare_workers(options)
     from remask.planning import grid_configs  # torch: not before it is needed
 
     given = settings if trials is None else {**settings, "trials": trials}
     configs = grid_configs(grid, given, own_code=own_code)
+    if dry_run:
+        print_plan(store, configs, options, printer)
+        return
     with Store(store_path(store)) as opened:
-        run_and_print(opened, configs, options, json, choose=True)
+        run_and_print(opened, configs, options, printer, output, choose=True)

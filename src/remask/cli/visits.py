@@ -15,14 +15,14 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from remask.cli.console import errors
+from remask.console import PlainConsole
 
 if TYPE_CHECKING:
     from remask.learner import Progress as Advanced
 
 
 @contextmanager
-def visit_bar(name: str) -> Iterator[Callable[["Advanced"], None]]:
+def visit_bar(name: str, console: PlainConsole) -> Iterator[Callable[["Advanced"], None]]:
     """A progress bar with an estimate of the time that is left, if there is a terminal."""
     bar = Progress(
         TextColumn("{task.description}", markup=False),
@@ -30,8 +30,8 @@ def visit_bar(name: str) -> Iterator[Callable[["Advanced"], None]]:
         TextColumn("{task.fields[detail]}", markup=False),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
-        console=errors,
-        disable=not errors.is_terminal,
+        console=console,
+        disable=not console.is_terminal,
         transient=True,
     )
     shown: list[TaskID] = []

@@ -168,6 +168,23 @@ class CheckpointFolder:
         return {int(match[1]): self._folder / match[0] for match in matches if match}
 
 
+def damage_of(path: Path) -> str | None:
+    """What is wrong with the file of a checkpoint, by its checksums; None: nothing."""
+    try:
+        with open_regular(path) as stream:
+            header = _read_header(stream, os.fstat(stream.fileno()).st_size)
+            _, digest = _open_note(path, header)
+            if hashlib.file_digest(stream, "sha256").hexdigest().encode() != digest:
+                return "the checksum of its tensors is wrong"
+    except FileNotFoundError:  # its run has gone on meanwhile
+        return None
+    except (_DamagedError, CheckpointError) as error:
+        return str(error)
+    except OSError as error:
+        return f"cannot be read, {error.strerror}"
+    return None
+
+
 def _encode(
     identity: str,
     tensors: Mapping[str, Tensor],

@@ -2,31 +2,31 @@
 
 from remask.experiments.calls import report, reproduce, resume, run, sweep
 from remask.experiments.comparing import Compared, Reproduction
+from remask.experiments.doctor import Symptom, examine
 from remask.experiments.learners import learnt_visits, write_learner_history
 from remask.experiments.pages import Written, check_trials, watch, write_report
-from remask.experiments.reproducing import (
-    PaperPlan,
-    configs_of,
-    plan_cells,
-    run_cells,
-    wanted_cells,
-)
+from remask.experiments.plans import Plan, PlannedCell, plan_trials
+from remask.experiments.reproducing import cell_configs, configs_of, run_cells, wanted_cells
 from remask.experiments.rerun import rerun_command
 from remask.experiments.results import Results, demo_configs, resume_run, run_trials
 from remask.runs import download_bar, runs_to_resume
 
 __all__ = [
     "Compared",
-    "PaperPlan",
+    "Plan",
+    "PlannedCell",
     "Reproduction",
     "Results",
+    "Symptom",
     "Written",
+    "cell_configs",
     "check_trials",
     "configs_of",
     "demo_configs",
     "download_bar",
+    "examine",
     "learnt_visits",
-    "plan_cells",
+    "plan_trials",
     "report",
     "reproduce",
     "rerun_command",

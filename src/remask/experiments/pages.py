@@ -1,9 +1,10 @@
 """From the store to the page, and to figures."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import remask
@@ -11,7 +12,7 @@ from remask.durable import AnyPath, write_output
 from remask.experiments.rerun import rerun_command
 from remask.planning import changed_settings
 from remask.reports import ConfigFacts, page_data, page_html, published_beside, write_figures
-from remask.results import Store, StoreError, summarise
+from remask.results import Store, StoreError, check_filters, summarise
 from remask.runs import RunError, StopRequest, runs_folder, unfinished_runs
 
 _FACTS = ConfigFacts(
@@ -74,26 +75,41 @@ def check_trials(store: Store, filters: Mapping[str, object]) -> None:
 
 
 def watch(
-    store: Store,
+    path: AnyPath,
     target: AnyPath,
     filters: Mapping[str, object],
     on_write: Callable[[Written], None] = lambda _: None,
     *,
     paper: bool = False,
-) -> None:
-    """Write the page whenever the store or a run beside it has changed, until asked to stop."""
-    seen = None
+) -> Written | None:
+    """Write the page whenever the store or a run beside it has changed, until asked to stop.
+
+    A store that is not there yet is waited for. Returns what was written last, if anything was.
+    """
+    check_filters(filters)  # now, and not when the store is there
     with StopRequest() as stop:
-        while stop.signal is None:
-            state = (store.changes(), sorted(runs_folder(store.path).glob("*")))
-            if state != seen:
-                again = _SECONDS_BETWEEN_RELOADS
-                page = write_report(store, target, filters, refresh_seconds=again, paper=paper)
-                on_write(page)
-                seen = state
+        while not Path(path).exists() and stop.signal is None:
             time.sleep(_SECONDS_BETWEEN_LOOKS)
-    # The last page, which no longer reloads itself.
-    on_write(write_report(store, target, filters, paper=paper))
+        if stop.signal is not None:
+            return None
+        with Store(path, create=False) as store:
+            write = partial(write_report, store, target, filters, paper=paper)
+            for _ in _changes(store, stop):
+                on_write(write(refresh_seconds=_SECONDS_BETWEEN_RELOADS))
+            last = write()  # it no longer reloads itself
+    on_write(last)
+    return last
+
+
+def _changes(store: Store, stop: StopRequest) -> Iterator[None]:
+    """Yield whenever the store or a run beside it has changed."""
+    seen = None
+    while stop.signal is None:
+        state = (store.changes(), sorted(runs_folder(store.path).glob("*")))
+        if state != seen:
+            yield
+            seen = state
+        time.sleep(_SECONDS_BETWEEN_LOOKS)
 
 
 def _running(store: Store) -> list[dict[str, object]]:

@@ -1,6 +1,7 @@
 """Combinations: the trials of every benchmark, method, mask and buffer that is asked for."""
 
 import itertools
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,7 +10,7 @@ from remask.durable import AnyPath
 from remask.errors import SettingsError
 from remask.planning.defaults import trial_configs
 from remask.planning.files import check_trusted, read_config
-from remask.setting_types import MaskValue, read_mask
+from remask.setting_types import MaskValue, read_mask, read_weight_lists
 
 MOST_TRIALS = 100_000
 LISTS = (list, tuple, range)
@@ -21,7 +22,7 @@ _NAME_CODE = ("benchmark", "method", "net")
 def configs_from(
     given: Mapping[str, Any], *, file: AnyPath | None = None, own_code: bool = False
 ) -> list[TrialConfig]:
-    """The trials of every combination of benchmark, method, mask and buffer.
+    """The trials of every combination of benchmark, method, mask, buffer and weights.
 
     Settings that are given win over those in the TOML `file`. Code that only the file names is
     imported only with `own_code`.
@@ -49,18 +50,42 @@ def combine(given: Mapping[str, Any]) -> list[TrialConfig]:
         raise SettingsError(f"trials = {trials}: at least 1 is needed")
     if not 0 <= seed < 2**62:
         raise SettingsError(f"seed = {seed}: from 0 to 2**62 - 1")
-    check_number(trials * len(benchmarks) * len(methods) * len(buffers) * len(masks or [None]))
+    overrides = _with_each_weight(rest)
+    check_number(
+        trials
+        * (len(benchmarks) * len(methods) * len(buffers) * len(masks or [None]) * len(overrides))
+    )
     return [
         config
-        for benchmark, method, buffer in itertools.product(benchmarks, methods, buffers)
+        for benchmark, method, buffer, own in itertools.product(
+            benchmarks, methods, buffers, overrides
+        )
         for config in trial_configs(
             benchmark=benchmark,
             method=method,
             masks=masks,
             buffer=buffer,
             seeds=range(seed, seed + trials),
-            overrides=rest,
+            overrides=own,
         )
+    ]
+
+
+def _with_each_weight(rest: dict[str, Any]) -> list[dict[str, Any]]:
+    """These settings with every combination of the values of weights that have several."""
+    weights = rest.get("weights")
+    if isinstance(weights, LISTS):
+        weights = read_weight_lists(weights)
+    if not isinstance(weights, Mapping):  # none, or what is refused where settings are read
+        return [rest]
+    axes = [values if isinstance(values, LISTS) else [values] for values in weights.values()]
+    for name, values in zip(weights, axes, strict=True):
+        if not values:
+            raise SettingsError(f"the weight {name} has no value")
+    check_number(math.prod(map(len, axes)))
+    return [
+        {**rest, "weights": dict(zip(weights, chosen, strict=True))}
+        for chosen in itertools.product(*axes)
     ]
 
 
@@ -83,7 +108,8 @@ def settings(
     configs = combine({**given, "seed": seed, "trials": 1, **changes})
     if len(configs) > 1:
         raise SettingsError(
-            "settings are those of one trial: say one benchmark, method, mask and buffer"
+            "settings are those of one trial: say one benchmark, method, mask and buffer, and one "
+            "value per weight"
         )
     return configs[0]
 

@@ -11,7 +11,7 @@ from remask.errors import SettingsError
 from remask.names import did_you_mean
 from remask.planning.combinations import LISTS, MOST_TRIALS, check_number, combine, names_in
 from remask.planning.files import check_trusted, read_config
-from remask.setting_types import read_weights
+from remask.setting_types import read_weight_lists
 
 _AXES = (*TrialConfig.model_fields, "trials")
 _SHAPE_OF_A_GRID = (
@@ -115,7 +115,7 @@ def _with_weights(shared: Mapping[str, Any], point: Mapping[str, Any]) -> dict[s
     own = {n.removeprefix("weights."): v for n, v in point.items() if n.startswith("weights.")}
     said = settings.get("weights", {})
     if isinstance(said, list | tuple):
-        said = read_weights(said)
+        said = read_weight_lists(said)
     if own and isinstance(said, Mapping):  # anything else is refused where settings are read
         settings["weights"] = {**said, **own}
     return settings

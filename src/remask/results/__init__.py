@@ -10,7 +10,8 @@ from remask.results.export import (
     trial_json,
     write,
 )
-from remask.results.filters import FILTERS
+from remask.results.filters import FILTERS, check_filters
+from remask.results.merging import Merged, merge, read_store
 from remask.results.record import Answers, ChoiceRecord, Curve, Status, TrialRecord
 from remask.results.store import Store, TrialOutline, store_path
 from remask.results.summary import (
@@ -35,6 +36,7 @@ __all__ = [
     "Cell",
     "ChoiceRecord",
     "Curve",
+    "Merged",
     "Spread",
     "Status",
     "Store",
@@ -43,12 +45,15 @@ __all__ = [
     "TrialOutline",
     "TrialRecord",
     "cell_labels",
+    "check_filters",
     "column_types",
     "export",
     "flat_row",
     "group_alike",
     "group_by_data",
+    "merge",
     "read_export",
+    "read_store",
     "scores",
     "spread",
     "store_path",

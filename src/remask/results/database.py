@@ -43,6 +43,24 @@ def open_for_reading(path: Path, *, timeout: float, unchanging: bool) -> sqlite3
     return _connect(path, mode=_UNCHANGING if unchanging else "ro", timeout=timeout)
 
 
+def copy_database(path: Path, target: Path, *, timeout: float, known: int) -> None:
+    """Copy a store as it is at one moment, and leave it and its folder as they are."""
+    if not _size(path):
+        raise StoreError(f"there are no results at {path}: no such file, or an empty one.")
+    _check_beginning(path)
+    log, before = Path(f"{path}-wal"), path.stat()
+    # Only where another process writes, or one was killed, is there a log that must be read, too.
+    mode = "ro" if _size(log) else _UNCHANGING
+    with explained(path), closing(_connect(path, mode=mode, timeout=timeout)) as source:
+        _check_contents(source, path, known=known)
+        with closing(sqlite3.connect(target)) as copy:
+            source.backup(copy)
+    after = path.stat()
+    changed = (before.st_mtime_ns, before.st_size) != (after.st_mtime_ns, after.st_size)
+    if mode == _UNCHANGING and (changed or _size(log)):
+        raise StoreError(f"another process has just written to {path}. Try again.")
+
+
 def _open_for_writing(
     path: Path, create: bool, timeout: float, migrations: Sequence[Migration]
 ) -> sqlite3.Connection:
@@ -114,19 +132,31 @@ def _inspect(path: Path, *, create: bool, timeout: float, known: int) -> None:
                 raise damaged(path, f"an empty file or none, yet {log.name} beside it has contents")
             path.parent.mkdir(parents=True, exist_ok=True)
             return
+    except OSError as error:
+        raise _unusable(path, error) from error
+    _check_beginning(path)
+    with explained(path), closing(_connect(path, mode="ro", timeout=timeout)) as connection:
+        _check_contents(connection, path, known=known)
+
+
+def _check_beginning(path: Path) -> None:
+    """Refuse a file that is not SQLite's."""
+    try:
         with path.open("rb") as file:
             beginning = file.read(len(_MAGIC))
     except OSError as error:
-        raise StoreError(
-            f"cannot use {path}: {error.strerror}. Fix the permissions or choose another file."
-        ) from error
+        raise _unusable(path, error) from error
     if beginning != _MAGIC:
         raise StoreError(
             f"{path} is not a results store: it is not an SQLite file, but begins with "
             f"{beginning!r}. It was left as it is. Choose another file."
         )
-    with explained(path), closing(_connect(path, mode="ro", timeout=timeout)) as connection:
-        _check_contents(connection, path, known=known)
+
+
+def _unusable(path: Path, error: OSError) -> StoreError:
+    return StoreError(
+        f"cannot use {path}: {error.strerror}. Fix the permissions or choose another file."
+    )
 
 
 def _check_contents(connection: sqlite3.Connection, path: Path, *, known: int) -> None:

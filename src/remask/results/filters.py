@@ -116,6 +116,11 @@ def where(
     return " AND ".join(f"({condition})" for condition in conditions), parameters
 
 
+def check_filters(filters: Mapping[str, object]) -> None:
+    """Refuse what no store could be filtered by; which methods there are, only a store knows."""
+    where({name: value for name, value in filters.items() if name != "method"}, list)
+
+
 def _of_method(name: str, stored: Collection[tuple[str, str | None]]) -> tuple[str, list[object]]:
     """The condition of a method by any of its names; a name of nothing is likely a slip."""
     known = dict.fromkeys([*TITLES, *(method for method, _ in stored)])

@@ -2,7 +2,7 @@
 
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -98,14 +98,27 @@ class Store:
         """
         return self.add_all([record], replace=replace) == 1
 
-    def add_all(self, records: Iterable[TrialRecord], *, replace: bool = False) -> int:
-        """Store records as `add` does, all of them or, if this raises, none; returns how many."""
+    def add_all(
+        self,
+        records: Iterable[TrialRecord],
+        *,
+        replace: bool | Callable[[TrialRecord, TrialRecord], bool] = False,
+    ) -> int:
+        """Store records as `add` does, all of them or, if this raises, none; returns how many.
+
+        `replace` may be a function of the trial that is there and the new one.
+        """
         written = 0
         with self._changing():
             for record in records:
                 there = self._status(record.config_hash)
                 retried = there == "failed" and record.status != "failed"
-                if there is None or retried or replace:
+                if callable(replace) and there is not None and not retried:
+                    mine = self.get(record.config_hash)
+                    wanted = mine is not None and replace(mine, record)
+                else:
+                    wanted = bool(replace)
+                if there is None or retried or wanted:
                     self._connection.execute(_INSERT, to_row(record))
                     written += 1
         return written

@@ -17,8 +17,10 @@ from torch import Tensor, nn
 from remask.benchmarks import BENCHMARKS
 from remask.config import TrialConfig
 from remask.engine import TrialStack, preferred_stack
+from remask.engine.candidates import candidates_of
 from remask.methods import METHODS, find_method
 from remask.nets import net_builder
+from remask.runs.train import benchmark_of
 
 _FLOAT = 4  # bytes
 _BACK_AND_FORTH = 3
@@ -69,7 +71,12 @@ class Sizes:
 
     @classmethod
     def of(cls, config: TrialConfig) -> "Sizes":
-        """Of one of remask's own benchmarks, whether its data is there or not."""
+        """Of one of remask's own benchmarks, whether its data is there or not; or of the user's."""
+        if config.benchmark not in BENCHMARKS:
+            own = benchmark_of(config)
+            learnt = int(len(own.train_labels) * (1 - config.validation))
+            sizes = (learnt, len(own.test_labels), own.num_tasks, own.num_classes)
+            return cls(*sizes, own.input_shape)
         info = BENCHMARKS[config.benchmark]
         classes = len(info.dataset.class_names)
         train, test, shape = _SIZES[info.dataset.name]
@@ -120,6 +127,9 @@ def cost_of(config: TrialConfig, sizes: Sizes | None = None) -> Cost:
         seen = sizes.test if config.method == "joint" else sizes.test * (task + 1) / sizes.tasks
         done = done.plus(Passes(evaluated=seen, calls=seen / 512))
     done = done.plus(Passes(evaluated=sizes.test, calls=sizes.test / 512))  # the confidence
+    if config.mask == "auto":  # candidates are trained side by side, in the same calls
+        candidates = len(candidates_of(find_method(config.method), config.buffer))
+        done = (done * candidates)._replace(calls=done.calls)
     return Cost(
         steps=steps,
         passes=done,
@@ -225,7 +235,8 @@ def net_cost(name: str, shape: tuple[int, ...], classes: int) -> tuple[int, floa
     with torch.no_grad():
         net(sample)
     parameters = sum(parameter.numel() for parameter in net.parameters())
-    return parameters, sum(flops) / len(sample)
+    # A custom net may have neither; then each weight is taken to be used once.
+    return parameters, sum(flops) / len(sample) or 2.0 * parameters
 
 
 def usual_stack(config: TrialConfig, device: str) -> int:

@@ -1,0 +1,66 @@
+"""Starting points: a method, a net and data of the user's own, as files that work as they are.
+
+Each is an ordinary module of this package, so it is checked like all other code. In a copy, its
+names are replaced by those that the user has chosen.
+"""
+
+import importlib.util
+import keyword
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from remask.durable import AnyPath, refusal
+from remask.errors import SettingsError
+from remask.names import UnknownNameError, unknown
+
+_CHECKS = {
+    "method": "remask check {name}",
+    "net": "remask check er --net {name}",
+    "data": "remask check er --benchmark {name}",
+}
+KINDS = tuple(_CHECKS)
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,99}")
+
+
+@dataclass(frozen=True)
+class StartingPoint:
+    """A file that was written."""
+
+    file: Path
+    name: str
+    """`module:name`, as commands take it."""
+    check: str
+    """The command that checks it."""
+
+
+def write_starting_point(kind: str, name: str, folder: AnyPath = ".") -> StartingPoint:
+    """Write a commented `method`, `net` or `data` to NAME.py; never replaces a file.
+
+    Raises SettingsError if the name will not do, and DurabilityError if it cannot be written.
+    """
+    if kind not in KINDS:
+        raise UnknownNameError(unknown("kind of starting point", kind, KINDS))
+    if not _NAME.fullmatch(name) or keyword.iskeyword(name):
+        raise SettingsError(
+            f"{name!r} can be no module: say a name of small letters, digits and _, such as "
+            f"my_{kind}"
+        )
+    file = Path(folder) / f"{name}.py"
+    if not file.exists() and importlib.util.find_spec(name) is not None:
+        raise SettingsError(
+            f"there is a Python module {name!r} already, which {file} would hide, or which would "
+            f"hide it. Choose another name, such as my_{name}."
+        )
+    of_class = "".join(part.capitalize() for part in name.split("_"))
+    text = (Path(__file__).parent / f"{kind}.py").read_text("utf-8")
+    text = text.replace("StartingPoint", of_class).replace("starting_point", name)
+    try:
+        with file.open("x", encoding="utf-8") as stream:
+            stream.write(text)
+    except FileExistsError:
+        raise SettingsError(f"{file} is there already, and was left as it is.") from None
+    except OSError as error:
+        raise refusal("write", file, error) from error
+    own_name = f"{name}:{of_class if kind == 'method' else name}"
+    return StartingPoint(file, own_name, _CHECKS[kind].format(name=own_name))

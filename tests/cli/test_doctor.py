@@ -1,0 +1,127 @@
+"""`remask doctor`: what is wrong is found, named, and left as it is."""
+
+import json
+import os
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from remask.engine.checkpoints import CheckpointFolder, damage_of
+from remask.locks import Lock
+from remask.results import Store
+from remask.runs import Run, plan_run
+from tests.command_line import CommandLine
+from tests.results.store_samples import make_config, make_record
+
+
+@pytest.fixture
+def healthy(remask: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
+    """A store with one trial, and no data."""
+    monkeypatch.setenv("REMASK_DATA", str(tmp_path / "data"))
+    with Store(remask.store) as store:
+        store.add(make_record(make_config(seed=0)))
+    return remask
+
+
+def _symptoms(remask: CommandLine, *, code: int) -> dict[str, list[dict[str, Any]]]:
+    answer = remask("doctor", "--json")
+    assert answer.code == code, answer
+    found = json.loads(answer.out)
+    assert found["sound"] == (code == 0)
+    by_subject: dict[str, list[dict[str, Any]]] = {}
+    for symptom in found["symptoms"]:
+        by_subject.setdefault(symptom["subject"], []).append(symptom)
+    return by_subject
+
+
+def _stopped_run(remask: CommandLine, checkpoints: int) -> tuple[Run, list[Path]]:
+    configs = [make_config(seed=5)]
+    with Store(remask.store) as store:
+        run = plan_run(store, configs, workers=1, largest_stack=lambda _: 10, again=False)
+    assert run is not None
+    folder = run.checkpoints(run.jobs[0])
+    saving = CheckpointFolder(folder, identity=run.jobs[0].name)
+    saving.load({})
+    for step in range(checkpoints):
+        saving.save({"w": torch.arange(9.0)}, {"step": step}, {})
+    return run, sorted(folder.iterdir())
+
+
+def test_a_healthy_installation_is_told_so_and_nothing_is_changed(
+    healthy: CommandLine, tmp_path: Path
+) -> None:
+    before = sorted(path.name for path in tmp_path.iterdir())
+    answer = healthy("doctor")
+    assert answer.code == 0, answer
+    for subject in ("versions", "devices", "threads", "disk", "data", "store", "extras"):
+        assert f" {subject} " in answer.text
+    assert f"1 trials in {healthy.store}" in answer.text
+    assert "remask data fetch mnist" in answer.text
+    assert "wrong" not in answer.out
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+def test_a_store_that_is_not_there_is_no_fault_and_is_not_made(remask: CommandLine) -> None:
+    (store,) = _symptoms(remask, code=0)["store"]
+    assert "not there yet" in store["text"]
+    assert not remask.store.exists()
+
+
+def test_damaged_trials_and_data_are_named_with_what_to_do(
+    healthy: CommandLine, tmp_path: Path
+) -> None:
+    with sqlite3.connect(healthy.store) as connection:
+        connection.execute("UPDATE trials SET class_il = '[[1]]'")
+    connection.close()
+    mnist = tmp_path / "data" / "mnist"
+    mnist.mkdir(parents=True)
+    (mnist / "train-images-idx3-ubyte").write_bytes(b"not images")
+    found = _symptoms(healthy, code=1)
+    (wrong,) = [symptom for symptom in found["store"] if symptom["state"] == "wrong"]
+    assert "remask results delete --hash" in wrong["text"]
+    (wrong,) = [symptom for symptom in found["data"] if symptom["state"] == "wrong"]
+    assert wrong["remedy"].startswith("`remask data fetch mnist --force`")
+
+
+def test_a_file_that_is_no_store_is_wrong(remask: CommandLine) -> None:
+    remask.store.write_text("no store")
+    (store,) = _symptoms(remask, code=1)["store"]
+    assert "not a results store" in store["text"]
+    assert remask.store.read_text() == "no store"
+
+
+def test_a_stopped_run_can_be_resumed_and_one_at_work_is_named(healthy: CommandLine) -> None:
+    run, _ = _stopped_run(healthy, checkpoints=1)
+    (stopped,) = _symptoms(healthy, code=0)["runs"]
+    assert stopped["remedy"].startswith(f"`remask resume {run.name}`")
+    with Lock(run.lock):
+        (working,) = _symptoms(healthy, code=0)["runs"]
+    assert f"process {os.getpid()} on " in working["text"]
+
+
+def test_broken_checkpoints_are_found_and_a_whole_one_beside_them_is_enough(
+    healthy: CommandLine,
+) -> None:
+    _, (older, newer) = _stopped_run(healthy, checkpoints=2)
+    assert "checkpoints" not in _symptoms(healthy, code=0)
+    data = bytearray(newer.read_bytes())
+    data[-1] ^= 1
+    newer.write_bytes(data)
+    assert damage_of(newer) == "the checksum of its tensors is wrong"
+    (note,) = _symptoms(healthy, code=0)["checkpoints"]
+    assert (note["state"], str(newer) in note["text"]) == ("note", True)
+    older.write_bytes(older.read_bytes()[:40])
+    both = _symptoms(healthy, code=1)["checkpoints"]
+    assert [symptom["state"] for symptom in both] == ["wrong", "wrong"]
+    assert f"remove {older}" in both[0]["remedy"]
+
+
+def test_a_plan_that_cannot_be_read_is_wrong(healthy: CommandLine) -> None:
+    plan = healthy.store.with_name("results.db.runs") / "0123456789ab" / "run.json"
+    plan.parent.mkdir(parents=True)
+    plan.write_text("{}")
+    (run,) = _symptoms(healthy, code=1)["runs"]
+    assert "Move the folder" in run["text"]

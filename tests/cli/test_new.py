@@ -1,0 +1,72 @@
+"""`remask new`: what it writes is checked and run as it is."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from remask.results import Store
+from remask.starting_points import KINDS
+from tests.command_line import CommandLine
+
+RUN = ("--lr", "0.1", "--batch", "10", "--replay-batch", "10", "--epochs", "1", "--trials", "1")
+SMALL = (*RUN, "--buffer", "20", "--limit", "20", "--workers", "1")
+USED = {
+    "method": ("--method", "first_try_method:FirstTryMethod", "--weight", "past=0.5,1"),
+    "net": ("--method", "er", "--net", "first_try_net:first_try_net"),
+    "data": ("--method", "er", "--benchmark", "first_try_data:first_try_data"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_starting_point_passes_its_check_and_runs(
+    remask: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    name = f"first_try_{kind}"
+    written = json.loads(remask("new", kind, name, "--json").out)
+    text = (tmp_path / f"{name}.py").read_text("utf-8")
+    assert written["file"] == f"{name}.py"
+    assert "starting" not in text.lower()
+    assert written["check"] in text
+    checked = remask(*written["check"].split()[1:], "--json")
+    assert checked.code == 0, checked
+    assert {finding["outcome"] for finding in json.loads(checked.out)} == {"passed"}
+    ran = remask("run", *USED[kind], *SMALL)
+    assert ran.code == 0, ran
+    with Store(remask.store) as store:
+        assert [record.status for record in store.records()] == ["finished"] * (
+            2 if kind == "method" else 1
+        )
+
+
+def test_a_file_that_is_there_is_left_as_it_is(
+    remask: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text("precious")
+    answer = remask("new", "method", "mine")
+    assert answer.code == 1
+    assert "mine.py is there already, and was left as it is" in answer.text
+    assert (tmp_path / "mine.py").read_text() == "precious"
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "said"),
+    [
+        ("method", "torch", "a Python module 'torch' already"),
+        ("net", "My-Net", "can be no module"),
+        ("net", "class", "can be no module"),
+        ("data", "../data", "can be no module"),
+        ("metod", "mine", "metod"),
+    ],
+)
+def test_a_name_that_will_not_do_is_refused(
+    remask: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, name: str,
+    said: str,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    answer = remask("new", kind, name)
+    assert answer.code in (1, 2)
+    assert said in answer.text
+    assert list(tmp_path.glob("*.py")) == []

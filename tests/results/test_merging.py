@@ -1,0 +1,132 @@
+"""Merging stores: all or none, and the other one is only read."""
+
+import hashlib
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from remask.results import Store, StoreError, merge
+from remask.results.schema import MIGRATIONS, to_row
+from tests.command_line import CommandLine
+from tests.results.store_samples import make_config, make_record
+
+WORSE = [[50.0, float("nan")], [10.0, 20.0]]
+
+
+def _store(path: Path, *records: object) -> Path:
+    with Store(path) as store:
+        store.add_all(records)  # type: ignore[arg-type]
+    return path
+
+
+def _contents(folder: Path) -> dict[str, str]:
+    return {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in folder.iterdir()}
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Path:
+    """A store with the seeds 1 and 2, in a folder by itself."""
+    (tmp_path / "there").mkdir()
+    return _store(
+        tmp_path / "there" / "other.db",
+        *(make_record(make_config(seed=seed), seconds=99.0) for seed in (1, 2)),
+    )
+
+
+def test_new_trials_are_added_and_equal_ones_stay_and_the_other_store_is_only_read(
+    tmp_path: Path, other: Path
+) -> None:
+    path = _store(tmp_path / "a.db", *(make_record(make_config(seed=seed)) for seed in (0, 1)))
+    before = _contents(other.parent)
+    with Store(path) as store:
+        merged = merge(store, other)
+        assert (merged.read, merged.new, merged.replaced, merged.kept) == (2, 1, 0, 0)
+        assert [(r.seed, r.seconds) for r in store.records()] == [(0, 12.5), (1, 12.5), (2, 99.0)]
+        assert merge(store, other).new == 0
+    assert _contents(other.parent) == before
+
+
+@pytest.mark.parametrize(("prefer", "accuracy"), [("ours", 99.0), ("theirs", 50.0)])
+def test_a_trial_with_another_result_is_named_and_nothing_is_merged_unless_one_is_preferred(
+    remask: CommandLine, tmp_path: Path, prefer: str, accuracy: float
+) -> None:
+    mine = make_record(make_config(seed=1))
+    theirs = make_record(make_config(seed=1), class_il=WORSE)
+    _store(remask.store, mine)
+    path = _store(tmp_path / "other.db", make_record(make_config(seed=0)), theirs)
+    answer = remask("results", "merge", str(path))
+    assert answer.code == 1
+    assert f"{mine.config_hash[:12]} (ER on split-digits, buffer 200, seed 1)" in answer.text
+    assert "Nothing was merged" in answer.text
+    with Store(remask.store) as store:
+        assert list(store.records()) == [mine]
+    answer = remask("results", "merge", str(path), "--prefer", prefer)
+    assert answer.code == 0, answer
+    assert "2 trials read, 1 of them new, 1 " in answer.out
+    with Store(remask.store) as store:
+        assert [record.class_il[0][0] for record in store.records()] == [99.0, accuracy]
+
+
+def test_a_failed_trial_gives_way_and_replaces_nothing(tmp_path: Path) -> None:
+    failed = [type(make_record()).failure(make_config(seed=seed), "no") for seed in (0, 1)]
+    ours = _store(tmp_path / "a.db", failed[0], make_record(make_config(seed=1)))
+    theirs = _store(tmp_path / "b.db", make_record(make_config(seed=0)), failed[1])
+    with Store(ours) as store:
+        assert merge(store, theirs).new == 1
+        assert [record.status for record in store.records()] == ["finished", "finished"]
+
+
+def test_a_store_of_an_earlier_version_is_merged_and_stays_of_that_version(
+    tmp_path: Path,
+) -> None:
+    old = tmp_path / "old" / "old.db"
+    old.parent.mkdir()
+    with Store(old, migrations=MIGRATIONS[:1]):
+        pass
+    record = make_record(make_config(seed=5))
+    row = to_row(record)
+    with sqlite3.connect(old) as connection:
+        columns = [r[1] for r in connection.execute("PRAGMA table_info(trials)")]
+        marks = ", ".join("?" for _ in columns)
+        connection.execute(
+            f"INSERT INTO trials ({', '.join(columns)}) VALUES ({marks})",
+            [row[name] for name in columns],
+        )
+    connection.close()
+    before = _contents(old.parent)
+    with Store(tmp_path / "a.db") as store:
+        assert merge(store, old).new == 1
+    assert _contents(old.parent) == before
+
+
+def test_what_another_process_has_just_written_is_merged_too(tmp_path: Path, other: Path) -> None:
+    with Store(other) as writing, Store(tmp_path / "a.db") as store:
+        writing.add(make_record(make_config(seed=9)))  # it is in the log, not in the file
+        assert merge(store, other).read == 3
+
+
+def test_what_is_damaged_or_no_store_or_the_store_itself_is_refused(
+    remask: CommandLine, tmp_path: Path, other: Path
+) -> None:
+    damaged = tmp_path / "damaged.db"
+    shutil.copy(other, damaged)
+    with sqlite3.connect(damaged) as connection:
+        connection.execute("UPDATE trials SET class_il = '[[1]]' WHERE seed = 2")
+    connection.close()
+    text = tmp_path / "text.db"
+    text.write_text("no store")
+    for path, said in (
+        (damaged, "is damaged"),
+        (text, "not an SQLite file"),
+        (tmp_path / "nowhere.db", "no such file"),
+    ):
+        answer = remask("results", "merge", str(path))
+        assert answer.code == 1
+        assert said in answer.text
+        assert str(path) in answer.text.replace(" ", "")
+    with Store(remask.store) as store:
+        assert store.count() == 0
+        with pytest.raises(StoreError, match="the store itself"):
+            merge(store, remask.store)
