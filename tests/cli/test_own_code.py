@@ -20,7 +20,7 @@ from PIL import Image
 from remask.own_sources import find_source
 from remask.planning import trial_configs
 from remask.results import Store, TrialRecord
-from remask.runs import plan_run, train
+from remask.runs import data, plan_run
 from tests.command_line import QUICK, Answer, CommandLine
 from tests.repository import ROOT
 from tests.results.store_samples import contents, make_config, make_record
@@ -108,7 +108,7 @@ def _importing_anew(folder: Path) -> Iterator[None]:
         sys.path[:] = path
         for name in {file.stem for file in folder.iterdir()} - modules:
             sys.modules.pop(name, None)
-        train._load.cache_clear()
+        data._load.cache_clear()
 
 
 def _start(*args: str, store: Path) -> "subprocess.Popen[str]":

@@ -6,6 +6,7 @@ from remask.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from remask.runs.cost import cost_of, shortest_time, usual_stack
+    from remask.runs.data import benchmark_of
     from remask.runs.display import download_bar
     from remask.runs.estimate import estimate_seconds
     from remask.runs.events import Advanced, Event, Failed, Finished, Lost, Note, PickedUp
@@ -24,11 +25,12 @@ if TYPE_CHECKING:
         runs_to_resume,
     )
     from remask.runs.signals import StopRequest
-    from remask.runs.train import benchmark_of, check_device, net_path, run_job, without_net
+    from remask.runs.train import check_device, net_path, run_job, without_net
     from remask.runs.worker_processes import WorkerProcesses
 
 _MODULES = {
     "cost": "cost_of shortest_time usual_stack",
+    "data": "benchmark_of",
     "display": "download_bar",
     "estimate": "estimate_seconds",
     "events": "Advanced Event Failed Finished Lost Note PickedUp",
@@ -40,7 +42,7 @@ _MODULES = {
     "ray_cluster": "Ray",
     "running": "continue_run executor_for finish_run plan_run run_missing runs_to_resume",
     "signals": "StopRequest",
-    "train": "benchmark_of check_device net_path run_job without_net",
+    "train": "check_device net_path run_job without_net",
     "worker_processes": "WorkerProcesses",
 }
 __all__ = [

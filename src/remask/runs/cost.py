@@ -20,7 +20,7 @@ from remask.engine import TrialStack, preferred_stack
 from remask.engine.candidates import candidates_of
 from remask.methods import METHODS, find_method
 from remask.nets import net_builder
-from remask.runs.train import benchmark_of
+from remask.runs.data import benchmark_of
 
 _FLOAT = 4  # bytes
 _BACK_AND_FORTH = 3

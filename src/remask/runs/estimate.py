@@ -7,9 +7,9 @@ import numpy as np
 import torch
 
 from remask.engine import Position, TrialStack
+from remask.runs.data import benchmark_of
 from remask.runs.options import RunOptions
 from remask.runs.plans import Job
-from remask.runs.train import benchmark_of
 
 _STEPS, _FEWEST_STEPS = 20, 3  # the most are enough to fill what a step draws from memory
 _PATIENCE = 10.0

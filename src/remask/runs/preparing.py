@@ -22,10 +22,10 @@ from remask.nets import NetBuilder, net_builder
 from remask.own_code import names_own_code
 from remask.own_sources import Source, find_source
 from remask.results import Store
+from remask.runs.data import benchmark_of
 from remask.runs.display import download_bar
 from remask.runs.options import RunOptions
 from remask.runs.plans import Job, plan_jobs
-from remask.runs.train import benchmark_of
 
 _COPIES_IN_A_CHECKPOINT = 3
 """A checkpoint is put together in memory: copies of the tensors, their bytes, and the file."""

@@ -21,6 +21,7 @@ from remask.config import TrialConfig
 from remask.durable import AnyPath, make_folder
 from remask.errors import MissingPackageError, RemaskError
 from remask.runs.checkpoint_mirror import CheckpointMirror, is_address
+from remask.runs.data import benchmark_of
 from remask.runs.device_memory import MOST_TRIALS
 from remask.runs.events import Event, Finished, Note
 from remask.runs.executor import Executor, WorkQueue
@@ -31,7 +32,6 @@ from remask.runs.ray_task import measure_stack, train_stack
 from remask.runs.shipping import Arrays, own_files
 from remask.runs.signals import StopRequest
 from remask.runs.stop_flag import StopFlag
-from remask.runs.train import benchmark_of
 
 _SECONDS_TO_CONNECT = 10.0
 _SECONDS_BETWEEN_COUNTS = 1.0

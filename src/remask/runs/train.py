@@ -6,12 +6,11 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from datetime import UTC, datetime
-from functools import lru_cache
 from pathlib import Path
 
 import torch
 
-from remask.benchmarks import Benchmark, load_benchmark
+from remask.benchmarks import Benchmark
 from remask.config import TrialConfig
 from remask.durable import AnyPath
 from remask.engine import Position, TrialStack, check_predictor, save_net
@@ -21,6 +20,7 @@ from remask.locks import Lock, LockHeldError
 from remask.machine import lacks_memory
 from remask.own_code import fingerprints_of
 from remask.runs.cost import training_flops
+from remask.runs.data import benchmark_of
 from remask.runs.events import Advanced, Event, Failed, Finished, Note
 from remask.runs.options import RunOptions
 from remask.runs.plans import Job
@@ -112,18 +112,6 @@ def _train(
         _save_nets(stack, options.save_nets)
     results, flops = stack.results(), training_flops(stack)
     yield Finished(job.name, results, saver.started, saver.seconds(), saver.own_code, flops)
-
-
-def benchmark_of(config: TrialConfig) -> Benchmark:
-    """The benchmark of a trial, with its classes dealt as the trial wants them."""
-    return _load(config.benchmark, config.tasks, config.class_order, config.limit)
-
-
-@lru_cache(maxsize=1)  # the jobs of a process mostly have one benchmark, and loading checks it all
-def _load(
-    name: str, tasks: int | None, class_order: int | tuple[int, ...] | None, limit: int | None
-) -> Benchmark:
-    return load_benchmark(name, tasks=tasks, class_order=class_order, limit=limit)
 
 
 def check_device(name: str) -> None:
