@@ -7,7 +7,7 @@ from torch import Tensor
 
 from remask.config import TrialConfig
 from remask.engine.divergence import Divergence
-from remask.engine.showing import Choice, TrialResult
+from remask.engine.showing import Choice, TaskPoint, TrialLosses, TrialResult
 from remask.engine.stream import Stream
 from remask.methods import Method
 from remask.names import title_of
@@ -43,6 +43,12 @@ class Measurements:
             scores, class_il = self._method.scores, self._method.class_il
             self._stream.curves.measure(scores, task.number, point, class_il=class_il)
 
+    def task_point(self, index: int, step: int, nets: Sequence[int]) -> TaskPoint:
+        """What was measured after a task, which ended at a step, of the nets given."""
+        number, test = self._stream.number(index), self._stream.test
+        rows = test.class_il[list(nets), number], test.task_il[list(nets), number]
+        return TaskPoint(step, number, *(row.tolist() for row in rows))
+
     def running_accuracy(self) -> float:
         """The mean Class-IL accuracy over nets and tasks after the latest task; NaN before."""
         rows = self._stream.test.class_il.nanmean(dim=(0, 2))
@@ -55,6 +61,7 @@ class Measurements:
         nets: Sequence[int],
         choices: Sequence[tuple[Choice, ...]],
         learnt: int,
+        losses: Sequence[TrialLosses] | None = None,
     ) -> list[TrialResult]:
         """What each trial has shown after so many tasks; `nets` are those that stand for them."""
         test, held_out = self._stream.test, self._stream.validation
@@ -75,9 +82,10 @@ class Measurements:
                 diverged_at=None if diverged_at[net] < 0 else diverged_at[net],
                 title=None if title == title_of(config.method) else title,
                 curve=curves[net] if curves else None,
+                losses=losses[trial] if losses else None,
                 choices=chosen,
             )
-            for config, net, chosen in zip(configs, nets, choices, strict=True)
+            for trial, (config, net, chosen) in enumerate(zip(configs, nets, choices, strict=True))
         ]
 
     def state(self) -> dict[str, dict[str, Tensor]]:

@@ -49,7 +49,9 @@ class CLSER(ER):
         """What the better copy says of a replayed sample is what the network has to say."""
         loss = super().loss(step)
         for replay in step.replays:
-            loss = loss + self.alpha * logit_mse(replay.logits, self._taught(replay))
+            distillation = logit_mse(replay.logits, self._taught(replay))
+            self.engine.note("distillation", distillation)
+            loss = loss + self.alpha * distillation
         return loss
 
     def _taught(self, replay: Batch) -> Tensor:

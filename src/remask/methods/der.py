@@ -23,7 +23,10 @@ class DER(Method):
     def loss(self, step: Step) -> torch.Tensor:
         """The stream's cross-entropy, and the distance to what the network once said."""
         loss = step.stream_loss()
+        self.engine.note("stream", loss)
         if not step.replays:
             return loss
         (recalled,) = step.replays
-        return loss + self.alpha * logit_mse(recalled.logits, recalled.recorded)
+        distillation = logit_mse(recalled.logits, recalled.recorded)
+        self.engine.note("distillation", distillation)
+        return loss + self.alpha * distillation

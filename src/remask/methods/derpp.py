@@ -30,11 +30,12 @@ class DERpp(Method):
     def loss(self, step: Step) -> torch.Tensor:
         """The two replay terms come from two independent draws."""
         loss = step.stream_loss()
+        self.engine.note("stream", loss)
         if not step.replays:
             return loss
         recalled, relearnt = step.replays
-        return (
-            loss
-            + self.alpha * logit_mse(recalled.logits, recalled.recorded)
-            + self.beta * step.cross_entropy(relearnt)
-        )
+        distillation = logit_mse(recalled.logits, recalled.recorded)
+        replay = step.cross_entropy(relearnt)
+        self.engine.note("distillation", distillation)
+        self.engine.note("replay", replay)
+        return loss + self.alpha * distillation + self.beta * replay

@@ -21,5 +21,8 @@ class ER(Method):
             return step.stream_loss()
         (replay,) = step.replays
         arrived, recalled = step.stream.labels.shape[1], replay.labels.shape[1]
-        weighed = arrived * step.stream_loss() + recalled * step.cross_entropy(replay)
+        stream_loss, replay_loss = step.stream_loss(), step.cross_entropy(replay)
+        self.engine.note("stream", stream_loss)
+        self.engine.note("replay", replay_loss)
+        weighed = arrived * stream_loss + recalled * replay_loss
         return weighed / (arrived + recalled)

@@ -29,6 +29,9 @@ class ERACE(Method):
         present = torch.zeros_like(self.seen).scatter_(1, step.stream.labels, True)
         self.seen |= present
         loss = step.cross_entropy(step.stream, among=(present | ~self.seen).unsqueeze(1))
+        self.engine.note("stream", loss)
         for replay in step.replays:
-            loss = loss + step.cross_entropy(replay)
+            replay_loss = step.cross_entropy(replay)
+            self.engine.note("replay", replay_loss)
+            loss = loss + replay_loss
         return loss

@@ -45,7 +45,9 @@ class EREMA(ER):
         loss = super().loss(step)
         for replay in step.replays:
             taught = self.engine.net.teach(replay.inputs, self.slow)
-            loss = loss + self.alpha * logit_mse(replay.logits, taught)
+            distillation = logit_mse(replay.logits, taught)
+            self.engine.note("distillation", distillation)
+            loss = loss + self.alpha * distillation
         return loss
 
     def after_step(self, step: Step) -> None:

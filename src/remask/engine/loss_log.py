@@ -1,0 +1,182 @@
+"""The losses of a stack while it learns: means over a few steps each, by the names of their terms.
+
+Values stay on the device until a point is due or the stack is saved, so no step waits for them.
+What was gathered is state: a run that was stopped and goes on has the same points.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from remask.engine.showing import TrialLosses
+
+LOG = "log/"
+"""How the names of its tensors begin in the state of a stack."""
+TOTAL = "loss"
+"""The name of the loss that is descended; all others are terms that a method notes."""
+_POINTS_PER_TASK, _MOST_PER_TASK = 50, 1000
+_KEPT_POINTS = 200  # of a trial, in its result
+_DIGITS = 6
+
+
+class LossPoint(NamedTuple):
+    """The losses at one moment: means over the steps since the point before."""
+
+    step: int
+    """How many steps of the whole stream had been taken."""
+    task: int
+    """How many tasks had been learnt."""
+    values: Tensor
+    """float64 [S, names]; NaN where a term was not noted. Later points may have more names."""
+
+
+class LossLog:
+    """Gathers the loss of every trial of a stack and the terms that its method notes.
+
+    `every` is how many steps a point spans; 0 means that a task has about 50 points. It is raised
+    where a task would have more than 1,000.
+    """
+
+    def __init__(self, every: int = 0) -> None:
+        self.noted: dict[str, list[Tensor]] = {TOTAL: []}
+        """What has come since the latest look, [S] each; `Engine.note` appends."""
+        self.points: list[LossPoint] = []
+        self._asked = every
+        self._seen: dict[str, Tensor] = {}  # float64 [steps, S] on the host, since the last point
+        self._task, self._begin, self._every = 0, 0, 1
+
+    @property
+    def names(self) -> list[str]:
+        """The total first, then the terms in the order in which they were first noted."""
+        return list(self.noted)
+
+    def begin_task(self, task: int, begin: int, length: int) -> None:
+        """Come to a task that begins after so many steps and has at most so many."""
+        self._task, self._begin = task, begin
+        wanted = self._asked or -(-length // _POINTS_PER_TASK)
+        self._every = max(wanted, -(-length // _MOST_PER_TASK))
+
+    def after_step(self, loss: Tensor, taken: int) -> None:
+        """Take the losses [S] of a step, the one after which so many of the task are taken."""
+        self.noted[TOTAL].append(loss)
+        if taken % self._every == 0:
+            self.close(taken)
+
+    def close(self, taken: int) -> None:
+        """Make a point of what came since the last one, after so many steps of the task."""
+        self._look()
+        if TOTAL not in self._seen:
+            return
+        missing = torch.full_like(self._seen[TOTAL][0], torch.nan)
+        means = [self._seen[n].mean(0) if n in self._seen else missing for n in self.noted]
+        self.points.append(LossPoint(self._begin + taken, self._task, torch.stack(means, dim=1)))
+        self._seen.clear()
+
+    def state(self) -> dict[str, Tensor]:
+        """What must be saved, by name; copies."""
+        self._look()
+        names = self.names
+        trials = next((p.values.shape[0] for p in self.points), 0)
+        values = [_widened(point.values, len(names)) for point in self.points]
+        waiting = [self._seen[name] for name in names if name in self._seen]
+        counts = [len(self._seen.get(name, ())) for name in names]
+        where = [[point.step, point.task] for point in self.points]
+        return {
+            "names": torch.tensor(list("\n".join(names).encode()), dtype=torch.uint8),
+            "where": torch.tensor(where, dtype=torch.int64).reshape(-1, 2),
+            "values": torch.stack(values)
+            if values
+            else torch.empty((0, trials, len(names)), dtype=torch.float64),
+            "counts": torch.tensor(counts, dtype=torch.int64),
+            "waiting": torch.cat(waiting)
+            if waiting
+            else torch.empty((0, trials), dtype=torch.float64),
+        }
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Go back to a saved state; an empty one is that of a stack that did not log."""
+        self.noted.clear()
+        self.noted[TOTAL] = []
+        self.points.clear()
+        self._seen.clear()
+        if not state:
+            return
+        names = bytes(state["names"].tolist()).decode().split("\n")
+        self.noted.update({name: [] for name in names})
+        pairs = zip(state["where"].tolist(), state["values"], strict=True)
+        self.points += [LossPoint(step, task, values.clone()) for (step, task), values in pairs]
+        parts = torch.split(state["waiting"], state["counts"].tolist())
+        self._seen = {n: p.clone() for n, p in zip(names, parts, strict=True) if len(p)}
+
+    def of_trials(
+        self, nets: Callable[[int], Sequence[int]], number: Callable[[int], int]
+    ) -> list[TrialLosses]:
+        """The points of each trial, thinned out.
+
+        `nets` says which network stood for each trial in the task after so many others, and
+        `number` is that task's number.
+        """
+        steps, tasks, values = self._thinned()
+        chosen = [values[point, list(nets(task))] for point, task in enumerate(tasks)]
+        learning = [number(task) for task in tasks]
+        of_trial = np.stack(chosen, axis=1) if chosen else []
+        return [TrialLosses(self.names, steps, learning, _rounded(own)) for own in of_trial]
+
+    def _thinned(self) -> tuple[list[int], list[int], np.ndarray]:
+        """Steps, tasks and values [points, S, names], neighbours of a task taken together."""
+        steps: list[int] = []
+        tasks: list[int] = []
+        values: list[np.ndarray] = []
+        most = max(1, _KEPT_POINTS // len({point.task for point in self.points} or {0}))
+        before = 0
+        for task, group in groupby(self.points, key=lambda point: point.task):
+            own = list(group)
+            together = -(-len(own) // most)
+            for first in range(0, len(own), together):
+                some = own[first : first + together]
+                ends = [point.step for point in some]
+                spans = np.diff([before, *ends])
+                wide = [_widened(point.values, len(self.noted)).numpy() for point in some]
+                values.append(_mean(np.stack(wide), spans))
+                steps.append(ends[-1])
+                tasks.append(task)
+                before = ends[-1]
+        return steps, tasks, np.array(values)
+
+    def _look(self) -> None:
+        """Fetch what has come since the last look, all at once."""
+        found = [value for values in self.noted.values() for value in values]
+        if not found:
+            return
+        fetched = torch.stack(found).cpu().double()
+        parts = torch.split(fetched, [len(values) for values in self.noted.values()])
+        for (name, values), part in zip(self.noted.items(), parts, strict=True):
+            if values:
+                earlier = self._seen.get(name)
+                self._seen[name] = part if earlier is None else torch.cat([earlier, part])
+                values.clear()
+
+
+def _widened(values: Tensor, names: int) -> Tensor:
+    """With a column for every name, also for those that came later."""
+    return torch.nn.functional.pad(values, (0, names - values.shape[1]), value=torch.nan)
+
+
+def _mean(values: np.ndarray, spans: np.ndarray) -> np.ndarray:
+    """The mean over points [n, S, names], each by its steps, leaving out what was not noted."""
+    weights = np.where(np.isnan(values), 0.0, spans.reshape(-1, 1, 1))
+    total = weights.sum(0)
+    summed = (weights * np.nan_to_num(values, nan=0.0, posinf=np.inf, neginf=-np.inf)).sum(0)
+    return np.divide(summed, total, out=np.full_like(summed, np.nan), where=total > 0)
+
+
+def _rounded(values: np.ndarray) -> list[list[float]]:
+    """Numbers that are short when they are written down; what is not finite is NaN."""
+    return [
+        [float(f"{value:.{_DIGITS}g}") if np.isfinite(value) else np.nan for value in row]
+        for row in values
+    ]
