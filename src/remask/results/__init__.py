@@ -11,7 +11,7 @@ from remask.results.export import (
     write,
 )
 from remask.results.filters import FILTERS
-from remask.results.record import ChoiceRecord, Curve, Status, TrialRecord
+from remask.results.record import ChoiceRecord, Curve, Losses, Status, TrialRecord
 from remask.results.store import Store, TrialOutline, store_path
 from remask.results.summary import (
     SCORES,
@@ -32,6 +32,7 @@ __all__ = [
     "Cell",
     "ChoiceRecord",
     "Curve",
+    "Losses",
     "Spread",
     "Status",
     "Store",

@@ -19,7 +19,7 @@ from remask.results.record import TrialRecord
 
 _AS_JSON = (
     "config", "class_il", "task_il", "validation_class_il", "validation_task_il", "confidence",
-    "curve", "choices", "tasks", "class_names", "own_code", "versions", "machine",
+    "curve", "losses", "choices", "tasks", "class_names", "own_code", "versions", "machine",
 )  # fmt: skip
 _AS_IS = ("status", "diverged_at", "error", "started", "seconds", "created", "title")
 _REPEATED = ("benchmark", "method", "mask", "buffer", "seed")
@@ -141,9 +141,14 @@ def _add_choices(connection: sqlite3.Connection) -> None:
     connection.execute("ALTER TABLE trials ADD COLUMN choices TEXT NOT NULL DEFAULT '[]'")
 
 
+def _add_losses(connection: sqlite3.Connection) -> None:
+    connection.execute("ALTER TABLE trials ADD COLUMN losses TEXT NOT NULL DEFAULT 'null'")
+
+
 MIGRATIONS: tuple[Migration, ...] = (
     _make_trials,
     _add_tasks_title_own_code_and_validation,
     _add_curve,
     _add_choices,
+    _add_losses,
 )
