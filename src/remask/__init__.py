@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from remask.engine import DataDescription, TrialStack, load_net
     from remask.experiments import Results, report, reproduce, resume, run, sweep
     from remask.learner import Learner, LearnerError
+    from remask.loggers import Logger
     from remask.losses import (
         MaskedCrossEntropy,
         masked_cross_entropy,
@@ -51,6 +52,7 @@ _HOME = {
     "DataDescription": "engine",
     "Learner": "learner",
     "LearnerError": "learner",
+    "Logger": "loggers",
     "MaskedCrossEntropy": "losses",
     "Method": "methods",
     "ReplayMemory": "memory",
@@ -81,6 +83,7 @@ __all__ = [
     "DataDescription",
     "Learner",
     "LearnerError",
+    "Logger",
     "MaskedCrossEntropy",
     "Method",
     "ReplayMemory",

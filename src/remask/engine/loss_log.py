@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from remask.engine.showing import TrialLosses
@@ -19,6 +20,7 @@ LOG = "log/"
 TOTAL = "loss"
 """The name of the loss that is descended; all others are terms that a method notes."""
 _POINTS_PER_TASK, _MOST_PER_TASK = 50, 1000
+_Array = NDArray[np.float64]
 _KEPT_POINTS = 200  # of a trial, in its result
 _DIGITS = 6
 
@@ -123,14 +125,16 @@ class LossLog:
         steps, tasks, values = self._thinned()
         chosen = [values[point, list(nets(task))] for point, task in enumerate(tasks)]
         learning = [number(task) for task in tasks]
-        of_trial = np.stack(chosen, axis=1) if chosen else []
+        if not chosen:  # nothing has been learnt yet
+            return []
+        of_trial = np.stack(chosen, axis=1)  # [S, points, names]
         return [TrialLosses(self.names, steps, learning, _rounded(own)) for own in of_trial]
 
-    def _thinned(self) -> tuple[list[int], list[int], np.ndarray]:
+    def _thinned(self) -> tuple[list[int], list[int], _Array]:
         """Steps, tasks and values [points, S, names], neighbours of a task taken together."""
         steps: list[int] = []
         tasks: list[int] = []
-        values: list[np.ndarray] = []
+        values: list[_Array] = []
         most = max(1, _KEPT_POINTS // len({point.task for point in self.points} or {0}))
         before = 0
         for task, group in groupby(self.points, key=lambda point: point.task):
@@ -166,15 +170,16 @@ def _widened(values: Tensor, names: int) -> Tensor:
     return torch.nn.functional.pad(values, (0, names - values.shape[1]), value=torch.nan)
 
 
-def _mean(values: np.ndarray, spans: np.ndarray) -> np.ndarray:
+def _mean(values: _Array, spans: _Array) -> _Array:
     """The mean over points [n, S, names], each by its steps, leaving out what was not noted."""
     weights = np.where(np.isnan(values), 0.0, spans.reshape(-1, 1, 1))
     total = weights.sum(0)
     summed = (weights * np.nan_to_num(values, nan=0.0, posinf=np.inf, neginf=-np.inf)).sum(0)
-    return np.divide(summed, total, out=np.full_like(summed, np.nan), where=total > 0)
+    missing = np.full_like(summed, np.nan)
+    return np.asarray(np.divide(summed, total, out=missing, where=total > 0))
 
 
-def _rounded(values: np.ndarray) -> list[list[float]]:
+def _rounded(values: _Array) -> list[list[float]]:
     """Numbers that are short when they are written down; what is not finite is NaN."""
     return [
         [float(f"{value:.{_DIGITS}g}") if np.isfinite(value) else np.nan for value in row]

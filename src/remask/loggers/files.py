@@ -7,7 +7,8 @@ goes on where its log ends; a last line that was cut short is taken away first.
 import csv
 import io
 import json
-from abc import abstractmethod
+import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from remask.loggers.places import LoggerError
 _COLUMNS = ("trial", "event", "step", "task", "name", "value")
 
 
-class _LinesLogger(Logger):
+class _LinesLogger(Logger, ABC):
     """A text file to which lines are added."""
 
     def __init__(self, path: AnyPath) -> None:
@@ -148,8 +149,6 @@ class JsonLinesLogger(_LinesLogger):
             entries.append({**begin, "settings": dict(source.settings)})
         entry = {"trial": source.name, "event": event, "step": step, "task": task}
         # JSON has no word for what is not a number.
-        known = {
-            name: value if abs(value) < float("inf") else None for name, value in values.items()
-        }
+        known = {name: value if math.isfinite(value) else None for name, value in values.items()}
         entries.append({**entry, "values": known})
         return "".join(json.dumps(e, allow_nan=False) + "\n" for e in entries)

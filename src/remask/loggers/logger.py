@@ -1,9 +1,11 @@
 """What a logger is: three calls, each of which may be left alone."""
 
-from abc import ABC
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
+
+Setting = str | int | float | bool | None
+"""What a setting of a trial can be; no number is infinite."""
 
 
 @dataclass(frozen=True)
@@ -12,9 +14,7 @@ class Source:
 
     name: str
     """Unlike that of any other trial, and fit for a file name."""
-    settings: Mapping[str, str | int | float | bool | None] = field(
-        default_factory=dict, hash=False
-    )
+    settings: Mapping[str, Setting] = field(default_factory=dict, hash=False)
 
 
 class Reached(NamedTuple):
@@ -27,7 +27,7 @@ class Reached(NamedTuple):
     ended: bool = False
 
 
-class Logger(ABC):
+class Logger:
     """Takes what trials show while they learn. Nothing is handed to it twice.
 
     Steps count through the whole stream, and tasks from 1. Values are by name; those that are not

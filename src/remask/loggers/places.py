@@ -24,7 +24,7 @@ class LoggerError(RemaskError):
 
 def check_place(place: str) -> None:
     """Refuse a place that makes no sense; raises ValueError."""
-    kind, colon, target = place.partition(":")
+    kind, _, target = place.partition(":")
     if kind in _MODULES and target:
         return
     if kind not in _MODULES and names_own_code(place):

@@ -149,17 +149,18 @@ class MlflowLogger(Logger):
             return Reached()
 
         def last(name: str) -> int:
-            history = self._client.get_metric_history(run, name)
+            history = self._client.get_metric_history(run, _mlflow_name(name))
             return max((point.step for point in history), default=0)
 
         metrics = self._client.get_run(run).data.metrics
-        ended = any(name.startswith("end/") for name in metrics)
+        ended = any(name.startswith("end.") for name in metrics)
         return Reached(last("loss"), max(map(last, _MEASURED_AT_TASKS)), ended)
 
     def _write(self, source: Source, step: int, values: Mapping[str, float]) -> None:
         run = self._run(source)
         for name, value in values.items():
-            self._client.log_metric(run, name, value, step=step)
+            # In a folder a metric is a file, and `loss` cannot be one and have others in it.
+            self._client.log_metric(run, _mlflow_name(name), value, step=step)
 
     def _run(self, source: Source) -> str:
         if source.name not in self._runs:
@@ -178,3 +179,7 @@ class MlflowLogger(Logger):
             [self._experiment], f"attributes.run_name = '{name}'", max_results=1
         )
         return str(found[0].info.run_id) if found else None
+
+
+def _mlflow_name(name: str) -> str:
+    return name.replace("/", ".")

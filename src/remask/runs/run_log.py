@@ -7,7 +7,7 @@ from typing import Self
 
 from remask.config import TrialConfig
 from remask.engine.showing import TaskPoint
-from remask.loggers import Log, Logger, Source, open_logger
+from remask.loggers import Log, Logger, Setting, Source, open_logger
 from remask.results import scores
 from remask.runs.events import Event, Finished, Logged
 from remask.runs.options import RunOptions
@@ -76,7 +76,9 @@ def source_of(config: TrialConfig) -> Source:
     return Source(net_path("", config).name, settings | dict(config.weights))
 
 
-def _plain(value: object) -> str | int | float | bool | None:
+def _plain(value: object) -> Setting:
+    if isinstance(value, float) and math.isinf(value):
+        return str(value)  # a mask
     return value if isinstance(value, str | int | float | bool | None) else str(value)
 
 
