@@ -124,10 +124,8 @@ def test_a_run_that_was_stopped_logs_every_point_once(tmp_path: Path) -> None:
     )  # what came before the stop comes again, to a new logger
     rows = path.read_text().splitlines()
     assert len(rows) == len({*rows})
-    logged = [row.split(",") for row in rows if ",step," in row]
-    written = [
-        (name, int(step), int(task), term, value) for name, _, step, task, term, value in logged
-    ]
+    logged = [row.rsplit(",", 5) for row in rows if row.split(",")[1] == "step"]
+    written = [(row[0], int(row[2]), int(row[3]), *row[4:]) for row in logged]
     assert sorted(written) == sorted(
         (name, step, task, term, f"{value:.9g}")
         for name, step, task, values in whole.steps
