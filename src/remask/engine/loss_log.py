@@ -15,12 +15,14 @@ from torch import Tensor
 
 from remask.engine.showing import TrialLosses
 
+_Array = NDArray[np.float64]
+
 LOG = "log/"
 """How the names of its tensors begin in the state of a stack."""
 TOTAL = "loss"
 """The name of the loss that is descended; all others are terms that a method notes."""
 _POINTS_PER_TASK, _MOST_PER_TASK = 50, 1000
-_Array = NDArray[np.float64]
+_STEPS_BETWEEN_LOOKS = 500
 _KEPT_POINTS = 200  # of a trial, in its result
 _DIGITS = 6
 
@@ -32,8 +34,17 @@ class LossPoint(NamedTuple):
     """How many steps of the whole stream had been taken."""
     task: int
     """How many tasks had been learnt."""
-    values: Tensor
-    """float64 [S, names]; NaN where a term was not noted. Later points may have more names."""
+    values: _Array
+    """[S, names]; NaN where a term was not noted. Later points may have more names."""
+
+
+class _Due(NamedTuple):
+    """A point whose values have not been fetched yet."""
+
+    step: int
+    task: int
+    counts: list[int]
+    """How many values of each name it ends after, of those that came since the latest look."""
 
 
 class LossLog:
@@ -46,15 +57,22 @@ class LossLog:
     def __init__(self, every: int = 0) -> None:
         self.noted: dict[str, list[Tensor]] = {TOTAL: []}
         """What has come since the latest look, [S] each; `Engine.note` appends."""
-        self.points: list[LossPoint] = []
+        self._points: list[LossPoint] = []
         self._asked = every
-        self._seen: dict[str, Tensor] = {}  # float64 [steps, S] on the host, since the last point
+        self._due: list[_Due] = []
+        self._seen: dict[str, _Array] = {}  # [steps, S], fetched, and not part of a point yet
         self._task, self._begin, self._every = 0, 0, 1
 
     @property
     def names(self) -> list[str]:
         """The total first, then the terms in the order in which they were first noted."""
         return list(self.noted)
+
+    @property
+    def points(self) -> list[LossPoint]:
+        """All points so far."""
+        self._look()
+        return self._points
 
     def begin_task(self, task: int, begin: int, length: int) -> None:
         """Come to a task that begins after so many steps and has at most so many."""
@@ -67,52 +85,46 @@ class LossLog:
         self.noted[TOTAL].append(loss)
         if taken % self._every == 0:
             self.close(taken)
+        if len(self.noted[TOTAL]) == _STEPS_BETWEEN_LOOKS:
+            self._look()
 
     def close(self, taken: int) -> None:
         """Make a point of what came since the last one, after so many steps of the task."""
-        self._look()
-        if TOTAL not in self._seen:
-            return
-        missing = torch.full_like(self._seen[TOTAL][0], torch.nan)
-        means = [self._seen[n].mean(0) if n in self._seen else missing for n in self.noted]
-        self.points.append(LossPoint(self._begin + taken, self._task, torch.stack(means, dim=1)))
-        self._seen.clear()
+        counts = [len(values) for values in self.noted.values()]
+        before = self._due[-1].counts[0] if self._due else -len(self._seen.get(TOTAL, ()))
+        if counts[0] > before:
+            self._due.append(_Due(self._begin + taken, self._task, counts))
 
     def state(self) -> dict[str, Tensor]:
         """What must be saved, by name; copies."""
-        self._look()
-        names = self.names
-        trials = next((p.values.shape[0] for p in self.points), 0)
-        values = [_widened(point.values, len(names)) for point in self.points]
+        points, names = self.points, self.names
+        trials = next((len(point.values) for point in points), 0)
+        values = [_widened(point.values, len(names)) for point in points]
         waiting = [self._seen[name] for name in names if name in self._seen]
-        counts = [len(self._seen.get(name, ())) for name in names]
-        where = [[point.step, point.task] for point in self.points]
+        empty = [np.empty((0, trials))]
         return {
             "names": torch.tensor(list("\n".join(names).encode()), dtype=torch.uint8),
-            "where": torch.tensor(where, dtype=torch.int64).reshape(-1, 2),
-            "values": torch.stack(values)
+            "where": torch.tensor([point[:2] for point in points], dtype=torch.int64).view(-1, 2),
+            "values": torch.from_numpy(np.stack(values))
             if values
             else torch.empty((0, trials, len(names)), dtype=torch.float64),
-            "counts": torch.tensor(counts, dtype=torch.int64),
-            "waiting": torch.cat(waiting)
-            if waiting
-            else torch.empty((0, trials), dtype=torch.float64),
+            "counts": torch.tensor([len(self._seen.get(name, ())) for name in names]),
+            "waiting": torch.from_numpy(np.concatenate(waiting or empty)),
         }
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Go back to a saved state; an empty one is that of a stack that did not log."""
         self.noted.clear()
         self.noted[TOTAL] = []
-        self.points.clear()
-        self._seen.clear()
+        self._points, self._due, self._seen = [], [], {}
         if not state:
             return
         names = bytes(state["names"].tolist()).decode().split("\n")
         self.noted.update({name: [] for name in names})
-        pairs = zip(state["where"].tolist(), state["values"], strict=True)
-        self.points += [LossPoint(step, task, values.clone()) for (step, task), values in pairs]
+        pairs = zip(state["where"].tolist(), state["values"].numpy().copy(), strict=True)
+        self._points = [LossPoint(step, task, values) for (step, task), values in pairs]
         parts = torch.split(state["waiting"], state["counts"].tolist())
-        self._seen = {n: p.clone() for n, p in zip(names, parts, strict=True) if len(p)}
+        self._seen = {n: p.numpy().copy() for n, p in zip(names, parts, strict=True) if len(p)}
 
     def of_trials(
         self, nets: Callable[[int], Sequence[int]], number: Callable[[int], int]
@@ -144,7 +156,7 @@ class LossLog:
                 some = own[first : first + together]
                 ends = [point.step for point in some]
                 spans = np.diff([before, *ends])
-                wide = [_widened(point.values, len(self.noted)).numpy() for point in some]
+                wide = [_widened(point.values, len(self.noted)) for point in some]
                 values.append(_mean(np.stack(wide), spans))
                 steps.append(ends[-1])
                 tasks.append(task)
@@ -152,22 +164,41 @@ class LossLog:
         return steps, tasks, np.array(values)
 
     def _look(self) -> None:
-        """Fetch what has come since the last look, all at once."""
+        """Fetch what has come since the last look, all at once, and make the points of it."""
         found = [value for values in self.noted.values() for value in values]
         if not found:
             return
-        fetched = torch.stack(found).cpu().double()
-        parts = torch.split(fetched, [len(values) for values in self.noted.values()])
-        for (name, values), part in zip(self.noted.items(), parts, strict=True):
-            if values:
-                earlier = self._seen.get(name)
-                self._seen[name] = part if earlier is None else torch.cat([earlier, part])
-                values.clear()
+        fetched = torch.stack(found).cpu().double().numpy()
+        came, used, begin = dict[str, _Array](), dict[str, int](), 0
+        for name, values in self.noted.items():
+            own = fetched[begin : begin + len(values)]
+            begin += len(values)
+            came[name] = np.concatenate([self._seen[name], own]) if name in self._seen else own
+            values.clear()
+        earlier = {name: len(rows) for name, rows in self._seen.items()}
+        for step, task, counts in self._due:
+            means = []
+            for name, count in zip(came, counts, strict=False):
+                end = earlier.get(name, 0) + count
+                means.append(_mean_over_steps(came[name][used.get(name, 0) : end]))
+                used[name] = end
+            self._points.append(LossPoint(step, task, np.stack(means, axis=1)))
+        self._due.clear()
+        left = {name: rows[used.get(name, 0) :] for name, rows in came.items()}
+        self._seen = {name: rows.copy() for name, rows in left.items() if len(rows)}
 
 
-def _widened(values: Tensor, names: int) -> Tensor:
+def _mean_over_steps(rows: _Array) -> _Array:
+    """The mean of [steps, S], summed in order: a trial has the same alone and in company."""
+    if not len(rows):
+        return np.full(rows.shape[1:], np.nan)
+    return np.asarray(rows.cumsum(axis=0)[-1] / len(rows))
+
+
+def _widened(values: _Array, names: int) -> _Array:
     """With a column for every name, also for those that came later."""
-    return torch.nn.functional.pad(values, (0, names - values.shape[1]), value=torch.nan)
+    missing = names - values.shape[1]
+    return np.pad(values, ((0, 0), (0, missing)), constant_values=np.nan) if missing else values
 
 
 def _mean(values: _Array, spans: _Array) -> _Array:
