@@ -52,7 +52,7 @@ test-ray: $(READY) ## The tests on clusters: two nodes and more on this machine,
 
 $(INTEGRATIONS)/.ready: pyproject.toml constraints.txt
 	test -x $(INTEGRATIONS)/bin/python || $(PYTHON) -m venv $(INTEGRATIONS)
-	$(INTEGRATIONS)/bin/python -m pip install -q -c constraints.txt -e '.[dev,docs,integrations,onnx]'
+	$(INTEGRATIONS)/bin/python -m pip install -q -c constraints.txt -e '.[dev,docs,integrations,mlflow,onnx,tensorboard,wandb]'
 	touch $(INTEGRATIONS)/.ready
 
 test-integrations: $(INTEGRATIONS)/.ready ## The recipes with Lightning and transformers, and ONNX, in an environment of their own.

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from remask.engine import DataDescription, TrialStack, load_net
     from remask.experiments import Results, report, reproduce, resume, run, sweep
     from remask.learner import Learner, LearnerError
+    from remask.loggers import Logger
     from remask.losses import (
         MaskedCrossEntropy,
         masked_cross_entropy,
@@ -53,6 +54,7 @@ _MODULES = {
     "engine": "DataDescription TrialStack load_net",
     "experiments": "Results report reproduce resume run sweep",
     "learner": "Learner LearnerError",
+    "loggers": "Logger",
     "losses": "MaskedCrossEntropy masked_cross_entropy masked_linear_cross_entropy "
     "masked_log_softmax masked_softmax",
     "memory": "ReplayMemory",
@@ -69,6 +71,7 @@ __all__ = [
     "DataDescription",
     "Learner",
     "LearnerError",
+    "Logger",
     "MaskedCrossEntropy",
     "Method",
     "ReplayMemory",

@@ -652,3 +652,33 @@ def test_print_draws_a_stretch_per_task_and_names_each_system_once() -> None:
     (axes,) = drawing.findobj(matplotlib.axes.Axes)
     lowest = [np.asarray(line.get_ydata()).min() for line in axes.lines]
     assert sorted(lowest) == [79.0, 79.0, 88.0, 88.0]
+
+
+def test_losses_have_a_panel_per_term_and_the_systems_that_have_it() -> None:
+    def logged(mask: float | None, seed: int, names: list[str]) -> TrialRecord:
+        losses = {
+            "names": names,
+            "steps": [10, 20, 30],
+            "learning": [0, 0, 1],
+            "values": [[point + seed, 150.0][: len(names)] for point in (3.0, 2.0, 1.0)],
+        }
+        return make_record(make_config(mask=mask, seed=seed), losses=losses)
+
+    records = [logged(None, seed, ["loss"]) for seed in (0, 2)]
+    records += [logged(_INF, seed, ["loss", "replay"]) for seed in (0, 2)]
+    cells = summarise(records)
+    total, replay = _described("losses", cells).panels
+    assert (total.title, replay.title) == ("loss", "replay")
+    assert total.x.spans == ((0, 2, "task 1"), (2, 3, "task 2"))
+    assert [mark.y for mark in total.marks] == [(4.0, 3.0, 2.0)] * 2
+    assert [mark.std for mark in total.marks] == [(1.0, 1.0, 1.0)] * 2
+    assert [mark.name for mark in replay.marks] == ["MSER(-inf)"]
+    drawing = plot(cells, "losses")
+    assert drawing is not None
+    _, axes = drawing.findobj(matplotlib.axes.Axes)
+    assert axes.get_ylim()[1] > 150  # no percentages
+
+
+def test_a_page_without_losses_does_not_mention_them() -> None:
+    cells = _contrast()
+    assert "losses" not in {f["key"] for f in page_figures(cells, Systems(cells))}

@@ -125,20 +125,25 @@ class CheckpointFolder:
         return number
 
     def load(
-        self, expected: Mapping[str, Tensor], *, growing: tuple[str, ...] = ()
+        self,
+        expected: Mapping[str, Tensor],
+        *,
+        growing: tuple[str, ...] = (),
+        optional: tuple[str, ...] = (),
     ) -> Checkpoint | None:
         """Load the newest state that is whole, or None if none was ever saved.
 
         `expected` are tensors like those that were saved; anything else is refused before memory
         is taken for it. Those whose names begin with `growing` need only have as many axes, and in
         all they may take 1 GiB more than expected (`TrialStack.growing` says which grow with the
-        tasks of an open stream). Raises CheckpointError if all are damaged, or the newest whole one
+        tasks of an open stream). Those whose names begin with `optional` need not have been saved.
+        Raises CheckpointError if all are damaged, or the newest whole one
         is another run's or a newer remask's. Deletes nothing.
         """
         damages = []
         for number, path in sorted(self._numbered().items(), reverse=True):
             try:
-                note, tensors = _decode(path, self._identity, expected, growing)
+                note, tensors = _decode(path, self._identity, expected, growing, optional)
             except _DamagedError as error:
                 damages.append(f"{path} is damaged: {error}.")
                 continue
@@ -229,7 +234,11 @@ def _seal(data: bytes) -> tuple[bytes, memoryview]:
 
 
 def _decode(
-    path: Path, identity: str, expected: Mapping[str, Tensor], growing: tuple[str, ...]
+    path: Path,
+    identity: str,
+    expected: Mapping[str, Tensor],
+    growing: tuple[str, ...],
+    optional: tuple[str, ...],
 ) -> tuple[_Note, dict[str, Tensor]]:
     """Read one file; what is cheap and decides is checked before what is large."""
     try:
@@ -237,6 +246,8 @@ def _decode(
             size = os.fstat(stream.fileno()).st_size
             header = _read_header(stream, size)
             note, digest = _open_note(path, header)
+            missing = {name for name in expected.keys() - note.tensors if name.startswith(optional)}
+            expected = {name: expected[name] for name in expected if name not in missing}
             _check_ours(path, note, identity, expected, growing)
             tensor_bytes = sum(
                 bytes_of(note.tensors[name], tensor) for name, tensor in expected.items()

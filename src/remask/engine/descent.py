@@ -1,7 +1,6 @@
 """A step of gradient descent: what a method's loss does to the networks of a stack."""
 
 from collections.abc import Sequence
-from functools import reduce
 from typing import Literal
 
 import torch
@@ -10,6 +9,7 @@ from torch import Tensor
 from remask.config import TrialConfig
 from remask.engine.adamw import AdamW
 from remask.methods import Gradients, Joined, Method, MethodError, Step, Term
+from remask.methods.step import added
 from remask.nets import StackedNet
 
 _LR_DROP = 0.1
@@ -65,7 +65,10 @@ class Descent:
         with torch.no_grad():
             trace = self._net.trace(joined.inputs)
             joined.say(trace.logits)
-            loss, slope = loss_and_slope(self._method.terms(step), joined)
+            terms = self._method.terms(step)
+            losses, slope = losses_and_slope(terms, joined)
+            self._method.note_terms(step, terms, losses)
+            loss = added(losses)
             self._check_shape(loss, lr)
             if not (self._adjusts or self.adamw is not None):
                 self._net.descend_trace(trace, slope, lr)
@@ -88,8 +91,8 @@ class Descent:
         self._net.move(gradients, lr)
 
 
-def loss_and_slope(terms: Sequence[Term], joined: Joined) -> tuple[Tensor, Tensor]:
-    """The sum of terms [S], and its gradient in the logits of all samples, [S, N, K]."""
+def losses_and_slope(terms: Sequence[Term], joined: Joined) -> tuple[list[Tensor], Tensor]:
+    """Each term's loss [S], and the gradient of their sum in all samples' logits, [S, N, K]."""
     losses: list[Tensor] = []
     slopes: list[Tensor | None] = [None] * len(joined.sizes)
     for term in terms:
@@ -108,7 +111,7 @@ def loss_and_slope(terms: Sequence[Term], joined: Joined) -> tuple[Tensor, Tenso
         else own
         for own, size in zip(slopes, joined.sizes, strict=True)
     ]
-    return reduce(torch.add, losses), parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+    return losses, parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 
 
 def per_trial_setting(values: Sequence[float], device: torch.device) -> Tensor:

@@ -8,7 +8,7 @@ from torch import Tensor
 from remask.config import TrialConfig
 from remask.engine.divergence import Divergence
 from remask.engine.evaluation import Answers
-from remask.engine.showing import Choice, TrialResult
+from remask.engine.showing import Choice, TaskPoint, TrialLosses, TrialResult
 from remask.engine.stream import Stream
 from remask.methods import Method
 from remask.names import title_of
@@ -40,6 +40,10 @@ class Measurements:
             if self._answers is not None and method.confidence:
                 self._confidence.copy_(self._answers.confidence())
 
+    def restored(self) -> None:
+        """The stack has gone back to another state: what followed from this one is not known."""
+        self._answers = None
+
     @torch.no_grad()
     def _final_answers(self) -> Answers | None:
         method = self._method
@@ -56,6 +60,12 @@ class Measurements:
             scores, class_il = self._method.scores, self._method.class_il
             self._stream.curves.measure(scores, task.number, point, class_il=class_il)
 
+    def task_point(self, index: int, step: int, nets: Sequence[int]) -> TaskPoint:
+        """What was measured after a task, which ended at a step, of the nets given."""
+        number, test = self._stream.number(index), self._stream.test
+        rows = test.class_il[list(nets), number], test.task_il[list(nets), number]
+        return TaskPoint(step, number, *(row.tolist() for row in rows))
+
     def running_accuracy(self) -> float:
         """The mean Class-IL accuracy over nets and tasks after the latest task; NaN before."""
         rows = self._stream.test.class_il.nanmean(dim=(0, 2))
@@ -69,6 +79,7 @@ class Measurements:
         choices: Sequence[tuple[Choice, ...]],
         learnt: int,
         memory_bytes: int,
+        losses: Sequence[TrialLosses] | None = None,
     ) -> list[TrialResult]:
         """What each trial has shown after so many tasks; `nets` are those that stand for them."""
         test, held_out = self._stream.test, self._stream.validation
@@ -94,9 +105,10 @@ class Measurements:
                 answers=answers.of_trial(net) if answers else None,
                 memory_bytes=memory_bytes,
                 curve=curves[net] if curves else None,
+                losses=losses[trial] if losses else None,
                 choices=chosen,
             )
-            for config, net, chosen in zip(configs, nets, choices, strict=True)
+            for trial, (config, net, chosen) in enumerate(zip(configs, nets, choices, strict=True))
         ]
 
     def state(self) -> dict[str, dict[str, Tensor]]:

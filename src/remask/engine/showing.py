@@ -52,6 +52,33 @@ class TrialAnswers:
 
 
 @dataclass(frozen=True)
+class TaskPoint:
+    """How accurate the trials of a stack were after a task."""
+
+    step: int
+    """How many steps of the whole stream had been taken."""
+    task: int
+    """The number of the task."""
+    class_il: list[list[float]]
+    """Percent, [S, T]; NaN where not measured."""
+    task_il: list[list[float]]
+
+
+@dataclass(frozen=True)
+class TrialLosses:
+    """The losses of one trial while it learnt, as means over some steps each."""
+
+    names: list[str]
+    """`loss`, which is descended, and the terms that the method notes."""
+    steps: list[int]
+    """How many steps of the whole stream had been taken at each point."""
+    learning: list[int]
+    """The number of the task that was being learnt."""
+    values: list[list[float]]
+    """[points, names]; NaN where a term was not noted, or no number."""
+
+
+@dataclass(frozen=True)
 class Choice:
     """Which candidate of a trial with the mask "auto" went on after a task, and why."""
 
@@ -108,5 +135,7 @@ class TrialResult:
     """What the method keeps from task to task beside the net: samples, logits, copies of nets."""
     curve: TrialCurve | None = None
     """Accuracy within tasks; None if that was not asked for."""
+    losses: TrialLosses | None = None
+    """The losses on the way; None if they were not logged."""
     choices: tuple[Choice, ...] = ()
     """What was chosen after each task; empty unless the mask is "auto"."""

@@ -19,9 +19,10 @@ from remask.engine.descent import Descent, Optimizer, per_trial_setting
 from remask.engine.feed import Feed
 from remask.engine.fitting import check_fit
 from remask.engine.growing import grown_state
+from remask.engine.loss_log import LOG, LossLog, LossPoint
 from remask.engine.measurements import Measurements
 from remask.engine.predictors import assemble, check_predictor, trial_tensors
-from remask.engine.showing import Choice, Position, TrialResult
+from remask.engine.showing import Choice, Position, TaskPoint, TrialResult
 from remask.engine.stacking import initial_nets, stack_nets
 from remask.engine.stream import Stream
 from remask.memory import StoredRows
@@ -31,7 +32,7 @@ from remask.streams import DataDescription, StreamError, Task, batch_sizes
 
 _BEGIN, _END = -1, -2  # in place of an epoch, in the names of random numbers
 _GROWING = ("metrics/", "validation/", "stream/", "method/", "choices/")  # with an open stream
-_SHARED = ("stream/counts", "stream/steps", "choices/")  # by the candidates of a trial
+_SHARED = ("stream/counts", "stream/steps", "choices/", LOG)  # by the candidates of a trial
 
 
 class TrialStack:
@@ -56,7 +57,8 @@ class TrialStack:
     samples, and behind them those of the tasks that it had learnt. (Or copy the rows that are still
     in memory to a new file, and replace the sources by their new numbers.)
 
-    `optimizer` is "sgd", plain gradient descent as in all published runs, or "adamw".
+    `optimizer` is "sgd", plain gradient descent as in all published runs, or "adamw". With a `log`,
+    the losses of the trials are gathered on the way; nothing else changes.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class TrialStack:
         device: torch.device | str = "cpu",
         earlier_samples: Sequence[StoredRows] | None = None,
         optimizer: Optimizer = "sgd",
+        log: LossLog | None = None,
     ) -> None:
         kind = check_stack(configs, benchmark, method, build_net)
         if earlier_samples is not None:
@@ -110,6 +113,8 @@ class TrialStack:
             largest_task=max((len(task.rows) for task in self.tasks), default=0),
             announced_tasks=self.data.num_tasks,
         )
+        self._log = log
+        self._engine.noted = None if log is None else log.noted
         self._method.prepare()
         self._stream.keep(self._method.memory)
         steps = [self._steps_of(task, self._method.extra_samples(task)) for task in self.tasks]
@@ -142,7 +147,7 @@ class TrialStack:
     def steps_done(self) -> int:
         """How many steps have been taken."""
         index, epoch, step = self.position
-        earlier = int(self._stream.steps[:index].sum()) * self._epochs
+        earlier = self._steps_before(index)
         return earlier + (epoch * int(self._stream.steps[index]) if epoch else 0) + step
 
     def run(self) -> Iterator[Position]:
@@ -226,6 +231,8 @@ class TrialStack:
         steps = self._steps_of(task, 0 if extra is None else extra.shape[1])
         self._stream.note(task, index, steps)
         due = self._stream.points_of(index)
+        if self._log is not None:
+            self._log.begin_task(index, self._steps_before(index), steps * self._epochs)
         at_end = due.pop(steps * self._epochs, None)  # once the method has ended the task, too
         for epoch in range(begun, self._epochs):
             lr = self._descent.rates(epoch)
@@ -239,6 +246,8 @@ class TrialStack:
                 self.position = Position(index, epoch, number + 1)
                 if self._divergence.note(loss):
                     self._divergence.look(self.steps_done)
+                if self._log is not None:
+                    self._log.after_step(loss, epoch * steps + number + 1)
                 self._measured.within_task(task, due.get(epoch * steps + number + 1))
                 yield self.position
             self.position = Position(index, epoch + 1)
@@ -246,6 +255,8 @@ class TrialStack:
             if enough is not None and enough(epoch + 1):
                 break
         self._divergence.look(self.steps_done)
+        if self._log is not None:
+            self._log.close(self.steps_done - self._steps_before(index))
         self._feed.count_memory(earlier + len(task.rows))
         self._enter(index, _END, lr=self._descent.rates(self._epochs - 1))
         self._method.end_task(task)
@@ -281,6 +292,34 @@ class TrialStack:
             pass
         return self.results()
 
+    def loss_points(self, since: int = 0) -> list[LossPoint]:
+        """The losses of each trial so far, without the first `since` points; needs a `log`.
+
+        Of candidates, the one that was chosen after the task tells; before that, none does.
+        """
+        if self._log is None:
+            raise StreamError("this stack does not log its losses: make it with log=LossLog()")
+        points = self._log.points[since:]
+        if self._choosing is None:
+            return points
+        return [
+            point._replace(values=point.values[self._choosing.networks(point.task + 1)])
+            for point in points
+            if point.task < self.position.task
+        ]
+
+    @property
+    def loss_names(self) -> list[str]:
+        """What the values of loss points are called."""
+        return [] if self._log is None else self._log.names
+
+    def task_points(self, since: int = 0) -> list[TaskPoint]:
+        """The accuracies after each task that was learnt and measured, but the first `since`."""
+        return [
+            self._measured.task_point(index, self._steps_before(index + 1), self._nets_after(index))
+            for index in range(since, self.position.task)
+        ]
+
     def running_accuracy(self) -> float:
         """The mean Class-IL accuracy over trials and tasks after the latest task; NaN before."""
         return self._measured.running_accuracy()
@@ -288,8 +327,16 @@ class TrialStack:
     def results(self) -> list[TrialResult]:
         """What each trial has shown so far."""
         self._divergence.look(self.steps_done)
+        losses = None
+        if self._log is not None:
+            losses = self._log.of_trials(self._nets_after, self._stream.number)
         return self._measured.results(
-            self.configs, self._networks(), self.choices, self.position.task, self.memory_bytes
+            self.configs,
+            self._networks(),
+            self.choices,
+            self.position.task,
+            self.memory_bytes,
+            losses,
         )
 
     @torch.no_grad()
@@ -324,6 +371,8 @@ class TrialStack:
         parts["stream"] = self._stream.state()
         if self._choosing is not None:
             parts["choices"] = self._choosing.state()
+        if self._log is not None:
+            parts["log"] = self._log.state()
         return {
             f"{part}/{name}": tensor
             for part, named in parts.items()
@@ -332,20 +381,26 @@ class TrialStack:
 
     @torch.no_grad()
     def restore(self, state: dict[str, Tensor], position: Position) -> None:
-        """Go back to a saved state; refuses one that does not fit before it changes anything."""
-        own = self.state()
+        """Go back to a saved state; refuses one that does not fit before it changes anything.
+
+        What was logged goes on if this stack logs, and is left out if it does not.
+        """
+        logged, state = _without_log(state)
+        _, own = _without_log(self.state())
         if self._stream.open:
             check_fit(state, own, "this stack", growing=_GROWING)
             self._stream.grow_as(state)
             self._method.grow_as(state)
             if self._choosing is not None:
                 self._choosing.grow_as(state)
-            own = self.state()
+            _, own = _without_log(self.state())
         check_fit(state, own, "this run")
         for name, tensor in own.items():
             tensor.copy_(state[name])
+        if self._log is not None:
+            self._log.restore(logged)
         self.position = Position(*position)
-        self._answers = None
+        self._measured.restored()
 
     def grow_from(self, state: dict[str, Tensor], position: Position) -> None:
         """Go on from a state that was saved with fewer classes, in a stack that has learnt nothing.
@@ -357,8 +412,8 @@ class TrialStack:
         if self.position != Position():
             raise StreamError("only a stack that has learnt nothing yet can take over a state")
         grown = grown_state(
-            state,
-            self.state(),
+            _without_log(state)[1],
+            _without_log(self.state())[1],
             net=self._net,
             method=self.method,
             absent_logits=self._feed.absent_logits(),
@@ -374,6 +429,10 @@ class TrialStack:
     def _steps_of(self, task: Task, extra: int) -> int:
         """How many steps an epoch of a task has, with so many samples besides its own."""
         return len(batch_sizes(len(task.rows) + extra, self._batch))
+
+    def _steps_before(self, index: int) -> int:
+        """How many steps the first so many tasks take."""
+        return int(self._stream.steps[:index].sum()) * self._epochs
 
     def _enter(self, *key: int, lr: Tensor) -> None:
         """Come to a task, epoch and step: what is drawn from now on is named after them."""
@@ -394,3 +453,15 @@ class TrialStack:
         if self._choosing is None:
             return list(range(len(self.configs)))
         return self._choosing.networks(self.position.task)
+
+    def _nets_after(self, index: int) -> list[int]:
+        """The network that stood for each trial once the task after `index` others was learnt."""
+        if self._choosing is None or index >= self.position.task:
+            return self._networks()
+        return self._choosing.networks(index + 1)
+
+
+def _without_log(state: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """What was logged, by its own names, and everything else."""
+    logged = {name.removeprefix(LOG): state[name] for name in state if name.startswith(LOG)}
+    return logged, {name: state[name] for name in state if not name.startswith(LOG)}

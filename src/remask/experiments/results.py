@@ -98,8 +98,9 @@ class Results(Sequence[TrialRecord]):
     def plot(self, figure: str = "accuracy-over-tasks", setting: str = "class_il") -> Any:
         """Draw a figure of the page: a matplotlib Figure, or None if there is nothing to draw.
 
-        `figure` is `confidence`, `accuracy-over-tasks`, `accuracy-within-tasks`, `mask-sweep`,
-        `matrices`, `confusion` or `stability-plasticity`; `setting` is `class_il` or `task_il`.
+        `figure` is `confidence`, `accuracy-over-tasks`, `accuracy-within-tasks`, `losses`,
+        `mask-sweep`, `matrices`, `confusion` or `stability-plasticity`; `setting` is `class_il` or
+        `task_il`.
         """
         return plot(self.cells(), figure, setting)
 

@@ -1,6 +1,7 @@
 """What a method sees of the engine: the networks, what is learnt from, and named random numbers."""
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -13,6 +14,9 @@ from remask.methods.step import Batch
 from remask.nets import StackedNet
 from remask.randomness import generator
 from remask.streams import Samples, Task
+
+_MOST_TERMS = 16
+_TERM = re.compile(r"\w[\w -]{0,39}")
 
 
 class Engine:
@@ -61,6 +65,8 @@ class Engine:
         """How often a task is passed over."""
         self.device = lr.device
         """Where tensors live."""
+        self.noted: dict[str, list[Tensor]] | None = None
+        """Where `note` puts what it is given; None: nobody wants it."""
         self._samples, self._reservoir = samples, reservoir
         self._seeds = [config.seed for config in configs]
         self._key: tuple[int, ...] = ()
@@ -80,6 +86,19 @@ class Engine:
         """Name what is drawn from now on by task, epoch and step: no random state to save."""
         self._key, self._draws = key, 0
         self.net.name_draws(*key)
+
+    def note(self, name: str, value: Tensor) -> None:
+        """Log a term of this step's loss, [S], by name. Does nothing unless losses are logged."""
+        if self.noted is None:
+            return
+        if name == "loss" or name not in self.noted:
+            _check_term(name, self.noted)
+        if value.shape != self.lr.shape:
+            raise MethodError(
+                f"the term {name!r} must have one entry per trial, {list(self.lr.shape)}, not the "
+                f"shape {list(value.shape)}"
+            )
+        self.noted.setdefault(name, []).append(value.detach())
 
     def batch(self, rows: Tensor, *, augment: bool = True) -> Batch:
         """Samples to learn from, by their rows int64 [S, n], seen as in training."""
@@ -143,3 +162,16 @@ class Engine:
     def _next_key(self) -> tuple[int, ...]:
         self._draws += 1
         return (*self._key, self._draws)
+
+
+def _check_term(name: str, known: Collection[str]) -> None:
+    if name == "loss" or not _TERM.fullmatch(name):
+        raise MethodError(
+            f"{name!r} cannot name a term of a loss: up to 40 letters, digits, spaces, - and _ "
+            f"can, except `loss`, which is the total"
+        )
+    if len(known) > _MOST_TERMS:
+        raise MethodError(
+            f"a method can note {_MOST_TERMS} terms, and {name!r} would be one more: the name of a "
+            f"term must not change from step to step"
+        )

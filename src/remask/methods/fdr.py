@@ -48,7 +48,9 @@ class FDR(Method):
         places = slots.unsqueeze(2).expand(-1, -1, self.engine.num_classes)
         stored = self.logits.gather(1, places).softmax(2)
         distance = torch.linalg.vector_norm(recalled.logits.softmax(2) - stored, dim=2)
-        self.engine.net.descend(distance.mean(1), self.engine.lr)
+        distillation = distance.mean(1)
+        self.engine.note("distillation", distillation)
+        self.engine.net.descend(distillation, self.engine.lr)
 
     @torch.no_grad()
     def end_task(self, task: Task) -> None:

@@ -39,4 +39,7 @@ class LODE(Method):
         if not step.replays:
             return loss
         (replay,) = step.replays
-        return (loss + step.cross_entropy(replay)) / 2
+        replay_loss = step.cross_entropy(replay)
+        self.engine.note("stream", loss)
+        self.engine.note("replay", replay_loss)
+        return (loss + replay_loss) / 2

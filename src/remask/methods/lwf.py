@@ -59,6 +59,7 @@ class LwF(Method):
     def loss(self, step: Step) -> Tensor:
         """Learn the new, and say the same as before of the old."""
         loss = step.stream_loss(among=step.task.seen)
+        self.engine.note("stream", loss)
         loss = loss + self.decay * squared_norm(self.engine.net.parameters)
         if step.task.number == 0:
             return loss
@@ -67,4 +68,6 @@ class LwF(Method):
         before = self.recorded[trials, torch.searchsorted(step.task.rows, step.rows.contiguous())]
         wanted = (before[..., old] / _TEMPERATURE).softmax(2)
         said = (step.stream.logits[..., old] / _TEMPERATURE).log_softmax(2)
-        return loss - self.alpha * (wanted * said).sum(2).mean(1)
+        distillation = -(wanted * said).sum(2).mean(1)
+        self.engine.note("distillation", distillation)
+        return loss + self.alpha * distillation

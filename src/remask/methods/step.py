@@ -125,6 +125,12 @@ class Term(NamedTuple):
     stored: Tensor | None = None
     """[S, B, K]."""
 
+    def kind(self, step: "Step") -> str:
+        """What it is called in logs."""
+        if self.stored is not None:
+            return "distillation"
+        return "stream" if self.batch is step.stream else "replay"
+
     def loss(self) -> Tensor:
         """Its value per trial, [S], for autograd."""
         logits = self.batch.logits
@@ -145,7 +151,12 @@ class Term(NamedTuple):
 
 def total(terms: Sequence[Term]) -> Tensor:
     """The sum of all terms per trial, [S], for autograd."""
-    return reduce(torch.add, [term.loss() for term in terms])
+    return added([term.loss() for term in terms])
+
+
+def added(losses: Sequence[Tensor]) -> Tensor:
+    """The sum of losses per trial, [S], in their order."""
+    return reduce(torch.add, losses)
 
 
 class Step:

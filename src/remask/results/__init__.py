@@ -12,7 +12,7 @@ from remask.results.export import (
 )
 from remask.results.filters import FILTERS, check_filters
 from remask.results.merging import Merged, merge, read_store
-from remask.results.record import Answers, ChoiceRecord, Curve, Status, TrialRecord
+from remask.results.record import Answers, ChoiceRecord, Curve, Losses, Status, TrialRecord
 from remask.results.store import Store, TrialOutline, store_path
 from remask.results.summary import (
     COSTS,
@@ -36,6 +36,7 @@ __all__ = [
     "Cell",
     "ChoiceRecord",
     "Curve",
+    "Losses",
     "Merged",
     "Spread",
     "Status",

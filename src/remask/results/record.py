@@ -133,6 +133,40 @@ class Answers(BaseModel):
         return self
 
 
+_LossValue = Annotated[
+    _Measurement, AfterValidator(lambda value: value if math.isfinite(value) else math.nan)
+]
+
+
+class Losses(BaseModel):
+    """The losses on the way, thinned out: a point is the mean over the steps since the last one."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    names: Annotated[tuple[Annotated[str, Field(max_length=40)], ...], Field(max_length=32)] = (
+        Field(description="`loss`, which is descended, and the terms that the method notes")
+    )
+    steps: Annotated[tuple[Integer, ...], _Points] = Field(
+        description="how many steps of the whole stream had been taken at each point"
+    )
+    learning: Annotated[tuple[Integer, ...], _Points] = Field(
+        description="the task that was being learnt, counted from 0"
+    )
+    values: Annotated[tuple[tuple[_LossValue, ...], ...], _Points] = Field(
+        description="[points, names]; NaN: not noted there, or no number"
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if len(self.learning) != len(self.steps) or len(self.values) != len(self.steps):
+            raise ValueError("every point of the losses has a step, a task and values")
+        if any(len(row) != len(self.names) for row in self.values):
+            raise ValueError("every point of the losses has a value for each name")
+        if any(b <= a for a, b in pairwise((0, *self.steps))):
+            raise ValueError("the points of the losses come one step or more after each other")
+        return self
+
+
 # A traceback may quote file names that are not valid Unicode, and no database keeps those.
 Prose = Annotated[str, BeforeValidator(lambda text: prose(text) if isinstance(text, str) else text)]
 
@@ -214,6 +248,9 @@ class TrialRecord(BaseModel):
     )
     curve: Curve | None = Field(
         None, description="accuracy within tasks; none: the config does not ask for it"
+    )
+    losses: Losses | None = Field(
+        None, description="the losses on the way; none: they were not logged"
     )
     choices: Annotated[tuple[ChoiceRecord, ...], BeforeValidator(_of_bounded_size)] = Field(
         (), description='what was chosen after each task; empty unless the mask is "auto"'

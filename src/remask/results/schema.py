@@ -19,7 +19,8 @@ from remask.results.record import TrialRecord
 
 _AS_JSON = (
     "config", "class_il", "task_il", "validation_class_il", "validation_task_il", "confidence",
-    "answers", "curve", "choices", "tasks", "class_names", "own_code", "versions", "machine",
+    "answers", "curve", "losses", "choices", "tasks", "class_names", "own_code", "versions",
+    "machine",
 )  # fmt: skip
 _AS_IS = (
     "status",
@@ -157,10 +158,15 @@ def _add_answers_and_costs(connection: sqlite3.Connection) -> None:
     connection.execute("ALTER TABLE trials ADD COLUMN memory_bytes INTEGER")
 
 
+def _add_losses(connection: sqlite3.Connection) -> None:
+    connection.execute("ALTER TABLE trials ADD COLUMN losses TEXT NOT NULL DEFAULT 'null'")
+
+
 MIGRATIONS: tuple[Migration, ...] = (
     _make_trials,
     _add_tasks_title_own_code_and_validation,
     _add_curve,
     _add_choices,
     _add_answers_and_costs,
+    _add_losses,
 )

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, TypeAdapter
 
 from remask.engine import TrialResult
+from remask.engine.showing import TaskPoint
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,22 @@ class Advanced:
     accuracy: float
     """Mean Class-IL accuracy after the latest finished task; NaN before the first."""
     kind: Literal["advanced"] = "advanced"
+
+
+@dataclass(frozen=True)
+class Logged:
+    """What the trials of a job have shown on the way; what was reported before may come again."""
+
+    job: str
+    trials: list[str]
+    """Their hashes, S of them."""
+    names: list[str]
+    """What the losses of a point are called."""
+    points: list[tuple[int, int, list[list[float]]]]
+    """Steps taken, tasks learnt, and the losses [S, names] since the point before."""
+    tasks: list[TaskPoint]
+    """Accuracies after tasks."""
+    kind: Literal["logged"] = "logged"
 
 
 @dataclass(frozen=True)
@@ -86,7 +103,7 @@ class Lost:
     kind: Literal["lost"] = "lost"
 
 
-Event = Advanced | Note | Finished | PickedUp | Failed | Lost
+Event = Advanced | Logged | Note | Finished | PickedUp | Failed | Lost
 _EVENTS: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="kind")])
 
 

@@ -16,6 +16,7 @@ from pydantic import (
 
 from remask.console import PlainConsole, errors, silence
 from remask.errors import SettingsError
+from remask.loggers import Logger, check_place
 from remask.setting_types import OnCommandLine
 
 _Path = Annotated[
@@ -37,6 +38,7 @@ _NEEDED = {
     "stack": f"a whole number from 1 to {_MOST_STACKED} is needed",
     "checkpoint_seconds": f"at least {_SHORTEST_TIME:g} is needed",
     "on": "'ray', or nothing for this machine, is needed",
+    "log_every": "a whole number from 0 is needed",
     "tries": "a whole number from 1 to 1000 is needed",
     **dict.fromkeys(("cpus", "gpus"), "a fraction of 1, or a whole number, is needed"),
 }
@@ -48,7 +50,11 @@ class RunOptions(BaseModel):
 
     # Worker processes get them as JSON, and checkpoints may be an infinite time apart.
     model_config = ConfigDict(
-        frozen=True, extra="forbid", defer_build=True, ser_json_inf_nan="constants"
+        frozen=True,
+        extra="forbid",
+        defer_build=True,
+        ser_json_inf_nan="constants",
+        arbitrary_types_allowed=True,
     )
 
     device: str = Field("cpu", description="Where to compute, as torch names it: cpu, cuda, mps.")
@@ -71,6 +77,21 @@ class RunOptions(BaseModel):
         None,
         description="Also save every finished trial's net in this folder; `remask.load_net` reads "
         "it back.",
+    )
+    log: Annotated[
+        tuple[str | Logger, ...],
+        BeforeValidator(lambda given: (given,) if isinstance(given, str | Logger) else given),
+        OnCommandLine("KIND:TARGET", repeated_as="log"),
+    ] = Field(
+        (),
+        description="Log losses and accuracies on the way: `csv:FILE`, `jsonl:FILE`, "
+        "`tensorboard:FOLDER`, `wandb:PROJECT`, `mlflow:FOLDER`, or your own `module:Class`; may "
+        "be given several times.",
+    )
+    log_every: Annotated[int, Field(ge=0, le=10**9, strict=True)] | None = Field(
+        None,
+        description="Steps that a logged loss is the mean of; 0, the default with --log: as many "
+        "as give a task 50 points. Without --log, losses go into the store alone.",
     )
     on: Annotated[Literal["ray"] | None, OnCommandLine("WHERE")] = Field(
         None, description="Run on a cluster: `ray`. Default: on this machine."
@@ -106,10 +127,20 @@ class RunOptions(BaseModel):
     )
 
     def __init__(self, **given: Any) -> None:
+        if given.get("log") and given.get("log_every") is None:
+            given["log_every"] = 0
         try:
             super().__init__(**given)
         except ValidationError as error:
             raise SettingsError(_explain(error)) from None
+
+    @field_validator("log")
+    @classmethod
+    def _check_log(cls, log: tuple[str | Logger, ...]) -> tuple[str | Logger, ...]:
+        for place in log:
+            if isinstance(place, str):
+                check_place(place)
+        return log
 
     @field_validator("cpus", "gpus")
     @classmethod

@@ -64,7 +64,7 @@ class ClusterStacks:
         self._task = task
         self._flag = flag
         self._stop_asked = flag.wait.remote()
-        self._options = options.model_copy(update={"data": None, "logs": logs})
+        self._options = options.model_copy(update={"data": None, "log": (), "logs": logs})
         self._nets = options.save_nets
         self._shared = shared
         self._logs = logs

@@ -28,6 +28,7 @@ from remask.runs.plans import (
 )
 from remask.runs.preparing import check_memory, fetch_data, largest_stacks, note_changed_code
 from remask.runs.queue import Claims, JobQueue, jobs_left
+from remask.runs.run_log import RunLog
 from remask.runs.signals import StopRequest
 from remask.runs.storing import records_of, rescued, store_end
 from remask.runs.train import check_device
@@ -231,9 +232,11 @@ def _run_and_show(
     with (
         StopRequest() as stop,
         Display(jobs, options.console, lines=options.progress is True) as display,
+        RunLog(run, options) as log,
     ):
         for event in continue_run(store, run, options, stop, executor):
             display.show(event)
+            log.take(event)
             if isinstance(event, Failed):
                 failures.append(f"{titles[event.job]}: {event.error}")
     return failures

@@ -17,7 +17,16 @@ from typing import Any
 import remask
 from remask.durable import make_folder, write_atomically
 from remask.errors import RemaskError
-from remask.results import Answers, ChoiceRecord, Curve, Store, StoreError, TrialRecord, export
+from remask.results import (
+    Answers,
+    ChoiceRecord,
+    Curve,
+    Losses,
+    Store,
+    StoreError,
+    TrialRecord,
+    export,
+)
 from remask.runs.events import Event, Failed, Finished
 from remask.runs.plans import Job, Run
 
@@ -55,6 +64,7 @@ def records_of(event: Event) -> Iterator[TrialRecord]:
             flops=event.flops,
             memory_bytes=result.memory_bytes,
             curve=None if result.curve is None else Curve(**vars(result.curve)),
+            losses=None if result.losses is None else Losses(**vars(result.losses)),
             choices=tuple(
                 ChoiceRecord(**asdict(choice), reason=choice.reason) for choice in result.choices
             ),

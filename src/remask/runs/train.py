@@ -15,13 +15,14 @@ from remask.config import TrialConfig
 from remask.durable import AnyPath
 from remask.engine import Position, TrialStack, check_predictor, save_net
 from remask.engine.checkpoints import CheckpointFolder
+from remask.engine.loss_log import LOG, LossLog
 from remask.errors import RemaskError, SettingsError
 from remask.locks import Lock, LockHeldError
 from remask.machine import lacks_memory
 from remask.own_code import fingerprints_of
 from remask.runs.cost import training_flops
 from remask.runs.data import benchmark_of
-from remask.runs.events import Advanced, Event, Failed, Finished, Note
+from remask.runs.events import Advanced, Event, Failed, Finished, Logged, Note
 from remask.runs.options import RunOptions
 from remask.runs.plans import Job
 from remask.runs.signals import StopRequest
@@ -31,6 +32,7 @@ _SECONDS_TO_WAIT_FOR_AN_ORPHAN = 30.0
 _LARGEST_SHARE = 0.02
 """The share of the run's time that checkpoints at task ends may take."""
 _DIGITS_OF_HASH = 12
+_POINTS_AT_ONCE = 50
 
 
 def run_job(
@@ -85,7 +87,8 @@ def _stack(job: Job, options: RunOptions, benchmark: Benchmark | None) -> TrialS
     torch.set_num_threads(options.threads)
     check_device(options.device)
     benchmark = benchmark_of(job.configs[0]) if benchmark is None else benchmark
-    stack = TrialStack(job.configs, benchmark, device=options.device)
+    log = None if options.log_every is None else LossLog(options.log_every)
+    stack = TrialStack(job.configs, benchmark, device=options.device, log=log)
     if options.save_nets is not None:
         check_predictor(stack.method)  # before hours are spent
     return stack
@@ -97,6 +100,7 @@ def _train(
     for warning in saver.restore():
         yield Note(job.name, warning)
     yield _advanced(job, stack)
+    news = _News(job, stack)
     next_report = time.monotonic() + _SECONDS_BETWEEN_REPORTS
     learnt = stack.position.task
     for position in stack.run():
@@ -107,7 +111,11 @@ def _train(
         saver.save_if_due(task_ended=task_ended)
         if task_ended or time.monotonic() >= next_report:
             yield _advanced(job, stack)
+            if options.log_every is not None:
+                yield from news.since_last()
             next_report = time.monotonic() + _SECONDS_BETWEEN_REPORTS
+    if options.log_every is not None:
+        yield from news.since_last()
     if options.save_nets is not None:
         _save_nets(stack, options.save_nets)
     results, flops = stack.results(), training_flops(stack)
@@ -152,7 +160,11 @@ class _Saver:
         """Go to the latest good checkpoint, if there is one; returns warnings of damaged ones."""
         if self._checkpoints is None:
             return ()
-        saved = self._checkpoints.load(self._stack.state())
+        # It may have been saved with or without what is logged.
+        unlogged = {f"{LOG}{name}": tensor for name, tensor in LossLog().state().items()}
+        saved = self._checkpoints.load(
+            unlogged | self._stack.state(), growing=(LOG,), optional=(LOG,)
+        )
         if saved is None:
             return ()
         self._stack.restore(saved.tensors, Position.read(saved.position))
@@ -185,6 +197,29 @@ class _Saver:
             self._after_save()
         self._last_saved = time.monotonic()
         self._last_cost = self._last_saved - began
+
+
+class _News:
+    """Reports what a stack has shown since the last report, from its very beginning.
+
+    After a restart that begins with what was reported before: nobody knows what of it arrived.
+    """
+
+    def __init__(self, job: Job, stack: TrialStack) -> None:
+        self._job, self._stack = job, stack
+        self._points = self._tasks = 0
+
+    def since_last(self) -> Iterator[Logged]:
+        points, tasks = self._stack.loss_points(self._points), self._stack.task_points(self._tasks)
+        self._points += len(points)
+        self._tasks += len(tasks)
+        names, trials = self._stack.loss_names, [config.hash for config in self._job.configs]
+        for first in range(0, len(points), _POINTS_AT_ONCE):
+            some = points[first : first + _POINTS_AT_ONCE]
+            plain = [(step, task, values.tolist()) for step, task, values in some]
+            yield Logged(self._job.name, trials, names, plain, [])
+        if tasks:
+            yield Logged(self._job.name, trials, names, [], tasks)
 
 
 def _advanced(job: Job, stack: TrialStack) -> Advanced:

@@ -98,7 +98,7 @@ class Worker:
         )
         self.work = work
         # Not the path of the data: it may be no valid Unicode, and the data is in the cache by now.
-        self.unsent += order.model_dump_json(exclude={"options": {"data"}}).encode() + b"\n"
+        self.unsent += order.model_dump_json(exclude={"options": {"data", "log"}}).encode() + b"\n"
 
     def exchange(self) -> Iterator[Event]:
         """Send what it takes and read what it has reported, without waiting for either."""

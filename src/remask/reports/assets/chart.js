@@ -3,16 +3,17 @@
 const LEAST_RANGE = 2; // points; differences that are nothing shall look it
 
 // As round_range in Python: the range with round ends that holds all values, and its ticks.
-function roundRange(values, mostSteps = 4) {
+function roundRange(values, plain = false, mostSteps = 4) {
   if (!values.length) return { range: [0, 100], ticks: [0, 25, 50, 75, 100] };
   const [least, most] = [Math.min(...values), Math.max(...values)];
-  const apart = Math.max(0, LEAST_RANGE - (most - least)) / 2;
-  const [low, high] = [Math.max(0, least - apart), Math.min(100, most + apart)];
+  const limit = plain ? Infinity : 100;
+  const apart = Math.max(0, (plain ? 0.1 : LEAST_RANGE) - (most - least)) / 2;
+  const [low, high] = [Math.max(0, least - apart), Math.min(limit, most + apart)];
   const rough = (high - low) / mostSteps;
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = power * [1, 2, 2.5, 5, 10].find((factor) => factor * power >= rough);
   const from = Math.floor(low / step + 1e-9) * step;
-  const to = Math.min(100, Math.ceil(high / step - 1e-9) * step);
+  const to = Math.min(limit, Math.ceil(high / step - 1e-9) * step);
   const count = Math.round((to - from) / step) + 1;
   return { range: [from, to], ticks: Array.from({ length: count }, (_, n) => Number((from + n * step).toFixed(6))) };
 }
@@ -57,7 +58,7 @@ function drawPanel(panel, { shown, together, width, height, low }) {
   const below = roomBelow(panel.x.places, width);
   const chart = emptyChart(width, height + below, `${panel.title}: ${panel.y.title}`);
   const box = { left: 40, right: width - 10, top: panel.x.spans.length || panel.guides.length ? 40 : 24, bottom: height - 40 };
-  const y = panel.y.near_100 ? near100(endsOf(shown)) : roundRange(endsOf(together));
+  const y = panel.y.near_100 ? near100(endsOf(shown)) : roundRange(endsOf(together), panel.y.plain);
   const x = panel.x.places.length ? placed(panel.x) : near100(endsOf(shown, "x", "x_std"));
   const at = {
     x: scaled(panel.x, x, [box.left, box.right]), y: scaled(panel.y, y, [box.bottom, box.top]),
@@ -102,7 +103,7 @@ function pointOf(panel, mark, index, [x, y]) {
   const source = mark.sources[index] ?? mark.sources[0];
   const places = [[panel.x, mark.x[index]], [panel.y, mark.y[index]]].filter(([axis]) => axis.places.length);
   const where = mark.kind === "level" ? mark.name : places.map(([axis, place]) => axis.where[place]).join(", ");
-  const spread = (value, std) => `${written(value)}${writtenStd(std)} %`;
+  const spread = (value, std) => `${written(value)}${writtenStd(std)}${panel.y.plain ? "" : " %"}`;
   const trials = counted(source.trials, source.unit);
   const value = mark.values.length ? `${written(mark.values[index])} %, ${trials}`
     : panel.x.places.length ? `${spread(mark.y[index], mark.std[index])}, ${trials}`

@@ -24,6 +24,7 @@ from remask.reports.figures.data import (
 )
 from remask.reports.figures.description import Figure
 from remask.reports.figures.drawing import draw
+from remask.reports.figures.losses import losses_figure
 from remask.reports.figures.masks import mask_figure, swept_families
 from remask.reports.figures.over_tasks import accuracy_figure, confidence_figure, matrices_figure
 from remask.reports.figures.plane import plane_figure
@@ -82,6 +83,7 @@ FIGURES = {
     "confidence": Kind(confidence_figure, _contrasts),
     "accuracy-over-tasks": Kind(accuracy_figure, _contrasts),
     "accuracy-within-tasks": Kind(within_tasks_figure, _contrasts),
+    "losses": Kind(losses_figure, _contrasts),
     "mask-sweep": Kind(mask_figure, _sweeps, printed=tuple(SETTINGS)),
     "matrices": Kind(matrices_figure, _contrasts),
     "confusion": Kind(confusion_figure, _contrasts),

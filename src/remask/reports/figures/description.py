@@ -79,7 +79,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Axis:
-    """Either places with names, or a scale in percent."""
+    """Places with names, a scale in percent, or one of plain numbers."""
 
     title: str
     places: tuple[str, ...] = ()
@@ -89,6 +89,8 @@ class Axis:
     """What a tooltip calls a value, where both axes are scales."""
     near_100: bool = False
     """Logarithmic in the distance from 101: most systems differ near 100."""
+    plain: bool = False
+    """Numbers from 0 on that are no percentages, such as losses."""
     broken: bool = False
     """The first place is further away than the axis can show."""
     spans: tuple[tuple[int, int, str], ...] = ()
@@ -145,8 +147,10 @@ class Figure:
     """What the colours of heat maps are percentages of."""
 
 
-def round_range(values: Iterable[float], least: float = 2.0) -> tuple[float, float, float]:
-    """The range with round ends that holds all values, and the step of its ticks, in percent.
+def round_range(
+    values: Iterable[float], least: float = 2.0, most: float = 100.0
+) -> tuple[float, float, float]:
+    """The range with round ends that holds all values up to `most`, and the step of its ticks.
 
     It spans `least` points or more: differences that are nothing shall look it.
     """
@@ -154,11 +158,11 @@ def round_range(values: Iterable[float], least: float = 2.0) -> tuple[float, flo
     if not values:
         return 0.0, 100.0, 25.0
     apart = max(0.0, least - (max(values) - min(values))) / 2
-    low, high = max(0.0, min(values) - apart), min(100.0, max(values) + apart)
+    low, high = max(0.0, min(values) - apart), min(most, max(values) + apart)
     power = 10.0 ** math.floor(math.log10((high - low) / 4))
     step = power * next(f for f in (1, 2, 2.5, 5, 10) if f * power >= (high - low) / 4)
     start = math.floor(low / step + 1e-9) * step
-    return start, min(100.0, math.ceil(high / step - 1e-9) * step), step
+    return start, min(most, math.ceil(high / step - 1e-9) * step), step
 
 
 def ends(values: Numbers, stds: Numbers) -> list[float]:

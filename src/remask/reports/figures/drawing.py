@@ -130,7 +130,8 @@ def _panel(axes: "Axes", panel: Panel, figure: Figure, room: float) -> None:
 
 def _percent(axes: "Axes", together: Sequence[Panel]) -> None:
     marks = [mark for panel in together for mark in panel.marks]
-    low, high, step = round_range(end for mark in marks for end in ends(mark.y, mark.std))
+    limits = {"least": 0.1, "most": math.inf} if together[0].y.plain else {}
+    low, high, step = round_range((e for mark in marks for e in ends(mark.y, mark.std)), **limits)
     margin = 0.03 * (high - low)
     axes.set_ylim(low - margin, high + margin)
     ticks = low + step * np.arange(round((high - low) / step) + 1)

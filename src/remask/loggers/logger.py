@@ -1,0 +1,54 @@
+"""What a logger is: three calls, each of which may be left alone."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+Setting = str | int | float | bool | None
+"""What a setting of a trial can be; no number is infinite."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Who speaks: a trial."""
+
+    name: str
+    """Unlike that of any other trial, and fit for a file name."""
+    settings: Mapping[str, Setting] = field(default_factory=dict, hash=False)
+
+
+class Reached(NamedTuple):
+    """What a logger already has of a source."""
+
+    step: int = 0
+    """The step of the latest losses."""
+    task_step: int = 0
+    """The step of the latest accuracies after a task."""
+    ended: bool = False
+
+
+class Logger:
+    """Takes what trials show while they learn. Nothing is handed to it twice.
+
+    Steps count through the whole stream, and tasks from 1. Values are by name; those that are not
+    known are left out. It is used in one thread of the process that was asked to log.
+    """
+
+    def on_step(self, source: Source, step: int, task: int, values: Mapping[str, float]) -> None:
+        """Losses, as means over the steps since the last call: `loss`, `loss/replay`, ..."""
+
+    def on_task(self, source: Source, step: int, task: int, values: Mapping[str, float]) -> None:
+        """Accuracies in percent after a task: `class_il/mean`, `class_il/task 1`, ..."""
+
+    def on_end(self, source: Source, step: int, values: Mapping[str, float]) -> None:
+        """The metrics of a trial that has ended: `class_il_A_T`, ..."""
+
+    def reached(self, source: Source) -> Reached:
+        """What it has of a source from earlier runs: that is not handed to it again."""
+        return Reached()
+
+    def flush(self) -> None:
+        """Called when several calls have been made, and more may take a while."""
+
+    def close(self) -> None:
+        """Called once at the end."""

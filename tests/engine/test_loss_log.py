@@ -1,0 +1,193 @@
+"""Losses on the way: what is gathered, and that gathering it changes nothing."""
+
+from collections.abc import Callable
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from remask.benchmarks import Benchmark
+from remask.config import TrialConfig
+from remask.engine import Position, TrialStack
+from remask.engine.loss_log import LossLog
+from remask.methods import METHODS, Method, MethodError, Step
+from tests.engine.stack_samples import small_mlp, snapshot
+
+MakeConfig = Callable[..., TrialConfig]
+TASKS = 3
+
+
+def stack_of(
+    config: MakeConfig, benchmark: Benchmark, log: LossLog | None, trials: int = 2, **settings: Any
+) -> TrialStack:
+    settings = {"method": "derpp", "epochs": 2, "batch": 6, "buffer": 8, **settings}
+    configs = [config(seed=seed, **settings) for seed in range(trials)]
+    return TrialStack(configs, benchmark, build_net=small_mlp, log=log)
+
+
+def points_of(stack: TrialStack) -> list[tuple[int, int, list[list[float]]]]:
+    return [(step, task, values.tolist()) for step, task, values in stack.loss_points()]
+
+
+class Counting(Method):
+    """Its terms are known: 0, 1, 2, ... of each step, and twice that from the fourth step on."""
+
+    def loss(self, step: Step) -> Tensor:
+        number = getattr(self, "number", 0)
+        self.number = number + 1
+        counted = torch.full((self.engine.trials,), float(number))
+        self.engine.note("number", counted)
+        if number >= 3:
+            self.engine.note("twice", 2 * counted)
+        return step.stream_loss()
+
+
+def test_a_point_is_the_mean_over_its_steps_of_each_term(
+    config: MakeConfig, tiny: Benchmark
+) -> None:
+    stack = TrialStack(
+        [config(method="own:Counting", buffer=0, epochs=1, batch=6)],
+        tiny,
+        method=Counting,
+        build_net=small_mlp,
+        log=LossLog(every=2),
+    )
+    stack.learn(stack.tasks[0])
+    assert stack.loss_names == ["loss", "number", "twice"]
+    steps = stack.steps_done
+    assert [point.step for point in stack.loss_points()] == [*range(2, steps, 2), steps]
+    first, second = (point.values[0, 1:].tolist() for point in stack.loss_points()[:2])
+    assert first == [0.5]  # of steps 0 and 1, before the other term was ever noted
+    assert second == [2.5, 6.0]  # of steps 2 and 3, the other of step 3 alone
+
+
+@pytest.mark.parametrize("method", ["sgd", "er", "derpp", "lwf", "gem"])
+def test_logging_changes_nothing_else(method: str, config: MakeConfig, tiny: Benchmark) -> None:
+    buffer = 8 if METHODS[method].uses_buffer() else 0
+    plain = stack_of(config, tiny, None, method=method, buffer=buffer)
+    logged = stack_of(config, tiny, LossLog(every=3), method=method, buffer=buffer)
+    plain.finish()
+    logged.finish()
+    state = logged.state()
+    for name, tensor in plain.state().items():
+        assert torch.equal(tensor.nan_to_num(-1), state[name].nan_to_num(-1)), name
+    assert logged.loss_points()
+
+
+def test_a_trial_logs_the_same_alone_and_in_company(config: MakeConfig, tiny: Benchmark) -> None:
+    together, alone = (stack_of(config, tiny, LossLog(), trials=n) for n in (3, 1))
+    together.finish()
+    alone.finish()
+    first = [(step, task, values[:1]) for step, task, values in points_of(together)]
+    assert first == points_of(alone)
+
+
+@pytest.mark.parametrize("stopped_after", [1, 5, 8, 20])
+def test_a_stopped_stack_goes_on_to_the_same_points(
+    stopped_after: int, config: MakeConfig, tiny: Benchmark
+) -> None:
+    whole, stopped, resumed = (stack_of(config, tiny, LossLog(every=4)) for _ in range(3))
+    whole.finish()
+    for _ in islice(stopped.run(), stopped_after):
+        pass
+    resumed.restore(snapshot(stopped), stopped.position)
+    resumed.finish()
+    assert points_of(resumed) == points_of(whole)
+    assert resumed.loss_names == whole.loss_names
+
+
+def test_a_stack_may_begin_or_cease_to_log_where_it_was_stopped(
+    config: MakeConfig, tiny: Benchmark
+) -> None:
+    whole = stack_of(config, tiny, LossLog(every=4))
+    whole.finish()
+    for logged_first in (True, False):
+        first = stack_of(config, tiny, LossLog(every=4) if logged_first else None)
+        for _ in islice(first.run(), 8):
+            pass
+        then = stack_of(config, tiny, None if logged_first else LossLog(every=4))
+        then.restore(snapshot(first), Position(*first.position))
+        results = then.finish()
+        assert str(results[0].class_il) == str(whole.results()[0].class_il)
+        if logged_first:
+            assert results[0].losses is None
+        else:
+            assert points_of(then) == [point for point in points_of(whole) if point[0] > 8]
+
+
+def test_a_result_has_at_most_200_points_and_each_is_the_mean_of_what_it_stands_for(
+    config: MakeConfig, tiny: Benchmark
+) -> None:
+    stack = stack_of(config, tiny, LossLog(every=1), epochs=60)
+    stack.learn(stack.tasks[0])
+    (losses, _), points = [result.losses for result in stack.results()], stack.loss_points()
+    assert losses is not None
+    assert len(losses.steps) <= 200 < len(points)
+    span = losses.steps[0]
+    expected = np.mean([point.values[0, 0] for point in points[:span]])
+    assert losses.values[0][0] == pytest.approx(float(expected), rel=1e-5)
+    assert losses.steps[-1] == stack.steps_done
+
+
+def test_a_task_has_about_50_points_unless_more_are_asked_for_and_never_over_1000() -> None:
+    for every, length, expected in [(0, 5000, 50), (0, 30, 30), (7, 700, 100), (1, 50_000, 1000)]:
+        log = LossLog(every)
+        log.begin_task(0, 0, length)
+        for taken in range(1, length + 1):
+            log.after_step(torch.zeros(1), taken)
+        log.close(length)
+        assert len(log.points) == expected, (every, length)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "message"),
+    [
+        ("loss", (1,), "'loss' cannot name a term"),
+        ("a\nb", (1,), "cannot name a term"),
+        ("penalty", (), "one entry per trial, [1], not the shape []"),
+    ],
+)
+def test_a_term_that_cannot_be_logged_is_refused(
+    name: str, shape: tuple[int, ...], message: str, config: MakeConfig, tiny: Benchmark
+) -> None:
+    class Odd(Method):
+        def loss(self, step: Step) -> Tensor:
+            self.engine.note(name, torch.zeros(shape))
+            return step.stream_loss()
+
+    settings = config(method="own:Odd", buffer=0, epochs=1)
+    stack = TrialStack([settings], tiny, method=Odd, build_net=small_mlp, log=LossLog())
+    with pytest.raises(MethodError) as refused:
+        stack.learn(stack.tasks[0])
+    assert message in str(refused.value)
+
+
+def test_losses_of_a_trial_that_chooses_its_mask_are_those_of_what_it_chose(
+    config: MakeConfig, tiny: Benchmark
+) -> None:
+    stack = stack_of(config, tiny, LossLog(), mask="auto", buffer=1000)
+    run = stack.run()
+    next(run)
+    assert stack.loss_points() == []  # nothing is chosen yet
+    for _ in run:
+        pass
+    assert {point.values.shape[0] for point in stack.loss_points()} == {2}
+    assert {point.task for point in stack.loss_points()} == {*range(len(stack.tasks))}
+
+
+def test_the_accuracies_after_each_task_are_those_of_the_matrix(
+    config: MakeConfig, tiny: Benchmark
+) -> None:
+    stack = stack_of(config, tiny, None)
+    results = stack.finish()
+    points = stack.task_points()
+    assert [point.task for point in points] == [*range(len(stack.tasks))]
+    assert points[-1].step == stack.total_steps
+    for point in points:
+        for trial, result in enumerate(results):
+            seen = slice(0, point.task + 1)
+            assert point.class_il[trial][seen] == result.class_il[point.task][seen]
+    assert stack.task_points(since=2) == points[2:]

@@ -1,0 +1,69 @@
+"""Losses in records: kept, checked, and absent in what older versions wrote."""
+
+import json
+import math
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from remask.results import Losses, Store, export, read_export
+from tests.results.store_samples import make_record
+
+LOSSES: dict[str, Any] = {
+    "names": ["loss", "replay"],
+    "steps": [10, 20],
+    "learning": [0, 0],
+    "values": [[2.5, math.nan], [1.25, 0.5]],
+}
+
+
+def test_losses_are_kept_with_what_was_not_noted(tmp_path: Path) -> None:
+    record = make_record(losses=LOSSES)
+    with Store(tmp_path / "results.db") as store:
+        store.add(record)
+        assert list(store.records()) == [record]
+    assert record.losses is not None
+    assert math.isnan(record.losses.values[0][1])
+
+
+def test_a_loss_that_is_infinite_is_kept_as_no_number() -> None:
+    assert math.isnan(Losses(**{**LOSSES, "values": [[math.inf, 1], [1, 1]]}).values[0][0])
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"steps": [20, 10]}, "one step or more after each other"),
+        ({"learning": [0]}, "every point of the losses has a step"),
+        ({"values": [[1.0], [1.0]]}, "a value for each name"),
+    ],
+)
+def test_losses_that_make_no_sense_are_refused(changed: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        Losses(**{**LOSSES, **changed})
+
+
+def test_a_store_of_the_fourth_version_gets_a_place_for_losses(tmp_path: Path) -> None:
+    path, record = tmp_path / "results.db", make_record()
+    with Store(path) as store:
+        store.add(record)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("ALTER TABLE trials DROP COLUMN losses")
+        connection.execute("PRAGMA user_version = 4")
+        connection.commit()
+    with Store(path) as store:
+        assert list(store.records()) == [record]
+
+
+def test_an_export_of_before_there_were_losses_is_read(tmp_path: Path) -> None:
+    path, record = tmp_path / "trials.json", make_record()
+    export([record], "json", path)
+    content = json.loads(path.read_text())
+    for trial in content["trials"]:
+        del trial["losses"]
+    path.write_text(json.dumps(content))
+    assert read_export(path) == [record]

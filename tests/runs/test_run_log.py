@@ -1,0 +1,173 @@
+"""The log of a run: the same points, whoever trains them and however often it was stopped."""
+
+import signal
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import remask
+from remask.config import TrialConfig
+from remask.errors import RemaskError, Stopped
+from remask.loggers import Logger, Source
+from remask.results import Store, TrialRecord, export, read_export
+from remask.runs import Advanced, RunOptions, StopRequest, continue_run, plan_run, run_missing
+from remask.runs.run_log import RunLog
+
+Call = tuple[str, int, int, tuple[tuple[str, float], ...]]
+
+
+class Remembering(Logger):
+    def __init__(self) -> None:
+        self.steps: list[Call] = []
+        self.tasks: list[Call] = []
+        self.ends: list[str] = []
+
+    def on_step(self, source: Source, step: int, task: int, values: Mapping[str, float]) -> None:
+        self.steps.append((source.name, step, task, tuple(values.items())))
+
+    def on_task(self, source: Source, step: int, task: int, values: Mapping[str, float]) -> None:
+        self.tasks.append((source.name, step, task, tuple(values.items())))
+
+    def on_end(self, source: Source, step: int, values: Mapping[str, float]) -> None:
+        assert values["class_il_A_T"] > 0
+        self.ends.append(source.name)
+
+
+def trials(count: int = 2) -> list[TrialConfig]:
+    return [
+        remask.settings("split-digits", "derpp", 20).model_copy(update={"seed": n, "epochs": 1})
+        for n in range(count)
+    ]
+
+
+def run(folder: Path, logger: Logger, **options: Any) -> list[TrialRecord]:
+    with Store(folder / "results.db") as store:
+        failures = run_missing(
+            store,
+            trials(),
+            RunOptions(log=[logger], progress=False, **{"workers": 1, **options}),
+            remedy="",
+        )
+        assert failures == []
+        return list(store.records())
+
+
+def stop_in_second_task(store: Store, configs: list[TrialConfig], options: RunOptions) -> None:
+    """Stop one step into the task after the next that ends."""
+    planned = plan_run(store, configs, workers=1, largest_stack=lambda _: len(configs), again=False)
+    assert planned is not None
+    stop = StopRequest()
+    learnt = None
+    with RunLog(planned, options) as log, suppress(Stopped):
+        for event in continue_run(store, planned, options, stop):
+            log.take(event)
+            if isinstance(event, Advanced):
+                learnt = learnt or event.task
+                stop.signal = signal.SIGTERM if event.task > learnt else None
+    assert stop.signal is not None
+
+
+def test_every_trial_logs_its_losses_its_tasks_and_its_end(tmp_path: Path) -> None:
+    logger = Remembering()
+    records = run(tmp_path, logger)
+    names = {name for name, *_ in logger.steps}
+    assert len(names) == 2
+    assert sorted(logger.ends) == sorted(names)
+    assert [task for name, _, task, _ in logger.tasks if name == min(names)] == [1, 2, 3, 4, 5]
+    assert dict(logger.tasks[-1][3])["class_il/task 5"] == records[1].class_il[4][4]
+    last = dict(logger.steps[-1][3])
+    assert [*last] == ["loss", "loss/stream", "loss/distillation", "loss/replay"]
+    for record in records:
+        assert record.losses is not None
+        assert record.losses.names == ("loss", "stream", "distillation", "replay")
+        assert {*record.losses.learning} == {0, 1, 2, 3, 4}
+        expected = last["loss"] if record.seed == 1 else None
+        if expected is not None:
+            assert record.losses.values[-1][0] == pytest.approx(expected, rel=1e-5)
+
+
+def test_logging_changes_no_result(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    logged = run(tmp_path / "a", Remembering())
+    with Store(tmp_path / "b" / "results.db") as store:
+        run_missing(store, trials(), RunOptions(workers=1, progress=False), remedy="")
+        plain = list(store.records())
+    for one, other in zip(logged, plain, strict=True):
+        assert other.losses is None
+        changing = {"losses", "started", "created", "seconds"}
+        assert one.model_dump(exclude=changing) == other.model_dump(exclude=changing)
+
+
+def test_a_run_that_was_stopped_logs_every_point_once(tmp_path: Path) -> None:
+    for name in ("whole", "stopped"):
+        (tmp_path / name).mkdir()
+    whole, parts = Remembering(), Remembering()
+    run(tmp_path / "whole", whole)
+    path = tmp_path / "stopped" / "losses.csv"
+    options = RunOptions(log=[f"csv:{path}"], progress=False, workers=1)
+    with Store(tmp_path / "stopped" / "results.db") as store:
+        for _ in range(2):
+            stop_in_second_task(store, trials(), options)
+    with Store(tmp_path / "stopped" / "results.db") as store:
+        run_missing(
+            store,
+            trials(),
+            RunOptions(log=[f"csv:{path}", parts], progress=False, workers=1),
+            remedy="",
+        )
+    assert sorted(parts.steps) == sorted(
+        whole.steps
+    )  # what came before the stop comes again, to a new logger
+    rows = path.read_text().splitlines()
+    assert len(rows) == len({*rows})
+    logged = [row.rsplit(",", 5) for row in rows if row.split(",")[1] == "step"]
+    written = [(row[0], int(row[2]), int(row[3]), *row[4:]) for row in logged]
+    assert sorted(written) == sorted(
+        (name, step, task, term, f"{value:.9g}")
+        for name, step, task, values in whole.steps
+        for term, value in values
+    )
+
+
+@pytest.mark.processes
+def test_worker_processes_log_what_one_process_logs(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    one, two = Remembering(), Remembering()
+    run(tmp_path / "one", one)
+    run(tmp_path / "two", two, workers=2, stack=1)
+    assert sorted(two.steps) == sorted(one.steps)
+    assert sorted(two.tasks) == sorted(one.tasks)
+
+
+def test_losses_can_go_into_the_store_alone_and_into_exports(tmp_path: Path) -> None:
+    with Store(tmp_path / "results.db") as store:
+        options = RunOptions(log_every=5, workers=1, progress=False)
+        run_missing(store, trials(1), options, remedy="")
+        (record,) = store.records()
+    assert record.losses is not None
+    assert record.losses.steps[:2] == (5, 10)
+    export([record], "json", tmp_path / "trials.json")
+    assert read_export(tmp_path / "trials.json") == [record]
+    assert len(record.losses.model_dump_json()) < 20_000
+
+
+def test_a_log_that_cannot_be_written_is_refused_before_anything_is_run(tmp_path: Path) -> None:
+    with Store(tmp_path / "results.db") as store:
+        options = RunOptions(log=[f"csv:{tmp_path}"], workers=1, progress=False)
+        with pytest.raises(RemaskError, match="cannot write"):
+            run_missing(store, trials(1), options, remedy="")
+        assert store.count() == 0
+
+
+def test_a_checkpoint_of_before_losses_were_logged_is_taken(tmp_path: Path) -> None:
+    with Store(tmp_path / "results.db") as store:
+        stop_in_second_task(store, trials(1), RunOptions(workers=1, progress=False))
+        logger = Remembering()
+        logging = RunOptions(log=[logger], workers=1, progress=False)
+        assert run_missing(store, trials(1), logging, remedy="") == []
+    assert logger.steps[0][1] > 1
