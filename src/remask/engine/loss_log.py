@@ -22,6 +22,7 @@ LOG = "log/"
 TOTAL = "loss"
 """The name of the loss that is descended; all others are terms that a method notes."""
 _POINTS_PER_TASK, _MOST_PER_TASK = 50, 1000
+_FEWEST_STEPS = 10  # of a point, unless asked for: points cost more than steps
 _STEPS_BETWEEN_LOOKS = 500
 _KEPT_POINTS = 200  # of a trial, in its result
 _DIGITS = 6
@@ -50,8 +51,8 @@ class _Due(NamedTuple):
 class LossLog:
     """Gathers the loss of every trial of a stack and the terms that its method notes.
 
-    `every` is how many steps a point spans; 0 means that a task has about 50 points. It is raised
-    where a task would have more than 1,000.
+    `every` is how many steps a point spans; 0 means that a task has up to 50 points of 10
+    steps or more. It is raised where a task would have more than 1,000.
     """
 
     def __init__(self, every: int = 0) -> None:
@@ -77,7 +78,7 @@ class LossLog:
     def begin_task(self, task: int, begin: int, length: int) -> None:
         """Come to a task that begins after so many steps and has at most so many."""
         self._task, self._begin = task, begin
-        wanted = self._asked or -(-length // _POINTS_PER_TASK)
+        wanted = self._asked or max(_FEWEST_STEPS, -(-length // _POINTS_PER_TASK))
         self._every = max(wanted, -(-length // _MOST_PER_TASK))
 
     def after_step(self, loss: Tensor, taken: int) -> None:

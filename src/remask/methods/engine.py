@@ -91,14 +91,15 @@ class Engine:
         """Log a term of this step's loss, [S], by name. Does nothing unless losses are logged."""
         if self.noted is None:
             return
-        if name == "loss" or name not in self.noted:
+        if name == "loss" or name not in self.noted:  # the first time: a step has no time for it
             _check_term(name, self.noted)
-        if value.shape != self.lr.shape:
-            raise MethodError(
-                f"the term {name!r} must have one entry per trial, {list(self.lr.shape)}, not the "
-                f"shape {list(value.shape)}"
-            )
-        self.noted.setdefault(name, []).append(value.detach())
+            if value.shape != self.lr.shape:
+                raise MethodError(
+                    f"the term {name!r} must have one entry per trial, {list(self.lr.shape)}, not "
+                    f"the shape {list(value.shape)}"
+                )
+            self.noted[name] = []
+        self.noted[name].append(value.detach())
 
     def batch(self, rows: Tensor, *, augment: bool = True) -> Batch:
         """Samples to learn from, by their rows int64 [S, n], seen as in training."""

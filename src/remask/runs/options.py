@@ -91,7 +91,7 @@ class RunOptions(BaseModel):
     log_every: Annotated[int, Field(ge=0, le=10**9, strict=True)] | None = Field(
         None,
         description="Steps that a logged loss is the mean of; 0, the default with --log: as many "
-        "as give a task 50 points. Without --log, losses go into the store alone.",
+        "as give a task 50 points, and at least 10. Without --log, losses go into the store alone.",
     )
     on: Annotated[Literal["ray"] | None, OnCommandLine("WHERE")] = Field(
         None, description="Run on a cluster: `ray`. Default: on this machine."
