@@ -2,24 +2,32 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
 READY := $(VENV)/.ready
 INTEGRATIONS := .venv-integrations
 DOCS := .venv-docs
+PACKAGING := .venv-packaging
 FAST := not processes and not thorough and not slow and not data and not paper and not faults and not integrations and not ray
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-slow test-paper test-faults test-integrations test-ray soak docs lint format bench clean
+.PHONY: help demo test test-fast test-slow test-paper test-faults test-integrations test-ray test-wheel test-oldest package soak docs lint format bench bench-check clean
 
 help: ## List the targets.
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
+
+# The demo needs remask alone; what tests and lint need on top takes another 600 MB.
+$(INSTALLED): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q -c constraints.txt -e .
+	touch $(INSTALLED)
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev]'
-	touch $(READY)
+	touch $(INSTALLED) $(READY)
 
-demo: $(READY) ## Run five systems on the embedded digits, print the table and write the page.
+demo: $(INSTALLED) ## Run five systems on the embedded digits, print the table and write the page.
 	$(BIN)/remask demo --store out/demo.db
 
 test: $(READY) lint ## Lint, type-check, and run all tests that need no data and little time.
@@ -59,6 +67,33 @@ $(DOCS)/.ready: pyproject.toml constraints.txt
 docs: $(DOCS)/.ready ## Build the site into out/site, without a network; a broken link or a missing docstring fails it.
 	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --clean
 
+$(PACKAGING)/.ready: constraints.txt
+	test -x $(PACKAGING)/bin/python || $(PYTHON) -m venv $(PACKAGING)
+	$(PACKAGING)/bin/python -m pip install -q -c constraints.txt build cffconvert twine
+	touch $(PACKAGING)/.ready
+
+package: $(PACKAGING)/.ready ## Build the source distribution and the wheel, and check them and CITATION.cff.
+	rm -rf build dist
+	REMASK_REPOSITORY="$${REMASK_REPOSITORY-$$(git remote get-url origin 2>/dev/null)}" $(PACKAGING)/bin/python -m build
+	$(PACKAGING)/bin/python -m twine check --strict dist/*
+	$(PACKAGING)/bin/cffconvert --validate
+
+# $(1): the constraints; $(2): more options of pytest. pyproject.toml goes along for pytest's settings; the source does not.
+define test_the_wheel
+	away=$$(mktemp -d) && trap 'rm -rf "$$away"' EXIT && \
+	$(PYTHON) -m venv $$away/venv && \
+	$$away/venv/bin/python -m pip install -q -c $(1) "$$(ls dist/*.whl)[test]" && \
+	cp -r tests pyproject.toml $$away && cd $$away && \
+	OMP_NUM_THREADS=1 venv/bin/python -m pytest -q -n auto -m "$(FAST)" $(2) && \
+	venv/bin/remask demo --store $$away/demo.db
+endef
+
+test-wheel: package ## The fast tests and the demo on the wheel, in an empty environment, away from the source.
+	$(call test_the_wheel,constraints.txt)
+
+test-oldest: package ## The same with the oldest dependencies that pyproject.toml allows.
+	$(call test_the_wheel,constraints-oldest.txt,-W default::DeprecationWarning)
+
 soak: $(READY) ## Everything that can go wrong, mixed at random: 1,000 kills, at most half an hour.
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.runs.soak --minutes 30 --kills 1000
 
@@ -78,5 +113,8 @@ bench: $(READY) ## Measure speed, as ratios: trials, heads, ResNet steps, method
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/resnet_step.py
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/method_cost.py
 
+bench-check: $(READY) ## Fail if a ratio of speed is more than 15 % worse than its bound.
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/stacked_trials.py --check
+
 clean: ## Remove everything that was made here.
-	rm -rf $(VENV) $(INTEGRATIONS) $(DOCS) out build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(INTEGRATIONS) $(DOCS) $(PACKAGING) out build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,4 +1,4 @@
-"""Measure 10 stacked DER++ trials on Split-MNIST against a textbook loop and bare matmuls.
+"""Measure stacked DER++ trials on Split-MNIST against a textbook loop and bare matmuls.
 
 Run with ``python benchmarks/stacked_trials.py``. One process and one thread; CPU time. The
 contestants go through the same stretch of the stream and take turns in small blocks of steps, so
@@ -12,6 +12,9 @@ that a busy machine slows them alike; medians of the ratios within each round of
 
 All that belongs to a training step counts: planning or shuffling, loading, replay, insertion.
 Evaluation does not, except with ``--full``, which runs complete trials.
+
+``--check`` measures stacks of 1, 10 and 40 trials, and MSDER++ against DER++, and exits with 1 if a
+ratio is more than 15 % worse than its bound in ``BOUNDS``.
 """
 
 import argparse
@@ -34,6 +37,15 @@ from remask.engine import TrialStack
 TRIALS = 10
 BLOCK = 50
 """Steps of each contestant in a round."""
+BOUNDS = {
+    "S=1: textbook / stacked": 2.2,
+    "S=10: textbook / stacked": 5.6,
+    "S=10: stacked / matmuls": 1.5,
+    "S=40: stacked / matmuls": 1.25,
+    "S=10: MSDER++ / DER++": 1.03,
+}
+"""What `--check` holds each ratio to: those over textbook at least, all others at most."""
+_TOLERANCE = 1.15
 
 
 # ---- The textbook loop --------------------------------------------------------------------------
@@ -154,13 +166,13 @@ class TextbookTrial:
 # ---- Bare matmuls ------------------------------------------------------------------------------
 
 
-def matmul_steps(batch: int, widths: Sequence[int]) -> Iterator[None]:
+def matmul_steps(trials: int, batch: int, widths: Sequence[int]) -> Iterator[None]:
     """The matrix products of one stacked step, without end."""
     torch.manual_seed(0)
     layers = list(itertools.pairwise(widths))
-    inputs = [torch.randn(TRIALS, batch, width) for width in widths[:-1]]
-    gradients = [torch.randn(TRIALS, batch, width) for width in widths[1:]]
-    weights = [torch.randn(TRIALS, wide, narrow) for narrow, wide in layers]
+    inputs = [torch.randn(trials, batch, width) for width in widths[:-1]]
+    gradients = [torch.randn(trials, batch, width) for width in widths[1:]]
+    weights = [torch.randn(trials, wide, narrow) for narrow, wide in layers]
     outputs = [torch.empty_like(gradient) for gradient in gradients]
     weight_gradients = [torch.empty_like(weight) for weight in weights]
     input_gradients = [torch.empty_like(layer_inputs) for layer_inputs in inputs]
@@ -240,9 +252,11 @@ def trial_configs(count: int) -> list[TrialConfig]:
     ]
 
 
-def contest(benchmark: Benchmark, blocks_per_task: int) -> dict[str, float]:
-    """Milliseconds of a step of 10 trials, and the ratios."""
-    configs = trial_configs(TRIALS)
+def contest(
+    benchmark: Benchmark, blocks_per_task: int, trials: int = TRIALS, textbook_trials: int = TRIALS
+) -> dict[str, float]:
+    """Milliseconds per step of all trials, and the ratios; textbook trials are counted up."""
+    configs = trial_configs(trials)
     size = configs[0].batch + 2 * configs[0].replay_batch
     short = stretch(benchmark, blocks_per_task * BLOCK * configs[0].batch)
     widths = (784, 100, 100, 10)
@@ -250,8 +264,10 @@ def contest(benchmark: Benchmark, blocks_per_task: int) -> dict[str, float]:
     def contestants() -> dict[str, list[Iterator[object]]]:
         return {
             "stacked": [TrialStack(configs, short).run()],
-            "textbook": [TextbookTrial(config, short).steps() for config in configs],
-            "matmuls": [matmul_steps(size, widths)],
+            "textbook": [
+                TextbookTrial(config, short).steps() for config in configs[:textbook_trials]
+            ],
+            "matmuls": [matmul_steps(trials, size, widths)],
         }
 
     for warming in contestants().values():
@@ -265,7 +281,8 @@ def contest(benchmark: Benchmark, blocks_per_task: int) -> dict[str, float]:
             for name, members in running.items():
                 # The textbook trials share the global random streams; their speed doesn't care.
                 work = [functools.partial(take, steps, BLOCK) for steps in members]
-                seconds[name].append(sum(map(cpu_seconds, work)))
+                scale = trials / len(work) if name == "textbook" else 1.0
+                seconds[name].append(scale * sum(map(cpu_seconds, work)))
         # A task is a whole number of blocks, so this is the evaluation, and off the clock.
         next(running["stacked"][0])
 
@@ -284,8 +301,43 @@ def contest(benchmark: Benchmark, blocks_per_task: int) -> dict[str, float]:
     }
 
 
+def mask_ratio(benchmark: Benchmark, rounds: int = 20) -> float:
+    """How much longer a step of MSDER++ takes than one of DER++."""
+    short = stretch(benchmark, 10 * rounds * 10)
+    plain = trial_configs(TRIALS)
+    masked = [config.model_copy(update={"mask": -1.0}) for config in plain]
+    runs = [TrialStack(configs, short).run() for configs in (plain, masked)]
+    for steps in runs:
+        take(steps, 50)
+    ratios = []
+    for _ in range(rounds - 5):
+        without, with_mask = (cpu_seconds(functools.partial(take, run, 10)) for run in runs)
+        ratios.append(with_mask / without)
+    return statistics.median(ratios)
+
+
+def check(benchmark: Benchmark) -> bool:
+    """Measure every ratio that has a bound, print it, and say whether all keep to theirs."""
+    found = {}
+    for trials in (1, 10, 40):
+        measured = contest(benchmark, 1, trials, textbook_trials=1)
+        found[f"S={trials}: textbook / stacked"] = measured["textbook_over_stacked"]
+        found[f"S={trials}: stacked / matmuls"] = measured["stacked_over_matmuls"]
+    found["S=10: MSDER++ / DER++"] = mask_ratio(benchmark)
+    kept = True
+    for name, value in found.items():
+        bound = BOUNDS.get(name)
+        good = bound is None or (
+            value >= bound / _TOLERANCE if "textbook" in name else value <= bound * _TOLERANCE
+        )
+        kept &= good
+        verdict = "" if bound is None else f"bound {bound:5.2f}  {'kept' if good else 'MISSED'}"
+        print(f"{name:26s} {value:6.2f}  {verdict}")
+    return kept
+
+
 def complete(benchmark: Benchmark, textbook_trials: int) -> dict[str, float]:
-    """CPU seconds a trial of complete runs, evaluation after every task included."""
+    """CPU seconds per trial of complete runs, evaluation after every task included."""
     stack = TrialStack(trial_configs(TRIALS), benchmark)
     stacked = cpu_seconds(lambda: list(stack.run()))
     float_tasks(benchmark)
@@ -308,6 +360,7 @@ def complete(benchmark: Benchmark, textbook_trials: int) -> dict[str, float]:
 def main(arguments: Sequence[str] | None = None) -> dict[str, float]:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--blocks-per-task", type=int, default=5, help=f"of {BLOCK} steps each")
+    parser.add_argument("--check", action="store_true", help="compare ratios with their bounds")
     parser.add_argument("--full", action="store_true", help="run complete trials too")
     parser.add_argument("--textbook-trials", type=int, default=2, help="with --full, at least 1")
     options = parser.parse_args(arguments)
@@ -316,11 +369,13 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, float]:
     torch.set_num_threads(1)
     try:
         benchmark, source = split_mnist()
+        if options.check:
+            raise SystemExit(0 if check(benchmark) else 1)
         measured = contest(benchmark, options.blocks_per_task)
         print(f"{TRIALS} DER++ trials, buffer 200, replay 10, batch 10, MLP 784-100-100-10")
         print(f"{source}; {measured['steps']:.0f} steps; 1 thread, CPU time, without evaluation")
         print()
-        print(f"{'':10s} {'ms a step of 10 trials':>22s}   ratio to stacked: median   in total")
+        print(f"{'':10s} {'ms per step, 10 trials':>22s}   ratio to stacked: median   in total")
         over, bare = "textbook_over_stacked", "stacked_over_matmuls"
         for name, median, in_total in (
             ("stacked", 1.0, 1.0),
@@ -337,7 +392,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, float]:
             print(
                 f"complete runs of {measured['full_steps']:.0f} steps, evaluation included: "
                 f"{TRIALS} stacked trials against {options.textbook_trials} textbook trials, "
-                "CPU seconds a trial"
+                "CPU seconds per trial"
             )
             for name in ("stacked", "textbook"):
                 print(

@@ -114,6 +114,14 @@ def digits() -> Benchmark:
     return load_benchmark("split-digits")
 
 
+@pytest.fixture(scope="session")
+def repository() -> Path:
+    """The root of the repository; a test that asks for it is skipped where there is none."""
+    from tests.repository import ROOT
+
+    return ROOT
+
+
 @pytest.fixture
 def remask(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]

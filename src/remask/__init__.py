@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from remask.planning import settings
     from remask.results import Store
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _MODULES = {
     "benchmarks": "Benchmark load_benchmark",

@@ -8,6 +8,8 @@ only once, is NaN.
 
 A curve is accuracy over time: `accuracy[p, k]` on task k at point p, NaN before k is learnt, and
 `learning[p]`, the task that was being learnt. The last point of a task is at its end.
+
+`docs/metrics.md` lists all of them, with their definitions and sources.
 """
 
 import math
@@ -49,8 +51,12 @@ def forgetting(accuracy: Accuracies, *, include_last: bool = True) -> Accuracies
 
 
 def accuracy_over_time(accuracy: Accuracies) -> Accuracies:
-    """The mean over j of the average accuracy on the tasks seen by then, `[..., T, T] -> [...]`."""
-    return _mean(_quiet(np.nanmean, accuracy, axis=-1))
+    """Average incremental accuracy: the mean over j of that over k <= j, `[..., T, T] -> [...]`.
+
+    Accuracies on tasks that were not learnt yet do not count.
+    """
+    seen = np.where(np.tri(accuracy.shape[-1], dtype=bool), accuracy, np.nan)
+    return _mean(_quiet(np.nanmean, seen, axis=-1))
 
 
 def plasticity(accuracy: Accuracies) -> Accuracies:
@@ -64,6 +70,19 @@ def backward_transfer(accuracy: Accuracies) -> Accuracies:
         return np.full(accuracy.shape[:-2], np.nan)
     learnt = np.diagonal(accuracy, axis1=-2, axis2=-1)[..., :-1]
     return _mean(accuracy[..., -1, :-1] - learnt)
+
+
+def forward_transfer(accuracy: Accuracies, untrained: Accuracies) -> Accuracies:
+    """The mean of a_{k-1,k} - b_k over the tasks after the first, `[..., T, T] -> [...]`.
+
+    b, `untrained` [..., T], is the accuracy on each task before anything was learnt. Records of the
+    store have neither, since runs test a network on the tasks that it has learnt;
+    `docs/metrics.md` shows how to measure both.
+    """
+    if accuracy.shape[-1] < 2:
+        return np.full(accuracy.shape[:-2], np.nan)
+    ahead = np.diagonal(accuracy, offset=1, axis1=-2, axis2=-1)
+    return _mean(ahead - untrained[..., 1:])
 
 
 METRICS: dict[str, Callable[[Accuracies], Accuracies]] = {
@@ -115,6 +134,18 @@ def worst_case_accuracy(curve: AccuracyCurve) -> float:
     return share * float(curve.accuracy[-1, -1]) + (1 - share) * min_accuracy(curve)
 
 
+def average_anytime_accuracy(curve: AccuracyCurve) -> float:
+    """AAA: the mean over all points of the mean accuracy on the tasks seen by then.
+
+    A task is seen from the first point within it on. Every point counts alike.
+    """
+    if not len(curve.accuracy):
+        return math.nan
+    seen = np.arange(curve.accuracy.shape[-1]) <= curve.learning[:, None]
+    of_seen = np.where(seen, curve.accuracy, 0.0).sum(axis=-1) / seen.sum(axis=-1)
+    return float(of_seen.mean())
+
+
 def switch_drop(curve: AccuracyCurve) -> float:
     """How far the old tasks fall right after a switch, the mean over all switches.
 
@@ -137,8 +168,24 @@ def switch_drop(curve: AccuracyCurve) -> float:
 CURVE_METRICS: dict[str, Callable[[AccuracyCurve], float]] = {
     "min_ACC": min_accuracy,
     "WC_ACC": worst_case_accuracy,
+    "AAA": average_anytime_accuracy,
     "switch_drop": switch_drop,
 }
+
+
+def calibration_error(
+    counts: Sequence[int], confidence: Sequence[float], right: Sequence[int]
+) -> float:
+    """ECE: how far the probability of an answer is from how often it is right, in points.
+
+    As Guo et al. (2017): answers are put into bins by their probability. Of each bin, `counts` are
+    its answers, `confidence` the sum of their probabilities, `right` how many of them are right;
+    the error is the mean of |confidence - right| over all answers, within each bin.
+    """
+    total = sum(counts)
+    if not total:
+        return math.nan
+    return 100 * sum(abs(sure - hits) for sure, hits in zip(confidence, right, strict=True)) / total
 
 
 def _lowest(values: Accuracies) -> float:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from remask import __version__
 from remask.results import Store
 from tests.command_line import QUICK, CommandLine
 from tests.results.store_samples import make_config, make_record
@@ -206,7 +207,7 @@ def test_what_there_is_can_be_listed(remask: CommandLine) -> None:
     assert "digits" in remask("data", "where").out
     assert "ok" in remask("data", "verify", "split-digits").out
     assert "run" in remask("--help").out
-    assert remask("--version").out.strip() == "0.1.0"
+    assert remask("--version").out.strip() == __version__
 
 
 def test_every_filter_works_wherever_results_are_looked_at(remask: CommandLine) -> None:

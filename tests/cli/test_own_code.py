@@ -22,9 +22,9 @@ from remask.planning import trial_configs
 from remask.results import Store, TrialRecord
 from remask.runs import plan_run, train
 from tests.command_line import QUICK, Answer, CommandLine
+from tests.repository import ROOT
 from tests.results.store_samples import contents, make_config, make_record
 
-ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("my_*.py"))
 PAGE = (ROOT / "docs" / "your-own.md").read_text("utf-8")
 PYTHON = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from remask import ReplayMemory
+from tests.repository import ROOT
 
-ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 PAGE = (ROOT / "docs" / "recipes.md").read_text("utf-8")
 _SAID = re.compile(r"^(with\S*) the mask: (\d+\.\d)% of old classes, (\d+\.\d)% of all$", re.M)

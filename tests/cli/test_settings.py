@@ -58,6 +58,7 @@ def test_the_help_of_what_looks_at_results_has_all_filters(
     assert {*FILTERS} <= _names_in_help(remask("results", command, "--help").out)
 
 
+@pytest.mark.usefixtures("repository")
 def test_the_tables_of_the_docs_are_what_the_fields_say() -> None:
     page = PAGE.read_text("utf-8")
     assert page == with_tables(page), "python -m tests.cli.settings_page writes them"

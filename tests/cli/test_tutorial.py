@@ -8,8 +8,9 @@ import pytest
 
 from remask import Learner
 from tests.command_line import CommandLine
+from tests.repository import ROOT
 
-PAGE = (Path(__file__).parents[2] / "docs" / "learner.md").read_text("utf-8")
+PAGE = (ROOT / "docs" / "learner.md").read_text("utf-8")
 NAMES = {"zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"}
 _ANOTHER_PROCESSOR = 3.0
 """Points: other kernels add in another order, and a few of the 355 test images change sides."""

@@ -257,7 +257,9 @@ def test_a_missing_file_is_named(unpacked: Path) -> None:
         load_benchmark("split-cifar10", data=unpacked)
 
 
-@pytest.mark.parametrize("body", [TARBALL[:-100], TARBALL[:-1] + b"?", b""])
+@pytest.mark.parametrize(
+    "body", [TARBALL[:-100], TARBALL[:-1] + b"?", b""], ids=["cut", "changed", "empty"]
+)
 def test_an_archive_that_is_not_the_published_one_is_refused(
     tmp_path: Path, cache: Path, body: bytes
 ) -> None:

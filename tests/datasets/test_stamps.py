@@ -18,7 +18,6 @@ from tests.datasets.test_sources import folder as toy_folder
 
 __all__ = ["toy_folder"]  # a fixture
 
-ROOT = Path(__file__).parents[2]
 NAMES = sorted(CONTENTS)
 
 

@@ -41,6 +41,12 @@ def test_the_loss_in_a_loop_does_what_its_page_shows(reader: Command) -> None:
 
 
 @pytest.mark.thorough
+def test_the_checks_find_what_the_first_version_of_a_method_lacks(reader: Command) -> None:
+    page, _, _ = (DOCS / "tutorials" / "method.md").read_text("utf-8").partition("\n## The table")
+    _check(page, reader, 2)
+
+
+@pytest.mark.slow
 def test_a_method_goes_from_equation_to_table_as_its_page_shows(reader: Command) -> None:
     _check((DOCS / "tutorials" / "method.md").read_text("utf-8"), reader, 3)
 

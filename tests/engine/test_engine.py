@@ -684,6 +684,43 @@ def test_accuracies_and_confidence_equal_a_slow_count(
         for image, label in zip(tiny.test_inputs, tiny.test_labels.tolist(), strict=True):
             chances[label].append(net(image[None] / 255).detach()[0].softmax(0)[label].item())
         assert result.confidence == pytest.approx([float(np.mean(c)) for c in chances], rel=1e-4)
+        confusion, right, sure = np.zeros((6, 6)), 0, []
+        for image, label in zip(tiny.test_inputs, tiny.test_labels.tolist(), strict=True):
+            chance, answer = net(image[None] / 255).detach()[0].softmax(0).max(0)
+            confusion[label, int(answer)] += 1
+            right += int(answer) == label
+            sure.append(chance.item())
+        assert result.answers is not None
+        assert result.answers.confusion == confusion.tolist()
+        assert (sum(result.answers.counts), sum(result.answers.right)) == (len(sure), right)
+        assert sum(result.answers.confidence) == pytest.approx(sum(sure), rel=1e-4)
+        in_bins = zip(result.answers.counts, result.answers.confidence, strict=True)
+        for number, (count, total) in enumerate(in_bins):
+            assert number / 15 * count - 1e-6 <= total <= (number + 1) / 15 * count + 1e-6
+
+
+def test_a_stack_that_was_saved_at_its_very_end_gives_the_same_answers(
+    config: MakeConfig, tiny: Benchmark
+) -> None:
+    configs = mixed_configs(config, "er")
+    ended, resumed = stack_of(configs, tiny), stack_of(configs, tiny)
+    results = ended.finish()
+    resumed.restore({n: t.clone() for n, t in ended.state().items()}, ended.position)
+    assert [result.answers for result in resumed.results()] == [r.answers for r in results]
+    assert results[0].answers is not None
+
+
+def test_memory_is_counted_in_bytes_also_where_a_method_keeps_rows(
+    config: MakeConfig, tiny: Benchmark
+) -> None:
+    sample = tiny.train_inputs[0].nbytes
+    buffer = 6
+    er = stack_of([config(method="er", buffer=buffer)], tiny).finish()[0]
+    assert er.memory_bytes == buffer * (sample + 8)  # and a label
+    agem = stack_of([config(method="agem", buffer=buffer)], tiny).finish()[0]
+    assert agem.memory_bytes is not None
+    assert agem.memory_bytes >= buffer * sample
+    assert stack_of([config(method="sgd", buffer=0)], tiny).finish()[0].memory_bytes == 0
 
 
 def stubborn(answer: int) -> NetBuilder:
@@ -880,8 +917,8 @@ def test_a_masked_replay_forgets_less_than_er_on_digits(
 # ---- The textbook loop of the speed benchmark ---------------------------------------------------
 
 
-def load_bench() -> ModuleType:
-    path = Path(__file__).parents[2] / "benchmarks" / "stacked_trials.py"
+def load_bench(repository: Path) -> ModuleType:
+    path = repository / "benchmarks" / "stacked_trials.py"
     spec = importlib.util.spec_from_file_location("stacked_trials", path)
     assert spec is not None
     assert spec.loader is not None
@@ -892,9 +929,9 @@ def load_bench() -> ModuleType:
 
 @pytest.mark.slow
 def test_the_textbook_loop_of_the_speed_benchmark_learns_as_well_as_the_engine(
-    config: MakeConfig, digits: Benchmark
+    config: MakeConfig, digits: Benchmark, repository: Path
 ) -> None:
-    bench = load_bench()
+    bench = load_bench(repository)
     configs = [
         config(
             benchmark="split-digits", method="derpp", net="mlp", seed=seed, buffer=50, batch=10,

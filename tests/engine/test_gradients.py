@@ -23,6 +23,7 @@ from remask.engine.linear_stack import LinearStack
 from remask.engine.module_stack import ModuleStack
 from remask.methods import METHODS, Method, MethodError, Step
 from remask.methods.penalties import squared_norm
+from remask.methods.step import Term, total
 from tests.engine.stack_samples import finish, small_mlp
 from tests.engine.test_stacking import LINEAR, LR, NETS, SHAPE, K, build
 
@@ -329,3 +330,38 @@ def test_a_loss_that_depends_on_no_parameter_is_refused_in_words(
     stack = TrialStack([config(method="unmoved")], tiny, method=Unmoved, build_net=build_net)
     with pytest.raises(MethodError, match="Unmoved does not depend on the network"):
         finish(stack)
+
+
+def by_autograd(kind: type[Method]) -> type[Method]:
+    """The same method, whose author wrote `loss`."""
+
+    class ByAutograd(kind):  # type: ignore[misc,valid-type]
+        def loss(self, step: Step) -> Tensor:
+            return total(self.terms(step))
+
+    return ByAutograd
+
+
+@pytest.mark.parametrize("method", ["sgd", "er", "derpp", "er_ace", "er_ema", "si"])
+def test_terms_move_the_nets_by_hand_to_the_bits_that_autograd_gives(
+    method: str, config: MakeConfig, tiny: Benchmark
+) -> None:
+    masked = {} if METHODS[method].unmaskable else {"mask": -1.0}
+    settings = config(method=method, **masked)
+    one = ends_at(settings, tiny, METHODS[method], small_mlp)
+    other = ends_at(settings, tiny, by_autograd(METHODS[method]), small_mlp)
+    for name, value in one.items():
+        assert torch.equal(value, other[name])
+
+
+def test_terms_on_samples_of_elsewhere_are_refused_in_words(
+    config: MakeConfig, tiny: Benchmark
+) -> None:
+    class Elsewhere(Method):
+        def terms(self, step: Step) -> list[Term]:
+            return [Term(self.engine.batch(step.rows))]
+
+    with pytest.raises(MethodError, match="write any other loss as `loss`"):
+        finish(
+            TrialStack([config(method="elsewhere")], tiny, method=Elsewhere, build_net=small_mlp)
+        )

@@ -325,9 +325,9 @@ def test_a_task_that_was_begun_goes_on_with_the_samples_that_it_had(
 
 
 def test_the_page_on_your_own_code_learns_tasks_as_they_come(
-    capsys: pytest.CaptureFixture[str],
+    repository: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "your-own.md").read_text("utf-8")
+    page = (repository / "docs" / "your-own.md").read_text("utf-8")
     (code,) = (
         block
         for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL)

@@ -174,9 +174,9 @@ def test_the_command_line_saves_nets_that_agree_with_the_accuracy_of_the_table(
 
 @pytest.mark.thorough
 def test_the_page_is_right(
-    remask: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    repository: Path, remask: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "nets.md").read_text("utf-8")
+    page = (repository / "docs" / "nets.md").read_text("utf-8")
     (command,) = re.findall(r"^remask (run .*)", page, re.MULTILINE)
     (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     monkeypatch.chdir(tmp_path)

@@ -12,8 +12,6 @@ from remask.results import Store
 from tests.command_line import CommandLine
 from tests.results.store_samples import contents, make_record
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "sweep_masks.toml"
-
 
 @pytest.fixture
 def grid(tmp_path: Path) -> Path:
@@ -124,17 +122,20 @@ def test_a_sweep_stores_every_trial_and_runs_none_twice(remask: CommandLine, gri
         assert [record.created for record in store.records()] == first
 
 
-def test_the_example_is_a_grid_of_eighty_trials() -> None:
-    configs = grid_configs(EXAMPLE, own_code=False)
+def test_the_example_is_a_grid_of_eighty_trials(repository: Path) -> None:
+    configs = grid_configs(repository / "examples" / "sweep_masks.toml", own_code=False)
     assert len(configs) == 8 * 2 * 5
     assert {config.benchmark for config in configs} == {"split-digits"}
 
 
 @pytest.mark.processes
 def test_the_sweep_that_the_docs_show_in_python_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    repository: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    page = (EXAMPLE.parents[1] / "docs" / "sweeps.md").read_text("utf-8")
+    page = (repository / "docs" / "sweeps.md").read_text("utf-8")
     (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     monkeypatch.setenv("REMASK_STORE", str(tmp_path / "results.db"))
     exec(code, {})

@@ -120,7 +120,7 @@ def test_visits_learn_what_one_stack_learns_that_never_stops(tmp_path: Path) -> 
     method = find_method("er_ema")
     learner = create(tmp_path / "a", method="er_ema", epochs=1)
     config = trial_config(learner.settings, method, 36)
-    data = DataDescription((1, 6, 6), 16, name="learner")
+    data = DataDescription((1, 6, 6), 10, name="learner")  # as wide as the learner's head
     stack = TrialStack([config], data, build_net=mlp)
     for number, name in enumerate(("ant", "bee", "cat")):
         inputs, labels = blobs([name], seed=number)

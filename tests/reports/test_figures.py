@@ -476,7 +476,9 @@ def test_results_plot_what_the_page_describes() -> None:
     drawing = results.plot("accuracy-over-tasks", "task_il")
     seen, first = _described("accuracy-over-tasks", cells, "task_il").panels
     for axes, panel in zip(drawing.axes, (seen, first), strict=True):
-        drawn = {line.get_label(): line.get_ydata().tolist() for line in axes.lines}
+        lines = [(line.get_label(), line) for line in axes.lines]
+        lines += [(bars.get_label(), bars.lines[0]) for bars in axes.containers]
+        drawn = {name: y.get_ydata().tolist() for name, y in lines if name != "_nolegend_"}
         assert drawn == {name: list(heights) for name, heights in _heights(panel).items()}
 
 

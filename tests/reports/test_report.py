@@ -77,6 +77,11 @@ def test_a_page_beside_the_paper_says_what_was_not_run(remask: CommandLine, tmp_
     page = tmp_path / "page.html"
     assert remask("report", str(page)).code == 0
     data = data_of(page)
+    assert [cell["verdict"] for cell in data["cells"]] == ["worse"]  # and nothing that was not run
+    assert data["statements"] == []
+
+    assert remask("report", str(page), "--paper").code == 0
+    data = data_of(page)
     assert len(data["cells"]) == len(experiment_cells("all", "split-mnist"))
     (run,) = [cell for cell in data["cells"] if cell["verdict"] != "not run"]
     assert run["claims"]["class_il_A_T"]["mean"] == 78.27

@@ -104,7 +104,8 @@ def test_a_store_of_the_second_version_gets_a_place_for_curves(tmp_path: Path) -
     with Store(path) as store:
         store.add(record)
     with closing(sqlite3.connect(path)) as connection:
-        for column in ("curve", "choices"):  # which came in the third and the fourth
+        # Which came in the third, the fourth and the fifth.
+        for column in ("curve", "choices", "answers", "flops", "memory_bytes"):
             connection.execute(f"ALTER TABLE trials DROP COLUMN {column}")
         connection.execute("PRAGMA user_version = 2")
         connection.commit()

@@ -19,8 +19,6 @@ from tests.results.store_samples import (
     trial_with_accuracy,
 )
 
-_PUBLISHED = Path(__file__).parents[2] / "docs" / "data" / "split-mnist.json"
-
 _RECORDS = [
     *make_records(2, mask=float("-inf")),
     diverged(make_config(seed=7)),
@@ -72,8 +70,11 @@ def test_the_tasks_of_an_export_that_does_not_say_them_follow_from_the_config_or
         assert read.class_names is None
 
 
-def test_the_published_results_are_imported_with_their_tasks(remask: CommandLine) -> None:
-    answer = remask("results", "import", str(_PUBLISHED))
+def test_the_published_results_are_imported_with_their_tasks(
+    repository: Path, remask: CommandLine
+) -> None:
+    published = repository / "docs" / "data" / "split-mnist.json"
+    answer = remask("results", "import", str(published))
     assert answer.code == 0, answer.err
     with Store(remask.store) as store:
         tasks = {record.tasks for record in store.records()}

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from remask.results import Store
+from tests.repository import ROOT
 from tests.runs.ray_nodes import HOST, run_here, shown, small
 
 pytest.importorskip("ray")
-ROOT = Path(__file__).parents[2]
 SLURM = ROOT / "examples" / "cluster" / "slurm.sh"
 KUBERAY = ROOT / "examples" / "cluster" / "kuberay.yaml"
 

@@ -28,6 +28,9 @@ def report(
     watch: Annotated[
         bool, typer.Option("--watch", help="Write the page anew whenever a trial comes in.")
     ] = False,
+    paper: Annotated[
+        bool, typer.Option("--paper", help="Also list what of the paper was not run.")
+    ] = False,
     filters: o.Filters,
     store: o.StorePath = None,
     printer: Printing,
@@ -46,14 +49,20 @@ def report(
         if not path.exists():
             printer.note(f"waiting for {path}")
         written = experiments.watch(
-            path, target, filters, lambda new: printer.note(f"{new.trials} trials in {new.page}")
+            path,
+            target,
+            filters,
+            lambda new: printer.note(f"{new.trials} trials in {new.page}"),
+            paper=paper,
         )
         if written is None:  # asked to stop before there was a store
             return
     else:
         with Store(path, create=False) as opened:
             experiments.check_trials(opened, filters)
-            written = experiments.write_report(opened, target, filters, figures=figures)
+            written = experiments.write_report(
+                opened, target, filters, figures=figures, paper=paper
+            )
         printer.note(f"{written.trials} trials in {written.page}")
         if figures is not None:
             printer.note(f"{len(written.figures)} figures in {figures}")

@@ -1,6 +1,7 @@
 """A step of gradient descent: what a method's loss does to the networks of a stack."""
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import Literal
 
 import torch
@@ -8,7 +9,7 @@ from torch import Tensor
 
 from remask.config import TrialConfig
 from remask.engine.adamw import AdamW
-from remask.methods import Method, MethodError, Step
+from remask.methods import Gradients, Joined, Method, MethodError, Step, Term
 from remask.nets import StackedNet
 
 _LR_DROP = 0.1
@@ -33,6 +34,8 @@ class Descent:
         self._method = method
         self._lr = per_trial_setting([config.lr for config in configs], device)
         self._drops = configs[0].lr_drops
+        # Not if a subclass has put another loss in the place of the terms.
+        self._by_hand = net.traces and type(method).loss is Method.loss
         self._adjusts = type(method).adjust_gradients is not Method.adjust_gradients
 
     def rates(self, epoch: int) -> Tensor:
@@ -42,25 +45,70 @@ class Descent:
 
     def step(self, step: Step, lr: Tensor) -> Tensor:
         """Update the networks; returns the losses, [S]."""
+        if self._by_hand and step.stream.place is not None:
+            return self._step_by_hand(step, step.stream.place[0], lr)
         loss = self._method.loss(step)
-        if loss.shape != lr.shape:
-            raise MethodError(
-                f"the loss of {self._method.title} must have one entry per trial, "
-                f"{list(lr.shape)}, not the shape {list(loss.shape)}"
-            )
+        self._check_shape(loss, lr)
         if not loss.requires_grad:
             raise MethodError(
                 f"the loss of {self._method.title} does not depend on the network: nothing would "
                 f"be learnt"
             )
         if self._adjusts or self.adamw is not None:
-            gradients = self._method.adjust_gradients(step, self._net.gradients(loss))
-            if self.adamw is not None:
-                gradients = self.adamw.directions(gradients)
-            self._net.move(gradients, lr)
+            self._move(step, self._net.gradients(loss), lr)
         else:  # the same, without ever writing the gradients down
             self._net.descend(loss, lr)
         return loss.detach()
+
+    def _step_by_hand(self, step: Step, joined: Joined, lr: Tensor) -> Tensor:
+        """The same, for a loss of terms, without autograd."""
+        with torch.no_grad():
+            trace = self._net.trace(joined.inputs)
+            joined.say(trace.logits)
+            loss, slope = loss_and_slope(self._method.terms(step), joined)
+            self._check_shape(loss, lr)
+            if not (self._adjusts or self.adamw is not None):
+                self._net.descend_trace(trace, slope, lr)
+                return loss
+            gradients = self._net.trace_gradients(trace, slope)
+        self._move(step, gradients, lr)
+        return loss
+
+    def _check_shape(self, loss: Tensor, lr: Tensor) -> None:
+        if loss.shape != lr.shape:
+            raise MethodError(
+                f"the loss of {self._method.title} must have one entry per trial, "
+                f"{list(lr.shape)}, not the shape {list(loss.shape)}"
+            )
+
+    def _move(self, step: Step, gradients: Gradients, lr: Tensor) -> None:
+        gradients = self._method.adjust_gradients(step, gradients)
+        if self.adamw is not None:
+            gradients = self.adamw.directions(gradients)
+        self._net.move(gradients, lr)
+
+
+def loss_and_slope(terms: Sequence[Term], joined: Joined) -> tuple[Tensor, Tensor]:
+    """The sum of terms [S], and its gradient in the logits of all samples, [S, N, K]."""
+    losses: list[Tensor] = []
+    slopes: list[Tensor | None] = [None] * len(joined.sizes)
+    for term in terms:
+        if term.batch.place is None or term.batch.place[0] is not joined:
+            raise MethodError("terms are on the step's batches; write any other loss as `loss`")
+        loss, slope = term.loss_and_slope()
+        losses.append(loss)
+        number = term.batch.place[1]
+        earlier = slopes[number]
+        slopes[number] = slope if earlier is None else earlier + slope
+    if not losses:
+        raise MethodError("a loss has at least one term")
+    parts = [
+        losses[0].new_zeros(1, 1, 1).expand(len(slope), size, slope.shape[2])
+        if own is None
+        else own
+        for own, size in zip(slopes, joined.sizes, strict=True)
+    ]
+    return reduce(torch.add, losses), parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 
 
 def per_trial_setting(values: Sequence[float], device: torch.device) -> Tensor:

@@ -1,4 +1,4 @@
-"""Evaluation: Class-IL and Task-IL accuracy and the confidence, all from the same scores."""
+"""Evaluation: accuracy in Class-IL and Task-IL, answers and confidence, from the same scores."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -6,10 +6,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from remask.engine.showing import TrialAnswers
 from remask.memory import StoredRows, fetch
 from remask.streams import DataDescription, Standardise
 
 _ROWS_AT_ONCE = 512  # a chunk whose activations stay in cache
+_MOST_CLASSES = 100  # of a confusion matrix that is kept: it grows with their square
+_BINS = 15  # of probabilities, as most who report a calibration error have
 
 
 Scores = Callable[[Tensor, int], Tensor]
@@ -80,21 +83,26 @@ class TestSets:
             torch.as_tensor(right_of_task, dtype=torch.float64) * 100 / size,
         )
 
-    def confidence(self, scores: Scores) -> Tensor:
-        """The mean probability of the true class, for each class: [S, K]."""
-        sums: Tensor | None = None
+    def answers(self, scores: Scores, *, class_il: bool, confidence: bool) -> "Answers":
+        """What is answered on all test samples. All K classes compete.
+
+        Without `class_il`, answers of a method that is told the task are not counted; without
+        `confidence`, scores are no logits, and there are no probabilities.
+        """
         every_label = torch.cat([test.labels for test in self._sets.values()])
-        counts = torch.bincount(every_label, minlength=self._data.num_classes)
+        per_class = torch.bincount(every_label, minlength=self._data.num_classes)
+        found: Answers | None = None
         for task, test in self._sets.items():
             for places, labels in self._chunks(test):
-                probabilities = scores(self._see(test, places), task).softmax(-1)
-                truth = labels.expand(len(probabilities), -1).unsqueeze(-1)
-                of_truth = probabilities.gather(-1, truth).squeeze(-1).double()
-                if sums is None:
-                    sums = of_truth.new_zeros(len(of_truth), len(counts))
-                sums.index_add_(1, labels, of_truth)
-        assert sums is not None  # a benchmark has test data
-        return sums / counts
+                rated = scores(self._see(test, places), task)
+                if found is None:
+                    found = Answers.none(len(rated), per_class, rated.device)
+                if class_il:
+                    found.count(rated, labels)
+                if confidence:
+                    found.weigh(rated.softmax(-1), labels)
+        assert found is not None  # a benchmark has test data
+        return found
 
     def _chunks(self, test: _TestSet) -> list[tuple[Tensor, Tensor]]:
         places = torch.split(test.places, _ROWS_AT_ONCE, dim=-1)
@@ -103,6 +111,68 @@ class TestSets:
     def _see(self, test: _TestSet, places: Tensor) -> Tensor:
         inputs = fetch(test.inputs, places, self._device) * self._data.scale
         return inputs if self._standardise is None else self._standardise(inputs)
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """What S trials answer on a test set, summed up."""
+
+    per_class: Tensor
+    """int64 [K]: how many samples there are of each class."""
+    sums: Tensor
+    """float64 [S, K]: the probabilities of the true class, summed over its samples."""
+    confusion: Tensor
+    """int64 [S, K, K]: how many samples of a class got an answer; [S, 0, 0] of too many classes."""
+    bins: Tensor
+    """float64 [3, S, bins], by the probability of an answer: answers, their probabilities, and how
+    many are right."""
+
+    @classmethod
+    def none(cls, trials: int, per_class: Tensor, device: torch.device) -> "Answers":
+        """Before the first sample."""
+        classes = len(per_class)
+        kept = classes if classes <= _MOST_CLASSES else 0
+        return cls(
+            per_class,
+            torch.zeros(trials, classes, dtype=torch.float64, device=device),
+            torch.zeros(trials, kept, kept, dtype=torch.int64, device=device),
+            torch.zeros(3, trials, _BINS, dtype=torch.float64, device=device),
+        )
+
+    def count(self, rated: Tensor, labels: Tensor) -> None:
+        """Count the answers to samples by their class."""
+        trials, classes, _ = self.confusion.shape
+        if classes:
+            trial = torch.arange(trials, device=rated.device).unsqueeze(1)
+            places = ((trial * classes + labels) * classes + rated.argmax(-1)).flatten()
+            self.confusion.view(-1).index_add_(0, places, torch.ones_like(places))
+
+    def weigh(self, probabilities: Tensor, labels: Tensor) -> None:
+        """Sum up how probable the true class is, and how probable the answers are."""
+        truth = labels.expand(len(probabilities), -1).unsqueeze(-1)
+        of_truth = probabilities.gather(-1, truth).squeeze(-1).double()
+        self.sums.index_add_(1, labels, of_truth)
+        sure, answer = probabilities.max(-1)
+        sure = sure.double().nan_to_num(0.0)  # of a trial that has diverged
+        bins = (sure * _BINS).long().clamp(max=_BINS - 1)
+        parts = torch.ones_like(sure), sure, (answer == labels).double()
+        for total, values in zip(self.bins, parts, strict=True):
+            total.scatter_add_(1, bins, values)
+
+    def confidence(self) -> Tensor:
+        """The mean probability of the true class, for each class: [S, K]."""
+        return self.sums / self.per_class
+
+    def of_trial(self, trial: int) -> TrialAnswers:
+        """Those of one trial."""
+        confusion = self.confusion[trial]
+        counts, sure, right = self.bins[:, trial].tolist()
+        return TrialAnswers(
+            confusion=confusion.tolist() if bool(confusion.any()) else [],
+            counts=[int(count) for count in counts] if any(counts) else [],
+            confidence=sure if any(counts) else [],
+            right=[int(count) for count in right] if any(counts) else [],
+        )
 
 
 class Evaluator:
@@ -145,6 +215,6 @@ class Evaluator:
                 self.class_il[:, task, earlier] = of_all.cpu()
             self.task_il[:, task, earlier] = of_task.cpu()
 
-    def confidence(self, scores: Scores) -> Tensor:
-        """The mean probability of the true class, for each class: [S, K]."""
-        return self._sets.confidence(scores)
+    def answers(self, scores: Scores, *, class_il: bool, confidence: bool) -> Answers:
+        """What is answered on all test samples, see `TestSets.answers`."""
+        return self._sets.answers(scores, class_il=class_il, confidence=confidence)

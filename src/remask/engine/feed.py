@@ -15,7 +15,7 @@ from remask.memory import (
     plan_balanced,
     plan_reservoir,
 )
-from remask.methods import Batch, Method, Step
+from remask.methods import Batch, Joined, Method, Step
 from remask.nets import StackedNet
 from remask.streams import DataDescription, Samples, Task, batch_sizes, epoch_batches
 
@@ -28,6 +28,8 @@ class EpochPlan:
     """Per step, rows of what is learnt from, as the method counts them: int64 [S * B]."""
     places: list[Tensor]
     """Per step, where they stand among the samples: int64 [S * B]."""
+    labels: list[Tensor]
+    """Per step, their labels: int64 [S, B]."""
     views: list[Tensor] | None
     """Per step, how its samples are seen, the stream's, then the draws': int64 [S, B + D * R];
     None: as they are."""
@@ -116,12 +118,13 @@ class Feed:
         sizes = batch_sizes(rows.shape[-1], self._batch)
         batches = epoch_batches(rows, self._batch, self._seeds, key)
         places = [self._samples.places(batch).to(self._samples.planned_on) for batch in batches]
+        labels = self._labels(places)
         seen_at_once = self._batch + self._draws * self._draw_size
         views = self._samples.plan_views(len(batches), seen_at_once, key)
         arrived = torch.tensor(sizes).cumsum(0).clamp(max=own)
         faded = self._faded(earlier + (torch.full_like(arrived, own) if epoch else arrived))
         if self.reservoir is None:
-            return EpochPlan(batches, places, views, None, faded)
+            return EpochPlan(batches, places, labels, views, None, faded)
         memory = self.reservoir
         if memory.offered is None:
             reservoir = plan_reservoir(
@@ -135,13 +138,10 @@ class Feed:
                 device=memory.planned_on,
             )
         else:
-            trials = len(self._seeds)
-            stored = self._samples.labels.cpu()
-            labels = [stored[batch.cpu()].view(trials, -1) for batch in places]
             reservoir = plan_balanced(
                 classes=memory.classes.cpu().numpy(),
                 offered=memory.offered.cpu().numpy(),
-                labels=torch.cat(labels, dim=1).numpy(),
+                labels=torch.cat(labels, dim=1).cpu().numpy(),
                 sizes=sizes,
                 begin=begin,
                 draws=self._draws,
@@ -150,7 +150,13 @@ class Feed:
                 key=key,
                 device=memory.planned_on,
             )
-        return EpochPlan(batches, places, views, reservoir, faded)
+        return EpochPlan(batches, places, labels, views, reservoir, faded)
+
+    def _labels(self, places: Sequence[Tensor]) -> list[Tensor]:
+        """The labels in places of each step, [S * B] -> [S, B], gathered for all steps at once."""
+        found = self._samples.labels.index_select(0, torch.cat(list(places)).to(self._device))
+        by_step = torch.split(found, [len(step) for step in places])
+        return [labels.view(len(self._seeds), -1) for labels in by_step]
 
     def _faded(self, arrived: Tensor) -> Tensor | None:
         """min(1, fade * M / n) for every step, `arrived` being n, the different samples so far."""
@@ -181,19 +187,18 @@ class Feed:
     def step(self, plan: EpochPlan, number: int, masking: Masking, task: Task) -> Step:
         """Gather what one step learns from."""
         trials = len(self._seeds)
-        places = plan.places[number]
         drawn = None if plan.reservoir is None else plan.reservoir.draws[number]
         rows = plan.rows[number].view(trials, -1)
-        arrived = self._samples.take(places)
-        places = places.to(self._device)  # they are elsewhere if the inputs are
-        labels = self._samples.labels.index_select(0, places).view(trials, -1)
+        arrived = self._samples.take(plan.places[number])
+        labels = plan.labels[number]
         views = None if plan.views is None else plan.views[number]
         faded = None if plan.faded is None else plan.faded[number]
         memory = self.reservoir
         if memory is not None and plan.reservoir is not None:
             memory.filled = plan.reservoir.filled[number]
         if drawn is None or memory is None:
-            stream = Batch(self._samples.decode(views, arrived), labels, self._net)
+            joined = Joined(self._samples.decode(views, arrived), [labels.shape[1]], self._net)
+            stream = Batch(None, labels, place=(joined, 0))
             active = self._active(masking, labels)
             return Step(stream, (), active, masking.value, rows, task, faded)
 
@@ -207,23 +212,28 @@ class Feed:
             else memory.logits.index_select(0, slots).view(trials, recalled.shape[1], -1)
         )
         inputs = self._samples.decode(views, arrived, recalled)
-        logits = self._net(inputs) if self._one_forward else None
-
-        arrivals, draw = labels.shape[1], recalled.shape[1] // self._draws
-        batches = [Batch(inputs[:, :arrivals], labels, self._net)]
-        for start in range(0, recalled.shape[1], draw):
-            part = slice(start, start + draw)
-            recorded = None if past_logits is None else past_logits[:, part]
-            begin = arrivals + start
-            batches.append(
-                Batch(inputs[:, begin : begin + draw], past_labels[:, part], self._net, recorded)
-            )
-        if logits is not None:
-            sizes = [batch.labels.shape[1] for batch in batches]
-            for batch, part_logits in zip(batches, torch.split(logits, sizes, dim=1), strict=True):
-                batch.logits = part_logits
+        draw = recalled.shape[1] // self._draws
+        sizes = [labels.shape[1], *[draw] * self._draws]
+        past = torch.split(past_labels, draw, dim=1)
+        said = (
+            [None] * self._draws if past_logits is None else torch.split(past_logits, draw, dim=1)
+        )
+        if self._one_forward:
+            joined = Joined(inputs, sizes, self._net)
+            stream = Batch(None, labels, place=(joined, 0))
+            replays = [
+                Batch(None, own, recorded=recorded, place=(joined, number))
+                for number, (own, recorded) in enumerate(zip(past, said, strict=True), start=1)
+            ]
+        else:
+            first, *others = torch.split(inputs, sizes, dim=1)
+            stream = Batch(first, labels, self._net)
+            replays = [
+                Batch(seen, own, self._net, recorded)
+                for seen, own, recorded in zip(others, past, said, strict=True)
+            ]
         active = self._active(masking, labels)
-        return Step(batches[0], tuple(batches[1:]), active, masking.value, rows, task, faded)
+        return Step(stream, tuple(replays), active, masking.value, rows, task, faded)
 
     def absent_logits(self) -> Tensor:
         """What stored logits are for a class that was not there: 0, or the stored mask: [S * M]."""

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from remask.config import TrialConfig
 from remask.engine.divergence import Divergence
+from remask.engine.evaluation import Answers
 from remask.engine.showing import Choice, TrialResult
 from remask.engine.stream import Stream
 from remask.methods import Method
@@ -22,6 +23,7 @@ class Measurements:
         self._stream, self._method = stream, method
         every_class = (nets, stream.data.num_classes)
         self._confidence = torch.full(every_class, torch.nan, dtype=torch.float64)
+        self._answers: Answers | None = None  # not state: it follows from the rest
 
     @torch.no_grad()
     def after_task(self, task: int) -> None:
@@ -33,8 +35,19 @@ class Measurements:
         if stream.validation is not None:
             stream.validation.grow(latest + 1)
             stream.validation.measure(method.own_scores, latest, class_il=method.class_il)
-        if task + 1 == len(stream.tasks) and method.confidence:
-            self._confidence.copy_(stream.test.confidence(method.scores))
+        if task + 1 == len(stream.tasks):
+            self._answers = self._final_answers()
+            if self._answers is not None and method.confidence:
+                self._confidence.copy_(self._answers.confidence())
+
+    @torch.no_grad()
+    def _final_answers(self) -> Answers | None:
+        method = self._method
+        if not (method.class_il or method.confidence):
+            return None
+        return self._stream.test.answers(
+            method.scores, class_il=method.class_il, confidence=method.confidence
+        )
 
     @torch.no_grad()
     def within_task(self, task: Task, point: int | None) -> None:
@@ -55,6 +68,7 @@ class Measurements:
         nets: Sequence[int],
         choices: Sequence[tuple[Choice, ...]],
         learnt: int,
+        memory_bytes: int,
     ) -> list[TrialResult]:
         """What each trial has shown after so many tasks; `nets` are those that stand for them."""
         test, held_out = self._stream.test, self._stream.validation
@@ -62,6 +76,9 @@ class Measurements:
         curves = self._stream.trial_curves()
         diverged_at = self.divergence.first_steps.tolist()
         title = str(self._method.title)
+        if self._answers is None and 0 < len(self._stream.tasks) == learnt:
+            self._answers = self._final_answers()  # a run that was stopped just before its end
+        answers = self._answers
         return [
             TrialResult(
                 config=config,
@@ -74,6 +91,8 @@ class Measurements:
                 class_names=self._stream.data.class_names,
                 diverged_at=None if diverged_at[net] < 0 else diverged_at[net],
                 title=None if title == title_of(config.method) else title,
+                answers=answers.of_trial(net) if answers else None,
+                memory_bytes=memory_bytes,
                 curve=curves[net] if curves else None,
                 choices=chosen,
             )

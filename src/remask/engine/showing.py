@@ -38,6 +38,20 @@ class TrialCurve:
 
 
 @dataclass(frozen=True)
+class TrialAnswers:
+    """What one trial answers on the whole test set after the last task, any class allowed."""
+
+    confusion: list[list[int]]
+    """How many samples of each class (row) got each answer (column), [K, K]; or empty."""
+    counts: list[int]
+    """Answers by their probability, in bins of equal width from 0 to 1; or empty."""
+    confidence: list[float]
+    """The sum of the probabilities in each bin."""
+    right: list[int]
+    """How many answers of each bin are right."""
+
+
+@dataclass(frozen=True)
 class Choice:
     """Which candidate of a trial with the mask "auto" went on after a task, and why."""
 
@@ -88,6 +102,10 @@ class TrialResult:
     """As `class_il`, on the trial's own held-out training data; empty if it has none."""
     validation_task_il: list[list[float]] = field(default_factory=list)
     """As `task_il`, on the trial's own held-out training data; empty if it has none."""
+    answers: TrialAnswers | None = None
+    """What it answers after the last task; None before."""
+    memory_bytes: int | None = None
+    """What the method keeps from task to task beside the net: samples, logits, copies of nets."""
     curve: TrialCurve | None = None
     """Accuracy within tasks; None if that was not asked for."""
     choices: tuple[Choice, ...] = ()

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from remask.engine.linear_stack import LinearStack, linear_chain
+from remask.engine.linear_chain import linear_chain
+from remask.engine.linear_stack import LinearStack
 from remask.engine.module_stack import ModuleStack, convolves
 from remask.nets import NetBuilder, StackedNet
 from remask.randomness import torch_seed

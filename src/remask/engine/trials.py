@@ -260,6 +260,21 @@ class TrialStack:
             raise StreamError("nothing has been learnt yet: call learn() first")
         self._measured.after_task(self.position.task - 1)
 
+    @property
+    def memory_bytes(self) -> int:
+        """What each trial keeps from task to task beside its net: samples, logits, copies of nets.
+
+        Rows that a method keeps of a benchmark count as the samples that they stand for.
+        """
+        tensors = [t for n, t in self.state().items() if n.startswith(("memory/", "method/"))]
+        kept = sum(tensor.nbytes for tensor in tensors) // len(self.configs)
+        memory = self._method.memory
+        if memory is None or self._stream.open:
+            return kept
+        inputs = self._stream.samples.inputs
+        sample = inputs[:1].nbytes if isinstance(inputs, Tensor) else 0
+        return kept + memory.filled * sample
+
     def finish(self) -> list[TrialResult]:
         """Train from where the stack stands to the end; returns what each trial has shown."""
         for _ in self.run():
@@ -273,8 +288,9 @@ class TrialStack:
     def results(self) -> list[TrialResult]:
         """What each trial has shown so far."""
         self._divergence.look(self.steps_done)
-        learnt = self.position.task
-        return self._measured.results(self.configs, self._networks(), self.choices, learnt)
+        return self._measured.results(
+            self.configs, self._networks(), self.choices, self.position.task, self.memory_bytes
+        )
 
     @torch.no_grad()
     def scores(self, inputs: Tensor, task: int) -> Tensor:
@@ -329,6 +345,7 @@ class TrialStack:
         for name, tensor in own.items():
             tensor.copy_(state[name])
         self.position = Position(*position)
+        self._answers = None
 
     def grow_from(self, state: dict[str, Tensor], position: Position) -> None:
         """Go on from a state that was saved with fewer classes, in a stack that has learnt nothing.

@@ -145,16 +145,18 @@ def report(
     *,
     store: AnyStore = None,
     figures: AnyPath | None = None,
+    paper: bool = False,
     **filters: Any,
 ) -> Written:
     """Write the store, or what passes the filters, as one HTML page; with `figures`, draw those.
 
+    With `paper`, the page also lists what of the paper was not run.
     `remask.results.FILTERS` describes the filters; a list of values lets any of them through.
     """
     check_output(Path(target))
     with _opened(store, create=False) as opened:
         check_trials(opened, filters)
-        return write_report(opened, target, filters, figures=figures)
+        return write_report(opened, target, filters, figures=figures, paper=paper)
 
 
 def _divided(settings: Mapping[str, Any]) -> tuple[dict[str, Any], RunOptions]:

@@ -1,9 +1,10 @@
 """From the store to the page, and to figures."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import remask
@@ -40,12 +41,16 @@ def write_report(
     *,
     figures: AnyPath | None = None,
     refresh_seconds: float | None = None,
+    paper: bool = False,
 ) -> Written:
-    """Write the page of the trials that pass the filters, and figures if a folder is named."""
+    """Write the page of the trials that pass the filters, and figures if a folder is named.
+
+    With `paper`, the page also lists what the paper has and the store has not.
+    """
     target = Path(target)
     records, damaged = store.sound_records(filters)
     data = {
-        **page_data(records, _FACTS),
+        **page_data(records, _FACTS, paper=paper),
         "title": "remask results",
         "generated": datetime.now(UTC).isoformat(timespec="seconds"),
         "store": store.path.name,
@@ -74,6 +79,8 @@ def watch(
     target: AnyPath,
     filters: Mapping[str, object],
     on_write: Callable[[Written], None] = lambda _: None,
+    *,
+    paper: bool = False,
 ) -> Written | None:
     """Write the page whenever the store or a run beside it has changed, until asked to stop.
 
@@ -86,24 +93,21 @@ def watch(
         if stop.signal is not None:
             return None
         with Store(path, create=False) as store:
-            _watch(store, target, filters, on_write, stop)
-            last = write_report(store, target, filters)  # it no longer reloads itself
+            write = partial(write_report, store, target, filters, paper=paper)
+            for _ in _changes(store, stop):
+                on_write(write(refresh_seconds=_SECONDS_BETWEEN_RELOADS))
+            last = write()  # it no longer reloads itself
     on_write(last)
     return last
 
 
-def _watch(
-    store: Store,
-    target: AnyPath,
-    filters: Mapping[str, object],
-    on_write: Callable[[Written], None],
-    stop: StopRequest,
-) -> None:
+def _changes(store: Store, stop: StopRequest) -> Iterator[None]:
+    """Yield whenever the store or a run beside it has changed."""
     seen = None
     while stop.signal is None:
         state = (store.changes(), sorted(runs_folder(store.path).glob("*")))
         if state != seen:
-            on_write(write_report(store, target, filters, refresh_seconds=_SECONDS_BETWEEN_RELOADS))
+            yield
             seen = state
         time.sleep(_SECONDS_BETWEEN_LOOKS)
 

@@ -99,7 +99,7 @@ class Results(Sequence[TrialRecord]):
         """Draw a figure of the page: a matplotlib Figure, or None if there is nothing to draw.
 
         `figure` is `confidence`, `accuracy-over-tasks`, `accuracy-within-tasks`, `mask-sweep`,
-        `matrices` or `stability-plasticity`; `setting` is `class_il` or `task_il`.
+        `matrices`, `confusion` or `stability-plasticity`; `setting` is `class_il` or `task_il`.
         """
         return plot(self.cells(), figure, setting)
 

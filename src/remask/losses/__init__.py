@@ -20,15 +20,24 @@ from remask.losses.masked import (
     masked_log_softmax,
     masked_softmax,
 )
-from remask.losses.trials import logit_mse, trial_cross_entropy
+from remask.losses.trials import (
+    Weight,
+    cross_entropy_and_slope,
+    logit_mse,
+    mse_and_slope,
+    trial_cross_entropy,
+)
 
 __all__ = [
     "Active",
     "MaskedCrossEntropy",
+    "Weight",
+    "cross_entropy_and_slope",
     "logit_mse",
     "masked_cross_entropy",
     "masked_linear_cross_entropy",
     "masked_log_softmax",
     "masked_softmax",
+    "mse_and_slope",
     "trial_cross_entropy",
 ]

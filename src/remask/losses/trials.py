@@ -11,6 +11,9 @@ from torch import Tensor
 
 from remask.losses.arguments import INF
 
+Weight = Tensor | float
+"""A factor of a loss: one for all trials, or ``[S]``."""
+
 
 def logit_mse(logits: Tensor, stored: Tensor) -> Tensor:
     """Mean squared difference of logits ``[..., B, K]`` over B and K: one value per trial."""
@@ -44,6 +47,27 @@ def trial_cross_entropy(
         return _mean_of_labels(_log_probabilities(logits, active, mask_value), target)
     loss: Tensor = _CrossEntropy.apply(logits, target, active, mask_value)  # type: ignore[no-untyped-call]
     return loss
+
+
+def mse_and_slope(logits: Tensor, stored: Tensor, weight: Weight) -> tuple[Tensor, Tensor]:
+    """``weight * logit_mse(logits, stored)``, and its gradient in the logits, without autograd."""
+    difference = logits - stored
+    share = weight / (logits.shape[-2] * logits.shape[-1])
+    slope = difference * (2 * share if isinstance(share, float) else (2 * share).view(-1, 1, 1))
+    return weight * _mean_square(difference), slope
+
+
+def cross_entropy_and_slope(
+    logits: Tensor,
+    target: Tensor,
+    active: Tensor | None,
+    mask_value: Tensor | None,
+    weight: Weight,
+) -> tuple[Tensor, Tensor]:
+    """``weight * trial_cross_entropy(...)``, and its gradient in the logits, without autograd."""
+    known = _log_probabilities(logits, active, mask_value)
+    slope = _slope(known, target, weight / -target.shape[1], active)
+    return weight * _mean_of_labels(known, target), slope
 
 
 def _mean_square(difference: Tensor) -> Tensor:
@@ -92,7 +116,15 @@ class _CrossEntropy(torch.autograd.Function):
         known = ctx.log_probabilities
         if torch.is_grad_enabled():  # for a gradient of this gradient, it must depend on the logits
             known = _log_probabilities(logits, active, mask_value)
-        share = gradient.div(-target.shape[1]).view(-1, 1, 1).expand(*target.shape, 1)
-        of_labels = torch.zeros_like(known).scatter_(2, target.unsqueeze(2), share)
-        slope = torch._log_softmax_backward_data(of_labels, known, 2, known.dtype)
-        return slope if active is None else slope.where(active, 0.0), None, None, None
+        return _slope(known, target, gradient / -target.shape[1], active), None, None, None
+
+
+def _slope(known: Tensor, target: Tensor, share: Weight, active: Tensor | None) -> Tensor:
+    """The gradient, in the logits, of the sum over B of share * log probability of the label."""
+    places, of_labels = target.unsqueeze(2), torch.zeros_like(known)
+    if isinstance(share, Tensor):
+        of_labels.scatter_(2, places, share.view(-1, 1, 1).expand_as(places))
+    else:
+        of_labels.scatter_(2, places, share)
+    slope = torch._log_softmax_backward_data(of_labels, known, 2, known.dtype)
+    return slope if active is None else slope.where(active, 0.0)

@@ -1,7 +1,5 @@
 """The methods by name. A new one is a file here, an entry in METHODS, and two in `remask.names`."""
 
-import inspect
-
 from remask.methods.agem import AGEM
 from remask.methods.base import Method
 from remask.methods.cls_er import CLSER
@@ -25,7 +23,7 @@ from remask.methods.oewc import OEWC
 from remask.methods.pnn import PNN, IndependentPNN
 from remask.methods.sgd import SGD
 from remask.methods.si import SI
-from remask.methods.step import Batch, Step
+from remask.methods.step import Batch, Joined, Step, Term
 from remask.names import MASKED_NAMES, UnknownNameError, unknown
 from remask.nets import Gradients, SampleGradients, StackedNet, State
 from remask.own_code import OwnCodeError, import_own, names_own_code
@@ -56,9 +54,8 @@ def find_method(name: str) -> type[Method]:
     own = import_own("method", name)
     if not (isinstance(own, type) and issubclass(own, Method)):
         raise OwnCodeError(f"the method {name!r} must be a class derived from remask.Method")
-    if inspect.isabstract(own):
-        missing = ", ".join(sorted(own.__abstractmethods__))
-        raise OwnCodeError(f"the method {name!r} must define {missing}")
+    if own.loss is Method.loss and own.terms is Method.terms:
+        raise OwnCodeError(f"the method {name!r} must define loss")
     return own
 
 
@@ -88,6 +85,7 @@ __all__ = [
     "Gradients",
     "ICaRL",
     "IndependentPNN",
+    "Joined",
     "Joint",
     "LwF",
     "Method",
@@ -97,5 +95,6 @@ __all__ = [
     "State",
     "Step",
     "Task",
+    "Term",
     "find_method",
 ]

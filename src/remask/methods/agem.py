@@ -4,7 +4,7 @@ import torch
 
 from remask.memory import KeptRows, choose_rows
 from remask.methods.base import Method
-from remask.methods.step import Step
+from remask.methods.step import Step, Term
 from remask.methods.trialwise import inner, per_trial
 from remask.nets import Gradients
 from remask.streams import Task
@@ -33,9 +33,9 @@ class AGEM(Method):
         self.quota = self.engine.capacity // tasks
         self.memory = self.engine.keeps(self.quota * tasks, names=("rows", "filled"))
 
-    def loss(self, step: Step) -> torch.Tensor:
+    def terms(self, step: Step) -> list[Term]:
         """The cross-entropy."""
-        return step.stream_loss()
+        return step.stream_terms()
 
     def adjust_gradients(self, step: Step, gradients: Gradients) -> Gradients:
         """Take off what points against the memory's gradient."""

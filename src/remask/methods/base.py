@@ -3,7 +3,6 @@
 A loss has one entry per trial, [S]; no reduction crosses trials.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import ClassVar, Literal, NoReturn
 
@@ -13,7 +12,7 @@ from torch import Tensor, nn
 from remask.memory import KeptRows
 from remask.methods.engine import Engine
 from remask.methods.errors import MethodError
-from remask.methods.step import Step
+from remask.methods.step import Step, Term, total
 from remask.nets import Gradients, NetBuilder
 from remask.streams import Task
 
@@ -24,7 +23,7 @@ _RENAMED = {
 }
 
 
-class Method(ABC):
+class Method:
     """A way to learn from a stream. A subclass is mainly its loss.
 
     Most methods are a loss and a few declarations. One that needs more may adjust the gradients,
@@ -127,9 +126,16 @@ class Method(ABC):
     def begin_task(self, task: Task) -> None:
         """Called once before the first step of a task."""
 
-    @abstractmethod
     def loss(self, step: Step) -> Tensor:
-        """The loss of each trial, [S]."""
+        """The loss of each trial, [S]: any differentiable one."""
+        return total(self.terms(step))
+
+    def terms(self, step: Step) -> list[Term]:
+        """The loss as a sum of terms on the step's batches, in place of `loss`.
+
+        A chain of linear layers then follows it without autograd, which is faster.
+        """
+        raise MethodError(f"{self.title} must define loss")
 
     def adjust_gradients(self, step: Step, gradients: Gradients) -> Gradients:
         """Change the gradients of the loss before they are used."""

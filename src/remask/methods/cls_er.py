@@ -7,10 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from remask.losses import logit_mse
 from remask.methods.er import ER
 from remask.methods.slow_copies import follow, put_into, share_of, slow_copy
-from remask.methods.step import Batch, Step
+from remask.methods.step import Batch, Step, Term
 
 
 class CLSER(ER):
@@ -44,12 +43,12 @@ class CLSER(ER):
         self.plastic, self.stable = slow_copy(self.engine.net), slow_copy(self.engine.net)
         self.steps = torch.zeros(self.engine.trials, device=self.engine.device)
 
-    def loss(self, step: Step) -> Tensor:
+    def terms(self, step: Step) -> list[Term]:
         """What the better copy says of a replayed sample is what the network has to say."""
-        loss = super().loss(step)
+        terms = super().terms(step)
         for replay in step.replays:
-            loss = loss + self.alpha * logit_mse(replay.logits, self._taught(replay))
-        return loss
+            terms.append(Term(replay, self.alpha, stored=self._taught(replay)))
+        return terms
 
     def _taught(self, replay: Batch) -> Tensor:
         plastic, stable = (

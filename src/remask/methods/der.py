@@ -4,9 +4,8 @@ from typing import ClassVar
 
 import torch
 
-from remask.losses import logit_mse
 from remask.methods.base import Method
-from remask.methods.step import Step
+from remask.methods.step import Step, Term
 
 
 class DER(Method):
@@ -19,10 +18,7 @@ class DER(Method):
     stores_logits = True
     alpha: torch.Tensor
 
-    def loss(self, step: Step) -> torch.Tensor:
+    def terms(self, step: Step) -> list[Term]:
         """The stream's cross-entropy, and the distance to what the network once said."""
-        loss = step.stream_loss()
-        if not step.replays:
-            return loss
-        (recalled,) = step.replays
-        return loss + self.alpha * logit_mse(recalled.logits, recalled.recorded)
+        recalled = [Term(batch, self.alpha, stored=batch.recorded) for batch in step.replays]
+        return step.stream_terms() + recalled

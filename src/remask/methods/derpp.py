@@ -4,9 +4,8 @@ from typing import ClassVar
 
 import torch
 
-from remask.losses import logit_mse
 from remask.methods.base import Method
-from remask.methods.step import Step
+from remask.methods.step import Step, Term
 
 
 class DERpp(Method):
@@ -24,14 +23,11 @@ class DERpp(Method):
     alpha: torch.Tensor
     beta: torch.Tensor
 
-    def loss(self, step: Step) -> torch.Tensor:
+    def terms(self, step: Step) -> list[Term]:
         """The two replay terms come from two independent draws."""
-        loss = step.stream_loss()
-        if not step.replays:
-            return loss
-        recalled, relearnt = step.replays
-        return (
-            loss
-            + self.alpha * logit_mse(recalled.logits, recalled.recorded)
-            + self.beta * step.cross_entropy(relearnt)
-        )
+        terms = step.stream_terms()
+        if step.replays:
+            recalled, relearnt = step.replays
+            terms.append(Term(recalled, self.alpha, stored=recalled.recorded))
+            terms.append(Term(relearnt, self.beta))
+        return terms

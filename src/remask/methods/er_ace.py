@@ -3,7 +3,7 @@
 import torch
 
 from remask.methods.base import Method
-from remask.methods.step import Step
+from remask.methods.step import Step, Term
 
 
 class ERACE(Method):
@@ -23,11 +23,9 @@ class ERACE(Method):
         shape = (self.engine.trials, self.engine.num_classes)
         self.seen = torch.zeros(shape, dtype=torch.bool, device=self.engine.device)
 
-    def loss(self, step: Step) -> torch.Tensor:
+    def terms(self, step: Step) -> list[Term]:
         """Seen classes that are not in the batch are left in peace."""
         present = torch.zeros_like(self.seen).scatter_(1, step.stream.labels, True)
         self.seen |= present
-        loss = step.cross_entropy(step.stream, among=(present | ~self.seen).unsqueeze(1))
-        for replay in step.replays:
-            loss = loss + step.cross_entropy(replay)
-        return loss
+        competing = (present | ~self.seen).unsqueeze(1)
+        return [Term(step.stream, active=competing), *(Term(replay) for replay in step.replays)]

@@ -6,10 +6,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from remask.losses import logit_mse
 from remask.methods.er import ER
 from remask.methods.slow_copies import follow, put_into, share_of, slow_copy
-from remask.methods.step import Step
+from remask.methods.step import Step, Term
 
 
 class EREMA(ER):
@@ -37,13 +36,13 @@ class EREMA(ER):
         self.slow = slow_copy(self.engine.net)
         self.steps = torch.zeros(self.engine.trials, device=self.engine.device)
 
-    def loss(self, step: Step) -> Tensor:
+    def terms(self, step: Step) -> list[Term]:
         """The slow copy teaches what it says now of the replayed samples."""
-        loss = super().loss(step)
+        terms = super().terms(step)
         for replay in step.replays:
             taught = self.engine.net.teach(replay.inputs, self.slow)
-            loss = loss + self.alpha * logit_mse(replay.logits, taught)
-        return loss
+            terms.append(Term(replay, self.alpha, stored=taught))
+        return terms
 
     def after_step(self, step: Step) -> None:
         """The copy follows."""

@@ -1,11 +1,10 @@
 """FDR: function distance regularisation (Benjamin et al. 2019)."""
 
 import torch
-from torch import Tensor
 
 from remask.memory import KeptRows
 from remask.methods.base import Method
-from remask.methods.step import Step
+from remask.methods.step import Step, Term
 from remask.streams import Task
 
 
@@ -35,9 +34,9 @@ class FDR(Method):
         shape = (engine.trials, engine.capacity, engine.num_classes)
         self.logits = torch.zeros(shape, device=engine.device)
 
-    def loss(self, step: Step) -> Tensor:
+    def terms(self, step: Step) -> list[Term]:
         """The cross-entropy."""
-        return step.stream_loss()
+        return step.stream_terms()
 
     def after_step(self, step: Step) -> None:
         """Descend once more, on what the memory says."""

@@ -11,7 +11,7 @@ from remask.machine import require_room_for_scipy
 from remask.memory import KeptRows, choose_rows
 from remask.methods.base import Method
 from remask.methods.errors import MethodError
-from remask.methods.step import Step
+from remask.methods.step import Step, Term
 from remask.methods.trialwise import trial_sums
 from remask.nets import Gradients
 from remask.streams import Task
@@ -47,9 +47,9 @@ class GEM(Method):
         self.quota = self.engine.capacity // tasks
         self.memory = self.engine.keeps(self.quota, groups=tasks, apart=True)
 
-    def loss(self, step: Step) -> Tensor:
+    def terms(self, step: Step) -> list[Term]:
         """The cross-entropy."""
-        return step.stream_loss()
+        return step.stream_terms()
 
     def adjust_gradients(self, step: Step, gradients: Gradients) -> Gradients:
         """Turn the gradient until no past task's loss rises, or more, as gamma says."""

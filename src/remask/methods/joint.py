@@ -1,9 +1,7 @@
 """JOINT: all tasks at once, shuffled together; the upper bound."""
 
-import torch
-
 from remask.methods.base import Method
-from remask.methods.step import Step
+from remask.methods.step import Step, Term
 
 
 class Joint(Method):
@@ -14,6 +12,6 @@ class Joint(Method):
     learns = "union"
     unmaskable = "JOINT sees every class at once, so there is no absent class to mask"
 
-    def loss(self, step: Step) -> torch.Tensor:
+    def terms(self, step: Step) -> list[Term]:
         """Cross-entropy over all classes."""
-        return step.stream_loss()
+        return step.stream_terms()

@@ -6,7 +6,7 @@ import torch
 
 from remask.methods.base import Method
 from remask.methods.penalties import add_pull
-from remask.methods.step import Step
+from remask.methods.step import Step, Term
 from remask.methods.trialwise import per_trial
 from remask.nets import Gradients, State
 from remask.streams import Task
@@ -32,9 +32,9 @@ class OEWC(Method):
         self.importance: State = {n: torch.zeros_like(p.detach()) for n, p in parameters.items()}
         self.anchor: State = {n: p.detach().clone() for n, p in parameters.items()}
 
-    def loss(self, step: Step) -> torch.Tensor:
+    def terms(self, step: Step) -> list[Term]:
         """The cross-entropy; `adjust_gradients` adds the penalty's gradient, which is faster."""
-        return step.stream_loss()
+        return step.stream_terms()
 
     def adjust_gradients(self, step: Step, gradients: Gradients) -> Gradients:
         """Add the penalty's gradient."""

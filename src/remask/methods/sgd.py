@@ -1,9 +1,7 @@
 """SGD: no defence against forgetting; the lower bound."""
 
-import torch
-
 from remask.methods.base import Method
-from remask.methods.step import Step
+from remask.methods.step import Step, Term
 
 
 class SGD(Method):
@@ -12,6 +10,6 @@ class SGD(Method):
     name = "sgd"
     title = "SGD"
 
-    def loss(self, step: Step) -> torch.Tensor:
+    def terms(self, step: Step) -> list[Term]:
         """Cross-entropy on the stream."""
-        return step.stream_loss()
+        return step.stream_terms()

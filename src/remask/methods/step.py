@@ -3,39 +3,100 @@
 Axes: S stacked trials, B samples of the stream, R replayed samples, K classes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from remask.losses import trial_cross_entropy
+from remask.losses import (
+    Weight,
+    cross_entropy_and_slope,
+    logit_mse,
+    mse_and_slope,
+    trial_cross_entropy,
+)
 from remask.streams import Task
+
+
+class Joined:
+    """The samples of several batches side by side; they go through the network together."""
+
+    __slots__ = ("_parts", "forward", "inputs", "sizes")
+
+    def __init__(
+        self, inputs: Tensor, sizes: Sequence[int], forward: Callable[[Tensor], Tensor]
+    ) -> None:
+        self.inputs = inputs
+        """What the network sees: [S, sum of sizes, *shape]."""
+        self.sizes = list(sizes)
+        """How many samples each batch has."""
+        self.forward = forward
+        """The network."""
+        self._parts: Sequence[Tensor] | None = None
+
+    def say(self, logits: Tensor) -> None:
+        """Know what the network says of all samples, [S, sum of sizes, K]."""
+        self._parts = torch.split(logits, self.sizes, dim=1)
+
+    def logits_of(self, number: int) -> Tensor:
+        """What the network says of one batch. The first look runs the forward, for all batches."""
+        if self._parts is None:
+            self.say(self.forward(self.inputs))
+        assert self._parts is not None
+        return self._parts[number]
+
+    def inputs_of(self, number: int) -> Tensor:
+        """What the network sees of one batch."""
+        return torch.split(self.inputs, self.sizes, dim=1)[number]
 
 
 class Batch:
     """Samples of one step, of every trial of the stack."""
 
-    __slots__ = ("_forward", "_logits", "_recorded", "inputs", "labels")
+    __slots__ = ("_forward", "_inputs", "_logits", "_recorded", "labels", "place")
 
     def __init__(
         self,
-        inputs: Tensor,
+        inputs: Tensor | None,
         labels: Tensor,
-        forward: Callable[[Tensor], Tensor],
+        forward: Callable[[Tensor], Tensor] | None = None,
         recorded: Tensor | None = None,
+        place: tuple[Joined, int] | None = None,
     ) -> None:
-        self.inputs = inputs
-        """What the network sees: [S, B, *shape]."""
+        """Make a batch of inputs of its own, or of those in a place among others."""
         self.labels = labels
         """int64 [S, B]."""
-        self._forward = forward
+        self.place = place
+        """With which other samples it goes through the network, and its number among them."""
+        self._inputs, self._forward = inputs, forward
         self._logits: Tensor | None = None
         self._recorded = recorded
+
+    @property
+    def inputs(self) -> Tensor:
+        """What the network sees: [S, B, *shape]."""
+        if self._inputs is None:
+            assert self.place is not None
+            joined, number = self.place
+            self._inputs = joined.inputs_of(number)
+        return self._inputs
+
+    @inputs.setter
+    def inputs(self, inputs: Tensor) -> None:
+        if self.place is not None:  # from now on it goes by itself
+            self._forward, self.place = self.place[0].forward, None
+        self._inputs = inputs
 
     @property
     def logits(self) -> Tensor:
         """What the network says now, [S, B, K]. The first look runs the forward, if need be."""
         if self._logits is None:
+            if self.place is not None:
+                joined, number = self.place
+                return joined.logits_of(number)
+            assert self._forward is not None
             self._logits = self._forward(self.inputs)
         return self._logits
 
@@ -49,6 +110,42 @@ class Batch:
         if self._recorded is None:
             raise AttributeError("no logits were stored: the method must set stores_logits")
         return self._recorded
+
+
+class Term(NamedTuple):
+    """A part of a loss: weight * CE(batch), or with `stored` weight * MSE(logits, stored)."""
+
+    batch: Batch
+    weight: Weight = 1.0
+    """One for all trials, or [S]."""
+    active: Tensor | None = None
+    """Which classes compete, bool [S or 1, 1, K]; None: all."""
+    mask_value: Tensor | None = None
+    """What the logits of the others are set to, [S, 1, 1]; None: -inf."""
+    stored: Tensor | None = None
+    """[S, B, K]."""
+
+    def loss(self) -> Tensor:
+        """Its value per trial, [S], for autograd."""
+        logits = self.batch.logits
+        if self.stored is not None:
+            own = logit_mse(logits, self.stored)
+        else:
+            own = trial_cross_entropy(logits, self.batch.labels, self.active, self.mask_value)
+        return own if isinstance(self.weight, float) and self.weight == 1 else self.weight * own
+
+    def loss_and_slope(self) -> tuple[Tensor, Tensor]:
+        """Its value, [S], and its gradient in the logits, [S, B, K], without autograd."""
+        logits = self.batch.logits
+        if self.stored is not None:
+            return mse_and_slope(logits, self.stored, self.weight)
+        labels = self.batch.labels
+        return cross_entropy_and_slope(logits, labels, self.active, self.mask_value, self.weight)
+
+
+def total(terms: Sequence[Term]) -> Tensor:
+    """The sum of all terms per trial, [S], for autograd."""
+    return reduce(torch.add, [term.loss() for term in terms])
 
 
 class Step:
@@ -87,6 +184,10 @@ class Step:
         In trials without one, all classes compete, or those `among` [K], if given. Where a mask
         fades, the masked loss and the one without a mask are mixed.
         """
+        return total(self.stream_terms(among=among))
+
+    def stream_terms(self, weight: float = 1.0, among: Tensor | None = None) -> list[Term]:
+        """The same times a weight, as terms."""
         active, value = self.active, self.mask_value
         if among is not None:
             if active is None or value is None:
@@ -95,13 +196,12 @@ class Step:
                 unmasked = active.all(-1, keepdim=True)
                 active = torch.where(unmasked, among, active)
                 value = value.masked_fill(unmasked, -torch.inf)
-        logits, labels = self.stream.logits, self.stream.labels
-        masked = trial_cross_entropy(logits, labels, active, value)
         if self.faded is None:
-            return masked
-        return (1 - self.faded) * masked + self.faded * trial_cross_entropy(
-            logits, labels, among, None
-        )
+            return [Term(self.stream, weight, active, value)]
+        return [
+            Term(self.stream, weight * (1 - self.faded), active, value),
+            Term(self.stream, weight * self.faded, among),
+        ]
 
     def cross_entropy(self, batch: Batch, among: Tensor | None = None) -> Tensor:
         """Ordinary cross-entropy, [S], over all classes, or `among` some: bool [S or 1, 1, K]."""

@@ -12,7 +12,14 @@ from remask.names import UnknownNameError, unknown
 from remask.nets.mlp import mlp
 from remask.nets.nearest_mean import NearestMean
 from remask.nets.resnet import ResNet18, resnet18
-from remask.nets.stacked import Gradients, SampleGradients, StackedNet, State, stacked_state
+from remask.nets.stacked import (
+    Gradients,
+    SampleGradients,
+    StackedNet,
+    State,
+    Trace,
+    stacked_state,
+)
 from remask.own_code import OwnCodeError, failure_of, import_own, names_own_code
 
 NetBuilder = Callable[[tuple[int, ...], int], nn.Module]
@@ -88,6 +95,7 @@ __all__ = [
     "SampleGradients",
     "StackedNet",
     "State",
+    "Trace",
     "mlp",
     "net_builder",
     "resnet18",

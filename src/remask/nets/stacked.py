@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,13 @@ class SampleGradients(Protocol):
 
     def squares(self, weights: Tensor) -> Gradients:
         """The sum over samples of weight [S, n] times squared gradient, for each parameter."""
+
+
+class Trace(NamedTuple):
+    """A forward: the inputs of each layer, and what the last one says."""
+
+    hidden: Sequence[Tensor]
+    logits: Tensor
 
 
 class StackedNet(ABC):
@@ -81,6 +88,21 @@ class StackedNet(ABC):
     @abstractmethod
     def descend(self, loss: Tensor, lr: Tensor) -> None:
         """One step of gradient descent on the trials' losses [S], with learning rates [S]."""
+
+    traces = False
+    """Whether it can follow a gradient of the logits without autograd: the next three methods."""
+
+    def trace(self, inputs: Tensor) -> "Trace":
+        """A forward in training, with what its backward needs: [S, B, *shape]."""
+        raise NotImplementedError
+
+    def trace_gradients(self, trace: "Trace", slope: Tensor) -> Gradients:
+        """As `gradients`, of a loss whose gradient in the logits is `slope` [S, B, K]."""
+        raise NotImplementedError
+
+    def descend_trace(self, trace: "Trace", slope: Tensor, lr: Tensor) -> None:
+        """As `descend`, for such a loss."""
+        raise NotImplementedError
 
     @abstractmethod
     def sample_gradients(self, inputs: Tensor, labels: Tensor) -> SampleGradients:

@@ -1,7 +1,8 @@
 """What the page shows, as JSON: cells, what is published of them, and the paper's statements."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -23,18 +24,19 @@ from remask.reports.comparison import (
     told_apart_by_chance,
     verdicts,
 )
+from remask.reports.contrasts import CONTRAST_TEST, Contrast, contrasts
 from remask.reports.figures import page_figures
 from remask.reports.figures.data import FAVOURITES, Systems, mask_name
 from remask.reports.findings import TEST, Decision, Evidence, decide, decide_by_the_paper
-from remask.results import Cell, Spread, TrialRecord, scores, summarise
-from remask.setting_types import write_mask
+from remask.reports.measures import cell_value, known_measures, trial_values
+from remask.results import Cell, Spread, TrialRecord, summarise
+from remask.setting_types import MaskValue, write_mask
 
 _VALIDATED = {
     **{measure: f"test {title}" for measure, title in MEASURES.items()},
     "validation_class_il_A_T": "validation Class-IL A_T",
     "validation_task_il_A_T": "validation Task-IL A_T",
 }
-_MEASURES_ON_PAGE = (*_VALIDATED, "class_il_plasticity", "task_il_plasticity")
 
 
 @dataclass(frozen=True)
@@ -47,23 +49,31 @@ class ConfigFacts:
     """How to run the trials of these seeds again."""
 
 
-def page_data(records: Sequence[TrialRecord], facts: ConfigFacts) -> dict[str, Any]:
-    """Everything on the page, as JSON values."""
-    cells = summarise(records)
-    compared = published_beside(cells, facts)
+def page_data(
+    records: Sequence[TrialRecord], facts: ConfigFacts, *, paper: bool = False
+) -> dict[str, Any]:
+    """Everything on the page, as JSON values; with `paper`, also what of the paper was not run."""
+    cells = sorted(summarise(records), key=_place)
+    compared = published_beside(cells, facts, paper=paper)
     beside = {id(cell.ours): cell for cell in compared if cell.ours}
     ours = {paper_cell(cell): cell for cell in cells if facts.is_published(cell.config)}
     begun = dict.fromkeys(cell.paper.benchmark for cell in compared)
     systems = Systems(cells, compared)
+    known = known_measures(cells)
+    shown = [
+        *(
+            (_place(cell), _cell(cell, beside.get(id(cell)), facts, systems, known))
+            for cell in cells
+        ),
+        *((_place(cell), _not_run(cell)) for cell in compared if cell.ours is None),
+    ]
+    decided = [row for benchmark in begun for row in _statements(benchmark, ours)]
     return {
         "measures": _VALIDATED if any(cell.has_validation for cell in cells) else MEASURES,
-        "cells": [
-            *(
-                {"id": systems.source(cell).cell, **_cell(cell, beside.get(id(cell)), facts)}
-                for cell in cells
-            ),
-            *(_not_run(cell) for cell in compared if cell.ours is None),
-        ],
+        "metrics": {name: asdict(measure) for name, measure in known.items()},
+        "cells": [cell for _, cell in sorted(shown, key=lambda placed: placed[0])],
+        "contrasts": [_contrast(found, systems) for found in contrasts(cells)],
+        "contrast_test": CONTRAST_TEST,
         "figures": page_figures(cells, systems),
         "looks": {label: asdict(look) for label, look in systems.looks.items()},
         "favourites": FAVOURITES,
@@ -72,22 +82,54 @@ def page_data(records: Sequence[TrialRecord], facts: ConfigFacts) -> dict[str, A
         "by_chance": told_apart_by_chance(compared),
         "verdict_test": VERDICT_TEST,
         "test": TEST,
-        "statements": [row for benchmark in begun for row in _statements(benchmark, ours)],
+        "statements": [row for row in decided if paper or row["finding"] != "not run"],
     }
 
 
-def published_beside(cells: Sequence[Cell], facts: ConfigFacts) -> list[ComparedCell]:
-    """Every published cell of the benchmarks that were begun with the published settings."""
+def published_beside(
+    cells: Sequence[Cell], facts: ConfigFacts, *, paper: bool = False
+) -> list[ComparedCell]:
+    """The published cells that were run with the published settings.
+
+    And those that were not, of experiments of which most were run; with `paper`, of all.
+    """
     ours = [cell for cell in cells if facts.is_published(cell.config)]
     begun = {cell.config.benchmark for cell in ours}
     benchmarks = [name for name in published_benchmarks() if name in begun]
-    return compare([c for name in benchmarks for c in experiment_cells("all", name)], ours)
+    compared = compare([c for name in benchmarks for c in experiment_cells("all", name)], ours)
+    parts = [
+        (cell, {(cell.paper.benchmark, e) for e in experiments_of(cell.paper)}) for cell in compared
+    ]
+    wanted = Counter(part for _, own in parts for part in own)
+    run = Counter(part for cell, own in parts if cell.ours for part in own)
+    asked = {part for part in wanted if paper or 2 * run[part] > wanted[part]}
+    return [cell for cell, own in parts if cell.ours or own & asked]
 
 
-def _cell(cell: Cell, compared: ComparedCell | None, facts: ConfigFacts) -> dict[str, Any]:
+def _place(cell: Cell | ComparedCell) -> tuple[object, ...]:
+    """By benchmark and buffer; there, a system comes before its masked forms."""
+    settings = cell.label.partition(", ")[2]
+    one = cell.paper if isinstance(cell, ComparedCell) else cell.config
+    return one.benchmark, one.buffer, one.method, settings, _order_of_mask(one.mask)
+
+
+def _order_of_mask(mask: MaskValue) -> tuple[int, float]:
+    if isinstance(mask, float):
+        return 1, mask
+    return (0, 0.0) if mask is None else (2, 0.0)
+
+
+def _cell(
+    cell: Cell,
+    compared: ComparedCell | None,
+    facts: ConfigFacts,
+    systems: Systems,
+    measures: Iterable[str],
+) -> dict[str, Any]:
     config = cell.config
     paper = paper_cell(cell)
     return {
+        "id": systems.source(cell).cell,
         **_identity(paper, cell.label),
         "experiments": experiments_of(paper) if compared else [],
         "trials": cell.trials,
@@ -95,7 +137,7 @@ def _cell(cell: Cell, compared: ComparedCell | None, facts: ConfigFacts) -> dict
         "failed": cell.failed,
         "hardware": cell.hardware,
         "verdict": compared.verdict if compared else None,
-        "scores": {name: _known(cell.spreads[name]) for name in _MEASURES_ON_PAGE},
+        "scores": {name: _known(cell_value(cell, name)) for name in measures},
         "claims": _claims(compared) if compared else {},
         "tasks": cell.tasks,
         "class_names": cell.class_names,
@@ -151,7 +193,6 @@ def _claims(compared: ComparedCell) -> dict[str, Any]:
 
 
 def _record(record: TrialRecord) -> dict[str, Any]:
-    measured = scores(record)
     return {
         "hash": record.config_hash,
         "seed": record.seed,
@@ -159,7 +200,29 @@ def _record(record: TrialRecord) -> dict[str, Any]:
         "diverged_at": record.diverged_at,
         "error": record.error,
         "seconds": record.seconds,
-        "scores": {measure: _number(measured[measure]) for measure in _VALIDATED},
+        "scores": {name: round(value, 6) for name, value in trial_values(record).items()},
+    }
+
+
+def _contrast(found: Contrast, systems: Systems) -> dict[str, Any]:
+    config = found.masked.config
+    return {
+        "benchmark": config.benchmark,
+        "buffer": config.buffer,
+        "plain": found.plain.label,
+        "masked": found.masked.label,
+        "plain_id": systems.source(found.plain).cell,
+        "masked_id": systems.source(found.masked).cell,
+        "differences": {
+            measure: {
+                "more": each.more,
+                "test": each.test.kind if each.test else None,
+                "freedom": each.test.freedom if each.test else None,
+                "p": each.test.p_different if each.test else None,
+                "verdict": each.verdict,
+            }
+            for measure, each in found.differences.items()
+        },
     }
 
 

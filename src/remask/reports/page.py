@@ -9,19 +9,25 @@ from importlib.resources import files
 from typing import Any
 
 from remask.reports.figures.description import HEAT, PALETTE
+from remask.reports.plain import plain_html
 
 _STYLES = ("page.css", "results.css", "figures.css")
 _SCRIPTS = (  # in this order, in one scope: a file may use what those before it define
     "dom.js",
     "model.js",
     "state.js",
+    "student.js",
+    "glance.js",
     "overview.js",
+    "contrasts.js",
     "statements.js",
+    "best.js",
     "table.js",
     "chart.js",
     "marks.js",
     "reader.js",
     "figures.js",
+    "compare.js",
     "detail.js",
     "page.js",
 )
@@ -37,7 +43,8 @@ def page_html(data: Mapping[str, Any], *, refresh_seconds: float | None = None) 
     if refresh_seconds is not None and not (0 < refresh_seconds < math.inf):
         raise ValueError(f"refresh_seconds is a positive number of seconds, not {refresh_seconds}")
     refresh = "" if refresh_seconds is None else f"{refresh_seconds:g}"
-    return assembled("page.html", data, styles=_STYLES, scripts=_SCRIPTS, refresh=refresh)
+    parts = {"refresh": refresh, "plain": plain_html(data)}
+    return assembled("page.html", data, styles=_STYLES, scripts=_SCRIPTS, **parts)
 
 
 def assembled(

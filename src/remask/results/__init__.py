@@ -12,9 +12,10 @@ from remask.results.export import (
 )
 from remask.results.filters import FILTERS, check_filters
 from remask.results.merging import Merged, merge, read_store
-from remask.results.record import ChoiceRecord, Curve, Status, TrialRecord
+from remask.results.record import Answers, ChoiceRecord, Curve, Status, TrialRecord
 from remask.results.store import Store, TrialOutline, store_path
 from remask.results.summary import (
+    COSTS,
     SCORES,
     Cell,
     Spread,
@@ -27,9 +28,11 @@ from remask.results.summary import (
 )
 
 __all__ = [
+    "COSTS",
     "FILTERS",
     "FORMATS",
     "SCORES",
+    "Answers",
     "Cell",
     "ChoiceRecord",
     "Curve",

@@ -113,6 +113,8 @@ def column_types() -> dict[str, type]:
         **dict.fromkeys(SCORES, float),
         "started": str,
         "seconds": float,
+        "flops": float,
+        "memory_bytes": int,
         "created": str,
         "commit": str,
     }
@@ -137,6 +139,8 @@ def flat_row(record: TrialRecord) -> dict[str, Any]:
         **{name: None if math.isnan(value) else value for name, value in scores(record).items()},
         **written,
         "seconds": record.seconds,
+        "flops": record.flops,
+        "memory_bytes": record.memory_bytes,
         "commit": record.commit,
     }
 

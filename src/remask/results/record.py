@@ -100,6 +100,39 @@ class Curve(BaseModel):
         return all(len(row) == tasks for row in rows) and all(t < tasks for t in self.learning)
 
 
+_MOST_CLASSES = 100
+_Count = Annotated[int, Field(ge=0, lt=INT64)]
+
+
+class Answers(BaseModel):
+    """What the network answers on the whole test set after the last task, any class allowed."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    confusion: Annotated[tuple[tuple[_Count, ...], ...], Field(max_length=_MOST_CLASSES)] = Field(
+        (),
+        description="how many samples of each class (row) got each answer (column), [K, K]; "
+        f"empty: over {_MOST_CLASSES} classes, or a method that is told the task",
+    )
+    counts: Annotated[tuple[_Count, ...], Field(max_length=1000)] = Field(
+        (),
+        description="answers by their probability, in bins of equal width from 0 to 1; empty: the "
+        "method gives no probabilities",
+    )
+    confidence: tuple[Annotated[float, Field(ge=0, lt=INT64)], ...] = Field(
+        (), description="the sum of the probabilities in each bin"
+    )
+    right: tuple[_Count, ...] = Field((), description="how many answers of each bin are right")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if any(len(row) != len(self.confusion) for row in self.confusion):
+            raise ValueError("a confusion matrix is square")
+        if len({len(part) for part in (self.counts, self.confidence, self.right)}) > 1:
+            raise ValueError("every bin has a count, a confidence and a number of right answers")
+        return self
+
+
 # A traceback may quote file names that are not valid Unicode, and no database keeps those.
 Prose = Annotated[str, BeforeValidator(lambda text: prose(text) if isinstance(text, str) else text)]
 
@@ -169,6 +202,15 @@ class TrialRecord(BaseModel):
     validation_task_il: Matrix = Field((), description="as task_il, on held-out training data")
     confidence: tuple[Probability, ...] = Field(
         (), description="mean probability of the true class after the last task, [K]"
+    )
+    answers: Answers | None = Field(
+        None, description="what is answered after the last task; none: an earlier version's trial"
+    )
+    flops: Annotated[float, Field(ge=0, lt=1e30)] | None = Field(
+        None, description="floating-point operations, worked out from the settings; none: not known"
+    )
+    memory_bytes: _Count | None = Field(
+        None, description="what the method keeps from task to task beside the net; none: not known"
     )
     curve: Curve | None = Field(
         None, description="accuracy within tasks; none: the config does not ask for it"
@@ -263,6 +305,11 @@ class TrialRecord(BaseModel):
         if self.confidence and num_classes != len(self.confidence):
             raise ValueError(
                 f"the tasks have {num_classes} classes, and confidence has {len(self.confidence)}"
+            )
+        if self.answers and self.answers.confusion and len(self.answers.confusion) != num_classes:
+            raise ValueError(
+                f"the tasks have {num_classes} classes, and the confusion matrix has "
+                f"{len(self.answers.confusion)}"
             )
 
 

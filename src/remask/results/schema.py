@@ -19,9 +19,19 @@ from remask.results.record import TrialRecord
 
 _AS_JSON = (
     "config", "class_il", "task_il", "validation_class_il", "validation_task_il", "confidence",
-    "curve", "choices", "tasks", "class_names", "own_code", "versions", "machine",
+    "answers", "curve", "choices", "tasks", "class_names", "own_code", "versions", "machine",
 )  # fmt: skip
-_AS_IS = ("status", "diverged_at", "error", "started", "seconds", "created", "title")
+_AS_IS = (
+    "status",
+    "diverged_at",
+    "error",
+    "started",
+    "seconds",
+    "created",
+    "title",
+    "flops",
+    "memory_bytes",
+)
 _REPEATED = ("benchmark", "method", "mask", "buffer", "seed")
 
 COLUMNS = ("config_hash", *_REPEATED, *_AS_JSON, *_AS_IS, "source_commit")
@@ -141,9 +151,16 @@ def _add_choices(connection: sqlite3.Connection) -> None:
     connection.execute("ALTER TABLE trials ADD COLUMN choices TEXT NOT NULL DEFAULT '[]'")
 
 
+def _add_answers_and_costs(connection: sqlite3.Connection) -> None:
+    connection.execute("ALTER TABLE trials ADD COLUMN answers TEXT NOT NULL DEFAULT 'null'")
+    connection.execute("ALTER TABLE trials ADD COLUMN flops REAL")
+    connection.execute("ALTER TABLE trials ADD COLUMN memory_bytes INTEGER")
+
+
 MIGRATIONS: tuple[Migration, ...] = (
     _make_trials,
     _add_tasks_title_own_code_and_validation,
     _add_curve,
     _add_choices,
+    _add_answers_and_costs,
 )

@@ -11,7 +11,7 @@ import numpy as np
 
 from remask.classes import Tasks
 from remask.config import TrialConfig
-from remask.metrics import CURVE_METRICS, METRICS, AccuracyCurve
+from remask.metrics import CURVE_METRICS, METRICS, AccuracyCurve, calibration_error
 from remask.names import system_name
 from remask.results.record import Curve, Matrix, TrialRecord
 
@@ -20,9 +20,13 @@ _CURVES = ("class_il", "task_il")
 SCORES = (
     *(f"{matrix}_{metric}" for matrix in _MATRICES for metric in METRICS),
     *(f"{setting}_{metric}" for setting in _CURVES for metric in CURVE_METRICS),
+    "class_il_ECE",
 )
 """The names of all metrics, `class_il_A_T` and so on: on the test set, and on held-out training
-data `validation_class_il_A_T` and so on; then those of curves, `class_il_min_ACC` and so on."""
+data `validation_class_il_A_T` and so on; then those of curves, `class_il_min_ACC` and so on; and
+the calibration error."""
+COSTS = ("seconds", "flops", "memory_bytes")
+"""What a trial took, by the names of its record's fields."""
 
 
 @dataclass(frozen=True)
@@ -122,6 +126,15 @@ class Cell:
         """Every metric, `class_il_A_T` and so on; NaN where none was measured."""
         found = [scores(record) for record in self.finished]
         return {name: spread([score[name] for score in found]) for name in SCORES}
+
+    @cached_property
+    def costs(self) -> dict[str, Spread]:
+        """What a trial took, see COSTS; NaN where a record does not say."""
+        found = {name: [getattr(record, name) for record in self.finished] for name in COSTS}
+        return {
+            name: spread([math.nan if value is None else float(value) for value in values])
+            for name, values in found.items()
+        }
 
 
 def hardware_of(record: TrialRecord) -> str:
@@ -228,7 +241,14 @@ def scores(record: TrialRecord) -> dict[str, float]:
         for name in _CURVES
         for metric, compute in CURVE_METRICS.items()
     }
-    return {**of_matrices, **of_curves}
+    return {**of_matrices, **of_curves, "class_il_ECE": _calibration_error(record)}
+
+
+def _calibration_error(record: TrialRecord) -> float:
+    answers = record.answers
+    if answers is None:
+        return math.nan
+    return calibration_error(answers.counts, answers.confidence, answers.right)
 
 
 def _curve(record: TrialRecord, setting: str) -> AccuracyCurve:

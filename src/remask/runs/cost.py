@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from remask.benchmarks import BENCHMARKS
 from remask.config import TrialConfig
-from remask.engine import preferred_stack
+from remask.engine import TrialStack, preferred_stack
 from remask.engine.candidates import candidates_of
-from remask.methods import find_method
+from remask.methods import METHODS, find_method
 from remask.nets import net_builder
 from remask.runs.train import benchmark_of
 
@@ -96,9 +96,23 @@ class Cost:
     """Parameters that are read and written: by every descent, and by sweeps."""
 
 
-def cost_of(config: TrialConfig) -> Cost:
-    """Work out what a trial costs."""
-    sizes = Sizes.of(config)
+def training_flops(stack: TrialStack) -> float | None:
+    """Work out what training takes per trial of a stack, without tests; None: nobody knows.
+
+    What a custom method does in a step is not known, nor how a trial that chooses its mask goes on.
+    """
+    config, data = stack.configs[0], stack.data
+    if config.method not in METHODS or config.mask == "auto":
+        return None
+    samples = sum(len(task.rows) for task in stack.tasks)
+    sizes = Sizes(samples, 0, len(stack.tasks), data.num_classes, tuple(data.input_shape))
+    with torch.random.fork_rng(devices=[]):  # a net is built, and draws its weights
+        return cost_of(config, sizes).flops
+
+
+def cost_of(config: TrialConfig, sizes: Sizes | None = None) -> Cost:
+    """Work out what a trial costs, on data of a custom benchmark if its sizes are given."""
+    sizes = sizes or Sizes.of(config)
     parameters, forward = net_cost(config.net, sizes.shape, sizes.classes)
     per_task = sizes.train / sizes.tasks
     tasks = range(1 if config.method == "joint" else sizes.tasks)

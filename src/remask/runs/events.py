@@ -44,6 +44,8 @@ class Finished:
     """Wall time of the whole stack, over all sessions."""
     own_code: dict[str, str] = field(default_factory=dict)
     """Fingerprints of the user's own modules, as they were in the first session."""
+    flops: float | None = None
+    """Floating-point operations per trial, as worked out; None: not known."""
     ran_on: dict[str, Any] = field(default_factory=dict)
     """`provenance` of another machine; empty: it was trained on this one."""
     kind: Literal["finished"] = "finished"

@@ -77,7 +77,8 @@ class ForkServer:
     def __init__(self, work: Callable[[], int]) -> None:
         self._control, theirs = socket.socketpair()
         _flush()
-        if _fork() == 0:
+        self._pid = _fork()
+        if self._pid == 0:
             try:
                 self._control.close()
                 _serve(theirs, work)
@@ -94,19 +95,21 @@ class ForkServer:
             socket.send_fds(self._control, [b"f"], [orders, reports, writer])
         finally:
             os.close(writer)
+        if not select.select([reader], [], [], _SECONDS_TO_FORK)[0]:
+            os.kill(self._pid, signal.SIGKILL)  # so that what it has begun by now is known
         return _ForkedWorker(reader)
 
 
 class _ForkedWorker:
-    """A child of the fork server, which tells its process id and, when it has ended, how."""
+    """A child of the fork server. It tells its process id, and the fork server how it has ended."""
 
     def __init__(self, status: int) -> None:
         self._status = os.fdopen(status, "rb", buffering=0)
         self._code: int | None = None
-        self.pid = int(self._line(_SECONDS_TO_FORK) or 0)
+        self.pid = int(self._status.readline() or 0)
         if not self.pid:
             self._status.close()
-            raise OSError("the fork server does not answer")
+            raise OSError("the fork server has died")
 
     def poll(self) -> int | None:
         """See `WorkerProcess`."""
@@ -173,11 +176,12 @@ def _serve(control: socket.socket, work: Callable[[], int]) -> NoReturn:
             os.close(status)
         else:
             if pid == 0:
+                # Before it touches its pipes: the parent gives them to another one otherwise.
+                os.write(status, b"%d\n" % os.getpid())
                 for other in (control.detach(), status, *statuses.values()):
                     os.close(other)
                 _become_worker(pipes, handlers, work)
             statuses[pid] = status
-            os.write(status, b"%d\n" % pid)
         for pipe in pipes:
             os.close(pipe)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])

@@ -17,7 +17,7 @@ from typing import Any
 import remask
 from remask.durable import make_folder, write_atomically
 from remask.errors import RemaskError
-from remask.results import ChoiceRecord, Curve, Store, StoreError, TrialRecord, export
+from remask.results import Answers, ChoiceRecord, Curve, Store, StoreError, TrialRecord, export
 from remask.runs.events import Event, Failed, Finished
 from remask.runs.plans import Job, Run
 
@@ -51,6 +51,9 @@ def records_of(event: Event) -> Iterator[TrialRecord]:
             validation_class_il=result.validation_class_il,
             validation_task_il=result.validation_task_il,
             confidence=result.confidence,
+            answers=None if result.answers is None else Answers(**vars(result.answers)),
+            flops=event.flops,
+            memory_bytes=result.memory_bytes,
             curve=None if result.curve is None else Curve(**vars(result.curve)),
             choices=tuple(
                 ChoiceRecord(**asdict(choice), reason=choice.reason) for choice in result.choices

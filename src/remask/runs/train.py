@@ -20,6 +20,7 @@ from remask.errors import RemaskError, SettingsError
 from remask.locks import Lock, LockHeldError
 from remask.machine import lacks_memory
 from remask.own_code import fingerprints_of
+from remask.runs.cost import training_flops
 from remask.runs.events import Advanced, Event, Failed, Finished, Note
 from remask.runs.options import RunOptions
 from remask.runs.plans import Job
@@ -109,7 +110,8 @@ def _train(
             next_report = time.monotonic() + _SECONDS_BETWEEN_REPORTS
     if options.save_nets is not None:
         _save_nets(stack, options.save_nets)
-    yield Finished(job.name, stack.results(), saver.started, saver.seconds(), saver.own_code)
+    results, flops = stack.results(), training_flops(stack)
+    yield Finished(job.name, results, saver.started, saver.seconds(), saver.own_code, flops)
 
 
 def benchmark_of(config: TrialConfig) -> Benchmark:

@@ -125,12 +125,9 @@ class Samples:
         """Parts [S, b, *shape] as they are kept, side by side, to what the networks see."""
         if self._crop is not None and views is not None:
             parts = (self._crop(torch.cat(parts, dim=1), views),)
-        first = parts[0]
-        size = sum(part.shape[1] for part in parts)
-        inputs = torch.empty((len(first), size, *first.shape[2:]), device=self._device)
-        start = 0
-        for part in parts:
-            inputs[:, start : start + part.shape[1]] = part
-            start += part.shape[1]
-        inputs.mul_(self._data.scale)
+        joined = parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+        if joined.dtype == torch.float32:  # not in place: they may be someone else's
+            inputs = joined * self._data.scale
+        else:
+            inputs = joined.to(torch.float32).mul_(self._data.scale)
         return inputs if self._standardise is None else self._standardise(inputs)

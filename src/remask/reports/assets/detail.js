@@ -34,6 +34,7 @@ function detailOf(cell) {
     measureTable(cell),
     commandBox(cell),
     cell.trials ? matricesOf(cell) : "",
+    cell.trials ? confusionOf(cell) : "",
     cell.trials ? tasksOf(cell) : "",
     cell.records?.length
       ? html("section", {}, html("h3", {}, "Trials"), scrolling(trialTable(cell), "Trials"))
@@ -43,7 +44,8 @@ function detailOf(cell) {
 }
 
 function measureTable(cell) {
-  const known = measures.filter(([key]) => cell.scores?.[key] || cell.claims?.[key]);
+  const every = [...measures.map(([key]) => key), ...Object.keys(metrics).filter((key) => !report.measures[key])];
+  const known = every.filter((key) => cell.scores?.[key] || cell.claims?.[key]);
   if (!known.length) {
     return html("p", { class: "empty" }, cell.scores
       ? "No trial of this cell has finished, so there is nothing to average."
@@ -52,13 +54,14 @@ function measureTable(cell) {
   const claimed = Object.keys(cell.claims ?? {}).length > 0;
   const ourHead = cell.trials ? `Ours, ${counted(cell.trials, "trial")}` : "Ours";
   const head = ["Measure", ourHead, ...(claimed ? ["Published", "Difference", "p (Welch)", "Verdict", "Source"] : [])];
-  return scrolling(table(head, known.map(([key, name]) => {
+  return scrolling(table(head, known.map((key) => {
     const claim = cell.claims?.[key];
-    const ours = html("b", {}, writtenSpread(cell.scores?.[key]));
-    if (!claimed) return [measureName(name), ours];
-    if (!claim) return [measureName(name), ours, MISSING, MISSING, MISSING, MISSING, MISSING];
+    const name = measureLabel({ ...metricOf(key), title: nameOfMeasure(key) });
+    const ours = html("b", {}, writtenMeasure(key, cell.scores?.[key]));
+    if (!claimed) return [name, ours];
+    if (!claim) return [name, ours, MISSING, MISSING, MISSING, MISSING, MISSING];
     const difference = Number.isNaN(toNumber(claim.deviations)) ? MISSING : `${signed(claim.deviations)} std`;
-    return [measureName(name), ours, writtenSpread(claim), difference, writtenP(claim.p), badge(claim.verdict),
+    return [name, ours, writtenSpread(claim), difference, writtenP(claim.p), badge(claim.verdict),
       `${sourceOf(claim)}, ${counted(claim.trials, "trial")}`];
   }), { class: "measures" }), "Measures");
 }
@@ -87,10 +90,23 @@ async function copy(code, button) {
   setTimeout(() => (button.textContent = "Copy"), 2500);
 }
 
-function matricesOf(cell) {
-  const found = report.figures.filter((figure) => figure.key === "matrices").flatMap((figure) =>
+function panelsOf(cell, key) {
+  return report.figures.filter((figure) => figure.key === key).flatMap((figure) =>
     figure.panels.filter((panel) => panel.marks[0].sources[0].cell === cell.id)
-      .map((panel) => ({ ...panel, title: figure.setting_title })));
+      .map((panel) => ({ ...panel, title: figure.setting_title, heat: figure.heat })));
+}
+
+function confusionOf(cell) {
+  const [panel] = panelsOf(cell, "confusion");
+  if (!panel) return "";
+  const low = lowestOf([panel]);
+  const width = Math.min(520, byId("detail").clientWidth - 48);
+  return html("section", {}, html("h3", {}, "What is taken for what after the last task"), heatKey(low, panel.heat),
+    drawPanel(panel, { shown: panel.marks, width, low }));
+}
+
+function matricesOf(cell) {
+  const found = panelsOf(cell, "matrices");
   if (!found.length) return "";
   const tested = found.some((panel) => panel.title.startsWith("validation")) ? "test " : "";
   const low = lowestOf(found);

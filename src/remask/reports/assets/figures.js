@@ -24,10 +24,14 @@ function drawFigures() {
 
 function updateFigures() {
   const choice = currentChoice();
+  drawGlance(choice);
   drawChoices(choice);
-  for (const figure of report.figures) {
-    if (figure.benchmark === choice.benchmark && figure.setting === choice.setting) drawFigure(figure, choice);
+  const drawn = report.figures.filter(({ benchmark, setting }) =>
+    benchmark === choice.benchmark && setting === choice.setting);
+  for (const box of byId("figures-list").children) {
+    box.hidden = !drawn.some(({ key }) => box.id === `figure-${key}`);
   }
+  for (const figure of drawn) drawFigure(figure, choice);
 }
 
 // What the address says, where that exists; otherwise what is likely to be wanted.
@@ -79,8 +83,20 @@ function drawChoices(choice) {
         choice.buffers.map((size) => [String(size), writtenBuffer(size)]), String(choice.buffer),
         (value) => choose({ memory: value }))) : "",
       html("fieldset", {}, html("legend", {}, "Question at the test"), html("div", { class: "pills" }, settings))),
-    html("fieldset", {}, html("legend", {}, "Systems"), html("div", { class: "pills systems" }, boxes)));
+    html("fieldset", {}, html("legend", {}, "Systems"), html("div", { class: "pills systems" }, boxes)),
+    tasksNote(choice));
   if (focused) byId(focused)?.focus({ preventScroll: true }); // the control was rebuilt
+}
+
+// Which classes the tasks of the figures have, where they are few enough to say.
+function tasksNote({ benchmark, labels }) {
+  const told = runCells.filter((cell) => cell.benchmark === benchmark && labels.includes(cell.label) && cell.tasks);
+  const known = distinct(told.map(({ tasks, class_names: names }) => JSON.stringify(tasks.map((task) => task.map((id) => names[id])))));
+  if (known.length !== 1) return "";
+  const tasks = JSON.parse(known[0]);
+  if (tasks.flat().length > 40) return "";
+  return html("dl", { class: "task-names" }, tasks.map((names, index) =>
+    html("div", {}, html("dt", {}, `task ${index + 1}`), html("dd", {}, names.join(", ")))));
 }
 
 // The marks that the reader's choices leave; some figures show all there is.
@@ -100,26 +116,51 @@ function drawFigure(figure, choice) {
     body.replaceChildren(html("p", { class: "empty" }, inCode(figure.empty)));
     return;
   }
-  const room = body.clientWidth || 320;
-  const most = Math.max(1, Math.floor((room + GAP) / (figure.size[0] + GAP)));
-  const columns = Math.ceil(panels.length / Math.ceil(panels.length / most)); // rows alike in length
-  const width = Math.floor(Math.min(Math.max(620, figure.size[0]), (room - GAP * (columns - 1)) / columns));
-  const marks = panels.flatMap((panel) => panel.marks);
+  const { columns, width } = gridFor(figure, panels, roomFor(body));
+  const marks = marksOf(panels);
   const isHeat = marks[0].kind === "heat";
   const low = isHeat ? lowestOf(panels) : null;
+  const isLarge = (panel) => panel.large && columns > 2;
   const charts = panels.map((panel) => panel.message
     ? html("p", { class: "empty" }, panel.message)
     : drawPanel({ ...panel, marks: panel.all }, {
-      shown: panel.marks, together: figure.same_range ? marks : panel.marks, width, height: figure.size[1], low,
+      shown: panel.marks, together: figure.same_range && !panel.large ? marksOf(panels.filter((each) => !each.large)) : panel.marks,
+      width: isLarge(panel) ? 2 * width + GAP : width, height: isLarge(panel) ? 2 * figure.size[1] + GAP + 28 : figure.size[1], low,
     }));
   const notes = distinct(marks.map((mark) => mark.note).filter(Boolean));
   body.replaceChildren(
-    isHeat ? heatKey(low) : legend(marks),
-    html("div", { class: "panels", style: `grid-template-columns: repeat(${columns}, ${width}px)` },
-      panels.map((panel, index) => html("div", { class: "panel" }, html("h4", {}, panel.title), charts[index]))),
-    html("figcaption", {}, html("b", {}, "What to see. "), figure.caption,
-      notes.length ? ` ${figure.notes} ${notes.join("; ")}.` : ""),
-    numbersOf(figure, panels, charts));
+    html("div", { class: "drawn" },
+      isHeat ? heatKey(low, figure.heat) : legend(marks),
+      html("div", { class: "panels", style: `grid-template-columns: repeat(${columns}, ${width}px)` },
+        panels.map((panel, index) => html("div", { class: isLarge(panel) ? "panel large" : "panel" },
+          html("h4", {}, panel.title), charts[index])))),
+    html("figcaption", {}, html("p", {}, html("b", {}, "What to see. "), figure.caption),
+      notes.length ? html("div", { class: "notes" }, html("p", {}, figure.notes), html("ul", {}, notes.map((note) => html("li", {}, note)))) : "",
+      numbersOf(figure, panels, charts)));
+}
+
+function marksOf(panels) {
+  return panels.flatMap((panel) => panel.marks);
+}
+
+const CAPTION = 17 * 16 + 40; // pixels beside the charts, see figures.css
+
+function roomFor(body) {
+  const width = body.clientWidth || 320;
+  return width >= 980 ? width - CAPTION : width;
+}
+
+// As many columns as fit, and rows alike in length; a large panel takes the place of four.
+function gridFor(figure, panels, room) {
+  const most = Math.max(1, Math.floor((room + GAP) / (figure.size[0] + GAP)));
+  const large = panels.some((panel) => panel.large);
+  if (large && most > 2) {
+    const columns = Math.min(most, 2 + Math.ceil((panels.length - 1) / 2));
+    return { columns, width: Math.floor((room - GAP * (columns - 1)) / columns) };
+  }
+  const columns = Math.ceil(panels.length / Math.ceil(panels.length / most));
+  const widest = Math.max(3.2 * figure.size[1], figure.size[0]);
+  return { columns, width: Math.floor(Math.min(widest, (room - GAP * (columns - 1)) / columns)) };
 }
 
 function numbersOf(figure, panels, charts) {

@@ -69,20 +69,25 @@ function bandOf(mark, spots, { y }) {
   return svg("path", { class: "band", d: `${lineThrough([...edge(1), ...edge(-1).reverse()])}z` });
 }
 
-const SMALLEST_NUMBERED = 27; // a square narrower than this has no room for its number
+const SMALLEST_NUMBERED = 22; // a square narrower than this has no room for its number
 
 function heatMap(panel, [mark], width, low) {
   const tasks = panel.x.places.length;
-  const [left, top] = [width < 200 ? 22 : 30, 22];
-  const side = Math.min(56, Math.floor((Math.min(width, 380) - left - 4) / tasks));
-  const height = top + side * tasks + 30;
+  const longest = Math.max(...panel.x.places.map((name) => shortened(name).length));
+  const named = longest > 3; // names of classes: those of the columns run upwards
+  const [left, top] = [named ? 7 * longest + 12 : width < 200 ? 22 : 30, 22];
+  const side = Math.min(56, Math.floor((Math.min(width, 480) - left - 4) / tasks));
+  const below = named ? 7 * longest + 8 : 15;
+  const height = top + side * tasks + below + 15;
   const chart = emptyChart(width, height, `${panel.title}: ${panel.x.title}, ${panel.y.title}`);
   chart.classList.add("heat");
   const every = Math.ceil(20 / side);
   const middle = (start, place) => start + side * (place + 0.5);
   panel.x.places.forEach((text, place) => place % every || chart.append(
-    svg("text", { class: "tick row", x: left - 7, y: middle(top, place) + 4 }, text),
-    svg("text", { class: "tick column", x: middle(left, place), y: top + side * tasks + 15 }, text)));
+    svg("text", { class: "tick row", x: left - 7, y: middle(top, place) + 4 }, shortened(text)),
+    svg("text", named
+      ? { class: "tick row", transform: `translate(${middle(left, place) + 4} ${top + side * tasks + 6}) rotate(-90)` }
+      : { class: "tick column", x: middle(left, place), y: top + side * tasks + 15 }, shortened(text))));
   const points = mark.values.map((value, index) => {
     const share = Math.round((100 * (value - low)) / (100 - low));
     const [x, y] = [middle(left, mark.x[index]), middle(top, mark.y[index])];
@@ -92,7 +97,7 @@ function heatMap(panel, [mark], width, low) {
     }));
     if (side >= SMALLEST_NUMBERED) {
       const shade = share > 63 ? "high" : share > 47 ? "middle" : "low";
-      chart.append(svg("text", { class: `number ${shade}`, x, y: y + 4 }, written(value, side >= 34 ? 1 : 0)));
+      chart.append(svg("text", { class: `number ${shade}`, x, y: y + 4 }, written(value, side >= 38 ? 1 : 0)));
     }
     return { ...pointOf(panel, mark, index, [x, y]), reach: side / 2 };
   });
@@ -108,8 +113,8 @@ function lowestOf(panels) {
   return Math.min(90, Math.floor(Math.min(...values) / 10) * 10);
 }
 
-function heatKey(low) {
-  return html("p", { class: "heat-key" }, `${low} %`, html("span", { "aria-hidden": "true" }), "100 % right answers");
+function heatKey(low, what = "right answers") {
+  return html("p", { class: "heat-key" }, `${low} %`, html("span", { "aria-hidden": "true" }), `100 % ${what}`);
 }
 
 function swatch(look, kind = "line") {

@@ -16,9 +16,14 @@ const VERDICTS = {
   "not run": "published, and not yet run here",
 };
 
+// Every metric that some cell has: { title, about, better, unit }.
+const metrics = report.metrics ?? Object.fromEntries(measures.map(([key, title]) => [key, metricOf(key, title)]));
+
+function metricOf(key, title = report.measures[key] ?? key) {
+  return report.metrics?.[key] ?? { title, about: "", better: key.endsWith("F_T") ? "lower" : "higher", unit: "%" };
+}
+
 const OTHER_MEASURES = {
-  class_il_plasticity: "Class-IL plasticity",
-  task_il_plasticity: "Task-IL plasticity",
   confidence_first_task: "confidence, first task",
   confidence_last_task: "confidence, last task",
 };
@@ -26,7 +31,7 @@ const OTHER_MEASURES = {
 const SETTINGS = { class_il: "Class-IL", task_il: "Task-IL" };
 
 function nameOfMeasure(key) {
-  return report.measures[key] ?? OTHER_MEASURES[key] ?? key.replaceAll("_", " ");
+  return report.measures[key] ?? metrics[key]?.title ?? OTHER_MEASURES[key] ?? key.replaceAll("_", " ");
 }
 
 function distinct(values) {
@@ -41,6 +46,38 @@ function commonest(values) {
 
 function writtenBuffer(buffer) {
   return buffer ? String(buffer) : "none";
+}
+
+const PREFIXES = [[1e18, "E"], [1e15, "P"], [1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]];
+
+// Percentages and points have two digits; seconds, FLOPs and bytes have their unit.
+function writtenIn(unit, value) {
+  if (unit === "%" || unit === "points") return written(value);
+  if (unit === "s") return `${written(value, Math.abs(value) < 10 ? 2 : 1)} s`;
+  const [size, prefix] = PREFIXES.find(([least]) => Math.abs(value) >= least) ?? [1, ""];
+  return `${written(value / size, size > 1 ? 2 : 0)} ${prefix}${unit === "bytes" ? "B" : "FLOP"}`;
+}
+
+function writtenMeasure(key, spread) {
+  if (!spread) return MISSING;
+  const { unit } = metricOf(key);
+  if (unit === "%" || unit === "points") return writtenSpread(spread);
+  const std = Number.isNaN(toNumber(spread.std)) || spread.std <= 1e-9 * Math.abs(spread.mean) ? "" : ` ±${writtenIn(unit, spread.std)}`;
+  return writtenIn(unit, spread.mean) + std;
+}
+
+function writtenDifference(key, value) {
+  const text = writtenIn(metricOf(key).unit, value);
+  return text.startsWith("−") ? text : `+${text}`;
+}
+
+// Trials of a stack share its time, and all else that a trial takes follows from its settings: nothing to test.
+function isTested(key) {
+  return ["%", "points"].includes(metricOf(key).unit);
+}
+
+function measureLabel({ title, about }) {
+  return html("span", { class: "measure-label" }, measureName(title), about ? html("small", {}, about) : "");
 }
 
 const looks = new Map(Object.entries(report.looks)); // by label, in the order of the choices

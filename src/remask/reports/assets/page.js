@@ -2,9 +2,11 @@
 
 function drawEverything() {
   drawOverview();
+  drawContrasts();
   drawStatements();
   drawResults();
   drawFigures();
+  drawCompare();
   watchDetail();
   watchTheme();
   watchLinks();
@@ -21,8 +23,9 @@ function followAddress() {
   now.delete("cell");
   if (before.toString() !== now.toString()) {
     drawFilters();
-    updateRows();
+    drawTable();
     if (runCells.length) updateFigures();
+    if (runCells.length > 1) updateCompare();
     for (const details of document.querySelectorAll("details[id]")) {
       details.open = state.all("open").includes(details.id);
     }

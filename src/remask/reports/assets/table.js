@@ -1,21 +1,29 @@
 // Our results beside the published ones: a row per cell, to sort and to filter.
 
 const benchmarkNames = distinct(cells.map((cell) => cell.benchmark));
-const COLUMNS = [
+
+// The measures that the reader chose; otherwise those that everyone expects.
+function chosenMeasures() {
+  const asked = state.all("column").filter((key) => metrics[key]);
+  return asked.length ? Object.keys(metrics).filter((key) => asked.includes(key)) : measures.map(([key]) => key);
+}
+
+const columnsNow = () => [
   benchmarkNames.length > 1 && { key: "benchmark", title: "Benchmark", value: (cell) => cell.benchmark },
   { key: "label", title: "System", value: (cell) => cell.label },
   { key: "buffer", title: "Buffer", value: (cell) => cell.buffer },
   { key: "trials", title: "Trials", value: (cell) => cell.trials, first: "descending" },
-  ...measures.map(([key, title]) => ({
-    key, title, measure: true,
+  ...chosenMeasures().map((key) => ({
+    key, title: nameOfMeasure(key), measure: true,
     value: (cell) => cell.scores?.[key]?.mean,
-    first: key.endsWith("F_T") ? "ascending" : "descending", // the best on top
+    first: metricOf(key).better === "lower" ? "ascending" : "descending", // the best on top
   })),
   hasClaims && {
     key: "verdict", title: "Verdict",
     value: (cell) => (cell.verdict ? Object.keys(VERDICTS).indexOf(cell.verdict) : null),
   },
 ].filter(Boolean);
+let COLUMNS = columnsNow();
 
 const FILTERS = [
   { key: "benchmark", title: "Benchmark", of: (cell) => [cell.benchmark] },
@@ -25,7 +33,8 @@ const FILTERS = [
   { key: "verdict", title: "Verdict", of: (cell) => (hasClaims ? [cell.verdict ?? "nothing published"] : []) },
 ];
 
-const rows = new Map(); // each row is made once, and then only moved
+const rows = new Map(); // each row is made once for the columns there are, and then only moved
+const groupsOf = distinct(cells.map((cell) => JSON.stringify([cell.benchmark, cell.buffer])));
 
 function drawResults() {
   byId("results-intro").textContent =
@@ -34,14 +43,23 @@ function drawResults() {
       ? "; beneath it the published figure, and how far ours lies from it in published standard deviations (std). " +
         "The small scale under it runs from −4 to +4 std, its shaded part is ±2."
       : ".") +
+    " Bold is the best at each buffer; a dotted line means that a t-test, paired by seed, does not tell it from the best." +
     (hasValidation
       ? " Validation is measured on training data that was held out, everything else on the test set."
       : "") +
     " Choose a system to see its settings, its trials and how to run it again.";
   drawFilters();
+  drawTable();
+  window.addEventListener("resize", fitTable);
+}
+
+function drawTable() {
+  COLUMNS = columnsNow();
+  rows.clear();
   // The roles are spelt out because a table that is laid out as blocks would lose them.
   const head = COLUMNS.map((column) => html("th", {
     scope: "col", role: "columnheader", class: column.measure ? "measure" : column.key, "data-key": column.key,
+    title: metrics[column.key]?.about,
   }, html("button", { type: "button", onclick: () => sortBy(column) }, measureName(column.title))));
   const kind = hasClaims ? "results compared" : "results";
   byId("results-table").replaceChildren(
@@ -53,7 +71,6 @@ function drawResults() {
       : "There are no results yet. They appear here as trials finish."),
   );
   updateRows();
-  window.addEventListener("resize", fitTable);
 }
 
 // A table that does not fit becomes blocks. Only measuring tells: names may have any length.
@@ -83,14 +100,28 @@ function drawFilters() {
     labelled("Search", text),
     ...selects.filter(Boolean),
     html("div", { class: "narrow-only" }, labelled("Sort by", choiceOf(
-      "sort", [["", "as stored"], ...orders], `${state.get("sort", "")} ${state.get("order", "")}`.trim(),
+      "sort", [["", "buffer, then system"], ...orders], `${state.get("sort", "")} ${state.get("order", "")}`.trim(),
       (value) => {
         const [sort, order] = value ? value.split(" ") : [null, null];
         state.change({ sort, order });
         updateRows();
       }))),
     html("button", { id: "clear", type: "button", class: "quiet", onclick: clearFilters }, "Clear"),
+    Object.keys(metrics).length > measures.length ? columnChoice() : "",
   );
+}
+
+function columnChoice() {
+  const choose = (key, on) => {
+    const now = chosenMeasures();
+    const next = on ? [...now, key] : now.filter((other) => other !== key);
+    state.change({ column: next });
+    drawTable();
+  };
+  return rememberOpen(html("details", { id: "columns", class: "columns" }, html("summary", {}, "Columns"),
+    html("div", { class: "column-list" }, Object.entries(metrics).map(([key, metric]) =>
+      html("label", {}, html("input", { type: "checkbox", id: `column-${key}`, checked: chosenMeasures().includes(key),
+        onchange: (event) => choose(key, event.target.checked) }), measureLabel(metric))))));
 }
 
 function changeFilter(changes) {
@@ -105,7 +136,7 @@ function clearFilters() {
   byId("filter-text").focus();
 }
 
-// First the order that puts the best on top, then its reverse, then as stored again.
+// First the order that puts the best on top, then its reverse, then by buffer and system again.
 function sortBy(column) {
   const first = column.first ?? "ascending";
   const second = first === "ascending" ? "descending" : "ascending";
@@ -117,7 +148,7 @@ function sortBy(column) {
 
 function updateRows() {
   const shown = inOrder(cells.filter(matches));
-  document.querySelector(".results tbody").replaceChildren(...shown.map(rowOf));
+  document.querySelector(".results tbody").replaceChildren(...grouped(shown));
   for (const th of document.querySelectorAll(".results th")) {
     const sorted = th.dataset.key === state.get("sort");
     th.setAttribute("aria-sort", sorted ? state.get("order", "ascending") : "none");
@@ -147,6 +178,18 @@ function inOrder(list) {
     const [a, b] = [column.value(one), column.value(other)];
     if (missing(a) || missing(b)) return missing(a) - missing(b); // missing last, either way
     return direction * (typeof a === "string" ? a.localeCompare(b, "en", { numeric: true }) : a - b);
+  });
+}
+
+// Unless the reader sorts them, rows stand by benchmark and buffer, under a line that says which.
+function grouped(shown) {
+  if (groupsOf.length < 2 || COLUMNS.some(({ key }) => key === state.get("sort"))) return shown.map(rowOf);
+  return shown.flatMap((cell, index) => {
+    const before = shown[index - 1];
+    if (before && sameGroup(before, cell)) return [rowOf(cell)];
+    const name = `${benchmarkNames.length > 1 ? `${cell.benchmark}, ` : ""}${cell.buffer ? `buffer ${cell.buffer}` : "no buffer"}`;
+    return [html("tr", { role: "row", class: "group" }, html("th", { role: "rowheader", scope: "rowgroup", colspan: COLUMNS.length }, name)),
+      rowOf(cell)];
   });
 }
 
@@ -191,8 +234,11 @@ function plainEntry(cell, key) {
 function measureEntry(cell, key) {
   const ours = cell.scores?.[key];
   const claim = cell.claims?.[key];
-  const top = html("div", { class: "ours" }, html("b", {}, written(ours?.mean)),
-    html("span", {}, writtenStd(ours?.std)));
+  const { unit } = metricOf(key);
+  const rank = standing(cell, key);
+  const std = unit === "%" || unit === "points" ? writtenStd(ours?.std) : "";
+  const top = html("div", { class: `ours ${rank}`, title: STANDINGS[rank] }, html("b", {}, ours ? writtenIn(unit, ours.mean) : MISSING),
+    html("span", {}, std), rank ? html("span", { class: "visually-hidden" }, `, ${STANDINGS[rank]}`) : "");
   if (!claim) return top;
   const deviations = toNumber(claim.deviations);
   const away = ours && !Number.isNaN(deviations);

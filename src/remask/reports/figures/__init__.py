@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from remask.durable import AnyPath, make_folder, write_output
 from remask.names import UnknownNameError, unknown
 from remask.reports.comparison import ComparedCell
+from remask.reports.figures.confusion import confusion_figure
 from remask.reports.figures.data import (
     SETTINGS,
     Row,
@@ -54,8 +55,6 @@ class Kind(NamedTuple):
     """How print deals cells to pages; the page draws all that have learnt the same together."""
     printed: tuple[str, ...] = ("class_il",)
     """The settings that print has, below each other."""
-    left_out_if_empty: bool = False
-    """Whether the page does without it where no cell has what it draws."""
 
 
 def _contrasts(cells: Sequence[Cell]) -> Pages:
@@ -82,16 +81,17 @@ def _paged(name: str, rows: Sequence[Row], size: int) -> Pages:
 FIGURES = {
     "confidence": Kind(confidence_figure, _contrasts),
     "accuracy-over-tasks": Kind(accuracy_figure, _contrasts),
-    "accuracy-within-tasks": Kind(within_tasks_figure, _contrasts, left_out_if_empty=True),
+    "accuracy-within-tasks": Kind(within_tasks_figure, _contrasts),
     "mask-sweep": Kind(mask_figure, _sweeps, printed=tuple(SETTINGS)),
     "matrices": Kind(matrices_figure, _contrasts),
+    "confusion": Kind(confusion_figure, _contrasts),
     "stability-plasticity": Kind(plane_figure, _all_cells),
 }
 """In the order of the page."""
 
 
 def page_figures(cells: Sequence[Cell], systems: Systems) -> list[dict[str, Any]]:
-    """Every figure that the page's reader can choose, as JSON values."""
+    """Every figure that the page's reader can choose and that some cell has data for, as JSON."""
     found = []
     for benchmark, own in _by_benchmark(cells).items():
         rows = systems.rows(own)
@@ -100,7 +100,7 @@ def page_figures(cells: Sequence[Cell], systems: Systems) -> list[dict[str, Any]
                 if setting not in SETTINGS and name != "matrices":
                     continue
                 figure = kind.describe(rows, setting, systems)
-                if kind.left_out_if_empty and not figure.panels:
+                if not figure.panels:
                     continue
                 where = {"benchmark": benchmark, "setting": setting, "setting_title": title}
                 found.append({**where, **asdict(figure)})
@@ -132,10 +132,11 @@ def write_figures(
     """Write every figure that the cells have data for, as SVG and PNG; return their paths.
 
     For each benchmark, `NAME-` being its name: `NAME-confidence-bB`, `NAME-accuracy-over-tasks-bB`,
-    `NAME-matrices-bB` and, if it was measured within tasks, `NAME-accuracy-within-tasks-bB` for
-    each buffer B with a family that has cells with and without a mask; `NAME-mask-sweep` of
-    families with at least three masks; `NAME-stability-plasticity` of all cells. What does not fit
-    on one page goes on in `...-2`. Raises MissingPackageError without matplotlib.
+    `NAME-matrices-bB`, `NAME-confusion-bB` if answers are on record, and
+    `NAME-accuracy-within-tasks-bB` if it was measured within tasks, for each buffer B with a family
+    that has cells with and without a mask; `NAME-mask-sweep` of families with at least three masks;
+    `NAME-stability-plasticity` of all cells. What does not fit on one page goes on in `...-2`.
+    Raises MissingPackageError without matplotlib.
     """
     folder = Path(folder)
     paths: list[Path] = []

@@ -113,6 +113,8 @@ class Panel:
     """Thin straight lines in the background: name, x and y of both ends."""
     message: str = ""
     """What stands in place of marks."""
+    large: bool = False
+    """Whether the page gives it the place of four."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,6 +141,8 @@ class Figure:
     """The least width and the height of a panel on the page, in pixels."""
     inches: float = 1.9
     """The height of a row in print."""
+    heat: str = "right answers"
+    """What the colours of heat maps are percentages of."""
 
 
 def round_range(values: Iterable[float], least: float = 2.0) -> tuple[float, float, float]:

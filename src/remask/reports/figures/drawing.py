@@ -61,7 +61,7 @@ def draw(figure: Figure) -> "Drawing":
                 part.suptitle(title, x=0.99, ha="right", color=GREY)
             if is_heat:
                 bar = part.colorbar(grid[0].images[0], ax=grid, aspect=25, pad=0.015)
-                bar.set_label("right answers (%)")
+                bar.set_label(f"{figure.heat} (%)")
                 bar.outline.set_visible(False)
         drawing.suptitle(_typeset(figure.summary), x=0.008, ha="left", color=GREY)
     return drawing
@@ -116,7 +116,8 @@ def _panel(axes: "Axes", panel: Panel, figure: Figure, room: float) -> None:
         _near_100(axes, "x", [end for mark in panel.marks for end in ends(mark.x, mark.x_std)])
         _near_100(axes, "y", [end for mark in panel.marks for end in ends(mark.y, mark.std)])
     else:
-        _percent(axes, figure.panels if figure.same_range else [panel])
+        alike = [other for other in figure.panels if not other.large]
+        _percent(axes, alike if figure.same_range and not panel.large else [panel])
         _places(axes, panel.x, room)
     _guides(axes, panel)
     lines = [mark for mark in panel.marks if mark.kind == "line"]
@@ -250,6 +251,8 @@ def _heat_map(axes: "Axes", panel: Panel, low: float) -> None:
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_ticks(range(step - 1, tasks, step), panel.x.places[step - 1 :: step])
     axes.tick_params(length=0)
+    if max(map(len, panel.x.places)) > 3:
+        axes.tick_params(axis="x", rotation=90)
     axes.spines[:].set_visible(False)
     for (after, task), value in np.ndenumerate(matrix):
         if tasks <= _MOST_NUMBERED and not np.isnan(value):

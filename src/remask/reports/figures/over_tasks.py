@@ -130,7 +130,17 @@ def accuracy_figure(rows: Sequence[Row], setting: str, systems: Systems) -> Figu
                 )
             where = tuple(f"{of}, after task {n}" for n in _numbered(tasks))
             after = Axis("after task", _numbered(tasks), where)
-            panels.append(Panel(of.capitalize(), after, _ACCURACY, tuple(marks), number))
+            panels.append(
+                Panel(
+                    of.capitalize(),
+                    after,
+                    _ACCURACY,
+                    tuple(marks),
+                    number,
+                    "bars" if task is None else "band",
+                    large=task is None and bool(shown),
+                )
+            )
     return Figure(
         key="accuracy-over-tasks",
         title="Accuracy while later tasks are learnt",

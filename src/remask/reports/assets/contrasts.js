@@ -1,0 +1,44 @@
+// What the mask changes: each masked system against the same one without a mask.
+
+function drawContrasts() {
+  const contrasts = report.contrasts ?? [];
+  if (!contrasts.length) {
+    document.querySelector('nav a[href="#masks"]').hidden = true;
+    return;
+  }
+  byId("masks").hidden = false;
+  byId("masks-intro").replaceChildren(...contrastIntro(contrasts));
+  const several = distinct(contrasts.map(({ benchmark }) => benchmark)).length > 1;
+  const tested = measures.filter(([key]) => contrasts.some(({ differences }) => differences[key]));
+  const head = [...(several ? ["Benchmark"] : []), "Buffer", "Without a mask", "With a mask",
+    ...tested.map(([, name]) => measureName(name)), html("span", { class: "visually-hidden" }, "Compare")];
+  const rows = contrasts.map((contrast) => [
+    ...(several ? [contrast.benchmark] : []), writtenBuffer(contrast.buffer), contrast.plain, html("b", {}, contrast.masked),
+    ...tested.map(([key]) => differenceEntry(contrast.differences[key])),
+    html("button", { type: "button", class: "quiet compare-button", "aria-label": `Compare ${contrast.masked} with ${contrast.plain}`,
+      onclick: () => compareCells(contrast.masked_id, contrast.plain_id) }, "Compare"),
+  ]);
+  byId("masks-table").replaceChildren(scrolling(table(head, rows, { class: "contrasts" }), "What the mask changes"));
+}
+
+function contrastIntro(contrasts) {
+  const sentences = [["class_il_A_T", "Final Class-IL accuracy"], ["class_il_F_T", "Class-IL forgetting"]].flatMap(([key, name]) => {
+    const found = contrasts.map(({ differences }) => differences[key]?.verdict).filter(Boolean);
+    if (!found.length) return [];
+    const count = (verdict) => found.filter((each) => each === verdict).length;
+    const parts = [["better", "better with the mask"], ["worse", "worse with it"], ["not told apart", "not told apart"],
+      ["too few trials", "without enough trials for a test"]];
+    const told = parts.filter(([verdict]) => count(verdict)).map(([verdict, text]) => `${count(verdict)} ${text}`);
+    return [`${name}, ${counted(found.length, "comparison")}: ${listed(told)}.`];
+  });
+  return [`${sentences.join(" ")} Differences are in points, masked minus unmasked; more accuracy and less forgetting are better. `,
+    html("span", { class: "test" }, `The test: ${report.contrast_test}. Each is a test of its own: of twenty, chance alone would tell one apart.`)];
+}
+
+function differenceEntry(found) {
+  if (!found) return MISSING;
+  return html("span", { class: `difference is-${found.verdict.replaceAll(" ", "-")}`, title: found.verdict },
+    html("b", {}, signed(found.more, 2)),
+    html("span", {}, found.p === null ? "too few trials" : `p ${found.p < 0.0001 ? "" : "= "}${writtenP(found.p)}`),
+    html("span", { class: "visually-hidden" }, `, ${found.verdict}`));
+}
