@@ -17,12 +17,12 @@ from remask import Learner, Store, TrialStack, load_benchmark, load_net
 from remask.benchmarks import DataError, arrays, image_folder
 from remask.datasets import DATASETS, fetch, load
 from remask.engine import read_saved_net, save_net
-from remask.experiments import Written, learnt_visits, watch, write_learner_history
+from remask.experiments import Written, examine, learnt_visits, watch, write_learner_history
 from remask.experiments.calls import AnyStore
 from remask.memory import MappedRows
 from remask.planning import SettingsError, configs_from, grid_configs, read_config, trial_configs
 from remask.reports import write_figures, write_history
-from remask.results import export, read_export, store_path, summarise
+from remask.results import export, merge, read_export, read_store, store_path, summarise
 from remask.runs import (
     Job,
     RunOptions,
@@ -33,6 +33,7 @@ from remask.runs import (
     unfinished_runs,
     without_net,
 )
+from remask.starting_points import write_starting_point
 from tests.results.store_samples import make_config, make_record
 
 INPUTS = np.arange(40, dtype=np.uint8).reshape(10, 1, 2, 2)
@@ -56,6 +57,21 @@ def use_store(given: Callable[[Path], Any], folder: Path) -> None:
     with Store(given(folder / "results.db")) as store:
         store.add(make_record(make_config()))
     assert (folder / "results.db").is_file()
+
+
+def use_merge(given: Callable[[Path], Any], folder: Path) -> None:
+    with Store(folder / "other.db") as store:
+        store.add(make_record(make_config()))
+    assert len(read_store(given(folder / "other.db"))) == 1
+    with Store(folder / "results.db") as store:
+        assert merge(store, given(folder / "other.db")).new == 1
+    (found,) = [each for each in examine(given(folder / "results.db")) if each.subject == "store"]
+    assert found.text == f"1 trials in {folder / 'results.db'}"
+
+
+def use_starting_point(given: Callable[[Path], Any], folder: Path) -> None:
+    written = write_starting_point("net", "my_first_net", given(folder))
+    assert written.file == folder / "my_first_net.py"
 
 
 def use_export(given: Callable[[Path], Any], folder: Path) -> None:
@@ -180,6 +196,7 @@ TRIED: dict[str, Callable[[Callable[[Path], Any], Path], None]] = {
     "Ray": use_cluster,
     "Store": use_store,
     "arrays": use_arrays,
+    "examine": use_merge,
     "export": use_export,
     "fetch": use_data,
     "configs_from": use_calls,
@@ -189,10 +206,12 @@ TRIED: dict[str, Callable[[Callable[[Path], Any], Path], None]] = {
     "load": use_data,
     "load_benchmark": use_data,
     "load_net": use_nets,
+    "merge": use_merge,
     "net_path": use_nets,
     "read_config": use_calls,
     "read_export": use_export,
     "read_saved_net": use_nets,
+    "read_store": use_merge,
     "report": use_calls,
     "reproduce": use_calls,
     "resume": use_calls,
@@ -209,11 +228,12 @@ TRIED: dict[str, Callable[[Callable[[Path], Any], Path], None]] = {
     "write_history": use_learners,
     "write_learner_history": use_learners,
     "write_report": use_calls,
+    "write_starting_point": use_starting_point,
 }
 # Records that remask makes and hands out; nobody has to make one.
 RECORDS = {
     *("BenchmarkInfo", "Dataset", "FileStatus", "RunOptions", "Run", "StoreMovedError"),
-    *("Work", "Written"),
+    *("StartingPoint", "Work", "Written"),
 }
 
 

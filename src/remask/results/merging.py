@@ -66,12 +66,12 @@ def merge(store: Store, other: AnyPath, *, prefer: Preferred | None = None) -> M
     return Merged(len(records), written - replaced, replaced, len(differing) - replaced)
 
 
-def read_store(path: Path, damaged: list[StoreError] | None = None) -> list[TrialRecord]:
+def read_store(path: AnyPath, damaged: list[StoreError] | None = None) -> list[TrialRecord]:
     """Read all trials of a store, of this version or an earlier one, and leave it as it is.
 
     What is wrong with trials that cannot be read is added to `damaged`, or raised without it.
     """
-    records = []
+    path, records = Path(path), []
     with TemporaryDirectory() as folder:
         copy = Path(folder) / "copy.db"
         copy_database(path, copy, timeout=_PATIENCE, known=len(MIGRATIONS))

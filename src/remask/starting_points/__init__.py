@@ -14,6 +14,8 @@ from remask.durable import AnyPath, refusal
 from remask.errors import SettingsError
 from remask.names import UnknownNameError, unknown
 
+__all__ = ["KINDS", "StartingPoint", "write_starting_point"]
+
 _CHECKS = {
     "method": "remask check {name}",
     "net": "remask check er --net {name}",
