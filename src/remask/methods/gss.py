@@ -53,11 +53,13 @@ class GSS(Method):
         arrived, recalled = step.rows.shape[1], slots.shape[1]
         together = self.engine.net(torch.cat([step.stream.inputs, replay.inputs], dim=1))
         step.stream.logits, replay.logits = together[:, :arrived], together[:, arrived:]
-        stream_loss, replay_loss = step.stream_loss(), step.cross_entropy(replay)
-        self.engine.note("stream", stream_loss)
-        self.engine.note("replay", replay_loss)
-        weighed = arrived * stream_loss + recalled * replay_loss
-        return weighed / (arrived + recalled)
+        stream_loss, replay_loss = (
+            arrived * step.stream_loss(),
+            recalled * step.cross_entropy(replay),
+        )
+        self.engine.note("stream", stream_loss / (arrived + recalled))
+        self.engine.note("replay", replay_loss / (arrived + recalled))
+        return (stream_loss + replay_loss) / (arrived + recalled)
 
     def after_step(self, step: Step) -> None:
         """Keep everything while there is room, then what is unlike the rest."""

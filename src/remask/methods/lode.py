@@ -39,7 +39,7 @@ class LODE(Method):
         if not step.replays:
             return loss
         (replay,) = step.replays
-        replay_loss = step.cross_entropy(replay)
-        self.engine.note("stream", loss)
+        stream_loss, replay_loss = loss / 2, step.cross_entropy(replay) / 2
+        self.engine.note("stream", stream_loss)
         self.engine.note("replay", replay_loss)
-        return (loss + replay_loss) / 2
+        return stream_loss + replay_loss

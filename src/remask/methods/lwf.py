@@ -68,6 +68,6 @@ class LwF(Method):
         before = self.recorded[trials, torch.searchsorted(step.task.rows, step.rows.contiguous())]
         wanted = (before[..., old] / _TEMPERATURE).softmax(2)
         said = (step.stream.logits[..., old] / _TEMPERATURE).log_softmax(2)
-        distillation = -(wanted * said).sum(2).mean(1)
+        distillation = self.alpha * -(wanted * said).sum(2).mean(1)
         self.engine.note("distillation", distillation)
-        return loss + self.alpha * distillation
+        return loss + distillation
