@@ -3,8 +3,9 @@
     python benchmarks/log_cost.py [--rounds 5]
 
 The job is DER++ on the embedded digits, whose steps are shorter than those of any other benchmark,
-with as many as split-mnist has, as one trial and as a stack of ten. Losses and accuracies are gathered, reported, and written to a
-CSV file. Every function that a job without a log does not call is timed, so that what else the
+for as many steps as split-mnist has, as one trial and as a stack of ten. Losses and accuracies
+are gathered, reported, and written to a CSV file. Every function that a job without a log does not
+call is timed, so that what else the
 machine does changes both sides alike; comparing whole runs with and without a log shows nothing on
 a machine whose noise is larger than the difference.
 """
