@@ -291,7 +291,6 @@ def test_a_grid_in_a_file_imports_nothing_and_one_in_python_does(
     assert Path("imported").exists()
 
 
-@pytest.mark.processes  # matplotlib asks for the fonts when it draws for the first time
 def test_a_report_is_a_page_and_figures(store: Path, tmp_path: Path) -> None:
     with remask.Store(store) as opened:
         for record in (
