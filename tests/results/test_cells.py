@@ -75,12 +75,12 @@ def test_a_store_whose_benchmark_changed_is_listed_and_reported_task_number_by_t
     cells = data_of(page)["cells"]
     assert [(cell["label"], cell["trials"]) for cell in cells] == [
         ("ER, 2 tasks", 3),
-        ("ER, 3 tasks", 3),
         ("MSER(-1), 2 tasks", 3),
+        ("ER, 3 tasks", 3),
         ("MSER(-1), 3 tasks", 3),
     ]
     assert len({cell["id"] for cell in cells}) == 4
-    assert cells[1]["tasks"] == [[0, 1], [2, 3], [4, 5]]
+    assert cells[2]["tasks"] == [[0, 1], [2, 3], [4, 5]]
     assert cells[1]["class_names"] == ["0", "1", "2", "3", "4", "5"]
 
 

@@ -324,7 +324,7 @@ def test_at_a_terminal_deleting_asks_first(filled: CommandLine, reply: str, left
     )
     os.close(parent)
     os.close(child)
-    assert "Delete 5 trials from" in done.stdout
+    assert "Delete 5 trials from" in done.stderr
     assert done.returncode == (0 if left == 0 else 1), done
     with Store(filled.store) as store:
         assert store.count() == left

@@ -47,13 +47,13 @@ def test_losses_that_make_no_sense_are_refused(changed: dict[str, Any], message:
         Losses(**{**LOSSES, **changed})
 
 
-def test_a_store_of_the_fourth_version_gets_a_place_for_losses(tmp_path: Path) -> None:
+def test_a_store_of_the_fifth_version_gets_a_place_for_losses(tmp_path: Path) -> None:
     path, record = tmp_path / "results.db", make_record()
     with Store(path) as store:
         store.add(record)
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("ALTER TABLE trials DROP COLUMN losses")
-        connection.execute("PRAGMA user_version = 4")
+        connection.execute("PRAGMA user_version = 5")
         connection.commit()
     with Store(path) as store:
         assert list(store.records()) == [record]

@@ -104,6 +104,7 @@ def test_without_a_home_folder_a_store_must_be_named() -> None:
         pytest.skip("only root can become a user who does not exist")
     script = """
 import os, sys
+import decimal, remask.cli.results  # while they can still be read
 from remask.__main__ import main
 os.setuid(54321)
 sys.argv = ["remask", "results", "list"]

@@ -35,7 +35,8 @@ class Descent:
         self._lr = per_trial_setting([config.lr for config in configs], device)
         self._drops = configs[0].lr_drops
         # Not if a subclass has put another loss in the place of the terms.
-        self._by_hand = net.traces and type(method).loss is Method.loss
+        self._has_terms = type(method).loss is Method.loss
+        self._by_hand = net.traces and self._has_terms
         self._adjusts = type(method).adjust_gradients is not Method.adjust_gradients
 
     def rates(self, epoch: int) -> Tensor:
@@ -47,7 +48,11 @@ class Descent:
         """Update the networks; returns the losses, [S]."""
         if self._by_hand and step.stream.place is not None:
             return self._step_by_hand(step, step.stream.place[0], lr)
-        loss = self._method.loss(step)
+        if self._has_terms:
+            terms = self._method.terms(step)
+            loss = self._noted(step, terms, [term.loss() for term in terms])
+        else:
+            loss = self._method.loss(step)
         self._check_shape(loss, lr)
         if not loss.requires_grad:
             raise MethodError(
@@ -67,8 +72,7 @@ class Descent:
             joined.say(trace.logits)
             terms = self._method.terms(step)
             losses, slope = losses_and_slope(terms, joined)
-            self._method.note_terms(step, terms, losses)
-            loss = added(losses)
+            loss = self._noted(step, terms, losses)
             self._check_shape(loss, lr)
             if not (self._adjusts or self.adamw is not None):
                 self._net.descend_trace(trace, slope, lr)
@@ -76,6 +80,17 @@ class Descent:
             gradients = self._net.trace_gradients(trace, slope)
         self._move(step, gradients, lr)
         return loss
+
+    def _noted(self, step: Step, terms: Sequence[Term], losses: Sequence[Tensor]) -> Tensor:
+        """The sum of the terms' losses, [S]; each kind of term is logged, if losses are."""
+        engine = self._method.engine
+        if engine.noted is not None:
+            kinds: dict[str, list[Tensor]] = {}
+            for term, loss in zip(terms, losses, strict=True):
+                kinds.setdefault(term.kind(step), []).append(loss)
+            for name, of_kind in kinds.items():
+                engine.note(name, added(of_kind))
+        return added(losses)
 
     def _check_shape(self, loss: Tensor, lr: Tensor) -> None:
         if loss.shape != lr.shape:

@@ -235,12 +235,13 @@ class ModuleStack(StackedNet):
     def _call(self, state: dict[str, Tensor], inputs: Tensor) -> Tensor:
         if self._channels_last and inputs.ndim == 4:
             inputs = inputs.contiguous(memory_format=torch.channels_last)
-        # No cache: under vmap it would keep tensors that end with the forward.
-        with torch.autocast(
-            self._device.type, torch.bfloat16, enabled=self._bfloat16, cache_enabled=False
-        ):
+        if not self._bfloat16:
             logits: Tensor = functional_call(self.module, state, (inputs,))
-        return logits.float() if self._bfloat16 else logits
+            return logits
+        # No cache: under vmap it would keep tensors that end with the forward.
+        with torch.autocast(self._device.type, torch.bfloat16, cache_enabled=False):
+            logits = functional_call(self.module, state, (inputs,))
+        return logits.float()
 
     def _call_features(self, state: dict[str, Tensor], inputs: Tensor) -> Tensor:
         caught: list[tuple[nn.Linear, Tensor]] = []

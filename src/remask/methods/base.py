@@ -3,7 +3,7 @@
 A loss has one entry per trial, [S]; no reduction crosses trials.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import ClassVar, Literal, NoReturn
 
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from remask.memory import KeptRows
 from remask.methods.engine import Engine
 from remask.methods.errors import MethodError
-from remask.methods.step import Step, Term, added
+from remask.methods.step import Step, Term, total
 from remask.nets import Gradients, NetBuilder
 from remask.streams import Task
 
@@ -128,10 +128,7 @@ class Method:
 
     def loss(self, step: Step) -> Tensor:
         """The loss of each trial, [S]: any differentiable one."""
-        terms = self.terms(step)
-        losses = [term.loss() for term in terms]
-        self.note_terms(step, terms, losses)
-        return added(losses)
+        return total(self.terms(step))
 
     def terms(self, step: Step) -> list[Term]:
         """The loss as a sum of terms on the step's batches, in place of `loss`.
@@ -139,16 +136,6 @@ class Method:
         A chain of linear layers then follows it without autograd, which is faster.
         """
         raise MethodError(f"{self.title} must define loss")
-
-    def note_terms(self, step: Step, terms: Sequence[Term], losses: Sequence[Tensor]) -> None:
-        """Log what each kind of term adds to the loss, if losses are logged."""
-        if self.engine.noted is None:
-            return
-        kinds: dict[str, list[Tensor]] = {}
-        for term, loss in zip(terms, losses, strict=True):
-            kinds.setdefault(term.kind(step), []).append(loss)
-        for name, of_kind in kinds.items():
-            self.engine.note(name, added(of_kind))
 
     def adjust_gradients(self, step: Step, gradients: Gradients) -> Gradients:
         """Change the gradients of the loss before they are used."""

@@ -4,6 +4,8 @@ import html
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from remask.printable import printable
+
 
 def plain_html(data: Mapping[str, Any]) -> str:
     """Results and contrasts of what `page_data` returns, the best of each group marked."""
@@ -76,4 +78,4 @@ def _table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) ->
 
 
 def _escaped(value: object) -> str:
-    return html.escape(str(value).encode(errors="replace").decode())
+    return html.escape(printable(str(value)))
