@@ -81,7 +81,7 @@ def test_a_store_whose_benchmark_changed_is_listed_and_reported_task_number_by_t
     ]
     assert len({cell["id"] for cell in cells}) == 4
     assert cells[2]["tasks"] == [[0, 1], [2, 3], [4, 5]]
-    assert cells[1]["class_names"] == ["0", "1", "2", "3", "4", "5"]
+    assert cells[2]["class_names"] == ["0", "1", "2", "3", "4", "5"]
 
 
 def test_a_cell_says_that_its_trials_ran_on_different_kinds_of_hardware() -> None:
