@@ -19,7 +19,8 @@ from tempfile import TemporaryDirectory
 from textwrap import indent
 from typing import Any, NamedTuple
 
-ROOT = Path(__file__).parents[2]
+from tests.repository import ROOT
+
 _BLOCK = re.compile(r'^```(\w+)(?: title="(.*?)")?\n(.*?)^```$', re.DOTALL | re.MULTILINE)
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")
 _LINES = re.compile(r"[─ \n]+")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import remask
-from tests.docs.pages import ROOT
+from tests.repository import ROOT
 
 PAGES = sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"])
 API = sorted((ROOT / "docs" / "api").glob("*.md"))

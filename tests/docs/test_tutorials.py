@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.command_line import CommandLine
-from tests.docs.pages import ROOT, Command, follow, numbers, words
+from tests.docs.pages import Command, follow, numbers, words
+from tests.repository import ROOT
 
 DOCS = ROOT / "docs"
 _ANOTHER_PROCESSOR = 4.0
