@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from remask.engine.checkpoints import CheckpointFolder, damage_of
+from remask.engine.checkpoint_files import damage_of
+from remask.engine.checkpoints import CheckpointFolder
 from remask.locks import Lock
 from remask.results import Store
 from remask.runs import Run, plan_run

@@ -15,7 +15,8 @@ from remask.benchmarks import load_benchmark
 from remask.config import TrialConfig
 from remask.durable import DurabilityError
 from remask.engine import Position, TrialStack, checkpoints
-from remask.engine.checkpoints import CheckpointError, CheckpointFolder
+from remask.engine.checkpoint_files import CheckpointError
+from remask.engine.checkpoints import CheckpointFolder
 from tests.runs.faults import filled, reopened, save, state, version_of
 
 DTYPES = (

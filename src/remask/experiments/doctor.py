@@ -16,7 +16,7 @@ import torch
 import remask
 from remask.datasets import DATASETS, DataError, cache_folder, where
 from remask.durable import AnyPath
-from remask.engine.checkpoints import damage_of
+from remask.engine.checkpoint_files import damage_of
 from remask.locks import holder_of
 from remask.machine import free_memory, write_bytes
 from remask.results import StoreError, read_store, store_path

@@ -11,21 +11,13 @@ from remask.results.export import (
     write,
 )
 from remask.results.filters import FILTERS, check_filters
+from remask.results.labels import cell_labels
 from remask.results.merging import Merged, merge, read_store
-from remask.results.record import Answers, ChoiceRecord, Curve, Losses, Status, TrialRecord
+from remask.results.record import Status, TrialRecord
+from remask.results.record_parts import Answers, ChoiceRecord, Curve, Losses
 from remask.results.store import Store, TrialOutline, store_path
-from remask.results.summary import (
-    COSTS,
-    SCORES,
-    Cell,
-    Spread,
-    cell_labels,
-    group_alike,
-    group_by_data,
-    scores,
-    spread,
-    summarise,
-)
+from remask.results.summary import Cell, group_alike, group_by_data, summarise
+from remask.results.trial_scores import COSTS, SCORES, Spread, scores, spread
 
 __all__ = [
     "COSTS",

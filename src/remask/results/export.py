@@ -19,7 +19,8 @@ from remask.results.completing import completed
 from remask.results.errors import StoreError
 from remask.results.latex import latex_table
 from remask.results.record import TrialRecord
-from remask.results.summary import SCORES, scores, summarise
+from remask.results.summary import summarise
+from remask.results.trial_scores import SCORES, scores
 
 _LARGEST_IMPORT = 1024 * 1024 * 1024
 _DERIVED = ("config_hash", "metrics")  # what an export adds to what is kept

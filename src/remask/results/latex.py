@@ -5,7 +5,8 @@ import re
 from collections.abc import Sequence
 
 from remask.printable import printable
-from remask.results.summary import Cell, Spread
+from remask.results.summary import Cell
+from remask.results.trial_scores import Spread
 
 _ESCAPES = {
     "\\": r"\textbackslash{}",

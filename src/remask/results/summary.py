@@ -2,45 +2,16 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, TypeVar
 
-import numpy as np
-
 from remask.classes import Tasks
 from remask.config import TrialConfig
-from remask.metrics import CURVE_METRICS, METRICS, AccuracyCurve, calibration_error
-from remask.names import system_name
-from remask.results.record import Curve, Matrix, TrialRecord
-
-_MATRICES = ("class_il", "task_il", "validation_class_il", "validation_task_il")
-_CURVES = ("class_il", "task_il")
-SCORES = (
-    *(f"{matrix}_{metric}" for matrix in _MATRICES for metric in METRICS),
-    *(f"{setting}_{metric}" for setting in _CURVES for metric in CURVE_METRICS),
-    "class_il_ECE",
-)
-"""The names of all metrics, `class_il_A_T` and so on: on the test set, and on held-out training
-data `validation_class_il_A_T` and so on; then those of curves, `class_il_min_ACC` and so on; and
-the calibration error."""
-COSTS = ("seconds", "flops", "memory_bytes")
-"""What a trial took, by the names of its record's fields."""
-
-
-@dataclass(frozen=True)
-class Spread:
-    """A mean and the population standard deviation (divided by n, not n - 1) over trials.
-
-    The published ones are most likely of this kind: it is what NumPy's `std` computes.
-    """
-
-    mean: float
-    std: float
-    """Zero for one trial, which has no spread: show none."""
-    trials: int
-    """How many values it is over."""
+from remask.results.labels import COLUMNS, cell_labels
+from remask.results.record import TrialRecord
+from remask.results.trial_scores import COSTS, SCORES, Spread, scores, spread
 
 
 class Learnt(NamedTuple):
@@ -229,93 +200,11 @@ def own_title(records: Iterable[TrialRecord]) -> str | None:
     return max(told, key=lambda record: record.created).title if told else None
 
 
-def scores(record: TrialRecord) -> dict[str, float]:
-    """Compute all metrics of a trial, `class_il_A_T` and so on; NaN where one is not defined."""
-    of_matrices = {
-        f"{name}_{metric}": _measure(getattr(record, name), metric)
-        for name in _MATRICES
-        for metric in METRICS
-    }
-    of_curves = {
-        f"{name}_{metric}": compute(_curve(record, name))
-        for name in _CURVES
-        for metric, compute in CURVE_METRICS.items()
-    }
-    return {**of_matrices, **of_curves, "class_il_ECE": _calibration_error(record)}
-
-
-def _calibration_error(record: TrialRecord) -> float:
-    answers = record.answers
-    if answers is None:
-        return math.nan
-    return calibration_error(answers.counts, answers.confidence, answers.right)
-
-
-def _curve(record: TrialRecord, setting: str) -> AccuracyCurve:
-    """Its curve; one without points if it has none, of which every metric is NaN."""
-    curve = record.curve or Curve(steps=(), learning=(), class_il=(), task_il=())
-    shape = (len(curve.steps), len(record.class_il))
-    return AccuracyCurve(
-        np.array(getattr(curve, setting), dtype=np.float64).reshape(shape),
-        np.array(curve.learning, dtype=np.int64),
-        np.array(curve.steps, dtype=np.int64),
-    )
-
-
-def _measure(matrix: Matrix, metric: str) -> float:
-    if not matrix:  # a failed trial, or one that held nothing out
-        return math.nan
-    return float(METRICS[metric](np.array(matrix, dtype=np.float64)))
-
-
-def spread(values: Sequence[float]) -> Spread:
-    """The mean and population standard deviation; NaN if there are no values."""
-    if not values:
-        return Spread(math.nan, math.nan, 0)
-    return Spread(float(np.mean(values)), float(np.std(values)), len(values))
-
-
-_COLUMNS = ("benchmark", "method", "mask", "buffer")
-"""What a table shows of a config in any case."""
-
-
 def _order(config: TrialConfig) -> list[tuple[bool, bool, object]]:
-    others = [name for name in type(config).model_fields if name not in _COLUMNS]
-    values = [getattr(config, name) for name in (*_COLUMNS, *others)]
+    others = [name for name in type(config).model_fields if name not in COLUMNS]
+    values = [getattr(config, name) for name in (*COLUMNS, *others)]
     # A class order may be a tuple, and a mask a word, which cannot be compared with numbers.
     return [
         (value is not None, isinstance(value, tuple | str), 0 if value is None else value)
         for value in values
     ]
-
-
-def cell_labels(
-    configs: Sequence[TrialConfig], titles: Mapping[TrialConfig, str | None] | None = None
-) -> list[str]:
-    """Name every config so that no two rows of a table look the same.
-
-    `titles` are what custom methods call themselves.
-    """
-    alike: dict[tuple[object, ...], list[TrialConfig]] = {}
-    for config in configs:
-        alike.setdefault(_shown(config), []).append(config)
-    return [_label(config, alike[_shown(config)], (titles or {}).get(config)) for config in configs]
-
-
-def _shown(config: TrialConfig) -> tuple[object, ...]:
-    return tuple(getattr(config, name) for name in _COLUMNS)
-
-
-def _label(config: TrialConfig, alike: Sequence[TrialConfig], title: str | None) -> str:
-    others = [_settings(other) for other in alike]
-    differing = (
-        f"{name}={value}"
-        for name, value in _settings(config).items()
-        if any(other.get(name) != value for other in others)
-    )
-    return ", ".join([system_name(config.method, config.mask, title), *differing])
-
-
-def _settings(config: TrialConfig) -> dict[str, object]:
-    """All settings by name, the method's own weights among them."""
-    return {**{name: value for name, value in config if name != "weights"}, **dict(config.weights)}
