@@ -14,7 +14,7 @@ from pydantic import JsonValue
 from remask.benchmarks import load_benchmark
 from remask.config import TrialConfig
 from remask.durable import DurabilityError
-from remask.engine import Position, TrialStack, checkpoints
+from remask.engine import Position, TrialStack, checkpoint_files
 from remask.engine.checkpoint_files import CheckpointError
 from remask.engine.checkpoints import CheckpointFolder
 from tests.runs.faults import filled, reopened, save, state, version_of
@@ -223,7 +223,7 @@ def test_a_newer_format_is_refused_and_an_older_checkpoint_is_not_taken_instead(
 ) -> None:
     folder = filled(tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoints, "_FORMAT", 2)
+        patch.setattr(checkpoint_files, "_FORMAT", 2)
         save(folder, 4)
     newest = tmp_path / "checkpoint-00000004.safetensors"
     with pytest.raises(CheckpointError) as caught:
