@@ -16,7 +16,7 @@ from remask.config import TrialConfig
 from remask.durable import DurabilityError
 from remask.engine import Position, TrialStack, checkpoint_files
 from remask.engine.checkpoint_files import CheckpointError
-from remask.engine.checkpoints import CheckpointFolder
+from remask.engine.checkpoints import Checkpoint, CheckpointFolder
 from tests.runs.faults import filled, reopened, save, state, version_of
 
 DTYPES = (
@@ -28,7 +28,7 @@ SHAPES = ((), (0,), (1,), (3, 0, 2), (2, 3, 5))
 
 def round_trip(
     folder: Path, tensors: dict[str, torch.Tensor], extra: dict[str, JsonValue] | None = None
-) -> checkpoints.Checkpoint:
+) -> Checkpoint:
     writer = CheckpointFolder(folder, "run")
     writer.load(tensors)
     writer.save(tensors, {"step": 2**62}, extra or {})
