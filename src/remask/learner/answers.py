@@ -1,0 +1,160 @@
+"""What can be asked of a learner, by any number of processes: nothing here changes it."""
+
+import copy
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import torch
+from torch import nn
+
+from remask.durable import AnyPath
+from remask.learner import staging
+from remask.learner.accounts import Calibration, Evaluation, Predictions, Preprocessing, Visit
+from remask.learner.architecture import Architecture, usable_device
+from remask.learner.errors import LearnerError
+from remask.learner.folder import LearnerFolder
+from remask.learner.manifest import Manifest
+from remask.learner.prediction import Scorer, evaluation, predictions, scorer, source_scores
+from remask.learner.reading import Data, Labels, Source, read
+from remask.learner.settings import LearnerSettings
+from remask.methods import Method
+
+if TYPE_CHECKING:
+    from remask.learner.export import Exported
+
+
+class LearnerAnswers:
+    """A learner that predicts, and says what it has learnt."""
+
+    def __init__(
+        self,
+        folder: LearnerFolder,
+        made_of: Architecture,
+        method: type[Method],
+        device: torch.device | str,
+    ) -> None:
+        self._folder, self._architecture, self._method = folder, made_of, method
+        self._device = usable_device(device)
+        self._scorer: Scorer | None = None
+
+    def predict(self, data: Data, *, top: int = 1, abstain: bool | float = False) -> Predictions:
+        """Name the class of each sample, among the classes that have been learnt.
+
+        With `abstain`, no class is named where the probability is below the threshold that the
+        held-out memory calls for (`Calibration.threshold`), or below the number given.
+        """
+        if top < 1:
+            raise LearnerError(f"top={top}: ask for at least one class")
+        source = self._read(data, None, labelled=False)
+        scores = torch.cat(list(source_scores(self._ready(), source, self._manifest, self._device)))
+        calibration = self._manifest.calibration
+        threshold = float(abstain)
+        if abstain is True:
+            threshold = calibration.threshold if calibration else 0.5
+        return predictions(scores, self.classes, source.files, top, threshold)
+
+    def evaluate(self, data: Data, labels: Labels = None) -> Evaluation:
+        """Measure accuracy and calibration on samples whose classes are known to the learner."""
+        source = self._read(data, labels, labelled=True)
+        scores = torch.cat(list(source_scores(self._ready(), source, self._manifest, self._device)))
+        return evaluation(scores, source.names or [], self.classes)
+
+    def export(
+        self, path: AnyPath, to: Literal["onnx", "torch-export", "safetensors"]
+    ) -> "Exported":
+        """Write the model as a file for other programs, and PATH.json beside it.
+
+        ONNX and torch.export files take raw inputs and give probabilities over `classes`; a
+        safetensors file has the weights of `net()`. What is written is read back, and must predict
+        the same before it takes its place. Raises LearnerError and MissingPackageError.
+        """
+        from remask.learner.export import export_model  # few export
+
+        target = Path(path).expanduser()
+        if self._folder.path.resolve() in target.resolve().parents:
+            raise LearnerError(
+                f"{target} lies in the learner's own folder, where files that are not its own are "
+                f"removed: choose another folder"
+            )
+        return export_model(
+            self.net(),
+            target,
+            to,
+            classes=self.classes,
+            preprocessing=self.preprocessing,
+            threshold=None if self.calibration is None else self.calibration.threshold,
+        )
+
+    def net(self) -> nn.Module:
+        """A module that predicts as the learner does, on the CPU, for export.
+
+        It maps inputs [B, *input_shape] that went through `preprocessing` to scores over `classes`,
+        in their order, whose softmax is the learner's probabilities.
+        """
+        return copy.deepcopy(self._ready()).cpu()
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names of the classes that have been learnt, in the order of learning."""
+        return tuple(self._manifest.known)
+
+    @property
+    def history(self) -> list[Visit]:
+        """What was learnt, visit by visit."""
+        return list(self._manifest.history)
+
+    @property
+    def settings(self) -> LearnerSettings:
+        """What the learner was created with."""
+        return self._manifest.settings
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """How sure the learner may be, by the samples that are held out; None before any visit."""
+        return self._manifest.calibration
+
+    @property
+    def unfinished(self) -> str | None:
+        """The name of a visit that was begun and is not finished, if there is one."""
+        begun = staging.unfinished(self._folder.path / staging.VISIT)
+        return None if begun is None else begun.name
+
+    @property
+    def preprocessing(self) -> Preprocessing:
+        """What inputs go through before `net()`. Raises LearnerError before the first visit."""
+        data = self._manifest.data
+        if data is None:
+            raise self._learnt_nothing()
+        return Preprocessing(
+            input_shape=data.inputs.shape,
+            input_type=torch.uint8 if data.inputs.dtype == "uint8" else torch.float32,
+            scale=data.seen.scale,
+            mean=data.seen.mean,
+            std=data.seen.std,
+            resize="bilinear" if data.inputs.is_image and data.inputs.dtype == "uint8" else None,
+        )
+
+    @property
+    def _manifest(self) -> Manifest:
+        return self._folder.manifest
+
+    def _read(self, data: Data, labels: Labels, *, labelled: bool) -> Source:
+        self._ready()
+        return read(data, labels, size=None, labelled=labelled)
+
+    def _ready(self) -> Scorer:
+        """What predicts, loaded when it is first needed."""
+        if self._scorer is None:
+            manifest = self._manifest
+            if manifest.state is None or not manifest.known:
+                raise self._learnt_nothing()
+            tensors = self._folder.read_tensors(manifest.state)
+            module = scorer(manifest, tensors, self._method, self._architecture)
+            self._scorer = module.to(self._device)
+        return self._scorer
+
+    def _learnt_nothing(self) -> LearnerError:
+        return LearnerError(
+            f"{self._folder.path} has not learnt anything yet: call learn() first, or run "
+            f"`remask learn`"
+        )
