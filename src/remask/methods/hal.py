@@ -8,7 +8,7 @@ from torch import Tensor
 
 from remask.methods.er import ER
 from remask.methods.step import Step
-from remask.methods.trialwise import per_trial
+from remask.methods.trialwise import less, per_trial
 from remask.nets import Gradients
 from remask.streams import Task
 
@@ -94,7 +94,7 @@ class HAL(ER):
     def _stepped(self, gradients: Gradients) -> dict[str, Tensor]:
         """The parameters after a step along the gradients, which is not taken."""
         return {
-            name: parameter - per_trial(self.engine.lr, parameter) * gradients[name]
+            name: less(parameter, per_trial(self.engine.lr, parameter) * gradients[name])
             if name in gradients
             else parameter.detach()
             for name, parameter in self.engine.net.parameters.items()
