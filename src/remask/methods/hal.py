@@ -25,7 +25,6 @@ class HAL(ER):
     name = "hal"
     title = "HAL"
     weights: ClassVar = {"anchoring": 0.1, "beta": 0.5, "gamma": 0.1}
-    works_on_host = "the old classes are counted there"
     remembers = ("anchors", "mean_features")
     anchoring: Tensor
     beta: Tensor
@@ -41,10 +40,9 @@ class HAL(ER):
 
     def adjust_gradients(self, step: Step, gradients: Gradients) -> Gradients:
         """Add the gradient of what the step alone would change at the anchors."""
-        old = step.task.old.nonzero().flatten()
-        if not len(old):
+        if not step.task.old_labels:
             return gradients
-        net, anchors = self.engine.net, self.anchors[:, old]
+        net, anchors = self.engine.net, self.anchors[:, step.task.old_columns]
         with torch.no_grad():
             wanted = net(anchors, parameters=self._stepped(gradients))
         change = (wanted - net(anchors)).square().mean((1, 2))
@@ -66,7 +64,7 @@ class HAL(ER):
             1
         )
         forgetful = self._stepped(engine.net.gradients(loss))
-        classes = task.classes.nonzero().flatten()
+        classes = torch.tensor(task.own_labels, device=engine.device)
         labels = classes.expand(engine.trials, -1)
         start = [
             torch.from_numpy(random.random((len(classes), *engine.input_shape)))
