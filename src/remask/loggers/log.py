@@ -1,7 +1,6 @@
 """Several loggers as one."""
 
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import Self
 
 from remask.errors import RemaskError
@@ -24,13 +23,8 @@ class Log:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._each(lambda name, logger: logger.close())
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def step(self, source: Source, step: int, task: int, values: Mapping[str, float]) -> None:
         """See `Logger.on_step`."""
@@ -67,7 +61,11 @@ class Log:
 
     def flush(self) -> None:
         """See `Logger.flush`."""
-        self._each(lambda name, logger: logger.flush())
+        self._each(lambda _, logger: logger.flush())
+
+    def close(self) -> None:
+        """See `Logger.close`."""
+        self._each(lambda _, logger: logger.close())
 
     def _of(self, name: str, logger: Logger, source: Source) -> Reached:
         if (name, source) not in self._reached:
