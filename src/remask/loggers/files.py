@@ -40,7 +40,7 @@ class _LinesLogger(Logger, ABC):
             raise refusal("write", self._path, error) from error
         try:
             for name, event, step in self._calls(there[:whole].decode()):
-                self._note(name, event, step)
+                self._had[name] = self._had.get(name, Reached()).after(event, step)
         except (ValueError, KeyError, TypeError, csv.Error) as error:
             self._file.close()
             raise LoggerError(
@@ -95,16 +95,6 @@ class _LinesLogger(Logger, ABC):
             self.flush()
         finally:
             self._file.close()
-
-    def _note(self, name: str, event: str, step: int) -> None:
-        had = self._had.get(name, Reached())
-        if event == "step":
-            had = had._replace(step=max(had.step, step))
-        elif event == "task":
-            had = had._replace(task_step=max(had.task_step, step))
-        elif event == "end":
-            had = had._replace(ended=True)
-        self._had[name] = had
 
 
 class CsvLogger(_LinesLogger):

@@ -28,36 +28,15 @@ class Log:
 
     def step(self, source: Source, step: int, task: int, values: Mapping[str, float]) -> None:
         """See `Logger.on_step`."""
-
-        def hand_on(name: str, logger: Logger) -> None:
-            reached = self._of(name, logger, source)
-            if step > reached.step:
-                logger.on_step(source, step, task, values)
-                self._reached[name, source] = reached._replace(step=step)
-
-        self._each(hand_on)
+        self._once(source, "step", step, lambda to: to.on_step(source, step, task, values))
 
     def task(self, source: Source, step: int, task: int, values: Mapping[str, float]) -> None:
         """See `Logger.on_task`."""
-
-        def hand_on(name: str, logger: Logger) -> None:
-            reached = self._of(name, logger, source)
-            if step > reached.task_step:
-                logger.on_task(source, step, task, values)
-                self._reached[name, source] = reached._replace(task_step=step)
-
-        self._each(hand_on)
+        self._once(source, "task", step, lambda to: to.on_task(source, step, task, values))
 
     def end(self, source: Source, step: int, values: Mapping[str, float]) -> None:
         """See `Logger.on_end`."""
-
-        def hand_on(name: str, logger: Logger) -> None:
-            reached = self._of(name, logger, source)
-            if not reached.ended:
-                logger.on_end(source, step, values)
-                self._reached[name, source] = reached._replace(ended=True)
-
-        self._each(hand_on)
+        self._once(source, "end", step, lambda to: to.on_end(source, step, values))
 
     def flush(self) -> None:
         """See `Logger.flush`."""
@@ -67,10 +46,18 @@ class Log:
         """See `Logger.close`."""
         self._each(lambda _, logger: logger.close())
 
-    def _of(self, name: str, logger: Logger, source: Source) -> Reached:
-        if (name, source) not in self._reached:
-            self._reached[name, source] = logger.reached(source)
-        return self._reached[name, source]
+    def _once(self, source: Source, event: str, step: int, call: Callable[[Logger], None]) -> None:
+        """Make a call to every logger that does not have this event yet."""
+
+        def hand_on(name: str, logger: Logger) -> None:
+            if (name, source) not in self._reached:
+                self._reached[name, source] = logger.reached(source)
+            had = self._reached[name, source]
+            if had.after(event, step) != had:
+                call(logger)
+                self._reached[name, source] = had.after(event, step)
+
+        self._each(hand_on)
 
     def _each(self, call: Callable[[str, Logger], None]) -> None:
         for name, logger in list(self._loggers.items()):

@@ -26,6 +26,14 @@ class Reached(NamedTuple):
     """The step of the latest accuracies after a task."""
     ended: bool = False
 
+    def after(self, event: str, step: int) -> "Reached":
+        """The same once an event has been handed over: `step`, `task` or `end`, at a step."""
+        if event == "step":
+            return self._replace(step=max(self.step, step))
+        if event == "task":
+            return self._replace(task_step=max(self.task_step, step))
+        return self._replace(ended=True) if event == "end" else self
+
 
 class Logger:
     """Takes what trials show while they learn. Nothing is handed to it twice.
