@@ -18,6 +18,7 @@ from typing import Self
 from remask.config import TrialConfig
 from remask.durable import DurabilityError, make_folder
 from remask.engine import TrialResult
+from remask.engine.checkpoints import checkpoints_in
 from remask.results import Store, TrialRecord
 from remask.runs.events import Event, Failed, Finished, Lost, Note, PickedUp
 from remask.runs.plans import Job, Run, Work, write_plan
@@ -134,7 +135,7 @@ class JobQueue:
             return PickedUp(job.name, [_result(record) for record in found])
         if not mine:
             return None
-        begun = any(self._run.checkpoints(job).glob("checkpoint-*"))
+        begun = bool(checkpoints_in(self._run.checkpoints(job)))
         if len(mine) == len(job.configs) or (begun and len(mine) == len(left)):
             return self._begin(job)
         if begun:  # it cannot be divided any more
