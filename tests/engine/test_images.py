@@ -280,13 +280,13 @@ def test_the_learning_rate_falls_to_a_tenth_after_the_named_epochs_of_every_task
     configs = [config(method="sgd", net="mlp", lr=lr, epochs=5, lr_drops=(2, 3)) for lr in rates]
     stack = TrialStack(configs, tiny)
     used: list[tuple[int, int, list[float]]] = []
-    descend = stack._parts.descent.step
+    descend = stack._descent.step
 
     def watched(step: Step, lr: Tensor) -> Tensor:
         used.append((stack.position.task, stack.position.epoch, lr.tolist()))
         return descend(step, lr)
 
-    monkeypatch.setattr(stack._parts.descent, "step", watched)
+    monkeypatch.setattr(stack._descent, "step", watched)
     finish(stack)
     factors = [1.0, 1.0, 0.1, 0.01, 0.01]
     assert {(phase, epoch) for phase, epoch, _ in used} == {

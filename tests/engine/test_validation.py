@@ -158,14 +158,14 @@ def test_no_batch_and_no_memory_has_a_held_out_sample(
     configs = validated(config, method, lr=1e-6)
     stack = stack_of(configs, numbered)
     seen: list[Tensor] = []
-    decode = stack._parts.feed._samples.decode
+    decode = stack._feed._samples.decode
 
     def note(views: Tensor | None, *parts: Tensor) -> Tensor:
         inputs = decode(views, *parts)
         seen.append(inputs[:, :, 0, 0, 0])
         return inputs
 
-    monkeypatch.setattr(stack._parts.feed._samples, "decode", note)
+    monkeypatch.setattr(stack._feed._samples, "decode", note)
     finish(stack)
     met = torch.cat(seen, dim=1)
     for trial, seed in enumerate(SEEDS):

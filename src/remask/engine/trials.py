@@ -87,7 +87,7 @@ class TrialStack:
         nets = initial_nets(builder, self.data, seeds)
         self._net = stack_nets(nets, device, seeds=seeds, name=shape.net, precision=shape.precision)
         samples = self._stream.samples
-        feed = Feed(configs, kind, self._net, self.data, samples, device, earlier_samples)
+        self._feed = Feed(configs, kind, self._net, self.data, samples, device, earlier_samples)
         self._method = kind(
             {
                 name: per_trial_setting(
@@ -96,20 +96,20 @@ class TrialStack:
                 for name in kind.weights
             }
         )
-        descent = Descent(self._net, self._method, configs, device, optimizer)
-        self._method.engine = Engine(
+        self._descent = Descent(self._net, self._method, configs, device, optimizer)
+        self._engine = self._method.engine = Engine(
             configs,
             net=self._net,
             samples=samples,
-            reservoir=feed.reservoir,
-            lr=descent.rates(0),
+            reservoir=self._feed.reservoir,
+            lr=self._descent.rates(0),
             input_shape=self.data.input_shape,
             class_sizes=self._stream.counts.sum(0),
             largest_task=max((len(task.rows) for task in self.tasks), default=0),
             announced_tasks=self.data.num_tasks,
         )
         self._log = log
-        self._method.engine.noted = None if log is None else log.noted
+        self._engine.noted = None if log is None else log.noted
         self._method.prepare()
         self._stream.keep(self._method.memory)
         self._stream.plan_steps([self._method.extra_samples(task) for task in self.tasks])
@@ -122,9 +122,9 @@ class TrialStack:
         self._parts = Parts(
             net=self._net,
             stream=self._stream,
-            feed=feed,
+            feed=self._feed,
             method=self._method,
-            descent=descent,
+            descent=self._descent,
             choosing=self._choosing,
             log=log,
             measured=self._measured,
