@@ -551,7 +551,7 @@ def made_step(mask: float | None, arrived: int = 3, recalled: int = 5, draws: in
     active = None if mask is None else torch.tensor([[[False, False, True, True]]] * 2)
     value = None if mask is None else torch.full((2, 1, 1), mask)
     replays = tuple(batch(recalled, 0) for _ in range(draws))
-    task = Task(1, torch.arange(9), torch.arange(4) > 1, torch.ones(4).bool())
+    task = Task(1, torch.arange(9), (2, 3), (0, 1, 2, 3), 4)
     rows = torch.zeros(2, arrived, dtype=torch.int64)
     return Step(batch(arrived, 2), replays, active, value, rows, task)
 

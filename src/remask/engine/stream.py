@@ -25,6 +25,7 @@ from remask.streams import (
     benchmark_tasks,
     check_share,
     hold_out,
+    labels_in,
     set_apart,
     union_task,
 )
@@ -118,8 +119,9 @@ class Stream:
         return Task(
             number,
             torch.arange(first, first + len(learnt.labels), device=self._device),
-            classes.to(self._device),
-            (classes | self.counts[:number].any(0)).to(self._device),
+            labels_in(classes),
+            labels_in(classes | self.counts[:number].any(0)),
+            len(classes),
             TaskData(inputs, labels, learnt, held_out, test, apart),
         )
 

@@ -20,6 +20,7 @@ from remask.benchmarks import Benchmark
 from remask.benchmarks.splitting import resplit
 from remask.config import TrialConfig
 from remask.engine.checkpoints import checkpoints_in
+from remask.machine import keep_freed_memory
 from remask.runs.checkpoint_mirror import CheckpointMirror, is_address
 from remask.runs.device_memory import largest_stack_on
 from remask.runs.events import Advanced, Event, Failed, Finished
@@ -100,6 +101,7 @@ def train_stack(
             f"{order.version}: install the same on all of them",
         )
         return
+    keep_freed_memory()
     stop = StopRequest()
     threading.Thread(target=_watch, args=(stop_asked, stop), daemon=True).start()
     if (folder := make_importable(order.code)) is not None:
