@@ -9,13 +9,13 @@ from remask.own_code import own_place
 
 
 class Log:
-    """Hands what happens to several loggers, to each of them once.
+    """Hands every event to several loggers, to each of them once.
 
-    A logger that fails is left out from then on, and `say` is told: training goes on.
+    A logger that fails gets no more events, and `say` is called with the reason: training goes on.
     """
 
     def __init__(self, loggers: Mapping[str, Logger], say: Callable[[str], None]) -> None:
-        """`loggers` are by what to call them."""
+        """`loggers` have the names that messages call them by."""
         self._loggers = dict(loggers)
         self._say = say
         self._reached: dict[tuple[str, Source], Reached] = {}
