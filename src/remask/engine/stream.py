@@ -58,7 +58,7 @@ class Stream:
         self.tasks: list[Task] = []
         """Those of the benchmark, if there is one."""
         self.counts = torch.zeros((0, self.data.num_classes), dtype=torch.int64)
-        """How many samples of each class every task has that is known, [t, K]."""
+        """How many samples of each class every known task has, [t, K]."""
         self.steps = torch.zeros(0, dtype=torch.int64)
         """How many steps an epoch of each of them has, [t]."""
         self.samples = Samples(self.data, self._seeds, device)
@@ -73,7 +73,7 @@ class Stream:
             self._load(source)
 
     def _load(self, benchmark: Benchmark) -> None:
-        """Have all of a benchmark, ahead."""
+        """Take in all of a benchmark ahead of time."""
         learnt, held_out = hold_out(benchmark.train_labels, self._config.validation, self._seeds)
         learnt, self._apart = set_apart(learnt, self._share_apart, self._seeds)
         self.samples.load(benchmark.train_inputs, benchmark.train_labels, learnt)
@@ -172,7 +172,7 @@ class Stream:
         self._test(number, classes, inputs, labels)
 
     def note(self, task: Task, steps: int) -> None:
-        """Know a task that has begun; refuses another one than was begun before a stop."""
+        """Note a task that has begun; refuses one unlike the one that was begun before a stop."""
         if task.data is None:
             return
         counts, length = self._count(task.data.learnt.labels), torch.tensor([steps])
