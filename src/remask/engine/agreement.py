@@ -70,6 +70,22 @@ def check_open(method: type[Method], data: DataDescription) -> None:
         )
 
 
+def check_room(method: type[Method], data: DataDescription, buffer: int, tasks: int) -> None:
+    """Refuse another task, after so many, if the method has no room for it: MethodError."""
+    most = data.num_tasks
+    if method.needs_task_count and most is not None and tasks >= most:
+        raise MethodError(
+            f"{method.title} was told of {most} tasks, and has room for no more: it "
+            f"{method.needs_task_count}"
+        )
+    least = method.least_buffer(tasks + 1, data.num_classes)
+    if method.uses_buffer() and buffer < least:
+        raise MethodError(
+            f"{method.title} needs a buffer of at least {least} to learn {tasks + 1} tasks; this "
+            f"one has {buffer} places"
+        )
+
+
 def check_earlier_samples(
     rows: Sequence[StoredRows], source: Benchmark | DataDescription, method: type[Method]
 ) -> None:
