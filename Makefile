@@ -114,7 +114,7 @@ bench: $(READY) ## Measure speed, as ratios: trials, heads, ResNet steps, method
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/method_cost.py
 
 bench-check: $(READY) ## Fail if a ratio of speed is more than 15 % worse than its bound.
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/stacked_trials.py --check
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/check.py
 
 clean: ## Remove everything that was made here.
 	rm -rf $(VENV) $(INTEGRATIONS) $(DOCS) $(PACKAGING) out build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
