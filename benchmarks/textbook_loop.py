@@ -37,9 +37,15 @@ def float_tasks(benchmark: Benchmark) -> list[tuple[TensorDataset, TensorDataset
 class TextbookBuffer:
     """A reservoir as it is commonly written."""
 
-    def __init__(self, size: int, shape: tuple[int, ...], num_classes: int) -> None:
+    def __init__(
+        self,
+        size: int,
+        shape: tuple[int, ...],
+        num_classes: int,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
         self.size, self.seen = size, 0
-        self.examples = torch.zeros(size, *shape)
+        self.examples = torch.zeros(size, *shape, dtype=dtype)
         self.labels = torch.zeros(size, dtype=torch.int64)
         self.logits = torch.zeros(size, num_classes)
 
