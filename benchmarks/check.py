@@ -29,7 +29,7 @@ def measured() -> dict[str, float]:
     found = {}
     benchmark, _ = split_mnist()
     for trials in (1, 10, 40):
-        ratios = contest(benchmark, 1, trials, textbook_trials=1)
+        ratios = contest(benchmark, 2, trials, textbook_trials=1)
         found[f"S={trials}: textbook / step"] = ratios["textbook_over_stacked"]
         found[f"S={trials}: step / matmuls"] = ratios["stacked_over_matmuls"]
     found["MSDER++ / DER++, 10 classes"] = mask_ratio(10, 5, rounds=20)

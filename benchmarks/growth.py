@@ -96,7 +96,7 @@ def random_stream(
     return Benchmark("random", inputs, labels, test_inputs, test_labels, dealt, 1 / 255)
 
 
-def steps_with_full_memory(
+def stack_with_full_memory(
     steps: int,
     *,
     trials: int = 1,
@@ -104,8 +104,8 @@ def steps_with_full_memory(
     classes: int = 10,
     rest: int = 0,
     shape: tuple[int, ...] = IMAGE,
-) -> Iterator[object]:
-    """Steps of a stream's second task; the first was as large as the memory, which it filled.
+) -> TrialStack:
+    """A stack before a stream's second task; the first was as large as the memory, and filled it.
 
     A third task has all other classes, and `rest` samples.
     """
@@ -118,13 +118,13 @@ def steps_with_full_memory(
     state["memory/labels"].random_(2)
     state["memory/logits"].normal_()
     stack.restore(state, Position(1))
-    return stack.run()
+    return stack
 
 
 def over_trials(rounds: int) -> list[Growth]:
     """Stacks of more and more trials."""
     steps = WARM_UP + 20 * rounds
-    runs = {trials: steps_with_full_memory(steps, trials=trials) for trials in TRIALS}
+    runs = {n: stack_with_full_memory(steps, trials=n).run() for n in TRIALS}
     return [Growth("step of all trials", "S", TRIALS, in_turns(runs, rounds, 20))]
 
 
@@ -133,7 +133,7 @@ def over_buffer(rounds: int) -> list[Growth]:
     steps = WARM_UP + 20 * rounds
     most = max(BUFFERS)
     runs = {
-        buffer: steps_with_full_memory(steps, trials=4, buffer=buffer, rest=most - buffer)
+        buffer: stack_with_full_memory(steps, trials=4, buffer=buffer, rest=most - buffer).run()
         for buffer in BUFFERS
     }
     return [Growth("step", "buffer", BUFFERS, in_turns(runs, rounds, 20))]
@@ -143,7 +143,7 @@ def over_classes(rounds: int) -> list[Growth]:
     """Wider and wider heads, of one trial, and the matmuls of the same step."""
     block = 4
     steps = WARM_UP + block * rounds
-    runs = {k: steps_with_full_memory(steps, classes=k, shape=SMALL) for k in CLASSES}
+    runs = {k: stack_with_full_memory(steps, classes=k, shape=SMALL).run() for k in CLASSES}
     bare = {k: matmul_steps(1, 30, (math.prod(SMALL), 100, 100, k)) for k in CLASSES}
     return [
         Growth("step", "classes", CLASSES, in_turns(runs, rounds, block)),

@@ -162,9 +162,12 @@ def contest(width: int, size: int, steps: int) -> dict[str, float]:
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--steps", type=int, default=9, help="of each, at least 1")
-    parser.add_argument("--width", type=int, default=64)
+    parser.add_argument("--width", type=int, default=64, help="at least 16")
     parser.add_argument("--size", type=int, default=32, help="of the images, in pixels")
     options = parser.parse_args(arguments)
+    if options.width < 16:
+        # The engine would not, and with channels last oneDNN writes past its memory.
+        parser.error("a width below 16 cannot be trained with channels last")
     with one_thread():
         measured = contest(options.width, options.size, options.steps)
     print(
@@ -173,8 +176,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     for name in ("engine", "usual", "bare"):
         print(f"{name:7s} {measured[f'{name}_seconds']:8.3f} s per step")
-    print(f"usual / engine  {measured['usual_over_engine']:.3f}   (target: at least 1.25)")
-    print(f"engine / bare   {measured['engine_over_bare']:.3f}   (target: at most 1.05)")
+    print(f"usual / engine  {measured['usual_over_engine']:.3f}")
+    print(f"engine / bare   {measured['engine_over_bare']:.3f}")
     apart = measured["weights_apart"]
     print(f"largest difference of a weight after the first step with replay: {apart:.1e}")
 
