@@ -107,7 +107,7 @@ format: $(READY) ## Put the code in order.
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(READY) ## Measure speed, as ratios: trials, mask, heads, ResNet, methods, growth, workers. Ten minutes.
+bench: $(READY) ## Measure speed, as ratios: trials, mask, heads, ResNet, methods, growth, workers.
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/stacked_trials.py
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/mask_cost.py
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/linear_head.py

@@ -2,7 +2,8 @@
 
 Run with ``python benchmarks/growth.py``; ``--only buffer,classes`` measures some. One process and
 one thread; CPU time; the sizes of an axis take turns in blocks of steps, medians. Random inputs, an
-MLP with two hidden layers of 100, batches and draws of 10, a memory that is full.
+MLP with two hidden layers of 100, batches and draws of 10, a memory that is full. What a step costs
+over the number of tasks has the planning of each task in it.
 
 The exponent is the slope of a least-squares line through log(cost) over log(size): 0 does not grow
 at all, 1 is in proportion. What a step costs whatever its size hides growth at small sizes, so the
@@ -64,6 +65,11 @@ def exponent(sizes: Sequence[float], costs: Sequence[float]) -> float:
     ).slope
 
 
+def steps_of(rounds: int, block: int) -> int:
+    """How many steps `in_turns` takes of each run."""
+    return WARM_UP + rounds * (1 + block)
+
+
 def in_turns(runs: Mapping[int, Iterator[object]], rounds: int, block: int) -> list[float]:
     """Milliseconds per step of each run."""
     for steps in runs.values():
@@ -71,6 +77,7 @@ def in_turns(runs: Mapping[int, Iterator[object]], rounds: int, block: int) -> l
     seconds: dict[int, list[float]] = {size: [] for size in runs}
     for _ in range(rounds):
         for size, steps in runs.items():
+            take(steps, 1)  # off the clock: the run before it has emptied the caches
             seconds[size].append(cpu_seconds(functools.partial(take, steps, block)))
     return [1e3 * statistics.median(values) / block for values in seconds.values()]
 
@@ -123,14 +130,14 @@ def stack_with_full_memory(
 
 def over_trials(rounds: int) -> list[Growth]:
     """Stacks of more and more trials."""
-    steps = WARM_UP + 20 * rounds
+    steps = steps_of(rounds, 20)
     runs = {n: stack_with_full_memory(steps, trials=n).run() for n in TRIALS}
     return [Growth("step of all trials", "S", TRIALS, in_turns(runs, rounds, 20))]
 
 
 def over_buffer(rounds: int) -> list[Growth]:
     """Larger and larger memories, of four trials."""
-    steps = WARM_UP + 20 * rounds
+    steps = steps_of(rounds, 20)
     most = max(BUFFERS)
     runs = {
         buffer: stack_with_full_memory(steps, trials=4, buffer=buffer, rest=most - buffer).run()
@@ -142,7 +149,7 @@ def over_buffer(rounds: int) -> list[Growth]:
 def over_classes(rounds: int) -> list[Growth]:
     """Wider and wider heads, of one trial, and the matmuls of the same step."""
     block = 4
-    steps = WARM_UP + block * rounds
+    steps = steps_of(rounds, block)
     runs = {k: stack_with_full_memory(steps, classes=k, shape=SMALL).run() for k in CLASSES}
     bare = {k: matmul_steps(1, 30, (math.prod(SMALL), 100, 100, k)) for k in CLASSES}
     return [
