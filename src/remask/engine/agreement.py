@@ -150,6 +150,8 @@ def check_config(
             f"a mask fades as far as the memory covers the past, and {method.title} keeps none: "
             f"say fade=0"
         )
+    if config.fade_power != 1 and not config.fade:
+        raise MethodError("fade_power says how a mask fades, but it does not: give fade as well")
 
 
 def check_auto(config: TrialConfig, method: type[Method]) -> None:
@@ -164,8 +166,8 @@ def check_auto(config: TrialConfig, method: type[Method]) -> None:
             "mask = auto is chosen where a task ends, and a task-free stream does not tell: give "
             "a mask, or none"
         )
-    if config.fade:
-        raise MethodError("mask = auto chooses how the mask fades, too: say fade=0")
+    if config.fade or config.fade_power != 1:
+        raise MethodError("mask = auto chooses how the mask fades, too: say fade=0, fade_power=1")
 
 
 def check_benchmark(config: TrialConfig, benchmark: Benchmark | DataDescription) -> None:
