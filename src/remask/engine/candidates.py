@@ -35,7 +35,7 @@ class Candidate:
 
 
 _CANDIDATES = (
-    Candidate(0.0, fade=16.0, fade_power=1.5),
+    Candidate(0.0, fade=12.0),
     Candidate(None),
     Candidate(0.0, fade=4.0),
     Candidate(-1.0),
