@@ -8,6 +8,7 @@ Whether a step is captured depends on its sizes alone, so a resumed run captures
 import os
 import shutil
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Generic, ParamSpec, TypeVar
@@ -19,7 +20,7 @@ from remask.errors import RemaskError
 
 P = ParamSpec("P")
 R = TypeVar("R")
-BACKEND = "inductor"
+BACKEND: str | Callable[..., Any] = "inductor"
 """Which of torch's compilers to use; tests take one that is done sooner."""
 _OF_THE_COMPILER = ("torch._dynamo.", "torch._inductor.", "torch._functorch.")
 
@@ -59,6 +60,8 @@ class Captured(Generic[P, R]):
         # torch keeps what it compiled, and counts how often it did, by code: have some for each
         # stack, or after eight of them nothing more would be compiled in this process.
         own.__code__ = own.__code__.replace()
+        # It looks at `grad` of a trial's weights, which are a part of the stack's.
+        warnings.filterwarnings("ignore", "The .grad attribute", UserWarning, r"torch\.")
         self._compiled = torch.compile(own, dynamic=False, backend=BACKEND, options=options)
 
     def __call__(self, *given: P.args, **named: P.kwargs) -> R:
@@ -83,13 +86,14 @@ def explained(name: str, plain: Callable[[], object] = lambda: None) -> Iterator
 
 
 def _reason(error: BaseException) -> str:
-    """The first line that says something of what torch says."""
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), repr(error))
+    """The first line of what went wrong, without all that torch adds to it."""
+    cause = getattr(error, "inner_exception", error)
+    return next((line.strip() for line in str(cause).splitlines() if line.strip()), repr(cause))
 
 
-def check_compiler(device: torch.device) -> None:
+def check_compiler(device: torch.device | str) -> None:
     """Refuse to compile for a CPU without a C++ compiler; raises CaptureError."""
-    if device.type != "cpu":
+    if torch.device(device).type != "cpu":
         return  # torch's own compiler for the device says what it lacks
     usual = {"darwin": "clang++", "win32": "cl"}.get(sys.platform, "g++")
     compiler = os.environ.get("CXX") or usual

@@ -76,6 +76,8 @@ class ModuleStack(StackedNet):
         self._forwards = 0  # since it was set
         self._captured: _Captured | None = None
         self._captured_sizes: frozenset[int] = frozenset()
+        # By an uncaptured forward, for its backward: before that, no captured one may change them.
+        self._saved_statistics = False
         modules = list(nets[0].modules())
         draws = any(isinstance(module, nn.modules.dropout._DropoutNd) for module in modules)
         # Trial after trial: the plain module, at its own speed, with random numbers of its own.
@@ -95,8 +97,8 @@ class ModuleStack(StackedNet):
     @override
     def __call__(self, inputs: Tensor, parameters: Mapping[str, Tensor] | None = None) -> Tensor:
         if parameters is None:
-            captured = self._captured if inputs.shape[1] in self._captured_sizes else None
-            return self._train(self._call, self.state(), inputs, captured)
+            fits = inputs.shape[1] in self._captured_sizes and not self._saved_statistics
+            return self._train(self._call, self.state(), inputs, self._captured if fits else None)
         return self._train(self._call, {**parameters, **self.buffers}, inputs)
 
     @override
@@ -149,7 +151,7 @@ class ModuleStack(StackedNet):
 
     @override
     def name_draws(self, *key: int) -> None:
-        self._key, self._forwards = key, 0
+        self._key, self._forwards, self._saved_statistics = key, 0, False
 
     @override
     def gradients(self, loss: Tensor) -> Gradients:
@@ -192,6 +194,7 @@ class ModuleStack(StackedNet):
     ) -> Tensor:
         self.module.train()
         self._forwards += 1
+        self._saved_statistics |= self.couples_samples and captured is None
         if not self._in_turn:
             try:
                 return self._at_once(call, state, inputs, captured and captured.stack)
