@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,11 @@ from remask.benchmarks import Benchmark
 from remask.config import TrialConfig
 from remask.engine import TrialStack, capturing
 from remask.engine.capturing import CaptureError
+from remask.learner import Learner
 from remask.nets import mlp
 from tests.command_line import QUICK, CommandLine
 from tests.engine.stack_samples import batch_normed, finish, small_mlp, snapshot
+from tests.learner.samples import blobs, create
 
 MakeConfig = Callable[..., TrialConfig]
 Graphs = list[tuple[int, ...]]
@@ -61,7 +64,7 @@ def largest_difference(one: TrialStack, other: TrialStack) -> float:
     [
         # One graph per step of 5 + 4 + 4 samples; with batch statistics, one per batch of it.
         (small_mlp, 2, {13}),
-        (Dropping, 2, {13}),
+        pytest.param(Dropping, 2, {13}, marks=pytest.mark.slow),
         pytest.param(batch_normed, 1, {4, 5}, marks=pytest.mark.slow),
         pytest.param(batch_normed, 2, {4, 5}, marks=pytest.mark.slow),
     ],
@@ -85,6 +88,7 @@ def test_full_steps_are_captured_and_learn_what_they_learnt(
     assert len(graphs) >= epochs * full_batches - 1  # the first has nothing to replay
 
 
+@pytest.mark.slow
 def test_a_net_that_cannot_be_compiled_is_refused_in_plain_words(
     tiny: Benchmark, config: MakeConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,6 +113,21 @@ def test_without_a_cpp_compiler_nothing_is_trained(
     assert answer.code == 1
     assert "needs a C++ compiler, and 'no-such-compiler' is not on PATH" in answer.text
     assert answer.out == ""
+
+
+@pytest.mark.slow
+def test_the_visits_of_a_learner_are_captured(tmp_path: Path, graphs: Graphs) -> None:
+    said = []
+    for name, compiled in (("plain", False), ("compiled", True)):
+        with create(tmp_path / name, compile=compiled) as learner:
+            learner.learn(*blobs(["ant", "bee"], seed=0), name="first")
+            assert not graphs or compiled
+        with Learner.open(tmp_path / name, compile=compiled) as learner:
+            before = len(graphs)
+            learner.learn(*blobs(["cat"], seed=1), name="second")
+            assert (len(graphs) > before) == compiled
+            said.append(learner.evaluate(*blobs(learner.classes, seed=99)).per_class)
+    assert said[0] == said[1]
 
 
 # ---- With torch's own compiler: seconds each ----------------------------------------------------
@@ -162,9 +181,14 @@ def test_a_compiled_run_that_was_stopped_ends_with_the_same_bits(
 
 @by_inductor
 @pytest.mark.slow
-def test_a_compiled_trial_is_the_same_trial_to_the_store(remask: CommandLine) -> None:
+def test_a_compiled_trial_is_the_same_trial_to_the_store(
+    remask: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
     first = remask("run", *QUICK, "--method", "derpp", "--compile", "--workers", "1", "--json")
     assert first.code == 0, first.text
     assert json.loads(first.out)["ran"] is True
     again = remask("run", *QUICK, "--method", "derpp", "--json")
     assert json.loads(again.out)["ran"] is False
+    assert any((tmp_path / "remask" / "compiled").iterdir())  # code, so in a folder of the user's

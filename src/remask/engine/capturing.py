@@ -16,6 +16,7 @@ from typing import Any, Generic, ParamSpec, TypeVar
 import torch
 from torch import Tensor
 
+from remask.datasets import cache_folder
 from remask.errors import RemaskError
 
 P = ParamSpec("P")
@@ -46,6 +47,8 @@ class Captured(Generic[P, R]):
         options: dict[str, Any] | None = None
         if BACKEND == "inductor":
             check_compiler(device)
+            # torch loads what it compiled before. Its own choice is a folder that is open to all.
+            os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder() / "compiled"))
             options = {
                 "fallback_random": True,  # dropout draws the numbers that it draws uncaptured
                 "compile_threads": 1,  # as many processes as the user asked for, and no more
