@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
@@ -16,6 +17,7 @@ from remask.config import TrialConfig
 from remask.engine import TrialStack, capturing
 from remask.engine.capturing import CaptureError
 from remask.learner import Learner
+from remask.methods import METHODS, Method, Step
 from remask.nets import mlp
 from tests.command_line import QUICK, CommandLine
 from tests.engine.stack_samples import batch_normed, finish, small_mlp, snapshot
@@ -42,16 +44,23 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> Graphs:
     return run
 
 
-class Dropping(nn.Module):
-    """A net that draws random numbers in a way that no module of it tells."""
+class Wrapped(nn.Module):
+    """A net that nobody can see into."""
 
     def __init__(self, shape: tuple[int, ...], num_classes: int) -> None:
         super().__init__()
         self.net = mlp(shape, num_classes, hidden=(8,))
 
     def forward(self, inputs: Tensor) -> Tensor:
-        logits: Tensor = self.net(F.dropout(inputs, 0.3, self.training))
+        logits: Tensor = self.net(inputs)
         return logits
+
+
+class Dropping(Wrapped):
+    """A net that draws random numbers in a way that no module of it tells."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return super().forward(F.dropout(inputs, 0.3, self.training))
 
 
 def largest_difference(one: TrialStack, other: TrialStack) -> float:
@@ -113,6 +122,47 @@ def test_without_a_cpp_compiler_nothing_is_trained(
     assert answer.code == 1
     assert "needs a C++ compiler, and 'no-such-compiler' is not on PATH" in answer.text
     assert answer.out == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("build", "method"),
+    # PNN is for nets that it can see into.
+    [*((small_mlp, name) for name in METHODS), *((Wrapped, n) for n in METHODS if n != "pnn")],
+)
+def test_every_method_learns_the_same_captured(
+    tiny: Benchmark,
+    config: MakeConfig,
+    monkeypatch: pytest.MonkeyPatch,
+    build: Callable[..., nn.Module],
+    method: str,
+) -> None:
+    monkeypatch.setattr(capturing, "BACKEND", "aot_eager")
+    configs = [config(method=method, seed=seed, lr=0.03) for seed in range(2)]
+    plain = TrialStack(configs, tiny, build_net=build)
+    captured = TrialStack(configs, tiny, build_net=build, compile=True)
+    assert largest_difference(finish(captured), finish(plain)) < 1e-4
+
+
+@pytest.mark.slow
+def test_a_loss_that_needs_a_gradient_of_a_gradient_is_refused_in_plain_words(
+    tiny: Benchmark, config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Steep(Method):
+        name = title = "steep"
+
+        def loss(self, step: Step) -> Tensor:
+            loss = step.stream_loss()
+            weights = list(self.engine.net.parameters.values())
+            slopes = torch.autograd.grad(loss.sum(), weights, create_graph=True)
+            return loss + sum(slope.square().flatten(1).sum(1) for slope in slopes)
+
+    monkeypatch.setattr(capturing, "BACKEND", "aot_eager")
+    chosen = [config(method="steep")]
+    finish(TrialStack(chosen, tiny, method=Steep, build_net=Wrapped))
+    stack = TrialStack(chosen, tiny, method=Steep, build_net=Wrapped, compile=True)
+    with pytest.raises(CaptureError, match=r"double backward.*without --compile"):
+        finish(stack)
 
 
 @pytest.mark.slow

@@ -79,7 +79,8 @@ def explained(name: str, plain: Callable[[], object] = lambda: None) -> Iterator
     try:
         yield
     except Exception as error:
-        if not type(error).__module__.startswith(_OF_THE_COMPILER):
+        of_compiler = type(error).__module__.startswith(_OF_THE_COMPILER)
+        if not (of_compiler or "aot_autograd" in str(error)):  # a gradient of a gradient, say
             raise
         plain()
         raise CaptureError(
