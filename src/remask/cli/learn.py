@@ -68,6 +68,14 @@ def learn(
         bool, typer.Option("--discard", help="Give up another visit that is not finished.")
     ] = False,
     device: o.Device = "cpu",
+    compile: Annotated[  # noqa: A002
+        bool,
+        typer.Option(
+            "--compile",
+            help="Compile steps with torch.compile. It takes tens of seconds per visit before the "
+            "first full step, and needs a C++ compiler.",
+        ),
+    ] = False,
     printer: Printing,
 ) -> None:
     """Teach a learner the classes of a folder of images; the first visit creates the learner.
@@ -78,7 +86,8 @@ def learn(
 
     Example: `remask learn animals --data photos/week-12 --name week-12`
     """
-    with stopping() as stopped, _opened(folder, data, _read(settings), device) as learner:
+    how = {"device": device, "compile": compile}
+    with stopping() as stopped, _opened(folder, data, _read(settings), how) as learner:
         try:
             with visit_bar(name, printer.console) as show:
                 visit = learner.learn(data, name=name, discard=discard, on_progress=show)
@@ -94,16 +103,16 @@ def learn(
     printer.result(visit.model_dump(mode="json"), *lines)
 
 
-def _opened(folder: Path, data: Path, given: dict[str, Any], device: str) -> "Learner":
+def _opened(folder: Path, data: Path, given: dict[str, Any], how: dict[str, Any]) -> "Learner":
     from remask import Learner  # torch: not before it is needed
     from remask.learner import LearnerError
 
     if not data.is_dir():  # said before a folder is made for a learner that would stay empty
         raise LearnerError(f"{data} is not a folder: expected a folder per class, CLASS/NAME.png")
     if not (folder.expanduser() / "learner.json").exists():
-        return Learner.create(folder, **given, device=device)
+        return Learner.create(folder, **given, **how)
     own = {key: given[key] for key in ("net", "method") if key in given}
-    learner = Learner.open(folder, **own, device=device)
+    learner = Learner.open(folder, **own, **how)
     try:
         _check_same(folder, learner.settings, given)
     except BaseException:

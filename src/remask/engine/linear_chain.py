@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from remask.nets import Factors
+
 Layers = Sequence[tuple[str, nn.Module]]
 """By name, in their order."""
-Factors = list[tuple[str, Tensor, Tensor]]
-"""(layer, gradient of its outputs [S, B, out], its inputs [S, B, in]), in the order of backward."""
 
 _ELEMENTWISE = (nn.ReLU, nn.Tanh, nn.Sigmoid, nn.GELU, nn.ELU, nn.LeakyReLU, nn.SiLU, nn.Identity)
 

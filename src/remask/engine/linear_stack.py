@@ -15,7 +15,6 @@ from typing_extensions import override
 
 from remask.engine.linear_chain import (
     Chain,
-    Factors,
     Layers,
     Tape,
     out_of_place,
@@ -25,7 +24,7 @@ from remask.engine.linear_chain import (
     run_chain,
 )
 from remask.losses import cross_entropy_and_slope
-from remask.nets import Gradients, SampleGradients, StackedNet, State, Trace, stacked_state
+from remask.nets import Factors, Gradients, SampleGradients, StackedNet, State, Trace, stacked_state
 
 
 class LinearStack(StackedNet):
@@ -97,7 +96,7 @@ class LinearStack(StackedNet):
     @override
     def descend(self, loss: Tensor, lr: Tensor) -> None:
         factors, gradients = self._backward(loss)
-        self._descend(factors, lr)
+        self.descend_factors(factors, lr)
         self.move(gradients, lr)
 
     @override
@@ -109,19 +108,17 @@ class LinearStack(StackedNet):
         )
 
     @override
-    def trace_gradients(self, trace: Trace, slope: Tensor) -> Gradients:
-        return self._gradients(self._factors(trace, slope), {})
-
-    @override
-    def descend_trace(self, trace: Trace, slope: Tensor, lr: Tensor) -> None:
-        self._descend(self._factors(trace, slope), lr)
-
-    def _factors(self, trace: Trace, slope: Tensor) -> Factors:
+    def factors(self, trace: Trace, slope: Tensor) -> Factors:
         weights = parameters_of(self._layers, self.parameters)[0::2]
         return run_back(self._layers, trace.hidden, weights, slope)[0]
 
+    @override
+    def factor_gradients(self, factors: Factors) -> Gradients:
+        return self._gradients(factors, {})
+
+    @override
     @torch.no_grad()
-    def _descend(self, factors: Factors, lr: Tensor) -> None:
+    def descend_factors(self, factors: Factors, lr: Tensor) -> None:
         step = -lr.view(-1, 1, 1)
         for name, gradient, inputs in factors:
             scaled = gradient * step
@@ -144,7 +141,7 @@ class LinearStack(StackedNet):
         trace = self.trace(inputs)
         # As if all samples had one sum for a loss: they do not meet in it.
         _, slope = cross_entropy_and_slope(trace.logits, labels, None, None, float(labels.shape[1]))
-        return FactoredGradients(self._factors(trace, slope))
+        return FactoredGradients(self.factors(trace, slope))
 
     def _backward(self, loss: Tensor) -> tuple[Factors, Gradients]:
         """The gradients of the losses: those of forwards in factors, and what is beside them."""

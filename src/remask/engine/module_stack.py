@@ -5,10 +5,10 @@ there is one trial only, and where the net draws random numbers (dropout).
 """
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -16,6 +16,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from typing_extensions import override
 
+from remask.engine.capturing import Captured, explained, kept
+from remask.engine.channels_last import convolves, safe_with_channels_last, with_channels_last
 from remask.errors import RemaskError
 from remask.methods import MethodError
 from remask.nets import Gradients, SampleGradients, StackedNet, State, stacked_state
@@ -26,6 +28,13 @@ _LARGEST_GRADIENTS = 1 << 26  # numbers, a quarter of a GiB
 _NOT_OF_THE_NET = ("randomness", "not enough memory", "out of memory")
 _Forward = Callable[[State, Tensor], Tensor]
 """One trial's: (state, inputs [B, *shape]) -> outputs."""
+
+
+class _Captured(NamedTuple):
+    """The forward in training, captured: of one trial, and of all at once."""
+
+    trial: _Forward
+    stack: _Forward
 
 
 class NotStackableError(RemaskError):
@@ -52,10 +61,10 @@ class ModuleStack(StackedNet):
         self._device = torch.device(device)
         self._bfloat16 = bfloat16
         on_cpu = self._device.type == "cpu"
-        self._channels_last = on_cpu and convolves(nets[0]) and _safe_with_channels_last(nets[0])
+        self._channels_last = on_cpu and convolves(nets[0]) and safe_with_channels_last(nets[0])
         self.parameters, self.buffers = stacked_state(nets, device)
         if self._channels_last:
-            self.parameters = {n: _with_channels_last(v) for n, v in self.parameters.items()}
+            self.parameters = {n: with_channels_last(v) for n, v in self.parameters.items()}
         # The module only lends its forward. It keeps its own parameters, because moving them to
         # the meta device would untie the ones that are tied.
         self.module = copy.deepcopy(nets[0])
@@ -67,6 +76,10 @@ class ModuleStack(StackedNet):
         self._seeds = list(seeds)
         self._key: tuple[int, ...] = ()
         self._forwards = 0  # since it was set
+        self._captured: _Captured | None = None
+        self._captured_sizes: frozenset[int] = frozenset()
+        # By an uncaptured forward, for its backward: before that, no captured one may change them.
+        self._saved_statistics = False
         modules = list(nets[0].modules())
         draws = any(isinstance(module, nn.modules.dropout._DropoutNd) for module in modules)
         # Trial after trial: the plain module, at its own speed, with random numbers of its own.
@@ -85,8 +98,26 @@ class ModuleStack(StackedNet):
 
     @override
     def __call__(self, inputs: Tensor, parameters: Mapping[str, Tensor] | None = None) -> Tensor:
-        state = {**(self.parameters if parameters is None else parameters), **self.buffers}
-        return self._train(self._call, state, inputs)
+        if parameters is None:
+            fits = inputs.shape[1] in self._captured_sizes and not self._saved_statistics
+            return self._train(self._call, self.state(), inputs, self._captured if fits else None)
+        return self._train(self._call, {**parameters, **self.buffers}, inputs)
+
+    @override
+    def capture(self, sizes: Collection[int]) -> None:
+        def captured(call: _Forward) -> _Forward:
+            run = Captured(
+                call,
+                name=f"the net {self._name!r}",
+                device=self._device,
+                channels_last=self._channels_last,
+            )
+            return lambda state, inputs: kept(run(state, inputs))
+
+        self._captured = _Captured(captured(self._call), captured(torch.vmap(self._call)))
+        self._captured_sizes = frozenset(sizes)
+        for tensor in self.state().values():  # all changes are made in place
+            torch._dynamo.mark_static_address(tensor)  # or a CUDA graph would copy them each time
 
     @override
     @torch.no_grad()
@@ -120,14 +151,15 @@ class ModuleStack(StackedNet):
 
     @override
     def name_draws(self, *key: int) -> None:
-        self._key, self._forwards = key, 0
+        self._key, self._forwards, self._saved_statistics = key, 0, False
 
     @override
     def gradients(self, loss: Tensor) -> Gradients:
         trained = {n: value for n, value in self.parameters.items() if value.requires_grad}
-        gradients: tuple[Tensor | None, ...] = torch.autograd.grad(
-            loss, list(trained.values()), torch.ones_like(loss), allow_unused=True
-        )
+        with explained(f"the net {self._name!r}"):  # a captured forward has a captured backward
+            gradients: tuple[Tensor | None, ...] = torch.autograd.grad(
+                loss, list(trained.values()), torch.ones_like(loss), allow_unused=True
+            )
         return {n: g for n, g in zip(trained, gradients, strict=True) if g is not None}
 
     @override
@@ -166,17 +198,21 @@ class ModuleStack(StackedNet):
             module.train()
         self._mode = mode
 
-    def _train(self, call: _Forward, state: State, inputs: Tensor) -> Tensor:
+    def _train(
+        self, call: _Forward, state: State, inputs: Tensor, captured: "_Captured | None" = None
+    ) -> Tensor:
         self._enter("training")
         self._forwards += 1
+        self._saved_statistics |= self.couples_samples and captured is None
         if not self._in_turn:
             try:
-                return self._at_once(call, state, inputs)
+                return self._at_once(call, state, inputs, captured and captured.stack)
             except RuntimeError as error:
                 if "randomness" not in str(error):
                     raise
                 self._in_turn = True  # it draws in a way that no module of it tells: F.dropout
-        return self._one_by_one(call, state, list(inputs), drawing=True)
+        one = call if captured is None else captured.trial
+        return self._one_by_one(one, state, list(inputs), drawing=True)
 
     def _test(
         self, call: _Forward, state: State, inputs: Tensor, *, shared: bool = False
@@ -193,9 +229,15 @@ class ModuleStack(StackedNet):
         return self._one_by_one(call, state, own, drawing=False)
 
     def _at_once(
-        self, call: _Forward, state: State, inputs: Tensor, *, shared: bool = False
+        self,
+        call: _Forward,
+        state: State,
+        inputs: Tensor,
+        captured: _Forward | None = None,
+        *,
+        shared: bool = False,
     ) -> Tensor:
-        run = torch.vmap(call, in_dims=(0, None if shared else 0))
+        run = captured or torch.vmap(call, in_dims=(0, None if shared else 0))
         with self._vectorised(
             lambda: call(self._states(state)[0], inputs if shared else inputs[0]),
             "stacked with other trials",
@@ -310,31 +352,3 @@ def _has_tied_tensors(net: nn.Module) -> bool:
         len(list(named())) < len(list(named(remove_duplicate=False)))
         for named in (net.named_parameters, net.named_buffers)
     )
-
-
-def convolves(net: nn.Module) -> bool:
-    """Whether the net has convolutions."""
-    return any(isinstance(module, nn.Conv2d) for module in net.modules())
-
-
-def _safe_with_channels_last(net: nn.Module) -> bool:
-    """Whether oneDNN can train the net with channels last.
-
-    It writes past its own memory where a 1x1 convolution with a stride has fewer input channels
-    than one of its blocks, which are 8 or 16 (https://github.com/uxlfoundation/oneDNN/issues/6035).
-    """
-    return not any(
-        set(module.kernel_size) == {1} and set(module.stride) != {1} and module.in_channels < 16
-        for module in net.modules()
-        if isinstance(module, nn.Conv2d)
-    )
-
-
-def _with_channels_last(stacked: Tensor) -> Tensor:
-    """Kernels [S, out, in, h, w] with the channels last in memory; other tensors as they are."""
-    if stacked.ndim != 5:
-        return stacked
-    # Not contiguous() of a permuted tensor: it takes a 1x1 kernel to be in order already.
-    memory = torch.empty_like(stacked.movedim(2, -1), memory_format=torch.contiguous_format)
-    copied = memory.movedim(-1, 2).copy_(stacked.detach())
-    return copied.requires_grad_(stacked.requires_grad)

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
+from remask.engine.channels_last import convolves
 from remask.engine.linear_chain import linear_chain
 from remask.engine.linear_stack import LinearStack
-from remask.engine.module_stack import ModuleStack, convolves
+from remask.engine.module_stack import ModuleStack
 from remask.nets import NetBuilder, StackedNet
 from remask.randomness import torch_seed
 from remask.setting_types import Precision

@@ -36,6 +36,11 @@ class Joined:
         """The network."""
         self._parts: Sequence[Tensor] | None = None
 
+    @property
+    def said(self) -> bool:
+        """Whether it is known what the network says."""
+        return self._parts is not None
+
     def say(self, logits: Tensor) -> None:
         """Know what the network says of all samples, [S, sum of sizes, K]."""
         self._parts = torch.split(logits, self.sizes, dim=1)

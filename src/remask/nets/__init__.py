@@ -13,6 +13,7 @@ from remask.nets.mlp import mlp
 from remask.nets.nearest_mean import NearestMean
 from remask.nets.resnet import ResNet18, resnet18
 from remask.nets.stacked import (
+    Factors,
     Gradients,
     SampleGradients,
     StackedNet,
@@ -88,6 +89,7 @@ def _own_net(name: str, input_shape: tuple[int, ...], num_classes: int) -> nn.Mo
 
 __all__ = [
     "NETS",
+    "Factors",
     "Gradients",
     "NearestMean",
     "NetBuilder",

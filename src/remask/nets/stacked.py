@@ -1,7 +1,7 @@
 """A stack of networks: what it can do, whichever way it does it. The engine has two ways."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import torch
@@ -12,6 +12,9 @@ Gradients = dict[str, Tensor]
 """By the parameters' names, in their order, each [S, ...]."""
 State = dict[str, Tensor]
 """Parameters and buffers of the networks by name, each [S, ...]."""
+Factors = list[tuple[str, Tensor, Tensor]]
+"""Gradients of linear layers that were never formed, in the order of the backward: (layer, gradient
+of its outputs [S, B, out], its inputs [S, B, in])."""
 
 
 class SampleGradients(Protocol):
@@ -90,19 +93,26 @@ class StackedNet(ABC):
         """One step of gradient descent on the trials' losses [S], with learning rates [S]."""
 
     traces = False
-    """Whether it can follow a gradient of the logits without autograd: the next three methods."""
+    """Whether it can follow a gradient of the logits without autograd: the next four methods."""
 
     def trace(self, inputs: Tensor) -> "Trace":
         """A forward in training, with what its backward needs: [S, B, *shape]."""
         raise NotImplementedError
 
-    def trace_gradients(self, trace: "Trace", slope: Tensor) -> Gradients:
-        """As `gradients`, of a loss whose gradient in the logits is `slope` [S, B, K]."""
+    def factors(self, trace: "Trace", slope: Tensor) -> Factors:
+        """The gradients of a loss whose gradient in the logits is `slope` [S, B, K]."""
         raise NotImplementedError
 
-    def descend_trace(self, trace: "Trace", slope: Tensor, lr: Tensor) -> None:
-        """As `descend`, for such a loss."""
+    def factor_gradients(self, factors: Factors) -> Gradients:
+        """The same, as `gradients` gives them."""
         raise NotImplementedError
+
+    def descend_factors(self, factors: Factors, lr: Tensor) -> None:
+        """As `descend`, along such gradients."""
+        raise NotImplementedError
+
+    def capture(self, sizes: Collection[int]) -> None:
+        """Compile the forwards in training of batches of these sizes; raises RemaskError."""
 
     @abstractmethod
     def sample_gradients(self, inputs: Tensor, labels: Tensor) -> SampleGradients:

@@ -46,7 +46,7 @@ _OF_A_CLUSTER = ("address", "cpus", "gpus", "checkpoints", "logs")
 
 
 class RunOptions(BaseModel):
-    """How to run trials; nothing here changes their results."""
+    """How to run trials; nothing here changes their results, but for rounding."""
 
     # Worker processes get them as JSON, and checkpoints may be an infinite time apart.
     model_config = ConfigDict(
@@ -58,6 +58,11 @@ class RunOptions(BaseModel):
     )
 
     device: str = Field("cpu", description="Where to compute, as torch names it: cpu, cuda, mps.")
+    compile: bool = Field(
+        False,
+        description="Compile steps with torch.compile. It takes tens of seconds per stack before "
+        "the first full step, needs a C++ compiler, and changes the last bits of results.",
+    )
     workers: _Count | None = Field(
         None, description="Processes to run at once. Default: one per core."
     )
