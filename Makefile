@@ -107,14 +107,17 @@ format: $(READY) ## Put the code in order.
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(READY) ## Measure speed, as ratios: trials, heads, ResNet steps, methods.
+bench: $(READY) ## Measure speed, as ratios: trials, mask, heads, ResNet, methods, growth, workers.
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/stacked_trials.py
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/mask_cost.py
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/linear_head.py
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/resnet_step.py
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/method_cost.py
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/resnet_step.py --steps 5
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/method_cost.py --rounds 3
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/growth.py
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/workers.py --rounds 1
 
 bench-check: $(READY) ## Fail if a ratio of speed is more than 15 % worse than its bound.
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/stacked_trials.py --check
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/check.py
 
 clean: ## Remove everything that was made here.
 	rm -rf $(VENV) $(INTEGRATIONS) $(DOCS) $(PACKAGING) out build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from functools import partial
 
 import torch
-from stacked_trials import cpu_seconds, take, trial_configs
+from contest import trial_configs
+from timing import cpu_seconds, take
 from torch import Tensor
 
 from remask.benchmarks import Benchmark
 from remask.classes import split_classes
-from remask.config import TrialConfig
 from remask.engine import TrialStack
 
 CASES = {
@@ -44,8 +44,7 @@ def measure(net: str, trials: int) -> None:
     benchmark = random_images(
         (3, 32, 32) if wide else (1, 28, 28), batch * (warm + block * blocks + 1)
     )
-    changes = {"benchmark": "random", "net": net, "batch": batch, "replay_batch": batch}
-    configs = [TrialConfig(**(own.model_dump() | changes)) for own in trial_configs(trials)]
+    configs = trial_configs(trials, benchmark="random", net=net, batch=batch, replay_batch=batch)
     compiled = TrialStack(configs, benchmark, compile=True).run()
     plain = TrialStack(configs, benchmark).run()
     began = time.perf_counter()

@@ -1,27 +1,25 @@
 """Measure how much faster a masked linear head is than the full one, forward and backward.
 
-Run with ``python benchmarks/linear_head.py``. One thread; the contestants take turns within one
-run, so that a busy machine slows them alike; medians.
+Run with ``python benchmarks/linear_head.py``. One thread, CPU time; the contestants take turns
+within one run, so that a busy machine slows them alike; medians.
 """
 
 import statistics
-import time
 from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
+from timing import cpu_seconds, one_thread
 from torch import Tensor
 
 from remask.losses import masked_linear_cross_entropy
 
 
 def seconds(step: Callable[[], Tensor], parameters: list[Tensor]) -> float:
-    """Time one forward and backward, with fresh gradients."""
+    """The CPU time of one forward and backward, with fresh gradients."""
     for parameter in parameters:
         parameter.grad = None
-    start = time.perf_counter()
-    torch.autograd.backward(step())
-    return time.perf_counter() - start
+    return cpu_seconds(lambda: torch.autograd.backward(step()))
 
 
 def main(
@@ -33,8 +31,6 @@ def main(
 ) -> dict[str, float]:
     """Return the median seconds of each head and the ratios to the full one."""
     torch.manual_seed(0)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     features = torch.randn(batch, num_features, requires_grad=True)
     weight = torch.randn(num_classes, num_features).mul_(0.01).requires_grad_()
     bias = torch.zeros(num_classes, requires_grad=True)
@@ -53,12 +49,10 @@ def main(
         "masked_dense": lambda: masked(sparse=False),
     }
     times: dict[str, list[float]] = {name: [] for name in contestants}
-    try:
+    with one_thread():
         for _ in range(rounds + 2):
             for name, step in contestants.items():
                 times[name].append(seconds(step, [features, weight, bias]))
-    finally:
-        torch.set_num_threads(threads)
     # The first two rounds warm up the allocator and the caches.
     measured = {name: statistics.median(values[2:]) for name, values in times.items()}
     for name in ("masked_sparse", "masked_dense"):

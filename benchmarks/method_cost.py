@@ -92,6 +92,8 @@ def main() -> None:
     parser.add_argument("--published", type=int, metavar="BUFFER")
     arguments = parser.parse_args()
     names = list(dict.fromkeys(["sgd", *arguments.only.split(",")]))
+    if unknown := [name for name in names if name not in METHODS]:
+        parser.error(f"there is no method {unknown[0]!r}; there are {', '.join(METHODS)}")
     torch.set_num_threads(1)
     benchmark = random_digits()
     measured: dict[str, list[tuple[float, float]]] = {name: [] for name in names}

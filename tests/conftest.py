@@ -125,6 +125,15 @@ def repository() -> Path:
 
 
 @pytest.fixture
+def nothing_is_executed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Run the test in a folder where a `Payload` would leave its file."""
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    yield
+    assert not list(Path.cwd().iterdir())
+
+
+@pytest.fixture
 def remask(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> CommandLine:

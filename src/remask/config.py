@@ -134,6 +134,12 @@ class TrialConfig(BaseModel):
         description="How the mask fades: the share min(1, fade * buffer / samples so far) of the "
         "stream's loss is without it. At 0 it never fades.",
     )
+    fade_power: float = Field(
+        1.0,
+        ge=1,
+        allow_inf_nan=False,
+        description="That share to this power: the higher, the less of it in long streams.",
+    )
     evaluate_every: int = Field(
         0,
         ge=0,
@@ -193,5 +199,14 @@ class TrialConfig(BaseModel):
 
     def shape(self) -> tuple[Any, ...]:
         """What trials of one stack must have in common; the rest may differ within a stack."""
-        free = {"seed", "mask", "positive_mask", "fade", "lr", "weights", *COMMON_WEIGHTS}
+        free = {
+            "seed",
+            "mask",
+            "positive_mask",
+            "fade",
+            "fade_power",
+            "lr",
+            "weights",
+            *COMMON_WEIGHTS,
+        }
         return (self.mask == "auto", *(value for name, value in self if name not in free))

@@ -8,7 +8,6 @@ import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import filelock
@@ -76,12 +75,7 @@ class Lock:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Free the lock."""
         remove_quietly(self._owner_path)
         self._lock.release()

@@ -2,7 +2,9 @@
 
 import json
 import os
+import re
 import sqlite3
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +48,8 @@ def _stopped_run(remask: CommandLine, checkpoints: int) -> tuple[Run, list[Path]
     folder = run.checkpoints(run.jobs[0])
     saving = CheckpointFolder(folder, identity=run.jobs[0].name)
     saving.load({})
+    if not checkpoints:
+        return run, []
     for step in range(checkpoints):
         saving.save({"w": torch.arange(9.0)}, {"step": step}, {})
     return run, sorted(folder.iterdir())
@@ -118,6 +122,24 @@ def test_broken_checkpoints_are_found_and_a_whole_one_beside_them_is_enough(
     both = _symptoms(healthy, code=1)["checkpoints"]
     assert [symptom["state"] for symptom in both] == ["wrong", "wrong"]
     assert f"remove {older}" in both[0]["remedy"]
+
+
+def test_checkpoints_that_cannot_be_listed_are_wrong(healthy: CommandLine) -> None:
+    run, _ = _stopped_run(healthy, checkpoints=0)
+    folder = run.checkpoints(run.jobs[0])
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.write_text("no folder")
+    (wrong,) = _symptoms(healthy, code=1)["checkpoints"]
+    assert f"cannot list {folder}" in wrong["text"]
+
+
+def test_every_extra_that_users_can_install_is_looked_for(
+    healthy: CommandLine, repository: Path
+) -> None:
+    project = tomllib.loads((repository / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"].keys() - {"dev", "docs", "integrations", "test"}
+    (symptom,) = _symptoms(healthy, code=0)["extras"]
+    assert extras == {*re.findall(r"[a-z]+", symptom["text"])} - {"installed", "not"}
 
 
 def test_a_plan_that_cannot_be_read_is_wrong(healthy: CommandLine) -> None:

@@ -7,7 +7,6 @@ import random
 import tracemalloc
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +28,9 @@ from tests.datasets.python2_pickles import (
     pickled,
     written,
 )
+from tests.payload import Payload
+
+pytestmark = pytest.mark.usefixtures("nothing_is_executed")
 
 MOST = 2000
 PIXELS = (np.arange(3 * 3072).reshape(3, 3072) // 64).astype(np.uint8)
@@ -51,21 +53,6 @@ BY_PYTHON_2 = (
     "udiWSx2MlC0q7Fkzu3KFDIqIur7rN9XsX62qQUMd42VSarge82mLxbxS570a0TwWisChtki9JDZD5gv6f4vNkWz00G/yvjW11azt"
     "X1M7mrUDLNH/Am60jF8=",
 )
-
-
-class Payload:
-    """Makes a file in the current folder when unpickled."""
-
-    def __reduce__(self) -> tuple[Callable[..., object], tuple[str, str]]:
-        return open, ("executed", "w")
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_executed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Run the test in a folder where a payload would leave its file."""
-    monkeypatch.chdir(tmp_path)
-    yield
-    assert not list(Path.cwd().iterdir())
 
 
 @pytest.mark.parametrize("text", BY_PYTHON_2, ids=["as it is", "by column, long"])

@@ -3,7 +3,6 @@
 import hashlib
 import os
 import pickle
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,9 @@ from remask.datasets.local import Version
 from remask.datasets.originals import Archive
 from tests.datasets.python2_pickles import pickled
 from tests.datasets.test_catalogue import BATCH, TOY, contents, pack, toy_dataset, use
+from tests.payload import Payload
+
+pytestmark = pytest.mark.usefixtures("nothing_is_executed")
 
 TOP = "cifar-10-batches-py"
 REAL, REAL_CACHE = cifar.CIFAR10, os.environ.get("REMASK_DATA")
@@ -136,21 +138,6 @@ def test_cifar100_has_coarse_and_fine_labels(
     benchmark = load_benchmark("split-cifar100", data=str(tmp_path))
     np.testing.assert_array_equal(benchmark.train_labels, fine)
     np.testing.assert_array_equal(benchmark.train_inputs.flatten(1), pixels)
-
-
-class Payload:
-    """Makes a file in the current folder when unpickled."""
-
-    def __reduce__(self) -> tuple[Callable[..., object], tuple[str, str]]:
-        return open, ("executed", "w")
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_executed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-    yield
-    assert not list(Path.cwd().iterdir())
 
 
 PAYLOAD = pickle.dumps(Payload(), 2)

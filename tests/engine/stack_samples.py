@@ -1,9 +1,12 @@
-"""Small nets, and stacks that are trained to their end."""
+"""Small nets, stacks that are trained to their end, and their states side by side."""
 
+import torch
 from torch import Tensor, nn
 
+from remask.benchmarks import Benchmark
 from remask.engine import TrialStack
 from remask.nets import mlp, resnet18
+from remask.streams import Task
 
 
 def small_mlp(shape: tuple[int, ...], num_classes: int) -> nn.Module:
@@ -32,3 +35,27 @@ def finish(stack: TrialStack) -> TrialStack:
 
 def snapshot(stack: TrialStack) -> dict[str, Tensor]:
     return {name: tensor.detach().clone() for name, tensor in stack.state().items()}
+
+
+def assert_same(one: dict[str, Tensor], other: dict[str, Tensor]) -> None:
+    assert one.keys() == other.keys()
+    for name, tensor in one.items():
+        torch.testing.assert_close(other[name], tensor, rtol=0, atol=0, equal_nan=True, msg=name)
+
+
+def task_of(stack: TrialStack, benchmark: Benchmark, number: int) -> Task:
+    """A benchmark's task, as if its samples came only now; copies, so that nothing is shared."""
+    train, test = benchmark.train_indices(number), benchmark.test_indices(number)
+    return stack.new_task(
+        benchmark.train_inputs[train].clone(),
+        benchmark.train_labels[train].clone(),
+        test_inputs=benchmark.test_inputs[test].clone(),
+        test_labels=benchmark.test_labels[test].clone(),
+    )
+
+
+def learn_all(stack: TrialStack, benchmark: Benchmark) -> TrialStack:
+    for number in range(stack.position.task, benchmark.num_tasks):
+        stack.learn(task_of(stack, benchmark, number))
+        stack.evaluate()
+    return stack

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from remask.benchmarks import Benchmark
 from remask.config import TrialConfig
@@ -14,7 +13,15 @@ from remask.engine import DataDescription, Position, TrialStack
 from remask.engine.curves import measured_steps, samples_per_class
 from remask.methods import METHODS
 from remask.nets import NetBuilder
-from tests.engine.stack_samples import batch_normed, finish, small_mlp, snapshot
+from tests.engine.stack_samples import (
+    assert_same,
+    batch_normed,
+    finish,
+    learn_all,
+    small_mlp,
+    snapshot,
+    task_of,
+)
 
 MakeConfig = Callable[..., TrialConfig]
 EVERY = 3
@@ -35,26 +42,6 @@ def stack_of(
     settings = {"method": method, "evaluate_every": EVERY, **changes}
     configs = [config(seed=seed, mask=mask, **settings) for seed, mask in enumerate(masks)]
     return TrialStack(configs, data, build_net=net)
-
-
-def assert_same(one: dict[str, Tensor], other: dict[str, Tensor]) -> None:
-    assert one.keys() == other.keys()
-    for name, tensor in one.items():
-        torch.testing.assert_close(other[name], tensor, rtol=0, atol=0, equal_nan=True, msg=name)
-
-
-def learn_one_by_one(stack: TrialStack, benchmark: Benchmark) -> None:
-    for number in range(stack.position.task, benchmark.num_tasks):
-        train, test = benchmark.train_indices(number), benchmark.test_indices(number)
-        task = stack.new_task(
-            benchmark.train_inputs[train],
-            benchmark.train_labels[train],
-            test_inputs=benchmark.test_inputs[test],
-            test_labels=benchmark.test_labels[test],
-        )
-        for _ in stack.learn_steps(task):
-            pass
-        stack.evaluate()
 
 
 # When
@@ -200,7 +187,7 @@ def test_tasks_that_come_by_themselves_have_the_curves_of_a_benchmark(
 ) -> None:
     whole = finish(stack_of(config, tiny))
     stack = stack_of(config, DataDescription.of(tiny))
-    learn_one_by_one(stack, tiny)
+    learn_all(stack, tiny)
     for ours, theirs in zip(stack.results(), whole.results(), strict=True):
         assert repr(ours.curve) == repr(theirs.curve)
 
@@ -209,21 +196,14 @@ def test_a_stack_that_learns_tasks_as_they_come_is_restored_with_its_curves(
     config: MakeConfig, tiny: Benchmark
 ) -> None:
     first = stack_of(config, DataDescription.of(tiny))
-    train, test = tiny.train_indices(0), tiny.test_indices(0)
-    task = first.new_task(
-        tiny.train_inputs[train],
-        tiny.train_labels[train],
-        test_inputs=tiny.test_inputs[test],
-        test_labels=tiny.test_labels[test],
-    )
-    for _ in first.learn_steps(task):
-        pass
+    first.learn(task_of(first, tiny, 0))
     first.evaluate()
+    test = tiny.test_indices(0)
     second = stack_of(config, DataDescription.of(tiny))
     second.restore(snapshot(first), first.position)
     second.test_on(0, tiny.test_inputs[test], tiny.test_labels[test])
     for stack in (first, second):
-        learn_one_by_one(stack, tiny)
+        learn_all(stack, tiny)
     assert_same(snapshot(first), snapshot(second))
 
 

@@ -551,7 +551,7 @@ def made_step(mask: float | None, arrived: int = 3, recalled: int = 5, draws: in
     active = None if mask is None else torch.tensor([[[False, False, True, True]]] * 2)
     value = None if mask is None else torch.full((2, 1, 1), mask)
     replays = tuple(batch(recalled, 0) for _ in range(draws))
-    task = Task(1, torch.arange(9), torch.arange(4) > 1, torch.ones(4).bool())
+    task = Task(1, torch.arange(9), (2, 3), (0, 1, 2, 3), 4)
     rows = torch.zeros(2, arrived, dtype=torch.int64)
     return Step(batch(arrived, 2), replays, active, value, rows, task)
 
@@ -917,9 +917,9 @@ def test_a_masked_replay_forgets_less_than_er_on_digits(
 # ---- The textbook loop of the speed benchmark ---------------------------------------------------
 
 
-def load_bench(repository: Path) -> ModuleType:
-    path = repository / "benchmarks" / "stacked_trials.py"
-    spec = importlib.util.spec_from_file_location("stacked_trials", path)
+def load_textbook_loop(repository: Path) -> ModuleType:
+    path = repository / "benchmarks" / "textbook_loop.py"
+    spec = importlib.util.spec_from_file_location("textbook_loop", path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -931,7 +931,7 @@ def load_bench(repository: Path) -> ModuleType:
 def test_the_textbook_loop_of_the_speed_benchmark_learns_as_well_as_the_engine(
     config: MakeConfig, digits: Benchmark, repository: Path
 ) -> None:
-    bench = load_bench(repository)
+    loop = load_textbook_loop(repository)
     configs = [
         config(
             benchmark="split-digits", method="derpp", net="mlp", seed=seed, buffer=50, batch=10,
@@ -940,7 +940,7 @@ def test_the_textbook_loop_of_the_speed_benchmark_learns_as_well_as_the_engine(
         for seed in range(16)
     ]  # fmt: skip
     stacked = matrices(finish(TrialStack(configs, digits)))[:, -1].mean()
-    textbook = np.mean([bench.TextbookTrial(c, digits).finish() for c in configs])
+    textbook = np.mean([loop.TextbookTrial(c, digits).finish() for c in configs])
     # Different random numbers, so the two agree up to chance: 16 seeds of standard deviation 3 to 4
     # each give the difference a standard error of 1.2.
     assert stacked > 80

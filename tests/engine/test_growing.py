@@ -16,8 +16,8 @@ from remask.engine.checkpoint_files import CheckpointError
 from remask.engine.checkpoints import CheckpointFolder
 from remask.methods import ER, METHODS, MethodError, Task
 from remask.nets import NetBuilder, mlp
-from tests.engine.stack_samples import batch_normed, small_mlp, small_resnet, snapshot
-from tests.engine.test_open_streams import OPEN, assert_same, configs_of
+from tests.engine.stack_samples import assert_same, batch_normed, small_mlp, small_resnet, snapshot
+from tests.engine.test_open_streams import OPEN, configs_of
 
 MakeConfig = Callable[..., TrialConfig]
 KNOWN, CLASSES = 3, 6

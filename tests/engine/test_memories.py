@@ -16,8 +16,7 @@ from remask.config import TrialConfig
 from remask.engine import DataDescription, Position, StreamError, TrialStack
 from remask.memory import MappedRows, SampleFileError
 from remask.methods import METHODS, MethodError, Task
-from tests.engine.stack_samples import finish, small_mlp, snapshot
-from tests.engine.test_open_streams import assert_same, learn_all, task_of
+from tests.engine.stack_samples import assert_same, finish, learn_all, small_mlp, snapshot, task_of
 
 MakeConfig = Callable[..., TrialConfig]
 DRAWING = sorted(name for name, kind in METHODS.items() if kind.draws)

@@ -15,9 +15,16 @@ from torch import Tensor, nn
 from remask.benchmarks import Benchmark
 from remask.config import TrialConfig
 from remask.engine import DataDescription, Position, StreamError, TrialStack
-from remask.methods import ER, METHODS, MethodError, Step, Task
+from remask.methods import ER, METHODS, MethodError, Step
 from remask.nets import NetBuilder, mlp
-from tests.engine.stack_samples import finish, small_mlp, snapshot
+from tests.engine.stack_samples import (
+    assert_same,
+    finish,
+    learn_all,
+    small_mlp,
+    snapshot,
+    task_of,
+)
 
 MakeConfig = Callable[..., TrialConfig]
 OPEN = sorted(METHODS.keys() - {"joint"})
@@ -38,24 +45,6 @@ def described(benchmark: Benchmark) -> DataDescription:
     return DataDescription.of(benchmark, num_tasks=benchmark.num_tasks)
 
 
-def task_of(stack: TrialStack, benchmark: Benchmark, number: int) -> Task:
-    """A benchmark's task, as if its samples came only now; copies, so that nothing is shared."""
-    train, test = benchmark.train_indices(number), benchmark.test_indices(number)
-    return stack.new_task(
-        benchmark.train_inputs[train].clone(),
-        benchmark.train_labels[train].clone(),
-        test_inputs=benchmark.test_inputs[test].clone(),
-        test_labels=benchmark.test_labels[test].clone(),
-    )
-
-
-def learn_all(stack: TrialStack, benchmark: Benchmark) -> TrialStack:
-    for number in range(stack.position.task, benchmark.num_tasks):
-        stack.learn(task_of(stack, benchmark, number))
-        stack.evaluate()
-    return stack
-
-
 def comparable(state: dict[str, Tensor]) -> dict[str, Tensor]:
     """What is the same however the data came: neither rows, nor how much was known ahead."""
     odd = ("method/rows", "method/exemplars", "method/recorded", "method/sizes", "stream/")
@@ -64,12 +53,6 @@ def comparable(state: dict[str, Tensor]) -> dict[str, Tensor]:
         for name, tensor in state.items()
         if not name.startswith(odd) and name != "metrics/confidence"
     }
-
-
-def assert_same(one: dict[str, Tensor], other: dict[str, Tensor]) -> None:
-    assert one.keys() == other.keys()
-    for name, tensor in one.items():
-        torch.testing.assert_close(other[name], tensor, rtol=0, atol=0, equal_nan=True, msg=name)
 
 
 @pytest.mark.thorough

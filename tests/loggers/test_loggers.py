@@ -117,7 +117,7 @@ def test_json_lines_have_the_settings_of_a_trial_once_and_no_nan(tmp_path: Path)
 def test_a_file_that_is_no_log_is_refused_and_left_alone(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "thesis.txt"
     path.write_text("my thesis\nand more of it\n")
-    with pytest.raises(RemaskError, match="is no log of remask"):
+    with pytest.raises(RemaskError, match="is not a remask log"):
         open_logger(f"{kind}:{path}")
     assert path.read_text() == "my thesis\nand more of it\n"
 
@@ -144,12 +144,12 @@ def test_a_step_that_comes_again_is_handed_on_once() -> None:
 
 @pytest.mark.parametrize("place", ["csv", "csv:", "tensorbord:runs/x", "nonsense", "a b:C"])
 def test_a_place_that_makes_no_sense_is_refused(place: str) -> None:
-    with pytest.raises(SettingsError, match="is no place to log to: say csv:FILE, jsonl:FILE"):
+    with pytest.raises(SettingsError, match="is not a place to log to: say csv:FILE, jsonl:FILE"):
         RunOptions(log=[place])
 
 
 def test_a_class_that_is_no_logger_is_refused() -> None:
-    with pytest.raises(SettingsError, match="no class that derives from"):
+    with pytest.raises(SettingsError, match="not a class derived from"):
         open_logger("collections:Counter")
 
 

@@ -228,7 +228,8 @@ class Slow:
                 surprise(self.logits(self.images[row]), self.labels[row], competing) for row in rows
             ]
         own, others = self.benchmark.tasks[task], float(self.config.mask)
-        faded = min(1.0, self.config.fade * self.config.buffer / len(self.arrived))
+        covered = min(1.0, self.config.fade * self.config.buffer / len(self.arrived))
+        faded = covered**self.config.fade_power
         self.happened[f"faded to {faded:.0f}" if faded in (0, 1) else "half faded"] += 1
         losses = []
         for row in rows:

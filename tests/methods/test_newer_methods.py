@@ -335,8 +335,10 @@ def test_a_mask_fades_as_far_as_the_memory_covers_what_has_come(
     # A stack in which masks fade at rates of their own, or never, and one trial wears none. The
     # stream has 87 samples, each presented twice.
     configs = [
-        config(method=method, seed=seed, mask=mask, fade=fade)
-        for seed, (mask, fade) in enumerate([(-1.0, 1.0), (-INF, 4.0), (0.0, 0.0), (None, 0.0)])
+        config(method=method, seed=seed, mask=mask, fade=fade, fade_power=power)
+        for seed, (mask, fade, power) in enumerate(
+            [(-1.0, 1.0, 1.0), (-INF, 4.0, 1.0), (0.0, 1.0, 1.5), (0.0, 0.0, 1.0), (None, 0.0, 1.0)]
+        )
     ]
     stack, chance = run_noted(configs, tiny)
     for trial, own in enumerate(configs):
@@ -347,12 +349,12 @@ def test_a_mask_fades_as_far_as_the_memory_covers_what_has_come(
             assert slow.happened["faded to 1"]
             assert slow.happened["half faded"]
     # To the other two, it is all the same.
-    steady = [own.model_copy(update={"fade": 0.0}) for own in configs]
+    steady = [own.model_copy(update={"fade": 0.0, "fade_power": 1.0}) for own in configs]
     state = finish(TrialStack(steady, tiny, build_net=small_mlp)).state()
     for name, tensor in stack.state().items():
         if name.startswith("net/"):
-            assert not torch.equal(tensor[:2], state[name][:2])
-            torch.testing.assert_close(tensor[2:], state[name][2:], rtol=0, atol=0)
+            assert not torch.equal(tensor[:3], state[name][:3])
+            torch.testing.assert_close(tensor[3:], state[name][3:], rtol=0, atol=0)
 
 
 def test_a_mask_cannot_fade_where_there_is_none_or_no_memory(
@@ -362,6 +364,8 @@ def test_a_mask_cannot_fade_where_there_is_none_or_no_memory(
         TrialStack([config(method="er", fade=1.0)], tiny, build_net=small_mlp)
     with pytest.raises(MethodError, match="SGD keeps none"):
         TrialStack([config(method="sgd", mask=-1.0, fade=1.0)], tiny, build_net=small_mlp)
+    with pytest.raises(MethodError, match="give fade as well"):
+        TrialStack([config(method="er", mask=-1.0, fade_power=1.5)], tiny, build_net=small_mlp)
     for method, message in (
         ("er", "there is no mask: give one, --mask"),
         ("lode", "LODE has no setting 'fade'"),

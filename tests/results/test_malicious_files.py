@@ -9,7 +9,7 @@ import pickle
 import struct
 import tracemalloc
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,7 +19,10 @@ import remask
 from remask.engine import checkpoint_files
 from remask.engine.checkpoint_files import CheckpointError
 from remask.locks import Lock, LockHeldError
+from tests.payload import Payload
 from tests.runs.faults import filled, reopened, save, state, version_of
+
+pytestmark = pytest.mark.usefixtures("nothing_is_executed")
 
 SOURCES = sorted(Path(remask.__file__).parent.rglob("*.py"))
 DATA = bytes(31)  # as long as the tensors of state()
@@ -35,13 +38,6 @@ NOTE = {
     "extra": {"version": 3},
 }
 DEEP = "[" * 100_000 + "]" * 100_000
-
-
-class Payload:
-    """Makes a file in the current folder when unpickled."""
-
-    def __reduce__(self) -> tuple[Callable[..., object], tuple[str, str]]:
-        return open, ("executed", "w")
 
 
 def raw(header: bytes, data: bytes = DATA, length: int | None = None) -> bytes:
@@ -153,15 +149,6 @@ SEALED = {
     "note with NaN": sealed(entries(), note(position={"step": float("nan")})),
     "note cut off": sealed(entries(), note()[:-1]),
 }
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_executed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Run the test in a folder where a payload would leave its file."""
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-    yield
-    assert not list(Path.cwd().iterdir())
 
 
 def test_the_payload_would_do_harm_if_it_were_unpickled() -> None:

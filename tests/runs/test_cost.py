@@ -98,4 +98,4 @@ def test_no_number_of_workers_is_faster_than_the_longest_stack(
 
 
 def test_passes_add_up() -> None:
-    assert (Passes(1, 2, 3, 4) * 2).plus(Passes(calls=1)) == Passes(2, 4, 6, 9)
+    assert Passes(1, 2, 3, 4).times(2).plus(Passes(calls=1)) == Passes(2, 4, 6, 9)

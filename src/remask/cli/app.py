@@ -44,7 +44,7 @@ def main() -> None:
     """Run the command line as a process of its own."""
     # Python's last collections would look at every object of torch, for half a second.
     atexit.register(gc.freeze)
-    process.is_own()
+    process.declare_ours_alone()
     command_line()
 
 

@@ -47,11 +47,11 @@ def _benchmarks(_: Path | None) -> list[tuple[str, str]]:
     return [(name, info.summary) for name, info in BENCHMARKS.items()]
 
 
-def _data(_: Path | None) -> list[tuple[str, str]]:
+def _data(store: Path | None) -> list[tuple[str, str]]:
     from remask.datasets import DATASETS
 
     datasets = [(name, dataset.summary) for name, dataset in DATASETS.items()]
-    return [*datasets, *_benchmarks(_)]
+    return [*datasets, *_benchmarks(store)]
 
 
 def _hashes(store: Path | None) -> list[tuple[str, str]]:

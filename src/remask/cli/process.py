@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from remask.runs.options import RunOptions
 
-_is_own = False
+_ours_alone = False
 
 
-def is_own() -> None:
+def declare_ours_alone() -> None:
     """Say that nothing but the command line runs in this process."""
-    global _is_own
-    _is_own = True
+    global _ours_alone
+    _ours_alone = True
 
 
 def prepare_workers(options: "RunOptions") -> None:
@@ -20,7 +20,7 @@ def prepare_workers(options: "RunOptions") -> None:
     To be called before anything else that takes time: it forks, and a fork must find no threads, no
     open store and none of the user's code.
     """
-    if _is_own and options.on is None and options.processes > 1:
+    if _ours_alone and options.on is None and options.processes > 1:
         from remask.runs.forking import start_fork_server  # torch: not before it is needed
 
         start_fork_server()

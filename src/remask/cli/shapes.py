@@ -1,5 +1,6 @@
 """The shapes of what commands print as JSON; docs/command-line.md describes them."""
 
+import math
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def _cell_shape(cell: "Cell") -> dict[str, Any]:
         "scores": {
             name: {"mean": spread.mean, "std": spread.std}
             for name, spread in cell.spreads.items()
-            if spread.mean == spread.mean  # measured: anything else is NaN
+            if not math.isnan(spread.mean)
         },
     }
 
@@ -107,7 +108,7 @@ def _trial_shape(record: "TrialRecord") -> dict[str, Any]:
         "status": record.status,
         "error": record.error,
         "seconds": record.seconds,
-        "scores": {name: value for name, value in scores(record).items() if value == value},
+        "scores": {name: value for name, value in scores(record).items() if not math.isnan(value)},
     }
 
 

@@ -3,7 +3,15 @@
 A new one is a file in this room, and a line in DATASETS.
 """
 
-from remask.datasets.cache import cache_folder, fetch, is_complete, load, verify, where
+from remask.datasets.cache import (
+    cache_folder,
+    data_folder,
+    fetch,
+    is_complete,
+    load,
+    verify,
+    where,
+)
 from remask.datasets.cifar import CIFAR10, CIFAR100
 from remask.datasets.dataset import Arrays, Dataset
 from remask.datasets.digits import DIGITS
@@ -34,6 +42,7 @@ __all__ = [
     "FileStatus",
     "Progress",
     "cache_folder",
+    "data_folder",
     "fetch",
     "find_dataset",
     "is_complete",

@@ -31,7 +31,7 @@ _PATIENCE = 60 * 60.0
 
 def where(dataset: Dataset) -> Path:
     """Name the folder in which the dataset's files are, or will be."""
-    return dataset.packaged_in or _data_folder() / dataset.name
+    return dataset.packaged_in or data_folder() / dataset.name
 
 
 def verify(dataset: Dataset) -> list[FileStatus]:
@@ -172,7 +172,8 @@ def _given(dataset: Dataset, data: AnyPath) -> Path:
     return path
 
 
-def _data_folder() -> Path:
+def data_folder() -> Path:
+    """Where the folders of datasets are, or will be."""
     chosen = os.environ.get("REMASK_DATA")
     return users_path(chosen).absolute() if chosen else cache_folder()
 

@@ -70,6 +70,22 @@ def check_open(method: type[Method], data: DataDescription) -> None:
         )
 
 
+def check_room(method: type[Method], data: DataDescription, buffer: int, tasks: int) -> None:
+    """Refuse another task, after so many, if the method has no room for it: MethodError."""
+    most = data.num_tasks
+    if method.needs_task_count and most is not None and tasks >= most:
+        raise MethodError(
+            f"{method.title} was told of {most} tasks, and has room for no more: it "
+            f"{method.needs_task_count}"
+        )
+    least = method.least_buffer(tasks + 1, data.num_classes)
+    if method.uses_buffer() and buffer < least:
+        raise MethodError(
+            f"{method.title} needs a buffer of at least {least} to learn {tasks + 1} tasks; this "
+            f"one has {buffer} places"
+        )
+
+
 def check_earlier_samples(
     rows: Sequence[StoredRows], source: Benchmark | DataDescription, method: type[Method]
 ) -> None:
@@ -134,6 +150,8 @@ def check_config(
             f"a mask fades as far as the memory covers the past, and {method.title} keeps none: "
             f"say fade=0"
         )
+    if config.fade_power != 1 and not config.fade:
+        raise MethodError("fade_power says how a mask fades, but it does not: give fade as well")
 
 
 def check_auto(config: TrialConfig, method: type[Method]) -> None:
@@ -148,8 +166,8 @@ def check_auto(config: TrialConfig, method: type[Method]) -> None:
             "mask = auto is chosen where a task ends, and a task-free stream does not tell: give "
             "a mask, or none"
         )
-    if config.fade:
-        raise MethodError("mask = auto chooses how the mask fades, too: say fade=0")
+    if config.fade or config.fade_power != 1:
+        raise MethodError("mask = auto chooses how the mask fades, too: say fade=0, fade_power=1")
 
 
 def check_benchmark(config: TrialConfig, benchmark: Benchmark | DataDescription) -> None:

@@ -60,7 +60,7 @@ class CheckpointFolder:
         data = encode(self._identity, tensors, position, extra)
         make_folder(self._folder)
         remove_stale_temporaries(self._folder)
-        older = self._numbered()
+        older = checkpoints_in(self._folder)
         if older and not self._loaded:
             raise CheckpointError(
                 f"{self._folder} holds checkpoints that were not loaded. Choose another folder, "
@@ -94,7 +94,7 @@ class CheckpointFolder:
         is another run's or a newer remask's. Deletes nothing.
         """
         damages = []
-        for number, path in sorted(self._numbered().items(), reverse=True):
+        for number, path in reversed(checkpoints_in(self._folder).items()):
             try:
                 note, tensors = decode(path, self._identity, expected, growing, optional)
             except DamagedError as error:
@@ -112,15 +112,23 @@ class CheckpointFolder:
         self._loaded = True
         return None
 
-    def _numbered(self) -> dict[int, Path]:
-        try:
-            names = os.listdir(self._folder)  # noqa: PTH208 - unlike iterdir it cannot fail later
-        except FileNotFoundError:
-            return {}
-        except OSError as error:
-            raise DurabilityError(
-                f"cannot list {self._folder}: {error.strerror}. Mend the permissions, or choose "
-                f"another folder."
-            ) from error
-        matches = (_NAME.fullmatch(name) for name in names)
-        return {int(match[1]): self._folder / match[0] for match in matches if match}
+
+def is_checkpoint(name: str) -> bool:
+    """Whether a file of this name is a checkpoint."""
+    return _NAME.fullmatch(name) is not None
+
+
+def checkpoints_in(folder: Path) -> dict[int, Path]:
+    """The checkpoints in a folder by their number, oldest first; none if there is no folder."""
+    try:
+        names = os.listdir(folder)  # noqa: PTH208 - unlike iterdir it cannot fail later
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise DurabilityError(
+            f"cannot list {folder}: {error.strerror}. Fix its permissions, or choose another "
+            f"folder."
+        ) from error
+    matches = (_NAME.fullmatch(name) for name in names)
+    found = {int(match[1]): folder / match[0] for match in matches if match}
+    return dict(sorted(found.items()))

@@ -84,6 +84,7 @@ class Feed:
         self._seeds = [config.seed for config in configs]
         self._masks = [config.mask for config in configs]
         self._fades = [config.fade for config in configs]
+        self._fade_powers = [config.fade_power for config in configs]
         self._mask_stored = shape.mask_stored
         self._batch, self._epochs, self._task_free = shape.batch, shape.epochs, shape.task_free
         self._draws, self._draw_size = method.draws, shape.replay_batch
@@ -170,11 +171,17 @@ class Feed:
         return [labels.view(len(self._seeds), -1) for labels in by_step]
 
     def _faded(self, arrived: Tensor) -> Tensor | None:
-        """min(1, fade * M / n) for every step, `arrived` being n, the different samples so far."""
+        """min(1, fade * M / n)^power for every step; `arrived` is n, the samples so far."""
         if not any(self._fades):
             return None
         covered = self._capacity / arrived
-        return (covered.unsqueeze(1) * torch.tensor(self._fades)).clamp(max=1).to(self._device)
+        shares = (covered.unsqueeze(1) * torch.tensor(self._fades)).clamp(max=1)
+        for trial, power in enumerate(self._fade_powers):
+            if power != 1:
+                # Not shares.pow(): how it rounds depends on what lies beside a number.
+                own = [share**power for share in shares[:, trial].tolist()]
+                shares[:, trial] = torch.tensor(own)
+        return shares.to(self._device)
 
     def masking(self, task: Task) -> Masking:
         """Which classes each trial's loss on the stream lets compete in a task."""

@@ -23,6 +23,7 @@ from remask.engine.linear_chain import (
     run_back,
     run_chain,
 )
+from remask.losses import cross_entropy_and_slope
 from remask.nets import Factors, Gradients, SampleGradients, StackedNet, State, Trace, stacked_state
 
 
@@ -135,12 +136,12 @@ class LinearStack(StackedNet):
         return {name: gradients[name] for name in self.parameters if name in gradients}
 
     @override
-    @torch.enable_grad()
+    @torch.no_grad()
     def sample_gradients(self, inputs: Tensor, labels: Tensor) -> "FactoredGradients":
-        logits = self(inputs)
-        own = logits.log_softmax(2).gather(2, labels.unsqueeze(2))
-        factors, _ = self._backward(-own.sum((1, 2)))  # samples do not meet in a sum
-        return FactoredGradients(factors)
+        trace = self.trace(inputs)
+        # As if all samples had one sum for a loss: they do not meet in it.
+        _, slope = cross_entropy_and_slope(trace.logits, labels, None, None, float(labels.shape[1]))
+        return FactoredGradients(self.factors(trace, slope))
 
     def _backward(self, loss: Tensor) -> tuple[Factors, Gradients]:
         """The gradients of the losses: those of forwards in factors, and what is beside them."""

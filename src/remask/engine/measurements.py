@@ -1,4 +1,4 @@
-"""What the trials of a stack have shown so far."""
+"""What the trials of a stack have shown so far, and how it is measured on the way."""
 
 from collections.abc import Sequence
 
@@ -6,36 +6,82 @@ import torch
 from torch import Tensor
 
 from remask.config import TrialConfig
+from remask.engine.choosing import Choosing
 from remask.engine.divergence import Divergence
 from remask.engine.evaluation import Answers
-from remask.engine.showing import Choice, TaskPoint, TrialLosses, TrialResult
+from remask.engine.loss_log import LossLog, LossPoint
+from remask.engine.showing import Choice, TaskPoint, TrialResult
 from remask.engine.stream import Stream
 from remask.methods import Method
 from remask.names import title_of
-from remask.streams import Task
+from remask.streams import StreamError, Task
 
 
 class Measurements:
-    """Accuracies, curves, confidence and divergence of S nets that learn a stream."""
+    """Losses, divergence and accuracies of the networks that learn a stream.
 
-    def __init__(self, stream: Stream, method: Method, nets: int) -> None:
-        self.divergence = Divergence(nets)
-        self._stream, self._method = stream, method
-        every_class = (nets, stream.data.num_classes)
+    There is one network per trial, or there are several candidates, of which one was chosen after
+    every task and stands for the trial.
+    """
+
+    def __init__(
+        self,
+        configs: Sequence[TrialConfig],
+        stream: Stream,
+        method: Method,
+        choosing: Choosing | None,
+        log: LossLog | None,
+    ) -> None:
+        """`configs` are the trials as they were asked for."""
+        self._configs, self._stream, self._method = configs, stream, method
+        self._choosing, self._log = choosing, log
+        networks = method.engine.trials
+        self._divergence = Divergence(networks)
+        every_class = (networks, stream.data.num_classes)
         self._confidence = torch.full(every_class, torch.nan, dtype=torch.float64)
+        self._due: dict[int, int] = {}  # points of the curves, by the steps of the task before them
+        self._due_at_end: int | None = None
         self._answers: Answers | None = None  # not state: it follows from the rest
 
+    def begin_task(self, steps: int) -> None:
+        """Come to the next task, which has at most so many steps."""
+        index = self._stream.position.task
+        self._due = self._stream.points_due()
+        self._due_at_end = self._due.pop(steps, None)
+        if self._log is not None:
+            self._log.begin_task(index, self._stream.steps_before(index), steps)
+
+    def after_step(self, task: Task, loss: Tensor, taken: int) -> None:
+        """Take the losses [S] of a step, the one after which so many of the task are taken."""
+        if self._divergence.note(loss):
+            self._look()
+        if self._log is not None:
+            self._log.after_step(loss, taken)
+        self._measure_curves(task, self._due.get(taken))
+
+    def after_last_step(self) -> None:
+        """All steps of a task are taken, and its method has not ended it yet."""
+        self._look()
+        if self._log is not None:
+            before = self._stream.steps_before(self._stream.position.task)
+            self._log.close(self._stream.steps_done - before)
+
+    def end_task(self, task: Task) -> None:
+        """The method has ended the task, which may change what is predicted."""
+        self._measure_curves(task, self._due_at_end)
+
     @torch.no_grad()
-    def after_task(self, task: int) -> None:
-        """Measure all tasks up to this one, which was learnt last, as far as they have data."""
+    def evaluate(self) -> None:
+        """Measure all tasks so far that have test data, after the latest one that was learnt."""
         stream, method = self._stream, self._method
-        latest = stream.number(task)
+        learnt = stream.position.task
+        latest = stream.number(learnt - 1)
         stream.test.grow(latest + 1)
         stream.test.measure(method.scores, latest, class_il=method.class_il)
         if stream.validation is not None:
             stream.validation.grow(latest + 1)
             stream.validation.measure(method.own_scores, latest, class_il=method.class_il)
-        if task + 1 == len(stream.tasks):
+        if learnt == len(stream.tasks):
             self._answers = self._final_answers()
             if self._answers is not None and method.confidence:
                 self._confidence.copy_(self._answers.confidence())
@@ -54,40 +100,83 @@ class Measurements:
         )
 
     @torch.no_grad()
-    def within_task(self, task: Task, point: int | None) -> None:
-        """Measure a point of the curves, if one is due."""
+    def _measure_curves(self, task: Task, point: int | None) -> None:
+        """Fill a point of the curves, if one is due."""
         if self._stream.curves is not None and point is not None:
             scores, class_il = self._method.scores, self._method.class_il
             self._stream.curves.measure(scores, task.number, point, class_il=class_il)
 
-    def task_point(self, index: int, step: int, nets: Sequence[int]) -> TaskPoint:
-        """What was measured after a task, which ended at a step, of the nets given."""
+    def _look(self) -> None:
+        self._divergence.look(self._stream.steps_done)
+
+    @property
+    def diverged(self) -> Tensor:
+        """Which networks had a loss that was not a number, bool, as far as has been looked at."""
+        return self._divergence.first_steps >= 0
+
+    @property
+    def networks(self) -> list[int]:
+        """The network that stands for each trial now."""
+        return self._networks_in(self._stream.position.task)
+
+    def _networks_in(self, index: int) -> list[int]:
+        """The network that stands for each trial in the task after `index` others.
+
+        It is the one that was chosen after the task; until then, the one chosen last.
+        """
+        if self._choosing is None:
+            return list(range(len(self._configs)))
+        return self._choosing.networks(min(index + 1, self._stream.position.task))
+
+    @property
+    def choices(self) -> list[tuple[Choice, ...]]:
+        """What each trial chose after every task so far; empty without candidates."""
+        if self._choosing is None:
+            return [()] * len(self._configs)
+        return self._choosing.choices(self._stream.position.task)
+
+    def loss_points(self, since: int) -> list[LossPoint]:
+        """The losses of each trial so far, except the first `since` points."""
+        if self._log is None:
+            raise StreamError("this stack does not log its losses: make it with log=LossLog()")
+        points = self._log.points[since:]
+        if self._choosing is None:
+            return points
+        return [
+            point._replace(values=point.values[self._networks_in(point.task)])
+            for point in points
+            if point.task < self._stream.position.task
+        ]
+
+    def task_points(self, since: int) -> list[TaskPoint]:
+        """What was measured after each task, except the first `since`."""
+        return [self._task_point(index) for index in range(since, self._stream.position.task)]
+
+    def _task_point(self, index: int) -> TaskPoint:
         number, test = self._stream.number(index), self._stream.test
-        rows = test.class_il[list(nets), number], test.task_il[list(nets), number]
+        networks, step = self._networks_in(index), self._stream.steps_before(index + 1)
+        rows = test.class_il[networks, number], test.task_il[networks, number]
         return TaskPoint(step, number, *(row.tolist() for row in rows))
 
     def running_accuracy(self) -> float:
-        """The mean Class-IL accuracy over nets and tasks after the latest task; NaN before."""
+        """The mean Class-IL accuracy over networks and tasks after the latest task; or NaN."""
         rows = self._stream.test.class_il.nanmean(dim=(0, 2))
         measured = rows[~rows.isnan()]
         return float(measured[-1]) if len(measured) else float("nan")
 
-    def results(
-        self,
-        configs: Sequence[TrialConfig],
-        nets: Sequence[int],
-        choices: Sequence[tuple[Choice, ...]],
-        learnt: int,
-        memory_bytes: int,
-        losses: Sequence[TrialLosses] | None = None,
-    ) -> list[TrialResult]:
-        """What each trial has shown after so many tasks; `nets` are those that stand for them."""
-        test, held_out = self._stream.test, self._stream.validation
-        tasks = self._stream.classes_of_tasks(learnt)
-        curves = self._stream.trial_curves()
-        diverged_at = self.divergence.first_steps.tolist()
+    def results(self, memory_bytes: int) -> list[TrialResult]:
+        """What each trial has shown so far."""
+        self._look()
+        stream, learnt = self._stream, self._stream.position.task
+        test, held_out = stream.test, stream.validation
+        tasks = stream.classes_of_tasks(learnt)
+        curves = stream.trial_curves()
+        losses = None
+        if self._log is not None:
+            losses = self._log.of_trials(self._networks_in, stream.number)
+        diverged_at = self._divergence.first_steps.tolist()
         title = str(self._method.title)
-        if self._answers is None and 0 < len(self._stream.tasks) == learnt:
+        if self._answers is None and 0 < len(stream.tasks) == learnt:
             self._answers = self._final_answers()  # a run that was stopped just before its end
         answers = self._answers
         return [
@@ -99,7 +188,7 @@ class Measurements:
                 validation_task_il=held_out.task_il[net].tolist() if held_out else [],
                 confidence=self._confidence[net].tolist(),
                 tasks=tasks,
-                class_names=self._stream.data.class_names,
+                class_names=stream.data.class_names,
                 diverged_at=None if diverged_at[net] < 0 else diverged_at[net],
                 title=None if title == title_of(config.method) else title,
                 answers=answers.of_trial(net) if answers else None,
@@ -108,18 +197,21 @@ class Measurements:
                 losses=losses[trial] if losses else None,
                 choices=chosen,
             )
-            for trial, (config, net, chosen) in enumerate(zip(configs, nets, choices, strict=True))
+            for trial, (config, net, chosen) in enumerate(
+                zip(self._configs, self.networks, self.choices, strict=True)
+            )
         ]
 
     def state(self) -> dict[str, dict[str, Tensor]]:
         """All its tensors, by part and name; the live ones, not copies."""
+        self._look()
         test, held_out, curves = self._stream.test, self._stream.validation, self._stream.curves
         parts = {
             "metrics": {
                 "class_il": test.class_il,
                 "task_il": test.task_il,
                 "confidence": self._confidence,
-                "diverged_at": self.divergence.first_steps,
+                "diverged_at": self._divergence.first_steps,
                 **(curves.state() if curves is not None else {}),
             }
         }

@@ -8,7 +8,7 @@ import copy
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -70,6 +70,8 @@ class ModuleStack(StackedNet):
         self.module = copy.deepcopy(nets[0])
         weights = sum(parameter.numel() for parameter in self.parameters.values())
         self.samples_at_once = max(1, _LARGEST_GRADIENTS // max(weights, 1))
+        self._tied = _has_tied_tensors(self.module)
+        self._mode = ""  # that the module is in
         self._head: str | None = None  # the linear layer that is called last, once one was
         self._seeds = list(seeds)
         self._key: tuple[int, ...] = ()
@@ -130,9 +132,7 @@ class ModuleStack(StackedNet):
     @override
     @torch.no_grad()
     def teach(self, inputs: Tensor, state: State) -> Tensor:
-        self.module.eval()
-        for _, module in self._normalising:
-            module.train()
+        self._enter("teaching")
         return self._without_draws(self._call, state, inputs)
 
     @override
@@ -168,7 +168,7 @@ class ModuleStack(StackedNet):
 
     @override
     def sample_gradients(self, inputs: Tensor, labels: Tensor) -> "PlainGradients":
-        self.module.eval()
+        self._enter("evaluation")
         trained = {n for n, value in self.parameters.items() if value.requires_grad}
 
         def loss(own: dict[str, Tensor], rest: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
@@ -189,10 +189,19 @@ class ModuleStack(StackedNet):
                 trials.append(each(ours, detached, own, truth))
         return PlainGradients({n: torch.stack([trial[n] for trial in trials]) for n in trained})
 
+    def _enter(self, mode: Literal["training", "evaluation", "teaching"]) -> None:
+        """Put the module in a mode, if it is in another: that is a walk through all its parts."""
+        if mode == self._mode:
+            return
+        self.module.train(mode == "training")
+        for _, module in self._normalising if mode == "teaching" else ():
+            module.train()
+        self._mode = mode
+
     def _train(
         self, call: _Forward, state: State, inputs: Tensor, captured: "_Captured | None" = None
     ) -> Tensor:
-        self.module.train()
+        self._enter("training")
         self._forwards += 1
         self._saved_statistics |= self.couples_samples and captured is None
         if not self._in_turn:
@@ -208,7 +217,7 @@ class ModuleStack(StackedNet):
     def _test(
         self, call: _Forward, state: State, inputs: Tensor, *, shared: bool = False
     ) -> Tensor:
-        self.module.eval()
+        self._enter("evaluation")
         return self._without_draws(call, state, inputs, shared=shared)
 
     def _without_draws(
@@ -279,12 +288,16 @@ class ModuleStack(StackedNet):
         if self._channels_last and inputs.ndim == 4:
             inputs = inputs.contiguous(memory_format=torch.channels_last)
         if not self._bfloat16:
-            logits: Tensor = functional_call(self.module, state, (inputs,))
+            logits: Tensor = self._run(state, inputs)
             return logits
         # No cache: under vmap it would keep tensors that end with the forward.
         with torch.autocast(self._device.type, torch.bfloat16, cache_enabled=False):
-            logits = functional_call(self.module, state, (inputs,))
+            logits = self._run(state, inputs)
         return logits.float()
+
+    def _run(self, state: dict[str, Tensor], inputs: Tensor) -> Tensor:
+        outputs: Tensor = functional_call(self.module, state, (inputs,), tie_weights=self._tied)
+        return outputs
 
     def _call_features(self, state: dict[str, Tensor], inputs: Tensor) -> Tensor:
         caught: list[tuple[nn.Linear, Tensor]] = []
@@ -331,3 +344,11 @@ class PlainGradients:
             name: torch.einsum("sn...,sn->s...", own.square(), weights)
             for name, own in self._gradients.items()
         }
+
+
+def _has_tied_tensors(net: nn.Module) -> bool:
+    """Whether a parameter or buffer has two names; to look for them takes longer than a layer."""
+    return any(
+        len(list(named())) < len(list(named(remove_duplicate=False)))
+        for named in (net.named_parameters, net.named_buffers)
+    )

@@ -83,7 +83,7 @@ class Choice:
     """Which candidate of a trial with the mask "auto" went on after a task, and why."""
 
     chosen: str
-    """Its name: `none`, `0 fading 12`."""
+    """Its name: `none`, `0 fading 4`."""
     scores: dict[str, float]
     """The accuracy of every candidate on held-out samples, averaged over classes, in percent; the
     first candidate is the default. All 0 if there was nothing to choose."""

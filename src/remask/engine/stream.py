@@ -8,12 +8,12 @@ from torch import Tensor
 from remask.benchmarks import Benchmark
 from remask.classes import Tasks
 from remask.config import TrialConfig
-from remask.engine.agreement import check_open
+from remask.engine.agreement import check_open, check_room
 from remask.engine.curves import Curves
 from remask.engine.evaluation import Evaluator
-from remask.engine.showing import TrialCurve
+from remask.engine.showing import Position, TrialCurve
 from remask.memory import KeptRows, StoredRows, fetch
-from remask.methods import Method, MethodError
+from remask.methods import Method
 from remask.streams import (
     DataDescription,
     Part,
@@ -21,16 +21,18 @@ from remask.streams import (
     StreamError,
     Task,
     TaskData,
+    batch_sizes,
     benchmark_tasks,
     check_share,
     hold_out,
+    labels_in,
     set_apart,
     union_task,
 )
 
 
 class Stream:
-    """What a stack learns from, what it is measured on, and what it has learnt so far."""
+    """What a stack learns from, what it is measured on, and where it stands."""
 
     def __init__(
         self,
@@ -47,6 +49,7 @@ class Stream:
             self.data = source
         else:
             self.data = DataDescription.of(source, num_tasks=source.num_tasks)
+        self.position = Position()
         self._method, self._config, self._device = method, configs[0], device
         self._seeds = [config.seed for config in configs]
         self._share_apart = apart
@@ -55,7 +58,7 @@ class Stream:
         self.tasks: list[Task] = []
         """Those of the benchmark, if there is one."""
         self.counts = torch.zeros((0, self.data.num_classes), dtype=torch.int64)
-        """How many samples of each class every task has that is known, [t, K]."""
+        """How many samples of each class every known task has, [t, K]."""
         self.steps = torch.zeros(0, dtype=torch.int64)
         """How many steps an epoch of each of them has, [t]."""
         self.samples = Samples(self.data, self._seeds, device)
@@ -70,7 +73,7 @@ class Stream:
             self._load(source)
 
     def _load(self, benchmark: Benchmark) -> None:
-        """Have all of a benchmark, ahead."""
+        """Take in all of a benchmark ahead of time."""
         learnt, held_out = hold_out(benchmark.train_labels, self._config.validation, self._seeds)
         learnt, self._apart = set_apart(learnt, self._share_apart, self._seeds)
         self.samples.load(benchmark.train_inputs, benchmark.train_labels, learnt)
@@ -88,13 +91,13 @@ class Stream:
 
     def new_task(
         self,
-        number: int,
         inputs: Tensor | StoredRows,
         labels: Tensor,
         test: tuple[Tensor, Tensor] | None,
         memory: KeptRows | None,
     ) -> Task:
-        """A task that comes by itself, after `number` others; raises StreamError, MethodError."""
+        """The next task, which comes by itself; raises StreamError, MethodError."""
+        number = self.position.task
         if not self.open:
             if number < len(self.tasks):
                 raise StreamError(
@@ -106,7 +109,7 @@ class Stream:
         classes = self._count(labels) > 0
         if test is not None:
             self._check_test(*test, classes)
-        self._check_room(number)
+        check_room(self._method, self.data, self._config.buffer, number)
         if not self.open:  # the benchmark has ended, and its samples may go
             self.open = True
             self.keep(memory)
@@ -116,13 +119,15 @@ class Stream:
         return Task(
             number,
             torch.arange(first, first + len(learnt.labels), device=self._device),
-            classes.to(self._device),
-            (classes | self.counts[:number].any(0)).to(self._device),
+            labels_in(classes),
+            labels_in(classes | self.counts[:number].any(0)),
+            len(classes),
             TaskData(inputs, labels, learnt, held_out, test, apart),
         )
 
-    def begin(self, task: Task, index: int) -> None:
-        """Make ready to learn a task, after `index` others."""
+    def begin(self, task: Task) -> None:
+        """Make ready to learn a task, which must be the next."""
+        index = self.position.task
         if not self.open:
             if index >= len(self.tasks) or task is not self.tasks[index]:
                 raise StreamError(
@@ -166,11 +171,12 @@ class Stream:
         self._check_test(inputs, labels, classes)
         self._test(number, classes, inputs, labels)
 
-    def note(self, task: Task, index: int, steps: int) -> None:
-        """Know a task that has begun; refuses another one than was begun before a stop."""
+    def note(self, task: Task, steps: int) -> None:
+        """Note a task that has begun; refuses one unlike the one that was begun before a stop."""
         if task.data is None:
             return
         counts, length = self._count(task.data.learnt.labels), torch.tensor([steps])
+        index = self.position.task
         if len(self.counts) == index:
             self.counts = torch.cat([self.counts, counts.unsqueeze(0)])
             self.steps = torch.cat([self.steps, length])
@@ -184,16 +190,38 @@ class Stream:
         """The number of the task that is learnt after `index` others."""
         return self.tasks[index].number if index < len(self.tasks) else index
 
-    def plan_curves(self) -> None:
-        """Have room for the curves of all tasks that are known."""
+    @property
+    def total_steps(self) -> int:
+        """How many steps all known tasks take."""
+        return sum(self._lengths())
+
+    @property
+    def steps_done(self) -> int:
+        """How many steps have been taken."""
+        index, epoch, step = self.position
+        return self.steps_before(index) + (epoch * int(self.steps[index]) if epoch else 0) + step
+
+    def steps_before(self, index: int) -> int:
+        """How many steps the first `index` tasks take."""
+        return sum(self._lengths()[:index])
+
+    def steps_of(self, task: Task, extra: int) -> int:
+        """How many steps an epoch of a task has, with so many samples besides its own."""
+        return len(batch_sizes(len(task.rows) + extra, self._config.batch))
+
+    def plan_steps(self, extra: Sequence[int]) -> None:
+        """Count the steps of the benchmark's tasks, each with so many samples besides its own."""
+        steps = [self.steps_of(task, more) for task, more in zip(self.tasks, extra, strict=True)]
+        self.steps = torch.tensor(steps, dtype=torch.int64)
         if self.curves is not None:
             points = sum(map(len, self.curves.steps(self._lengths())))
             self.curves.grow(points, self.data.num_tasks or len(self.steps))
 
-    def points_of(self, index: int) -> dict[int, int]:
-        """Which points of the curves a task fills, by how many of its steps have been taken."""
+    def points_due(self) -> dict[int, int]:
+        """Which points of the curves the next task fills, by how many of its steps are taken."""
         if self.curves is None:
             return {}
+        index = self.position.task
         points = self.curves.points(self._lengths()[: index + 1])
         self.curves.grow(max(points.values()) + 1, self.number(index) + 1)
         return points
@@ -206,7 +234,7 @@ class Stream:
         return self.curves.of_trials(lengths, [self.number(index) for index in range(len(lengths))])
 
     def _lengths(self) -> list[int]:
-        """How many steps each task takes that is known, in all epochs."""
+        """How many steps each known task takes, in all epochs."""
         return [self._config.epochs * steps for steps in self.steps.tolist()]
 
     def keep(self, memory: KeptRows | None) -> None:
@@ -250,20 +278,6 @@ class Stream:
         self.data.check("test", inputs, labels)
         if odd := sorted(set(labels[~classes[labels.cpu()]].tolist())):
             raise StreamError(f"test labels must be those of the task, but {odd[:5]} are not")
-
-    def _check_room(self, number: int) -> None:
-        method, most = self._method, self.data.num_tasks
-        if method.needs_task_count and most is not None and number >= most:
-            raise MethodError(
-                f"{method.title} was told of {most} tasks, and has room for no more: it "
-                f"{method.needs_task_count}"
-            )
-        least = method.least_buffer(number + 1, self.data.num_classes)
-        if method.uses_buffer() and self._config.buffer < least:
-            raise MethodError(
-                f"{method.title} needs a buffer of at least {least} to learn {number + 1} tasks; "
-                f"this one has {self._config.buffer} places"
-            )
 
     def _count(self, labels: Tensor) -> Tensor:
         return torch.bincount(labels.cpu(), minlength=self.data.num_classes)

@@ -1,7 +1,7 @@
-"""A stack of trials: everything that changes while they run, and the loop that changes it.
+"""A stack of trials: the public interface.
 
-All state lives in the tensors that `state()` names and in a `Position`. Random numbers have none
-(see `remask.randomness`), so saving those two saves the run.
+What it is made of is in `parts.py`, how it learns in `loop.py`, what is saved in `state.py`, and
+what its trials have shown in `measurements.py`.
 """
 
 import copy
@@ -17,22 +17,19 @@ from remask.engine.candidates import SHARE_APART, candidates_of, concrete_config
 from remask.engine.choosing import Choosing
 from remask.engine.descent import Descent, Optimizer, per_trial_setting
 from remask.engine.feed import Feed
-from remask.engine.fitting import check_fit
-from remask.engine.growing import grown_state
-from remask.engine.loss_log import LOG, LossLog, LossPoint
+from remask.engine.loop import learn_steps
+from remask.engine.loss_log import LossLog, LossPoint
 from remask.engine.measurements import Measurements
+from remask.engine.parts import Parts
 from remask.engine.predictors import assemble, check_predictor, trial_tensors
 from remask.engine.showing import Choice, Position, TaskPoint, TrialResult
 from remask.engine.stacking import initial_nets, stack_nets
+from remask.engine.state import GROWING, bytes_kept, grow_from, restore, state_of
 from remask.engine.stream import Stream
 from remask.memory import StoredRows
 from remask.methods import Engine, Method
 from remask.nets import NetBuilder, net_builder
-from remask.streams import DataDescription, StreamError, Task, batch_sizes
-
-_BEGIN, _END = -1, -2  # in place of an epoch, in the names of random numbers
-_GROWING = ("metrics/", "validation/", "stream/", "method/", "choices/")  # with an open stream
-_SHARED = ("stream/counts", "stream/steps", "choices/", LOG)  # by the candidates of a trial
+from remask.streams import DataDescription, StreamError, Task
 
 
 class TrialStack:
@@ -84,8 +81,6 @@ class TrialStack:
         candidates = candidates_of(kind, shape.buffer) if shape.mask == "auto" else ()
         configs = concrete_configs(configs, kind)
         self.method = kind
-        self.position = Position()
-        self._epochs, self._batch = shape.epochs, shape.batch
         share_apart = SHARE_APART if len(candidates) > 1 else 0.0
         self._stream = Stream(benchmark, configs, kind, device, share_apart)
         builder = build_net or net_builder(shape.net)
@@ -123,20 +118,27 @@ class TrialStack:
         self._engine.noted = None if log is None else log.noted
         self._method.prepare()
         self._stream.keep(self._method.memory)
-        steps = [self._steps_of(task, self._method.extra_samples(task)) for task in self.tasks]
-        self._stream.steps = torch.tensor(steps, dtype=torch.int64)
-        self._stream.plan_curves()
+        self._stream.plan_steps([self._method.extra_samples(task) for task in self.tasks])
         self._choosing = (
             Choosing(candidates, self.configs, self.data, len(self.tasks), device)
             if candidates
             else None
         )
-        self._measured = Measurements(self._stream, self._method, len(configs))
-        self._divergence = self._measured.divergence
+        self._measured = Measurements(self.configs, self._stream, self._method, self._choosing, log)
+        self._parts = Parts(
+            net=self._net,
+            stream=self._stream,
+            feed=self._feed,
+            method=self._method,
+            descent=self._descent,
+            choosing=self._choosing,
+            log=log,
+            measured=self._measured,
+        )
 
     @property
     def data(self) -> DataDescription:
-        """What is known of all the data, whether they have come or not."""
+        """What is known about all the data, including what has not arrived yet."""
         return self._stream.data
 
     @property
@@ -145,21 +147,28 @@ class TrialStack:
         return self._stream.tasks
 
     @property
+    def position(self) -> Position:
+        """Where the stack stands: the next step to take."""
+        return self._stream.position
+
+    @position.setter
+    def position(self, position: Position) -> None:
+        self._stream.position = position
+
+    @property
     def total_steps(self) -> int:
-        """How many steps all tasks take that are known."""
-        return int(self._stream.steps.sum()) * self._epochs
+        """How many steps all known tasks take."""
+        return self._stream.total_steps
 
     @property
     def steps_done(self) -> int:
         """How many steps have been taken."""
-        index, epoch, step = self.position
-        earlier = self._steps_before(index)
-        return earlier + (epoch * int(self._stream.steps[index]) if epoch else 0) + step
+        return self._stream.steps_done
 
     def run(self) -> Iterator[Position]:
         """Learn the benchmark's tasks from where the stack stands, yielding after every step.
 
-        At a yield the stack may be saved, and may be left for good.
+        At a yield the stack may be saved or abandoned.
         """
         while self.position.task < len(self.tasks):
             yield from self.learn_steps(self.tasks[self.position.task])
@@ -174,7 +183,7 @@ class TrialStack:
         test_inputs: Tensor | None = None,
         test_labels: Tensor | None = None,
     ) -> Task:
-        """The next task, of samples that are there only now; `learn` takes it.
+        """Make the next task from samples that have just arrived; pass it to `learn`.
 
         Inputs are [N, *shape]; those in a file, `MappedRows`, stay there, and are read batch by
         batch. The labels say which classes the task has. With test data it is measured, now and
@@ -186,8 +195,7 @@ class TrialStack:
             test = (test_inputs, test_labels)
         elif test_inputs is not None or test_labels is not None:
             raise StreamError("test_inputs and test_labels are given together or not at all")
-        number = self.position.task
-        return self._stream.new_task(number, inputs, labels, test, self._method.memory)
+        return self._stream.new_task(inputs, labels, test, self._method.memory)
 
     def test_on(self, task: int, inputs: Tensor, labels: Tensor) -> None:
         """Measure a task that was learnt on these samples from now on, as after a restore."""
@@ -206,9 +214,7 @@ class TrialStack:
     @property
     def choices(self) -> list[tuple[Choice, ...]]:
         """What each trial chose after every task so far; empty unless its mask is "auto"."""
-        if self._choosing is None:
-            return [()] * len(self.configs)
-        return self._choosing.choices(self.position.task)
+        return self._measured.choices
 
     def learn(self, task: Task) -> None:
         """Learn one task from where the stack stands."""
@@ -220,62 +226,17 @@ class TrialStack:
     ) -> Iterator[Position]:
         """Learn one task from where the stack stands, yielding after every step.
 
-        At a yield the stack may be saved, and may be left for good; whoever restores it gives the
-        same task again. The task is learnt when the iterator ends: after all epochs, or after the
-        first for which `enough`, told how many have been learnt, says so.
+        At a yield the stack may be saved or abandoned; after a restore, call this with the same
+        task again. The task is learnt when the iterator ends: after all epochs, or as soon as
+        `enough`, called after each with the number of epochs so far, returns True.
         """
-        index, begun, done = self.position
-        self._stream.begin(task, index)
-        self._feed.begin_task(index)
-        masking = self._feed.masking(task)
-        earlier = int(self._stream.counts[:index].sum())
-        self._engine.class_sizes = self._stream.class_sizes(task)
-        if begun == done == 0:
-            self._enter(index, _BEGIN, lr=self._descent.rates(0))
-            self._method.begin_task(task)
-        extra = self._method.extra_rows(task) if self._method.extra_samples(task) else None
-        steps = self._steps_of(task, 0 if extra is None else extra.shape[1])
-        self._stream.note(task, index, steps)
-        due = self._stream.points_of(index)
-        if self._log is not None:
-            self._log.begin_task(index, self._steps_before(index), steps * self._epochs)
-        at_end = due.pop(steps * self._epochs, None)  # once the method has ended the task, too
-        for epoch in range(begun, self._epochs):
-            lr = self._descent.rates(epoch)
-            plan = self._feed.plan(task.rows, (index, epoch), earlier, extra, begin=done)
-            for number in range(done, steps):
-                self._enter(index, epoch, number, lr=lr)
-                step = self._feed.step(plan, number, masking, task)
-                loss = self._descent.step(step, lr)
-                self._feed.remember(plan, number, step)
-                self._method.after_step(step)
-                self.position = Position(index, epoch, number + 1)
-                if self._divergence.note(loss):
-                    self._divergence.look(self.steps_done)
-                if self._log is not None:
-                    self._log.after_step(loss, epoch * steps + number + 1)
-                self._measured.within_task(task, due.get(epoch * steps + number + 1))
-                yield self.position
-            self.position = Position(index, epoch + 1)
-            done = 0
-            if enough is not None and enough(epoch + 1):
-                break
-        self._divergence.look(self.steps_done)
-        if self._log is not None:
-            self._log.close(self.steps_done - self._steps_before(index))
-        self._feed.count_memory(earlier + len(task.rows))
-        self._enter(index, _END, lr=self._descent.rates(self._epochs - 1))
-        self._method.end_task(task)
-        self._stream.keep(self._method.memory)
-        self._choose(task, index)
-        self._measured.within_task(task, at_end)
-        self.position = Position(index + 1)
+        return learn_steps(self._parts, task, enough)
 
     def evaluate(self) -> None:
         """Measure all tasks so far that have test data, after the latest one that was learnt."""
         if not self.position.task:
             raise StreamError("nothing has been learnt yet: call learn() first")
-        self._measured.after_task(self.position.task - 1)
+        self._measured.evaluate()
 
     @property
     def memory_bytes(self) -> int:
@@ -283,14 +244,7 @@ class TrialStack:
 
         Rows that a method keeps of a benchmark count as the samples that they stand for.
         """
-        tensors = [t for n, t in self.state().items() if n.startswith(("memory/", "method/"))]
-        kept = sum(tensor.nbytes for tensor in tensors) // len(self.configs)
-        memory = self._method.memory
-        if memory is None or self._stream.open:
-            return kept
-        inputs = self._stream.samples.inputs
-        sample = inputs[:1].nbytes if isinstance(inputs, Tensor) else 0
-        return kept + memory.filled * sample
+        return bytes_kept(self._parts, trials=len(self.configs))
 
     def finish(self) -> list[TrialResult]:
         """Train from where the stack stands to the end; returns what each trial has shown."""
@@ -299,20 +253,11 @@ class TrialStack:
         return self.results()
 
     def loss_points(self, since: int = 0) -> list[LossPoint]:
-        """The losses of each trial so far, without the first `since` points; needs a `log`.
+        """The losses of each trial so far, except the first `since` points; needs a `log`.
 
-        Of candidates, the one that was chosen after the task tells; before that, none does.
+        With candidates, they are those of the one chosen after the task, and missing until then.
         """
-        if self._log is None:
-            raise StreamError("this stack does not log its losses: make it with log=LossLog()")
-        points = self._log.points[since:]
-        if self._choosing is None:
-            return points
-        return [
-            point._replace(values=point.values[self._choosing.networks(point.task + 1)])
-            for point in points
-            if point.task < self.position.task
-        ]
+        return self._measured.loss_points(since)
 
     @property
     def loss_names(self) -> list[str]:
@@ -320,11 +265,8 @@ class TrialStack:
         return [] if self._log is None else self._log.names
 
     def task_points(self, since: int = 0) -> list[TaskPoint]:
-        """The accuracies after each task that was learnt and measured, but the first `since`."""
-        return [
-            self._measured.task_point(index, self._steps_before(index + 1), self._nets_after(index))
-            for index in range(since, self.position.task)
-        ]
+        """The accuracies after each task that was learnt and measured, except the first `since`."""
+        return self._measured.task_points(since)
 
     def running_accuracy(self) -> float:
         """The mean Class-IL accuracy over trials and tasks after the latest task; NaN before."""
@@ -332,24 +274,13 @@ class TrialStack:
 
     def results(self) -> list[TrialResult]:
         """What each trial has shown so far."""
-        self._divergence.look(self.steps_done)
-        losses = None
-        if self._log is not None:
-            losses = self._log.of_trials(self._nets_after, self._stream.number)
-        return self._measured.results(
-            self.configs,
-            self._networks(),
-            self.choices,
-            self.position.task,
-            self.memory_bytes,
-            losses,
-        )
+        return self._measured.results(self.memory_bytes)
 
     @torch.no_grad()
     def scores(self, inputs: Tensor, task: int) -> Tensor:
         """How each trial rates the classes for inputs [B, *shape] of a task: [S, B, K]."""
         scores = self._method.scores(inputs, task)
-        return scores if self._choosing is None else scores[self._networks()]
+        return scores if self._choosing is None else scores[self._measured.networks]
 
     def net(self, trial: int) -> nn.Module:
         """One trial's net by itself, a copy that predicts as the trial does now.
@@ -363,111 +294,29 @@ class TrialStack:
     def net_tensors(self, trial: int) -> dict[str, Tensor]:
         """Copies of all that one trial predicts with, by name."""
         check_predictor(self.method)
-        return trial_tensors(self._net, self._method, self._networks()[trial])
+        return trial_tensors(self._net, self._method, self._measured.networks[trial])
 
     def state(self) -> dict[str, Tensor]:
         """Every tensor that changes during the run, by name; the live ones, not copies."""
-        self._divergence.look(self.steps_done)
-        parts = {"net": self._net.state(), "method": self._method.state()}
-        if self._descent.adamw is not None:
-            parts["optimizer"] = self._descent.adamw.state()
-        if self._feed.reservoir is not None:
-            parts["memory"] = self._feed.reservoir.state()
-        parts |= self._measured.state()
-        parts["stream"] = self._stream.state()
-        if self._choosing is not None:
-            parts["choices"] = self._choosing.state()
-        if self._log is not None:
-            parts["log"] = self._log.state()
-        return {
-            f"{part}/{name}": tensor
-            for part, named in parts.items()
-            for name, tensor in named.items()
-        }
+        return state_of(self._parts)
 
-    @torch.no_grad()
     def restore(self, state: dict[str, Tensor], position: Position) -> None:
         """Go back to a saved state; refuses one that does not fit before it changes anything.
 
         What was logged goes on if this stack logs, and is left out if it does not.
         """
-        logged, state = _without_log(state)
-        _, own = _without_log(self.state())
-        if self._stream.open:
-            check_fit(state, own, "this stack", growing=_GROWING)
-            self._stream.grow_as(state)
-            self._method.grow_as(state)
-            if self._choosing is not None:
-                self._choosing.grow_as(state)
-            _, own = _without_log(self.state())
-        check_fit(state, own, "this run")
-        for name, tensor in own.items():
-            tensor.copy_(state[name])
-        if self._log is not None:
-            self._log.restore(logged)
-        self.position = Position(*position)
-        self._measured.restored()
+        restore(self._parts, state, position)
 
     def grow_from(self, state: dict[str, Tensor], position: Position) -> None:
         """Go on from a state that was saved with fewer classes, in a stack that has learnt nothing.
 
-        Both stacks are the same but for `num_classes`, which is larger here. The nets say the same
-        of the classes that were known, and 0 of the new ones; see `grown_state`. Raises StreamError
-        or MethodError if the head cannot grow, and then changes nothing.
+        Both stacks are the same except for `num_classes`, which is larger here. The nets give the
+        same logits for the known classes, and 0 for the new ones; see `grown_state`. Raises
+        StreamError or MethodError if the head cannot grow, and then changes nothing.
         """
-        if self.position != Position():
-            raise StreamError("only a stack that has learnt nothing yet can take over a state")
-        grown = grown_state(
-            _without_log(state)[1],
-            _without_log(self.state())[1],
-            net=self._net,
-            method=self.method,
-            absent_logits=self._feed.absent_logits(),
-            input_shape=self.data.input_shape,
-        )
-        self.restore(grown, position)
+        grow_from(self._parts, state, position)
 
     @property
     def growing(self) -> tuple[str, ...]:
-        """How the names of tensors in `state()` begin that grow with the tasks."""
-        return _GROWING if self._stream.open else ()
-
-    def _steps_of(self, task: Task, extra: int) -> int:
-        """How many steps an epoch of a task has, with so many samples besides its own."""
-        return len(batch_sizes(len(task.rows) + extra, self._batch))
-
-    def _steps_before(self, index: int) -> int:
-        """How many steps the first so many tasks take."""
-        return int(self._stream.steps[:index].sum()) * self._epochs
-
-    def _enter(self, *key: int, lr: Tensor) -> None:
-        """Come to a task, epoch and step: what is drawn from now on is named after them."""
-        self._engine.lr = lr
-        self._engine.name_draws(*key)
-
-    def _choose(self, task: Task, index: int) -> None:
-        """Let the best candidate of each trial go on, in the places of all its candidates."""
-        if self._choosing is None:
-            return
-        apart, diverged = self._stream.apart_of(task), self._divergence.first_steps >= 0
-        self._choosing.choose(self._method.own_scores, task, index, apart, diverged)
-        state = self.state()
-        self._choosing.spread([state[n] for n in state if not n.startswith(_SHARED)], index)
-
-    def _networks(self) -> list[int]:
-        """The network that stands for each trial; without candidates, its own."""
-        if self._choosing is None:
-            return list(range(len(self.configs)))
-        return self._choosing.networks(self.position.task)
-
-    def _nets_after(self, index: int) -> list[int]:
-        """The network that stood for each trial once the task after `index` others was learnt."""
-        if self._choosing is None or index >= self.position.task:
-            return self._networks()
-        return self._choosing.networks(index + 1)
-
-
-def _without_log(state: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """What was logged, by its own names, and everything else."""
-    logged = {name.removeprefix(LOG): state[name] for name in state if name.startswith(LOG)}
-    return logged, {name: state[name] for name in state if not name.startswith(LOG)}
+        """The prefixes of those names in `state()` whose tensors grow with the tasks."""
+        return GROWING if self._stream.open else ()

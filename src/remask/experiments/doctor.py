@@ -14,9 +14,10 @@ from typing import Literal
 import torch
 
 import remask
-from remask.datasets import DATASETS, DataError, cache_folder, where
-from remask.durable import AnyPath
+from remask.datasets import DATASETS, DataError, data_folder, where
+from remask.durable import AnyPath, DurabilityError
 from remask.engine.checkpoint_files import damage_of
+from remask.engine.checkpoints import checkpoints_in
 from remask.locks import holder_of
 from remask.machine import free_memory, write_bytes
 from remask.results import StoreError, read_store, store_path
@@ -32,6 +33,9 @@ _EXTRAS = {
     "gem": "scipy",
     "ray": "ray",
     "onnx": "onnx",
+    "tensorboard": "tensorboard",
+    "wandb": "wandb",
+    "mlflow": "mlflow",
 }
 """The extras of remask, each with a module that it brings."""
 _LITTLE, _TOO_LITTLE = 2e9, 2e8  # bytes
@@ -134,7 +138,7 @@ def _machine() -> Iterator[Symptom]:
 def _disk(store: Path) -> Iterator[Symptom]:
     places = {"store": (store.parent, "--store FILE or REMASK_STORE")}
     try:
-        places["data"] = (_data_folder(), "REMASK_DATA")
+        places["data"] = (data_folder(), "REMASK_DATA")
     except DataError as error:
         yield Symptom("disk", "wrong", str(error))
     for name, (folder, choice) in places.items():
@@ -144,18 +148,13 @@ def _disk(store: Path) -> Iterator[Symptom]:
         free = shutil.disk_usage(there).free
         text = f"{write_bytes(free)} free for the {name} in {folder}"
         if not os.access(there, os.W_OK):
-            remedy = f"mend the permissions of {there}, or choose another place: {choice}"
+            remedy = f"fix the permissions of {there}, or choose another place: {choice}"
             yield Symptom("disk", "wrong", f"{folder} cannot be written to", remedy)
         elif free < _LITTLE:
             remedy = f"free some space, or choose another place: {choice}"
             yield Symptom("disk", "wrong" if free < _TOO_LITTLE else "note", text, remedy)
         else:
             yield Symptom("disk", "ok", text)
-
-
-def _data_folder() -> Path:
-    chosen = os.environ.get("REMASK_DATA")
-    return Path(chosen).expanduser() if chosen else cache_folder()
 
 
 def _data() -> Iterator[Symptom]:
@@ -220,7 +219,11 @@ def _runs(store: Path) -> Iterator[Symptom]:
 
 def _checkpoints(run: Run) -> Iterator[Symptom]:
     for job in run.jobs:
-        files = sorted(run.checkpoints(job).glob("checkpoint-*.safetensors"))
+        try:
+            files = checkpoints_in(run.checkpoints(job)).values()
+        except DurabilityError as error:
+            yield Symptom("checkpoints", "wrong", str(error))
+            continue
         damages = {file: damage for file in files if (damage := damage_of(file)) is not None}
         for file, damage in damages.items():
             if len(damages) < len(files):

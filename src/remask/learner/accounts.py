@@ -25,11 +25,13 @@ class Choice(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
     mask: str = Field(description='"none", "-inf" or a number')
     fade: float
+    fade_power: float = 1.0
     lr: float
     why: str
 
     def __str__(self) -> str:
-        return f"m = {self.mask}, fade {self.fade:g}, learning rate {self.lr:g}: {self.why}"
+        fading = f"{self.fade:g}" if self.fade_power == 1 else f"{self.fade:g}^{self.fade_power:g}"
+        return f"m = {self.mask}, fade {fading}, learning rate {self.lr:g}: {self.why}"
 
 
 class Calibration(BaseModel):

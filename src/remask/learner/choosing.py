@@ -12,7 +12,7 @@ from torch import Tensor
 
 from remask.config import TrialConfig
 from remask.engine import TrialStack
-from remask.engine.candidates import candidates_of
+from remask.engine.candidates import candidates_of, fading_name
 from remask.engine.choosing import choice
 from remask.learner.accounts import Choice
 from remask.learner.settings import LearnerSettings
@@ -82,7 +82,9 @@ def _why_alone(settings: LearnerSettings, config: TrialConfig) -> str:
 
 
 def _account(config: TrialConfig, why: str) -> Choice:
-    return Choice(mask=_mask(config), fade=config.fade, lr=config.lr, why=why)
+    return Choice(
+        mask=_mask(config), fade=config.fade, fade_power=config.fade_power, lr=config.lr, why=why
+    )
 
 
 def _mask(config: TrialConfig) -> str:
@@ -91,4 +93,4 @@ def _mask(config: TrialConfig) -> str:
 
 
 def _shown(config: TrialConfig) -> str:
-    return f"{_mask(config)} fading {config.fade:g}" if config.fade else _mask(config)
+    return f"{_mask(config)} fading {fading_name(config)}" if config.fade else _mask(config)

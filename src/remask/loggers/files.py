@@ -1,7 +1,7 @@
-"""Logs in files that everything can read: CSV and JSON lines, a line per value or per call.
+"""Logs as plain files: CSV and JSON lines, a line per value or per call.
 
-Lines are only ever added. What a file has is read when it is opened, so that a run that was stopped
-goes on where its log ends; a last line that was cut short is taken away first.
+Lines are only ever added. A file is read when it is opened, so that a run that was stopped goes on
+where its log ends; a last line that was cut short is removed first.
 """
 
 import csv
@@ -40,11 +40,11 @@ class _LinesLogger(Logger, ABC):
             raise refusal("write", self._path, error) from error
         try:
             for name, event, step in self._calls(there[:whole].decode()):
-                self._note(name, event, step)
+                self._had[name] = self._had.get(name, Reached()).after(event, step)
         except (ValueError, KeyError, TypeError, csv.Error) as error:
             self._file.close()
             raise LoggerError(
-                f"{self._path} is there and is no log of remask ({error}). Nothing was written to "
+                f"{self._path} exists and is not a remask log ({error}). Nothing was written to "
                 f"it. Name another file."
             ) from None
         if not whole:
@@ -52,7 +52,7 @@ class _LinesLogger(Logger, ABC):
 
     @abstractmethod
     def _calls(self, text: str) -> Iterable[tuple[str, str, int]]:
-        """Trial, event and step of all that a file has."""
+        """Trial, event and step of everything in a file."""
 
     @abstractmethod
     def _first_line(self) -> str:
@@ -96,16 +96,6 @@ class _LinesLogger(Logger, ABC):
         finally:
             self._file.close()
 
-    def _note(self, name: str, event: str, step: int) -> None:
-        had = self._had.get(name, Reached())
-        if event == "step":
-            had = had._replace(step=max(had.step, step))
-        elif event == "task":
-            had = had._replace(task_step=max(had.task_step, step))
-        elif event == "end":
-            had = had._replace(ended=True)
-        self._had[name] = had
-
 
 class CsvLogger(_LinesLogger):
     """A line per value: trial, event (step, task, end), step, task, name, value."""
@@ -122,7 +112,7 @@ class CsvLogger(_LinesLogger):
     def _lines(
         self, source: Source, event: str, step: int, task: int | None, values: Mapping[str, float]
     ) -> str:
-        # No name has a comma or a quote in it, and there are very many lines.
+        # No name contains a comma or a quote, so these many lines need no csv.writer.
         where = f"{source.name},{event},{step},{'' if task is None else task}"
         return "".join(f"{where},{name},{value:.9g}\n" for name, value in values.items())
 
@@ -146,7 +136,7 @@ class JsonLinesLogger(_LinesLogger):
             begin = {"trial": source.name, "event": "begin", "step": 0}
             entries.append({**begin, "settings": dict(source.settings)})
         entry = {"trial": source.name, "event": event, "step": step, "task": task}
-        # JSON has no word for what is not a number.
+        # JSON has no NaN and no infinity.
         known = {name: value if math.isfinite(value) else None for name, value in values.items()}
         entries.append({**entry, "values": known})
         return "".join(json.dumps(e, allow_nan=False) + "\n" for e in entries)

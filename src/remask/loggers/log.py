@@ -1,7 +1,6 @@
 """Several loggers as one."""
 
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import Self
 
 from remask.errors import RemaskError
@@ -10,13 +9,13 @@ from remask.own_code import own_place
 
 
 class Log:
-    """Hands what happens to several loggers, to each of them once.
+    """Hands every event to several loggers, to each of them once.
 
-    A logger that fails is left out from then on, and `say` is told: training goes on.
+    A logger that fails gets no more events, and `say` is called with the reason: training goes on.
     """
 
     def __init__(self, loggers: Mapping[str, Logger], say: Callable[[str], None]) -> None:
-        """`loggers` are by what to call them."""
+        """`loggers` have the names that messages call them by."""
         self._loggers = dict(loggers)
         self._say = say
         self._reached: dict[tuple[str, Source], Reached] = {}
@@ -24,55 +23,41 @@ class Log:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._each(lambda name, logger: logger.close())
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def step(self, source: Source, step: int, task: int, values: Mapping[str, float]) -> None:
         """See `Logger.on_step`."""
-
-        def hand_on(name: str, logger: Logger) -> None:
-            reached = self._of(name, logger, source)
-            if step > reached.step:
-                logger.on_step(source, step, task, values)
-                self._reached[name, source] = reached._replace(step=step)
-
-        self._each(hand_on)
+        self._once(source, "step", step, lambda to: to.on_step(source, step, task, values))
 
     def task(self, source: Source, step: int, task: int, values: Mapping[str, float]) -> None:
         """See `Logger.on_task`."""
-
-        def hand_on(name: str, logger: Logger) -> None:
-            reached = self._of(name, logger, source)
-            if step > reached.task_step:
-                logger.on_task(source, step, task, values)
-                self._reached[name, source] = reached._replace(task_step=step)
-
-        self._each(hand_on)
+        self._once(source, "task", step, lambda to: to.on_task(source, step, task, values))
 
     def end(self, source: Source, step: int, values: Mapping[str, float]) -> None:
         """See `Logger.on_end`."""
-
-        def hand_on(name: str, logger: Logger) -> None:
-            reached = self._of(name, logger, source)
-            if not reached.ended:
-                logger.on_end(source, step, values)
-                self._reached[name, source] = reached._replace(ended=True)
-
-        self._each(hand_on)
+        self._once(source, "end", step, lambda to: to.on_end(source, step, values))
 
     def flush(self) -> None:
         """See `Logger.flush`."""
-        self._each(lambda name, logger: logger.flush())
+        self._each(lambda _, logger: logger.flush())
 
-    def _of(self, name: str, logger: Logger, source: Source) -> Reached:
-        if (name, source) not in self._reached:
-            self._reached[name, source] = logger.reached(source)
-        return self._reached[name, source]
+    def close(self) -> None:
+        """See `Logger.close`."""
+        self._each(lambda _, logger: logger.close())
+
+    def _once(self, source: Source, event: str, step: int, call: Callable[[Logger], None]) -> None:
+        """Make a call to every logger that does not have this event yet."""
+
+        def hand_on(name: str, logger: Logger) -> None:
+            if (name, source) not in self._reached:
+                self._reached[name, source] = logger.reached(source)
+            had = self._reached[name, source]
+            if had.after(event, step) != had:
+                call(logger)
+                self._reached[name, source] = had.after(event, step)
+
+        self._each(hand_on)
 
     def _each(self, call: Callable[[str, Logger], None]) -> None:
         for name, logger in list(self._loggers.items()):

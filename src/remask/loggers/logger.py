@@ -1,4 +1,4 @@
-"""What a logger is: three calls, each of which may be left alone."""
+"""What a logger is: three calls, each of them optional."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,10 +10,10 @@ Setting = str | int | float | bool | None
 
 @dataclass(frozen=True)
 class Source:
-    """Who speaks: a trial."""
+    """The trial that values come from."""
 
     name: str
-    """Unlike that of any other trial, and fit for a file name."""
+    """Unique to the trial, and usable as a file name."""
     settings: Mapping[str, Setting] = field(default_factory=dict, hash=False)
 
 
@@ -26,12 +26,20 @@ class Reached(NamedTuple):
     """The step of the latest accuracies after a task."""
     ended: bool = False
 
+    def after(self, event: str, step: int) -> "Reached":
+        """The same once an event has been handed over: `step`, `task` or `end`, at a step."""
+        if event == "step":
+            return self._replace(step=max(self.step, step))
+        if event == "task":
+            return self._replace(task_step=max(self.task_step, step))
+        return self._replace(ended=True) if event == "end" else self
+
 
 class Logger:
-    """Takes what trials show while they learn. Nothing is handed to it twice.
+    """Receives what trials show while they learn, everything once.
 
-    Steps count through the whole stream, and tasks from 1. Values are by name; those that are not
-    known are left out. It is used in one thread of the process that was asked to log.
+    Steps are counted through the whole stream, and tasks from 1. Values have names; unknown ones
+    are left out. It is used in one thread of the process that was asked to log.
     """
 
     def on_step(self, source: Source, step: int, task: int, values: Mapping[str, float]) -> None:
@@ -44,11 +52,11 @@ class Logger:
         """The metrics of a trial that has ended: `class_il_A_T`, ..."""
 
     def reached(self, source: Source) -> Reached:
-        """What it has of a source from earlier runs: that is not handed to it again."""
+        """What it has of a source from earlier runs, which is not handed over again."""
         return Reached()
 
     def flush(self) -> None:
-        """Called when several calls have been made, and more may take a while."""
+        """Called after several calls, when the next one may take a while."""
 
     def close(self) -> None:
         """Called once at the end."""

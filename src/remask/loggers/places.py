@@ -23,14 +23,14 @@ class LoggerError(RemaskError):
 
 
 def check_place(place: str) -> None:
-    """Refuse a place that makes no sense; raises ValueError."""
+    """Refuse a place that is neither a known kind nor custom code; raises ValueError."""
     kind, _, target = place.partition(":")
     if kind in _MODULES and target:
         return
     if kind not in _MODULES and names_own_code(place):
         return
     raise ValueError(
-        f"{place!r} is no place to log to: say csv:FILE, jsonl:FILE, tensorboard:FOLDER, "
+        f"{place!r} is not a place to log to: say csv:FILE, jsonl:FILE, tensorboard:FOLDER, "
         f"wandb:PROJECT, mlflow:FOLDER, or module:Class for your own"
     )
 
@@ -54,7 +54,7 @@ def open_logger(place: str) -> Logger:
 def _own(place: str) -> Logger:
     kind = import_own("logger", place)
     if not (isinstance(kind, type) and issubclass(kind, Logger)):
-        raise SettingsError(f"the logger {place!r} is no class that derives from remask.Logger")
+        raise SettingsError(f"the logger {place!r} is not a class derived from remask.Logger")
     try:
         return kind()
     except RemaskError:

@@ -119,7 +119,7 @@ class MlflowLogger(Logger):
     """A run per trial, in the experiment `remask` of a folder, or of a server's address."""
 
     def __init__(self, target: str) -> None:
-        # Where a folder is told to be kept as files; later versions want to be asked.
+        # Later versions keep runs as files in a folder only if this says so.
         os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
         self._mlflow: Any = import_module("mlflow")
         address = target if "://" in target else Path(target).resolve().as_uri()
@@ -159,7 +159,7 @@ class MlflowLogger(Logger):
     def _write(self, source: Source, step: int, values: Mapping[str, float]) -> None:
         run = self._run(source)
         for name, value in values.items():
-            # In a folder a metric is a file, and `loss` cannot be one and have others in it.
+            # In a folder a metric is a file, and `loss` cannot be both a file and a folder.
             self._client.log_metric(run, _mlflow_name(name), value, step=step)
 
     def _run(self, source: Source) -> str:

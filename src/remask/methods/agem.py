@@ -5,7 +5,7 @@ import torch
 from remask.memory import KeptRows, choose_rows
 from remask.methods.base import Method
 from remask.methods.step import Step, Term
-from remask.methods.trialwise import inner, per_trial
+from remask.methods.trialwise import inner, less, per_trial
 from remask.nets import Gradients
 from remask.streams import Task
 
@@ -47,7 +47,7 @@ class AGEM(Method):
         reference = self.engine.net.gradients(step.cross_entropy(recalled))
         against = inner(gradients, reference).clamp(max=0)
         share = against / inner(reference, reference).clamp(min=torch.finfo(against.dtype).tiny)
-        return {n: g - per_trial(share, g) * reference[n] for n, g in gradients.items()}
+        return {n: less(g, per_trial(share, g) * reference[n]) for n, g in gradients.items()}
 
     def end_task(self, task: Task) -> None:
         """Keep a random sample of the task."""

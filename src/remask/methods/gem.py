@@ -12,7 +12,6 @@ from remask.memory import KeptRows, choose_rows
 from remask.methods.base import Method
 from remask.methods.errors import MethodError
 from remask.methods.step import Step, Term
-from remask.methods.trialwise import trial_sums
 from remask.nets import Gradients
 from remask.streams import Task
 
@@ -60,18 +59,15 @@ class GEM(Method):
         ]
         if not references:
             return gradients
-        own = _flat(gradients)  # [S, P]
-        memory = torch.stack([_flat(reference) for reference in references], dim=1)  # [S, k, P]
-        products = torch.stack([trial_sums(own * past) for past in memory.unbind(1)], dim=1)
-        for trial in (products < 0).any(1).nonzero().flatten().tolist():
-            wide = memory[trial].double()
-            gram = (wide @ wide.T).cpu().numpy()
-            linear = products[trial].double().cpu().numpy()
-            if np.isfinite(gram).all() and np.isfinite(linear).all():  # else it has diverged
-                shares = solve(gram, linear, float(self.gamma[trial]))
-                for share, past in zip(shares.tolist(), memory[trial], strict=True):
-                    own[trial].add_(past, alpha=share)
-        return _unflat(own, gradients)
+        turned = [
+            _turned(
+                _flat(gradients, trial),
+                torch.stack([_flat(reference, trial) for reference in references]),
+                gamma,
+            )
+            for trial, gamma in enumerate(self.gamma.tolist())
+        ]
+        return _unflat(torch.stack(turned), gradients)
 
     def end_task(self, task: Task) -> None:
         """Keep a random sample of the task."""
@@ -106,8 +102,22 @@ def solver() -> Any:
     return nnls
 
 
-def _flat(gradients: Gradients) -> Tensor:
-    return torch.cat([gradient.flatten(1) for gradient in gradients.values()], dim=1)
+def _turned(own: Tensor, memory: Tensor, gamma: float) -> Tensor:
+    """One trial's gradient [P], turned by those of its memory [k, P]."""
+    products = torch.stack([(own * past).sum() for past in memory])
+    if not (products < 0).any():
+        return own
+    wide = memory.double()
+    gram, linear = (wide @ wide.T).cpu().numpy(), products.double().cpu().numpy()
+    if np.isfinite(gram).all() and np.isfinite(linear).all():  # else it has diverged
+        for share, past in zip(solve(gram, linear, gamma).tolist(), memory, strict=True):
+            own.add_(past, alpha=share)
+    return own
+
+
+def _flat(gradients: Gradients, trial: int) -> Tensor:
+    """One trial's gradient as a vector: one trial at a time fits in the cache."""
+    return torch.cat([gradient[trial].flatten() for gradient in gradients.values()])
 
 
 def _unflat(flat: Tensor, like: Gradients) -> Gradients:

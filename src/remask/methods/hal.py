@@ -8,7 +8,7 @@ from torch import Tensor
 
 from remask.methods.er import ER
 from remask.methods.step import Step
-from remask.methods.trialwise import per_trial
+from remask.methods.trialwise import less, per_trial
 from remask.nets import Gradients
 from remask.streams import Task
 
@@ -25,7 +25,6 @@ class HAL(ER):
     name = "hal"
     title = "HAL"
     weights: ClassVar = {"anchoring": 0.1, "beta": 0.5, "gamma": 0.1}
-    works_on_host = "the old classes are counted there"
     remembers = ("anchors", "mean_features")
     anchoring: Tensor
     beta: Tensor
@@ -41,10 +40,9 @@ class HAL(ER):
 
     def adjust_gradients(self, step: Step, gradients: Gradients) -> Gradients:
         """Add the gradient of what the step alone would change at the anchors."""
-        old = step.task.old.nonzero().flatten()
-        if not len(old):
+        if not step.task.old_labels:
             return gradients
-        net, anchors = self.engine.net, self.anchors[:, old]
+        net, anchors = self.engine.net, self.anchors[:, step.task.old_columns]
         with torch.no_grad():
             wanted = net(anchors, parameters=self._stepped(gradients))
         change = (wanted - net(anchors)).square().mean((1, 2))
@@ -66,7 +64,7 @@ class HAL(ER):
             1
         )
         forgetful = self._stepped(engine.net.gradients(loss))
-        classes = task.classes.nonzero().flatten()
+        classes = torch.tensor(task.own_labels, device=engine.device)
         labels = classes.expand(engine.trials, -1)
         start = [
             torch.from_numpy(random.random((len(classes), *engine.input_shape)))
@@ -94,7 +92,7 @@ class HAL(ER):
     def _stepped(self, gradients: Gradients) -> dict[str, Tensor]:
         """The parameters after a step along the gradients, which is not taken."""
         return {
-            name: parameter - per_trial(self.engine.lr, parameter) * gradients[name]
+            name: less(parameter, per_trial(self.engine.lr, parameter) * gradients[name])
             if name in gradients
             else parameter.detach()
             for name, parameter in self.engine.net.parameters.items()

@@ -27,7 +27,6 @@ class ICaRL(Method):
     name = "icarl"
     title = "iCaRL"
     weights: ClassVar = {"decay": 0.0}
-    works_on_host = "exemplars are counted there"
     own_memory = "whole"
     confidence = False
     unmaskable = "iCaRL's outputs are sigmoids, so no class pushes another down"
@@ -61,16 +60,15 @@ class ICaRL(Method):
 
     def extra_samples(self, task: Task) -> int:
         """As many exemplars as all earlier classes have."""
-        old = task.old.cpu()
-        if not old.any():
+        old = list(task.old_labels)
+        if not old:
             return 0
-        quota = self.engine.capacity // int(old.sum())
+        quota = self.engine.capacity // len(old)
         return int(self.engine.class_sizes[old].clamp(max=quota).sum())
 
     def extra_rows(self, task: Task) -> Tensor:
         """The exemplars of all earlier classes."""
-        old = task.old.nonzero().flatten().tolist()
-        return torch.cat([self.memory.group(label) for label in old], dim=1)
+        return torch.cat([self.memory.group(label) for label in task.old_labels], dim=1)
 
     def loss(self, step: Step) -> Tensor:
         """Old classes as the network of before the task had them, new ones as the labels say."""
@@ -80,7 +78,7 @@ class ICaRL(Method):
             before = _sigmoid(self.engine.net.evaluate(step.stream.inputs, self.teacher))
             wanted = torch.where(step.task.old, before, wanted)
         each = _cross_entropy(logits, wanted)
-        loss = each[..., step.task.seen].mean((1, 2))
+        loss = each[..., step.task.seen_columns].mean((1, 2))
         return loss + self.decay * squared_norm(self.engine.net.parameters)
 
     @torch.no_grad()
@@ -88,15 +86,15 @@ class ICaRL(Method):
         """Keep the network and as many exemplars as there is room for."""
         for name, tensor in self.engine.net.state().items():
             self.teacher[name].copy_(tensor)
-        quota = self.engine.capacity // int(task.seen.sum())
+        quota = self.engine.capacity // len(task.seen_labels)
         self.memory.trim(quota)
         labels = self.engine.labels_of(task.rows)
-        for label in task.classes.nonzero().flatten().tolist():
+        for label in task.own_labels:
             rows = task.rows[labels == label]
             chosen = herd(self._features(rows.expand(self.engine.trials, -1)), quota)
             self.memory.empty(label)
             self.memory.put(rows[chosen], label)
-        for label in task.seen.nonzero().flatten().tolist():
+        for label in task.seen_labels:
             self.means[:, label] = self._features(self.memory.group(label)).mean(1)
         self.seen.copy_(task.seen)
 

@@ -26,7 +26,6 @@ class LwF(Method):
     name = "lwf"
     title = "LwF"
     weights: ClassVar = {"alpha": 1.0, "decay": 0.0005}
-    works_on_host = "the old classes are counted there"
     remembers = ("recorded",)
     alpha: Tensor
     decay: Tensor
@@ -63,7 +62,7 @@ class LwF(Method):
         loss = loss + self.decay * squared_norm(self.engine.net.parameters)
         if step.task.number == 0:
             return loss
-        old = step.task.old.nonzero().flatten()
+        old = step.task.old_columns
         trials = torch.arange(len(step.rows), device=step.rows.device).unsqueeze(1)
         before = self.recorded[trials, torch.searchsorted(step.task.rows, step.rows.contiguous())]
         wanted = (before[..., old] / _TEMPERATURE).softmax(2)

@@ -13,15 +13,21 @@ def per_trial(values: Tensor, like: Tensor) -> Tensor:
     return values.view(-1, *[1] * (like.ndim - 1))
 
 
+def less(values: Tensor, change: Tensor) -> Tensor:
+    """`values` - `change`, in the place of `change`: memory that is in the cache already."""
+    return torch.sub(values, change, out=change)
+
+
 def inner(one: Gradients, other: Gradients) -> Tensor:
-    """The inner products of each trial's gradients: [S]."""
-    return reduce(torch.add, [trial_sums(one[name] * other[name]) for name in one])
-
-
-def trial_sums(values: Tensor) -> Tensor:
-    """The sum of each trial's numbers: [S, ...] -> [S].
+    """The inner products of each trial's gradients: [S].
 
     Trial by trial, since the last bits of a sum over an axis depend on the axes beside it, and a
-    trial must have the same result in any stack.
+    trial must have the same result in any stack; and since one trial's products fit in the cache.
     """
-    return torch.stack([own.sum() for own in values.flatten(1)])
+    return reduce(
+        torch.add,
+        [
+            torch.stack([(a * b).sum() for a, b in zip(one[name], other[name], strict=True)])
+            for name in one
+        ],
+    )

@@ -82,11 +82,13 @@ class ProgressiveColumns(Columns):
         older: list[list[Tensor]] = []
         for number in range(self.column):
             column = self._column(number)
-            column.eval()  # it is finished: its running statistics are used, and stay
+            _set_training(
+                column, False
+            )  # it is finished: its running statistics are used, and stay
             with torch.no_grad():
                 older.append(column.hidden(inputs, older))
         newest = self._column(self.column)
-        newest.train(self.training)  # as an older one it may have been put in evaluation
+        _set_training(newest, self.training)  # as an older one it may have been in evaluation
         return newest.logits(inputs, older)
 
     def _column(self, number: int) -> "_Column":
@@ -131,6 +133,11 @@ class _Column(nn.Module):
                 hidden = hidden + self.laterals[place - 1](theirs)
             made.append(_through(part.then, hidden))
         return made
+
+
+def _set_training(column: _Column, training: bool) -> None:
+    if column.training is not training:  # train() walks through all modules
+        column.train(training)
 
 
 class Scale(nn.Module):

@@ -96,11 +96,13 @@ def _about(mask: MaskValue, kind: type[Method], settings: Mapping[str, Any]) -> 
     if not isinstance(mask, float):
         return {
             "fade": 0.0,
+            "fade_power": 1.0,
             "mask_stored": mask == "auto" and settings.get("mask_stored", False),
             "positive_mask": False,
         }
     return {
         "fade": settings.get("fade", kind.usual_fade),
+        "fade_power": settings.get("fade_power", 1.0),
         "mask_stored": settings.get("mask_stored", False),
         "positive_mask": mask > 0 and settings.get("positive_mask", False),
     }
@@ -173,6 +175,7 @@ def _masking(kind: type[Method]) -> dict[str, bool]:
     return {
         "positive_mask": maskable,
         "fade": maskable and kind.uses_buffer(),
+        "fade_power": maskable and kind.uses_buffer(),
         "mask_stored": maskable and kind.stores_logits,
     }
 

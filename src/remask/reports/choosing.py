@@ -5,10 +5,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 from remask.reports.findings import by_seed, t_test
+from remask.reports.measures import SETTINGS
 from remask.reports.student import FEWEST_TRIALS, LEVEL
 from remask.results import Cell, Spread, group_by_data
-
-_SETTINGS = {"class_il": "Class-IL", "task_il": "Task-IL"}
 
 
 def best_by_validation(cells: Sequence[Cell]) -> list[str]:
@@ -40,7 +39,7 @@ def masks_chosen(cells: Sequence[Cell]) -> list[str]:
 def _sentences(cells: Sequence[Cell], where: str) -> list[str]:
     if len(cells) == 1:
         return [f"nothing to choose{where}: there is one cell only."]
-    setting = next((s for s in _SETTINGS if any(_is_known(c, s) for c in cells)), None)
+    setting = next((s for s in SETTINGS if any(_is_known(c, s) for c in cells)), None)
     if setting is None:
         return [f"nothing to choose by{where}: no trial has finished."]
     measure = f"validation_{setting}_A_T"
@@ -69,7 +68,7 @@ def _choice(cell: Cell, setting: str, more: str) -> str:
         if number
     )
     return (
-        f"{cell.label}{more} (validation {_SETTINGS[setting]} A_T {_write(held_out)}, "
+        f"{cell.label}{more} (validation {SETTINGS[setting]} A_T {_write(held_out)}, "
         f"n={cell.trials}{lost}); its test figure: {_write(test)}"
     )
 

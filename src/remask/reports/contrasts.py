@@ -7,8 +7,9 @@ from typing import Literal
 
 from remask.reports.comparison import MEASURES
 from remask.reports.findings import by_seed, t_test
+from remask.reports.measures import ALL_MEASURES
 from remask.reports.student import FEWEST_TRIALS, LEVEL, TTest
-from remask.results import Cell, group_alike
+from remask.results import Cell, group_but_mask
 
 CONTRAST_TEST = (
     f"t-test, two-sided, at {100 * LEVEL:g} %, paired over the seeds that both share, Welch's "
@@ -48,17 +49,11 @@ class Contrast:
 
 def contrasts(cells: Sequence[Cell]) -> list[Contrast]:
     """Every masked cell beside its unmasked one, in the order of the cells."""
-    families: dict[object, list[Cell]] = {}
-    for cell in cells:
-        if cell.trials:
-            unmasked = {"mask": None, "positive_mask": False, "seed": 0}
-            families.setdefault(cell.config.model_copy(update=unmasked), []).append(cell)
     found = []
-    for family in families.values():
-        for alike in group_alike(family, lambda cell: cell.learnt):
-            plain = next((cell for cell in alike if cell.config.mask is None), None)
-            if plain is not None:
-                found += [_contrast(plain, c) for c in alike if c.config.mask is not None]
+    for alike in group_but_mask(cell for cell in cells if cell.trials):
+        plain = next((cell for cell in alike if cell.config.mask is None), None)
+        if plain is not None:
+            found += [_contrast(plain, c) for c in alike if c.config.mask is not None]
     return found
 
 
@@ -76,7 +71,7 @@ def difference(measure: str, one: Cell, other: Cell) -> Difference:
         more = _mean([ours[seed] - theirs[seed] for seed in shared])
     else:
         more = _mean(list(ours.values())) - _mean(list(theirs.values()))
-    return Difference(more, test, not measure.endswith("F_T"))
+    return Difference(more, test, ALL_MEASURES[measure].better == "higher")
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -7,7 +7,8 @@ from typing import Literal
 
 from remask.results import COSTS, Cell, Spread, TrialRecord, scores
 
-_SETTINGS = {"class_il": "Class-IL", "task_il": "Task-IL"}
+SETTINGS = {"class_il": "Class-IL", "task_il": "Task-IL"}
+"""How the two ways to test are called, by the names of their matrices."""
 
 
 @dataclass(frozen=True)
@@ -58,12 +59,12 @@ _OF_COST = {
 
 def _all() -> dict[str, Measure]:
     found: dict[str, Measure] = {}
-    for setting, title in _SETTINGS.items():
+    for setting, title in SETTINGS.items():
         for name, one in _OF_A_SETTING.items():
             found[f"{setting}_{name}"] = Measure(
                 f"{title} {one.title}", one.about, one.better, one.unit
             )
-    for setting, title in _SETTINGS.items():
+    for setting, title in SETTINGS.items():
         about = "A_T on training data that was held out"
         found[f"validation_{setting}_A_T"] = Measure(f"validation {title} A_T", about)
     found["class_il_ECE"] = Measure(

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from remask.printable import printable
+from remask.reports.measures import ALL_MEASURES
 
 
 def plain_html(data: Mapping[str, Any]) -> str:
@@ -40,7 +41,8 @@ def _best(cells: Iterable[Mapping[str, Any]], measures: Iterable[str]) -> set[tu
     for cell in cells:
         for name in measures:
             if known := cell["scores"].get(name):
-                value = -known["mean"] if name.endswith("F_T") else known["mean"]
+                lower = ALL_MEASURES[name].better == "lower"
+                value = -known["mean"] if lower else known["mean"]
                 key = (cell["benchmark"], cell["buffer"], name)
                 groups.setdefault(key, []).append((value, cell["id"]))
     return {(max(found)[1], key[2]) for key, found in groups.items() if len(found) > 1}

@@ -16,7 +16,7 @@ from remask.results.merging import Merged, merge, read_store
 from remask.results.record import Status, TrialRecord
 from remask.results.record_parts import Answers, ChoiceRecord, Curve, Losses
 from remask.results.store import Store, TrialOutline, store_path
-from remask.results.summary import Cell, group_alike, group_by_data, summarise
+from remask.results.summary import Cell, group_alike, group_but_mask, group_by_data, summarise
 from remask.results.trial_scores import COSTS, SCORES, Spread, scores, spread
 
 __all__ = [
@@ -43,6 +43,7 @@ __all__ = [
     "export",
     "flat_row",
     "group_alike",
+    "group_but_mask",
     "group_by_data",
     "merge",
     "read_export",

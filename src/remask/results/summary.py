@@ -178,6 +178,17 @@ def group_alike(items: Sequence[_Item], learnt: Callable[[_Item], Learnt]) -> li
     return list(groups.values())
 
 
+def group_but_mask(cells: Iterable[Cell]) -> list[list[Cell]]:
+    """Group the cells whose settings differ in the mask alone and that have learnt the same."""
+    groups: dict[TrialConfig, list[Cell]] = {}
+    for cell in cells:
+        unmasked = {"mask": None, "positive_mask": False, "seed": 0}
+        groups.setdefault(cell.config.model_copy(update=unmasked), []).append(cell)
+    return [
+        alike for group in groups.values() for alike in group_alike(group, lambda cell: cell.learnt)
+    ]
+
+
 def group_by_data(cells: Iterable[Cell]) -> dict[str, list[Cell]]:
     """Group the cells whose trials were given the same data to learn, by what to call it."""
     groups: dict[tuple[object, ...], list[Cell]] = {}

@@ -4,16 +4,15 @@ What is read back is checked as any checkpoint is, byte by byte, so a copy that 
 recognised, and the one before it is taken.
 """
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 
 from remask.durable import DurabilityError, make_folder, write_atomically
+from remask.engine.checkpoints import checkpoints_in, is_checkpoint
 from remask.errors import MissingPackageError, SettingsError
 
-_NAME = re.compile(r"checkpoint-[0-9]{8,18}\.safetensors")
 _KEPT = 2
 _PACKAGES = {"s3": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "az": "adlfs"}
 
@@ -51,7 +50,7 @@ class CheckpointMirror:
     def push(self, folder: Path) -> None:
         """Make the copy like the folder: first what is new is written, then what is old goes."""
         there = self._names()
-        here = {path.name: path for path in folder.iterdir() if _NAME.fullmatch(path.name)}
+        here = {path.name: path for path in checkpoints_in(folder).values()}
         with self._explained("write"):
             self._files.makedirs(self._path, exist_ok=True)
             for name in sorted(here.keys() - there):
@@ -73,7 +72,7 @@ class CheckpointMirror:
                 return set()
             paths = self._files.ls(self._path, detail=False)
         names = (str(path).rpartition("/")[2] for path in paths)
-        return {name for name in names if _NAME.fullmatch(name)}
+        return {name for name in names if is_checkpoint(name)}
 
     @contextmanager
     def _explained(self, what: str) -> Iterator[None]:

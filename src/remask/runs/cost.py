@@ -23,7 +23,7 @@ from remask.nets import net_builder
 from remask.runs.data import benchmark_of
 
 _FLOAT = 4  # bytes
-_BACK_AND_FORTH = 3
+TRAINING_FACTOR = 3
 """Training on a sample takes three times the FLOPs of a forward: the backward has two products for
 each of its one."""
 _SIZES: dict[str, tuple[int, int, tuple[int, ...]]] = {
@@ -36,6 +36,7 @@ _SIZES: dict[str, tuple[int, int, tuple[int, ...]]] = {
 }
 """Train and test samples, and the shape of one: known before the data is there."""
 _STEPS_ON_ANCHORS = 100  # of HAL, after each task
+_TESTED_AT_ONCE = 512  # samples
 
 
 class Passes(NamedTuple):
@@ -50,9 +51,9 @@ class Passes(NamedTuple):
     calls: float = 0.0
     """Separate passes, each of which costs something however few samples it has."""
 
-    def __mul__(self, times: object) -> "Passes":
-        assert isinstance(times, int | float)
-        return Passes(*(value * times for value in self))
+    def times(self, number: float) -> "Passes":
+        """The same so many times."""
+        return Passes(*(value * number for value in self))
 
     def plus(self, other: "Passes") -> "Passes":
         """Both, one after the other."""
@@ -122,20 +123,24 @@ def cost_of(config: TrialConfig, sizes: Sizes | None = None) -> Cost:
         learnt = samples + _exemplars(config, per_task * task)
         of_task = math.ceil(learnt / config.batch) * config.epochs
         steps += of_task
-        done = done.plus(step_passes(config, task, sizes) * of_task)
+        done = done.plus(step_passes(config, task, sizes).times(of_task))
         done = done.plus(_between_tasks(config, task, samples, sizes))
         seen = sizes.test if config.method == "joint" else sizes.test * (task + 1) / sizes.tasks
-        done = done.plus(Passes(evaluated=seen, calls=seen / 512))
-    done = done.plus(Passes(evaluated=sizes.test, calls=sizes.test / 512))  # the confidence
+        done = done.plus(_test_passes(seen))
+    done = done.plus(_test_passes(sizes.test))  # the confidence
     if config.mask == "auto":  # candidates are trained side by side, in the same calls
         candidates = len(candidates_of(find_method(config.method), config.buffer))
-        done = (done * candidates)._replace(calls=done.calls)
+        done = done.times(candidates)._replace(calls=done.calls)
     return Cost(
         steps=steps,
         passes=done,
-        flops=forward * (_BACK_AND_FORTH * done.trained + done.evaluated),
+        flops=forward * (TRAINING_FACTOR * done.trained + done.evaluated),
         bytes=parameters * _FLOAT * (2 * steps + done.sweeps),
     )
+
+
+def _test_passes(samples: float) -> Passes:
+    return Passes(evaluated=samples, calls=samples / _TESTED_AT_ONCE)
 
 
 def step_passes(config: TrialConfig, task: int, sizes: Sizes) -> Passes:
@@ -192,7 +197,7 @@ def _between_tasks(config: TrialConfig, task: int, samples: float, sizes: Sizes)
         case "oewc":
             return Passes(trained=samples, evaluated=samples, calls=2 * samples / 128)
         case "lwf" if task:
-            warm_up = Passes(evaluated=samples, calls=batches) * config.epochs
+            warm_up = Passes(evaluated=samples, calls=batches).times(config.epochs)
             return warm_up.plus(Passes(evaluated=samples))
         case "icarl" | "icarl-dark":
             # Exemplars are chosen one by one, each among all samples of its class.
@@ -202,7 +207,7 @@ def _between_tasks(config: TrialConfig, task: int, samples: float, sizes: Sizes)
             return Passes(evaluated=samples + config.buffer, sweeps=sweeps)
         case "hal":
             classes = sizes.classes / sizes.tasks
-            return Passes(trained=2 * classes, calls=2) * _STEPS_ON_ANCHORS
+            return Passes(trained=2 * classes, calls=2).times(_STEPS_ON_ANCHORS)
         case "fdr":
             return Passes(evaluated=config.buffer / (task + 1))
     return Passes()

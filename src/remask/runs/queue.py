@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from remask.config import TrialConfig
 from remask.durable import DurabilityError, make_folder
 from remask.engine import TrialResult
+from remask.engine.checkpoints import checkpoints_in
 from remask.results import Store, TrialRecord
 from remask.runs.events import Event, Failed, Finished, Lost, Note, PickedUp
 from remask.runs.plans import Job, Run, Work, write_plan
@@ -135,7 +135,7 @@ class JobQueue:
             return PickedUp(job.name, [_result(record) for record in found])
         if not mine:
             return None
-        begun = any(self._run.checkpoints(job).glob("checkpoint-*"))
+        begun = bool(checkpoints_in(self._run.checkpoints(job)))
         if len(mine) == len(job.configs) or (begun and len(mine) == len(left)):
             return self._begin(job)
         if begun:  # it cannot be divided any more
@@ -220,12 +220,7 @@ class Claims:
             ) from error
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if sys.platform != "win32":
             with suppress(OSError):  # others use it: the last of them removes it
                 fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _IN_USE)

@@ -22,7 +22,7 @@ from remask.datasets import cache_folder
 from remask.durable import make_folder, read_limited, write_atomically
 from remask.engine import TrialStack
 from remask.errors import RemaskError
-from remask.runs.cost import Cost, Sizes, cost_of, net_cost
+from remask.runs.cost import TRAINING_FACTOR, Cost, Sizes, cost_of, net_cost
 from remask.runs.options import RunOptions
 from remask.runs.storing import provenance
 
@@ -54,7 +54,7 @@ class Rates:
         passes = cost.passes
         return (
             self.call * passes.calls
-            + self.trained * 3 * forward * passes.trained
+            + self.trained * TRAINING_FACTOR * forward * passes.trained
             + self.evaluated * forward * passes.evaluated
             + self.swept * parameters * passes.sweeps
         )
@@ -128,7 +128,7 @@ def measured_rates(
     sweep = timed(lambda: [one.add_(other) for one, other in pairwise(kept)])
     return Rates(
         call=max(few - per_sample * batches[0], 0.0),
-        trained=per_sample / (3 * forward),
+        trained=per_sample / (TRAINING_FACTOR * forward),
         evaluated=evaluated / forward,
         swept=sweep / (parameters * (_TENSORS - 1)),
     )

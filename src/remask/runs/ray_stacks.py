@@ -10,11 +10,12 @@ from typing import Any
 
 import remask
 from remask.benchmarks import load_benchmark
+from remask.engine.checkpoints import checkpoints_in
 from remask.own_code import fingerprints_of
 from remask.runs.events import Event, Failed, Finished, Lost
 from remask.runs.options import RunOptions
 from remask.runs.plans import Job, Work
-from remask.runs.ray_task import CHECKPOINTS, Began, Files, Order, Printed, last_words
+from remask.runs.ray_task import Began, Files, Order, Printed, last_words
 from remask.runs.shipping import Arrays, own_files, read_files, write_files
 from remask.runs.train import describe_failure
 
@@ -25,6 +26,7 @@ _SECONDS_TO_SAVE = 60.0
 """How long a stack that was asked to stop may take to save."""
 _SECONDS_FOR_LAST_WORDS = 10.0
 _LINES_OF_LAST_WORDS = 30
+_ENDED_EARLY = "its task ended before it was trained"
 
 
 @dataclass(eq=False)
@@ -90,7 +92,7 @@ class ClusterStacks:
             data=data.hex(),
             seconds_between_reports=self.most / _REPORTS_PER_SECOND,
         )
-        checkpoint = self._ray.put(read_files(work.folder, CHECKPOINTS))
+        checkpoint = self._ray.put(read_files(checkpoints_in(work.folder).values()))
         messages = self._task.remote(order, data, checkpoint, [self._stop_asked])
         self.running.append(Stack(work, messages))
 
@@ -232,9 +234,6 @@ class ClusterStacks:
                 log.write(f"{stack.work.job.title()}\n")
                 log.writelines(f"{config.canonical}\n" for config in stack.work.job.configs)
             log.write(text)
-
-
-_ENDED_EARLY = "its task ended before it was trained"
 
 
 def _put_failure(ray: Any, benchmark: str, error: Exception) -> str:

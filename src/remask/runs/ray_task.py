@@ -19,6 +19,8 @@ import remask
 from remask.benchmarks import Benchmark
 from remask.benchmarks.splitting import resplit
 from remask.config import TrialConfig
+from remask.engine.checkpoints import checkpoints_in
+from remask.machine import keep_freed_memory
 from remask.runs.checkpoint_mirror import CheckpointMirror, is_address
 from remask.runs.device_memory import largest_stack_on
 from remask.runs.events import Advanced, Event, Failed, Finished
@@ -29,7 +31,6 @@ from remask.runs.signals import StopRequest
 from remask.runs.storing import provenance
 from remask.runs.train import run_job
 
-CHECKPOINTS = "checkpoint-*.safetensors"
 _MOST_LOG = 1 << 16
 """Bytes of what a process has written that are sent at once."""
 
@@ -100,6 +101,7 @@ def train_stack(
             f"{order.version}: install the same on all of them",
         )
         return
+    keep_freed_memory()
     stop = StopRequest()
     threading.Thread(target=_watch, args=(stop_asked, stop), daemon=True).start()
     if (folder := make_importable(order.code)) is not None:
@@ -140,7 +142,8 @@ def _train(
     if mirror is not None:
         mirror.fetch(folder)
     # The larger number is of the later state.
-    if max(checkpoint, default="") > max(read_names(folder), default=""):
+    known = [path.name for path in checkpoints_in(folder).values()]
+    if max(checkpoint, default="") > max(known, default=""):
         write_files(folder, checkpoint)
     ended, next_report = False, 0.0
     for event in run_job(
@@ -158,16 +161,11 @@ def _train(
         ended = isinstance(event, Finished | Failed)
         if isinstance(event, Finished):
             if options.save_nets is not None:
-                yield Files("nets", read_files(nets, "*"))
+                yield Files("nets", read_files(nets.glob("*")))
             event = replace(event, ran_on=_ran_on(options.device))
         yield event
     if not ended and shared is None:
-        yield Files("checkpoints", read_files(folder, CHECKPOINTS))
-
-
-def read_names(folder: Path) -> list[str]:
-    """The names of the checkpoints in a folder."""
-    return [path.name for path in folder.glob(CHECKPOINTS)]
+        yield Files("checkpoints", read_files(checkpoints_in(folder).values()))
 
 
 def _watch(stop_asked: Sequence[Any], stop: StopRequest) -> None:

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 from typing import Self
 
 from remask.config import TrialConfig
@@ -35,13 +34,8 @@ class RunLog:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._log.__exit__(kind, error, traceback)
+    def __exit__(self, *_: object) -> None:
+        self._log.close()
 
     def take(self, event: Event) -> None:
         """Take notice of an event."""

@@ -78,6 +78,6 @@ def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
         write_atomically(folder / name, content)
 
 
-def read_files(folder: Path, pattern: str) -> dict[str, bytes]:
-    """The files of a folder whose names are like the pattern; none if it is not there."""
-    return {path.name: path.read_bytes() for path in sorted(folder.glob(pattern))}
+def read_files(paths: Iterable[Path]) -> dict[str, bytes]:
+    """What files hold, by their names."""
+    return {path.name: path.read_bytes() for path in sorted(paths)}

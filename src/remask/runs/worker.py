@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict
 
 from remask.benchmarks import UnreadableImageWarning
 from remask.config import TrialConfig
+from remask.machine import keep_freed_memory
 from remask.runs.events import to_line
 from remask.runs.forking import leave
 from remask.runs.options import RunOptions
@@ -45,6 +46,7 @@ def main() -> int:
     # The parent has loaded the same data, and said so once for all.
     warnings.simplefilter("ignore", UnreadableImageWarning)
 
+    keep_freed_memory()
     with StopRequest() as stop:
         # Ctrl-C reaches every process of the terminal; the parent decides, and sends SIGTERM.
         signal.signal(signal.SIGINT, signal.SIG_IGN)

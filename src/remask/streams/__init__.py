@@ -5,7 +5,7 @@ from remask.streams.description import DataDescription, StreamError
 from remask.streams.holdout import Part, check_share, hold_out, set_apart
 from remask.streams.plan import batch_sizes, epoch_batches
 from remask.streams.samples import Samples
-from remask.streams.task import Task, TaskData, benchmark_tasks, union_task
+from remask.streams.task import Task, TaskData, benchmark_tasks, labels_in, union_task
 
 __all__ = [
     "DataDescription",
@@ -20,6 +20,7 @@ __all__ = [
     "check_share",
     "epoch_batches",
     "hold_out",
+    "labels_in",
     "set_apart",
     "union_task",
 ]

@@ -16,7 +16,6 @@ from remask.names import UnknownNameError, unknown
 from remask.reports.comparison import ComparedCell
 from remask.reports.figures.confusion import confusion_figure
 from remask.reports.figures.data import (
-    SETTINGS,
     Row,
     Systems,
     buffer_name,
@@ -30,6 +29,7 @@ from remask.reports.figures.over_tasks import accuracy_figure, confidence_figure
 from remask.reports.figures.plane import plane_figure
 from remask.reports.figures.style import rendered
 from remask.reports.figures.within_tasks import within_tasks_figure
+from remask.reports.measures import SETTINGS
 from remask.results import Cell
 
 if TYPE_CHECKING:

@@ -9,13 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from remask.config import TrialConfig
 from remask.reports.comparison import ComparedCell
 from remask.reports.figures.description import Look, Mark, Numbers, Source
-from remask.results import Cell, Spread, group_alike, spread
+from remask.results import Cell, Spread, group_alike, group_but_mask, spread
 
 Array = NDArray[np.float64]
-SETTINGS = {"class_il": "Class-IL", "task_il": "Task-IL"}
 MINUS = "\N{MINUS SIGN}"
 FAVOURITES = ("ER", "MSER(-inf)", "DER++", "MSDER++(-inf)", "MSDER++(-1)")
 """What the paper compares comes first, so that these systems have the clearest colours."""
@@ -75,18 +73,16 @@ def families(cells: Iterable[Cell]) -> list[Family]:
 
     Those that choose their mask have no place among masks.
     """
-    groups: dict[TrialConfig, list[Cell]] = {}
-    for cell in cells:
-        if cell.config.mask != "auto" and not math.isnan(cell.spreads["class_il_A_T"].mean):
-            no_mask = {"mask": None, "positive_mask": False, "seed": 0}
-            shared = cell.config.model_copy(update=no_mask)
-            groups.setdefault(shared, []).append(cell)
+    measured = (
+        cell
+        for cell in cells
+        if cell.config.mask != "auto" and not math.isnan(cell.spreads["class_il_A_T"].mean)
+    )
     found = []
-    for group in groups.values():
-        for alike in group_alike(group, lambda cell: cell.learnt):
-            by_mask = {cell.config.mask: cell for cell in alike}
-            masks = sorted(mask for mask in by_mask if isinstance(mask, float))
-            found.append(Family(by_mask.get(None), tuple(by_mask[mask] for mask in masks)))
+    for alike in group_but_mask(measured):
+        by_mask = {cell.config.mask: cell for cell in alike}
+        masks = sorted(mask for mask in by_mask if isinstance(mask, float))
+        found.append(Family(by_mask.get(None), tuple(by_mask[mask] for mask in masks)))
     return found
 
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from remask.reports.figures.data import (
     MINUS,
-    SETTINGS,
     Family,
     Row,
     Systems,
@@ -18,6 +17,7 @@ from remask.reports.figures.data import (
     summary,
 )
 from remask.reports.figures.description import Axis, Figure, Look, Panel
+from remask.reports.measures import SETTINGS
 from remask.results import Cell
 
 _FEWEST_MASKS = 3

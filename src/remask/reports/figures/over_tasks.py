@@ -6,7 +6,6 @@ from typing import Literal
 import numpy as np
 
 from remask.reports.figures.data import (
-    SETTINGS,
     Array,
     Row,
     Systems,
@@ -18,6 +17,7 @@ from remask.reports.figures.data import (
     summary,
 )
 from remask.reports.figures.description import Axis, Figure, Panel
+from remask.reports.measures import SETTINGS
 from remask.results import Cell
 
 _MANY_CLASSES = 40

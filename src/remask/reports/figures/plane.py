@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 from remask.reports.figures.data import (
     MINUS,
-    SETTINGS,
     Row,
     Systems,
     buffer_name,
@@ -14,6 +13,7 @@ from remask.reports.figures.data import (
     summary,
 )
 from remask.reports.figures.description import Axis, Figure, Panel
+from remask.reports.measures import SETTINGS
 
 
 def plane_figure(rows: Sequence[Row], setting: str, systems: Systems) -> Figure:

@@ -6,7 +6,6 @@ from itertools import pairwise
 import numpy as np
 
 from remask.reports.figures.data import (
-    SETTINGS,
     Array,
     Row,
     Systems,
@@ -16,6 +15,7 @@ from remask.reports.figures.data import (
     summary,
 )
 from remask.reports.figures.description import Axis, Figure, Mark, Panel
+from remask.reports.measures import SETTINGS
 from remask.results import Cell
 
 _Times = tuple[tuple[int, ...], tuple[int, ...]]
