@@ -17,7 +17,6 @@ from torch import Tensor
 
 from remask.benchmarks import Benchmark
 from remask.classes import split_classes
-from remask.config import TrialConfig
 from remask.engine import TrialStack
 
 CASES = {
@@ -45,8 +44,7 @@ def measure(net: str, trials: int) -> None:
     benchmark = random_images(
         (3, 32, 32) if wide else (1, 28, 28), batch * (warm + block * blocks + 1)
     )
-    changes = {"benchmark": "random", "net": net, "batch": batch, "replay_batch": batch}
-    configs = [TrialConfig(**(own.model_dump() | changes)) for own in trial_configs(trials)]
+    configs = trial_configs(trials, benchmark="random", net=net, batch=batch, replay_batch=batch)
     compiled = TrialStack(configs, benchmark, compile=True).run()
     plain = TrialStack(configs, benchmark).run()
     began = time.perf_counter()
