@@ -321,10 +321,10 @@ def test_a_visit_that_is_stopped_is_saved_and_the_same_command_goes_on(
 ) -> None:
     folder = tmp_path / "letters"
     given = ("learn", str(folder), "--data", str(images / "first"), "--name", "one")
-    settings = ("--epochs", "400", "--mask", "-1", "--batch", "1", "--memory", "60")
+    # A net that takes its time: the visit must not be over before it is stopped.
+    settings = ("--net", "resnet18:8", "--mask", "-1", "--batch", "2", "--memory", "60")
     process = start(*given, *settings, store=tmp_path / "none.db")
     _wait_for(folder / "visit" / "visit.json", process)
-    time.sleep(0.2)
     process.send_signal(number)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 128 + number

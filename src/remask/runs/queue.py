@@ -122,6 +122,12 @@ class JobQueue:
             make_folder(self._run.folder)
             write_plan(self._run, self._plan)
 
+    def _has_begun(self, job: Job) -> bool:
+        try:
+            return bool(checkpoints_in(self._run.checkpoints(job)))
+        except DurabilityError:  # whoever trains it will say so
+            return False
+
     def _take(self, job: Job) -> Work | PickedUp | None:
         if self._run.again:  # run it even if the store has it
             return self._begin(job)
@@ -135,7 +141,7 @@ class JobQueue:
             return PickedUp(job.name, [_result(record) for record in found])
         if not mine:
             return None
-        begun = bool(checkpoints_in(self._run.checkpoints(job)))
+        begun = self._has_begun(job)
         if len(mine) == len(job.configs) or (begun and len(mine) == len(left)):
             return self._begin(job)
         if begun:  # it cannot be divided any more
