@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from remask.engine import StackedNet, stack_nets
 from remask.engine.linear_stack import LinearStack
-from remask.engine.module_stack import ModuleStack
+from remask.engine.module_stack import BatchTooSmallError, ModuleStack
 from remask.losses import trial_cross_entropy
 from remask.methods.slow_copies import follow
 from remask.nets import mlp
@@ -744,3 +744,12 @@ def test_a_copy_teaches_with_the_statistics_of_its_own_batches(name: str, trials
     follow(state, stack, torch.full((trials,), 0.5))
     for key in stack.statistics:
         assert_close(state[key][0], copies[0].state_dict()[key])
+
+
+@pytest.mark.parametrize("trials", [1, 2])
+def test_a_batch_with_nothing_to_normalise_over_is_refused_in_plain_words(trials: int) -> None:
+    nets = [nn.Sequential(nn.Flatten(), nn.BatchNorm1d(4), nn.Linear(4, 2)) for _ in range(trials)]
+    stack = stack_nets(nets, "cpu", seeds=range(trials), name="mine")
+    stack(torch.rand(trials, 2, 4))
+    with pytest.raises(BatchTooSmallError, match=r"'mine' normalises .* a batch of 1 .* --batch"):
+        stack(torch.rand(trials, 1, 4))

@@ -18,14 +18,16 @@ from typing_extensions import override
 
 from remask.engine.capturing import Captured, explained, kept
 from remask.engine.channels_last import convolves, safe_with_channels_last, with_channels_last
+from remask.engine.plain_gradients import PlainGradients
 from remask.errors import RemaskError
 from remask.methods import MethodError
-from remask.nets import Gradients, SampleGradients, StackedNet, State, stacked_state
+from remask.nets import Gradients, StackedNet, State, stacked_state
 from remask.own_code import own_place
 from remask.randomness import torch_seed
 
 _LARGEST_GRADIENTS = 1 << 26  # numbers, a quarter of a GiB
 _NOT_OF_THE_NET = ("randomness", "not enough memory", "out of memory")
+_TOO_FEW = "Expected more than 1 value per channel"  # so torch begins to say it
 _Forward = Callable[[State, Tensor], Tensor]
 """One trial's: (state, inputs [B, *shape]) -> outputs."""
 
@@ -39,6 +41,10 @@ class _Captured(NamedTuple):
 
 class NotStackableError(RemaskError):
     """A net that runs by itself, but not for many trials or samples at once."""
+
+
+class BatchTooSmallError(RemaskError):
+    """A net that normalises over its batch, and a batch that has too little to normalise over."""
 
 
 class ModuleStack(StackedNet):
@@ -167,7 +173,7 @@ class ModuleStack(StackedNet):
         self.move(self.gradients(loss), lr)
 
     @override
-    def sample_gradients(self, inputs: Tensor, labels: Tensor) -> "PlainGradients":
+    def sample_gradients(self, inputs: Tensor, labels: Tensor) -> PlainGradients:
         self._enter("evaluation")
         trained = {n for n, value in self.parameters.items() if value.requires_grad}
 
@@ -204,15 +210,30 @@ class ModuleStack(StackedNet):
         self._enter("training")
         self._forwards += 1
         self._saved_statistics |= self.couples_samples and captured is None
-        if not self._in_turn:
-            try:
-                return self._at_once(call, state, inputs, captured and captured.stack)
-            except RuntimeError as error:
-                if "randomness" not in str(error):
-                    raise
-                self._in_turn = True  # it draws in a way that no module of it tells: F.dropout
-        one = call if captured is None else captured.trial
-        return self._one_by_one(one, state, list(inputs), drawing=True)
+        with self._enough_samples(inputs.shape[1]):
+            if not self._in_turn:
+                try:
+                    return self._at_once(call, state, inputs, captured and captured.stack)
+                except RuntimeError as error:
+                    if "randomness" not in str(error):
+                        raise
+                    self._in_turn = True  # it draws in a way that no module of it tells: F.dropout
+            one = call if captured is None else captured.trial
+            return self._one_by_one(one, state, list(inputs), drawing=True)
+
+    @contextmanager
+    def _enough_samples(self, batch: int) -> Iterator[None]:
+        """Say in plain words that there is nothing to normalise over."""
+        try:
+            yield
+        except ValueError as error:
+            if _TOO_FEW not in str(error):
+                raise
+            raise BatchTooSmallError(
+                f"the net {self._name!r} normalises over its batch, and cannot learn from a batch "
+                f"of {batch} where inputs are so small: take a larger one, --batch, such that a "
+                f"last, smaller batch has two samples or more, or a net without batch normalisation"
+            ) from error
 
     def _test(
         self, call: _Forward, state: State, inputs: Tensor, *, shared: bool = False
@@ -320,30 +341,6 @@ class ModuleStack(StackedNet):
         last, features = caught[-1]
         self._head = linears[last]
         return features.float() if self._bfloat16 else features
-
-
-class PlainGradients:
-    """Gradients of single samples, as they are: name -> [S, n, ...]."""
-
-    def __init__(self, gradients: Gradients) -> None:
-        self._gradients = gradients
-
-    def inner(self, other: SampleGradients) -> Tensor:
-        """All inner products: [S, n, m]."""
-        if not isinstance(other, PlainGradients):
-            raise TypeError("gradients of one kind of stack have products with their own kind only")
-        products = [
-            torch.bmm(own.flatten(2), other._gradients[name].flatten(2).transpose(1, 2))
-            for name, own in self._gradients.items()
-        ]
-        return torch.stack(products).sum(0)
-
-    def squares(self, weights: Tensor) -> Gradients:
-        """The sums over samples of weight times squared gradient."""
-        return {
-            name: torch.einsum("sn...,sn->s...", own.square(), weights)
-            for name, own in self._gradients.items()
-        }
 
 
 def _has_tied_tensors(net: nn.Module) -> bool:
