@@ -4,11 +4,10 @@ Trial after trial where that is faster (convolutions on a CPU, which run with ch
 there is one trial only, and where the net draws random numbers (dropout).
 """
 
-import copy
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -18,9 +17,9 @@ from typing_extensions import override
 
 from remask.engine.capturing import Captured, explained, kept
 from remask.engine.channels_last import convolves, safe_with_channels_last, with_channels_last
+from remask.engine.lent_module import LentModule
 from remask.engine.plain_gradients import PlainGradients
 from remask.errors import RemaskError
-from remask.methods import MethodError
 from remask.nets import Gradients, StackedNet, State, stacked_state
 from remask.own_code import own_place
 from remask.randomness import torch_seed
@@ -65,20 +64,17 @@ class ModuleStack(StackedNet):
     ) -> None:
         self._name = name or type(nets[0]).__name__
         self._device = torch.device(device)
-        self._bfloat16 = bfloat16
         on_cpu = self._device.type == "cpu"
         self._channels_last = on_cpu and convolves(nets[0]) and safe_with_channels_last(nets[0])
         self.parameters, self.buffers = stacked_state(nets, device)
         if self._channels_last:
             self.parameters = {n: with_channels_last(v) for n, v in self.parameters.items()}
-        # The module only lends its forward. It keeps its own parameters, because moving them to
-        # the meta device would untie the ones that are tied.
-        self.module = copy.deepcopy(nets[0])
+        self._lent = LentModule(
+            nets[0], self._device, channels_last=self._channels_last, bfloat16=bfloat16
+        )
+        self.module = self._lent.module
         weights = sum(parameter.numel() for parameter in self.parameters.values())
         self.samples_at_once = max(1, _LARGEST_GRADIENTS // max(weights, 1))
-        self._tied = _has_tied_tensors(self.module)
-        self._mode = ""  # that the module is in
-        self._head: str | None = None  # the linear layer that is called last, once one was
         self._seeds = list(seeds)
         self._key: tuple[int, ...] = ()
         self._forwards = 0  # since it was set
@@ -90,15 +86,10 @@ class ModuleStack(StackedNet):
         draws = any(isinstance(module, nn.modules.dropout._DropoutNd) for module in modules)
         # Trial after trial: the plain module, at its own speed, with random numbers of its own.
         self._in_turn = len(nets) == 1 or self._channels_last or draws
-        self._normalising = [
-            (name, module)
-            for name, module in self.module.named_modules()
-            if isinstance(module, nn.modules.batchnorm._NormBase)
-        ]
-        self.couples_samples = bool(self._normalising)
+        self.couples_samples = bool(self._lent.normalising)
         self.statistics = frozenset(
             f"{place}.{name}" if place else name
-            for place, module in self._normalising
+            for place, module in self._lent.normalising
             for name, _ in module.named_buffers()
         )
 
@@ -106,8 +97,10 @@ class ModuleStack(StackedNet):
     def __call__(self, inputs: Tensor, parameters: Mapping[str, Tensor] | None = None) -> Tensor:
         if parameters is None:
             fits = inputs.shape[1] in self._captured_sizes and not self._saved_statistics
-            return self._train(self._call, self.state(), inputs, self._captured if fits else None)
-        return self._train(self._call, {**parameters, **self.buffers}, inputs)
+            return self._train(
+                self._lent.call, self.state(), inputs, self._captured if fits else None
+            )
+        return self._train(self._lent.call, {**parameters, **self.buffers}, inputs)
 
     @override
     def capture(self, sizes: Collection[int]) -> None:
@@ -120,7 +113,7 @@ class ModuleStack(StackedNet):
             )
             return lambda state, inputs: kept(run(state, inputs))
 
-        self._captured = _Captured(captured(self._call), captured(torch.vmap(self._call)))
+        self._captured = _Captured(captured(self._lent.call), captured(torch.vmap(self._lent.call)))
         self._captured_sizes = frozenset(sizes)
         for tensor in self.state().values():  # all changes are made in place
             torch._dynamo.mark_static_address(tensor)  # or a CUDA graph would copy them each time
@@ -128,31 +121,31 @@ class ModuleStack(StackedNet):
     @override
     @torch.no_grad()
     def predict(self, inputs: Tensor) -> Tensor:
-        return self._test(self._call, self.state(), inputs, shared=True)
+        return self._test(self._lent.call, self.state(), inputs, shared=True)
 
     @override
     @torch.no_grad()
     def evaluate(self, inputs: Tensor, state: State | None = None) -> Tensor:
-        return self._test(self._call, self.state() if state is None else state, inputs)
+        return self._test(self._lent.call, self.state() if state is None else state, inputs)
 
     @override
     @torch.no_grad()
     def teach(self, inputs: Tensor, state: State) -> Tensor:
-        self._enter("teaching")
-        return self._without_draws(self._call, state, inputs)
+        self._lent.enter("teaching")
+        return self._without_draws(self._lent.call, state, inputs)
 
     @override
     def features(self, inputs: Tensor, *, training: bool) -> Tensor:
         if training:
-            return self._train(self._call_features, self.state(), inputs)
+            return self._train(self._lent.features, self.state(), inputs)
         with torch.no_grad():
-            return self._test(self._call_features, self.state(), inputs)
+            return self._test(self._lent.features, self.state(), inputs)
 
     @override
     def head(self, features: Tensor) -> Tensor:
-        weight = self.parameters[f"{self._head}.weight"]
+        weight = self.parameters[f"{self._lent.head}.weight"]
         logits = torch.bmm(features, weight.transpose(1, 2))
-        bias = self.parameters.get(f"{self._head}.bias")
+        bias = self.parameters.get(f"{self._lent.head}.bias")
         return logits if bias is None else logits + bias.unsqueeze(1)
 
     @override
@@ -174,7 +167,7 @@ class ModuleStack(StackedNet):
 
     @override
     def sample_gradients(self, inputs: Tensor, labels: Tensor) -> PlainGradients:
-        self._enter("evaluation")
+        self._lent.enter("evaluation")
         trained = {n for n, value in self.parameters.items() if value.requires_grad}
 
         def loss(own: dict[str, Tensor], rest: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
@@ -188,26 +181,17 @@ class ModuleStack(StackedNet):
             detached = {name: value.detach() for name, value in state.items()}
             ours = {name: detached.pop(name) for name in trained}
             with self._vectorised(
-                partial(self._call, state, own[:1]),
+                partial(self._lent.call, state, own[:1]),
                 "sample by sample, as this method needs it for the gradients of single samples",
                 "take another net or method",
             ):
                 trials.append(each(ours, detached, own, truth))
         return PlainGradients({n: torch.stack([trial[n] for trial in trials]) for n in trained})
 
-    def _enter(self, mode: Literal["training", "evaluation", "teaching"]) -> None:
-        """Put the module in a mode, if it is in another: that is a walk through all its parts."""
-        if mode == self._mode:
-            return
-        self.module.train(mode == "training")
-        for _, module in self._normalising if mode == "teaching" else ():
-            module.train()
-        self._mode = mode
-
     def _train(
         self, call: _Forward, state: State, inputs: Tensor, captured: "_Captured | None" = None
     ) -> Tensor:
-        self._enter("training")
+        self._lent.enter("training")
         self._forwards += 1
         self._saved_statistics |= self.couples_samples and captured is None
         with self._enough_samples(inputs.shape[1]):
@@ -238,7 +222,7 @@ class ModuleStack(StackedNet):
     def _test(
         self, call: _Forward, state: State, inputs: Tensor, *, shared: bool = False
     ) -> Tensor:
-        self._enter("evaluation")
+        self._lent.enter("evaluation")
         return self._without_draws(call, state, inputs, shared=shared)
 
     def _without_draws(
@@ -304,48 +288,3 @@ class ModuleStack(StackedNet):
             return [{name: value.squeeze(0) for name, value in stacked.items()}]
         parts = {name: value.unbind(0) for name, value in stacked.items()}
         return [{name: p[trial] for name, p in parts.items()} for trial in range(len(self._seeds))]
-
-    def _call(self, state: dict[str, Tensor], inputs: Tensor) -> Tensor:
-        if self._channels_last and inputs.ndim == 4:
-            inputs = inputs.contiguous(memory_format=torch.channels_last)
-        if not self._bfloat16:
-            logits: Tensor = self._run(state, inputs)
-            return logits
-        # No cache: under vmap it would keep tensors that end with the forward.
-        with torch.autocast(self._device.type, torch.bfloat16, cache_enabled=False):
-            logits = self._run(state, inputs)
-        return logits.float()
-
-    def _run(self, state: dict[str, Tensor], inputs: Tensor) -> Tensor:
-        outputs: Tensor = functional_call(self.module, state, (inputs,), tie_weights=self._tied)
-        return outputs
-
-    def _call_features(self, state: dict[str, Tensor], inputs: Tensor) -> Tensor:
-        caught: list[tuple[nn.Linear, Tensor]] = []
-        linears: dict[nn.Module, str] = {
-            layer: name
-            for name, layer in self.module.named_modules()
-            if isinstance(layer, nn.Linear)
-        }
-        hooks = [
-            layer.register_forward_pre_hook(lambda own, given: caught.append((own, given[0])))
-            for layer in linears
-        ]
-        try:
-            self._call(state, inputs)
-        finally:
-            for hook in hooks:
-                hook.remove()
-        if not caught:
-            raise MethodError("a method that uses features needs a net with a linear last layer")
-        last, features = caught[-1]
-        self._head = linears[last]
-        return features.float() if self._bfloat16 else features
-
-
-def _has_tied_tensors(net: nn.Module) -> bool:
-    """Whether a parameter or buffer has two names; to look for them takes longer than a layer."""
-    return any(
-        len(list(named())) < len(list(named(remove_duplicate=False)))
-        for named in (net.named_parameters, net.named_buffers)
-    )
