@@ -10,6 +10,7 @@ import torch
 
 from remask.benchmarks import Benchmark, load_benchmark
 from remask.config import COMMON_WEIGHTS, TrialConfig
+from remask.engine.bfloat16 import require_bfloat16
 from remask.methods import METHODS
 from remask.runs.storing import provenance
 from tests.command_line import CommandLine
@@ -46,6 +47,7 @@ def _no_process_unmarked(request: pytest.FixtureRequest) -> Iterator[None]:
 def _one_thread() -> Iterator[None]:
     """Nets of this size only lose by threads, and sums keep one order."""
     provenance()  # asks git once, and no test has to
+    require_bfloat16()  # tries once, in a process, before torch's layers are used
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

@@ -1,5 +1,8 @@
 """`precision="bf16"`: layers compute in bfloat16, and everything else stays as it was."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -27,6 +30,26 @@ def test_layers_compute_in_bfloat16_and_weights_stay_float32(name: str, trials: 
     gradients = stack.gradients(trial_cross_entropy(logits, labels, None, None))
     assert {value.dtype for value in gradients.values()} == {torch.float32}
     assert {value.dtype for value in stack.parameters.values()} == {torch.float32}
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("layers_first", [False, True])
+def test_bfloat16_works_or_is_refused_but_never_ends_the_process(layers_first: bool) -> None:
+    """Where AMX is trapped it does: with a message only if torch's layers were used before."""
+    script = (
+        "import torch; from remask.engine import stack_nets; from remask.errors import RemaskError"
+        "\nnet = torch.nn.Linear(64, 64)"
+        f"\nif {layers_first}: net(torch.ones(1, 64))"
+        "\ntry: print(stack_nets([net], precision='bf16')(torch.ones(1, 2, 64)).shape)"
+        "\nexcept RemaskError as error: print(error)"
+    )
+    environment = {n: v for n, v in os.environ.items() if n != "ONEDNN_MAX_CPU_ISA"}
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    worked = "torch.Size([1, 2, 64])" in done.stdout
+    assert worked or (layers_first and "ONEDNN_MAX_CPU_ISA=" in done.stdout)
 
 
 @pytest.mark.thorough

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from typing_extensions import override
 
+from remask.engine.bfloat16 import require_bfloat16
 from remask.engine.capturing import Captured, explained, kept
 from remask.engine.channels_last import convolves, safe_with_channels_last, with_channels_last
 from remask.engine.lent_module import LentModule
@@ -65,6 +66,8 @@ class ModuleStack(StackedNet):
         self._name = name or type(nets[0]).__name__
         self._device = torch.device(device)
         on_cpu = self._device.type == "cpu"
+        if bfloat16 and on_cpu:
+            require_bfloat16()
         self._channels_last = on_cpu and convolves(nets[0]) and safe_with_channels_last(nets[0])
         self.parameters, self.buffers = stacked_state(nets, device)
         if self._channels_last:

@@ -1,0 +1,56 @@
+"""Whether layers in bfloat16 would end this process.
+
+Some virtual machines announce Intel's AMX instructions, grant them, and then trap every use. torch
+believes the announcement, so only a try tells: in a child process, which may die of it.
+"""
+
+import faulthandler
+import functools
+import os
+from pathlib import Path
+
+import torch
+
+from remask.errors import RemaskError
+
+_LIMIT, _WITHOUT_AMX = "ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16"
+
+
+class PrecisionError(RemaskError):
+    """The processor cannot compute in the precision that was asked for."""
+
+
+@functools.cache
+def require_bfloat16() -> None:
+    """Do without AMX where it is trapped, or say how to; for layers on the CPU."""
+    if not _announces_amx() or _survives():
+        return
+    os.environ.setdefault(_LIMIT, _WITHOUT_AMX)  # read when torch's layers are first used
+    if not _survives():
+        raise PrecisionError(
+            "bf16 would end this process: the processor announces AMX instructions and refuses "
+            f"them. Set {_LIMIT}={_WITHOUT_AMX} in the environment before Python starts, or use "
+            "float32"
+        )
+
+
+def _announces_amx() -> bool:
+    try:
+        return "amx_bf16" in Path("/proc/cpuinfo").read_text()
+    except OSError:  # not Linux
+        return False
+
+
+def _survives() -> bool:
+    """Whether a child of this process lives through a small product in bfloat16."""
+    child = os.fork()
+    if child == 0:
+        try:
+            faulthandler.disable()  # nobody is to read of this crash
+            torch.set_num_threads(1)  # the parent's other threads are not here
+            ones = torch.ones(64, 64, dtype=torch.bfloat16)
+            torch.mm(ones, ones)
+        finally:
+            os._exit(0)
+    _, status = os.waitpid(child, 0)
+    return not os.WIFSIGNALED(status)
