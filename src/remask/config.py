@@ -7,7 +7,7 @@ in config files and grids, its keyword in Python and its line in the docs are al
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -15,6 +15,7 @@ from remask.setting_types import (
     INT64,
     Integer,
     Mask,
+    MemoryPolicy,
     Name,
     OnCommandLine,
     Precision,
@@ -148,10 +149,11 @@ class TrialConfig(BaseModel):
         "samples of each class; changes no other result. 10 costs up to a tenth more time. "
         "Default: 0, only after each task.",
     )
-    memory: Annotated[Literal["reservoir", "balanced"], OnCommandLine("POLICY")] = Field(
+    memory: Annotated[MemoryPolicy, OnCommandLine("POLICY")] = Field(
         "reservoir",
         description="What the memory keeps: `reservoir`, a uniform sample of all that has come, in "
-        "every epoch anew, or `balanced`, as many samples of each class as it can, each once. For "
+        "every epoch anew, `balanced`, as many samples of each class as it can, each once, or "
+        "`merging`, a reservoir into which the samples that it does not keep are merged. For "
         "methods whose memory is a reservoir.",
     )
     precision: Annotated[Precision, OnCommandLine("PRECISION")] = Field(

@@ -145,6 +145,7 @@ def _check_name(name: str, info: ValidationInfo) -> str:
 
 
 Precision = Literal["float32", "bf16"]
+MemoryPolicy = Literal["reservoir", "balanced", "merging"]
 Integer = Annotated[int, Field(ge=-INT64, lt=INT64)]
 Name = Annotated[str, AfterValidator(_check_name)]
 

@@ -1,4 +1,4 @@
-"""The memories of a stack: balanced ones, and those whose samples stay on disk."""
+"""The memories of a stack: balanced and merging ones, and those whose samples stay on disk."""
 
 import time
 from collections.abc import Callable
@@ -25,6 +25,10 @@ DRAWING = sorted(name for name, kind in METHODS.items() if kind.draws)
 def balanced(config: MakeConfig, method: str, **changes: object) -> list[TrialConfig]:
     each = {"method": method, "memory": "balanced", **changes}
     return [config(seed=seed, **each) for seed in (0, 1, 2)]
+
+
+def merging(config: MakeConfig, method: str) -> list[TrialConfig]:
+    return balanced(config, method, memory="merging", epochs=1)
 
 
 # ---- Balanced -----------------------------------------------------------------------------------
@@ -61,11 +65,12 @@ def test_a_balanced_memory_holds_as_many_of_each_class_and_none_twice(
 
 
 @pytest.mark.thorough
+@pytest.mark.parametrize("memory", ["balanced", "merging"])
 @pytest.mark.parametrize("method", DRAWING)
-def test_a_trial_with_a_balanced_memory_is_the_same_alone_and_after_a_stop(
-    config: MakeConfig, tiny: Benchmark, method: str
+def test_a_trial_with_another_memory_is_the_same_alone_and_after_a_stop(
+    config: MakeConfig, tiny: Benchmark, method: str, memory: str
 ) -> None:
-    configs = balanced(config, method)
+    configs = balanced(config, method, memory=memory)
     whole = finish(TrialStack(configs, tiny, build_net=small_mlp))
     alone = finish(TrialStack(configs[1:2], tiny, build_net=small_mlp))
     for name, tensor in alone.state().items():
@@ -89,16 +94,49 @@ def test_a_trial_with_a_balanced_memory_is_the_same_alone_and_after_a_stop(
     assert_same(snapshot(whole), snapshot(finish(stopped)))
 
 
+@pytest.mark.parametrize("memory", ["balanced", "merging"])
 @pytest.mark.parametrize("method", ["hal", "derpp"])
-def test_a_balanced_memory_in_an_open_stream_is_that_of_the_benchmark(
-    config: MakeConfig, tiny: Benchmark, method: str
+def test_another_memory_in_an_open_stream_is_that_of_the_benchmark(
+    config: MakeConfig, tiny: Benchmark, method: str, memory: str
 ) -> None:
-    configs = balanced(config, method)
+    configs = balanced(config, method, memory=memory)
     whole = finish(TrialStack(configs, tiny, build_net=small_mlp))
     stack = learn_all(TrialStack(configs, DataDescription.of(tiny), build_net=small_mlp), tiny)
     for name, tensor in stack.state().items():
         if name.startswith(("memory/", "net/")):
             assert torch.equal(tensor, whole.state()[name]), name
+
+
+# ---- Merging ------------------------------------------------------------------------------------
+
+
+def test_a_merging_memory_has_a_reservoirs_labels_and_samples_that_nobody_sent(
+    config: MakeConfig, tiny: Benchmark
+) -> None:
+    state = finish(TrialStack(merging(config, "er"), tiny, build_net=small_mlp)).state()
+    plain = balanced(config, "er", memory="reservoir", epochs=1)
+    usual = finish(TrialStack(plain, tiny, build_net=small_mlp)).state()
+    assert torch.equal(state["memory/labels"], usual["memory/labels"])
+    sent = {row.numpy().tobytes() for row in tiny.train_inputs}
+    assert all(row.numpy().tobytes() in sent for row in usual["memory/inputs"])
+    single = state["memory/counts"] == 1
+    assert 0 < single.sum() < len(single)
+    for row, alone in zip(state["memory/inputs"], single.tolist(), strict=True):
+        assert (row.numpy().tobytes() in sent) == alone
+
+
+def test_a_step_that_merges_does_not_wait_for_the_host(config: MakeConfig, tiny: Benchmark) -> None:
+    """On the meta device there is no data to look at: whatever asked for some would fail."""
+    stack = TrialStack(merging(config, "derpp"), tiny, build_net=small_mlp, device="meta")
+    for _ in islice(stack.learn_steps(stack.tasks[0]), 4):
+        pass
+
+
+def test_a_merging_memory_cannot_leave_samples_on_disk(config: MakeConfig, tiny: Benchmark) -> None:
+    with pytest.raises(MethodError, match="changes the samples that it keeps"):
+        TrialStack(
+            merging(config, "er"), DataDescription.of(tiny), build_net=small_mlp, earlier_samples=[]
+        )
 
 
 # ---- On disk ------------------------------------------------------------------------------------

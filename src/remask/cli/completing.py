@@ -104,7 +104,7 @@ VALUES: dict[str, Completion] = {
     "method": one_of(_methods, several=True),
     "mask": one_of(words("none", "auto", "-inf", "-1", "0"), several=True),
     "net": NET,
-    "memory": one_of(words("reservoir", "balanced")),
+    "memory": one_of(words("reservoir", "balanced", "merging")),
     "precision": one_of(words("float32", "bf16")),
     "device": one_of(words("cpu", "cuda", "mps")),
     "on": one_of(words("ray")),

@@ -87,7 +87,10 @@ def check_room(method: type[Method], data: DataDescription, buffer: int, tasks: 
 
 
 def check_earlier_samples(
-    rows: Sequence[StoredRows], source: Benchmark | DataDescription, method: type[Method]
+    rows: Sequence[StoredRows],
+    source: Benchmark | DataDescription,
+    method: type[Method],
+    config: TrialConfig,
 ) -> None:
     """Refuse samples of earlier tasks that could not be used: MethodError, StreamError."""
     if not isinstance(source, DataDescription):
@@ -98,6 +101,11 @@ def check_earlier_samples(
         raise MethodError(
             f"{method.title} does not draw from a reservoir, so it cannot use earlier_samples: it "
             f"copies the samples that it keeps"
+        )
+    if config.memory == "merging":
+        raise MethodError(
+            "a merging memory changes the samples that it keeps, so it cannot leave them where "
+            "they are: use another memory, or no earlier_samples"
         )
     for part in rows:
         if part.dtype != source.input_type or part.shape[1:] != source.input_shape:

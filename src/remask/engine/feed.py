@@ -12,6 +12,7 @@ from remask.memory import (
     Reservoir,
     ReservoirPlan,
     StoredRows,
+    merge,
     plan_balanced,
     plan_reservoir,
 )
@@ -75,6 +76,7 @@ class Feed:
                 num_classes=data.num_classes,
                 stores_logits=method.stores_logits,
                 balanced=shape.memory == "balanced",
+                merging=shape.memory == "merging",
                 earlier_samples=earlier_samples,
                 device=device,
             )
@@ -274,15 +276,27 @@ class Feed:
         if plan.reservoir.offers:
             self.reservoir.count(step.stream.labels)
         kept = plan.reservoir.kept[number]
-        if kept is None:
+        was_full = plan.reservoir.filled[number] == self._capacity
+        merges = self.reservoir.counts is not None and was_full
+        if kept is None and not merges:
             return
         logits = step.stream.logits.detach()
         if self._mask_stored and step.active is not None and step.mask_value is not None:
             logits = torch.where(step.active, logits, step.mask_value)
-        self.reservoir.insert(
-            kept,
-            rows=plan.places[number],
-            inputs=self._samples.inputs,
-            labels=self._samples.labels,
-            logits=logits,
-        )
+        if merges:
+            merge(
+                self.reservoir,
+                self._samples.take(plan.places[number]),
+                step.stream.labels,
+                logits,
+                kept=None if kept is None else kept[0],
+                number=number,
+            )
+        if kept is not None:
+            self.reservoir.insert(
+                kept,
+                rows=plan.places[number],
+                inputs=self._samples.inputs,
+                labels=self._samples.labels,
+                logits=logits,
+            )

@@ -75,7 +75,7 @@ class TrialStack:
     ) -> None:
         kind = check_stack(configs, benchmark, method, build_net)
         if earlier_samples is not None:
-            check_earlier_samples(earlier_samples, benchmark, kind)
+            check_earlier_samples(earlier_samples, benchmark, kind, configs[0])
         device, shape = torch.device(device), configs[0]
         self.configs = list(configs)
         candidates = candidates_of(kind, shape.buffer) if shape.mask == "auto" else ()

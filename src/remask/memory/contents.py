@@ -22,12 +22,14 @@ class Reservoir:
         num_classes: int,
         stores_logits: bool,
         balanced: bool = False,
+        merging: bool = False,
         earlier_samples: Sequence[StoredRows] | None = None,
         device: torch.device | str = "cpu",
     ) -> None:
         """Make an empty memory; one that is `balanced` also counts what each class was offered.
 
-        With `earlier_samples`, it has no inputs of its own: see `SourcedInputs`.
+        One that is `merging` counts what has come to each place, for `merge`. With
+        `earlier_samples`, it has no inputs of its own: see `SourcedInputs`.
         """
         rows = trials * capacity
         self._trials, self._capacity = trials, capacity
@@ -44,6 +46,8 @@ class Reservoir:
         shape = (trials, num_classes)
         self.offered = torch.zeros(shape, dtype=torch.int64, device=device) if balanced else None
         """How many samples of each class a balanced memory has been offered: int64 [S, K]."""
+        self.counts = torch.ones(rows, dtype=torch.uint8, device=device) if merging else None
+        """How many samples have come to each place of a merging memory, as far as it counts."""
 
     @property
     def classes(self) -> Tensor:
@@ -102,6 +106,8 @@ class Reservoir:
             self.inputs.index_copy_(0, target, inputs.index_select(0, rows))
         source, target, rows = (each.to(self._device) for each in (source, target, rows))
         self.labels.index_copy_(0, target, labels.index_select(0, rows))
+        if self.counts is not None:
+            self.counts.index_fill_(0, target, 1)
         if self.logits is not None:
             self.logits.index_copy_(0, target, logits.flatten(0, 1).index_select(0, source))
 
@@ -115,6 +121,8 @@ class Reservoir:
             tensors["logits"] = self.logits
         if self.offered is not None:
             tensors["offered"] = self.offered
+        if self.counts is not None:
+            tensors["counts"] = self.counts
         return tensors
 
 
