@@ -27,8 +27,13 @@ def balanced(config: MakeConfig, method: str, **changes: object) -> list[TrialCo
     return [config(seed=seed, **each) for seed in (0, 1, 2)]
 
 
-def merging(config: MakeConfig, method: str) -> list[TrialConfig]:
-    return balanced(config, method, memory="merging", epochs=1)
+def merging(config: MakeConfig, method: str, **changes: object) -> list[TrialConfig]:
+    """So few places that the second task begins to merge."""
+    each = {"method": method, "memory": "merging", "buffer": 2, **changes}
+    return [config(seed=seed, **each) for seed in (0, 1, 2)]
+
+
+OTHERS = {"balanced": balanced, "merging": merging}
 
 
 # ---- Balanced -----------------------------------------------------------------------------------
@@ -65,12 +70,12 @@ def test_a_balanced_memory_holds_as_many_of_each_class_and_none_twice(
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("memory", ["balanced", "merging"])
+@pytest.mark.parametrize("memory", OTHERS)
 @pytest.mark.parametrize("method", DRAWING)
 def test_a_trial_with_another_memory_is_the_same_alone_and_after_a_stop(
     config: MakeConfig, tiny: Benchmark, method: str, memory: str
 ) -> None:
-    configs = balanced(config, method, memory=memory)
+    configs = OTHERS[memory](config, method)
     whole = finish(TrialStack(configs, tiny, build_net=small_mlp))
     alone = finish(TrialStack(configs[1:2], tiny, build_net=small_mlp))
     for name, tensor in alone.state().items():
@@ -94,12 +99,12 @@ def test_a_trial_with_another_memory_is_the_same_alone_and_after_a_stop(
     assert_same(snapshot(whole), snapshot(finish(stopped)))
 
 
-@pytest.mark.parametrize("memory", ["balanced", "merging"])
+@pytest.mark.parametrize("memory", OTHERS)
 @pytest.mark.parametrize("method", ["hal", "derpp"])
 def test_another_memory_in_an_open_stream_is_that_of_the_benchmark(
     config: MakeConfig, tiny: Benchmark, method: str, memory: str
 ) -> None:
-    configs = balanced(config, method, memory=memory)
+    configs = OTHERS[memory](config, method)
     whole = finish(TrialStack(configs, tiny, build_net=small_mlp))
     stack = learn_all(TrialStack(configs, DataDescription.of(tiny), build_net=small_mlp), tiny)
     for name, tensor in stack.state().items():
@@ -113,8 +118,8 @@ def test_another_memory_in_an_open_stream_is_that_of_the_benchmark(
 def test_a_merging_memory_has_a_reservoirs_labels_and_samples_that_nobody_sent(
     config: MakeConfig, tiny: Benchmark
 ) -> None:
-    state = finish(TrialStack(merging(config, "er"), tiny, build_net=small_mlp)).state()
-    plain = balanced(config, "er", memory="reservoir", epochs=1)
+    state = finish(TrialStack(merging(config, "er", epochs=1), tiny, build_net=small_mlp)).state()
+    plain = merging(config, "er", epochs=1, memory="reservoir")
     usual = finish(TrialStack(plain, tiny, build_net=small_mlp)).state()
     assert torch.equal(state["memory/labels"], usual["memory/labels"])
     sent = {row.numpy().tobytes() for row in tiny.train_inputs}
@@ -127,9 +132,21 @@ def test_a_merging_memory_has_a_reservoirs_labels_and_samples_that_nobody_sent(
 
 def test_a_step_that_merges_does_not_wait_for_the_host(config: MakeConfig, tiny: Benchmark) -> None:
     """On the meta device there is no data to look at: whatever asked for some would fail."""
-    stack = TrialStack(merging(config, "derpp"), tiny, build_net=small_mlp, device="meta")
-    for _ in islice(stack.learn_steps(stack.tasks[0]), 4):
+    configs = [config(memory="merging", buffer=1, replay_batch=1)]
+    stack = TrialStack(configs, tiny, build_net=small_mlp, device="meta")
+    for _ in islice(stack.learn_steps(stack.tasks[0]), 5):  # 25 samples, and 16 are enough
         pass
+
+
+def test_a_memory_with_a_place_for_one_in_sixteen_samples_merges_nothing(
+    config: MakeConfig, tiny: Benchmark
+) -> None:
+    inputs = {}
+    for memory in ("merging", "reservoir"):
+        configs = merging(config, "er", buffer=6, memory=memory)  # 87 samples, and 96 were needed
+        state = finish(TrialStack(configs, tiny, build_net=small_mlp)).state()
+        inputs[memory] = state["memory/inputs"]
+    assert torch.equal(inputs["merging"], inputs["reservoir"])
 
 
 def test_a_merging_memory_cannot_leave_samples_on_disk(config: MakeConfig, tiny: Benchmark) -> None:

@@ -9,6 +9,7 @@ from torch import Tensor
 from remask.config import TrialConfig
 from remask.memory import (
     EMPTY,
+    SPARSE,
     Reservoir,
     ReservoirPlan,
     StoredRows,
@@ -38,6 +39,8 @@ class EpochPlan:
     """What is replayed and kept in each step; None without a reservoir."""
     faded: Tensor | None
     """Per step, how far the masks have faded: [steps, S]; None where none does."""
+    merges: list[bool]
+    """Per step, whether samples that are not kept are merged into the memory."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,10 +139,11 @@ class Feed:
         seen_at_once = self._batch + self._draws * self._draw_size
         views = self._samples.plan_views(len(batches), seen_at_once, key)
         arrived = torch.tensor(sizes).cumsum(0).clamp(max=own)
-        faded = self._faded(earlier + (torch.full_like(arrived, own) if epoch else arrived))
-        if self.reservoir is None:
-            return EpochPlan(batches, places, labels, views, None, faded)
+        so_far = earlier + (torch.full_like(arrived, own) if epoch else arrived)
+        faded = self._faded(so_far)
         memory = self.reservoir
+        if memory is None:
+            return EpochPlan(batches, places, labels, views, None, faded, [])
         if memory.offered is None:
             reservoir = plan_reservoir(
                 capacity=self._capacity,
@@ -164,7 +168,8 @@ class Feed:
                 key=key,
                 device=memory.planned_on,
             )
-        return EpochPlan(batches, places, labels, views, reservoir, faded)
+        merges = (so_far > SPARSE * self._capacity) & (memory.counts is not None)
+        return EpochPlan(batches, places, labels, views, reservoir, faded, merges.tolist())
 
     def _labels(self, places: Sequence[Tensor]) -> list[Tensor]:
         """The labels in places of each step, [S * B] -> [S, B], gathered for all steps at once."""
@@ -276,14 +281,12 @@ class Feed:
         if plan.reservoir.offers:
             self.reservoir.count(step.stream.labels)
         kept = plan.reservoir.kept[number]
-        was_full = plan.reservoir.filled[number] == self._capacity
-        merges = self.reservoir.counts is not None and was_full
-        if kept is None and not merges:
+        if kept is None and not plan.merges[number]:
             return
         logits = step.stream.logits.detach()
         if self._mask_stored and step.active is not None and step.mask_value is not None:
             logits = torch.where(step.active, logits, step.mask_value)
-        if merges:
+        if plan.merges[number]:
             merge(
                 self.reservoir,
                 self._samples.take(plan.places[number]),

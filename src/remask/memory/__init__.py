@@ -5,7 +5,7 @@ from remask.memory.challenge import challenge
 from remask.memory.contents import Reservoir
 from remask.memory.herding import herd
 from remask.memory.kept import KeptRows
-from remask.memory.merging import merge
+from remask.memory.merging import SPARSE, merge
 from remask.memory.quota import choose_rows
 from remask.memory.replay import ReplayBatch, ReplayMemory, ReplayMemoryError
 from remask.memory.reservoir import ReservoirPlan, plan_reservoir
@@ -13,6 +13,7 @@ from remask.memory.rows import JoinedRows, MappedRows, SampleFileError, StoredRo
 
 __all__ = [
     "EMPTY",
+    "SPARSE",
     "JoinedRows",
     "KeptRows",
     "MappedRows",

@@ -3,7 +3,8 @@
 Its places are given as a reservoir gives them. But a sample x that gets none is not lost: the
 nearest sample c of its class moves towards it, c <- c + (x - c) / min(n, MOST), where n counts what
 has come to that place, x included. So a place comes to hold the mean of its neighbourhood, and then
-of the latest in it. A few means say more about a class than as many single samples.
+of the latest in it. A few means say more about a class than as many single samples. Many say no
+more, so nothing is merged while the memory has a place for one in SPARSE samples so far, or more.
 
 The nearest is looked for among WINDOW places, in every step the next ones: what a step costs does
 not depend on the size of the memory.
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from remask.memory.contents import Reservoir
 
+SPARSE = 16
 MOST = 4
 WINDOW = 256
 
