@@ -4,30 +4,25 @@ import pytest
 import torch
 from torch import Tensor
 
-from remask.memory import Reservoir, merge, merging
+from remask.memory import ReplayMemory, ReplayMemoryError, merging
+from remask.memory.merging import Places, merge
 
 
 def memory_of(
     places: list[list[float]], classes: list[int], *, dtype: torch.dtype = torch.float32
-) -> Reservoir:
+) -> Places:
     """The full memory of one trial, with logits that are all 0."""
-    memory = Reservoir(
-        trials=1,
-        capacity=len(places),
-        input_shape=(len(places[0]),),
-        input_type=dtype,
-        num_classes=2,
-        stores_logits=True,
-        merging=True,
+    count = len(places)
+    return Places(
+        torch.tensor(places).to(dtype),
+        torch.tensor(classes),
+        torch.zeros(count, 2),
+        torch.ones(count, dtype=torch.uint8),
     )
-    assert isinstance(memory.inputs, Tensor)
-    memory.inputs.copy_(torch.tensor(places))
-    memory.labels.copy_(torch.tensor(classes))
-    return memory
 
 
 def offer(
-    memory: Reservoir,
+    memory: Places,
     inputs: list[list[float]],
     labels: list[int],
     *,
@@ -35,7 +30,6 @@ def offer(
     number: int = 0,
 ) -> list[list[float]]:
     """Merge a batch whose logits are all 1; returns what the places then hold."""
-    assert isinstance(memory.inputs, Tensor)
     merge(
         memory,
         torch.tensor([inputs]).to(memory.inputs.dtype),
@@ -65,7 +59,6 @@ def test_of_many_that_come_to_a_place_the_latest_weigh_a_quarter() -> None:
 def test_a_sample_that_has_a_place_or_a_class_without_one_changes_nothing() -> None:
     memory = memory_of([[0], [10]], [0, 0])
     assert offer(memory, [[4], [6], [9]], [1, 0, 0], kept=[1, 2]) == [[0], [10]]
-    assert memory.counts is not None
     assert memory.counts.tolist() == [1, 1]
 
 
@@ -89,21 +82,68 @@ def test_each_step_looks_at_the_next_places(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_trials_do_not_meet() -> None:
     torch.manual_seed(0)
-    sizes = {"capacity": 6, "input_shape": (3,), "input_type": torch.float32, "num_classes": 2}
-    whole = Reservoir(trials=3, stores_logits=False, merging=True, **sizes)  # type: ignore[arg-type]
-    assert isinstance(whole.inputs, Tensor)
-    whole.inputs.normal_()
-    whole.labels.random_(2)
-    inputs, labels, logits = torch.randn(3, 5, 3), torch.randint(2, (3, 5)), torch.zeros(3, 5, 2)
-    alone = []
-    for trial in range(3):
-        own = Reservoir(trials=1, stores_logits=False, merging=True, **sizes)  # type: ignore[arg-type]
-        assert isinstance(own.inputs, Tensor)
-        rows = slice(6 * trial, 6 * trial + 6)
-        own.inputs.copy_(whole.inputs[rows])
-        own.labels.copy_(whole.labels[rows])
-        one = slice(trial, trial + 1)
-        merge(own, inputs[one], labels[one], logits[one], kept=None, number=0)
-        alone.append(own.inputs)
-    merge(whole, inputs, labels, logits, kept=None, number=0)
-    assert torch.equal(whole.inputs, torch.cat(alone))
+    stored = torch.randn(18, 3), torch.randint(2, (18,)), torch.randn(18, 2)
+    batch = torch.randn(3, 5, 3), torch.randint(2, (3, 5)), torch.randn(3, 5, 2)
+
+    def merged(trials: slice) -> Places:
+        rows = slice(6 * trials.start, 6 * trials.stop)
+        counts = torch.ones(18, dtype=torch.uint8)
+        inputs, labels, logits, counts = (part[rows].clone() for part in (*stored, counts))
+        places = Places(inputs, labels, logits, counts)
+        new = [part[trials] for part in batch]
+        merge(places, *new, kept=None, number=0)
+        return places
+
+    whole, alone = merged(slice(0, 3)), [merged(slice(k, k + 1)) for k in range(3)]
+    for part, own in zip(whole, zip(*alone, strict=True), strict=True):
+        assert isinstance(part, Tensor)
+        assert torch.equal(part, torch.cat(own))
+    assert (whole.counts > 1).any()
+
+
+# ---- In a loop of one's own ---------------------------------------------------------------------
+
+
+def clusters(samples: int) -> tuple[Tensor, Tensor]:
+    """Two classes, each around two centres."""
+    random = torch.Generator().manual_seed(0)
+    which = torch.randint(4, (samples,), generator=random)
+    centres = torch.tensor([[0.0, 0], [10, 0], [0, 10], [10, 10]])
+    return centres[which] + torch.randn(samples, 2, generator=random), which // 2
+
+
+def test_the_means_of_a_merging_memory_stand_for_more_than_as_many_samples() -> None:
+    x, y = clusters(2000)
+    distances = []
+    for policy in ("reservoir", "merging"):
+        memory = ReplayMemory(20, policy)
+        for start in range(0, 2000, 10):
+            memory.add(x[start : start + 10], y[start : start + 10])
+        inputs, labels, _ = memory.draw(20)
+        others = y.unsqueeze(1) != labels
+        nearest = torch.cdist(x, inputs).masked_fill(others, torch.inf).amin(1)
+        distances.append(float(nearest.mean()))
+    assert distances[1] < 0.9 * distances[0]
+
+
+def test_a_restored_memory_goes_on_merging_to_the_same_bits() -> None:
+    x, y = clusters(600)
+    logits = torch.randn(600, 3)
+    whole, first = ReplayMemory(8, "merging"), ReplayMemory(8, "merging")
+    for start in range(0, 600, 7):
+        part = slice(start, start + 7)
+        if start == 350:
+            state = first.state_dict()
+            first = ReplayMemory(8, "merging")
+            first.load_state_dict(state)
+        for memory in (whole, first):
+            memory.add(x[part], y[part], logits[part])
+    assert whole.state_dict().keys() == first.state_dict().keys()
+    for name, tensor in whole.state_dict().items():
+        assert torch.equal(tensor, first.state_dict()[name]), name
+    assert (whole.state_dict()["counts"] > 1).any()
+
+
+def test_what_has_no_mean_is_refused() -> None:
+    with pytest.raises(ReplayMemoryError, match=r"floats or bytes, not torch\.int64"):
+        ReplayMemory(4, "merging").add(torch.arange(6).view(3, 2), torch.zeros(3, dtype=torch.long))

@@ -14,7 +14,7 @@ import remask
 from remask.memory import ReplayMemory, ReplayMemoryError
 from tests.memory.test_reservoir import UNLIKELY, p_value
 
-POLICIES = ["reservoir", "balanced"]
+POLICIES = ["reservoir", "balanced", "merging"]
 
 
 def numbered(start: int, stop: int, classes: int = 3) -> tuple[Tensor, Tensor]:
@@ -191,7 +191,7 @@ def test_an_empty_memory_says_so() -> None:
 def test_what_no_memory_can_be_is_refused() -> None:
     with pytest.raises(ReplayMemoryError, match="at least 1 sample, not 0"):
         ReplayMemory(0)
-    with pytest.raises(ReplayMemoryError, match="'reservoir' or 'balanced', not 'fifo'"):
+    with pytest.raises(ReplayMemoryError, match="reservoir, balanced, merging, not 'fifo'"):
         ReplayMemory(3, "fifo")  # type: ignore[arg-type]
 
 

@@ -13,7 +13,6 @@ from remask.memory import (
     Reservoir,
     ReservoirPlan,
     StoredRows,
-    merge,
     plan_balanced,
     plan_reservoir,
 )
@@ -287,12 +286,11 @@ class Feed:
         if self._mask_stored and step.active is not None and step.mask_value is not None:
             logits = torch.where(step.active, logits, step.mask_value)
         if plan.merges[number]:
-            merge(
-                self.reservoir,
-                self._samples.take(plan.places[number]),
-                step.stream.labels,
-                logits,
-                kept=None if kept is None else kept[0],
+            self.reservoir.merge(
+                kept,
+                inputs=self._samples.take(plan.places[number]),
+                labels=step.stream.labels,
+                logits=logits,
                 number=number,
             )
         if kept is not None:

@@ -5,7 +5,7 @@ from remask.memory.challenge import challenge
 from remask.memory.contents import Reservoir
 from remask.memory.herding import herd
 from remask.memory.kept import KeptRows
-from remask.memory.merging import SPARSE, merge
+from remask.memory.merging import SPARSE
 from remask.memory.quota import choose_rows
 from remask.memory.replay import ReplayBatch, ReplayMemory, ReplayMemoryError
 from remask.memory.reservoir import ReservoirPlan, plan_reservoir
@@ -29,7 +29,6 @@ __all__ = [
     "fair_shares",
     "fetch",
     "herd",
-    "merge",
     "plan_balanced",
     "plan_reservoir",
 ]

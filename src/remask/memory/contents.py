@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from remask.memory.balanced import EMPTY
+from remask.memory.merging import Places, merge
 from remask.memory.rows import JoinedRows, SampleFileError, StoredRows
 
 
@@ -81,6 +82,22 @@ class Reservoir:
         """Know that samples with these labels, [S, B], are offered; only if it is balanced."""
         if self.offered is not None:
             self.offered.scatter_add_(1, labels, torch.ones_like(labels))
+
+    def merge(
+        self,
+        kept: tuple[Tensor, Tensor] | None,
+        *,
+        inputs: Tensor,
+        labels: Tensor,
+        logits: Tensor,
+        number: int,
+    ) -> None:
+        """Merge what is not kept of a batch [S, B, ...], in a memory that does; see `merge`."""
+        assert self.counts is not None
+        assert isinstance(self.inputs, Tensor)
+        places = Places(self.inputs, self.labels, self.logits, self.counts)
+        own = None if kept is None else kept[0]
+        merge(places, inputs, labels, logits, kept=own, number=number)
 
     def insert(
         self,

@@ -10,56 +10,65 @@ The nearest is looked for among WINDOW places, in every step the next ones: what
 not depend on the size of the memory.
 """
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
-
-from remask.memory.contents import Reservoir
 
 SPARSE = 16
 MOST = 4
 WINDOW = 256
 
 
+class Places(NamedTuple):
+    """What the memories of S trials hold, M places each, one trial after the other."""
+
+    inputs: Tensor
+    """[S * M, *shape], numbers with a fraction or bytes."""
+    labels: Tensor
+    """int64 [S * M]."""
+    logits: Tensor | None
+    """[S * M, K]."""
+    counts: Tensor
+    """uint8 [S * M]: how many samples have come to each place, as far as is counted; at first 1."""
+
+
 @torch.no_grad()
 def merge(
-    memory: Reservoir,
+    places: Places,
     inputs: Tensor,
     labels: Tensor,
-    logits: Tensor,
+    logits: Tensor | None,
     *,
     kept: Tensor | None,
     number: int,
 ) -> None:
-    """Merge a batch of stored type, [S, B, *shape], with labels [S, B] and logits [S, B, K].
+    """Merge batches [S, B, *shape] with labels [S, B] and logits [S, B, K] into full memories.
 
-    `kept` are those that have a place of their own, as numbers in the batches of all trials
-    [n]. `number` is that of the step, which says where to look. Nothing waits for the host.
+    `kept` are the samples that have a place of their own, by their numbers among all S * B. The
+    `number` of the step says where to look. Nothing waits for the host.
     """
-    places, counts = memory.inputs, memory.counts
-    assert isinstance(places, Tensor)
-    assert counts is not None  # it is a memory that merges
     trials, batch = labels.shape
-    capacity = len(places) // trials
+    capacity = len(places.labels) // trials
     first = number * WINDOW % capacity
     last = min(first + WINDOW, capacity)
     near, found = _nearest(
         inputs.flatten(2).float(),
         labels,
-        places.view(trials, capacity, -1)[:, first:last].float(),
-        memory.classes[:, first:last],
+        places.inputs.view(trials, capacity, -1)[:, first:last].float(),
+        places.labels.view(trials, capacity)[:, first:last],
     )
     loose = found.flatten()
     if kept is not None:
         loose = loose.index_fill(0, kept, False)
-    loose = _last_at_each_place(near, loose.view(trials, batch))
+    moves = _last_at_each_place(near, loose.view(trials, batch)).flatten()
     offsets = capacity * torch.arange(trials, device=near.device).unsqueeze(1)
     rows = (near + first + offsets).flatten()
-    moves = loose.flatten()
-    counts.index_add_(0, rows, moves.to(counts.dtype)).clamp_(max=MOST)
+    counts = places.counts.index_add_(0, rows, moves.to(torch.uint8)).clamp_(max=MOST)
     shares = moves / counts.index_select(0, rows)
-    _move(places, rows, inputs.flatten(0, 1), shares)
-    if memory.logits is not None:
-        _move(memory.logits, rows, logits.flatten(0, 1), shares)
+    _move(places.inputs, rows, inputs.flatten(0, 1), shares)
+    if places.logits is not None and logits is not None:
+        _move(places.logits, rows, logits.flatten(0, 1), shares)
 
 
 def _nearest(

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -11,12 +11,14 @@ from torch import Tensor
 
 from remask.errors import RemaskError
 from remask.memory.balanced import ClassBalance
+from remask.memory.merging import SPARSE, Places, merge
 from remask.memory.reservoir import Integers, offer_slots
 from remask.randomness import generator
+from remask.setting_types import MemoryPolicy
 
 Values = Tensor | NDArray[Any] | Sequence[Any]
 
-_POLICIES = ("reservoir", "balanced")
+_POLICIES = get_args(MemoryPolicy)
 _TENSORS = ("inputs", "labels", "classes", "offered", "counters", "made_with")
 
 
@@ -46,6 +48,9 @@ class ReplayMemory:
 
     With the policy "reservoir" they are a uniform sample of all that came. With "balanced", every
     class keeps as many samples as any other, or all that it had: no class vanishes, however rare.
+    "merging" is a reservoir whose samples become means: once it has room for less than one sample
+    in sixteen, those that it does not keep are merged, each into the nearest of its class.
+
     The same calls with the same seed keep and draw the same samples, also after a restore.
 
     The samples live on `device`, or where those are that are added first. What is added or drawn on
@@ -55,7 +60,7 @@ class ReplayMemory:
     def __init__(
         self,
         capacity: int,
-        policy: Literal["reservoir", "balanced"] = "reservoir",
+        policy: MemoryPolicy = "reservoir",
         seed: int = 0,
         *,
         device: torch.device | str | None = None,
@@ -63,10 +68,11 @@ class ReplayMemory:
         if capacity < 1:
             raise ReplayMemoryError(f"a memory has room for at least 1 sample, not {capacity}")
         if policy not in _POLICIES:
-            raise ReplayMemoryError(f"the policy is 'reservoir' or 'balanced', not {policy!r}")
+            raise ReplayMemoryError(f"the policy is one of {', '.join(_POLICIES)}, not {policy!r}")
         self.capacity, self.policy, self.seed = capacity, policy, seed
         self._device = None if device is None else torch.device(device)
         self._samples: ReplayBatch | None = None  # of all slots; there from the first add on
+        self._counts: Tensor | None = None  # with them, in a memory that merges
         self._filled = self._seen = self._adds = self._draws = 0
         self._classes: dict[int, int] = {}  # label -> its number, in the order in which they came
         self._balance = ClassBalance(np.full(capacity, -1), np.zeros(0, dtype=np.int64))
@@ -84,12 +90,15 @@ class ReplayMemory:
         """
         batch = self._checked(torch.as_tensor(x), torch.as_tensor(y), logits)
         random = generator(self.seed, "add", self._adds)
-        if self.policy == "reservoir":
+        if self.policy != "balanced":
             slots = offer_slots(random, self._seen, len(batch.labels), self.capacity)
         else:
             slots = self._balanced_slots(random, batch.labels.tolist())
-        self._adds += 1
+        self._make_room(batch)
         self._seen += len(batch.labels)
+        if self._filled == self.capacity and self._seen > SPARSE * self.capacity:
+            self._merge(batch, slots)
+        self._adds += 1
         self._filled = min(self.capacity, self._seen)
         self._put(batch, slots)
 
@@ -127,18 +136,23 @@ class ReplayMemory:
         for name, part in zip(ReplayBatch._fields, self._samples or (), strict=False):
             if part is not None:
                 state[name] = part[: self._filled].clone()
+        if self._counts is not None:
+            state["counts"] = self._counts[: self._filled].clone()
         return state
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Become the memory that was saved, which must have been made with the same arguments."""
         seen, adds, draws, filled = self._check_state(state)
         self._seen, self._adds, self._draws, self._filled = seen, adds, draws, filled
-        self._samples = None
+        self._samples = self._counts = None
         slots = np.full(self.capacity, -1, dtype=np.int64)
         self._classes = {label: number for number, label in enumerate(state["classes"].tolist())}
         if filled:
             saved = ReplayBatch(state["inputs"], state["labels"], state.get("logits"))
+            self._make_room(saved)
             self._put(saved, np.arange(filled))
+            if self._counts is not None:
+                self._counts[:filled] = state["counts"].to(self._counts.device)
             if self.policy == "balanced":
                 slots[:filled] = [self._classes[label] for label in saved.labels.tolist()]
         self._balance = ClassBalance(slots, state["offered"].cpu().numpy())
@@ -154,21 +168,40 @@ class ReplayMemory:
         ]
         return np.array(slots, dtype=np.int64)
 
-    def _put(self, batch: ReplayBatch, slots: Integers) -> None:
-        """Copy the samples [B] to their slots [B]; of several in one slot, the last stays."""
+    def _make_room(self, batch: ReplayBatch) -> None:
+        """Have places for samples like these, with logits as wide."""
         if self._samples is None:
             home = self._device or batch.inputs.device
             self._samples = _each(batch, lambda part: self._room_for(part).to(home))
+            if self.policy == "merging":
+                self._counts = torch.ones(self.capacity, dtype=torch.uint8, device=home)
         wide, stored = batch.logits, self._samples.logits
         if wide is not None and stored is not None and wide.shape[1] > stored.shape[1]:
             more = (0, wide.shape[1] - stored.shape[1])
             self._samples = self._samples._replace(logits=torch.nn.functional.pad(stored, more))
+
+    def _put(self, batch: ReplayBatch, slots: Integers) -> None:
+        """Copy the samples [B] to their slots [B]; of several in one slot, the last stays."""
+        assert self._samples is not None  # there is room
         last = {slot: place for place, slot in enumerate(slots.tolist()) if slot >= 0}
-        target, source = (torch.tensor(list(part)) for part in (last.keys(), last.values()))
+        target, source = (
+            torch.tensor(list(part), dtype=torch.int64) for part in (last.keys(), last.values())
+        )
         for stored, given in zip(self._samples, batch, strict=True):
             if stored is not None and given is not None and last:
                 kept = given.detach().index_select(0, source.to(given.device))
                 stored.index_copy_(0, target.to(stored.device), kept.to(stored.device))
+        if self._counts is not None:
+            self._counts.index_fill_(0, target.to(self._counts.device), 1)
+
+    def _merge(self, batch: ReplayBatch, slots: Integers) -> None:
+        """Merge the samples that get no slot, if this memory does."""
+        if self._samples is None or self._counts is None:
+            return
+        home = self._counts.device
+        own = torch.from_numpy(np.flatnonzero(slots >= 0)).to(home)
+        new = _each(batch, lambda part: part.detach().to(home).unsqueeze(0))
+        merge(Places(*self._samples, self._counts), *new, kept=own, number=self._adds)
 
     def _room_for(self, part: Tensor) -> Tensor:
         return part.new_zeros((self.capacity, *part.shape[1:]))
@@ -187,6 +220,8 @@ class ReplayMemory:
             )
         batch = ReplayBatch(x, y.to(torch.int64), logits)
         if self._samples is None:
+            if self.policy == "merging" and not (x.is_floating_point() or x.dtype == torch.uint8):
+                raise ReplayMemoryError(f"what is merged are floats or bytes, not {x.dtype}")
             return batch
         inputs, _, stored = self._samples
         if x.dtype != inputs.dtype or x.shape[1:] != inputs.shape[1:]:
@@ -213,6 +248,8 @@ class ReplayMemory:
         """What a state counts, if it is one that this memory can have."""
         filled = len(state["labels"]) if "labels" in state else 0
         needed = {*_TENSORS} if filled else {*_TENSORS} - {"inputs", "labels"}
+        if filled and self.policy == "merging":
+            needed |= {"counts"}
         if state.keys() - {"logits"} != needed:
             raise ReplayMemoryError(f"no state of a replay memory: it has {sorted(state)}")
         own = [self.capacity, _POLICIES.index(self.policy), self.seed]
@@ -220,16 +257,16 @@ class ReplayMemory:
         if made != own:
             raise ReplayMemoryError(
                 f"the state is of a memory made with capacity, policy, seed = {made}, and this one "
-                f"with {own} (policies: 0 reservoir, 1 balanced)"
+                f"with {own} (policies: 0 reservoir, 1 balanced, 2 merging)"
             )
         seen, adds, draws = state["counters"].tolist()
-        lengths = {len(state[name]) for name in ReplayBatch._fields if name in state}
+        lengths = {len(state[n]) for n in (*ReplayBatch._fields, "counts") if n in state}
         known = {*state["classes"].tolist()}
         fits = (
             filled == min(self.capacity, seen)
             and lengths <= {filled}
             and len(known) == len(state["offered"])
-            and (self.policy == "reservoir" or not filled or {*state["labels"].tolist()} <= known)
+            and (self.policy != "balanced" or not filled or {*state["labels"].tolist()} <= known)
         )
         if not fits:
             raise ReplayMemoryError("the state contradicts itself: its tensors do not fit together")
