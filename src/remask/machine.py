@@ -4,6 +4,7 @@ import ctypes
 import errno
 import os
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -63,6 +64,16 @@ def keep_freed_memory() -> None:
         if mallopt is not None:
             mallopt(_MMAP_THRESHOLD, _LARGEST_KEPT)
             mallopt(_TRIM_THRESHOLD, _KEPT)
+
+
+def fork() -> int:
+    """As `os.fork`, without Python's warning of other threads.
+
+    It counts numpy's, which survive a fork: OpenBLAS sees to that.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return os.fork()
 
 
 def require_room(size: int, purpose: str) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 
 from remask.errors import RemaskError
+from remask.machine import fork
 
 _LIMIT, _WITHOUT_AMX = "ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16"
 
@@ -43,7 +44,7 @@ def _announces_amx() -> bool:
 
 def _survives() -> bool:
     """Whether a child of this process lives through a small product in bfloat16."""
-    child = os.fork()
+    child = fork()
     if child == 0:
         try:
             faulthandler.disable()  # nobody is to read of this crash

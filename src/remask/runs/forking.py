@@ -15,10 +15,11 @@ import socket
 import subprocess
 import sys
 import traceback
-import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, NoReturn, Protocol
+
+from remask.machine import fork
 
 _SECONDS_TO_FORK = 10.0
 _SECONDS_TO_DIE = 5.0
@@ -77,7 +78,7 @@ class ForkServer:
     def __init__(self, work: Callable[[], int]) -> None:
         self._control, theirs = socket.socketpair()
         _flush()
-        self._pid = _fork()
+        self._pid = fork()
         if self._pid == 0:
             try:
                 self._control.close()
@@ -171,7 +172,7 @@ def _serve(control: socket.socket, work: Callable[[], int]) -> NoReturn:
         *pipes, status = received
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])  # until its status is known
         try:
-            pid = _fork()
+            pid = fork()
         except OSError:
             os.close(status)
         else:
@@ -216,13 +217,6 @@ def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError, AttributeError):  # full, closed, or not there
             stream.flush()
-
-
-def _fork() -> int:
-    with warnings.catch_warnings():
-        # Python counts numpy's threads, which survive a fork: OpenBLAS sees to that.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        return os.fork()
 
 
 def _seed_numpy() -> None:
