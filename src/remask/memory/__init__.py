@@ -5,7 +5,7 @@ from remask.memory.challenge import challenge
 from remask.memory.contents import Reservoir
 from remask.memory.herding import herd
 from remask.memory.kept import KeptRows
-from remask.memory.merging import SPARSE
+from remask.memory.merging import SPARSE, WINDOW
 from remask.memory.quota import choose_rows
 from remask.memory.replay import ReplayBatch, ReplayMemory, ReplayMemoryError
 from remask.memory.reservoir import ReservoirPlan, plan_reservoir
@@ -14,6 +14,7 @@ from remask.memory.rows import JoinedRows, MappedRows, SampleFileError, StoredRo
 __all__ = [
     "EMPTY",
     "SPARSE",
+    "WINDOW",
     "JoinedRows",
     "KeptRows",
     "MappedRows",

@@ -18,6 +18,7 @@ from remask.benchmarks import BENCHMARKS
 from remask.config import TrialConfig
 from remask.engine import TrialStack, preferred_stack
 from remask.engine.candidates import candidates_of
+from remask.memory import SPARSE, WINDOW
 from remask.methods import METHODS, find_method
 from remask.nets import net_builder
 from remask.runs.data import benchmark_of
@@ -154,6 +155,11 @@ def step_passes(config: TrialConfig, task: int, sizes: Sizes) -> Passes:
     # drawing from it takes about as long as a quarter of a pass without samples.
     drawn = method.draws * replay
     plain = Passes(trained=batch + drawn, calls=1.25 if drawn else 1)
+    if config.memory == "merging" and sizes.train > SPARSE * buffer:
+        # A sample is compared with every place in the window, as if by a layer of so many units.
+        compared = 2 * batch * min(buffer, WINDOW) * math.prod(sizes.shape)
+        per_sample = net_cost(config.net, sizes.shape, sizes.classes)[1]
+        plain = plain.plus(Passes(evaluated=compared / per_sample, calls=0.5))
     match config.method:
         case "oewc":
             return plain.plus(Passes(sweeps=6))
