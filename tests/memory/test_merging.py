@@ -62,6 +62,12 @@ def test_a_sample_that_has_a_place_or_a_class_without_one_changes_nothing() -> N
     assert memory.counts.tolist() == [1, 1]
 
 
+def test_what_is_not_finite_is_merged_nowhere() -> None:
+    memory = memory_of([[0, 0], [10, 0]], [0, 0])
+    broken = [[torch.inf, 0], [torch.nan, 0], [-torch.inf, torch.inf]]
+    assert offer(memory, broken, [0, 0, 0]) == [[0, 0], [10, 0]]
+
+
 def test_of_samples_that_come_to_one_place_at_once_the_last_loose_one_counts() -> None:
     memory = memory_of([[0], [100]], [0, 0])
     assert offer(memory, [[2], [4], [8], [90]], [0] * 4, kept=[2]) == [[2], [95]]

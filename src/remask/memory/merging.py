@@ -92,7 +92,9 @@ def _last_at_each_place(near: Tensor, loose: Tensor) -> Tensor:
 def _move(stored: Tensor, rows: Tensor, towards: Tensor, shares: Tensor) -> None:
     """Move rows [n] of what is stored towards others [n, ...], by shares [n] of the way."""
     old = stored.index_select(0, rows)
-    change = (towards.float() - old.float()) * shares.view(-1, *[1] * (old.ndim - 1))
+    shares = shares.view(-1, *[1] * (old.ndim - 1))
+    change = (towards.float() - old.float()) * shares
+    change = change.masked_fill(shares == 0, 0)  # of what is not finite, nothing would be NaN
     if not stored.is_floating_point():  # a sum of bytes wraps around: to add 255 is to take off 1
         change = change.round().to(torch.int16)
     stored.index_add_(0, rows, change.to(stored.dtype))
