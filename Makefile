@@ -107,9 +107,10 @@ format: $(READY) ## Put the code in order.
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(READY) ## Measure speed, as ratios: trials, mask, heads, ResNet, methods, growth, workers.
+bench: $(READY) ## Measure speed, as ratios: trials, mask, memory, heads, ResNet, methods, growth, workers.
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/stacked_trials.py
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/mask_cost.py
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/merging_cost.py
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/linear_head.py
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/resnet_step.py --steps 5
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/method_cost.py --rounds 3
