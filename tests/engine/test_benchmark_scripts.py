@@ -64,10 +64,10 @@ def test_the_check_fails_and_names_what_is_too_slow(
     kept = dict(check.AT_LEAST | check.AT_MOST)
     monkeypatch.setattr(check, "measured", lambda: kept)
     check.main()
-    monkeypatch.setattr(check, "measured", lambda: kept | {"S=10: step / matmuls": 2.5})
+    monkeypatch.setattr(check, "measured", lambda: kept | {"S=10: step / matmuls": 2.0})
     with pytest.raises(SystemExit, match="S=10: step / matmuls"):
         check.main()
-    assert "2.50  at most  1.86  MISSED" in capsys.readouterr().out
+    assert "2.00  at most  1.40  MISSED" in capsys.readouterr().out
 
 
 def test_growth_is_measured_in_the_second_task_with_a_memory_that_is_full(script: Script) -> None:
