@@ -6,12 +6,11 @@ MNIST's shape, with 10 classes of which 2 are active and with 1,000 of which 10 
 """
 
 import argparse
-import functools
 from collections.abc import Sequence
 
 import torch
 from contest import trial_configs
-from timing import cpu_seconds, median_ratio, one_thread, take
+from timing import one_thread, ratio_in_turns, take
 
 from remask.benchmarks import Benchmark, split_classes
 from remask.engine import TrialStack
@@ -42,12 +41,7 @@ def mask_ratio(classes: int, tasks: int, rounds: int) -> float:
     ]
     for steps in runs:
         take(steps, WARM_UP)
-    seconds: list[list[float]] = [[], []]
-    for turn in range(rounds):
-        for which in (0, 1) if turn % 2 else (1, 0):
-            seconds[which].append(cpu_seconds(functools.partial(take, runs[which], BLOCK)))
-    plain, masked = seconds
-    return median_ratio(masked, plain)
+    return ratio_in_turns(*runs, rounds=rounds, block=BLOCK)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -6,11 +6,10 @@ steps; medians of the ratios.
 """
 
 import argparse
-import functools
 from collections.abc import Iterator, Sequence
 
 from contest import split_mnist, stretch
-from timing import cpu_seconds, median_ratio, one_thread, take
+from timing import one_thread, ratio_in_turns
 
 from remask import Benchmark, TrialStack, settings
 
@@ -40,12 +39,7 @@ def merging_ratio(
         in_third_task(method, buffer, memory, trials, benchmark)
         for memory in ("reservoir", "merging")
     ]
-    seconds: list[list[float]] = [[], []]
-    for _ in range(rounds):
-        for own, steps in zip(seconds, runs, strict=True):
-            own.append(cpu_seconds(functools.partial(take, steps, BLOCK)))
-    plain, merging = seconds
-    return median_ratio(merging, plain)
+    return ratio_in_turns(*runs, rounds=rounds, block=BLOCK)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

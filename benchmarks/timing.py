@@ -1,5 +1,6 @@
 """How the benchmarks measure: CPU time, one thread, contestants that take turns."""
 
+import functools
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -35,3 +36,15 @@ def take(steps: Iterator[object], count: int) -> None:
 def median_ratio(one: Sequence[float], other: Sequence[float]) -> float:
     """The median of the ratios turn by turn: what slows a turn slows both sides of it."""
     return statistics.median(a / b for a, b in zip(one, other, strict=True))
+
+
+def ratio_in_turns(
+    plain: Iterator[object], other: Iterator[object], *, rounds: int, block: int
+) -> float:
+    """How many times as long the other takes; they take turns, and who begins alternates."""
+    seconds: tuple[list[float], list[float]] = ([], [])
+    for turn in range(rounds):
+        for which in (0, 1) if turn % 2 else (1, 0):
+            steps = (plain, other)[which]
+            seconds[which].append(cpu_seconds(functools.partial(take, steps, block)))
+    return median_ratio(seconds[1], seconds[0])
