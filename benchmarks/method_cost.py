@@ -17,6 +17,7 @@ import torch
 
 from remask import Benchmark, TrialConfig, TrialStack, settings
 from remask.config import COMMON_WEIGHTS
+from remask.machine import keep_freed_memory
 from remask.methods import METHODS
 
 TRIALS, PER_CLASS, BATCH = 10, 300, 10
@@ -95,6 +96,7 @@ def main() -> None:
     if unknown := [name for name in names if name not in METHODS]:
         parser.error(f"there is no method {unknown[0]!r}; there are {', '.join(METHODS)}")
     torch.set_num_threads(1)
+    keep_freed_memory()  # as worker processes do
     benchmark = random_digits()
     measured: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
     for _ in range(arguments.rounds):

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from remask.engine.products import linear, row_products
 from remask.nets import Factors
 
 Layers = Sequence[tuple[str, nn.Module]]
@@ -109,7 +110,7 @@ def run_chain(
         hidden.append(inputs)
         if isinstance(layer, nn.Linear):
             weight, bias = next(own), next(own)
-            inputs = torch.baddbmm(bias.unsqueeze(1), inputs, weight.transpose(1, 2))
+            inputs = linear(inputs, weight, bias)
         else:
             inputs = torch.relu(inputs) if type(layer) is nn.ReLU else layer(inputs)
     return hidden, inputs
@@ -133,7 +134,7 @@ def run_back(
             place -= 1
         factors.append((layers[place][0], gradient, hidden[place]))
         if weight is not weights[0] or to_inputs:
-            gradient = torch.bmm(gradient, weight)
+            gradient = row_products(gradient, weight.mT)
     for before in reversed(range(place if to_inputs else 0)):
         gradient = _slope(layers[before][1], hidden[before], gradient)
     return factors, gradient if to_inputs else None
@@ -153,7 +154,7 @@ def _slope(layer: nn.Module, inputs: Tensor, gradient: Tensor) -> Tensor:
 
 def products(gradient: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
     """The gradients of a linear layer's weight and bias, from their factors."""
-    return torch.bmm(gradient.transpose(1, 2), inputs), gradient.sum(1)
+    return row_products(gradient.mT, inputs.mT), gradient.sum(1)
 
 
 def parameters_of(layers: Layers, parameters: Mapping[str, Tensor]) -> list[Tensor]:

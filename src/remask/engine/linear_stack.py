@@ -23,6 +23,7 @@ from remask.engine.linear_chain import (
     run_back,
     run_chain,
 )
+from remask.engine.products import add_row_products_, row_products
 from remask.losses import cross_entropy_and_slope
 from remask.nets import Factors, Gradients, SampleGradients, StackedNet, State, Trace, stacked_state
 
@@ -122,7 +123,7 @@ class LinearStack(StackedNet):
         step = -lr.view(-1, 1, 1)
         for name, gradient, inputs in factors:
             scaled = gradient * step
-            self.parameters[f"{name}.weight"].baddbmm_(scaled.transpose(1, 2), inputs)
+            add_row_products_(self.parameters[f"{name}.weight"], scaled.mT, inputs.mT)
             self.parameters[f"{name}.bias"].add_(scaled.sum(1))
 
     def _gradients(self, factors: Factors, others: Gradients) -> Gradients:
@@ -175,8 +176,8 @@ class FactoredGradients:
         for (_, gradient, inputs), (_, others, their) in zip(
             self._factors, other._factors, strict=True
         ):
-            outputs = torch.bmm(gradient, others.transpose(1, 2))
-            part = outputs * (torch.bmm(inputs, their.transpose(1, 2)) + 1)  # + 1 for the bias
+            outputs = row_products(gradient, others)
+            part = outputs * (row_products(inputs, their) + 1)  # + 1 for the bias
             total = part if total is None else total + part
         assert total is not None  # a net has a layer
         return total
@@ -186,6 +187,6 @@ class FactoredGradients:
         sums = {}
         for name, gradient, inputs in self._factors:
             squared = gradient.square() * weights.unsqueeze(2)
-            sums[f"{name}.weight"] = torch.bmm(squared.transpose(1, 2), inputs.square())
+            sums[f"{name}.weight"] = row_products(squared.mT, inputs.square().mT)
             sums[f"{name}.bias"] = squared.sum(1)
         return sums

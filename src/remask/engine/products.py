@@ -1,0 +1,76 @@
+"""Products of stacked matrices, by the faster of the two libraries that torch has for them.
+
+torch multiplies float32 matrices with MKL, which leaves AVX-512 unused on AMD's processors. oneDNN,
+which torch has for convolutions, uses it wherever it is: large products take half the time.
+"""
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_LEAST_WORK = 1 << 22  # multiplications per trial: with fewer, calls trial by trial gain nothing
+_CPUINFO = Path("/proc/cpuinfo")
+# What torch.compile makes of linear layers on a CPU; None in a torch that does not have it.
+_OPERATOR: Any = getattr(getattr(torch.ops.mkldnn, "_linear_pointwise", None), "default", None)
+
+
+def linear(inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """A linear layer of each trial: [S, n, in], [S, out, in], [S, out] -> [S, n, out]."""
+    if _by_onednn(inputs, weight):
+        return _stacked([_onednn(*own) for own in zip(inputs, weight, bias, strict=True)])
+    return torch.baddbmm(bias.unsqueeze(1), inputs, weight.mT)
+
+
+def row_products(one: Tensor, other: Tensor) -> Tensor:
+    """The inner products of all rows with all others: [S, n, k], [S, m, k] -> [S, n, m]."""
+    if _by_onednn(one, other):
+        return _stacked([_onednn(*own) for own in zip(one, other, strict=True)])
+    return torch.bmm(one, other.mT)
+
+
+def add_row_products_(total: Tensor, one: Tensor, other: Tensor) -> None:
+    """Add them to [S, n, m]."""
+    if _by_onednn(one, other):
+        for own, *factors in zip(total, one, other, strict=True):
+            own.add_(_onednn(*factors))
+    else:
+        total.baddbmm_(one, other.mT)
+
+
+def _by_onednn(one: Tensor, other: Tensor) -> bool:
+    """Whether oneDNN is faster. It depends on what one trial has: its bits are those it has alone.
+
+    Autograd and torch.compile do not know the operator well enough.
+    """
+    return (
+        one.shape[1] * one.shape[2] * other.shape[1] >= _LEAST_WORK
+        and one.device.type == "cpu"
+        and one.dtype == torch.float32
+        and not (torch.is_grad_enabled() and (one.requires_grad or other.requires_grad))
+        and not torch.compiler.is_compiling()
+        and _mkl_leaves_avx512_unused()
+    )
+
+
+@cache
+def _mkl_leaves_avx512_unused() -> bool:
+    if torch.backends.cpu.get_cpu_capability() != "AVX512" or not torch._C.has_mkl:
+        return False
+    try:
+        described = _CPUINFO.read_text()
+    except OSError:
+        return False
+    return "AuthenticAMD" in described and _OPERATOR is not None
+
+
+def _onednn(one: Tensor, other: Tensor, bias: Tensor | None = None) -> Tensor:
+    """[n, k], [m, k] -> [n, m], whatever their strides."""
+    product: Tensor = _OPERATOR(one, other, bias, "none", [], "")
+    return product
+
+
+def _stacked(products: list[Tensor]) -> Tensor:
+    return products[0].unsqueeze(0) if len(products) == 1 else torch.stack(products)

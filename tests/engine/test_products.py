@@ -1,0 +1,82 @@
+"""Products of stacked matrices, by MKL and by oneDNN."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from remask.engine import products
+
+SHAPES = [(96, 784, 100), (512, 100, 100), (1024, 300, 17)]  # rows, in, out
+
+
+@pytest.fixture(params=[True, False], ids=["onednn", "mkl"])
+def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Both ways, whatever the processor."""
+    if request.param and products._OPERATOR is None:
+        pytest.skip("this torch has no operator for it")
+    monkeypatch.setattr(products, "_mkl_leaves_avx512_unused", lambda: request.param)
+    return bool(request.param)
+
+
+def _random(*shape: int) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+@pytest.mark.parametrize(("rows", "width", "out"), SHAPES)
+@pytest.mark.usefixtures("library")
+def test_every_product_is_what_double_precision_says(rows: int, width: int, out: int) -> None:
+    inputs, weight, bias = _random(3, rows, width), _random(3, out, width), _random(3, out)
+    slope = _random(3, rows, out)
+    exact = inputs.double() @ weight.double().mT
+    torch.testing.assert_close(
+        products.linear(inputs, weight, bias).double(),
+        exact + bias.double().unsqueeze(1),
+        rtol=1e-5,
+        atol=1e-3,
+    )
+    torch.testing.assert_close(
+        products.row_products(inputs, weight).double(), exact, rtol=1e-5, atol=1e-3
+    )
+    written = slope.double().mT @ inputs.double()
+    torch.testing.assert_close(
+        products.row_products(slope.mT, inputs.mT).double(), written, rtol=1e-5, atol=1e-3
+    )
+    total = weight.clone()
+    products.add_row_products_(total, slope.mT, inputs.mT)
+    torch.testing.assert_close(total.double(), weight.double() + written, rtol=1e-5, atol=1e-3)
+
+
+@pytest.mark.usefixtures("library")
+def test_a_trial_has_the_same_bits_alone_and_in_a_stack() -> None:
+    inputs, weight, bias = _random(3, 96, 784), _random(3, 100, 784), _random(3, 100)
+    slope = _random(3, 96, 100)
+    together, total = products.linear(inputs, weight, bias), weight.clone()
+    products.add_row_products_(total, slope.mT, inputs.mT)
+    for trial in range(3):
+        own = slice(trial, trial + 1)
+        alone = weight[own].clone()
+        products.add_row_products_(alone, slope[own].mT.clone(), inputs[own].clone().mT)
+        assert torch.equal(alone, total[own])
+        assert torch.equal(
+            products.linear(inputs[own].clone(), weight[own], bias[own]), together[own]
+        )
+
+
+def test_autograd_goes_through_torch(library: bool) -> None:
+    inputs, weight = _random(2, 96, 784), _random(2, 100, 784).requires_grad_()
+    outputs = products.linear(inputs, weight, _random(2, 100))
+    (slope,) = torch.autograd.grad(outputs.sum(), weight)
+    torch.testing.assert_close(slope, inputs.sum(1, keepdim=True).expand_as(slope))
+    with torch.no_grad():
+        assert products._by_onednn(inputs, weight) is library
+
+
+def test_small_products_and_other_devices_and_types_are_left_to_torch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(products, "_mkl_leaves_avx512_unused", lambda: True)
+    large = torch.zeros(1, 96, 784)
+    assert products._by_onednn(large, large)
+    assert not products._by_onednn(large[:, :10], large)
+    assert not products._by_onednn(large.double(), large.double())
+    assert not products._by_onednn(large.to("meta"), large.to("meta"))
