@@ -23,7 +23,7 @@ from remask.engine.linear_chain import (
     run_back,
     run_chain,
 )
-from remask.engine.products import add_row_products_, row_products
+from remask.engine.products import add_row_products_, row_products, write_row_products
 from remask.losses import cross_entropy_and_slope
 from remask.nets import Factors, Gradients, SampleGradients, StackedNet, State, Trace, stacked_state
 
@@ -138,6 +138,23 @@ class LinearStack(StackedNet):
 
     @override
     @torch.no_grad()
+    def batch_gradients(self, inputs: Tensor, labels: Tensor, sizes: Sequence[int]) -> Tensor:
+        trace, parts = self.trace(inputs), list(sizes)
+        batches = zip(
+            torch.split(trace.logits, parts, 1), torch.split(labels, parts, 1), strict=True
+        )
+        slopes = [cross_entropy_and_slope(z, y, None, None, 1.0)[1] for z, y in batches]
+        factors = self.factors(trace, torch.cat(slopes, dim=1))
+        flat = self.new_flat(self._trials, len(sizes))
+        for number, own in enumerate(_parted(factors, sizes)):
+            places = self.unflatten(flat[:, number])
+            for name, gradient, seen in own:
+                write_row_products(gradient.mT, seen.mT, out=places[f"{name}.weight"])
+                places[f"{name}.bias"].copy_(gradient.sum(1))
+        return flat
+
+    @override
+    @torch.no_grad()
     def sample_gradients(self, inputs: Tensor, labels: Tensor) -> "FactoredGradients":
         trace = self.trace(inputs)
         # As if all samples had one sum for a loss: they do not meet in it.
@@ -157,6 +174,22 @@ class LinearStack(StackedNet):
     @property
     def _trials(self) -> int:
         return len(next(iter(self.parameters.values())))
+
+
+def _parted(factors: Factors, sizes: Sequence[int]) -> list[Factors]:
+    """The factors of each of several batches that lie side by side."""
+    layers = [
+        [
+            (name, gradients, seen)
+            for gradients, seen in zip(
+                torch.split(gradient, list(sizes), 1),
+                torch.split(inputs, list(sizes), 1),
+                strict=True,
+            )
+        ]
+        for name, gradient, inputs in factors
+    ]
+    return [list(batch) for batch in zip(*layers, strict=True)]
 
 
 class FactoredGradients:

@@ -31,6 +31,7 @@ def learn_steps(
         for number in range(done, steps):
             _enter(parts, index, epoch, number, lr=lr)
             step = feed.step(plan, number, masking, task)
+            method.begin_step(step)
             loss = descent.step(step, lr)
             feed.remember(plan, number, step)
             method.after_step(step)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-_LEAST_WORK = 1 << 22  # multiplications per trial: with fewer, calls trial by trial gain nothing
+_LEAST_WORK = 3_000_000  # multiplications per trial: with fewer, calls trial by trial gain nothing
 _CPUINFO = Path("/proc/cpuinfo")
 # What torch.compile makes of linear layers on a CPU; None in a torch that does not have it.
 _OPERATOR: Any = getattr(getattr(torch.ops.mkldnn, "_linear_pointwise", None), "default", None)
@@ -29,6 +29,16 @@ def row_products(one: Tensor, other: Tensor) -> Tensor:
     if _by_onednn(one, other):
         return _stacked([_onednn(*own) for own in zip(one, other, strict=True)])
     return torch.bmm(one, other.mT)
+
+
+def write_row_products(one: Tensor, other: Tensor, out: Tensor) -> None:
+    """Write them to [S, n, m], which may lie among others."""
+    by_onednn = _by_onednn(one, other)
+    for place, *factors in zip(out, one, other, strict=True):  # bmm would round otherwise for S > 1
+        if by_onednn:
+            place.copy_(_onednn(*factors))
+        else:
+            torch.mm(factors[0], factors[1].mT, out=place)
 
 
 def add_row_products_(total: Tensor, one: Tensor, other: Tensor) -> None:

@@ -25,14 +25,20 @@ def challenge(
 
     `ratings` [M], the scores of the rows in memory, are changed with it.
     """
-    for row, score in zip(rows, scores, strict=True):
-        if not (np.isfinite(score) and np.isfinite(ratings).all()):
-            return  # the trial has diverged
-        shares = np.maximum(ratings, _TINY)
-        # random.choice(len(shares), p=...) without its checks, which take most of its time
-        ends = (shares / shares.sum()).cumsum()
-        ends /= ends[-1]
+    if not (np.isfinite(scores).all() and np.isfinite(ratings).all()):
+        return  # the trial has diverged
+    ends = _ends(ratings)
+    for row, score in zip(rows, scores.tolist(), strict=True):
         slot = int(ends.searchsorted(random.random(), side="right"))
         if random.random() < ratings[slot] / max(ratings[slot] + score, _TINY):
             memory.replace(trial, slot, row)
             ratings[slot] = score
+            ends = _ends(ratings)
+
+
+def _ends(ratings: Floats) -> Floats:
+    """As random.choice(len(ratings), p=...) has them, without its checks, which take longer."""
+    shares = np.maximum(ratings, _TINY)
+    ends: Floats = (shares / shares.sum()).cumsum()
+    ends /= ends[-1]
+    return ends

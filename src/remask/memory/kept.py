@@ -42,6 +42,11 @@ class KeptRows:
         """How many samples each trial keeps."""
         return int(self._sizes[0].sum())
 
+    @property
+    def sizes(self) -> list[int]:
+        """How many of them each group has."""
+        return [int(size) for size in self._sizes[0].tolist()]
+
     def at(self, slots: Tensor) -> Tensor:
         """The rows in slots of each trial, int64 [S, n] -> [S, n]; of groups that adjoin."""
         return self._rows.gather(1, slots)

@@ -5,7 +5,7 @@ import torch
 from remask.memory import KeptRows, choose_rows
 from remask.methods.base import Method
 from remask.methods.step import Step, Term
-from remask.methods.trialwise import inner, less, per_trial
+from remask.methods.trialwise import inner
 from remask.nets import Gradients
 from remask.streams import Task
 
@@ -42,12 +42,13 @@ class AGEM(Method):
         filled = self.memory.filled
         if not filled:
             return gradients
-        slots = self.engine.draw(filled, self.engine.replay_batch)
-        recalled = self.engine.batch(self.memory.at(slots))
-        reference = self.engine.net.gradients(step.cross_entropy(recalled))
-        against = inner(gradients, reference).clamp(max=0)
+        engine = self.engine
+        slots = engine.draw(filled, engine.replay_batch)
+        reference = engine.gradients(self.memory.at(slots), [slots.shape[1]]).squeeze(1)
+        own = engine.net.flatten(gradients)
+        against = inner(own, reference).clamp(max=0)
         share = against / inner(reference, reference).clamp(min=torch.finfo(against.dtype).tiny)
-        return {n: less(g, per_trial(share, g) * reference[n]) for n, g in gradients.items()}
+        return engine.net.unflatten(own.addcmul_(reference, share.unsqueeze(1), value=-1))
 
     def end_task(self, task: Task) -> None:
         """Keep a random sample of the task."""

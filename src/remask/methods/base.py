@@ -126,6 +126,9 @@ class Method:
     def begin_task(self, task: Task) -> None:
         """Called once before the first step of a task."""
 
+    def begin_step(self, step: Step) -> None:
+        """Called before the loss; it may add what is learnt from besides, by `step.replay`."""
+
     def loss(self, step: Step) -> Tensor:
         """The loss of each trial, [S]: any differentiable one."""
         return total(self.terms(step))

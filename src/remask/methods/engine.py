@@ -108,6 +108,22 @@ class Engine:
         inputs, labels = self._samples.take(places), self._samples.labels[places]
         return Batch(self._decode(inputs, key if augment else None), labels, self.net)
 
+    def gradients(self, rows: Tensor, sizes: Sequence[int]) -> Tensor:
+        """The gradients of the mean cross-entropy of several batches, as the net flattens them.
+
+        Their rows lie side by side, int64 [S, sum of sizes]; [S, n, P].
+        """
+        found, first = [], 0
+        for together in _together(sizes, self.net.samples_at_once):
+            batches = []
+            for size in together:
+                batches.append(self.batch(rows[:, first : first + size]))
+                first += size
+            inputs = torch.cat([batch.inputs for batch in batches], dim=1)
+            labels = torch.cat([batch.labels for batch in batches], dim=1)
+            found.append(self.net.batch_gradients(inputs, labels, together))
+        return found[0] if len(found) == 1 else torch.cat(found, dim=1)
+
     def recall(self, size: int) -> Batch:
         """Samples that the engine's reservoir holds now, drawn without replacement."""
         if self._reservoir is None:
@@ -163,6 +179,17 @@ class Engine:
     def _next_key(self) -> tuple[int, ...]:
         self._draws += 1
         return (*self._key, self._draws)
+
+
+def _together(sizes: Sequence[int], most: int) -> list[list[int]]:
+    """Sizes in groups, whose sums are `most` at most unless one alone is more."""
+    groups: list[list[int]] = []
+    for size in sizes:
+        if groups and sum(groups[-1]) + size <= most:
+            groups[-1].append(size)
+        else:
+            groups.append([size])
+    return groups
 
 
 def _check_term(name: str, known: Collection[str]) -> None:

@@ -10,8 +10,7 @@ from remask.memory import KeptRows, challenge
 from remask.memory.challenge import Floats
 from remask.methods.base import Method
 from remask.methods.errors import MethodError
-from remask.methods.step import Step
-from remask.nets import SampleGradients
+from remask.methods.step import Step, Term
 
 _FIRST_SCORE = 0.1
 _TINY = 1e-12
@@ -43,23 +42,18 @@ class GSS(Method):
         self.memory = engine.keeps(engine.capacity, names=("rows", "filled"))
         self.ratings = torch.zeros((engine.trials, engine.capacity), dtype=torch.float64)
 
-    def loss(self, step: Step) -> Tensor:
+    def begin_step(self, step: Step) -> None:
+        """Draw from memory."""
+        if filled := self.memory.filled:
+            slots = self.engine.draw(filled, self.engine.replay_batch)
+            step.replay(self.engine.batch(self.memory.at(slots)))
+
+    def terms(self, step: Step) -> list[Term]:
         """Stream and replay weigh as many samples as they have."""
-        filled = self.memory.filled
-        if not filled:
-            return step.stream_loss()
-        slots = self.engine.draw(filled, self.engine.replay_batch)
-        replay = self.engine.batch(self.memory.at(slots))
-        arrived, recalled = step.rows.shape[1], slots.shape[1]
-        together = self.engine.net(torch.cat([step.stream.inputs, replay.inputs], dim=1))
-        step.stream.logits, replay.logits = together[:, :arrived], together[:, arrived:]
-        stream_loss, replay_loss = (
-            arrived * step.stream_loss(),
-            recalled * step.cross_entropy(replay),
-        )
-        self.engine.note("stream", stream_loss / (arrived + recalled))
-        self.engine.note("replay", replay_loss / (arrived + recalled))
-        return (stream_loss + replay_loss) / (arrived + recalled)
+        sizes = [batch.labels.shape[1] for batch in (step.stream, *step.replays)]
+        weights = [size / sum(sizes) for size in sizes]
+        replayed = zip(step.replays, weights[1:], strict=True)
+        return [*step.stream_terms(weights[0]), *(Term(batch, own) for batch, own in replayed)]
 
     def after_step(self, step: Step) -> None:
         """Keep everything while there is room, then what is unlike the rest."""
@@ -83,16 +77,16 @@ class GSS(Method):
     def _score(self, rows: Tensor, filled: int) -> tuple[Floats, Floats]:
         """1 + the largest cosine with the probes: of the mean gradient, [S], of each, [S, B]."""
         slots = self.engine.draw(filled, int(self.probes[0]))
-        probes = self._gradients(self.memory.at(slots))
-        samples = self._gradients(rows)
-        products, own, lengths = samples.inner(probes), samples.inner(samples), probes.inner(probes)
-        of_probes = lengths.diagonal(dim1=1, dim2=2).clamp(min=_TINY).sqrt()
-        of_samples = own.diagonal(dim1=1, dim2=2).clamp(min=_TINY).sqrt()
-        of_batch = own.mean((1, 2)).clamp(min=_TINY).sqrt()
-        single = products / (of_samples.unsqueeze(2) * of_probes.unsqueeze(1))
-        whole = products.mean(1) / (of_batch.unsqueeze(1) * of_probes)
+        probes = slots.shape[1]
+        shown = [self.engine.batch(own, augment=False) for own in (self.memory.at(slots), rows)]
+        gradients = self.engine.net.sample_gradients(
+            torch.cat([batch.inputs for batch in shown], dim=1),
+            torch.cat([batch.labels for batch in shown], dim=1),
+        )
+        products = gradients.inner(gradients)
+        lengths = products.diagonal(dim1=1, dim2=2).clamp(min=_TINY).sqrt()
+        of_batch = products[:, probes:, probes:].mean((1, 2)).clamp(min=_TINY).sqrt()
+        shared = products[:, probes:, :probes] / lengths[:, :probes].unsqueeze(1)
+        single = shared / lengths[:, probes:].unsqueeze(2)
+        whole = shared.mean(1) / of_batch.unsqueeze(1)
         return (1 + whole.amax(1)).cpu().numpy(), (1 + single.amax(2)).cpu().numpy()
-
-    def _gradients(self, rows: Tensor) -> SampleGradients:
-        batch = self.engine.batch(rows, augment=False)
-        return self.engine.net.sample_gradients(batch.inputs, batch.labels)

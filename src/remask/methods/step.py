@@ -194,6 +194,18 @@ class Step:
         self.faded = faded
         """How far each trial's mask has faded, from 0, not at all, to 1: [S]; None: none fades."""
 
+    def replay(self, batch: Batch) -> None:
+        """Learn from another batch, too: it goes through the network together with the stream."""
+        inputs = torch.cat([self.stream.inputs, batch.inputs], dim=1)
+        assert self.stream.place is not None
+        joined = Joined(
+            inputs,
+            [self.stream.labels.shape[1], batch.labels.shape[1]],
+            self.stream.place[0].forward,
+        )
+        self.stream = Batch(None, self.stream.labels, place=(joined, 0))
+        self.replays = (*self.replays, Batch(None, batch.labels, place=(joined, 1)))
+
     def stream_loss(self, among: Tensor | None = None) -> Tensor:
         """Cross-entropy on the stream, [S]. The mask, where a trial has one, acts here.
 

@@ -39,4 +39,4 @@ class StartingPoint(Method):
         return loss
 
     # Other hooks, if a loss is not enough (docs/your-own.md): prepare, begin_task, end_task,
-    # adjust_gradients, after_step, scores.
+    # begin_step, adjust_gradients, after_step, scores.
