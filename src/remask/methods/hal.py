@@ -46,8 +46,9 @@ class HAL(ER):
         with torch.no_grad():
             wanted = net(anchors, parameters=self._stepped(gradients))
         change = (wanted - net(anchors)).square().mean((1, 2))
-        more = net.gradients(self.anchoring * change)
-        return {name: gradient + more[name] for name, gradient in gradients.items()}
+        for name, more in net.gradients(self.anchoring * change).items():
+            gradients[name].add_(more)
+        return gradients
 
     @torch.no_grad()
     def after_step(self, step: Step) -> None:
