@@ -265,18 +265,6 @@ def test_what_a_method_leaves_in_grad_is_not_taken_for_a_gradient() -> None:
         assert torch.equal(value, littered.parameters[name])
 
 
-def penalised(kind: type[Method], strength: float) -> type[Method]:
-    """A method whose author adds strength * |theta|^2 to the loss."""
-
-    class Penalised(kind):  # type: ignore[misc,valid-type]
-        def loss(self, step: Step) -> Tensor:
-            penalty = over_parameters(self.engine.net.parameters, torch.square)
-            loss: Tensor = super().loss(step) + strength * penalty
-            return loss
-
-    return Penalised
-
-
 def wrapped_mlp(shape: tuple[int, ...], num_classes: int) -> nn.Module:
     return Wrapped(small_mlp(shape, num_classes))
 
@@ -294,6 +282,73 @@ def ends_at(
         for name, tensor in stack.state().items()
         if name.startswith("net/")
     }
+
+
+@pytest.mark.parametrize("name", [name for name in NETS if name != "no hidden layer"])
+@pytest.mark.parametrize("trials", [1, 3])
+def test_the_gradients_of_batches_side_by_side_are_those_of_each_alone(
+    name: str, trials: int
+) -> None:
+    stack, data = stack_nets(build(name, trials)), data_of(trials)
+    flat = stack.batch_gradients(data.inputs, data.labels, [2, 3])
+    assert flat.shape[:2] == (trials, 2)
+    assert flat.shape[2] % 16 == 0
+    for number, own in enumerate([slice(0, 2), slice(2, 5)]):
+        alone = stack.gradients(cross_entropy(stack(data.inputs[:, own]), data.labels[:, own]))
+        shown = stack.unflatten(flat[:, number])
+        assert set(alone) <= set(shown) == set(stack.trained())
+        for parameter, gradient in shown.items():
+            expected = alone.get(parameter, torch.zeros_like(gradient))
+            torch.testing.assert_close(gradient, expected, rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(stack.flatten(alone), flat[:, number], rtol=1e-4, atol=1e-6)
+
+
+def test_the_gradients_of_a_net_in_a_class_lie_in_memory_as_its_weights_do() -> None:
+    stack, data = stack_nets([Wrapped(net) for net in build("mlp", 3)]), data_of(3)
+    gradients = stack.gradients(cross_entropy(stack(data.inputs), data.labels))
+    for name, weight in stack.parameters.items():
+        assert gradients[name].stride() == weight.stride()
+
+
+@pytest.mark.parametrize("build_net", [small_mlp, wrapped_mlp])
+def test_a_batch_that_a_method_replays_is_learnt_from_together_with_the_stream(
+    build_net: Callable[[tuple[int, ...], int], nn.Module], config: MakeConfig, tiny: Benchmark
+) -> None:
+    class Twice(Method):
+        """Sees every batch of the stream twice."""
+
+        def begin_step(self, step: Step) -> None:
+            step.replay(self.engine.batch(step.rows))
+
+        def terms(self, step: Step) -> list[Term]:
+            (again,) = step.replays
+            assert torch.equal(again.labels, step.stream.labels)
+            return [Term(step.stream, 0.5), Term(again, 0.5)]
+
+    class Once(Method):
+        def terms(self, step: Step) -> list[Term]:
+            return [Term(step.stream)]
+
+    once, twice = (
+        ends_at(
+            config(method=kind.__name__, buffer=0, replay_batch=0, lr=0.02), tiny, kind, build_net
+        )
+        for kind in (Once, Twice)
+    )
+    for name, value in once.items():
+        torch.testing.assert_close(twice[name], value, rtol=1e-4, atol=1e-5)
+
+
+def penalised(kind: type[Method], strength: float) -> type[Method]:
+    """A method whose author adds strength * |theta|^2 to the loss."""
+
+    class Penalised(kind):  # type: ignore[misc,valid-type]
+        def loss(self, step: Step) -> Tensor:
+            penalty = over_parameters(self.engine.net.parameters, torch.square)
+            loss: Tensor = super().loss(step) + strength * penalty
+            return loss
+
+    return Penalised
 
 
 def length(state: Mapping[str, Tensor]) -> Tensor:

@@ -8,6 +8,7 @@ penalty, a forward with parameters of its own) reaches them as ordinary gradient
 
 import copy
 from collections.abc import Mapping, Sequence
+from itertools import accumulate, pairwise
 
 import torch
 from torch import Tensor, nn
@@ -139,18 +140,20 @@ class LinearStack(StackedNet):
     @override
     @torch.no_grad()
     def batch_gradients(self, inputs: Tensor, labels: Tensor, sizes: Sequence[int]) -> Tensor:
-        trace, parts = self.trace(inputs), list(sizes)
-        batches = zip(
-            torch.split(trace.logits, parts, 1), torch.split(labels, parts, 1), strict=True
-        )
-        slopes = [cross_entropy_and_slope(z, y, None, None, 1.0)[1] for z, y in batches]
+        trace, ends = self.trace(inputs), list(accumulate(sizes, initial=0))
+        batches = [slice(*borders) for borders in pairwise(ends)]
+        slopes = [
+            cross_entropy_and_slope(trace.logits[:, own], labels[:, own], None, None, 1.0)[1]
+            for own in batches
+        ]
         factors = self.factors(trace, torch.cat(slopes, dim=1))
         flat = self.new_flat(self._trials, len(sizes))
-        for number, own in enumerate(_parted(factors, sizes)):
+        for number, own in enumerate(batches):
             places = self.unflatten(flat[:, number])
-            for name, gradient, seen in own:
-                write_row_products(gradient.mT, seen.mT, out=places[f"{name}.weight"])
-                places[f"{name}.bias"].copy_(gradient.sum(1))
+            for name, gradient, seen in factors:
+                weight, bias = places[f"{name}.weight"], places[f"{name}.bias"]
+                write_row_products(gradient[:, own].mT, seen[:, own].mT, out=weight)
+                bias.copy_(gradient[:, own].sum(1))
         return flat
 
     @override
@@ -174,22 +177,6 @@ class LinearStack(StackedNet):
     @property
     def _trials(self) -> int:
         return len(next(iter(self.parameters.values())))
-
-
-def _parted(factors: Factors, sizes: Sequence[int]) -> list[Factors]:
-    """The factors of each of several batches that lie side by side."""
-    layers = [
-        [
-            (name, gradients, seen)
-            for gradients, seen in zip(
-                torch.split(gradient, list(sizes), 1),
-                torch.split(inputs, list(sizes), 1),
-                strict=True,
-            )
-        ]
-        for name, gradient, inputs in factors
-    ]
-    return [list(batch) for batch in zip(*layers, strict=True)]
 
 
 class FactoredGradients:
