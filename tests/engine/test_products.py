@@ -35,15 +35,19 @@ def test_every_product_is_what_double_precision_says(rows: int, width: int, out:
         atol=1e-3,
     )
     torch.testing.assert_close(
-        products.row_products(inputs, weight).double(), exact, rtol=1e-5, atol=1e-3
+        products.product(inputs, weight.mT).double(), exact, rtol=1e-5, atol=1e-3
     )
     written = slope.double().mT @ inputs.double()
     torch.testing.assert_close(
-        products.row_products(slope.mT, inputs.mT).double(), written, rtol=1e-5, atol=1e-3
+        products.product(slope.mT, inputs).double(), written, rtol=1e-5, atol=1e-3
     )
     total = weight.clone()
-    products.add_row_products_(total, slope.mT, inputs.mT)
+    products.add_product_(total, slope.mT, inputs)
     torch.testing.assert_close(total.double(), weight.double() + written, rtol=1e-5, atol=1e-3)
+    among = torch.zeros(3, 2, out, width)
+    products.write_product(slope.mT, inputs, out=among[:, 1])
+    torch.testing.assert_close(among[:, 1].double(), written, rtol=1e-5, atol=1e-3)
+    assert not among[:, 0].any()
 
 
 @pytest.mark.usefixtures("library")
@@ -51,11 +55,11 @@ def test_a_trial_has_the_same_bits_alone_and_in_a_stack() -> None:
     inputs, weight, bias = _random(3, 96, 784), _random(3, 100, 784), _random(3, 100)
     slope = _random(3, 96, 100)
     together, total = products.linear(inputs, weight, bias), weight.clone()
-    products.add_row_products_(total, slope.mT, inputs.mT)
+    products.add_product_(total, slope.mT, inputs)
     for trial in range(3):
         own = slice(trial, trial + 1)
         alone = weight[own].clone()
-        products.add_row_products_(alone, slope[own].mT.clone(), inputs[own].clone().mT)
+        products.add_product_(alone, slope[own].mT.clone(), inputs[own].clone())
         assert torch.equal(alone, total[own])
         assert torch.equal(
             products.linear(inputs[own].clone(), weight[own], bias[own]), together[own]
@@ -68,7 +72,7 @@ def test_autograd_goes_through_torch(library: bool) -> None:
     (slope,) = torch.autograd.grad(outputs.sum(), weight)
     torch.testing.assert_close(slope, inputs.sum(1, keepdim=True).expand_as(slope))
     with torch.no_grad():
-        assert products._by_onednn(inputs, weight) is library
+        assert products._by_onednn(inputs, weight.mT) is library
 
 
 def test_small_products_and_other_devices_and_types_are_left_to_torch(
@@ -76,7 +80,8 @@ def test_small_products_and_other_devices_and_types_are_left_to_torch(
 ) -> None:
     monkeypatch.setattr(products, "_mkl_leaves_avx512_unused", lambda: True)
     large = torch.zeros(1, 96, 784)
-    assert products._by_onednn(large, large)
-    assert not products._by_onednn(large[:, :10], large)
-    assert not products._by_onednn(large.double(), large.double())
-    assert not products._by_onednn(large.to("meta"), large.to("meta"))
+    assert products._by_onednn(large, large.mT)
+    assert not products._by_onednn(large[:, :10], large.mT)
+    assert not products._by_onednn(large[:, :10].repeat(9, 1, 1), large.mT.repeat(9, 1, 1))
+    assert not products._by_onednn(large.double(), large.double().mT)
+    assert not products._by_onednn(large.to("meta"), large.to("meta").mT)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from remask.engine.products import linear, row_products
+from remask.engine.products import linear, product
 from remask.nets import Factors
 
 Layers = Sequence[tuple[str, nn.Module]]
@@ -134,7 +134,7 @@ def run_back(
             place -= 1
         factors.append((layers[place][0], gradient, hidden[place]))
         if weight is not weights[0] or to_inputs:
-            gradient = row_products(gradient, weight.mT)
+            gradient = product(gradient, weight)
     for before in reversed(range(place if to_inputs else 0)):
         gradient = _slope(layers[before][1], hidden[before], gradient)
     return factors, gradient if to_inputs else None
@@ -154,7 +154,7 @@ def _slope(layer: nn.Module, inputs: Tensor, gradient: Tensor) -> Tensor:
 
 def products(gradient: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
     """The gradients of a linear layer's weight and bias, from their factors."""
-    return row_products(gradient.mT, inputs.mT), gradient.sum(1)
+    return product(gradient.mT, inputs), gradient.sum(1)
 
 
 def parameters_of(layers: Layers, parameters: Mapping[str, Tensor]) -> list[Tensor]:

@@ -24,7 +24,7 @@ from remask.engine.linear_chain import (
     run_back,
     run_chain,
 )
-from remask.engine.products import add_row_products_, row_products, write_row_products
+from remask.engine.products import add_product_, product, write_product
 from remask.losses import cross_entropy_and_slope
 from remask.nets import Factors, Gradients, SampleGradients, StackedNet, State, Trace, stacked_state
 
@@ -124,7 +124,7 @@ class LinearStack(StackedNet):
         step = -lr.view(-1, 1, 1)
         for name, gradient, inputs in factors:
             scaled = gradient * step
-            add_row_products_(self.parameters[f"{name}.weight"], scaled.mT, inputs.mT)
+            add_product_(self.parameters[f"{name}.weight"], scaled.mT, inputs)
             self.parameters[f"{name}.bias"].add_(scaled.sum(1))
 
     def _gradients(self, factors: Factors, others: Gradients) -> Gradients:
@@ -152,7 +152,7 @@ class LinearStack(StackedNet):
             places = self.unflatten(flat[:, number])
             for name, gradient, seen in factors:
                 weight, bias = places[f"{name}.weight"], places[f"{name}.bias"]
-                write_row_products(gradient[:, own].mT, seen[:, own].mT, out=weight)
+                write_product(gradient[:, own].mT, seen[:, own], out=weight)
                 bias.copy_(gradient[:, own].sum(1))
         return flat
 
@@ -196,8 +196,8 @@ class FactoredGradients:
         for (_, gradient, inputs), (_, others, their) in zip(
             self._factors, other._factors, strict=True
         ):
-            outputs = row_products(gradient, others)
-            part = outputs * (row_products(inputs, their) + 1)  # + 1 for the bias
+            outputs = product(gradient, others.mT)
+            part = outputs * (product(inputs, their.mT) + 1)  # + 1 for the bias
             total = part if total is None else total + part
         assert total is not None  # a net has a layer
         return total
@@ -207,6 +207,6 @@ class FactoredGradients:
         sums = {}
         for name, gradient, inputs in self._factors:
             squared = gradient.square() * weights.unsqueeze(2)
-            sums[f"{name}.weight"] = row_products(squared.mT, inputs.square().mT)
+            sums[f"{name}.weight"] = product(squared.mT, inputs.square())
             sums[f"{name}.bias"] = squared.sum(1)
         return sums

@@ -19,35 +19,36 @@ _OPERATOR: Any = getattr(getattr(torch.ops.mkldnn, "_linear_pointwise", None), "
 
 def linear(inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """A linear layer of each trial: [S, n, in], [S, out, in], [S, out] -> [S, n, out]."""
-    if _by_onednn(inputs, weight):
-        return _stacked([_onednn(*own) for own in zip(inputs, weight, bias, strict=True)])
-    return torch.baddbmm(bias.unsqueeze(1), inputs, weight.mT)
+    across = weight.mT
+    if _by_onednn(inputs, across):
+        return _stacked([_onednn(*own) for own in zip(inputs, across, bias, strict=True)])
+    return torch.baddbmm(bias.unsqueeze(1), inputs, across)
 
 
-def row_products(one: Tensor, other: Tensor) -> Tensor:
-    """The inner products of all rows with all others: [S, n, k], [S, m, k] -> [S, n, m]."""
+def product(one: Tensor, other: Tensor) -> Tensor:
+    """The product of each trial's matrices: [S, n, k], [S, k, m] -> [S, n, m]."""
     if _by_onednn(one, other):
         return _stacked([_onednn(*own) for own in zip(one, other, strict=True)])
-    return torch.bmm(one, other.mT)
+    return torch.bmm(one, other)
 
 
-def write_row_products(one: Tensor, other: Tensor, out: Tensor) -> None:
-    """Write them to [S, n, m], which may lie among others."""
+def write_product(one: Tensor, other: Tensor, out: Tensor) -> None:
+    """Write it to [S, n, m], which may lie among others."""
     by_onednn = _by_onednn(one, other)
     for place, *factors in zip(out, one, other, strict=True):  # bmm would round otherwise for S > 1
         if by_onednn:
             place.copy_(_onednn(*factors))
         else:
-            torch.mm(factors[0], factors[1].mT, out=place)
+            torch.mm(*factors, out=place)
 
 
-def add_row_products_(total: Tensor, one: Tensor, other: Tensor) -> None:
-    """Add them to [S, n, m]."""
+def add_product_(total: Tensor, one: Tensor, other: Tensor) -> None:
+    """Add it to [S, n, m]."""
     if _by_onednn(one, other):
         for own, *factors in zip(total, one, other, strict=True):
             own.add_(_onednn(*factors))
     else:
-        total.baddbmm_(one, other.mT)
+        total.baddbmm_(one, other)
 
 
 def _by_onednn(one: Tensor, other: Tensor) -> bool:
@@ -55,8 +56,9 @@ def _by_onednn(one: Tensor, other: Tensor) -> bool:
 
     Autograd and torch.compile do not know the operator well enough.
     """
-    return (
-        one.shape[1] * one.shape[2] * other.shape[1] >= _LEAST_WORK
+    work = one.numel() * other.shape[2]  # of all trials; most products end here
+    return work >= _LEAST_WORK and (
+        work >= _LEAST_WORK * len(one)
         and one.device.type == "cpu"
         and one.dtype == torch.float32
         and not (torch.is_grad_enabled() and (one.requires_grad or other.requires_grad))
@@ -77,8 +79,8 @@ def _mkl_leaves_avx512_unused() -> bool:
 
 
 def _onednn(one: Tensor, other: Tensor, bias: Tensor | None = None) -> Tensor:
-    """[n, k], [m, k] -> [n, m], whatever their strides."""
-    product: Tensor = _OPERATOR(one, other, bias, "none", [], "")
+    """[n, k], [k, m] and perhaps [m] -> [n, m], whatever their strides."""
+    product: Tensor = _OPERATOR(one, other.mT, bias, "none", [], "")
     return product
 
 
