@@ -27,13 +27,14 @@ def challenge(
     """
     if not (np.isfinite(scores).all() and np.isfinite(ratings).all()):
         return  # the trial has diverged
-    ends = _ends(ratings)
-    for row, score in zip(rows, scores.tolist(), strict=True):
+    ends, replaced = _ends(ratings), {}
+    for row, score in zip(rows.tolist(), scores.tolist(), strict=True):
         slot = int(ends.searchsorted(random.random(), side="right"))
         if random.random() < ratings[slot] / max(ratings[slot] + score, _TINY):
-            memory.replace(trial, slot, row)
+            replaced[slot] = row
             ratings[slot] = score
             ends = _ends(ratings)
+    memory.replace(trial, replaced)
 
 
 def _ends(ratings: Floats) -> Floats:

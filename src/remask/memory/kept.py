@@ -86,9 +86,11 @@ class KeptRows:
         if counts.ndim == 2:
             self.grow(counts.shape[1])
 
-    def replace(self, trial: int, slot: int, row: Tensor) -> None:
-        """Give a slot of one trial to another row."""
-        self._rows[trial, slot] = row
+    def replace(self, trial: int, rows: Mapping[int, int]) -> None:
+        """Give slots of one trial to other rows."""
+        if rows:
+            slots = torch.tensor(list(rows), device=self._rows.device)
+            self._rows[trial, slots] = torch.tensor(list(rows.values()), device=self._rows.device)
 
     def empty(self, group: int) -> None:
         """Keep nothing of a group whose places are its own."""

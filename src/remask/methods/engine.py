@@ -1,7 +1,7 @@
 """What a method sees of the engine: the networks, what is learnt from, and named random numbers."""
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -103,10 +103,7 @@ class Engine:
 
     def batch(self, rows: Tensor, *, augment: bool = True) -> Batch:
         """Samples to learn from, by their rows int64 [S, n], seen as in training."""
-        key = self._next_key()
-        places = self._samples.places(rows)
-        inputs, labels = self._samples.take(places), self._samples.labels[places]
-        return Batch(self._decode(inputs, key if augment else None), labels, self.net)
+        return self._batch(rows, [rows.shape[1]], augment=augment)
 
     def gradients(self, rows: Tensor, sizes: Sequence[int]) -> Tensor:
         """The gradients of the mean cross-entropy of several batches, as the net flattens them.
@@ -115,13 +112,10 @@ class Engine:
         """
         found, first = [], 0
         for together in _together(sizes, self.net.samples_at_once):
-            batches = []
-            for size in together:
-                batches.append(self.batch(rows[:, first : first + size]))
-                first += size
-            inputs = torch.cat([batch.inputs for batch in batches], dim=1)
-            labels = torch.cat([batch.labels for batch in batches], dim=1)
-            found.append(self.net.batch_gradients(inputs, labels, together))
+            last = first + sum(together)
+            batch = self._batch(rows[:, first:last], together, augment=True)
+            found.append(self.net.batch_gradients(batch.inputs, batch.labels, together))
+            first = last
         return found[0] if len(found) == 1 else torch.cat(found, dim=1)
 
     def recall(self, size: int) -> Batch:
@@ -130,7 +124,8 @@ class Engine:
             raise ValueError("there is no reservoir: the method must set draws")
         slots = self.draw(self._reservoir.filled, size)
         inputs, labels = self._reservoir.at(slots)
-        return Batch(self._decode(inputs, (*self._key, self._draws)), labels, self.net)
+        named = [(inputs.shape[1], (*self._key, self._draws))]
+        return Batch(self._decode(inputs, named), labels, self.net)
 
     def labels_of(self, rows: Tensor) -> Tensor:
         """The labels of rows, the same in all trials."""
@@ -171,10 +166,19 @@ class Engine:
             names=names,
         )
 
-    def _decode(self, inputs: Tensor, key: tuple[int, ...] | None) -> Tensor:
-        """What the networks see, augmented by the random numbers of that name, if any."""
-        views = None if key is None else self._samples.plan_views(1, inputs.shape[1], key)
-        return self._samples.decode(None if views is None else views[0], inputs)
+    def _batch(self, rows: Tensor, sizes: Sequence[int], *, augment: bool) -> Batch:
+        """Samples of several batches side by side, each augmented by numbers of its own."""
+        keys = [self._next_key() for _ in sizes]
+        places = self._samples.places(rows)
+        inputs, labels = self._samples.take(places), self._samples.labels[places]
+        seen = self._decode(inputs, zip(sizes, keys, strict=True) if augment else ())
+        return Batch(seen, labels, self.net)
+
+    def _decode(self, inputs: Tensor, named: Iterable[tuple[int, tuple[int, ...]]]) -> Tensor:
+        """What the networks see, so many samples at a time augmented by the numbers of a name."""
+        planned = [self._samples.plan_views(1, size, key) for size, key in named]
+        views = [plan[0] for plan in planned if plan is not None]
+        return self._samples.decode(torch.cat(views, dim=1) if views else None, inputs)
 
     def _next_key(self) -> tuple[int, ...]:
         self._draws += 1
