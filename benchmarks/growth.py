@@ -27,6 +27,7 @@ from timing import cpu_seconds, one_thread, take
 import remask
 from remask.benchmarks import Benchmark, split_classes
 from remask.engine import Position, TrialStack
+from remask.machine import keep_freed_memory
 
 TRIALS = (1, 2, 5, 10, 20, 40)
 BUFFERS = (200, 1_000, 5_000, 20_000, 50_000)
@@ -222,6 +223,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     chosen = options.only.split(",")
     if unknown := [name for name in chosen if name not in AXES]:
         parser.error(f"there is no axis {unknown[0]!r}; there are {', '.join(AXES)}")
+    keep_freed_memory()  # as worker processes do
     print("| cost of | over | sizes | ms of CPU time | exponent | of the last two |")
     print("| --- | --- | --- | --- | ---: | ---: |", flush=True)
     with one_thread():

@@ -14,6 +14,7 @@ from remask.cli.generated import Group, option, with_groups
 from remask.cli.printer import Printing
 from remask.cli.visits import stopping, visit_bar
 from remask.errors import SettingsError
+from remask.machine import keep_freed_memory
 
 if TYPE_CHECKING:
     from remask import Learner
@@ -86,6 +87,7 @@ def learn(
 
     Example: `remask learn animals --data photos/week-12 --name week-12`
     """
+    keep_freed_memory()
     how = {"device": device, "compile": compile}
     with stopping() as stopped, _opened(folder, data, _read(settings), how) as learner:
         try:
