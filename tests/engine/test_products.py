@@ -85,3 +85,15 @@ def test_small_products_and_other_devices_and_types_are_left_to_torch(
     assert not products._by_onednn(large[:, :10].repeat(9, 1, 1), large.mT.repeat(9, 1, 1))
     assert not products._by_onednn(large.double(), large.double().mT)
     assert not products._by_onednn(large.to("meta"), large.to("meta").mT)
+
+
+def _changed(*_: object) -> Tensor:
+    raise RuntimeError("expected at most 5 arguments")
+
+
+@pytest.mark.parametrize("operator", [None, _changed, lambda *_: torch.zeros(2, 4)])
+def test_a_torch_without_the_operator_or_with_another_is_left_to_itself(
+    operator: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(products, "_OPERATOR", operator)
+    assert not products._operator_works()
