@@ -30,7 +30,8 @@ from tests.runs.ray_nodes import write_method as method
 pytest.importorskip("ray")
 pytestmark = pytest.mark.ray
 QUICK = RunOptions(checkpoint_seconds=0.1)
-LONG = small(trials=2, epochs=60)
+LONG_ENOUGH = 300  # epochs: a fast machine must not be done before a third node is at work
+LONG = small(trials=2, epochs=LONG_ENOUGH)
 """Two stacks that take long enough to be disturbed."""
 
 
@@ -99,7 +100,7 @@ def test_a_node_that_dies_costs_no_trial(
     places = {"a folder": str(folder), "an address": f"file://{folder}", "nothing": None}
     with Store(tmp_path / "results.db") as store:
         # A third place: three stacks, and one of them is on the node that dies.
-        configs = [*LONG, *small(trials=3, epochs=60)[2:]]
+        configs = [*LONG, *small(trials=3, epochs=LONG_ENOUGH)[2:]]
         run = planned(store, configs)
         executor = Ray(cluster.address, checkpoints=places[shared])
         begun: dict[str, list[int]] = {job.name: [] for job in run.jobs}
