@@ -33,23 +33,33 @@ def final_bits(configs: Sequence[TrialConfig], folder: Path) -> Bits:
     return {name: tensor.contiguous().numpy().tobytes() for name, tensor in saved.tensors.items()}
 
 
-def run_uninterrupted(configs: Sequence[TrialConfig], folder: Path) -> Bits:
-    """The bits of a run that nobody disturbs."""
+def run_uninterrupted(configs: Sequence[TrialConfig], folder: Path) -> tuple[Bits, float]:
+    """The bits of a run that nobody disturbs, and how many seconds it takes."""
+    began = time.monotonic()
     _child(configs, folder, seconds_to_live=None)
-    return final_bits(configs, folder)
+    return final_bits(configs, folder), time.monotonic() - began
 
 
 def run_with_kills(
-    configs: Sequence[TrialConfig], folder: Path, *, kills: int, random_source: random.Random
+    configs: Sequence[TrialConfig],
+    folder: Path,
+    *,
+    kills: int,
+    seconds: float,
+    random_source: random.Random,
 ) -> tuple[Bits, int]:
     """The bits of a run that is killed until it has died `kills` times; and how often it was.
 
-    A run that ends before it can be killed often enough is not run again.
+    It lives a fifth of the seconds that it takes undisturbed at most, however fast the machine. A
+    run that ends before it can be killed often enough is not run again.
     """
+    longest = min(seconds / 5, 0.35)
     began = time.monotonic()
     killed = 0
     while killed < kills:
-        if _child(configs, folder, seconds_to_live=random_source.uniform(0.02, 0.35)):
+        if _child(
+            configs, folder, seconds_to_live=random_source.uniform(min(0.02, longest / 2), longest)
+        ):
             break
         killed += 1
         assert time.monotonic() - began < 300, "the run makes no progress"

@@ -42,9 +42,11 @@ def _configs(method: str, trials: int, epochs: int) -> list[TrialConfig]:
 @pytest.mark.parametrize(("method", "trials"), [("er", 1), ("derpp", 3)])
 def test_a_killed_run_ends_with_the_same_bits(tmp_path: Path, method: str, trials: int) -> None:
     configs = _configs(method, trials, epochs=2)
-    whole = run_uninterrupted(configs, tmp_path / "whole")
+    whole, seconds = run_uninterrupted(configs, tmp_path / "whole")
     source = random.Random(1)
-    bits, killed = run_with_kills(configs, tmp_path / "killed", kills=3, random_source=source)
+    bits, killed = run_with_kills(
+        configs, tmp_path / "killed", kills=3, seconds=seconds, random_source=source
+    )
     assert killed >= 1
     assert bits == whole
 
@@ -54,9 +56,11 @@ def test_a_killed_run_ends_with_the_same_bits(tmp_path: Path, method: str, trial
 @pytest.mark.parametrize("method", sorted(METHODS))
 def test_every_method_survives_many_kills(tmp_path: Path, method: str, trials: int) -> None:
     configs = _configs(method, trials, epochs=12)
-    whole = run_uninterrupted(configs, tmp_path / "whole")
+    whole, seconds = run_uninterrupted(configs, tmp_path / "whole")
     source = random.Random(f"{method} {trials}")
-    bits, killed = run_with_kills(configs, tmp_path / "killed", kills=10, random_source=source)
+    bits, killed = run_with_kills(
+        configs, tmp_path / "killed", kills=10, seconds=seconds, random_source=source
+    )
     print(f"kills survived: {killed} ({method}, {trials} stacked)")
     assert killed >= 3
     assert bits == whole
