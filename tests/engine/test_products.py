@@ -4,7 +4,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from remask.engine import products
+from remask.benchmarks import Benchmark, split_classes
+from remask.config import COMMON_WEIGHTS, TrialConfig
+from remask.engine import TrialStack, products
+from remask.methods import METHODS
+from tests.engine.stack_samples import finish
 
 SHAPES = [(96, 784, 100), (512, 100, 100), (1024, 300, 17)]  # rows, in, out
 
@@ -64,6 +68,41 @@ def test_a_trial_has_the_same_bits_alone_and_in_a_stack() -> None:
         assert torch.equal(
             products.linear(inputs[own].clone(), weight[own], bias[own]), together[own]
         )
+
+
+@pytest.mark.usefixtures("library")
+@pytest.mark.parametrize("method", ["derpp", "agem", "gem", "gss", "hal"])
+def test_a_trial_with_large_products_is_the_same_alone_and_in_a_stack(method: str) -> None:
+    benchmark = _random_digits()
+    configs = [
+        TrialConfig(
+            benchmark="random",
+            method=method,
+            buffer=200,
+            seed=seed,
+            lr=0.05,
+            batch=50,
+            replay_batch=64 if METHODS[method].uses_replay_batch() else 0,
+            epochs=1,
+            alpha=0.2,
+            beta=0.5,
+            weights={n: v for n, v in METHODS[method].weights.items() if n not in COMMON_WEIGHTS},
+        )
+        for seed in range(3)
+    ]
+    together = finish(TrialStack(configs, benchmark)).state()
+    for trial, config in enumerate(configs):
+        alone = finish(TrialStack([config], benchmark)).state()
+        for name in (name for name in alone if name.startswith("net/")):
+            assert torch.equal(alone[name][0], together[name][trial])
+
+
+def _random_digits() -> Benchmark:
+    labels = torch.arange(600) % 6
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randint(256, (600, 1, 28, 28), dtype=torch.uint8, generator=generator)
+    data = (inputs, labels, inputs[:12], labels[:12])
+    return Benchmark("random", *data, split_classes(6, 3), 1 / 255)
 
 
 def test_autograd_goes_through_torch(library: bool) -> None:
