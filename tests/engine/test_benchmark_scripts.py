@@ -73,7 +73,7 @@ def test_the_check_fails_and_names_what_is_too_slow(
     monkeypatch.setattr(check, "measured", lambda: kept | {"S=10: step / matmuls": 3.0})
     with pytest.raises(SystemExit, match="S=10: step / matmuls"):
         check.main()
-    assert "3.00  at most   1.95  MISSED" in capsys.readouterr().out
+    assert "3.00  at most   1.40  MISSED" in capsys.readouterr().out
 
 
 def test_growth_is_measured_in_the_second_task_with_a_memory_that_is_full(script: Script) -> None:

@@ -24,7 +24,7 @@ from remask.engine.linear_chain import (
     run_back,
     run_chain,
 )
-from remask.engine.products import add_product_, product, write_product
+from remask.engine.products import add_product_, product
 from remask.losses import cross_entropy_and_slope
 from remask.nets import Factors, Gradients, SampleGradients, StackedNet, State, Trace, stacked_state
 
@@ -139,22 +139,22 @@ class LinearStack(StackedNet):
 
     @override
     @torch.no_grad()
-    def batch_gradients(self, inputs: Tensor, labels: Tensor, sizes: Sequence[int]) -> Tensor:
-        trace, ends = self.trace(inputs), list(accumulate(sizes, initial=0))
-        batches = [slice(*borders) for borders in pairwise(ends)]
+    def batch_gradients(
+        self, inputs: Tensor, labels: Tensor, sizes: Sequence[int]
+    ) -> list[Gradients]:
+        trace = self.trace(inputs)
+        batches = [slice(*ends) for ends in pairwise(accumulate(sizes, initial=0))]
         slopes = [
             cross_entropy_and_slope(trace.logits[:, own], labels[:, own], None, None, 1.0)[1]
             for own in batches
         ]
         factors = self.factors(trace, torch.cat(slopes, dim=1))
-        flat = self.new_flat(self._trials, len(sizes))
-        for number, own in enumerate(batches):
-            places = self.unflatten(flat[:, number])
-            for name, gradient, seen in factors:
-                weight, bias = places[f"{name}.weight"], places[f"{name}.bias"]
-                write_product(gradient[:, own].mT, seen[:, own], out=weight)
-                bias.copy_(gradient[:, own].sum(1))
-        return flat
+        return [
+            self._gradients(
+                [(n, gradient[:, own], seen[:, own]) for n, gradient, seen in factors], {}
+            )
+            for own in batches
+        ]
 
     @override
     @torch.no_grad()

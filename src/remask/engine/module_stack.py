@@ -161,7 +161,7 @@ class ModuleStack(StackedNet):
 
     @override
     def gradients(self, loss: Tensor) -> Gradients:
-        trained = self.trained()
+        trained = {n: value for n, value in self.parameters.items() if value.requires_grad}
         with explained(f"the net {self._name!r}"):  # a captured forward has a captured backward
             gradients: tuple[Tensor | None, ...] = torch.autograd.grad(
                 loss, list(trained.values()), torch.ones_like(loss), allow_unused=True
@@ -173,15 +173,17 @@ class ModuleStack(StackedNet):
         self.move(self.gradients(loss), lr)
 
     @override
-    def batch_gradients(self, inputs: Tensor, labels: Tensor, sizes: Sequence[int]) -> Tensor:
+    def batch_gradients(
+        self, inputs: Tensor, labels: Tensor, sizes: Sequence[int]
+    ) -> list[Gradients]:
         parts = (torch.split(whole, list(sizes), dim=1) for whole in (inputs, labels))
         losses = (trial_cross_entropy(self(x), y, None, None) for x, y in zip(*parts, strict=True))
-        return torch.stack([self.flatten(self.gradients(loss)) for loss in losses], dim=1)
+        return [self.gradients(loss) for loss in losses]
 
     @override
     def sample_gradients(self, inputs: Tensor, labels: Tensor) -> PlainGradients:
         self._lent.enter("evaluation")
-        trained = list(self.trained())
+        trained = {n for n, value in self.parameters.items() if value.requires_grad}
 
         def loss(own: dict[str, Tensor], rest: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
             # Not _call: vmap knows no channels last.

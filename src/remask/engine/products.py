@@ -32,16 +32,6 @@ def product(one: Tensor, other: Tensor) -> Tensor:
     return torch.bmm(one, other)
 
 
-def write_product(one: Tensor, other: Tensor, out: Tensor) -> None:
-    """Write it to [S, n, m], which may lie among others."""
-    by_onednn = _by_onednn(one, other)
-    for place, *factors in zip(out, one, other, strict=True):  # bmm would round otherwise for S > 1
-        if by_onednn:
-            place.copy_(_onednn(*factors))
-        else:
-            torch.mm(*factors, out=place)
-
-
 def add_product_(total: Tensor, one: Tensor, other: Tensor) -> None:
     """Add it to [S, n, m]."""
     if _by_onednn(one, other):

@@ -5,7 +5,7 @@ import torch
 from remask.memory import KeptRows, choose_rows
 from remask.methods.base import Method
 from remask.methods.step import Step, Term
-from remask.methods.trialwise import inner
+from remask.methods.trialwise import inner, less, per_trial
 from remask.nets import Gradients
 from remask.streams import Task
 
@@ -42,13 +42,11 @@ class AGEM(Method):
         filled = self.memory.filled
         if not filled:
             return gradients
-        engine = self.engine
-        slots = engine.draw(filled, engine.replay_batch)
-        reference = engine.gradients(self.memory.at(slots), [slots.shape[1]]).squeeze(1)
-        own = engine.net.flatten(gradients)
-        against = inner(own, reference).clamp(max=0)
+        slots = self.engine.draw(filled, self.engine.replay_batch)
+        (reference,) = self.engine.gradients(self.memory.at(slots), [slots.shape[1]])
+        against = inner(gradients, reference).clamp(max=0)
         share = against / inner(reference, reference).clamp(min=torch.finfo(against.dtype).tiny)
-        return engine.net.unflatten(own.addcmul_(reference, share.unsqueeze(1), value=-1))
+        return {n: less(g, per_trial(share, g) * reference[n]) for n, g in gradients.items()}
 
     def end_task(self, task: Task) -> None:
         """Keep a random sample of the task."""

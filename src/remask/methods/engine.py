@@ -11,7 +11,7 @@ from remask.config import TrialConfig
 from remask.memory import KeptRows, Reservoir
 from remask.methods.errors import MethodError
 from remask.methods.step import Batch
-from remask.nets import StackedNet
+from remask.nets import Gradients, StackedNet
 from remask.randomness import generator
 from remask.streams import Samples, Task
 
@@ -105,18 +105,19 @@ class Engine:
         """Samples to learn from, by their rows int64 [S, n], seen as in training."""
         return self._batch(rows, [rows.shape[1]], augment=augment)
 
-    def gradients(self, rows: Tensor, sizes: Sequence[int]) -> Tensor:
-        """The gradients of the mean cross-entropy of several batches, as the net flattens them.
+    def gradients(self, rows: Tensor, sizes: Sequence[int]) -> list[Gradients]:
+        """The gradients of the mean cross-entropy of each of several batches.
 
-        Their rows lie side by side, int64 [S, sum of sizes]; [S, n, P].
+        Their rows lie side by side, int64 [S, sum of sizes].
         """
-        found, first = [], 0
+        found: list[Gradients] = []
+        first = 0
         for together in _together(sizes, self.net.samples_at_once):
             last = first + sum(together)
             batch = self._batch(rows[:, first:last], together, augment=True)
-            found.append(self.net.batch_gradients(batch.inputs, batch.labels, together))
+            found += self.net.batch_gradients(batch.inputs, batch.labels, together)
             first = last
-        return found[0] if len(found) == 1 else torch.cat(found, dim=1)
+        return found
 
     def recall(self, size: int) -> Batch:
         """Samples that the engine's reservoir holds now, drawn without replacement."""

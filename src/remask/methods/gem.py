@@ -55,11 +55,16 @@ class GEM(Method):
         sizes = [size for size in self.memory.sizes if size]
         if not sizes:
             return gradients
-        past = self.engine.gradients(self.memory.rows(), sizes)
-        own = self.engine.net.flatten(gradients)
-        for gradient, memory, gamma in zip(own, past, self.gamma.tolist(), strict=True):
-            _turn(gradient, memory, gamma)
-        return self.engine.net.unflatten(own)
+        references = self.engine.gradients(self.memory.rows(), sizes)
+        turned = [
+            _turned(
+                _flat(gradients, trial),
+                torch.stack([_flat(reference, trial) for reference in references]),
+                gamma,
+            )
+            for trial, gamma in enumerate(self.gamma.tolist())
+        ]
+        return _unflat(torch.stack(turned), gradients)
 
     def end_task(self, task: Task) -> None:
         """Keep a random sample of the task."""
@@ -94,12 +99,24 @@ def solver() -> Any:
     return nnls
 
 
-def _turn(own: Tensor, past: Tensor, gamma: float) -> None:
-    """Turn one trial's gradient [P] by those of its memory [k, P]."""
-    products = past @ own
+def _turned(own: Tensor, memory: Tensor, gamma: float) -> Tensor:
+    """One trial's gradient [P], turned by those of its memory [k, P]."""
+    products = torch.stack([(own * past).sum() for past in memory])
     if not (products < 0).any():
-        return
-    gram, linear = (part.double().cpu().numpy() for part in (past @ past.T, products))
+        return own
+    wide = memory.double()
+    gram, linear = (wide @ wide.T).cpu().numpy(), products.double().cpu().numpy()
     if np.isfinite(gram).all() and np.isfinite(linear).all():  # else it has diverged
-        shares = torch.from_numpy(solve(gram, linear, gamma))
-        own.addmv_(past.T, shares.to(own))
+        for share, past in zip(solve(gram, linear, gamma).tolist(), memory, strict=True):
+            own.add_(past, alpha=share)
+    return own
+
+
+def _flat(gradients: Gradients, trial: int) -> Tensor:
+    """One trial's gradient as a vector: one trial at a time fits in the cache."""
+    return torch.cat([gradient[trial].flatten() for gradient in gradients.values()])
+
+
+def _unflat(flat: Tensor, like: Gradients) -> Gradients:
+    parts = torch.split(flat, [gradient[0].numel() for gradient in like.values()], dim=1)
+    return {n: part.view_as(like[n]) for n, part in zip(like, parts, strict=True)}

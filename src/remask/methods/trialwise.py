@@ -1,7 +1,11 @@
 """Arithmetic that keeps trials apart."""
 
+from functools import reduce
+
 import torch
 from torch import Tensor
+
+from remask.nets import Gradients
 
 
 def per_trial(values: Tensor, like: Tensor) -> Tensor:
@@ -14,10 +18,16 @@ def less(values: Tensor, change: Tensor) -> Tensor:
     return torch.sub(values, change, out=change)
 
 
-def inner(one: Tensor, other: Tensor) -> Tensor:
-    """The inner products of each trial's vectors: [S, P], [S, P] -> [S].
+def inner(one: Gradients, other: Gradients) -> Tensor:
+    """The inner products of each trial's gradients: [S].
 
     Trial by trial, since the last bits of a sum over an axis depend on the axes beside it, and a
-    trial must have the same result in any stack.
+    trial must have the same result in any stack; and since one trial's products fit in the cache.
     """
-    return torch.stack([torch.dot(a, b) for a, b in zip(one, other, strict=True)])
+    return reduce(
+        torch.add,
+        [
+            torch.stack([(a * b).sum() for a, b in zip(one[name], other[name], strict=True)])
+            for name in one
+        ],
+    )

@@ -17,9 +17,6 @@ Factors = list[tuple[str, Tensor, Tensor]]
 of its outputs [S, B, out], its inputs [S, B, in])."""
 
 
-_ALIGNED = 16  # floats, as many bytes as a cache line
-
-
 class SampleGradients(Protocol):
     """The gradients of the cross-entropy of n single samples, perhaps in factors."""
 
@@ -118,10 +115,12 @@ class StackedNet(ABC):
         """Compile the forwards in training of batches of these sizes; raises RemaskError."""
 
     @abstractmethod
-    def batch_gradients(self, inputs: Tensor, labels: Tensor, sizes: Sequence[int]) -> Tensor:
+    def batch_gradients(
+        self, inputs: Tensor, labels: Tensor, sizes: Sequence[int]
+    ) -> list[Gradients]:
         """The gradients of the mean cross-entropy of each of several batches, in training.
 
-        They lie side by side, [S, sum of sizes, *shape]; the gradients are flat, [S, n, P].
+        They lie side by side: [S, sum of sizes, *shape].
         """
 
     @abstractmethod
@@ -139,41 +138,6 @@ class StackedNet(ABC):
             parameter = self.parameters[name]
             rates = lr.view(-1, *[1] * (parameter.ndim - 1))
             parameter.addcmul_(gradient, rates, value=-1)
-
-    def flatten(self, gradients: Gradients) -> Tensor:
-        """The gradients of all parameters that are trained, one after the other: [S, P]."""
-        flat = self.new_flat(len(next(iter(gradients.values()))))
-        for name, place in self.unflatten(flat).items():
-            if name in gradients:
-                place.copy_(gradients[name])
-            else:
-                place.zero_()
-        return flat
-
-    def unflatten(self, flat: Tensor) -> Gradients:
-        """Gradients that lie one after the other, by name: views of [S, P]."""
-        places, first = {}, 0
-        for name, value in self.trained().items():
-            last = first + value[0].numel()
-            places[name] = flat[:, first:last].view(value.shape)
-            first = last
-        return places
-
-    def new_flat(self, *shape: int) -> Tensor:
-        """Memory for such gradients, [*shape, P].
-
-        P is a multiple of 16, with zeros at the end: so all trials lie in memory alike, by which
-        libraries round.
-        """
-        trained = list(self.trained().values())
-        weights = sum(value[0].numel() for value in trained)
-        flat = trained[0].new_empty(*shape, -(-weights // _ALIGNED) * _ALIGNED)
-        flat[..., weights:] = 0
-        return flat
-
-    def trained(self) -> dict[str, Tensor]:
-        """The parameters that are not frozen."""
-        return {name: value for name, value in self.parameters.items() if value.requires_grad}
 
     def state(self) -> State:
         """The tensors to save and restore; they are the live ones, not copies."""
