@@ -22,6 +22,7 @@ from remask.engine import StackedNet, TrialStack, stack_nets
 from remask.engine.linear_stack import LinearStack
 from remask.engine.module_stack import ModuleStack
 from remask.methods import METHODS, Method, MethodError, Step
+from remask.methods.er import ER
 from remask.methods.penalties import squared_norm
 from remask.methods.step import Term, total
 from tests.engine.stack_samples import finish, small_mlp
@@ -332,6 +333,18 @@ def test_a_batch_that_a_method_replays_is_learnt_from_together_with_the_stream(
     )
     for name, value in once.items():
         torch.testing.assert_close(twice[name], value, rtol=1e-4, atol=1e-5)
+
+
+def test_a_method_that_draws_cannot_replay_by_itself_as_well(
+    config: MakeConfig, tiny: Benchmark
+) -> None:
+    class Both(ER):
+        def begin_step(self, step: Step) -> None:
+            step.replay(self.engine.batch(step.rows))
+
+    stack = TrialStack([config(method="Both")], tiny, method=Both, build_net=small_mlp)
+    with pytest.raises(MethodError, match="has a replay already"):
+        finish(stack)
 
 
 def penalised(kind: type[Method], strength: float) -> type[Method]:

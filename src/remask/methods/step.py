@@ -17,6 +17,7 @@ from remask.losses import (
     mse_and_slope,
     trial_cross_entropy,
 )
+from remask.methods.errors import MethodError
 from remask.streams import Task
 
 
@@ -195,16 +196,19 @@ class Step:
         """How far each trial's mask has faded, from 0, not at all, to 1: [S]; None: none fades."""
 
     def replay(self, batch: Batch) -> None:
-        """Learn from another batch, too: it goes through the network together with the stream."""
-        inputs = torch.cat([self.stream.inputs, batch.inputs], dim=1)
-        assert self.stream.place is not None
-        joined = Joined(
-            inputs,
-            [self.stream.labels.shape[1], batch.labels.shape[1]],
-            self.stream.place[0].forward,
-        )
+        """Learn from a batch of the method's own memory, too, together with the stream.
+
+        Once per step, and for methods that draw nothing from the engine's reservoir.
+        """
+        if self.replays or self.stream.place is None:
+            raise MethodError(
+                "the step has a replay already: a method that replays its own memory does so once "
+                "per step, and sets no draws"
+            )
+        forward, sizes = self.stream.place[0].forward, [self.rows.shape[1], batch.labels.shape[1]]
+        joined = Joined(torch.cat([self.stream.inputs, batch.inputs], dim=1), sizes, forward)
         self.stream = Batch(None, self.stream.labels, place=(joined, 0))
-        self.replays = (*self.replays, Batch(None, batch.labels, place=(joined, 1)))
+        self.replays = (Batch(None, batch.labels, place=(joined, 1)),)
 
     def stream_loss(self, among: Tensor | None = None) -> Tensor:
         """Cross-entropy on the stream, [S]. The mask, where a trial has one, acts here.
