@@ -29,6 +29,7 @@ $(READY): pyproject.toml constraints.txt
 
 demo: $(INSTALLED) ## Run five systems on the embedded digits, print the table and write the page.
 	$(BIN)/remask demo --store out/demo.db
+	@echo "The command remask is in $(BIN): source $(BIN)/activate"
 
 test: $(READY) lint ## Lint, type-check, and run all tests that need no data and little time.
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto
