@@ -9,9 +9,9 @@ from torch import Tensor
 from remask.config import TrialConfig
 from remask.engine.adamw import AdamW
 from remask.engine.captured_step import CapturedStep
-from remask.methods import Gradients, Joined, Method, MethodError, Step, Term
+from remask.methods import Joined, Method, MethodError, Step, Term
 from remask.methods.step import added
-from remask.nets import Factors, StackedNet
+from remask.nets import Factors, LossGradients, StackedNet
 
 _LR_DROP = 0.1
 
@@ -39,7 +39,6 @@ class Descent:
         self._has_terms = type(method).loss is Method.loss
         self._by_hand = net.traces and self._has_terms
         self._captured: CapturedStep | None = None
-        self._adjusts = type(method).adjust_gradients is not Method.adjust_gradients
 
     def capture(self, sizes: Sequence[int]) -> None:
         """Capture the steps whose batches have these sizes, where no autograd is needed."""
@@ -67,10 +66,7 @@ class Descent:
                 f"the loss of {self._method.title} does not depend on the network: nothing would "
                 f"be learnt"
             )
-        if self._adjusts or self.adamw is not None:
-            self._move(step, self._net.gradients(loss), lr)
-        else:  # the same, without ever writing the gradients down
-            self._net.descend(loss, lr)
+        self._move(step, self._net.gradients(loss), lr)
         return loss.detach()
 
     def _step_by_hand(self, step: Step, joined: Joined, lr: Tensor) -> Tensor:
@@ -79,11 +75,7 @@ class Descent:
             terms, losses, factors = self._forward_and_back(step, joined)
             loss = self._noted(step, terms, losses)
             self._check_shape(loss, lr)
-            if not (self._adjusts or self.adamw is not None):
-                self._net.descend_factors(factors, lr)
-                return loss
-            gradients = self._net.factor_gradients(factors)
-        self._move(step, gradients, lr)
+        self._move(step, self._net.factored(factors), lr)
         return loss
 
     def _forward_and_back(
@@ -120,11 +112,9 @@ class Descent:
                 f"{list(lr.shape)}, not the shape {list(loss.shape)}"
             )
 
-    def _move(self, step: Step, gradients: Gradients, lr: Tensor) -> None:
-        gradients = self._method.adjust_gradients(step, gradients)
-        if self.adamw is not None:
-            gradients = self.adamw.directions(gradients)
-        self._net.move(gradients, lr)
+    def _move(self, step: Step, gradients: LossGradients, lr: Tensor) -> None:
+        adjusted = self._method.adjust_gradients(step, gradients)
+        self._net.move(adjusted if self.adamw is None else self.adamw.directions(adjusted), lr)
 
 
 def losses_and_slope(terms: Sequence[Term], joined: Joined) -> tuple[list[Tensor], Tensor]:

@@ -14,19 +14,20 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
+from remask.engine.factored_gradients import FactoredGradients, FactoredSamples
 from remask.engine.linear_chain import (
     Chain,
     Layers,
     Tape,
     out_of_place,
     parameters_of,
-    products,
     run_back,
     run_chain,
 )
-from remask.engine.products import add_product_, product
-from remask.losses import cross_entropy_and_slope
-from remask.nets import Factors, Gradients, SampleGradients, StackedNet, State, Trace, stacked_state
+from remask.losses import cross_entropy_and_slope, mse_and_slope
+from remask.nets import Factors, LossGradients, StackedNet, State, Trace, stacked_state
+
+_FEW = 32  # samples: with more, the inner products of their gradients cost more than these
 
 
 class LinearStack(StackedNet):
@@ -87,19 +88,46 @@ class LinearStack(StackedNet):
         return outputs
 
     @override
+    @torch.no_grad()
+    def gradients_of_change(
+        self, inputs: Tensor, gradients: LossGradients, lr: Tensor, weight: Tensor
+    ) -> LossGradients:
+        if not isinstance(gradients, FactoredGradients):
+            return super().gradients_of_change(inputs, gradients, lr, weight)
+        trace = self.trace(inputs)
+        after = self._after(trace, gradients, lr)
+        _, slope = mse_and_slope(trace.logits, after, weight)
+        return self.factored(self.factors(trace, slope))
+
+    def _after(self, trace: Trace, gradients: FactoredGradients, lr: Tensor) -> Tensor:
+        """What a forward would say after a step along the gradients, without taking it."""
+        rates, before = lr.view(-1, 1, 1), [*trace.hidden, trace.logits]
+        outputs = before[0]
+        for place, layer in enumerate(self._layers):
+            inputs = outputs
+            if outputs is before[place]:  # nothing has changed on the way here
+                outputs = before[place + 1]
+            else:
+                outputs = run_chain([layer], inputs, parameters_of([layer], self.parameters))[1]
+            if isinstance(layer[1], nn.Linear):
+                for along in gradients.outputs(layer[0], inputs):
+                    outputs = outputs - rates * along
+        return outputs
+
+    @override
     def name_draws(self, *key: int) -> None:
         """Its layers draw nothing."""
 
     @override
-    def gradients(self, loss: Tensor) -> Gradients:
-        factors, gradients = self._backward(loss)
-        return self._gradients(factors, gradients)
-
-    @override
-    def descend(self, loss: Tensor, lr: Tensor) -> None:
-        factors, gradients = self._backward(loss)
-        self.descend_factors(factors, lr)
-        self.move(gradients, lr)
+    def gradients(self, loss: Tensor) -> FactoredGradients:
+        with self._tape.recording() as factors:
+            # One backward through all trials: the gradient of each loss by itself is 1.
+            others: tuple[Tensor | None, ...] = torch.autograd.grad(
+                loss, list(self.parameters.values()), torch.ones_like(loss), allow_unused=True
+            )
+        named = zip(self.parameters, others, strict=True)
+        beside = {name: other for name, other in named if other is not None}
+        return FactoredGradients(factors, beside, list(self.parameters))
 
     @override
     def trace(self, inputs: Tensor) -> Trace:
@@ -115,33 +143,20 @@ class LinearStack(StackedNet):
         return run_back(self._layers, trace.hidden, weights, slope)[0]
 
     @override
-    def factor_gradients(self, factors: Factors) -> Gradients:
-        return self._gradients(factors, {})
+    def factored(self, factors: Factors) -> FactoredGradients:
+        return FactoredGradients(factors, {}, list(self.parameters))
 
     @override
-    @torch.no_grad()
-    def descend_factors(self, factors: Factors, lr: Tensor) -> None:
-        step = -lr.view(-1, 1, 1)
-        for name, gradient, inputs in factors:
-            scaled = gradient * step
-            add_product_(self.parameters[f"{name}.weight"], scaled.mT, inputs)
-            self.parameters[f"{name}.bias"].add_(scaled.sum(1))
-
-    def _gradients(self, factors: Factors, others: Gradients) -> Gradients:
-        """All gradients in the order of the parameters, from factors and what is beside them."""
-        gradients = dict(others)
-        for name, gradient, inputs in factors:
-            names = (f"{name}.weight", f"{name}.bias")
-            for key, value in zip(names, products(gradient, inputs), strict=True):
-                # A layer is met again by every forward in the loss.
-                gradients[key] = gradients[key] + value if key in gradients else value
-        return {name: gradients[name] for name in self.parameters if name in gradients}
+    def move(self, gradients: Mapping[str, Tensor], lr: Tensor) -> None:
+        if isinstance(gradients, FactoredGradients):
+            gradients = gradients.move(self.parameters, lr)
+        super().move(gradients, lr)
 
     @override
     @torch.no_grad()
     def batch_gradients(
         self, inputs: Tensor, labels: Tensor, sizes: Sequence[int]
-    ) -> list[Gradients]:
+    ) -> list[LossGradients]:
         trace = self.trace(inputs)
         batches = [slice(*ends) for ends in pairwise(accumulate(sizes, initial=0))]
         slopes = [
@@ -149,64 +164,20 @@ class LinearStack(StackedNet):
             for own in batches
         ]
         factors = self.factors(trace, torch.cat(slopes, dim=1))
-        return [
-            self._gradients(
-                [(n, gradient[:, own], seen[:, own]) for n, gradient, seen in factors], {}
-            )
-            for own in batches
-        ]
+        found: list[LossGradients] = []
+        for own, size in zip(batches, sizes, strict=True):
+            gradients = self.factored([(n, g[:, own], seen[:, own]) for n, g, seen in factors])
+            found.append(gradients if size <= _FEW else gradients.formed())
+        return found
 
     @override
     @torch.no_grad()
-    def sample_gradients(self, inputs: Tensor, labels: Tensor) -> "FactoredGradients":
+    def sample_gradients(self, inputs: Tensor, labels: Tensor) -> FactoredSamples:
         trace = self.trace(inputs)
         # As if all samples had one sum for a loss: they do not meet in it.
         _, slope = cross_entropy_and_slope(trace.logits, labels, None, None, float(labels.shape[1]))
-        return FactoredGradients(self.factors(trace, slope))
-
-    def _backward(self, loss: Tensor) -> tuple[Factors, Gradients]:
-        """The gradients of the losses: those of forwards in factors, and what is beside them."""
-        with self._tape.recording() as factors:
-            # One backward through all trials: the gradient of each loss by itself is 1.
-            others: tuple[Tensor | None, ...] = torch.autograd.grad(
-                loss, list(self.parameters.values()), torch.ones_like(loss), allow_unused=True
-            )
-        named = zip(self.parameters, others, strict=True)
-        return factors, {name: other for name, other in named if other is not None}
+        return FactoredSamples(self.factors(trace, slope))
 
     @property
     def _trials(self) -> int:
         return len(next(iter(self.parameters.values())))
-
-
-class FactoredGradients:
-    """Gradients of single samples: of each layer, the gradient of its outputs and its inputs.
-
-    The gradient of a sample's weights is the outer product of the two, and is never formed.
-    """
-
-    def __init__(self, factors: Factors) -> None:
-        self._factors = sorted(factors, key=lambda entry: entry[0])
-
-    def inner(self, other: SampleGradients) -> Tensor:
-        """All inner products: of outer products it is the product of two inner products."""
-        if not isinstance(other, FactoredGradients):
-            raise TypeError("gradients of one kind of stack have products with their own kind only")
-        total: Tensor | None = None
-        for (_, gradient, inputs), (_, others, their) in zip(
-            self._factors, other._factors, strict=True
-        ):
-            outputs = product(gradient, others.mT)
-            part = outputs * (product(inputs, their.mT) + 1)  # + 1 for the bias
-            total = part if total is None else total + part
-        assert total is not None  # a net has a layer
-        return total
-
-    def squares(self, weights: Tensor) -> Gradients:
-        """The weighted sums: an outer product squared is the outer product of the squares."""
-        sums = {}
-        for name, gradient, inputs in self._factors:
-            squared = gradient.square() * weights.unsqueeze(2)
-            sums[f"{name}.weight"] = product(squared.mT, inputs.square())
-            sums[f"{name}.bias"] = squared.sum(1)
-        return sums

@@ -23,7 +23,7 @@ from remask.engine.plain_gradients import PlainGradients
 from remask.engine.transposed import transpose_in_memory
 from remask.errors import RemaskError
 from remask.losses import trial_cross_entropy
-from remask.nets import Gradients, StackedNet, State, stacked_state
+from remask.nets import FormedGradients, LossGradients, StackedNet, State, stacked_state
 from remask.own_code import own_place
 from remask.randomness import torch_seed
 
@@ -160,22 +160,19 @@ class ModuleStack(StackedNet):
         self._key, self._forwards, self._saved_statistics = key, 0, False
 
     @override
-    def gradients(self, loss: Tensor) -> Gradients:
+    def gradients(self, loss: Tensor) -> FormedGradients:
         trained = {n: value for n, value in self.parameters.items() if value.requires_grad}
         with explained(f"the net {self._name!r}"):  # a captured forward has a captured backward
             gradients: tuple[Tensor | None, ...] = torch.autograd.grad(
                 loss, list(trained.values()), torch.ones_like(loss), allow_unused=True
             )
-        return {n: g for n, g in zip(trained, gradients, strict=True) if g is not None}
-
-    @override
-    def descend(self, loss: Tensor, lr: Tensor) -> None:
-        self.move(self.gradients(loss), lr)
+        named = zip(trained, gradients, strict=True)
+        return FormedGradients({n: g for n, g in named if g is not None})
 
     @override
     def batch_gradients(
         self, inputs: Tensor, labels: Tensor, sizes: Sequence[int]
-    ) -> list[Gradients]:
+    ) -> list[LossGradients]:
         parts = (torch.split(whole, list(sizes), dim=1) for whole in (inputs, labels))
         losses = (trial_cross_entropy(self(x), y, None, None) for x, y in zip(*parts, strict=True))
         return [self.gradients(loss) for loss in losses]

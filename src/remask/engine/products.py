@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-_LEAST_WORK = 3_000_000  # multiplications per trial: with fewer, calls trial by trial gain nothing
+_LEAST_WORK = 2_500_000  # multiplications per trial: with fewer, calls trial by trial gain nothing
 _CPUINFO = Path("/proc/cpuinfo")
 # What torch.compile makes of linear layers on a CPU; None in a torch that does not have it.
 _OPERATOR: Any = getattr(getattr(torch.ops.mkldnn, "_linear_pointwise", None), "default", None)

@@ -5,8 +5,7 @@ import torch
 from remask.memory import KeptRows, choose_rows
 from remask.methods.base import Method
 from remask.methods.step import Step, Term
-from remask.methods.trialwise import inner, less, per_trial
-from remask.nets import Gradients
+from remask.nets import Gradients, LossGradients
 from remask.streams import Task
 
 
@@ -37,16 +36,17 @@ class AGEM(Method):
         """The cross-entropy."""
         return step.stream_terms()
 
-    def adjust_gradients(self, step: Step, gradients: Gradients) -> Gradients:
+    def adjust_gradients(self, step: Step, gradients: LossGradients) -> Gradients:
         """Take off what points against the memory's gradient."""
         filled = self.memory.filled
         if not filled:
             return gradients
         slots = self.engine.draw(filled, self.engine.replay_batch)
         (reference,) = self.engine.gradients(self.memory.at(slots), [slots.shape[1]])
-        against = inner(gradients, reference).clamp(max=0)
-        share = against / inner(reference, reference).clamp(min=torch.finfo(against.dtype).tiny)
-        return {n: less(g, per_trial(share, g) * reference[n]) for n, g in gradients.items()}
+        against = gradients.inner(reference).clamp(max=0)
+        length = reference.inner(reference).clamp(min=torch.finfo(against.dtype).tiny)
+        gradients.add(reference, -against / length)
+        return gradients
 
     def end_task(self, task: Task) -> None:
         """Keep a random sample of the task."""

@@ -13,7 +13,7 @@ from remask.memory import KeptRows
 from remask.methods.engine import Engine
 from remask.methods.errors import MethodError
 from remask.methods.step import Step, Term, total
-from remask.nets import Gradients, NetBuilder
+from remask.nets import Gradients, LossGradients, NetBuilder
 from remask.streams import Task
 
 _RENAMED = {
@@ -140,7 +140,7 @@ class Method:
         """
         raise MethodError(f"{self.title} must define loss")
 
-    def adjust_gradients(self, step: Step, gradients: Gradients) -> Gradients:
+    def adjust_gradients(self, step: Step, gradients: LossGradients) -> Gradients:
         """Change the gradients of the loss before they are used."""
         return gradients
 

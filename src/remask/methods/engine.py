@@ -11,7 +11,7 @@ from remask.config import TrialConfig
 from remask.memory import KeptRows, Reservoir
 from remask.methods.errors import MethodError
 from remask.methods.step import Batch
-from remask.nets import Gradients, StackedNet
+from remask.nets import LossGradients, StackedNet
 from remask.randomness import generator
 from remask.streams import Samples, Task
 
@@ -105,12 +105,12 @@ class Engine:
         """Samples to learn from, by their rows int64 [S, n], seen as in training."""
         return self._batch(rows, [rows.shape[1]], augment=augment)
 
-    def gradients(self, rows: Tensor, sizes: Sequence[int]) -> list[Gradients]:
+    def gradients(self, rows: Tensor, sizes: Sequence[int]) -> list[LossGradients]:
         """The gradients of the mean cross-entropy of each of several batches.
 
         Their rows lie side by side, int64 [S, sum of sizes].
         """
-        found: list[Gradients] = []
+        found: list[LossGradients] = []
         first = 0
         for together in _together(sizes, self.net.samples_at_once):
             last = first + sum(together)

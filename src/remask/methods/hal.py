@@ -8,8 +8,8 @@ from torch import Tensor
 
 from remask.methods.er import ER
 from remask.methods.step import Step
-from remask.methods.trialwise import less, per_trial
-from remask.nets import Gradients
+from remask.methods.trialwise import per_trial
+from remask.nets import Gradients, LossGradients
 from remask.streams import Task
 
 _STEPS_ON_ANCHORS = 100
@@ -38,16 +38,12 @@ class HAL(ER):
         features = engine.net.features(self.anchors[:, :1], training=False)
         self.mean_features = torch.zeros_like(features[:, 0])
 
-    def adjust_gradients(self, step: Step, gradients: Gradients) -> Gradients:
+    def adjust_gradients(self, step: Step, gradients: LossGradients) -> Gradients:
         """Add the gradient of what the step alone would change at the anchors."""
         if not step.task.old_labels:
             return gradients
-        net, anchors = self.engine.net, self.anchors[:, step.task.old_columns]
-        with torch.no_grad():
-            wanted = net(anchors, parameters=self._stepped(gradients))
-        change = (wanted - net(anchors)).square().mean((1, 2))
-        for name, more in net.gradients(self.anchoring * change).items():
-            gradients[name].add_(more)
+        engine, anchors = self.engine, self.anchors[:, step.task.old_columns]
+        gradients.add(engine.net.gradients_of_change(anchors, gradients, engine.lr, self.anchoring))
         return gradients
 
     @torch.no_grad()
@@ -64,7 +60,7 @@ class HAL(ER):
         loss = F.cross_entropy(memory.logits.transpose(1, 2), memory.labels, reduction="none").mean(
             1
         )
-        forgetful = self._stepped(engine.net.gradients(loss))
+        forgetful = engine.net.moved(engine.net.gradients(loss), engine.lr)
         classes = torch.tensor(task.own_labels, device=engine.device)
         labels = classes.expand(engine.trials, -1)
         start = [
@@ -88,13 +84,3 @@ class HAL(ER):
             anchors = (anchors - rates * slope).detach()
         self.anchors[:, classes] = anchors
         self.mean_features.zero_()
-
-    @torch.no_grad()
-    def _stepped(self, gradients: Gradients) -> dict[str, Tensor]:
-        """The parameters after a step along the gradients, which is not taken."""
-        return {
-            name: less(parameter, per_trial(self.engine.lr, parameter) * gradients[name])
-            if name in gradients
-            else parameter.detach()
-            for name, parameter in self.engine.net.parameters.items()
-        }

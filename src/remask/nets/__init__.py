@@ -9,18 +9,18 @@ import torch
 from torch import nn
 
 from remask.names import UnknownNameError, unknown
+from remask.nets.gradients import (
+    Factors,
+    FormedGradients,
+    Gradients,
+    LossGradients,
+    SampleGradients,
+    sums_per_trial,
+)
 from remask.nets.mlp import mlp
 from remask.nets.nearest_mean import NearestMean
 from remask.nets.resnet import ResNet18, resnet18
-from remask.nets.stacked import (
-    Factors,
-    Gradients,
-    SampleGradients,
-    StackedNet,
-    State,
-    Trace,
-    stacked_state,
-)
+from remask.nets.stacked import StackedNet, State, Trace, stacked_state
 from remask.own_code import OwnCodeError, failure_of, import_own, names_own_code
 
 NetBuilder = Callable[[tuple[int, ...], int], nn.Module]
@@ -90,7 +90,9 @@ def _own_net(name: str, input_shape: tuple[int, ...], num_classes: int) -> nn.Mo
 __all__ = [
     "NETS",
     "Factors",
+    "FormedGradients",
     "Gradients",
+    "LossGradients",
     "NearestMean",
     "NetBuilder",
     "ResNet18",
@@ -102,4 +104,5 @@ __all__ = [
     "net_builder",
     "resnet18",
     "stacked_state",
+    "sums_per_trial",
 ]

@@ -2,29 +2,17 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.func import stack_module_state
 
-Gradients = dict[str, Tensor]
-"""By the parameters' names, in their order, each [S, ...]."""
+from remask.losses import logit_mse
+from remask.nets.gradients import Factors, LossGradients, SampleGradients
+
 State = dict[str, Tensor]
 """Parameters and buffers of the networks by name, each [S, ...]."""
-Factors = list[tuple[str, Tensor, Tensor]]
-"""Gradients of linear layers that were never formed, in the order of the backward: (layer, gradient
-of its outputs [S, B, out], its inputs [S, B, in])."""
-
-
-class SampleGradients(Protocol):
-    """The gradients of the cross-entropy of n single samples, perhaps in factors."""
-
-    def inner(self, other: "SampleGradients") -> Tensor:
-        """All inner products with those of m other samples: [S, n, m]."""
-
-    def squares(self, weights: Tensor) -> Gradients:
-        """The sum over samples of weight [S, n] times squared gradient, for each parameter."""
 
 
 class Trace(NamedTuple):
@@ -85,15 +73,15 @@ class StackedNet(ABC):
         """The last linear layer, on what `features` gave: [S, B, F] -> [S, B, K]."""
 
     @abstractmethod
-    def gradients(self, loss: Tensor) -> Gradients:
+    def gradients(self, loss: Tensor) -> LossGradients:
         """The gradients of the trials' losses [S], of the parameters that they depend on."""
 
-    @abstractmethod
     def descend(self, loss: Tensor, lr: Tensor) -> None:
         """One step of gradient descent on the trials' losses [S], with learning rates [S]."""
+        self.move(self.gradients(loss), lr)
 
     traces = False
-    """Whether it can follow a gradient of the logits without autograd: the next four methods."""
+    """Whether it can follow a gradient of the logits without autograd: the next three methods."""
 
     def trace(self, inputs: Tensor) -> "Trace":
         """A forward in training, with what its backward needs: [S, B, *shape]."""
@@ -103,12 +91,8 @@ class StackedNet(ABC):
         """The gradients of a loss whose gradient in the logits is `slope` [S, B, K]."""
         raise NotImplementedError
 
-    def factor_gradients(self, factors: Factors) -> Gradients:
+    def factored(self, factors: Factors) -> LossGradients:
         """The same, as `gradients` gives them."""
-        raise NotImplementedError
-
-    def descend_factors(self, factors: Factors, lr: Tensor) -> None:
-        """As `descend`, along such gradients."""
         raise NotImplementedError
 
     def capture(self, sizes: Collection[int]) -> None:
@@ -117,7 +101,7 @@ class StackedNet(ABC):
     @abstractmethod
     def batch_gradients(
         self, inputs: Tensor, labels: Tensor, sizes: Sequence[int]
-    ) -> list[Gradients]:
+    ) -> list[LossGradients]:
         """The gradients of the mean cross-entropy of each of several batches, in training.
 
         They lie side by side: [S, sum of sizes, *shape].
@@ -132,12 +116,36 @@ class StackedNet(ABC):
         """Name what the nets draw from now on (dropout): there is no random state to save."""
 
     @torch.no_grad()
-    def move(self, gradients: Gradients, lr: Tensor) -> None:
+    def move(self, gradients: Mapping[str, Tensor], lr: Tensor) -> None:
         """One step along given gradients, with learning rates [S]."""
         for name, gradient in gradients.items():
             parameter = self.parameters[name]
             rates = lr.view(-1, *[1] * (parameter.ndim - 1))
             parameter.addcmul_(gradient, rates, value=-1)
+
+    @torch.no_grad()
+    def moved(self, gradients: Mapping[str, Tensor], lr: Tensor) -> dict[str, Tensor]:
+        """The parameters after such a step, which is not taken."""
+        return {
+            name: torch.addcmul(
+                parameter, gradients[name], lr.view(-1, *[1] * (parameter.ndim - 1)), value=-1
+            )
+            if name in gradients
+            else parameter.detach()
+            for name, parameter in self.parameters.items()
+        }
+
+    def gradients_of_change(
+        self, inputs: Tensor, gradients: LossGradients, lr: Tensor, weight: Tensor
+    ) -> LossGradients:
+        """The gradients of weight [S] * mean squared change of logits, in training.
+
+        The change is what such a step would make to the logits of inputs [S, B, *shape]; where it
+        would lead is a constant.
+        """
+        with torch.no_grad():
+            after = self(inputs, parameters=self.moved(gradients, lr))
+        return self.gradients(weight * logit_mse(self(inputs), after))
 
     def state(self) -> State:
         """The tensors to save and restore; they are the live ones, not copies."""

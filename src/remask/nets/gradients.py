@@ -1,0 +1,76 @@
+"""Gradients of losses: by the names of parameters, or known without being formed."""
+
+from abc import ABC, abstractmethod
+from collections.abc import MutableMapping, Sequence
+from functools import reduce
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+Gradients = MutableMapping[str, Tensor]
+"""By the parameters' names, in their order, each [S, ...]."""
+Factors = list[tuple[str, Tensor, Tensor]]
+"""Gradients of linear layers that were never formed, in the order of the backward: (layer, gradient
+of its outputs [S, B, out], its inputs [S, B, in])."""
+
+
+class LossGradients(MutableMapping[str, Tensor], ABC):
+    """The gradients of the trials' losses, by the parameters' names, each [S, ...].
+
+    A stack may know them without having formed them, and forms them when they are looked at by
+    name. What its methods do needs no name.
+    """
+
+    @abstractmethod
+    def inner(self, other: "LossGradients") -> Tensor:
+        """The inner products of each trial's gradients with others of the same stack: [S]."""
+
+    @abstractmethod
+    def add(self, other: "LossGradients", shares: Tensor | None = None) -> None:
+        """Add others of the same stack, times a share per trial [S] if given."""
+
+
+class FormedGradients(dict[str, Tensor], LossGradients):
+    """Gradients that are there."""
+
+    @override
+    def inner(self, other: LossGradients) -> Tensor:
+        # One trial's products fit in the cache.
+        products = [
+            torch.stack([(a * b).sum() for a, b in zip(own, other[name], strict=True)])
+            for name, own in self.items()
+            if name in other
+        ]
+        return reduce(torch.add, products)
+
+    @override
+    def add(self, other: LossGradients, shares: Tensor | None = None) -> None:
+        for name, more in other.items():
+            rates = None if shares is None else shares.view(-1, *[1] * (more.ndim - 1))
+            if name not in self:
+                self[name] = more.clone() if rates is None else more * rates
+            elif rates is None:
+                self[name].add_(more)
+            else:
+                self[name].addcmul_(more, rates)
+
+
+class SampleGradients(Protocol):
+    """The gradients of the cross-entropy of n single samples, perhaps in factors."""
+
+    def inner(self, other: "SampleGradients") -> Tensor:
+        """All inner products with those of m other samples: [S, n, m]."""
+
+    def squares(self, weights: Tensor) -> Gradients:
+        """The sum over samples of weight [S, n] times squared gradient, for each parameter."""
+
+
+def sums_per_trial(parts: Sequence[Tensor]) -> Tensor:
+    """The sum of all that a trial has in tensors [S, ...]: [S].
+
+    Trial by trial, since the last bits of a sum over an axis depend on the axes beside it, and a
+    trial must have the same result in any stack.
+    """
+    return torch.stack([own.sum() for own in torch.cat([p.flatten(1) for p in parts], dim=1)])
