@@ -48,13 +48,13 @@ class FormedGradients(dict[str, Tensor], LossGradients):
     @override
     def add(self, other: LossGradients, shares: Tensor | None = None) -> None:
         for name, more in other.items():
-            rates = None if shares is None else shares.view(-1, *[1] * (more.ndim - 1))
-            if name not in self:
-                self[name] = more.clone() if rates is None else more * rates
-            elif rates is None:
-                self[name].add_(more)
+            if shares is not None:
+                rates = shares.view(-1, *[1] * (more.ndim - 1))
+                self[name] = (
+                    torch.addcmul(self[name], more, rates) if name in self else more * rates
+                )
             else:
-                self[name].addcmul_(more, rates)
+                self[name] = self[name] + more if name in self else more.clone()
 
 
 class SampleGradients(Protocol):
