@@ -19,7 +19,7 @@ from remask.nets import (
     Gradients,
     LossGradients,
     SampleGradients,
-    sums_per_trial,
+    trial_sums,
 )
 
 
@@ -44,9 +44,10 @@ class FactoredGradients(LossGradients):
             if own[0] == theirs[0]
         ]
         parts += _seen_by(self._factors, others) + _seen_by(factors, self._others)
-        in_factors = [sums_per_trial(parts)] if parts else []
-        formed = [self._others.inner(others)] if self._others and others else []
-        return reduce(torch.add, in_factors + formed)
+        beside = [self._others.inner(others)] if self._others and others else []
+        if parts:
+            beside.append(trial_sums(torch.cat([part.flatten(1) for part in parts], dim=1)))
+        return reduce(torch.add, beside)
 
     @override
     def add(self, other: LossGradients, shares: Tensor | None = None) -> None:

@@ -25,7 +25,7 @@ from remask.methods.sgd import SGD
 from remask.methods.si import SI
 from remask.methods.step import Batch, Joined, Step, Term
 from remask.names import MASKED_NAMES, UnknownNameError, unknown
-from remask.nets import Gradients, SampleGradients, StackedNet, State
+from remask.nets import Gradients, LossGradients, SampleGradients, StackedNet, State
 from remask.own_code import OwnCodeError, import_own, names_own_code
 from remask.streams import Task
 
@@ -87,6 +87,7 @@ __all__ = [
     "IndependentPNN",
     "Joined",
     "Joint",
+    "LossGradients",
     "LwF",
     "Method",
     "MethodError",

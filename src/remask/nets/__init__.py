@@ -15,7 +15,8 @@ from remask.nets.gradients import (
     Gradients,
     LossGradients,
     SampleGradients,
-    sums_per_trial,
+    inner,
+    trial_sums,
 )
 from remask.nets.mlp import mlp
 from remask.nets.nearest_mean import NearestMean
@@ -100,9 +101,10 @@ __all__ = [
     "StackedNet",
     "State",
     "Trace",
+    "inner",
     "mlp",
     "net_builder",
     "resnet18",
     "stacked_state",
-    "sums_per_trial",
+    "trial_sums",
 ]

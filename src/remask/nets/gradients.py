@@ -1,7 +1,7 @@
 """Gradients of losses: by the names of parameters, or known without being formed."""
 
 from abc import ABC, abstractmethod
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Mapping, MutableMapping
 from functools import reduce
 from typing import Protocol
 
@@ -37,13 +37,7 @@ class FormedGradients(dict[str, Tensor], LossGradients):
 
     @override
     def inner(self, other: LossGradients) -> Tensor:
-        # One trial's products fit in the cache.
-        products = [
-            torch.stack([(a * b).sum() for a, b in zip(own, other[name], strict=True)])
-            for name, own in self.items()
-            if name in other
-        ]
-        return reduce(torch.add, products)
+        return inner({name: own for name, own in self.items() if name in other}, other)
 
     @override
     def add(self, other: LossGradients, shares: Tensor | None = None) -> None:
@@ -67,10 +61,20 @@ class SampleGradients(Protocol):
         """The sum over samples of weight [S, n] times squared gradient, for each parameter."""
 
 
-def sums_per_trial(parts: Sequence[Tensor]) -> Tensor:
-    """The sum of all that a trial has in tensors [S, ...]: [S].
+def inner(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> Tensor:
+    """The inner products of each trial's gradients: [S]."""
+    # As in `trial_sums`; and one trial's products fit in the cache.
+    products = [
+        torch.stack([(a * b).sum() for a, b in zip(own, other[name], strict=True)])
+        for name, own in one.items()
+    ]
+    return reduce(torch.add, products)
+
+
+def trial_sums(values: Tensor) -> Tensor:
+    """The sum of each trial's numbers: [S, ...] -> [S].
 
     Trial by trial, since the last bits of a sum over an axis depend on the axes beside it, and a
     trial must have the same result in any stack.
     """
-    return torch.stack([own.sum() for own in torch.cat([p.flatten(1) for p in parts], dim=1)])
+    return torch.stack([own.sum() for own in values.flatten(1)])
