@@ -4,7 +4,7 @@ The gradient of a weight is the sum over samples of outer products: of the gradi
 outputs with its inputs. Much that is done with gradients is done faster with these two.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from functools import reduce
 
 import torch
@@ -30,9 +30,9 @@ class FactoredGradients(LossGradients):
     tensor changes the gradient.
     """
 
-    def __init__(self, factors: Factors, others: Gradients, order: Sequence[str]) -> None:
+    def __init__(self, factors: Factors, others: Gradients, order: Iterable[str]) -> None:
         """Factors of layers, gradients of parameters, and the names of all parameters in order."""
-        self._factors, self._others, self._order = list(factors), FormedGradients(others), order
+        self._factors, self._others, self._order = factors, FormedGradients(others), order
 
     @override
     def inner(self, other: LossGradients) -> Tensor:
@@ -54,7 +54,7 @@ class FactoredGradients(LossGradients):
         factors, others = _parts(other)
         if shares is not None:
             factors = [(name, g * shares.view(-1, 1, 1), inputs) for name, g, inputs in factors]
-        self._factors += factors
+        self._factors = self._factors + factors
         self._others.add(others, shares)
 
     def outputs(self, name: str, inputs: Tensor) -> list[Tensor]:

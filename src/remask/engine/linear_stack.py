@@ -127,7 +127,7 @@ class LinearStack(StackedNet):
             )
         named = zip(self.parameters, others, strict=True)
         beside = {name: other for name, other in named if other is not None}
-        return FactoredGradients(factors, beside, list(self.parameters))
+        return FactoredGradients(factors, beside, self.parameters)
 
     @override
     def trace(self, inputs: Tensor) -> Trace:
@@ -144,13 +144,14 @@ class LinearStack(StackedNet):
 
     @override
     def factored(self, factors: Factors) -> FactoredGradients:
-        return FactoredGradients(factors, {}, list(self.parameters))
+        return FactoredGradients(factors, {}, self.parameters)
 
     @override
     def move(self, gradients: Mapping[str, Tensor], lr: Tensor) -> None:
         if isinstance(gradients, FactoredGradients):
             gradients = gradients.move(self.parameters, lr)
-        super().move(gradients, lr)
+        if gradients:
+            super().move(gradients, lr)
 
     @override
     @torch.no_grad()
