@@ -1,6 +1,5 @@
 """GEM: gradient episodic memory (Lopez-Paz and Ranzato 2017)."""
 
-from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -55,14 +54,17 @@ class GEM(Method):
         """Turn the gradient until no past task's loss rises, or more, as gamma says."""
         sizes = [size for size in self.memory.sizes if size]
         if not sizes:
-            return gradients
-        past = self.engine.gradients(self.memory.rows(), sizes)
-        linear = torch.stack([gradients.inner(one) for one in past], dim=1)
-        if bool((linear < 0).any()):
-            shares = _shares(_gram(past), linear, self.gamma).to(linear)
-            for one, share in zip(past, shares.unbind(1), strict=True):
-                gradients.add(one, share)
-        return gradients
+            return dict(gradients)  # formed, as later on: what it does can hang on a last bit
+        references = self.engine.gradients(self.memory.rows(), sizes)
+        turned = [
+            _turned(
+                _flat(gradients, trial),
+                torch.stack([_flat(reference, trial) for reference in references]),
+                gamma,
+            )
+            for trial, gamma in enumerate(self.gamma.tolist())
+        ]
+        return _unflat(torch.stack(turned), gradients)
 
     def end_task(self, task: Task) -> None:
         """Keep a random sample of the task."""
@@ -97,24 +99,24 @@ def solver() -> Any:
     return nnls
 
 
-def _gram(gradients: Sequence[LossGradients]) -> Tensor:
-    """All inner products of each trial's gradients: [S, k, k]."""
-    products = {
-        (i, j): one.inner(other)
-        for i, one in enumerate(gradients)
-        for j, other in enumerate(gradients[: i + 1])
-    }
-    places = range(len(gradients))
-    rows = [torch.stack([products[max(i, j), min(i, j)] for j in places], 1) for i in places]
-    return torch.stack(rows, dim=1)
+def _turned(own: Tensor, memory: Tensor, gamma: float) -> Tensor:
+    """One trial's gradient [P], turned by those of its memory [k, P]."""
+    products = torch.stack([(own * past).sum() for past in memory])
+    if not (products < 0).any():
+        return own
+    wide = memory.double()
+    gram, linear = (wide @ wide.T).cpu().numpy(), products.double().cpu().numpy()
+    if np.isfinite(gram).all() and np.isfinite(linear).all():  # else it has diverged
+        for share, past in zip(solve(gram, linear, gamma).tolist(), memory, strict=True):
+            own.add_(past, alpha=share)
+    return own
 
 
-def _shares(gram: Tensor, linear: Tensor, gamma: Tensor) -> Tensor:
-    """What is added of each past gradient, v: [S, k]; nothing where none rises."""
-    shares = np.zeros(linear.shape)
-    known = zip(*(values.double().cpu().numpy() for values in (gram, linear, gamma)), strict=True)
-    for trial, (products, own, least) in enumerate(known):
-        diverged = not (np.isfinite(products).all() and np.isfinite(own).all())
-        if (own < 0).any() and not diverged:
-            shares[trial] = solve(products, own, least)
-    return torch.from_numpy(shares)
+def _flat(gradients: Gradients, trial: int) -> Tensor:
+    """One trial's gradient as a vector: one trial at a time fits in the cache."""
+    return torch.cat([gradient[trial].flatten() for gradient in gradients.values()])
+
+
+def _unflat(flat: Tensor, like: Gradients) -> Gradients:
+    parts = torch.split(flat, [gradient[0].numel() for gradient in like.values()], dim=1)
+    return {n: part.view_as(like[n]) for n, part in zip(like, parts, strict=True)}
