@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from remask.nets import Gradients
+from remask.nets.trialwise import per_trial
 
 _FIRST, _SECOND, _EPSILON, _DECAY = 0.9, 0.999, 1e-8, 0.01  # as in torch
 
@@ -31,7 +32,7 @@ class AdamW:
             mean, square = self._means[name], self._squares[name]
             mean.mul_(_FIRST).add_(gradient, alpha=1 - _FIRST)
             square.mul_(_SECOND).addcmul_(gradient, gradient, value=1 - _SECOND)
-            steps = self._steps.view(-1, *[1] * (parameter.ndim - 1))
+            steps = per_trial(self._steps, parameter)
             step = mean / (1 - _FIRST**steps)
             step /= (square / (1 - _SECOND**steps)).sqrt_().add_(_EPSILON)
             found[name] = step.add_(parameter, alpha=_DECAY)

@@ -19,8 +19,8 @@ from remask.nets import (
     Gradients,
     LossGradients,
     SampleGradients,
-    trial_sums,
 )
+from remask.nets.trialwise import trial_sums
 
 
 class FactoredGradients(LossGradients):

@@ -15,8 +15,6 @@ from remask.nets.gradients import (
     Gradients,
     LossGradients,
     SampleGradients,
-    inner,
-    trial_sums,
 )
 from remask.nets.mlp import mlp
 from remask.nets.nearest_mean import NearestMean
@@ -101,10 +99,8 @@ __all__ = [
     "StackedNet",
     "State",
     "Trace",
-    "inner",
     "mlp",
     "net_builder",
     "resnet18",
     "stacked_state",
-    "trial_sums",
 ]

@@ -1,13 +1,14 @@
 """Gradients of losses: by the names of parameters, or known without being formed."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, MutableMapping
-from functools import reduce
+from collections.abc import MutableMapping
 from typing import Protocol
 
 import torch
 from torch import Tensor
 from typing_extensions import override
+
+from remask.nets.trialwise import inner, per_trial
 
 Gradients = MutableMapping[str, Tensor]
 """By the parameters' names, in their order, each [S, ...]."""
@@ -43,7 +44,7 @@ class FormedGradients(dict[str, Tensor], LossGradients):
     def add(self, other: LossGradients, shares: Tensor | None = None) -> None:
         for name, more in other.items():
             if shares is not None:
-                rates = shares.view(-1, *[1] * (more.ndim - 1))
+                rates = per_trial(shares, more)
                 self[name] = (
                     torch.addcmul(self[name], more, rates) if name in self else more * rates
                 )
@@ -59,22 +60,3 @@ class SampleGradients(Protocol):
 
     def squares(self, weights: Tensor) -> Gradients:
         """The sum over samples of weight [S, n] times squared gradient, for each parameter."""
-
-
-def inner(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> Tensor:
-    """The inner products of each trial's gradients: [S]."""
-    # As in `trial_sums`; and one trial's products fit in the cache.
-    products = [
-        torch.stack([(a * b).sum() for a, b in zip(own, other[name], strict=True)])
-        for name, own in one.items()
-    ]
-    return reduce(torch.add, products)
-
-
-def trial_sums(values: Tensor) -> Tensor:
-    """The sum of each trial's numbers: [S, ...] -> [S].
-
-    Trial by trial, since the last bits of a sum over an axis depend on the axes beside it, and a
-    trial must have the same result in any stack.
-    """
-    return torch.stack([own.sum() for own in values.flatten(1)])

@@ -10,6 +10,7 @@ from torch.func import stack_module_state
 
 from remask.losses import logit_mse
 from remask.nets.gradients import Factors, LossGradients, SampleGradients
+from remask.nets.trialwise import per_trial
 
 State = dict[str, Tensor]
 """Parameters and buffers of the networks by name, each [S, ...]."""
@@ -120,16 +121,13 @@ class StackedNet(ABC):
         """One step along given gradients, with learning rates [S]."""
         for name, gradient in gradients.items():
             parameter = self.parameters[name]
-            rates = lr.view(-1, *[1] * (parameter.ndim - 1))
-            parameter.addcmul_(gradient, rates, value=-1)
+            parameter.addcmul_(gradient, per_trial(lr, parameter), value=-1)
 
     @torch.no_grad()
     def moved(self, gradients: Mapping[str, Tensor], lr: Tensor) -> dict[str, Tensor]:
         """The parameters after such a step, which is not taken."""
         return {
-            name: torch.addcmul(
-                parameter, gradients[name], lr.view(-1, *[1] * (parameter.ndim - 1)), value=-1
-            )
+            name: torch.addcmul(parameter, gradients[name], per_trial(lr, parameter), value=-1)
             if name in gradients
             else parameter.detach()
             for name, parameter in self.parameters.items()
