@@ -85,6 +85,25 @@ def test_gradients_add_up_as_they_do_by_name(
         torch.testing.assert_close(gradient, added[parameter], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("forward", [False, True])
+@pytest.mark.parametrize("name", ["mlp", "residual"])
+def test_penalties_on_different_parameters_have_no_product(name: str, forward: bool) -> None:
+    stack, data = stack_nets(build(name, 2)), data_of(2)
+    first, *_, last = stack.parameters.values()
+
+    def gradients(penalised: Tensor) -> LossGradients:
+        penalty = penalised.square().flatten(1).sum(1)
+        return stack.gradients(penalty + stack(data.inputs).sum((1, 2)) if forward else penalty)
+
+    one, other = gradients(first), gradients(last)
+    found = one.inner(other)
+    wanted = torch.zeros(2)
+    for parameter in one.keys() & other.keys():
+        wanted += (one[parameter] * other[parameter]).flatten(1).sum(1)
+    torch.testing.assert_close(found, wanted)
+    assert forward == bool(wanted.any())
+
+
 def test_what_is_added_stays_as_it_was() -> None:
     for name in ("mlp", "residual"):
         stack = stack_nets(build(name, 3))

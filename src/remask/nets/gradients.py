@@ -38,7 +38,11 @@ class FormedGradients(dict[str, Tensor], LossGradients):
 
     @override
     def inner(self, other: LossGradients) -> Tensor:
-        return inner({name: own for name, own in self.items() if name in other}, other)
+        shared = {name: own for name, own in self.items() if name in other}
+        if not shared:  # losses that depend on different parameters
+            some = next(iter(self.values()))
+            return some.new_zeros(len(some))
+        return inner(shared, other)
 
     @override
     def add(self, other: LossGradients, shares: Tensor | None = None) -> None:
