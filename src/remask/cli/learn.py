@@ -69,14 +69,6 @@ def learn(
         bool, typer.Option("--discard", help="Give up another visit that is not finished.")
     ] = False,
     device: o.Device = "cpu",
-    compile: Annotated[  # noqa: A002
-        bool,
-        typer.Option(
-            "--compile",
-            help="Compile steps with torch.compile. It takes tens of seconds per visit before the "
-            "first full step, and needs a C++ compiler.",
-        ),
-    ] = False,
     printer: Printing,
 ) -> None:
     """Teach a learner the classes of a folder of images; the first visit creates the learner.
@@ -88,7 +80,7 @@ def learn(
     Example: `remask learn animals --data photos/week-12 --name week-12`
     """
     keep_freed_memory()
-    how = {"device": device, "compile": compile}
+    how = {"device": device}
     with stopping() as stopped, _opened(folder, data, _read(settings), how) as learner:
         try:
             with visit_bar(name, printer.console) as show:

@@ -8,7 +8,6 @@ import torch
 from torch import nn
 
 from remask.durable import AnyPath
-from remask.engine.capturing import check_compiler
 from remask.learner import staging
 from remask.learner.accounts import Calibration, Evaluation, Predictions, Preprocessing, Visit
 from remask.learner.architecture import Architecture, usable_device
@@ -33,13 +32,9 @@ class LearnerAnswers:
         made_of: Architecture,
         method: type[Method],
         device: torch.device | str,
-        *,
-        compile: bool = False,  # noqa: A002
     ) -> None:
         self._folder, self._architecture, self._method = folder, made_of, method
-        self._device, self._compile = usable_device(device), compile
-        if compile:
-            check_compiler(self._device)
+        self._device = usable_device(device)
         self._scorer: Scorer | None = None
 
     def predict(self, data: Data, *, top: int = 1, abstain: bool | float = False) -> Predictions:

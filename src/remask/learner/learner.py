@@ -10,7 +10,6 @@ from torch import nn
 
 from remask import __version__
 from remask.durable import AnyPath
-from remask.engine.capturing import check_compiler
 from remask.learner import staging
 from remask.learner.accounts import (
     Forgotten,
@@ -72,7 +71,6 @@ class Learner(LearnerAnswers):
         normalise: str | tuple[Sequence[float], Sequence[float]] = "auto",
         seed: int = 0,
         device: torch.device | str = "cpu",
-        compile: bool = False,  # noqa: A002
     ) -> "Learner":
         """Make a learner in a folder that is empty or not there yet. Raises LearnerError.
 
@@ -91,9 +89,6 @@ class Learner(LearnerAnswers):
         resized to; without it, to the size of the first one, or to 64 x 64 if that is larger.
         `normalise` is (means, deviations) per channel for inputs scaled to [0, 1], or "none";
         "auto" takes those of the first visit, and "none" for a net with weights of your own.
-
-        `compile` compiles the steps of visits with torch.compile, as `TrialStack` does. It is not
-        stored: say it to `open` as well.
         """
         kind = find_method(method) if isinstance(method, str) else method
         made_of = architecture(net, backbone, freeze=freeze)
@@ -119,12 +114,10 @@ class Learner(LearnerAnswers):
             raise LearnerError(describe(error)) from None
         check_settings(settings, kind)
         usable_device(device)
-        if compile:
-            check_compiler(device)
         manifest = Manifest(remask=__version__, settings=settings)
         path = Path(folder).expanduser()
         made = LearnerFolder.create(path, manifest, made_of.weights())
-        return cls(made, made_of, kind, device, compile=compile)
+        return cls(made, made_of, kind, device)
 
     @classmethod
     def open(
@@ -135,7 +128,6 @@ class Learner(LearnerAnswers):
         backbone: nn.Module | None = None,
         method: type[Method] | str | None = None,
         device: torch.device | str = "cpu",
-        compile: bool = False,  # noqa: A002
         read_only: bool = False,
     ) -> "Learner":
         """Open a learner. Raises LearnerError, or LockHeldError if another process may write it.
@@ -147,7 +139,7 @@ class Learner(LearnerAnswers):
             settings = opened.manifest.settings
             made_of = reopened(settings, net, backbone)
             kind = method_of(settings, method)
-            learner = cls(opened, made_of, kind, device, compile=compile)
+            learner = cls(opened, made_of, kind, device)
             if opened.manifest.given is not None and made_of.given is not None:
                 made_of.load(opened.read_tensors(opened.manifest.given))
             if read_only:
@@ -189,7 +181,6 @@ class Learner(LearnerAnswers):
             self._architecture,
             self._method,
             self._device,
-            compile=self._compile,
         )
         visit = visiting.learn(on_progress, self.checkpoint_seconds)
         self._scorer = None

@@ -82,8 +82,6 @@ def make_stack(
     architecture: Architecture,
     device: torch.device | str,
     earlier_samples: Sequence[StoredRows] | None,
-    *,
-    compile: bool = False,  # noqa: A002
 ) -> TrialStack:
     """The engine of a learner, which has learnt nothing yet."""
     assert manifest.data is not None
@@ -108,7 +106,6 @@ def make_stack(
         device=device,
         earlier_samples=earlier_samples,
         optimizer=manifest.settings.optimizer,
-        compile=compile,
     )
 
 

@@ -55,10 +55,8 @@ class Visiting:
         architecture: Architecture,
         method: type[Method],
         device: torch.device,
-        *,
-        compile: bool = False,  # noqa: A002
     ) -> None:
-        self._folder, self._staged, self._compile = folder, staged, compile
+        self._folder, self._staged = folder, staged
         self._architecture, self._method, self._device = architecture, method, device
         self._before = folder.manifest
         self._old = folder.read_tensors(self._before.state) if self._before.state else None
@@ -138,7 +136,6 @@ class Visiting:
             self._architecture,
             self._device,
             self._segments if self._method.draws else None,
-            compile=self._compile,
         )
 
     def _config(self) -> TrialConfig:

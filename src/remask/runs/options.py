@@ -58,11 +58,6 @@ class RunOptions(BaseModel):
     )
 
     device: str = Field("cpu", description="Where to compute, as torch names it: cpu, cuda, mps.")
-    compile: bool = Field(
-        False,
-        description="Compile steps with torch.compile. It takes tens of seconds per stack before "
-        "the first full step, needs a C++ compiler, and changes the last bits of results.",
-    )
     workers: _Count | None = Field(
         None, description="Processes to run at once. Default: one per core."
     )
