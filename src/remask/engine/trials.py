@@ -90,9 +90,7 @@ class TrialStack:
         self._feed = Feed(configs, kind, self._net, self.data, samples, device, earlier_samples)
         self._method = kind(
             {
-                name: per_trial_setting(
-                    [config.weight(name, kind.added_weights) for config in configs], device
-                )
+                name: per_trial_setting([config.weight(name) for config in configs], device)
                 for name in kind.weights
             }
         )

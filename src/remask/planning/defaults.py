@@ -87,7 +87,6 @@ def changed_settings(config: TrialConfig) -> dict[str, Any]:
     except RemaskError:  # nothing is published, or a name is no longer known
         return implied
     usual = default.model_dump(mode="json", exclude={*IDENTITY})
-    own["weights"] = {**find_method(config.method).added_weights, **own["weights"]}
     return {name: value for name, value in own.items() if value != usual[name]}
 
 
@@ -162,11 +161,7 @@ def _settings_of(
     if not isinstance(given, Mapping):
         raise SettingsError(f"weights = {given!r}: names with values are needed, as in gamma = 0.5")
     _check_names(given, weights, f"{kind.title} has no weight")
-    weights = {**weights, **given}
-    for name, as_before in kind.added_weights.items():
-        if weights[name] == as_before:  # as configs of before it was added have it
-            del weights[name]
-    return {**settings, **overrides, "weights": weights}
+    return {**settings, **overrides, "weights": {**weights, **given}}
 
 
 def _masking(kind: type[Method]) -> dict[str, bool]:
