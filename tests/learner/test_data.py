@@ -199,7 +199,7 @@ def test_images_for_a_learner_of_embeddings_are_refused(tmp_path: Path) -> None:
     with create(tmp_path / "a", net="linear") as learner:
         learner.learn(np.eye(8), list("aabbccdd"), name="v")
         with pytest.raises(
-            LearnerError, match="has learnt from 8 features, float32, and .* is an image"
+            LearnerError, match=r"has learnt from 8 features, float32, and .* is an image"
         ):
             learner.learn(photos, name="w")
 

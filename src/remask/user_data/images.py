@@ -13,7 +13,7 @@ from remask.datasets.files import DataError
 from remask.datasets.images import (
     UnreadableImageError,
     decode,
-    image_header,
+    is_grey,
     pillow,
     user_formats,
 )
@@ -121,16 +121,15 @@ class ImageSource(Source):
 
     def format(self) -> InputFormat:
         """Return the format for the size and the colours of the images."""
-        step = -(-len(self._files) // _LOOKED_AT)
-        height, width, grey = self._look(self._files)
+        height, width = self._first_size()
         if self._size is not None:
             height, width = self._size
         elif not self._same_size and max(height, width) > LARGEST_SIDE:
             height = width = LARGEST_SIDE
         channels = self._channels
         if channels is None:
-            looks = (self._header(file) for file in self._files[::step])
-            channels = 1 if grey and all(each is None or each[2] for each in looks) else 3
+            step = -(-len(self._files) // _LOOKED_AT)
+            channels = 1 if all(map(self._may_be_grey, self._files[::step])) else 3
         return InputFormat(shape=(channels, height, width), dtype="uint8")
 
     def samples(self, form: InputFormat) -> Iterator[npt.NDArray[np.uint8]]:
@@ -189,21 +188,23 @@ class ImageSource(Source):
             )
         return sample
 
-    def _look(self, files: list[Path]) -> tuple[int, int, bool]:
-        """Look at the first image that can be read. Raises DataError if there is none."""
+    def _first_size(self) -> tuple[int, int]:
+        """Return height and width of the first image that can be read. Raises DataError."""
         unreadable = []
-        for file in files:
+        for file in self._files:
             try:
-                return image_header(_contents(file), str(file), formats=self._formats)
+                sample = decode(_contents(file), str(file), formats=self._formats)
             except UnreadableImageError as error:
                 unreadable.append(Unreadable(str(file), error.reason))
+                continue
+            return sample.shape[1], sample.shape[2]
         raise unreadable_error(unreadable, self.count)
 
-    def _header(self, file: Path) -> tuple[int, int, bool] | None:
+    def _may_be_grey(self, file: Path) -> bool:
         try:
-            return image_header(_contents(file), str(file), formats=self._formats)
+            return is_grey(_contents(file), str(file), formats=self._formats)
         except UnreadableImageError:
-            return None
+            return True
 
 
 def _contents(file: Path) -> bytes:
