@@ -90,7 +90,8 @@ def test_integers_are_refused_where_they_make_no_sense(tmp_path: Path) -> None:
         pytest.raises(LearnerError, match=r"need a net of your own .*mlp takes numbers: convert"),
     ):
         learner.learn(inputs, labels, name="first")
-    for number, wrong in enumerate(({"augment": True}, {"normalise": ([0.5], [0.5])})):
+    settings: list[dict[str, Any]] = [{"augment": True}, {"normalise": ([0.5], [0.5])}]
+    for number, wrong in enumerate(settings):
         with (
             create(tmp_path / str(number), **wrong) as learner,
             pytest.raises(LearnerError, match="leave out augment and normalise"),

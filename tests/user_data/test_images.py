@@ -81,10 +81,6 @@ def test_pixels_of_unknown_range_are_refused(tmp_path: Path) -> None:
         read_one(tmp_path / "a.tiff")
 
 
-def _palette(image: Image.Image) -> Image.Image:
-    return image.quantize(8)
-
-
 def _transparent_palette(image: Image.Image) -> Image.Image:
     flat = Image.new("P", image.size, 1)
     flat.putpalette([255, 0, 0, 0, 0, 255])
@@ -114,16 +110,22 @@ def test_transparent_pixels_are_white(tmp_path: Path) -> None:
         assert sample[1, 1].tolist() == [0, 0, 255], name
 
 
-@pytest.mark.parametrize("kind", ["webp", "gif", "bmp", "tiff", "jpg", "png", "jfif"])
-@pytest.mark.parametrize("mode", ["RGB", "L", "1", "P", "CMYK"])
+MODES = {
+    "jpg": ("RGB", "L", "1", "CMYK"),
+    "png": ("RGB", "L", "1", "P"),
+    "tiff": ("RGB", "L", "1", "P", "CMYK"),
+    "bmp": ("RGB", "L", "1", "P"),
+    "gif": ("RGB", "L", "1", "P"),
+    "webp": ("RGB",),
+}
+
+
+@pytest.mark.parametrize(("kind", "mode"), [(k, mode) for k in MODES for mode in MODES[k]])
 def test_every_format_and_mode_is_read_as_it_looks(tmp_path: Path, kind: str, mode: str) -> None:
     image = Image.fromarray(photograph())
-    image = _palette(image) if mode == "P" else image.convert(mode)
+    image = image.quantize(8) if mode == "P" else image.convert(mode)
     path = tmp_path / f"photo.{kind}"
-    try:
-        image.save(path, **({"lossless": True} if kind == "webp" else {}))
-    except (OSError, ValueError) as error:
-        pytest.skip(str(error))
+    image.save(path)
     sample = read_one(path, InputFormat(shape=(3, 48, 64), dtype="uint8"))
     difference = channels_last(sample).astype(int) - np.asarray(image.convert("RGB"))
     assert np.abs(difference).mean() < (8 if mode == "1" or kind == "gif" else 3)
@@ -204,7 +206,7 @@ def _huge_file(path: Path) -> None:
         file.truncate(300 << 20)
 
 
-def _truncated(kind: str) -> Callable[[Path], None]:
+def _truncated(kind: str) -> Callable[[Path], object]:
     def write(path: Path) -> None:
         buffer = io.BytesIO()
         Image.fromarray(photograph()).save(buffer, format=kind)
@@ -213,13 +215,13 @@ def _truncated(kind: str) -> Callable[[Path], None]:
     return write
 
 
-UNREADABLE: dict[str, tuple[Callable[[Path], None], str]] = {
+UNREADABLE: dict[str, tuple[Callable[[Path], object], str]] = {
     "FIFO": (_fifo, "not a regular file"),
     "device": (lambda path: path.symlink_to("/dev/zero"), "not a regular file"),
     "folder": (lambda path: path.mkdir(), "not a regular file"),
     "link": (lambda path: path.symlink_to("nowhere"), "a symbolic link to a file that does not"),
-    "empty": (lambda path: path.write_bytes(b"") and None, "the file is empty"),
-    "text": (lambda path: path.write_text("hello") and None, "not a PNG, JPEG, .* image"),
+    "empty": (lambda path: path.write_bytes(b""), "the file is empty"),
+    "text": (lambda path: path.write_text("hello"), "not a PNG, JPEG, .* image"),
     "bomb": (_bomb, "too large to be decoded"),
     "huge": (_huge_file, ".*bytes, where at most"),
     **{f"half a {kind}": (_truncated(kind), "damaged or truncated") for kind in ("PNG", "JPEG")},

@@ -42,11 +42,13 @@ class Listing:
     """The name of each file's folder, or nothing if the images are in one folder."""
     ignored: list[str] = field(default_factory=list)
     """Other files and folders."""
+    root: Path | None = None
+    """The folder in which they were found; None if the files were given one by one."""
 
 
 def list_classes(path: Path) -> Listing:
     """Find CLASS/NAME.png, sorted by their names. Raises DataError."""
-    found = Listing()
+    found = Listing(root=path)
     for entry in _entries(path):
         if not _is_class(entry):
             found.ignored.append(entry.name)
@@ -63,7 +65,7 @@ def list_classes(path: Path) -> Listing:
 
 def list_images(folder: Path) -> Listing:
     """Find the images of one folder, sorted by their names. Raises DataError."""
-    found = Listing()
+    found = Listing(root=folder)
     for entry in _entries(folder):
         if entry.suffix.lower() in ENDINGS and not entry.name.startswith("."):
             found.files.append(entry)
@@ -114,7 +116,7 @@ class ImageSource(Source):
         names = list(listing.classes) if labelled else None
         super().__init__(len(listing.files), names, [str(file) for file in listing.files])
         self._files, self._formats = list(listing.files), user_formats()
-        self._size, self._channels = size, channels
+        self._root, self._size, self._channels = listing.root, size, channels
         self._skip, self._same_size = skip_unreadable, same_size
         self._checked: InputFormat | None = None
         self.skipped.ignored += listing.ignored
@@ -161,7 +163,7 @@ class ImageSource(Source):
                 self._decode(file, form)
                 whole.append(number)
             except UnreadableImageError as error:
-                name = file.name if self.names is None else f"{file.parent.name}/{file.name}"
+                name = str(file if self._root is None else file.relative_to(self._root))
                 self.skipped.unreadable.append(Unreadable(name, error.reason))
         if not whole:
             raise unreadable_error(self.skipped.unreadable, self.count)
