@@ -13,6 +13,7 @@ from remask.learner.accounts import (
 from remask.learner.errors import LearnerError
 from remask.learner.learner import Learner
 from remask.learner.training import Progress
+from remask.user_data import Skipped, TextFile
 
 __all__ = [
     "Calibration",
@@ -25,5 +26,7 @@ __all__ = [
     "Predictions",
     "Preprocessing",
     "Progress",
+    "Skipped",
+    "TextFile",
     "Visit",
 ]
