@@ -16,6 +16,7 @@ from remask.cli.generated import with_groups
 from remask.cli.printer import Printing
 from remask.cli.printing import confirmed, leave_if_damaged, print_comparison
 from remask.cli.shapes import compared_shape, stored_shape
+from remask.durable import check_output
 from remask.results import (
     FORMATS,
     Store,
@@ -122,6 +123,7 @@ def export_(
             f"{target.name} has none of the endings {', '.join(endings)}: say --format."
         )
     with _existing(store) as opened:
+        check_output(target, [opened.path])
         records, damaged = opened.sound_records(filters)
     export(records, chosen, target)
     if printer.json:

@@ -153,8 +153,8 @@ def report(
     With `paper`, the page also lists what of the paper was not run.
     `remask.results.FILTERS` describes the filters; a list of values lets any of them through.
     """
-    check_output(Path(target))
     with _opened(store, create=False) as opened:
+        check_output(Path(target), [opened.path])
         check_trials(opened, filters)
         return write_report(opened, target, filters, figures=figures, paper=paper)
 
