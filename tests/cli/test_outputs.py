@@ -151,3 +151,19 @@ def test_other_files_are_replaced(tmp_path: Path, name: str) -> None:
 
 def test_only_the_owner_can_read_a_checkpoint(kept: dict[str, Path]) -> None:
     assert kept["checkpoint"].stat().st_mode & 0o777 == 0o600
+
+
+def test_a_folder_is_not_an_output_of_export(remask: CommandLine, learner: Path) -> None:
+    for folder in ("/", "."):
+        answer = remask("export", str(learner), "--to", "onnx", "--output", folder)
+        assert answer.code == 1
+        assert f"cannot write {folder}: it is a folder" in answer.text
+
+
+def test_no_hash_shows_no_trial(remask: CommandLine) -> None:
+    with Store(remask.store) as store:
+        store.add(make_record())
+    for given in ("", " "):
+        answer = remask("results", "show", given)
+        assert answer.code == 1
+        assert "name the trial by its hash" in answer.err

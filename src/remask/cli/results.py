@@ -94,6 +94,8 @@ def show(
     printer: Printing,
 ) -> None:
     """Print everything that is kept of one trial, as JSON."""
+    if not hash.strip():
+        raise StoreError("name the trial by its hash: `remask results list --trials` prints it.")
     with _existing(store) as opened:
         record = opened.find(hash)
     replace(printer, json=True).result(trial_json(record))

@@ -1,6 +1,7 @@
 """What the losses accept: reading arguments, and refusing what cannot be meant."""
 
 import operator
+import re
 from collections.abc import Collection, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, NoReturn, TypeAlias
@@ -17,6 +18,8 @@ MaskValue: TypeAlias = float | Tensor | NDArray[Any]
 """m: a number, or a tensor or array of them that broadcasts to the logits."""
 
 INF = float("inf")
+
+_WITHOUT_VALUES = re.compile("vmap|meta|data.?dependent|DynamicOutputShape", re.I)
 
 _ACTIVE_FORMS = (
     "give class ids ([0, 1], also as a set, a range, or a 1-D integer tensor or array), one list "
@@ -255,5 +258,15 @@ def is_true(condition: Tensor) -> bool:
         return False
     try:
         return bool(condition)
-    except RuntimeError:  # what vmap, fake and meta tensors raise, each in a class of its own
+    except RuntimeError as error:
+        if not cannot_be_read(error):
+            raise
         return False
+
+
+def cannot_be_read(error: RuntimeError) -> bool:
+    """Whether torch raised this because a tensor has no values: under vmap, fake, meta, traced.
+
+    Each raises a class of its own. Any other error, such as out of memory, is a real one.
+    """
+    return _WITHOUT_VALUES.search(f"{type(error).__name__}: {error}") is not None

@@ -12,6 +12,7 @@ from remask.losses.arguments import (
     Active,
     MaskValue,
     as_labels,
+    cannot_be_read,
     check_options,
     check_shape,
     is_true,
@@ -132,7 +133,9 @@ def _shared_ids(
         return None
     try:
         ids = read.nonzero().squeeze(1)
-    except RuntimeError:
+    except RuntimeError as error:
+        if not cannot_be_read(error):
+            raise
         return None
     if len(ids) == 0:
         raise ValueError("active is empty; every sample needs at least one class")

@@ -130,7 +130,7 @@ class Run:
 def runs_folder(store: AnyPath) -> Path:
     """Where the runs of a store are kept."""
     store = Path(store)
-    return store.with_name(store.name + ".runs")
+    return store.parent / f"{store.name}.runs"  # also of `/`, which has no name
 
 
 def unfinished_runs(store: AnyPath) -> list[Run]:
