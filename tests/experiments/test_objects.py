@@ -14,9 +14,11 @@ from torch import Tensor, nn
 import remask
 from remask import Method, Step, benchmarks
 from remask.errors import SettingsError
+from remask.experiments import plan_trials
 from remask.methods import DERpp
 from remask.nets import mlp
 from remask.planning import grid_configs, settings
+from remask.runs import RunOptions
 
 SMALL: dict[str, Any] = {"trials": 1, "epochs": 1, "limit": 20, "buffer": 20, "workers": 1}
 TRAINED: dict[str, Any] = {"lr": 0.1, "batch": 10, "replay_batch": 10}
@@ -27,6 +29,7 @@ from remask import Method, Step
 
 class MyMethod(Method):
     draws = 1
+    title = "Mine"
 
     def loss(self, step: Step) -> torch.Tensor:
         return step.stream_loss()
@@ -63,6 +66,24 @@ def test_a_method_and_nets_are_given_as_objects(mine: Any, tmp_path: Path) -> No
             ("my_objects:MyMethod", name),
             ("er", name),
         ]
+
+
+def test_progress_and_plans_call_a_method_what_the_table_does(
+    mine: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    results = remask.run(
+        "split-digits",
+        mine.MyMethod,
+        mask=-1.0,
+        store=tmp_path / "r.db",
+        progress=True,
+        **(SMALL | TRAINED),
+    )
+    assert "MSMine(-1), buffer 20: 1 trial" in capfd.readouterr().err
+    assert "MSMine(-1)" in str(results)
+    configs = [record.config for record in results]
+    (cell,) = plan_trials(None, configs, RunOptions(workers=1)).cells
+    assert cell.label == "MSMine(-1)"
 
 
 def test_objects_of_remask_have_their_names() -> None:

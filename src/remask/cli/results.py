@@ -239,7 +239,7 @@ def compare_(
     compared = Results(records).compare()
     if printer.json or not compared:
         published = compared_shape(compared)
-        printer.result(published, "Nothing is published about any of these results.")
+        printer.result(published, str(compared))
     else:
         print_comparison(compared, markdown=markdown)
     leave_if_damaged(damaged)
