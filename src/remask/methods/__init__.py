@@ -49,8 +49,8 @@ def find_method(name: str) -> type[Method]:
     if name in MASKED_NAMES:
         method, mask = MASKED_NAMES[name]
         raise UnknownNameError(
-            f"{name!r} is the method {method!r} with a mask: give the two apart, as "
-            f"`--method {method} --mask {mask:g}` or method={method!r}, mask={mask:g}"
+            f"{name!r} is the method {method!r} with the mask {mask:g}: give both, as "
+            f"`--method {method} --mask {mask:g}`"
         )
     if not names_own_code(name):
         known = [*METHODS, *MASKED_NAMES]
