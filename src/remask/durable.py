@@ -13,7 +13,7 @@ import socket
 import stat
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from io import BufferedReader, FileIO
 from pathlib import Path
@@ -38,6 +38,24 @@ _ADVICE = {
 _HOST = hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
 _TEMPORARY = re.compile(r"\..+\.([0-9a-f]{8})-([0-9]{1,10})-[0-9a-f]{16}\.tmp")
 _DAY = 24 * 60 * 60
+_FILE, _PRIVATE_FILE, _FOLDER, _PRIVATE_FOLDER = 0o666, 0o600, 0o777, 0o700  # less the umask
+
+
+_BEGINNINGS = {
+    re.compile(mark, re.DOTALL): kind
+    for mark, kind in (
+        (rb"SQLite format 3\0", "an SQLite database, such as a results store"),
+        (rb"\x37\x7f\x06[\x82\x83]", "the log of an SQLite database"),
+        (rb"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7", "the journal of an SQLite database"),
+        (rb'.{8}\{"__metadata__":\{"remask":"[0-9a-f]{128}', "a checkpoint"),
+        (rb'\{\s*"format":.{1,40}"sha256":\s*"[0-9a-f]{64}",\s*"learner":', "a learner's manifest"),
+        (rb"\x93NUMPY", "a NumPy array"),
+    )
+}
+"""How the files begin that no output may replace, and what they are."""
+_LONGEST_BEGINNING = 512
+_LEARNER_FILE = re.compile(r"[a-z]+-[0-9]{6,12}\.(?:safetensors|npy)")
+_SIDE_FILE = re.compile(r"(.+)-(?:wal|shm|journal)")
 
 
 class DurabilityError(RemaskError, OSError):
@@ -49,16 +67,18 @@ def write_atomically(
     data: bytes | Iterable[bytes | memoryview],
     *,
     like: os.stat_result | None = None,
+    private: bool = False,
 ) -> None:
     """Write a file that is there whole or not at all, and still there after a power cut.
 
     When this raises, the old file is as it was; only if the very last step failed the new one has
     taken its place, whole, but may not survive a power cut. Pieces that raise OSError themselves
     are taken for a failing disk. With `like`, the file gets that mode and, where allowed, owner.
+    With `private`, only its owner can read it.
     """
     temporary = path.with_name(f".{path.name}.{_HOST}-{os.getpid()}-{secrets.token_hex(8)}.tmp")
     try:
-        with _create(temporary) as stream:
+        with _create(temporary, _PRIVATE_FILE if private else _FILE) as stream:
             for piece in [data] if isinstance(data, bytes) else data:
                 _write(stream, piece)
             if like is not None:
@@ -74,31 +94,60 @@ def write_atomically(
         raise
 
 
-def check_output(path: Path) -> os.stat_result | None:
-    """Refuse a file that `write_output` could not write, before hours are spent on its contents.
+def check_output(path: Path, in_use: Sequence[Path] = ()) -> os.stat_result | None:
+    """Refuse a file that `write_output` would not write, before hours are spent on its contents.
 
-    Gives what is there now, or None.
+    It refuses folders, the files `in_use` that the caller reads, and every file that begins as
+    one of remask's own or another database. Returns what is there now, or None.
     """
     try:
         there = path.stat()
     except FileNotFoundError:
+        there = None
         if not path.resolve().parent.is_dir():
             raise refusal("write", path, OSError(errno.ENOENT, "no such folder")) from None
-        return None
     except OSError as error:
         raise refusal("write", path, error) from error
-    if stat.S_ISDIR(there.st_mode):
+    if there is not None and stat.S_ISDIR(there.st_mode):
         raise refusal("write", path, OSError(errno.EISDIR, "it is a folder"))
+    if (kept := _kept_as(path, there, in_use)) is not None:
+        raise DurabilityError(f"{path} is {kept}. It was left as it is. Name another file.")
     return there
 
 
-def write_output(path: Path, data: bytes) -> None:
-    """Write a file that a user named, and leave what it is as it was.
+def _kept_as(path: Path, there: os.stat_result | None, in_use: Sequence[Path]) -> str | None:
+    """What a file is that no output may replace; None for any other."""
+    used = [file.resolve() for file in in_use]
+    if path.resolve() in used:
+        return "read or written by the same command"
+    if beside := _SIDE_FILE.fullmatch(path.name):
+        store = path.with_name(beside[1])
+        if store.resolve() in used or _begins_as(store) is not None:
+            return f"a part of {store.name}, which is an SQLite database"
+    if _LEARNER_FILE.fullmatch(path.name) and _begins_as(path.with_name("learner.json")):
+        return "a part of the learner beside it"
+    return _begins_as(path) if there is not None and stat.S_ISREG(there.st_mode) else None
+
+
+def _begins_as(path: Path) -> str | None:
+    """The kind of a file by its first bytes, if it is one to keep."""
+    try:
+        with open_regular(path) as stream:
+            beginning = stream.read(_LONGEST_BEGINNING)
+    except PermissionError:
+        return "protected from reading, so what it holds is unknown"
+    except OSError:
+        return None
+    return next((kind for mark, kind in _BEGINNINGS.items() if mark.match(beginning)), None)
+
+
+def write_output(path: Path, data: bytes, in_use: Sequence[Path] = ()) -> None:
+    """Write a file that a user named, if `check_output` allows it.
 
     A regular file is replaced atomically and keeps its mode; a symbolic link stays one. A pipe or
     a device is written into, and so is what this process has for its standard output.
     """
-    there = check_output(path)
+    there = check_output(path, in_use)
     if there is None:
         write_atomically(path.resolve(), data)
         return
@@ -117,12 +166,15 @@ def write_output(path: Path, data: bytes) -> None:
         raise refusal("write", path, error) from error
 
 
-def make_folder(folder: Path) -> None:
-    """Make a folder and its parents unless they are there, so that they survive a power cut."""
+def make_folder(folder: Path, *, private: bool = False) -> None:
+    """Make a folder and its parents unless they are there, so that they survive a power cut.
+
+    With `private`, only its owner can look into what is made.
+    """
     try:
         missing = [path for path in (folder, *folder.parents) if not path.exists()]
         for path in reversed(missing):
-            _make_folder(path)
+            _make_folder(path, _PRIVATE_FOLDER if private else _FOLDER)
             _sync_folder(path.parent)
         if not folder.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
@@ -194,8 +246,8 @@ def refusal(what: str, path: Path, error: OSError | NotImplementedError) -> Dura
     return DurabilityError(f"cannot {what} {path}: {reason}. {advice}, then try again.")
 
 
-def _create(path: Path) -> FileIO:
-    return FileIO(path, "xb")
+def _create(path: Path, mode: int) -> FileIO:
+    return FileIO(path, "xb", opener=lambda name, flags: os.open(name, flags, mode))
 
 
 def _write(stream: FileIO, piece: bytes | memoryview) -> None:
@@ -230,8 +282,8 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _make_folder(path: Path) -> None:
-    path.mkdir(exist_ok=True)
+def _make_folder(path: Path, mode: int) -> None:
+    path.mkdir(mode, exist_ok=True)
 
 
 def _remove(path: Path) -> None:

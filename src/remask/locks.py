@@ -95,10 +95,12 @@ class Lock:
             return LockHeldError(
                 f"{self._path} is held by another process. Wait for it to end, then try again."
             )
+        here = owner.host == socket.gethostname()
+        end_it = f"end it (kill {owner.pid})" if here else f"end it on {owner.host}"
         return LockHeldError(
             f"{self._path} is held by process {owner.pid} on {owner.host} ({owner.command}), "
-            f"for {_duration(time.time() - owner.since)} now. Wait for it to end, or end it "
-            f"(kill {owner.pid}), then try again."
+            f"for {_duration(time.time() - owner.since)} now. Wait for it to end, or {end_it}, "
+            f"then try again."
         )
 
 

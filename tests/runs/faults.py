@@ -94,7 +94,7 @@ class FaultyDisk:
 
     def _note(self, name: str, *arguments: Any) -> None:
         match name, arguments:
-            case "_create", (Path() as path,):
+            case "_create", (Path() as path, _):
                 self.unsynced.add(path)
             case "_sync_file", (FileIO() as stream,):
                 self.unsynced.discard(Path(str(stream.name)))

@@ -90,6 +90,16 @@ def test_a_lock_of_a_living_process_is_refused_and_the_message_names_it(tmp_path
         assert part in message
 
 
+def test_a_process_on_another_host_is_not_to_be_killed_here(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with Lock(path):
+        owner = {"pid": 4321, "host": "elsewhere", "command": "remask", "since": time.time()}
+        (tmp_path / "lock.owner.json").write_text(json.dumps(owner))
+        with pytest.raises(LockHeldError, match="or end it on elsewhere, then") as caught:
+            Lock(path).__enter__()
+    assert "kill" not in str(caught.value)
+
+
 @pytest.mark.processes
 def test_a_lock_of_a_killed_process_is_taken_over(tmp_path: Path) -> None:
     path = tmp_path / "lock"

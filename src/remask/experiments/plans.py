@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from remask.benchmarks import BENCHMARKS
 from remask.config import TrialConfig
 from remask.datasets import is_complete
+from remask.own_code import own_title
 from remask.reports import PlainTable
 from remask.results import Store, cell_labels
 from remask.runs import (
@@ -144,7 +145,9 @@ def plan_trials(store: Store | None, configs: Sequence[TrialConfig], options: Ru
     for config in wanted:
         own_cells.setdefault(config.cell, []).append(config)
     cells = []
-    for (cell, trials), label in zip(own_cells.items(), cell_labels(list(own_cells)), strict=True):
+    titles = {cell: own_title(cell.method) for cell in own_cells}
+    labels = cell_labels(list(own_cells), titles)
+    for (cell, trials), label in zip(own_cells.items(), labels, strict=True):
         to_run = [config for config in trials if config in seconds]
         flops = cost_of(cell).flops * len(to_run) if to_run else 0.0
         own_seconds = sum(seconds[config] for config in to_run)
