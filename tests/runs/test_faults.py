@@ -21,6 +21,7 @@ from tests.runs.faults import (
     reopened,
     run_script,
     save,
+    script_environment,
     state,
     version_of,
 )
@@ -266,14 +267,11 @@ while True:
     version = (version + 1) % 256
     save(folder, version)
 """
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(Path(__file__).parents[2]),
-        "OMP_NUM_THREADS": "1",
-    }
     for attempt in range(8):
         process = subprocess.Popen(
-            [sys.executable, "-c", script, str(tmp_path)], env=environment, stdout=subprocess.PIPE
+            [sys.executable, "-c", script, str(tmp_path)],
+            env=script_environment(),
+            stdout=subprocess.PIPE,
         )
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
