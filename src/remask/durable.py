@@ -38,6 +38,8 @@ _ADVICE = {
 _HOST = hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
 _TEMPORARY = re.compile(r"\..+\.([0-9a-f]{8})-([0-9]{1,10})-[0-9a-f]{16}\.tmp")
 _DAY = 24 * 60 * 60
+_writing: set[str] = set()
+"""The names of the temporary files that this process is writing."""
 
 
 class DurabilityError(RemaskError, OSError):
@@ -57,6 +59,7 @@ def write_atomically(
     are taken for a failing disk. With `like`, the file gets that mode and, where allowed, owner.
     """
     temporary = path.with_name(f".{path.name}.{_HOST}-{os.getpid()}-{secrets.token_hex(8)}.tmp")
+    _writing.add(temporary.name)
     try:
         with _create(temporary) as stream:
             for piece in [data] if isinstance(data, bytes) else data:
@@ -72,6 +75,8 @@ def write_atomically(
         if isinstance(error, OSError):
             raise refusal("write", path, error) from error
         raise
+    finally:
+        _writing.discard(temporary.name)
 
 
 def check_output(path: Path) -> os.stat_result | None:
@@ -162,6 +167,8 @@ def read_limited(path: Path, max_bytes: int) -> bytes:
 
 def _is_stale(path: Path, host: str, pid: str) -> bool:
     """Whether the writer of a temporary file is dead; of another host's, when a day has passed."""
+    if host == _HOST and int(pid) == os.getpid():
+        return path.name not in _writing  # in a container, the process before may have had our id
     if host == _HOST and not is_running(int(pid)):
         return True
     return time.time() - path.stat().st_mtime > _DAY

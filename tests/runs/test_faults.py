@@ -126,17 +126,15 @@ def test_old_checkpoints_go_only_after_the_new_one_is_synced_by_name_and_content
 def test_a_process_killed_at_any_point_of_a_save_leaves_a_whole_state(tmp_path: Path) -> None:
     """As above, but with real processes and SIGKILL; they are forked so that torch loads once."""
     script = """
-import os, signal, sys
+import os, sys
 from pathlib import Path
 import pytest
-from tests.runs.faults import FaultyDisk
-from tests.runs.faults import filled, save
+from tests.runs.faults import FaultyDisk, die_at_once, filled, save
 for at in range(100):
     folder = filled(Path(sys.argv[1]) / str(at))
     child = os.fork()
     if not child:
-        die = lambda: os.kill(os.getpid(), signal.SIGKILL)
-        FaultyDisk(at, die, late=bool(at % 2)).install(pytest.MonkeyPatch())
+        FaultyDisk(at, die_at_once, late=bool(at % 2)).install(pytest.MonkeyPatch())
         save(folder, 4)
         os._exit(0)
     _, status = os.waitpid(child, 0)
