@@ -135,9 +135,7 @@ TARGETS = {
     "checkpoints": Target(lambda folder: filled(folder / "job"), _save, _version),
     "a run": Target(lambda _: None, _run, _accuracies, most=60),
     "a stopped run": Target(_stop_a_run, _run, _accuracies, most=60),
-    "a learner": Target(
-        _start_learner, _learn, _answers, most=40, error=LearnerError, private=True
-    ),
+    "a learner": Target(_start_learner, _learn, _answers, 40, LearnerError, private=True),
 }
 needs_tracing = pytest.mark.skipif(
     not CAN_TRACE, reason="system calls are traced on Linux on x86-64 only"

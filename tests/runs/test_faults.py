@@ -126,7 +126,7 @@ def test_old_checkpoints_go_only_after_the_new_one_is_synced_by_name_and_content
 def test_a_process_killed_at_any_point_of_a_save_leaves_a_whole_state(tmp_path: Path) -> None:
     """As above, but with real processes and SIGKILL; they are forked so that torch loads once."""
     script = """
-import os, sys
+import os, signal, sys
 from pathlib import Path
 import pytest
 from tests.runs.faults import FaultyDisk, die_at_once, filled, save
