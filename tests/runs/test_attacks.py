@@ -113,20 +113,19 @@ def _accuracies(folder: Path) -> dict[str, str]:
 
 
 def _start_learner(folder: Path) -> None:
-    with create(folder / "learner") as learner:
-        learner.learn(*blobs(["ant", "bee"], each=8), name="first")
+    create(folder / "learner").learn(*blobs(["ant", "bee"], each=8), name="first")
 
 
 def _learn(folder: Path) -> None:
-    with Learner.open(folder / "learner") as learner:
-        learner.learn(*blobs(["cat", "dog"], each=8, seed=1), name="second")
+    learner = Learner.open(folder / "learner")
+    learner.learn(*blobs(["cat", "dog"], each=8, seed=1), name="second")
 
 
 def _answers(folder: Path) -> dict[str, str]:
     inputs = np.concatenate([blobs([name], each=2, seed=5)[0] for name in ("ant", "bee", "cat")])
-    with Learner.open(folder / "learner") as learner:
-        found = learner.predict(inputs)
-        return {"classes": str(learner.classes), "labels": str([one.name for one in found])}
+    learner = Learner.open(folder / "learner")
+    found = learner.predict(inputs)
+    return {"classes": str(learner.classes), "labels": str([one.name for one in found])}
 
 
 TARGETS = {
