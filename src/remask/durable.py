@@ -56,6 +56,8 @@ _BEGINNINGS = {
 _LONGEST_BEGINNING = 512
 _LEARNER_FILE = re.compile(r"[a-z]+-[0-9]{6,12}\.(?:safetensors|npy)")
 _SIDE_FILE = re.compile(r"(.+)-(?:wal|shm|journal)")
+_writing: set[str] = set()
+"""The names of the temporary files that this process is writing."""
 
 
 class DurabilityError(RemaskError, OSError):
@@ -77,6 +79,7 @@ def write_atomically(
     With `private`, only its owner can read it.
     """
     temporary = path.with_name(f".{path.name}.{_HOST}-{os.getpid()}-{secrets.token_hex(8)}.tmp")
+    _writing.add(temporary.name)
     try:
         with _create(temporary, _PRIVATE_FILE if private else _FILE) as stream:
             for piece in [data] if isinstance(data, bytes) else data:
@@ -92,6 +95,8 @@ def write_atomically(
         if isinstance(error, OSError):
             raise refusal("write", path, error) from error
         raise
+    finally:
+        _writing.discard(temporary.name)
 
 
 def check_output(path: Path, in_use: Sequence[Path] = ()) -> os.stat_result | None:
@@ -214,6 +219,8 @@ def read_limited(path: Path, max_bytes: int) -> bytes:
 
 def _is_stale(path: Path, host: str, pid: str) -> bool:
     """Whether the writer of a temporary file is dead; of another host's, when a day has passed."""
+    if host == _HOST and int(pid) == os.getpid():
+        return path.name not in _writing  # in a container, the process before may have had our id
     if host == _HOST and not is_running(int(pid)):
         return True
     return time.time() - path.stat().st_mtime > _DAY

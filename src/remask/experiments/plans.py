@@ -13,7 +13,6 @@ from remask.runs import (
     Executor,
     Job,
     Rates,
-    Ray,
     RunOptions,
     check_device,
     cost_of,
@@ -138,7 +137,7 @@ def plan_trials(store: Store | None, configs: Sequence[TrialConfig], options: Ru
         at_once = options.processes if executor is None else executor.at_once(options)
         stacks = _stacks(left, lacking, at_once, options, executor)
     finally:
-        if isinstance(executor, Ray):
+        if executor is not None:
             executor.disconnect()
     seconds = {c: own / len(job.configs) for job, own in stacks for c in job.configs}
     own_cells: dict[TrialConfig, list[TrialConfig]] = {}
@@ -186,10 +185,10 @@ def _stacks(
 def _rates(
     config: TrialConfig, trials: int, options: RunOptions, executor: Executor | None
 ) -> Rates:
-    if isinstance(executor, Ray):  # of a node of the cluster, with what a stack has of it
-        return executor.call(rates_of, config, trials, options, options=options)
-    check_device(options.device)
-    return rates_of(config, trials, options)
+    if executor is None:
+        check_device(options.device)
+        return rates_of(config, trials, options)
+    return executor.call(rates_of, config, trials, options, options=options)
 
 
 def _has_data(benchmark: str) -> bool:

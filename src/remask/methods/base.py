@@ -146,7 +146,11 @@ class Method:
         return torch.empty((self.engine.trials, 0), dtype=torch.int64, device=self.engine.device)
 
     def scores(self, inputs: Tensor, task: int) -> Tensor:
-        """Rate the classes for test inputs [B, *shape] of a task: [S, B, K], the highest wins."""
+        """Rate the classes for test inputs [B, *shape]: [S, B, K], the highest wins.
+
+        With `class_il`, inputs of several tasks come together, and `task` is the latest of them:
+        do not use it. Without, it is the task of all inputs.
+        """
         return self.engine.net.predict(inputs)
 
     def own_scores(self, inputs: Tensor, task: int) -> Tensor:
