@@ -49,6 +49,9 @@ def slda(stats: ClassStatistics, shrinkage: float | None = None) -> LinearHead:
 
     The covariance within classes, the same for all, is (1 - shrinkage) S + shrinkage tr(S) / D I.
     `None` chooses the shrinkage from the statistics, see `choose_shrinkage`.
+
+    The mean of n samples is off by noise of covariance S / n, which adds tr(P S) / n to its squared
+    length under the precision P. This is taken off: few samples do not count against a class.
     """
     if shrinkage is None:
         shrinkage = choose_shrinkage(stats)
@@ -58,7 +61,8 @@ def slda(stats: ClassStatistics, shrinkage: float | None = None) -> LinearHead:
     covariance = moments.within * (1 - shrinkage)
     covariance.diagonal().add_(shrinkage * moments.scale)
     weight = _solve(covariance, moments.means)
-    return _head(stats.seen, weight, -(weight * moments.means).sum(1) / 2, shrinkage)
+    noise = _solve(covariance, moments.within).trace() / stats.counts
+    return _head(stats.seen, weight, (noise - (weight * moments.means).sum(1)) / 2, shrinkage)
 
 
 def ridge(stats: ClassStatistics, penalty: float | None = None) -> LinearHead:
@@ -84,11 +88,17 @@ def ridge(stats: ClassStatistics, penalty: float | None = None) -> LinearHead:
 
 
 def choose_penalty(stats: ClassStatistics, grid: Sequence[float] = RIDGE_GRID) -> float:
-    """Choose the penalty of `ridge` by generalised cross-validation, from the statistics alone."""
+    """Choose the penalty of `ridge` by generalised cross-validation, from the statistics alone.
+
+    Samples that are weighted differently count as fewer: as (sum w)^2 / sum w^2, their effective
+    number.
+    """
+    if not bool(stats.seen.any()):
+        return max(grid)
     regression = _Regression.of(stats)
     values, vectors = regression.spectrum()
     cross = regression.cross @ vectors
-    samples = stats.counts.sum()
+    samples = stats.seen.sum().square() / (1 / stats.counts[stats.seen]).sum()
     scores = []
     for penalty in grid:
         inverse = 1 / (values + penalty * regression.scale)
@@ -153,8 +163,9 @@ def _grid_scores(
         values, vectors = _spectrum(moments.within)
         means, turned = moments.means @ vectors, features @ vectors
         for shrinkage in grid:
-            weight = means / ((1 - shrinkage) * values + shrinkage * moments.scale)
-            scores = turned @ weight.T - (weight * means).sum(1) / 2
+            inverse = 1 / ((1 - shrinkage) * values + shrinkage * moments.scale)
+            noise = (values * inverse).sum() / stats.counts
+            scores = turned @ (means * inverse).T + (noise - means.square() @ inverse) / 2
             found.append(scores.masked_fill(unseen, -torch.inf))
         return found
     regression = _Regression.of(stats)
@@ -236,7 +247,7 @@ def _spectrum(matrix: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _solve(matrix: Tensor, rows: Tensor) -> Tensor:
-    """rows @ matrix^-1 for a symmetric matrix; its pseudo-inverse if that is singular."""
+    """Rows @ matrix^-1 for a symmetric matrix; its pseudo-inverse if that is singular."""
     factor, failed = torch.linalg.cholesky_ex(matrix)
     if not bool(failed):
         return torch.cholesky_solve(rows.T, factor).T
