@@ -39,9 +39,12 @@ class LinearHead(NamedTuple):
 
 
 def ncm(stats: ClassStatistics) -> LinearHead:
-    """Score -|x - mean_c|^2 / 2, up to |x|^2 / 2, which is the same for all classes."""
+    """Score -|x - mean_c|^2 / 2, up to what is the same for all classes."""
     means = _means(stats)
-    return _head(stats.seen, means, -means.square().sum(1) / 2, 0.0)
+    centre = _centre(stats, means)
+    # Without what all classes share, the numbers are smaller and float32 has more of them.
+    bias = -((means + centre) * (means - centre)).sum(1) / 2
+    return _head(stats.seen, means - centre, bias, 0.0)
 
 
 def slda(stats: ClassStatistics, shrinkage: float | None = None) -> LinearHead:
@@ -60,9 +63,11 @@ def slda(stats: ClassStatistics, shrinkage: float | None = None) -> LinearHead:
     moments = _Moments.of(stats)
     covariance = moments.within * (1 - shrinkage)
     covariance.diagonal().add_(shrinkage * moments.scale)
-    weight = _solve(covariance, moments.means)
+    centre = _centre(stats, moments.means)
+    weight = _solve(covariance, moments.means - centre)
     noise = _solve(covariance, moments.within).trace() / stats.counts
-    return _head(stats.seen, weight, (noise - (weight * moments.means).sum(1)) / 2, shrinkage)
+    bias = (noise - (weight * (moments.means + centre)).sum(1)) / 2
+    return _head(stats.seen, weight, bias, shrinkage)
 
 
 def ridge(stats: ClassStatistics, penalty: float | None = None) -> LinearHead:
@@ -238,6 +243,11 @@ class _Regression:
 def _means(stats: ClassStatistics) -> Tensor:
     """The mean of each class, [K, D]; 0 without samples."""
     return stats.sums / stats.counts.clamp(min=1).unsqueeze(1)
+
+
+def _centre(stats: ClassStatistics, means: Tensor) -> Tensor:
+    """The mean of the means of all classes that have samples, [D]."""
+    return means.sum(0) / stats.seen.sum().clamp(min=1)
 
 
 def _spectrum(matrix: Tensor) -> tuple[Tensor, Tensor]:
