@@ -39,7 +39,7 @@ def test_a_dropped_class_leaves_the_heads_of_a_learner_that_never_saw_it(
     features, labels = samples(COUNTS)
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
     found = PerClassStatistics(SIZE)
-    for rows in order.split(17):  # every class is split over several visits
+    for rows in torch.split(order, 17):  # every class is split over several visits
         for label in labels[rows].unique().tolist():
             found.add(label, features[rows][labels[rows] == label])
         if stored:

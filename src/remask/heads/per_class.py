@@ -179,7 +179,8 @@ def _packed_size(samples: int, features: int) -> int:
 
 def _triangular(rows: Tensor) -> Tensor:
     """The upper triangular R with R^T R = rows^T rows, [min(n, D), D]."""
-    return torch.linalg.qr(rows, mode="r").R
+    factor: Tensor = torch.linalg.qr(rows, mode="r").R
+    return factor
 
 
 def _together(parts: Iterable[Tensor]) -> Iterable[Tensor]:
