@@ -32,6 +32,9 @@ class Method:
     weights: ClassVar[Mapping[str, float]] = {}
     """Its loss weights, each with its value where none is published; each becomes an attribute, a
     tensor [S]."""
+    trains_net: ClassVar[bool] = True
+    """Whether steps follow the gradient of a loss. If not, the method learns in `after_step` and
+    `end_task` alone, passes over each task once, and has no loss and no learning rate."""
     draws: ClassVar[int] = 0
     """How many independent draws it makes in a step from a reservoir that the engine keeps."""
     stores_logits: ClassVar[bool] = False
