@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from torch.utils.data import Dataset
 
 from remask import durable
