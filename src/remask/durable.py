@@ -92,7 +92,7 @@ def check_output(path: Path) -> os.stat_result | None:
     return there
 
 
-def write_output(path: Path, data: bytes) -> None:
+def write_output(path: Path, data: bytes | Iterable[bytes]) -> None:
     """Write a file that a user named, and leave what it is as it was.
 
     A regular file is replaced atomically and keeps its mode; a symbolic link stays one. A pipe or
@@ -110,7 +110,8 @@ def write_output(path: Path, data: bytes) -> None:
     sys.stdout.flush()
     try:
         with FileIO(path if own is None else own, "wb", closefd=own is None) as stream:
-            _write(stream, data)
+            for piece in [data] if isinstance(data, bytes) else data:
+                _write(stream, piece)
     except OSError as error:
         if own is not None and isinstance(error, BrokenPipeError):
             raise  # as for anything that is printed when nobody reads on
