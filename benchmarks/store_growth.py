@@ -40,15 +40,16 @@ def rows(record: TrialRecord, cells: int, seeds: int) -> Iterator[dict[str, Any]
         }
         changes = {**settings, "lr": round(0.001 * (1 + cell // 40), 4), "seed": 0}
         config = record.config.model_copy(update=changes)
-        cell = config.canonical
+        canonical = config.canonical
         for seed in range(seeds):
             trial = config.model_copy(update={"seed": seed})
             row = {**draw.choice(variants), **settings, "seed": seed, "config_hash": trial.hash}
-            row |= {"cell": cell, "config": trial.model_dump_json()}
+            row |= {"cell": canonical, "config": trial.model_dump_json()}
             _, *summary = json.loads(str(row["summary"]))
             row["summary"] = json.dumps([seed, *summary])
-            texts = [str(row[name]).encode() for name in SUMMARY[:3]]
-            row["summary_digest"] = summary_digest(*texts, bytes(row["scores"]))
+            hashed, text, short = (str(row[name]).encode() for name in SUMMARY[:3])
+            scores: Any = row["scores"]
+            row["summary_digest"] = summary_digest(hashed, text, short, scores)
             row["digest"] = digest_of(row[name] for name in COLUMNS[:-1])
             yield row
 

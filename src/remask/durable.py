@@ -146,9 +146,7 @@ def _begins_as(path: Path) -> str | None:
     return next((kind for mark, kind in _BEGINNINGS.items() if mark.match(beginning)), None)
 
 
-def write_output(
-    path: Path, data: bytes | Iterable[bytes], in_use: Sequence[Path] = ()
-) -> None:
+def write_output(path: Path, data: bytes | Iterable[bytes], in_use: Sequence[Path] = ()) -> None:
     """Write a file that a user named, if `check_output` allows it.
 
     A regular file is replaced atomically and keeps its mode; a symbolic link stays one. A pipe or

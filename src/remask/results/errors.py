@@ -66,6 +66,8 @@ def explained(path: Path) -> Iterator[None]:
     except sqlite3.Error as error:
         advice = _ADVICE.get(error_code(error), "cannot be used.")
         raise StoreError(f"{path} {advice} (SQLite: {error})") from error
+    except UnicodeDecodeError as error:  # in SQLite's own text about the damage, or in a column
+        raise damaged(path, f"text that is not UTF-8: {error.reason}") from error
 
 
 def damaged(path: Path, found: str) -> StoreError:
