@@ -19,6 +19,7 @@ from remask.datasets.images import pillow
 from remask.durable import AnyPath
 from remask.learner.errors import LearnerError
 from remask.learner.manifest import InputFormat
+from remask.learner.names import checked_name
 from remask.printable import printable
 
 Data = AnyPath | npt.NDArray[Any] | Tensor | Dataset[Any] | Iterable[Any]
@@ -29,7 +30,6 @@ Labels = Sequence[Any] | npt.NDArray[Any] | Tensor | None
 Sample = npt.NDArray[Any]
 
 _LARGEST_SIDE = 64
-_LONGEST_NAME = 200
 _SHOWN = 10
 
 
@@ -209,16 +209,6 @@ def class_name(label: Any) -> str:
             f"a label is a class's name or number, not {type(label).__name__} {label!r:.50}"
         )
     return checked_name(str(label), "a class")
-
-
-def checked_name(name: str, what: str) -> str:
-    """A name that can be shown and stored. Raises LearnerError."""
-    if not name.isprintable() or not 0 < len(name) <= _LONGEST_NAME:
-        raise LearnerError(
-            f"the name of {what} has 1 to {_LONGEST_NAME} characters that can be printed, not "
-            f"{name!r:.60}"
-        )
-    return name
 
 
 def in_order(names: Iterable[str]) -> list[str]:
