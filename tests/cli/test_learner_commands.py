@@ -396,11 +396,13 @@ def test_a_visit_that_is_stopped_is_saved_and_the_same_command_goes_on(
 
 @pytest.mark.processes
 def test_while_one_process_learns_others_predict_and_none_may_learn(
-    remask: CommandLine, images: Path, copied: Path
+    remask: CommandLine, images: Path, copied: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(Learner, "lock_seconds", 0.3)
     script = (
         "import sys; from remask import Learner; "
-        "learner = Learner.open(sys.argv[1]); print('held', flush=True); sys.stdin.read()"
+        "learner = Learner.open(sys.argv[1])\n"
+        "with learner._folder.writing(5): print('held', flush=True); sys.stdin.read()"
     )
     process = subprocess.Popen(
         [sys.executable, "-c", script, str(copied)],
@@ -414,7 +416,10 @@ def test_while_one_process_learns_others_predict_and_none_may_learn(
         assert process.stdout.readline() == "held\n"
         learnt = remask("learn", str(copied), "--data", str(images / "first"), "--name", "third")
         assert learnt.code == 1
-        assert str(process.pid) in learnt.text
+        assert f"held by process {process.pid}" in learnt.text
+        assert "s now. Wait for it to end, or end it" in learnt.text
+        assert remask("undo", str(copied)).code == 1
+        assert remask("show", str(copied)).code == 0
         assert remask("predict", str(copied), str(images / "test" / "a")).code == 0
     finally:
         process.communicate()
