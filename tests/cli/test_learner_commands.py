@@ -417,7 +417,7 @@ def test_while_one_process_learns_others_predict_and_none_may_learn(
         learnt = remask("learn", str(copied), "--data", str(images / "first"), "--name", "third")
         assert learnt.code == 1
         assert f"held by process {process.pid}" in learnt.text
-        assert "s now. Wait for it to end, or end it" in learnt.text
+        assert "s now (waited 0.3 s). Wait for it to end, or end it" in learnt.text
         assert remask("undo", str(copied)).code == 1
         assert remask("show", str(copied)).code == 0
         assert remask("predict", str(copied), str(images / "test" / "a")).code == 0

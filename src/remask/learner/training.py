@@ -18,8 +18,10 @@ from remask.config import TrialConfig
 from remask.engine import DataDescription, Position, TrialStack
 from remask.engine.checkpoints import CheckpointFolder
 from remask.learner.architecture import Architecture
+from remask.learner.errors import LearnerError
 from remask.learner.manifest import SMALLEST_HEAD, Manifest
 from remask.learner.settings import NAME
+from remask.learner.state import MISFITS
 from remask.memory import StoredRows
 from remask.methods import Method
 
@@ -199,16 +201,26 @@ class VisitTraining:
         saved = self._checkpoints.load(self._stack.state(), growing=self._stack.growing)
         if saved is None:
             return False
-        self._stack.restore(saved.tensors, Position.read(saved.position))
-        measured, steps, seconds = (saved.extra[name] for name in ("measured", "steps", "seconds"))
-        assert isinstance(measured, list)
-        self._measured = [
-            Measured(*(-math.inf if value is None else value for value in pair))  # type: ignore[union-attr,arg-type]
-            for pair in measured
-        ]
-        self._steps, self._seconds = int(str(steps)), float(str(seconds))
+        try:
+            self._stack.restore(saved.tensors, Position.read(saved.position))
+            measured, steps, seconds = (saved.extra[n] for n in ("measured", "steps", "seconds"))
+            assert isinstance(measured, list)
+            self._measured = [_read_measured(pair) for pair in measured]
+            self._steps, self._seconds = int(str(steps)), float(str(seconds))
+        except MISFITS as error:
+            raise LearnerError(
+                f"the checkpoint of the visit is damaged: {type(error).__name__}: "
+                f"{str(error)[:200]}. Learn the visit again from its beginning with discard=True "
+                f"(--discard)."
+            ) from error
         self._epochs = self._stack.position.epoch + 1
         return True
+
+
+def _read_measured(pair: JsonValue) -> Measured:
+    assert isinstance(pair, list)
+    accuracy, likelihood = (-math.inf if value is None else float(str(value)) for value in pair)
+    return Measured(accuracy, likelihood)
 
 
 def _latest_rise(measured: Sequence[Measured]) -> int:
