@@ -23,7 +23,7 @@ from remask.memory.reservoir import draw_distinct
 from remask.methods import MASKED_NAMES, METHODS, Batch, Method, Step, Task, find_method
 from remask.methods.gem import solve
 from remask.metrics import forgetting
-from remask.names import SUMMARIES, TITLES, Systems, systems_named
+from remask.names import SUMMARIES, TITLES, Systems, UnknownNameError, systems_named
 from remask.planning import SettingsError, trial_configs
 from remask.randomness import generator, torch_seed
 from remask.streams import batch_sizes
@@ -748,6 +748,7 @@ NOT_SLOW = {
     "pnn": "has nets of its own: test_pnn",
     "pnn-independent": "has nets of its own: test_pnn",
     **dict.fromkeys(["er_las", "lode", "cls_er", "er_ema"], "test_newer_methods"),
+    **dict.fromkeys(["ncm", "slda", "ridge"], "takes no steps: test_closed_form"),
 }
 """The methods without a slow twin here, and why."""
 
@@ -974,6 +975,7 @@ UNMASKABLE = {
     "er_ace": "itself says which classes compete",
     "er_las": "itself says which classes compete",
     "lode": "itself says how new classes compete",
+    **dict.fromkeys(["ncm", "slda", "ridge"], "no softmax loss"),
 }
 TOLD_OF_TASKS = [name for name, kind in METHODS.items() if kind.uses_tasks()]
 FREE_OF_TASKS = [name for name, kind in METHODS.items() if not kind.uses_tasks()]
@@ -1079,6 +1081,7 @@ NOT_COMPARED_WITH_SGD = {
     "joint": "learns all tasks at once, and can forget none",
     "pnn": "never changes what it has learnt: test_pnn",
     "pnn-independent": "never changes what it has learnt: test_pnn",
+    **dict.fromkeys(["ncm", "slda", "ridge"], "trains no net: test_closed_form"),
 }
 
 
@@ -1231,3 +1234,10 @@ def test_what_is_known_without_torch_is_what_the_methods_say() -> None:
     assert list(METHODS) == list(SUMMARIES)
     for name, (method, _) in MASKED_NAMES.items():
         assert systems_named(name, METHODS) == [Systems(method, masked=True, mask=None)]
+
+
+def test_a_masked_name_leads_to_its_method_and_mask() -> None:
+    with pytest.raises(UnknownNameError, match="`--method er --mask -inf`"):
+        find_method("mser")
+    with pytest.raises(UnknownNameError, match="`--method derpp --mask -1`"):
+        find_method("msderpp")

@@ -7,6 +7,7 @@ fraction of every class that is set aside for it. To normalise or augment, use
 
 import math
 import os
+import warnings
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -24,15 +25,20 @@ from remask.benchmarks.benchmark import Benchmark
 from remask.benchmarks.inputs_and_labels import (
     Part,
     TaskList,
-    as_bytes_or_floats,
     assemble,
     from_numpy,
 )
-from remask.benchmarks.own_images import SKIP_UNREADABLE, read_folder, report_unreadable
 from remask.datasets.files import DataError, users_path
-from remask.datasets.images import pillow
 from remask.durable import AnyPath
 from remask.machine import require_room
+from remask.user_data import (
+    SKIP_UNREADABLE,
+    ImageSource,
+    UnreadableImageWarning,
+    as_bytes_or_floats,
+    item_to_array,
+    list_classes,
+)
 
 _FRACTION = 0.2
 _UNREADABLE = (  # what NumPy and zipfile raise of files that are damaged, or are not what they say
@@ -50,8 +56,9 @@ _NPZ_NAMES = (
     ("x_train", "y_train", "x_test", "y_test"),
 )
 
-ArrayFiles = AnyPath | tuple[AnyPath, AnyPath]
-"""A .npz, or the .npy of the inputs and the .npy of the labels."""
+Array = npt.NDArray[Any] | torch.Tensor
+Arrays = AnyPath | tuple[AnyPath | Array, AnyPath | Array]
+"""A .npz, or inputs and labels, each an array, a tensor, or a .npy."""
 
 
 def image_folder(
@@ -65,44 +72,71 @@ def image_folder(
     name: str = "own-images",
     skip_unreadable: bool | None = None,
 ) -> Benchmark:
-    """Load CLASS/NAME.png (or .jpg, .jpeg); classes are numbered in the order of their names.
+    """Load CLASS/NAME.png (or .jpg, .webp, ...); classes are numbered in the order of their names.
 
     `tasks` may name the classes. `size`, (height, width) or one number for both, resizes every
-    image; without it all must have one size. `channels` is 3 for colour, 1 for grey. Images are
-    in memory as uint8 [N, channels, height, width]. Raises DataError, also for images that cannot
-    be read; with `skip_unreadable` they are left out, and an UnreadableImageWarning names them.
-    Left unsaid, it is what `--skip-unreadable`, or REMASK_SKIP_UNREADABLE=1, says.
+    image by its shorter side and crops the centre; without it all must have one size. `channels` is
+    3 for colour, 1 for grey. Images are in memory as uint8 [N, channels, height, width]. Raises
+    DataError, also for images that cannot be read; with `skip_unreadable` they are skipped, and an
+    UnreadableImageWarning names them. If it is None, --skip-unreadable or REMASK_SKIP_UNREADABLE=1
+    decides.
     """
-    pillow()
     if channels not in (1, 3):
         raise DataError(f"channels must be 1 or 3, got {channels}")
     shape = (size, size) if isinstance(size, int) else size
-    places = [path] if isinstance(test, float | int) else [path, test]
-    folders = [read_folder(users_path(place), shape, channels) for place in places]
-    names = folders[0].classes
-    if names != folders[-1].classes:
-        different = set(names) ^ set(folders[-1].classes)
-        raise DataError(
-            f"{path} and {test} must hold the same classes; only one of them has "
-            f"{', '.join(sorted(different))}"
-        )
-    unreadable = [reason for folder in folders for reason in folder.unreadable]
     if skip_unreadable is None:
         skip_unreadable = os.environ.get(SKIP_UNREADABLE) == "1"
-    report_unreadable(unreadable, skip=skip_unreadable, stacklevel=2)
-    held_out = test if isinstance(test, float | int) else folders[1].part()
-    return assemble(name, folders[0].part(), held_out, tasks, seed=seed, class_names=names)
+    places = [path] if isinstance(test, float | int) else [path, test]
+    sources = [
+        ImageSource(
+            list_classes(users_path(place)),
+            size=shape,
+            channels=channels,
+            skip_unreadable=skip_unreadable,
+            same_size=True,
+        )
+        for place in places
+    ]
+    names, test_names = (sorted(set(source.names or ())) for source in (sources[0], sources[-1]))
+    if names != test_names:
+        raise DataError(
+            f"{path} and {test} must hold the same classes; only one of them has "
+            f"{', '.join(sorted(set(names) ^ set(test_names)))}"
+        )
+    parts = [
+        _read_images(source, str(place)) for source, place in zip(sources, places, strict=True)
+    ]
+    if skipped := [line for source in sources if (line := source.skipped.unreadable_line)]:
+        warnings.warn("\n".join(skipped), UnreadableImageWarning, stacklevel=2)
+    held_out = test if isinstance(test, float | int) else parts[1]
+    return assemble(name, parts[0], held_out, tasks, seed=seed, class_names=names)
+
+
+def _read_images(source: ImageSource, what: str) -> Part:
+    form = source.format()
+    samples = source.samples(form)
+    first = next(samples)
+    inputs = np.empty((source.count, *form.shape), dtype=np.uint8)
+    inputs[0] = first
+    for row, sample in enumerate(samples, start=1):
+        inputs[row] = sample
+    number_of = {name: number for number, name in enumerate(sorted(set(source.names or ())))}
+    labels = np.array([number_of[name] for name in source.names or ()])
+    return from_numpy(inputs, labels, what)
 
 
 def arrays(
-    train: ArrayFiles,
+    train: Arrays,
     *,
     tasks: TaskList,
-    test: ArrayFiles | float | None = None,
+    test: Arrays | float | None = None,
     seed: int = 0,
     name: str = "own-arrays",
 ) -> Benchmark:
-    """Load inputs [N, C, H, W] or [N, H, W] or [N, D], and integer labels [N] in 0..K-1.
+    """Make a benchmark of inputs [N, C, H, W], [N, H, W] or [N, D] and integer labels [N].
+
+    `train` is a pair, (inputs, labels), of arrays, tensors or .npy files, or one .npz. Labels are
+    in 0..K-1.
 
     Bytes (uint8) are pixels, which the network sees in [0, 1]. Floats stay what they are, whatever
     their range, as float32.
@@ -136,14 +170,17 @@ def from_dataset(
     return assemble(name, _read_dataset(train, "train"), held_out, tasks, seed=seed)
 
 
-def _read_arrays(source: ArrayFiles) -> tuple[Part, Part | None]:
+def _read_arrays(source: Arrays) -> tuple[Part, Part | None]:
     if not isinstance(source, str | os.PathLike):
-        if len(source) != 2:
-            raise DataError(f"give a pair of .npy files, not {len(source)}: inputs and labels")
-        inputs, labels = (_load(users_path(path)) for path in source)
+        if type(source) not in (tuple, list) or len(source) != 2:
+            raise DataError(
+                "give a pair, (inputs, labels), of arrays, tensors or .npy files, or one .npz"
+            )
+        inputs, labels = map(_as_array, source)
         if isinstance(inputs, Mapping) or isinstance(labels, Mapping):
             raise DataError("give either one .npz or a pair of .npy files")
-        return from_numpy(inputs, labels, str(source[0])), None
+        place = source[0] if isinstance(source[0], str | os.PathLike) else "the arrays"
+        return from_numpy(inputs, labels, str(place)), None
     loaded = _load(users_path(source))
     if not isinstance(loaded, Mapping):
         raise DataError(f"{source} holds one array; give a pair: the inputs and the labels")
@@ -157,6 +194,15 @@ def _read_arrays(source: ArrayFiles) -> tuple[Part, Part | None]:
         f"{source} holds {', '.join(sorted(loaded)) or 'nothing'}; expected inputs and labels, "
         f"and perhaps test_inputs and test_labels"
     )
+
+
+def _as_array(source: AnyPath | Array) -> Any:
+    if isinstance(source, str | os.PathLike):
+        return _load(users_path(source))
+    if isinstance(source, torch.Tensor):
+        source = source.detach().cpu()  # numpy has fewer kinds of floats
+        source = (source.float() if source.is_floating_point() else source).numpy()
+    return np.array(source)  # a copy: the benchmark stays what it is when the caller's changes
 
 
 def _load(path: Path) -> Any:
@@ -212,7 +258,8 @@ def _read_dataset(dataset: Dataset[Any], part: str) -> Part:
     labels = []
     for row in range(count):
         item, label = dataset[row]
-        image = item_to_array(item, f"{part} input {row}")
+        what = f"{part} input {row}"
+        image = as_bytes_or_floats(item_to_array(item, what), what)
         if inputs is None:
             inputs = np.empty((count, *image.shape), dtype=image.dtype)
         if image.dtype != inputs.dtype:
@@ -230,19 +277,3 @@ def _read_dataset(dataset: Dataset[Any], part: str) -> Part:
     if inputs is None:
         raise DataError(f"the {part} dataset is empty")
     return from_numpy(inputs, np.array(labels), f"the {part} dataset")
-
-
-def item_to_array(item: Any, what: str) -> npt.NDArray[Any]:
-    """An item of a dataset, a tensor, a PIL image or an array, as bytes or float32."""
-    if isinstance(item, torch.Tensor):
-        # By way of float32, since numpy knows fewer kinds of floats.
-        item = item.detach().cpu()
-        array = (item.float() if item.is_floating_point() else item).numpy()
-    elif hasattr(item, "getbands"):  # a PIL image, which has its channels last
-        if item.mode not in ("L", "RGB"):  # a palette's numbers are no colours
-            raise DataError(f"{what} is an image of mode {item.mode}; use image.convert('RGB')")
-        array = np.asarray(item)
-        array = array.transpose(2, 0, 1) if array.ndim == 3 else array
-    else:
-        array = np.asarray(item)
-    return as_bytes_or_floats(array, what)

@@ -16,6 +16,7 @@ from remask.cli.generated import with_groups
 from remask.cli.printer import Printing
 from remask.cli.printing import confirmed, leave_if_damaged, print_comparison
 from remask.cli.shapes import compared_shape, stored_shape
+from remask.durable import check_output
 from remask.results import (
     FORMATS,
     Store,
@@ -93,6 +94,8 @@ def show(
     printer: Printing,
 ) -> None:
     """Print everything that is kept of one trial, as JSON."""
+    if not hash.strip():
+        raise StoreError("name the trial by its hash: `remask results list --trials` prints it.")
     with _existing(store) as opened:
         record = opened.find(hash)
     replace(printer, json=True).result(trial_json(record))
@@ -122,6 +125,7 @@ def export_(
             f"{target.name} has none of the endings {', '.join(endings)}: say --format."
         )
     with _existing(store) as opened:
+        check_output(target, [opened.path])
         records, damaged = opened.sound_records(filters)
     export(records, chosen, target)
     if printer.json:
@@ -235,7 +239,7 @@ def compare_(
     compared = Results(records).compare()
     if printer.json or not compared:
         published = compared_shape(compared)
-        printer.result(published, "Nothing is published about any of these results.")
+        printer.result(published, str(compared))
     else:
         print_comparison(compared, markdown=markdown)
     leave_if_damaged(damaged)

@@ -115,6 +115,10 @@ def check_earlier_samples(
             )
 
 
+def _input_type(data: Benchmark | DataDescription) -> torch.dtype:
+    return data.train_inputs.dtype if isinstance(data, Benchmark) else data.input_type
+
+
 def check_config(
     config: TrialConfig, method: type[Method], benchmark: Benchmark | DataDescription
 ) -> None:
@@ -123,7 +127,7 @@ def check_config(
         labels = benchmark.train_labels
         check_share(labels, config.validation, benchmark.name, benchmark.class_names)
     own, given = set(method.weights) - set(COMMON_WEIGHTS), {name for name, _ in config.weights}
-    if not own - set(method.added_weights) <= given <= own:
+    if given != own:
         raise MethodError(f"the weights of {method.title} are {sorted(own)}, not {sorted(given)}")
     tasks = benchmark.num_tasks or 1  # if nobody knows, it is checked again when one comes
     least = method.least_buffer(tasks, benchmark.num_classes)
@@ -140,6 +144,12 @@ def check_config(
         raise MethodError(
             f"{method.title} does not use a reservoir, and only a reservoir can be "
             f"{config.memory}: leave memory out"
+        )
+    if config.memory == "merging" and _input_type(benchmark) == torch.int64:
+        raise MethodError("a merging memory averages samples, and int64 inputs have no mean")
+    if not method.trains_net and config.epochs != 1:
+        raise MethodError(
+            f"{method.title} passes over each task once: set epochs to 1, not {config.epochs}"
         )
     if method.uses_tasks() and config.task_free:
         raise MethodError(

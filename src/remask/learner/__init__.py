@@ -15,6 +15,7 @@ from remask.learner.errors import LearnerError
 from remask.learner.learner import Learner
 from remask.learner.summary import ClassSummary, Summary
 from remask.learner.training import Progress
+from remask.user_data import Skipped, TextFile
 
 __all__ = [
     "Calibration",
@@ -28,7 +29,9 @@ __all__ = [
     "Predictions",
     "Preprocessing",
     "Progress",
+    "Skipped",
     "Summary",
+    "TextFile",
     "Undone",
     "Visit",
 ]

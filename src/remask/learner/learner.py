@@ -10,7 +10,6 @@ from torch import nn
 
 from remask import __version__
 from remask.durable import AnyPath
-from remask.engine.capturing import check_compiler
 from remask.errors import RemaskError
 from remask.learner import staging
 from remask.learner.accounts import Forgotten, Undone, Visit, listed
@@ -25,17 +24,16 @@ from remask.learner.architecture import (
 )
 from remask.learner.arrival import Arrival
 from remask.learner.changing import rename, undo
-from remask.learner.errors import LearnerError, damaged
+from remask.learner.errors import LearnerError, damaged, data_errors
 from remask.learner.folder import LearnerFolder
 from remask.learner.forgetting import Forgetting
 from remask.learner.manifest import MANIFEST, Manifest
-from remask.learner.names import checked_name
-from remask.learner.reading import Data, Labels, class_name, read
 from remask.learner.settings import LearnerSettings, check_settings
 from remask.learner.training import OnProgress
 from remask.learner.visiting import Visiting
 from remask.methods import Method, find_method
 from remask.planning.defaults import describe
+from remask.user_data import Data, Labels, checked_name, class_name, read
 
 
 class Learner(LearnerAnswers):
@@ -75,7 +73,6 @@ class Learner(LearnerAnswers):
         seed: int = 0,
         keep_generations: int = 3,
         device: torch.device | str = "cpu",
-        compile: bool = False,  # noqa: A002
     ) -> "Learner":
         """Make a learner in a folder that is empty or not there yet. Raises LearnerError.
 
@@ -91,15 +88,12 @@ class Learner(LearnerAnswers):
         visit ends when accuracy on held-out samples has stopped rising.
 
         `augment` crops and mirrors training images at random. `image_size` is what image files are
-        resized to; without it, to the size of the first one, or to 64 x 64 if that is larger.
+        resized and cropped to; without it, the size of the first one, or 64 x 64 if that is larger.
         `normalise` is (means, deviations) per channel for inputs scaled to [0, 1], or "none";
         "auto" takes those of the first visit, and "none" for a net with weights of your own.
 
         `keep_generations` is how many visits `undo` can take back. Each takes at most the disk
         space of the learner itself.
-
-        `compile` compiles the steps of visits with torch.compile, as `TrialStack` does. It is not
-        stored: say it to `open` as well.
         """
         kind = find_method(method) if isinstance(method, str) else method
         made_of = architecture(net, backbone, freeze=freeze)
@@ -126,12 +120,10 @@ class Learner(LearnerAnswers):
             raise LearnerError(describe(error)) from None
         check_settings(settings, kind)
         usable_device(device)
-        if compile:
-            check_compiler(device)
         manifest = Manifest(remask=__version__, settings=settings)
         path = Path(folder).expanduser()
         made = LearnerFolder.create(path, manifest, made_of.weights(), cls.lock_seconds)
-        return cls(made, made_of, kind, device, compile=compile)
+        return cls(made, made_of, kind, device)
 
     @classmethod
     def open(
@@ -142,7 +134,6 @@ class Learner(LearnerAnswers):
         backbone: nn.Module | None = None,
         method: type[Method] | str | None = None,
         device: torch.device | str = "cpu",
-        compile: bool = False,  # noqa: A002
     ) -> "Learner":
         """Open a learner. Raises LearnerError. It is not locked, and may be open several times.
 
@@ -156,7 +147,7 @@ class Learner(LearnerAnswers):
             check_settings(settings, kind)
         except RemaskError as error:
             raise damaged(opened.path / MANIFEST, f"settings: {error}") from error
-        learner = cls(opened, made_of, kind, device, compile=compile)
+        learner = cls(opened, made_of, kind, device)
         if opened.manifest.given is not None and made_of.given is not None:
             made_of.load(opened.read_tensors(opened.manifest.given))
         return learner
@@ -168,21 +159,32 @@ class Learner(LearnerAnswers):
         *,
         name: str,
         discard: bool = False,
+        skip_unreadable: bool = False,
         on_progress: OnProgress | None = None,
     ) -> Visit:
         """Learn the classes of some data, new ones and known ones; all of it, or nothing.
 
         A visit that was interrupted goes on where it was when it is begun again with the same name
         and data; with other data, `discard=True` gives it up first. A visit that has been learnt
-        already is not learnt again: its account is returned. `on_progress` is called after every
+        already is not learnt again: its account is returned. With `skip_unreadable`, files that
+        cannot be read are skipped, and a warning names them. `on_progress` is called after every
         step; what it raises ends the call with a checkpoint, as Ctrl-C does.
         """
-        checked_name(name, "a visit")
-        source = read(data, labels, size=self._manifest.settings.image_size, labelled=True)
         with self._folder.writing(self.lock_seconds):
-            place = self._folder.path / staging.VISIT
-            arrival = Arrival(self._manifest, place, self._architecture, self._device)
-            staged = arrival.stage(source, name, discard=discard)
+            known, place = self._manifest.data, self._folder.path / staging.VISIT
+            with data_errors():
+                checked_name(name, "a visit")
+                source = read(
+                    data,
+                    labels,
+                    labelled=True,
+                    expected=None if known is None else known.inputs,
+                    size=self._manifest.settings.image_size,
+                    skip_unreadable=skip_unreadable,
+                )
+                arrival = Arrival(self._manifest, place, self._architecture, self._device)
+                staged = arrival.stage(source, name, discard=discard)
+            self._report_skipped(source)
             if isinstance(staged, Visit):
                 return staged
             visiting = Visiting(
@@ -191,7 +193,6 @@ class Learner(LearnerAnswers):
                 self._architecture,
                 self._method,
                 self._device,
-                compile=self._compile,
             )
             return visiting.learn(on_progress, self.checkpoint_seconds)
 
@@ -231,10 +232,10 @@ class Learner(LearnerAnswers):
         """
         with self._folder.writing(self.lock_seconds):
             self._check_finished(discard=discard)
-            rename(self._folder, self._known(old), class_name(new), merge=merge)
+            rename(self._folder, self._known(old), _class_name(new), merge=merge)
 
     def _known(self, name: str | int) -> str:
-        name = class_name(name)
+        name = _class_name(name)
         if name not in self._manifest.known:
             raise LearnerError(
                 f"unknown class {name!r}: the learner knows {listed(self.classes) or 'none'}"
@@ -247,3 +248,8 @@ class Learner(LearnerAnswers):
                 f"the visit {unfinished!r} is not finished. Finish it first, or give it up: "
                 f"discard=True (--discard)."
             )
+
+
+def _class_name(name: str | int) -> str:
+    with data_errors():
+        return class_name(name)

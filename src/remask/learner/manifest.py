@@ -5,9 +5,8 @@ transaction: new files first, then the manifest, then the old files go. Files ar
 the manifest can also name those of earlier generations, to which `undo` goes back.
 """
 
-import math
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -17,6 +16,7 @@ from remask.learner.errors import RESTORE, LearnerError
 from remask.learner.names import StoredName
 from remask.learner.sealed import seal, unseal
 from remask.learner.settings import LearnerSettings
+from remask.user_data import InputFormat
 
 MANIFEST = "learner.json"
 SMALLEST_HEAD = 10
@@ -56,32 +56,6 @@ class SegmentNote(_Part):
         if self.rows > self.file.size:
             raise ValueError(f"{self.file.name} cannot have {self.rows} rows")
         return self
-
-
-class InputFormat(_Part):
-    """Shape and type of inputs. The first visit fixes them."""
-
-    shape: tuple[Annotated[int, Field(ge=1, le=_MOST_VALUES)], ...] = Field(
-        min_length=1, max_length=3
-    )
-    """(channels, height, width), or (features,)."""
-    dtype: Literal["uint8", "float32"]
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if math.prod(self.shape) > _MOST_VALUES:
-            raise ValueError(f"an input has at most {_MOST_VALUES} values, not {self.shape}")
-        return self
-
-    @property
-    def is_image(self) -> bool:
-        """Whether an input has channels, height and width."""
-        return len(self.shape) == 3
-
-    @property
-    def sample_bytes(self) -> int:
-        """Size of one input."""
-        return math.prod(self.shape) * (1 if self.dtype == "uint8" else 4)
 
 
 class Seen(_Part):

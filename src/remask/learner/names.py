@@ -1,34 +1,19 @@
-"""Names of classes and visits: which ones can be shown and stored."""
+"""Names of classes and visits in the files of a learner."""
 
 from typing import Annotated
 
 from pydantic import AfterValidator
 
-from remask.learner.errors import LearnerError
-
-_LONGEST = 200
-
-
-def is_name(name: str) -> bool:
-    """Whether a name can be shown and stored."""
-    return name.isprintable() and 0 < len(name) <= _LONGEST
-
-
-def checked_name(name: str, what: str) -> str:
-    """A name that can be shown and stored. Raises LearnerError."""
-    if not is_name(name):
-        raise LearnerError(
-            f"the name of {what} has 1 to {_LONGEST} characters that can be printed, not "
-            f"{name!r:.60}"
-        )
-    return name
+from remask.datasets import DataError
+from remask.user_data import checked_name
 
 
 def _stored(name: str) -> str:
-    if not is_name(name):
-        raise ValueError(f"a name has 1 to {_LONGEST} characters that can be printed")
-    return name
+    try:
+        return checked_name(name, "a class or visit")
+    except DataError as error:
+        raise ValueError(str(error)) from None
 
 
 StoredName = Annotated[str, AfterValidator(_stored)]
-"""A name in a file of a learner."""
+"""A name in a file of a learner, checked as those that users give."""

@@ -16,10 +16,10 @@ from remask.learner.architecture import Architecture
 from remask.learner.calibration import calibration_error
 from remask.learner.errors import RESTORE, LearnerError
 from remask.learner.manifest import Manifest, Seen
-from remask.learner.reading import Source
 from remask.learner.state import MISFITS
 from remask.methods import Method
 from remask.streams import Standardise
+from remask.user_data import Source
 
 _ROWS_AT_ONCE = 256
 
@@ -116,8 +116,11 @@ def scorer(
         }
         net = assemble(method, net, ours)
         with torch.no_grad():
-            probe = torch.zeros(1, *shape, device=next(iter(ours.values())).device)
-            if net(probe).shape[1] < len(manifest.classes):
+            zeros = torch.zeros(1, *shape, dtype=manifest.data.kept.tensor_type)
+            device = next(iter(ours.values())).device
+            if net(as_seen(zeros, manifest.data.kept_seen, device)).shape[1] < len(
+                manifest.classes
+            ):
                 raise ValueError("it has fewer outputs than classes")
     except MISFITS as error:
         reason = f"{type(error).__name__}: {str(error)[:300]}"
@@ -134,6 +137,8 @@ def scorer(
 
 def as_seen(inputs: Tensor, seen: Seen, device: torch.device | str) -> Tensor:
     """Inputs [n, *shape] as they are kept to what a net sees."""
+    if inputs.dtype == torch.int64:
+        return inputs.to(device)
     scaled = (
         inputs.to(device).float().mul_(seen.scale)
         if inputs.dtype != torch.float32
@@ -171,7 +176,7 @@ def source_scores(
 
 
 def predictions(
-    scores: Tensor, names: Sequence[str], files: Sequence[Any] | None, top: int, threshold: float
+    scores: Tensor, names: Sequence[str], sources: Sequence[str] | None, top: int, threshold: float
 ) -> Predictions:
     """What scores [n, C] say, in names."""
     shares, columns = scores.softmax(dim=1).topk(min(top, len(names)), dim=1)
@@ -179,7 +184,7 @@ def predictions(
     for number, (own, chosen) in enumerate(zip(shares.tolist(), columns.tolist(), strict=True)):
         best = tuple((names[column], share) for column, share in zip(chosen, own, strict=True))
         name = best[0][0] if best[0][1] >= threshold else None
-        source = None if files is None else str(files[number])
+        source = None if sources is None else sources[number]
         each.append(Prediction(name, best[0][1], best, source))
     return Predictions(tuple(each))
 

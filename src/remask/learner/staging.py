@@ -21,13 +21,13 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from remask.durable import make_folder, open_regular, read_limited, remove_tree, write_atomically
 from remask.learner.errors import LearnerError, damaged
-from remask.learner.manifest import DataNote, InputFormat, Manifest, Seen
+from remask.learner.manifest import DataNote, Manifest, Seen
 from remask.learner.names import StoredName
 from remask.learner.npy import mapped, npy_pieces
-from remask.learner.reading import Sample, Source
 from remask.learner.sealed import seal, unseal
 from remask.memory import MappedRows, StoredRows
 from remask.randomness import generator
+from remask.user_data import InputFormat, Source, sample_bytes
 
 VISIT = "visit"
 _NOTE, _INPUTS = "visit.json", "inputs.npy"
@@ -236,8 +236,8 @@ class _Fingerprint:
     def __init__(self) -> None:
         self._samples = hashlib.sha256()
 
-    def add(self, sample: Sample) -> None:
-        self._samples.update(sample.tobytes())
+    def add(self, sample: Any) -> None:
+        self._samples.update(sample_bytes(sample))
 
     def digest(self, source: Source, form: InputFormat) -> str:
         text = json.dumps([form.model_dump(), source.names, self._samples.hexdigest()])
@@ -248,7 +248,7 @@ def _rows(
     source: Source, form: InputFormat, featurise: Featurise | None, fingerprint: _Fingerprint
 ) -> Iterator[npt.NDArray[Any]]:
     """What is kept of the samples, in groups of rows."""
-    waiting: list[Sample] = []
+    waiting: list[Any] = []
     for sample in source.samples(form):
         fingerprint.add(sample)
         waiting.append(sample)

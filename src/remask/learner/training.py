@@ -83,8 +83,6 @@ def make_stack(
     architecture: Architecture,
     device: torch.device | str,
     earlier_samples: Sequence[StoredRows] | None,
-    *,
-    compile: bool = False,  # noqa: A002
 ) -> TrialStack:
     """The engine of a learner, which has learnt nothing yet."""
     assert manifest.data is not None
@@ -94,7 +92,7 @@ def make_stack(
         input_shape=kept.shape,
         num_classes=manifest.outputs,
         name=NAME,
-        input_type=torch.uint8 if kept.dtype == "uint8" else torch.float32,
+        input_type=kept.tensor_type,
         scale=seen.scale,
         mean=seen.mean,
         std=seen.std,
@@ -109,7 +107,6 @@ def make_stack(
         device=device,
         earlier_samples=earlier_samples,
         optimizer=manifest.settings.optimizer,
-        compile=compile,
     )
 
 

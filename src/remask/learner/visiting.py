@@ -49,10 +49,8 @@ class Visiting:
         architecture: Architecture,
         method: type[Method],
         device: torch.device,
-        *,
-        compile: bool = False,  # noqa: A002
     ) -> None:
-        self._folder, self._staged, self._compile = folder, staged, compile
+        self._folder, self._staged = folder, staged
         self._architecture, self._method, self._device = architecture, method, device
         self._before = folder.manifest
         self._old = folder.read_state() if self._before.state else None
@@ -131,7 +129,6 @@ class Visiting:
             self._architecture,
             self._device,
             self._segments if self._method.draws else None,
-            compile=self._compile,
         )
 
     def _config(self) -> TrialConfig:

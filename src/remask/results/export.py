@@ -199,7 +199,7 @@ def _write_parquet(records: Iterable[TrialRecord], stream: IO[bytes]) -> None:
         parquet: Any = importlib.import_module("pyarrow.parquet")
     except ImportError as error:
         raise StoreError(
-            "Parquet needs pyarrow, which is not installed: pip install 'remask[parquet]'. "
+            "Parquet needs pyarrow, which is not installed: pip install pyarrow. "
             "csv and json need nothing more."
         ) from error
     kinds = {str: arrow.string(), int: arrow.int64(), float: arrow.float64(), bool: arrow.bool_()}
