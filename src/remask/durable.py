@@ -146,7 +146,9 @@ def _begins_as(path: Path) -> str | None:
     return next((kind for mark, kind in _BEGINNINGS.items() if mark.match(beginning)), None)
 
 
-def write_output(path: Path, data: bytes, in_use: Sequence[Path] = ()) -> None:
+def write_output(
+    path: Path, data: bytes | Iterable[bytes], in_use: Sequence[Path] = ()
+) -> None:
     """Write a file that a user named, if `check_output` allows it.
 
     A regular file is replaced atomically and keeps its mode; a symbolic link stays one. A pipe or
@@ -164,7 +166,8 @@ def write_output(path: Path, data: bytes, in_use: Sequence[Path] = ()) -> None:
     sys.stdout.flush()
     try:
         with FileIO(path if own is None else own, "wb", closefd=own is None) as stream:
-            _write(stream, data)
+            for piece in [data] if isinstance(data, bytes) else data:
+                _write(stream, piece)
     except OSError as error:
         if own is not None and isinstance(error, BrokenPipeError):
             raise  # as for anything that is printed when nobody reads on

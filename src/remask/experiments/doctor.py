@@ -20,7 +20,7 @@ from remask.engine.checkpoint_files import damage_of
 from remask.engine.checkpoints import checkpoints_in
 from remask.locks import holder_of
 from remask.machine import free_memory, write_bytes
-from remask.results import StoreError, read_store, store_path
+from remask.results import NoResultsError, StoreError, read_store, store_path
 from remask.runs import RunError, RunOptions, runs_folder
 from remask.runs.plans import Run, read_plan
 
@@ -192,13 +192,18 @@ def _store(path: Path) -> Iterator[Symptom]:
         yield Symptom("store", "ok", f"{path} is not there yet; the first run makes it")
         return
     damaged: list[StoreError] = []
+    trials = failed = 0
     try:
-        records = read_store(path, damaged)
-    except StoreError as error:  # which says what to do
+        for record in read_store(path, damaged):
+            trials += 1
+            failed += record.status == "failed"
+    except NoResultsError as error:
+        yield Symptom("store", "note", str(error))
+        return
+    except StoreError as error:  # its message contains the remedy
         yield Symptom("store", "wrong", str(error))
         return
-    failed = sum(record.status == "failed" for record in records)
-    text = f"{len(records)} trials in {path}"
+    text = f"{trials} trials in {path}"
     if failed:
         remedy = "the commands that made them run them again"
         yield Symptom("store", "note", f"{text}, {failed} of them failed", remedy)
