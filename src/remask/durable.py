@@ -195,11 +195,45 @@ def remove_quietly(path: Path) -> None:
 
 
 def remove_stale_temporaries(folder: Path) -> None:
-    """Remove what `write_atomically` left in a folder when its process died."""
+    """Remove the files that `write_atomically` left in a folder when its process died.
+
+    Another process may be writing there, so its files stay. The owner of a lock on the folder can
+    remove all of them: see `is_temporary`.
+    """
     with suppress(OSError):
         for path in folder.glob(".*.tmp"):
             if (match := _TEMPORARY.fullmatch(path.name)) and _is_stale(path, *match.groups()):
                 remove_quietly(path)
+
+
+def is_temporary(name: str) -> bool:
+    """Whether `write_atomically` gives this name to a file that is not complete yet."""
+    return _TEMPORARY.fullmatch(name) is not None
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a file, a link or a folder with all that is in it. Links are not followed.
+
+    Raises DurabilityError if something cannot be removed; the rest is removed nevertheless.
+    """
+    failed: list[tuple[Path, OSError]] = []
+    _remove_below(path, failed)
+    if failed:
+        raise refusal("remove", *failed[0])
+
+
+def _remove_below(path: Path, failed: list[tuple[Path, OSError]]) -> None:
+    try:
+        if stat.S_ISDIR(path.lstat().st_mode):
+            for name in sorted(os.listdir(path)):  # noqa: PTH208 - unlike iterdir it is complete
+                _remove_below(path / name, failed)
+            _remove_folder(path)
+        else:
+            _remove(path)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        failed.append((path, error))
 
 
 def open_regular(path: Path) -> BufferedReader:
@@ -296,3 +330,7 @@ def _make_folder(path: Path, mode: int) -> None:
 
 def _remove(path: Path) -> None:
     path.unlink()
+
+
+def _remove_folder(path: Path) -> None:
+    path.rmdir()

@@ -137,7 +137,7 @@ def test_a_report_from_python_leaves_its_store(tmp_path: Path) -> None:
 
 
 def test_an_export_may_be_written_again(learner: Path, tmp_path: Path) -> None:
-    model = Learner.open(learner, read_only=True)
+    model = Learner.open(learner)
     for _ in range(2):
         model.export(tmp_path / "model.safetensors", to="safetensors")
 

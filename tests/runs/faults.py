@@ -32,6 +32,7 @@ OPERATIONS = (
     "_sync_folder",
     "_make_folder",
     "_remove",
+    "_remove_folder",
 )
 
 

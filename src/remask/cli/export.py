@@ -47,7 +47,7 @@ def export(
     from remask import Learner  # torch: not before it is needed
     from remask.learner.export import SUFFIXES
 
-    learner = Learner.open(folder, net=net, method=method, read_only=True)
+    learner = Learner.open(folder, net=net, method=method)
     target = target or Path(folder.resolve().name + SUFFIXES[to.value])
     check_output(target)
     exported = learner.export(target, to=to.value)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from remask.learner.settings import LearnerSettings
     from remask.user_data import TextFile
 
+_MOST_DIGITS = 12
 _NEW = "Settings of a new learner; fixed from its first visit on"
 # Not made from LearnerSettings, because importing it takes torch's seconds; a test compares them.
 _SETTINGS: dict[str, tuple[type, str | None, str]] = {
@@ -49,6 +50,7 @@ _SETTINGS: dict[str, tuple[type, str | None, str]] = {
     ),
     "normalise": (str, "HOW", "auto: each channel by the first visit's samples; or none."),
     "seed": (int, "N", "What all random numbers are drawn from. Default: 0."),
+    "keep_generations": (int, "N", "Visits that `remask undo` can take back. Default: 3."),
 }
 SETTINGS = Group(
     option(
@@ -96,7 +98,8 @@ def learn(
     keep_freed_memory()
     how = {"device": device}
     given = labelled_data(data, text, label)
-    with stopping() as stopped, _opened(folder, given, _read(settings), how) as learner:
+    learner = _opened(folder, given, _read(settings), how)
+    with stopping() as stopped:
         try:
             with skipped_reported(learner, printer), visit_bar(name, printer.console) as show:
                 visit = learner.learn(
@@ -109,13 +112,15 @@ def learn(
         except KeyboardInterrupt:
             _say_what_is_left(folder, learner.unfinished)
             raise typer.Exit(128 + (stopped() or signal.SIGINT)) from None
-    lines = [str(visit), f"  {visit.choice}"]
-    if visit.calibration is not None:
+    lines = [str(visit)]
+    if not visit.repeated:
+        lines.append(f"  {visit.choice}")
+    if visit.calibration is not None and not visit.repeated:
         lines.append(
             f"  expected calibration error {visit.calibration.ece_before:.1f} % -> "
             f"{visit.calibration.ece_after:.1f} %, on {visit.calibration.samples} held-out samples"
         )
-    printer.result(visit.model_dump(mode="json"), *lines)
+    printer.result({**visit.model_dump(mode="json"), "repeated": visit.repeated}, *lines)
 
 
 def _opened(
@@ -140,11 +145,7 @@ def _opened(
         return Learner.create(folder, **given, **how)
     own = {key: given[key] for key in ("net", "method") if key in given}
     learner = Learner.open(folder, **own, **how)
-    try:
-        _check_same(folder, learner.settings, given)
-    except BaseException:
-        learner.close()
-        raise
+    _check_same(folder, learner.settings, given)
     return learner
 
 
@@ -169,12 +170,15 @@ def _read(settings: dict[str, Any]) -> dict[str, Any]:
     """What the options mean, where it is more than their text."""
     read = dict(settings)
     if (memory := settings.get("memory", "")).isdecimal():
+        if len(memory) > _MOST_DIGITS:
+            raise SettingsError(f"--memory {memory[:20]}...: a learner keeps fewer samples")
         read["memory"] = int(memory)
     if size := settings.get("image_size"):
         height, _, width = size.lower().partition("x")
-        if not height.isdecimal() or not (width or height).isdecimal():
+        sides = height, width or height
+        if not all(side.isdecimal() and len(side) <= _MOST_DIGITS for side in sides):
             raise SettingsError(
-                f"--image-size {size}: say 64, or 48x64 for a height of 48 and a width of 64"
+                f"--image-size {size:.40}: give 64, or 48x64 for a height of 48 and a width of 64"
             )
         read["image_size"] = (int(height), int(width or height))
     return read

@@ -52,7 +52,7 @@ def predict(
 
     if printer.json and as_csv:
         raise typer.BadParameter("say --json or --csv, not both")
-    learner = Learner.open(folder, net=net, method=method, device=device, read_only=True)
+    learner = Learner.open(folder, net=net, method=method, device=device)
     data: Data = images[0] if len(images) == 1 else images
     if text is not None:
         if len(images) > 1:
@@ -93,7 +93,7 @@ def evaluate(
     """
     from remask import Learner  # torch: not before it is needed
 
-    learner = Learner.open(folder, net=net, method=method, device=device, read_only=True)
+    learner = Learner.open(folder, net=net, method=method, device=device)
     given = labelled_data(data, text, label)
     with skipped_reported(learner, printer):
         found = learner.evaluate(given, skip_unreadable=skip_unreadable)

@@ -8,16 +8,19 @@ from remask.learner.accounts import (
     Prediction,
     Predictions,
     Preprocessing,
+    Undone,
     Visit,
 )
 from remask.learner.errors import LearnerError
 from remask.learner.learner import Learner
+from remask.learner.summary import ClassSummary, Summary
 from remask.learner.training import Progress
 from remask.user_data import Skipped, TextFile
 
 __all__ = [
     "Calibration",
     "Choice",
+    "ClassSummary",
     "Evaluation",
     "Forgotten",
     "Learner",
@@ -27,6 +30,8 @@ __all__ = [
     "Preprocessing",
     "Progress",
     "Skipped",
+    "Summary",
     "TextFile",
+    "Undone",
     "Visit",
 ]

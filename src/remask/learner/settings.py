@@ -1,10 +1,11 @@
 """The settings of a learner, and the config that its engine gets of them."""
 
+import math
 import re
 from typing import Annotated, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from remask.config import COMMON_WEIGHTS, TrialConfig
 from remask.engine import DataDescription, check_config, check_predictor
@@ -21,13 +22,35 @@ OWN_MODULE, OWN_BACKBONE, LINEAR = "own module", "own backbone", "linear"
 _SMALL = ("mlp", LINEAR)
 _HELD_OUT = 10  # one place of the memory in so many
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
-_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kmg]i?|)b", re.IGNORECASE)
+_SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*([kmg]i?|)b", re.IGNORECASE)
+_MOST_SAMPLES = 10_000_000
 _OWN_WEIGHTS_LR = 0.01  # a net that has learnt before must not be thrown far from where it is
 _ADAMW_LR, _ADAMW_OWN_WEIGHTS_LR = 1e-3, 1e-4
 _MOST_STEPS = 1200  # of a small net: an epoch of the paper's Split-MNIST
 
 
 _Side = Annotated[int, Field(ge=1, le=4096)]
+_Channels = tuple[float, ...]
+
+
+def _check_memory(value: object) -> object:
+    if type(value) is int and 1 <= value <= _MOST_SAMPLES:
+        return value
+    if isinstance(value, str) and _SIZE.fullmatch(value.strip()):
+        return value
+    raise ValueError(f'give a number of samples, 1 to {_MOST_SAMPLES}, or a size such as "500 MB"')
+
+
+def _check_normalise(value: object) -> object:
+    if isinstance(value, str) and value in ("auto", "none"):
+        return value
+    try:
+        mean, std = (tuple(map(float, each)) for each in value)  # type: ignore[attr-defined]
+    except (TypeError, ValueError, OverflowError):
+        mean, std = (), ()
+    if not mean or not all(map(math.isfinite, (*mean, *std))) or min(std, default=0.0) <= 0:
+        raise ValueError('give "auto", "none", or (means, deviations above 0), one per channel')
+    return mean, std
 
 
 class LearnerSettings(BaseModel):
@@ -36,7 +59,7 @@ class LearnerSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
     net: Name
     freeze: bool = False
-    memory: Annotated[int, Field(ge=1, le=10_000_000)] | str
+    memory: Annotated[int | str, BeforeValidator(_check_memory)]
     method: Name
     mask: Mask
     lr: float | None = Field(None, gt=0, allow_inf_nan=False)
@@ -46,8 +69,11 @@ class LearnerSettings(BaseModel):
     optimizer: Literal["sgd", "adamw"] = "sgd"
     augment: bool = False
     image_size: tuple[_Side, _Side] | None = None
-    normalise: Literal["auto", "none"] | tuple[tuple[float, ...], tuple[float, ...]] = "auto"
+    normalise: Annotated[
+        Literal["auto", "none"] | tuple[_Channels, _Channels], BeforeValidator(_check_normalise)
+    ] = "auto"
     seed: int = Field(0, ge=0, lt=2**63)
+    keep_generations: int = Field(3, ge=0, le=100)
 
     @property
     def small(self) -> bool:
@@ -66,7 +92,7 @@ def places(memory: int | str, sample_bytes: int) -> tuple[int, int]:
     Raises LearnerError if a size in bytes has no room for any.
     """
     if isinstance(memory, str):
-        capacity = memory_bytes(memory) // sample_bytes
+        capacity = min(memory_bytes(memory) // sample_bytes, _MOST_SAMPLES)
         if capacity < 1:
             raise LearnerError(f"memory={memory!r} has no room for one of {sample_bytes} bytes")
     else:
@@ -76,10 +102,9 @@ def places(memory: int | str, sample_bytes: int) -> tuple[int, int]:
 
 
 def memory_bytes(text: str) -> int:
-    """Read a size such as "500 MB"; raises LearnerError."""
+    """Read a size such as "500 MB", which the settings have checked."""
     match = _SIZE.fullmatch(text.strip())
-    if match is None:
-        raise LearnerError(f'memory={text!r}: say how many samples, 2000, or a size, "500 MB"')
+    assert match is not None
     return int(float(match[1]) * _UNITS[match[2].lower()])
 
 
@@ -140,10 +165,8 @@ def most_epochs(settings: LearnerSettings, config: TrialConfig, samples: int) ->
 
 def check_settings(settings: LearnerSettings, method: type[Method]) -> None:
     """Refuse what no visit could be learnt with. Raises LearnerError, MethodError."""
-    if isinstance(settings.memory, str):
-        memory_bytes(settings.memory)
-        buffer = 200
-    else:
+    buffer = 200
+    if isinstance(settings.memory, int):
         buffer, _ = places(settings.memory, 1)
     if not method.class_il:
         raise LearnerError(

@@ -14,6 +14,7 @@ from remask.own_code import names_own_code
 from remask.papers import published_settings
 from remask.setting_types import MaskValue, read_weights
 
+_LONGEST_VALUE = 200
 _BUFFERS = {"split-digits": 20}
 _DEFAULT_BUFFER = 200
 _NETS = {
@@ -209,11 +210,20 @@ def _validated(values: Mapping[str, Any]) -> TrialConfig:
         raise SettingsError(describe(error)) from None
 
 
+def _short(value: object) -> str:
+    """A value as it is written, if that is short."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python does not print whole numbers of thousands of digits
+        return "a number of thousands of digits"
+    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}..."
+
+
 def describe(error: ValidationError) -> str:
     """A validation error for people: the field, the value, and what is allowed."""
     problems = []
     for problem in error.errors():
         field = ".".join(map(str, problem["loc"])) or "the settings"
         allowed = problem["msg"].removeprefix("Value error, ")
-        problems.append(f"{field} = {problem['input']!r}: {allowed}")
+        problems.append(f"{field} = {_short(problem['input'])}: {allowed}")
     return "; ".join(problems)
