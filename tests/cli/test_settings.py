@@ -96,7 +96,9 @@ _ODD = ["", "x", "nan", "-inf", "-1", "1e999", "9" * 30, "1,,2", "none"]
 def test_an_odd_value_is_taken_or_refused_with_a_message_that_names_it(
     option: inspect.Parameter, remask: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run, "run_and_print", lambda *_: None)  # what is taken need not be trained
+    monkeypatch.setattr(
+        run, "run_and_print", lambda *_, **__: None
+    )  # what is taken need not be trained
     name = "weight" if option.name == "weights" else option.name
     for value in _ODD:
         answer = remask("run", f"--{name.replace('_', '-')}={value}")
