@@ -187,6 +187,21 @@ def reversed_pairs(page: "Page") -> list[str]:
     return found
 
 
+def test_large_data_are_compressed_and_shown_all_the_same(
+    show: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = make_data([make_cell("ER", 60.0), make_cell("na\u00efve \U0001f642", 70.0)])
+    plain = rows(show(data))
+    monkeypatch.setattr("remask.reports.page._LARGEST_PLAIN", 0)
+    assert "na\\u00efve" not in page_html(data)
+
+    page = show(data)
+
+    page.wait_for_selector(".results tbody tr[data-cell]")
+    assert len(plain) == 2
+    assert rows(page) == plain
+
+
 def test_a_statement_shows_both_findings_and_opens_to_its_evidence(show: Open) -> None:
     page = show(rich_data())
     statement = page.locator(".statement")

@@ -1,5 +1,7 @@
 """The results as one HTML file that needs nothing else: no network, no server, no other file."""
 
+import base64
+import gzip
 import html
 import json
 import math
@@ -32,6 +34,7 @@ _SCRIPTS = (  # in this order, in one scope: a file may use what those before it
     "page.js",
 )
 _PLACE = re.compile(r"\{\{(\w+)\}\}")
+_LARGEST_PLAIN = 1_000_000  # characters of JSON; more are compressed
 _UNSAFE_IN_SCRIPT = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
 
 
@@ -86,6 +89,9 @@ def _assets(*names: str) -> str:
 def _json(data: Mapping[str, Any]) -> str:
     """JSON that stays inside its script element, whatever its strings say."""
     text = json.dumps(data, allow_nan=False, separators=(",", ":"))
+    if len(text) > _LARGEST_PLAIN:  # a thousand cells are 12 MB, a tenth of that compressed
+        packed = gzip.compress(text.encode(), compresslevel=6, mtime=0)
+        return json.dumps({"gzip": base64.b64encode(packed).decode()})
     return text.translate(_UNSAFE_IN_SCRIPT)
 
 

@@ -104,3 +104,12 @@ function choiceOf(id, options, chosen, onchoose) {
   );
   return html("select", { id, onchange: (event) => onchoose(event.target.value) }, entries);
 }
+
+// The data in the page; large data are compressed.
+async function embeddedData() {
+  const data = JSON.parse(byId("data").textContent);
+  if (!("gzip" in data)) return data;
+  const bytes = Uint8Array.from(atob(data.gzip), (letter) => letter.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return new Response(stream).json();
+}

@@ -1,6 +1,6 @@
 // The history of a learner: facts, the figure, and what happened in each visit.
 
-const learnt = JSON.parse(byId("data").textContent);
+const learnt = await embeddedData();
 const HEIGHT = 340;
 
 function drawHistory() {

@@ -1,6 +1,6 @@
 // The results, and what the page asks of them.
 
-const report = JSON.parse(byId("data").textContent);
+const report = await embeddedData();
 const cells = report.cells;
 const measures = Object.entries(report.measures);
 const cellsById = new Map(cells.map((cell) => [cell.id, cell]));
