@@ -298,7 +298,7 @@ def test_a_visit_that_is_stopped_while_images_are_read_has_not_begun(
         raise KeyboardInterrupt
 
     before = {path.name: path.read_bytes() for path in copied.iterdir()}
-    monkeypatch.setattr("remask.learner.reading.decode_file", interrupt)
+    monkeypatch.setattr("remask.user_data.images.decode", interrupt)
     answer = remask("learn", str(copied), "--data", str(images / "test"), "--name", "third")
     assert answer.code == 130
     assert f"stopped before anything was learnt; {copied} is as it was." in answer.text

@@ -268,7 +268,7 @@ def test_images_that_are_left_out_are_named_once_however_many_workers_there_are(
     _, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
     assert len(_records(store)) == 2
-    assert err.count("bee/3.png is not a whole image") == 1
+    assert err.count("bee/3.png (not a") == 1
 
 
 @pytest.mark.slow
@@ -289,7 +289,7 @@ def test_unreadable_images_may_be_left_out_on_the_command_line(
     process = _start(*run, "unsaid:photos", "--skip-unreadable", store=store)
     _, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
-    assert "1 image that cannot be read left out" in err
+    assert "skipped 1 of " in err
     assert len(_records(store)) == 2
     process = _start(*run, "strict:photos", "--skip-unreadable", store=store)
     assert "cannot be read" in process.communicate(timeout=120)[1]

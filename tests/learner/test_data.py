@@ -128,10 +128,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"data": np.zeros((0, 1, 6, 6), np.uint8)}, "not be empty"),
     ({"data": np.zeros((4, 6, 6), np.uint8), "labels": ["a"] * 3}, "4 inputs but 3 labels"),
     ({"data": np.zeros((4, 6, 6), np.uint8), "labels": [0.5] * 4}, "name or number, not float"),
-    ({"data": np.zeros((4, 6, 6), np.uint8), "labels": ["a\n"] * 4}, "can be printed"),
+    ({"data": np.zeros((4, 6, 6), np.uint8), "labels": ["a\n"] * 4}, "printable"),
     (
         {"data": np.zeros((4, 6, 6), np.uint8), "labels": [""] * 4},
-        "name of a class has 1 to 200",
+        "name of a class must have 1 to 200",
     ),
     ({"data": np.zeros((4, 6, 6), np.uint8), "labels": None}, "needs `labels`"),
     ({"data": [], "labels": None}, "is empty"),
@@ -166,7 +166,7 @@ def test_a_corrupt_image_is_named_and_nothing_is_learnt(tmp_path: Path) -> None:
     broken.write_bytes(broken.read_bytes()[:-9])
     (photos / "owl" / "text.jpg").write_text("no image")
     with create(tmp_path / "a") as learner:
-        with pytest.raises(LearnerError, match="2 images cannot be read") as caught:
+        with pytest.raises(LearnerError, match="2 of 25 images cannot be read") as caught:
             learner.learn(photos, name="week-1")
         assert str(broken) in str(caught.value)
         assert "text.jpg" in str(caught.value)
@@ -198,7 +198,9 @@ def test_images_for_a_learner_of_embeddings_are_refused(tmp_path: Path) -> None:
     photos = write_folder(tmp_path / "photos", ["owl", "yak"])
     with create(tmp_path / "a", net="linear") as learner:
         learner.learn(np.eye(8), list("aabbccdd"), name="v")
-        with pytest.raises(LearnerError, match=r"learnt from arrays \[8\] of float32"):
+        with pytest.raises(
+            LearnerError, match="has learnt from 8 features, float32, and .* is an image"
+        ):
             learner.learn(photos, name="w")
 
 

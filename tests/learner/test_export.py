@@ -140,6 +140,9 @@ def test_safetensors_hold_the_weights_and_the_json_the_rest(net: nn.Module, tmp_
         "mode": "RGB",
         "height": 6,
         "width": 5,
+        "orientation": "upright, by EXIF",
+        "background": "white",
+        "crop": "centre, to the aspect ratio of height and width",
         "resize": "bilinear",
         "layout": "channels, height, width",
     }

@@ -11,14 +11,13 @@ if TYPE_CHECKING:
     from remask.benchmarks.benchmark import Benchmark
     from remask.benchmarks.loading import load_benchmark
     from remask.benchmarks.own import arrays, from_dataset, image_folder
-    from remask.benchmarks.own_images import UnreadableImageWarning
     from remask.benchmarks.splitting import resplit
+    from remask.user_data import UnreadableImageWarning
 
 _MODULES = {
     "benchmark": "Benchmark",
     "loading": "load_benchmark",
-    "own": "arrays from_dataset image_folder",
-    "own_images": "UnreadableImageWarning",
+    "own": "UnreadableImageWarning arrays from_dataset image_folder",
     "splitting": "resplit",
 }
 """Where the names are that need torch; `remask benchmarks` needs none of them."""

@@ -12,6 +12,7 @@ from remask import randomness
 from remask.benchmarks.benchmark import Benchmark, first_not_finite
 from remask.classes import Tasks, spread_classes
 from remask.datasets.files import DataError
+from remask.user_data import as_bytes_or_floats
 
 TaskList = int | Sequence[Sequence[int | str]]
 """A number of tasks, or the classes of each task in order of learning."""
@@ -56,19 +57,6 @@ def from_numpy(inputs: npt.NDArray[Any], labels: npt.NDArray[Any], what: str) ->
     return Part(
         tensor.unsqueeze(1) if inputs.ndim == 3 else tensor,
         torch.from_numpy(labels.astype(np.int64)),
-    )
-
-
-def as_bytes_or_floats(inputs: npt.NDArray[Any], what: str) -> npt.NDArray[Any]:
-    """Keep bytes and float32 as they are, bring other floats to float32, and refuse the rest."""
-    if inputs.dtype == np.uint8:
-        return inputs
-    if np.issubdtype(inputs.dtype, np.floating):
-        with np.errstate(over="ignore"):  # what is too large is found, and named, later
-            return inputs.astype(np.float32, copy=False)
-    raise DataError(
-        f"{what} must be uint8 or floats, got {inputs.dtype}. Pixels of 0..255 become bytes by "
-        f"inputs.astype(np.uint8), anything else floats by inputs.astype(np.float32)"
     )
 
 

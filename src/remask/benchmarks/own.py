@@ -7,6 +7,7 @@ fraction of every class that is set aside for it. To normalise or augment, use
 
 import math
 import os
+import warnings
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -16,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from torch.utils.data import Dataset
 
 from remask import durable
@@ -24,15 +24,20 @@ from remask.benchmarks.benchmark import Benchmark
 from remask.benchmarks.inputs_and_labels import (
     Part,
     TaskList,
-    as_bytes_or_floats,
     assemble,
     from_numpy,
 )
-from remask.benchmarks.own_images import SKIP_UNREADABLE, read_folder, report_unreadable
 from remask.datasets.files import DataError, users_path
-from remask.datasets.images import pillow
 from remask.durable import AnyPath
 from remask.machine import require_room
+from remask.user_data import (
+    SKIP_UNREADABLE,
+    ImageSource,
+    UnreadableImageWarning,
+    as_bytes_or_floats,
+    item_to_array,
+    list_classes,
+)
 
 _FRACTION = 0.2
 _UNREADABLE = (  # what NumPy and zipfile raise of files that are damaged, or are not what they say
@@ -65,33 +70,57 @@ def image_folder(
     name: str = "own-images",
     skip_unreadable: bool | None = None,
 ) -> Benchmark:
-    """Load CLASS/NAME.png (or .jpg, .jpeg); classes are numbered in the order of their names.
+    """Load CLASS/NAME.png (or .jpg, .webp, ...); classes are numbered in the order of their names.
 
     `tasks` may name the classes. `size`, (height, width) or one number for both, resizes every
-    image; without it all must have one size. `channels` is 3 for colour, 1 for grey. Images are
-    in memory as uint8 [N, channels, height, width]. Raises DataError, also for images that cannot
-    be read; with `skip_unreadable` they are left out, and an UnreadableImageWarning names them.
-    Left unsaid, it is what `--skip-unreadable`, or REMASK_SKIP_UNREADABLE=1, says.
+    image by its shorter side and crops the centre; without it all must have one size. `channels` is
+    3 for colour, 1 for grey. Images are in memory as uint8 [N, channels, height, width]. Raises
+    DataError, also for images that cannot be read; with `skip_unreadable` they are skipped, and an
+    UnreadableImageWarning names them. If it is None, --skip-unreadable or REMASK_SKIP_UNREADABLE=1
+    decides.
     """
-    pillow()
     if channels not in (1, 3):
         raise DataError(f"channels must be 1 or 3, got {channels}")
     shape = (size, size) if isinstance(size, int) else size
-    places = [path] if isinstance(test, float | int) else [path, test]
-    folders = [read_folder(users_path(place), shape, channels) for place in places]
-    names = folders[0].classes
-    if names != folders[-1].classes:
-        different = set(names) ^ set(folders[-1].classes)
-        raise DataError(
-            f"{path} and {test} must hold the same classes; only one of them has "
-            f"{', '.join(sorted(different))}"
-        )
-    unreadable = [reason for folder in folders for reason in folder.unreadable]
     if skip_unreadable is None:
         skip_unreadable = os.environ.get(SKIP_UNREADABLE) == "1"
-    report_unreadable(unreadable, skip=skip_unreadable, stacklevel=2)
-    held_out = test if isinstance(test, float | int) else folders[1].part()
-    return assemble(name, folders[0].part(), held_out, tasks, seed=seed, class_names=names)
+    places = [path] if isinstance(test, float | int) else [path, test]
+    sources = [
+        ImageSource(
+            list_classes(users_path(place)),
+            size=shape,
+            channels=channels,
+            skip_unreadable=skip_unreadable,
+            same_size=True,
+        )
+        for place in places
+    ]
+    names, test_names = (sorted(set(source.names or ())) for source in (sources[0], sources[-1]))
+    if names != test_names:
+        raise DataError(
+            f"{path} and {test} must hold the same classes; only one of them has "
+            f"{', '.join(sorted(set(names) ^ set(test_names)))}"
+        )
+    parts = [
+        _read_images(source, str(place)) for source, place in zip(sources, places, strict=True)
+    ]
+    if skipped := [line for source in sources if (line := source.skipped.unreadable_line)]:
+        warnings.warn("\n".join(skipped), UnreadableImageWarning, stacklevel=2)
+    held_out = test if isinstance(test, float | int) else parts[1]
+    return assemble(name, parts[0], held_out, tasks, seed=seed, class_names=names)
+
+
+def _read_images(source: ImageSource, what: str) -> Part:
+    form = source.format()
+    samples = source.samples(form)
+    first = next(samples)
+    inputs = np.empty((source.count, *form.shape), dtype=np.uint8)
+    inputs[0] = first
+    for row, sample in enumerate(samples, start=1):
+        inputs[row] = sample
+    number_of = {name: number for number, name in enumerate(sorted(set(source.names or ())))}
+    labels = np.array([number_of[name] for name in source.names or ()])
+    return from_numpy(inputs, labels, what)
 
 
 def arrays(
@@ -212,7 +241,8 @@ def _read_dataset(dataset: Dataset[Any], part: str) -> Part:
     labels = []
     for row in range(count):
         item, label = dataset[row]
-        image = item_to_array(item, f"{part} input {row}")
+        what = f"{part} input {row}"
+        image = as_bytes_or_floats(item_to_array(item, what), what)
         if inputs is None:
             inputs = np.empty((count, *image.shape), dtype=image.dtype)
         if image.dtype != inputs.dtype:
@@ -230,19 +260,3 @@ def _read_dataset(dataset: Dataset[Any], part: str) -> Part:
     if inputs is None:
         raise DataError(f"the {part} dataset is empty")
     return from_numpy(inputs, np.array(labels), f"the {part} dataset")
-
-
-def item_to_array(item: Any, what: str) -> npt.NDArray[Any]:
-    """An item of a dataset, a tensor, a PIL image or an array, as bytes or float32."""
-    if isinstance(item, torch.Tensor):
-        # By way of float32, since numpy knows fewer kinds of floats.
-        item = item.detach().cpu()
-        array = (item.float() if item.is_floating_point() else item).numpy()
-    elif hasattr(item, "getbands"):  # a PIL image, which has its channels last
-        if item.mode not in ("L", "RGB"):  # a palette's numbers are no colours
-            raise DataError(f"{what} is an image of mode {item.mode}; use image.convert('RGB')")
-        array = np.asarray(item)
-        array = array.transpose(2, 0, 1) if array.ndim == 3 else array
-    else:
-        array = np.asarray(item)
-    return as_bytes_or_floats(array, what)

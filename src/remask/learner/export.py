@@ -85,7 +85,7 @@ def export_model(
     module = _Exportable(copy.deepcopy(net), preprocessing).eval().requires_grad_(False)
     description = _describe(to, classes, preprocessing, threshold)
     write, read = _WAYS[to]
-    example = _random_inputs(preprocessing, 2)
+    example = _random_inputs(module, preprocessing, 2)
     try:
         with _quiet(), torch.no_grad():
             data = write(module, example, json.dumps(description))
@@ -128,7 +128,9 @@ class _Exportable(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """[B, *input_shape] -> [B, K]."""
-        seen = (inputs.to(torch.float32) * self.scale - self.mean) / self.std
+        seen = inputs
+        if inputs.dtype != torch.int64:
+            seen = (inputs.to(torch.float32) * self.scale - self.mean) / self.std
         scores: Tensor = self.net(seen)
         return scores.softmax(-1)
 
@@ -139,12 +141,16 @@ def _describe(
     shape = preprocessing.input_shape
     inside = to != "safetensors"
     steps = {"scale": preprocessing.scale, "mean": preprocessing.mean, "std": preprocessing.std}
-    taken = str(preprocessing.input_type if inside else torch.float32).removeprefix("torch.")
+    as_it_is = inside or preprocessing.input_type == torch.int64
+    taken = str(preprocessing.input_type if as_it_is else torch.float32).removeprefix("torch.")
     reading = (
         {
             "mode": {1: "L", 3: "RGB"}.get(shape[0]),
             "height": shape[-2],
             "width": shape[-1],
+            "orientation": "upright, by EXIF",
+            "background": "white",
+            "crop": "centre, to the aspect ratio of height and width",
             "resize": preprocessing.resize,
             "layout": "channels, height, width",
         }
@@ -273,17 +279,21 @@ def _quiet() -> Iterator[None]:
 def _largest_difference(run: _Run, module: nn.Module, preprocessing: Preprocessing) -> float:
     differences = [
         (run(inputs) - module(inputs)).abs().max()
-        for inputs in (_random_inputs(preprocessing, size) for size in _CHECKED_BATCHES)
+        for inputs in (_random_inputs(module, preprocessing, size) for size in _CHECKED_BATCHES)
     ]
     return float(torch.stack(differences).max())
 
 
-def _random_inputs(preprocessing: Preprocessing, count: int) -> Tensor:
+def _random_inputs(net: nn.Module, preprocessing: Preprocessing, count: int) -> Tensor:
     """Inputs like those that the net has learnt from, as far as its preprocessing tells."""
     random = torch.Generator().manual_seed(count)
     shape = (count, *preprocessing.input_shape)
     if preprocessing.input_type == torch.uint8:
         return torch.randint(0, 256, shape, dtype=torch.uint8, generator=random)
+    if preprocessing.input_type == torch.int64:
+        tables = [each for each in net.modules() if isinstance(each, nn.Embedding)]
+        ids = min((table.num_embeddings for table in tables), default=2)
+        return torch.randint(0, ids, shape, generator=random)
     normal = torch.randn(shape, generator=random)
     module = _Exportable(nn.Identity(), preprocessing)
     return (normal * module.std + module.mean) / preprocessing.scale

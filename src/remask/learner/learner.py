@@ -27,16 +27,16 @@ from remask.learner.architecture import (
     usable_device,
 )
 from remask.learner.arrival import Arrival
-from remask.learner.errors import LearnerError
+from remask.learner.errors import LearnerError, data_errors
 from remask.learner.folder import LearnerFolder
 from remask.learner.forgetting import Forgetting
 from remask.learner.manifest import Manifest, read_manifest
-from remask.learner.reading import Data, Labels, checked_name, class_name, read
 from remask.learner.settings import LearnerSettings, check_settings
 from remask.learner.training import OnProgress
 from remask.learner.visiting import Visiting
 from remask.methods import Method, find_method
 from remask.planning.defaults import describe
+from remask.user_data import Data, Labels, checked_name, class_name, read
 
 _READER_TRIES = 5
 
@@ -88,7 +88,7 @@ class Learner(LearnerAnswers):
         visit ends when accuracy on held-out samples has stopped rising.
 
         `augment` crops and mirrors training images at random. `image_size` is what image files are
-        resized to; without it, to the size of the first one, or to 64 x 64 if that is larger.
+        resized and cropped to; without it, the size of the first one, or 64 x 64 if that is larger.
         `normalise` is (means, deviations) per channel for inputs scaled to [0, 1], or "none";
         "auto" takes those of the first visit, and "none" for a net with weights of your own.
 
@@ -166,21 +166,32 @@ class Learner(LearnerAnswers):
         *,
         name: str,
         discard: bool = False,
+        skip_unreadable: bool = False,
         on_progress: OnProgress | None = None,
     ) -> Visit:
         """Learn the classes of some data, new ones and known ones; all of it, or nothing.
 
         A visit that was interrupted goes on where it was when it is begun again with the same name
         and data; with other data, `discard=True` gives it up first. A visit that has been learnt
-        already is not learnt again: its account is returned. `on_progress` is called after every
+        already is not learnt again: its account is returned. With `skip_unreadable`, files that
+        cannot be read are skipped, and a warning names them. `on_progress` is called after every
         step; what it raises ends the call with a checkpoint, as Ctrl-C does.
         """
         self._check_writable()
-        checked_name(name, "a visit")
-        source = read(data, labels, size=self._manifest.settings.image_size, labelled=True)
-        place = self._folder.path / staging.VISIT
-        arrival = Arrival(self._manifest, place, self._architecture, self._device)
-        staged = arrival.stage(source, name, discard=discard)
+        known, place = self._manifest.data, self._folder.path / staging.VISIT
+        with data_errors():
+            checked_name(name, "a visit")
+            source = read(
+                data,
+                labels,
+                labelled=True,
+                expected=None if known is None else known.inputs,
+                size=self._manifest.settings.image_size,
+                skip_unreadable=skip_unreadable,
+            )
+            arrival = Arrival(self._manifest, place, self._architecture, self._device)
+            staged = arrival.stage(source, name, discard=discard)
+        self._report_skipped(source)
         if isinstance(staged, Visit):
             return staged
         visiting = Visiting(
@@ -204,7 +215,8 @@ class Learner(LearnerAnswers):
         the memory holds of the others. Raises LearnerError, and then nothing has changed.
         """
         self._check_writable()
-        name = class_name(name)
+        with data_errors():
+            name = class_name(name)
         if name not in self._manifest.known:
             raise LearnerError(
                 f"unknown class {name!r}: the learner knows {listed(self.classes) or 'none'}"

@@ -16,6 +16,7 @@ from remask.learner.accounts import Calibration, Visit
 from remask.learner.errors import LearnerError
 from remask.learner.settings import LearnerSettings
 from remask.printable import printable
+from remask.user_data import InputFormat
 
 FORMAT = 1
 MANIFEST = "learner.json"
@@ -39,27 +40,6 @@ class SegmentNote(_Part):
 
     file: FileNote
     rows: int = Field(ge=1)
-
-
-class InputFormat(_Part):
-    """What inputs are like: fixed by the first visit, and the same for ever."""
-
-    shape: tuple[int, ...] = Field(min_length=1, max_length=3)
-    """(channels, height, width), or (features,)."""
-    dtype: Literal["uint8", "float32"]
-
-    @property
-    def is_image(self) -> bool:
-        """Whether an input has channels, height and width."""
-        return len(self.shape) == 3
-
-    @property
-    def sample_bytes(self) -> int:
-        """What one input takes."""
-        values = 1
-        for size in self.shape:
-            values *= size
-        return values * (1 if self.dtype == "uint8" else 4)
 
 
 class Seen(_Part):

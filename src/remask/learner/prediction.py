@@ -15,9 +15,9 @@ from remask.learner.architecture import Architecture
 from remask.learner.calibration import calibration_error
 from remask.learner.errors import LearnerError
 from remask.learner.manifest import Manifest, Seen
-from remask.learner.reading import Source
 from remask.methods import Method
 from remask.streams import Standardise
+from remask.user_data import Source
 
 _ROWS_AT_ONCE = 256
 
@@ -89,6 +89,8 @@ def scorer(
 
 def as_seen(inputs: Tensor, seen: Seen, device: torch.device | str) -> Tensor:
     """Inputs [n, *shape] as they are kept to what a net sees."""
+    if inputs.dtype == torch.int64:
+        return inputs.to(device)
     scaled = (
         inputs.to(device).float().mul_(seen.scale)
         if inputs.dtype != torch.float32
@@ -128,7 +130,7 @@ def source_scores(
 
 
 def predictions(
-    scores: Tensor, names: Sequence[str], files: Sequence[Any] | None, top: int, threshold: float
+    scores: Tensor, names: Sequence[str], sources: Sequence[str] | None, top: int, threshold: float
 ) -> Predictions:
     """What scores [n, C] say, in names."""
     shares, columns = scores.softmax(dim=1).topk(min(top, len(names)), dim=1)
@@ -136,7 +138,7 @@ def predictions(
     for number, (own, chosen) in enumerate(zip(shares.tolist(), columns.tolist(), strict=True)):
         best = tuple((names[column], share) for column, share in zip(chosen, own, strict=True))
         name = best[0][0] if best[0][1] >= threshold else None
-        source = None if files is None else str(files[number])
+        source = None if sources is None else sources[number]
         each.append(Prediction(name, best[0][1], best, source))
     return Predictions(tuple(each))
 

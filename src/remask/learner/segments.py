@@ -24,7 +24,7 @@ from remask.memory import EMPTY, JoinedRows, MappedRows, StoredRows
 MEMORY_SOURCES, MEMORY_LABELS, MEMORY_LOGITS = "memory/sources", "memory/labels", "memory/logits"
 _ROWS_AT_ONCE = 64
 _NOWHERE = -1
-_NUMPY = {torch.uint8: "uint8", torch.float32: "float32"}
+_NUMPY = {torch.uint8: "uint8", torch.float32: "float32", torch.int64: "int64"}
 
 
 class ChosenRows(StoredRows):

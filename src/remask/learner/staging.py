@@ -19,11 +19,11 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from remask.durable import make_folder, read_limited, remove_quietly, write_atomically
 from remask.learner.errors import LearnerError
-from remask.learner.manifest import DataNote, InputFormat, Seen
+from remask.learner.manifest import DataNote, Seen
 from remask.learner.npy import npy_pieces
-from remask.learner.reading import Sample, Source
 from remask.memory import MappedRows, StoredRows
 from remask.randomness import generator
+from remask.user_data import InputFormat, Source, sample_bytes
 
 VISIT = "visit"
 _NOTE = "visit.json"
@@ -193,8 +193,8 @@ class _Fingerprint:
     def __init__(self) -> None:
         self._samples = hashlib.sha256()
 
-    def add(self, sample: Sample) -> None:
-        self._samples.update(sample.tobytes())
+    def add(self, sample: Any) -> None:
+        self._samples.update(sample_bytes(sample))
 
     def digest(self, source: Source, form: InputFormat) -> str:
         text = json.dumps([form.model_dump(), source.names, self._samples.hexdigest()])
@@ -205,7 +205,7 @@ def _rows(
     source: Source, form: InputFormat, featurise: Featurise | None, fingerprint: _Fingerprint
 ) -> Iterator[npt.NDArray[Any]]:
     """What is kept of the samples, in groups of rows."""
-    waiting: list[Sample] = []
+    waiting: list[Any] = []
     for sample in source.samples(form):
         fingerprint.add(sample)
         waiting.append(sample)

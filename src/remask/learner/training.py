@@ -93,7 +93,7 @@ def make_stack(
         input_shape=kept.shape,
         num_classes=manifest.outputs,
         name=NAME,
-        input_type=torch.uint8 if kept.dtype == "uint8" else torch.float32,
+        input_type=kept.tensor_type,
         scale=seen.scale,
         mean=seen.mean,
         std=seen.std,

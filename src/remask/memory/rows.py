@@ -16,7 +16,11 @@ from remask.errors import RemaskError
 
 Array = NDArray[Any]
 
-_TYPES = {np.dtype(np.uint8): torch.uint8, np.dtype(np.float32): torch.float32}
+_TYPES = {
+    np.dtype(np.uint8): torch.uint8,
+    np.dtype(np.float32): torch.float32,
+    np.dtype(np.int64): torch.int64,
+}
 _CHUNK = 16 << 20
 _MOST_RESIDENT = 256 << 20
 _AROUND = 2 << 20  # what an operating system may map where a row is touched: a huge page
@@ -33,7 +37,7 @@ class StoredRows(ABC):
     shape: tuple[int, ...]
     """[N, *shape of one input]."""
     dtype: torch.dtype
-    """uint8 or float32."""
+    """uint8, float32 or int64."""
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -82,7 +86,7 @@ class StoredRows(ABC):
 
 
 class MappedRows(StoredRows):
-    """The rows of an array of bytes or 32-bit floats in an .npy file, which is memory-mapped."""
+    """The rows of a uint8, float32 or int64 array in an .npy file, which is memory-mapped."""
 
     def __init__(self, path: AnyPath) -> None:
         """Open a file; raises SampleFileError if it is not such an array."""
@@ -97,7 +101,9 @@ class MappedRows(StoredRows):
                 shape, by_columns, kind = read_header(file)
                 start = file.tell()
                 if kind not in _TYPES or by_columns or not shape:
-                    raise ValueError(f"it has {kind} {list(shape)}, not rows of uint8 or float32")
+                    raise ValueError(
+                        f"it has {kind} {list(shape)}, not rows of uint8, float32 or int64"
+                    )
                 self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             count = int(np.prod(shape, dtype=object))
             flat: Array = np.frombuffer(self._map, kind, count, start)

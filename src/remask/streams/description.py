@@ -29,8 +29,9 @@ class DataDescription:
     name: str = "stream"
     """What configs call it, as their benchmark."""
     input_type: torch.dtype = torch.uint8
-    """uint8 or float32."""
+    """uint8, float32, or int64 for token ids, which the network sees as they are."""
     scale: float = 1 / 255
+    """1.0 for int64."""
     mean: tuple[float, ...] | None = None
     """Per channel, given with `std` or not at all."""
     std: tuple[float, ...] | None = None
@@ -54,8 +55,15 @@ class DataDescription:
             )
         if self.num_tasks is not None and self.num_tasks < 1:
             raise StreamError(f"num_tasks must be at least 1, or None, got {self.num_tasks}")
-        if self.input_type not in (torch.uint8, torch.float32):
-            raise StreamError(f"inputs must be uint8 or float32, got {self.input_type}")
+        if self.input_type not in (torch.uint8, torch.float32, torch.int64):
+            raise StreamError(f"inputs must be uint8, float32 or int64, got {self.input_type}")
+        if self.input_type == torch.int64 and (
+            self.scale != 1.0 or self.mean is not None or self.std is not None or self.augment
+        ):
+            raise StreamError(
+                "int64 inputs are passed to the network as they are: use scale=1.0, and leave out "
+                "mean, std, crop_padding and flip"
+            )
         if not (math.isfinite(self.scale) and self.scale > 0):
             raise StreamError(f"scale must be a number above zero, got {self.scale}")
         if (self.mean is None) != (self.std is None):
@@ -84,6 +92,10 @@ class DataDescription:
     def augment(self) -> bool:
         """Whether training images are changed at random; test images never are."""
         return self.crop_padding > 0 or self.flip
+
+    def scaled(self, inputs: Tensor) -> Tensor:
+        """Return inputs times `scale`, as new floats; int64 inputs as they are."""
+        return inputs if self.input_type == torch.int64 else inputs * self.scale
 
     def check(self, part: str, inputs: Tensor | StoredRows, labels: Tensor) -> None:
         """Refuse samples that are not as described; raises StreamError."""

@@ -126,8 +126,8 @@ class Samples:
         if self._crop is not None and views is not None:
             parts = (self._crop(torch.cat(parts, dim=1), views),)
         joined = parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
-        if joined.dtype == torch.float32:  # not in place: they may be someone else's
-            inputs = joined * self._data.scale
-        else:
+        if joined.dtype == torch.uint8:
             inputs = joined.to(torch.float32).mul_(self._data.scale)
+        else:
+            inputs = self._data.scaled(joined)  # not in place: they may belong to the caller
         return inputs if self._standardise is None else self._standardise(inputs)

@@ -1,0 +1,217 @@
+"""Image files of users: finding them in folders, checking and decoding them."""
+
+import errno
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from remask import durable
+from remask.datasets.files import DataError
+from remask.datasets.images import (
+    UnreadableImageError,
+    decode,
+    image_header,
+    pillow,
+    user_formats,
+)
+from remask.user_data.class_names import checked_name
+from remask.user_data.formats import InputFormat
+from remask.user_data.skipping import Unreadable, unreadable_error
+from remask.user_data.source import Source
+
+ENDINGS = (
+    *(".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".mpo", ".webp", ".gif", ".bmp", ".tif", ".tiff"),
+    *(".heic", ".heif", ".hif", ".avif"),
+)
+"""What the names of images end in; other files are ignored."""
+LARGEST_SIDE = 64
+"""Images become this high and wide if no size is given and the first one is larger."""
+_LARGEST_FILE = 256 << 20
+_LOOKED_AT = 32  # images, of which one in colour makes all of them colour images
+
+
+@dataclass
+class Listing:
+    """The images of a folder."""
+
+    files: list[Path] = field(default_factory=list)
+    classes: list[str] = field(default_factory=list)
+    """The name of each file's folder, or nothing if the images are in one folder."""
+    ignored: list[str] = field(default_factory=list)
+    """Other files and folders."""
+
+
+def list_classes(path: Path) -> Listing:
+    """Find CLASS/NAME.png, sorted by their names. Raises DataError."""
+    found = Listing()
+    for entry in _entries(path):
+        if not _is_class(entry):
+            found.ignored.append(entry.name)
+            continue
+        images = list_images(entry)
+        name = checked_name(entry.name.encode(errors="backslashreplace").decode(), "a class")
+        found.files += images.files
+        found.classes += [name] * len(images.files)
+        found.ignored += [f"{entry.name}/{each}" for each in images.ignored]
+    if not found.files:
+        raise DataError(f"{path} has no images: expected a folder per class, CLASS/NAME.png")
+    return found
+
+
+def list_images(folder: Path) -> Listing:
+    """Find the images of one folder, sorted by their names. Raises DataError."""
+    found = Listing()
+    for entry in _entries(folder):
+        if entry.suffix.lower() in ENDINGS and not entry.name.startswith("."):
+            found.files.append(entry)
+        else:
+            found.ignored.append(entry.name)
+    if not found.files:
+        raise DataError(f"{folder} has no images: expected files that end in {', '.join(ENDINGS)}")
+    return found
+
+
+def has_classes(path: Path) -> bool:
+    """Whether a folder has folders in it that can be classes. Raises DataError."""
+    return any(map(_is_class, _entries(path)))
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except OSError as error:
+        raise DataError(f"cannot read {folder}: {error.strerror}") from error
+
+
+def _is_class(entry: Path) -> bool:
+    # macOS puts the second one into ZIP files.
+    return entry.is_dir() and not entry.name.startswith(".") and entry.name != "__MACOSX"
+
+
+class ImageSource(Source):
+    """Image files, each decoded when it is its turn.
+
+    They are cropped and resized to `size`; without it, to the size of the first one that can be
+    read, but at most `largest_side`. `channels` is 1 for grey, 3 for colour; without it, images are
+    grey if the first ones are. With `same_size` nothing is resized unless `size` is given, and
+    images of different sizes are refused.
+    """
+
+    def __init__(
+        self,
+        listing: Listing,
+        *,
+        size: tuple[int, int] | None = None,
+        channels: int | None = None,
+        skip_unreadable: bool = False,
+        same_size: bool = False,
+        labelled: bool = True,
+    ) -> None:
+        pillow()
+        names = list(listing.classes) if labelled else None
+        super().__init__(len(listing.files), names, [str(file) for file in listing.files])
+        self._files, self._formats = list(listing.files), user_formats()
+        self._size, self._channels = size, channels
+        self._skip, self._same_size = skip_unreadable, same_size
+        self._checked: InputFormat | None = None
+        self.skipped.ignored += listing.ignored
+
+    def format(self) -> InputFormat:
+        """Return the format for the size and the colours of the images."""
+        step = -(-len(self._files) // _LOOKED_AT)
+        height, width, grey = self._look(self._files)
+        if self._size is not None:
+            height, width = self._size
+        elif not self._same_size and max(height, width) > LARGEST_SIDE:
+            height = width = LARGEST_SIDE
+        channels = self._channels
+        if channels is None:
+            looks = (self._header(file) for file in self._files[::step])
+            channels = 1 if grey and all(each is None or each[2] for each in looks) else 3
+        return InputFormat(shape=(channels, height, width), dtype="uint8")
+
+    def samples(self, form: InputFormat) -> Iterator[npt.NDArray[np.uint8]]:
+        """Yield the images. Raises DataError if one cannot be read, unless those are skipped."""
+        if not form.is_image or form.dtype != "uint8":
+            raise DataError(
+                f"this learner has learnt from {form}, and {self._files[0]} is an image. Use data "
+                f"like those of the first visit."
+            )
+        if self._skip and self._checked != form:
+            self._leave_out(form)
+        unreadable = []
+        for file in self._files:
+            try:
+                sample = self._decode(file, form)
+            except UnreadableImageError as error:
+                unreadable.append(Unreadable(str(file), error.reason))
+                continue
+            if not unreadable:
+                yield sample
+        if unreadable:
+            raise unreadable_error(unreadable, self.count)
+
+    def _leave_out(self, form: InputFormat) -> None:
+        """Find what cannot be read, so that the number of samples is known from the first one."""
+        whole = []
+        for number, file in enumerate(self._files):
+            try:
+                self._decode(file, form)
+                whole.append(number)
+            except UnreadableImageError as error:
+                name = file.name if self.names is None else f"{file.parent.name}/{file.name}"
+                self.skipped.unreadable.append(Unreadable(name, error.reason))
+        if not whole:
+            raise unreadable_error(self.skipped.unreadable, self.count)
+        names = self.names
+        self._files = [self._files[number] for number in whole]
+        self.sources = [str(file) for file in self._files]
+        self.names = None if names is None else [names[number] for number in whole]
+        self.count, self._checked = len(whole), form
+        if names is not None and (lost := sorted(set(names) - set(self.names or ()))):
+            raise DataError(
+                f"no image of class {lost[0]} can be read: {self.skipped.unreadable_line}"
+            )
+
+    def _decode(self, file: Path, form: InputFormat) -> npt.NDArray[np.uint8]:
+        channels, height, width = form.shape
+        fit = None if self._same_size and self._size is None else (height, width)
+        sample = decode(
+            _contents(file), str(file), formats=self._formats, channels=channels, fit=fit
+        )
+        if sample.shape != form.shape:
+            raise DataError(
+                f"images differ in size: {file} has {sample.shape[1]} x {sample.shape[2]} pixels, "
+                f"earlier ones {height} x {width}. Give size=(height, width) to resize them all."
+            )
+        return sample
+
+    def _look(self, files: list[Path]) -> tuple[int, int, bool]:
+        """Look at the first image that can be read. Raises DataError if there is none."""
+        unreadable = []
+        for file in files:
+            try:
+                return image_header(_contents(file), str(file), formats=self._formats)
+            except UnreadableImageError as error:
+                unreadable.append(Unreadable(str(file), error.reason))
+        raise unreadable_error(unreadable, self.count)
+
+    def _header(self, file: Path) -> tuple[int, int, bool] | None:
+        try:
+            return image_header(_contents(file), str(file), formats=self._formats)
+        except UnreadableImageError:
+            return None
+
+
+def _contents(file: Path) -> bytes:
+    """Read an image file of a limited size. Pipes, devices and folders are refused."""
+    try:
+        return durable.read_limited(file, _LARGEST_FILE)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        if error.errno == errno.ENOENT and file.is_symlink():
+            reason = "a symbolic link to a file that does not exist"
+        raise UnreadableImageError(str(file), reason) from error
