@@ -38,6 +38,7 @@ _ADVICE = {
 _HOST = hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
 _TEMPORARY = re.compile(r"\..+\.([0-9a-f]{8})-([0-9]{1,10})-[0-9a-f]{16}\.tmp")
 _DAY = 24 * 60 * 60
+_FILE, _PRIVATE_FILE, _FOLDER, _PRIVATE_FOLDER = 0o666, 0o600, 0o777, 0o700  # less the umask
 
 
 class DurabilityError(RemaskError, OSError):
@@ -49,16 +50,18 @@ def write_atomically(
     data: bytes | Iterable[bytes | memoryview],
     *,
     like: os.stat_result | None = None,
+    private: bool = False,
 ) -> None:
     """Write a file that is there whole or not at all, and still there after a power cut.
 
     When this raises, the old file is as it was; only if the very last step failed the new one has
     taken its place, whole, but may not survive a power cut. Pieces that raise OSError themselves
     are taken for a failing disk. With `like`, the file gets that mode and, where allowed, owner.
+    With `private`, only its owner can read it.
     """
     temporary = path.with_name(f".{path.name}.{_HOST}-{os.getpid()}-{secrets.token_hex(8)}.tmp")
     try:
-        with _create(temporary) as stream:
+        with _create(temporary, _PRIVATE_FILE if private else _FILE) as stream:
             for piece in [data] if isinstance(data, bytes) else data:
                 _write(stream, piece)
             if like is not None:
@@ -117,12 +120,15 @@ def write_output(path: Path, data: bytes) -> None:
         raise refusal("write", path, error) from error
 
 
-def make_folder(folder: Path) -> None:
-    """Make a folder and its parents unless they are there, so that they survive a power cut."""
+def make_folder(folder: Path, *, private: bool = False) -> None:
+    """Make a folder and its parents unless they are there, so that they survive a power cut.
+
+    With `private`, only its owner can look into what is made.
+    """
     try:
         missing = [path for path in (folder, *folder.parents) if not path.exists()]
         for path in reversed(missing):
-            _make_folder(path)
+            _make_folder(path, _PRIVATE_FOLDER if private else _FOLDER)
             _sync_folder(path.parent)
         if not folder.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
@@ -137,11 +143,45 @@ def remove_quietly(path: Path) -> None:
 
 
 def remove_stale_temporaries(folder: Path) -> None:
-    """Remove what `write_atomically` left in a folder when its process died."""
+    """Remove the files that `write_atomically` left in a folder when its process died.
+
+    Another process may be writing there, so its files stay. The owner of a lock on the folder can
+    remove all of them: see `is_temporary`.
+    """
     with suppress(OSError):
         for path in folder.glob(".*.tmp"):
             if (match := _TEMPORARY.fullmatch(path.name)) and _is_stale(path, *match.groups()):
                 remove_quietly(path)
+
+
+def is_temporary(name: str) -> bool:
+    """Whether `write_atomically` gives this name to a file that is not complete yet."""
+    return _TEMPORARY.fullmatch(name) is not None
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a file, a link or a folder with all that is in it. Links are not followed.
+
+    Raises DurabilityError if something cannot be removed; the rest is removed nevertheless.
+    """
+    failed: list[tuple[Path, OSError]] = []
+    _remove_below(path, failed)
+    if failed:
+        raise refusal("remove", *failed[0])
+
+
+def _remove_below(path: Path, failed: list[tuple[Path, OSError]]) -> None:
+    try:
+        if stat.S_ISDIR(path.lstat().st_mode):
+            for name in sorted(os.listdir(path)):  # noqa: PTH208 - unlike iterdir it is complete
+                _remove_below(path / name, failed)
+            _remove_folder(path)
+        else:
+            _remove(path)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        failed.append((path, error))
 
 
 def open_regular(path: Path) -> BufferedReader:
@@ -194,8 +234,8 @@ def refusal(what: str, path: Path, error: OSError | NotImplementedError) -> Dura
     return DurabilityError(f"cannot {what} {path}: {reason}. {advice}, then try again.")
 
 
-def _create(path: Path) -> FileIO:
-    return FileIO(path, "xb")
+def _create(path: Path, mode: int) -> FileIO:
+    return FileIO(path, "xb", opener=lambda name, flags: os.open(name, flags, mode))
 
 
 def _write(stream: FileIO, piece: bytes | memoryview) -> None:
@@ -230,9 +270,13 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _make_folder(path: Path) -> None:
-    path.mkdir(exist_ok=True)
+def _make_folder(path: Path, mode: int) -> None:
+    path.mkdir(mode, exist_ok=True)
 
 
 def _remove(path: Path) -> None:
     path.unlink()
+
+
+def _remove_folder(path: Path) -> None:
+    path.rmdir()

@@ -95,10 +95,19 @@ class Lock:
             return LockHeldError(
                 f"{self._path} is held by another process. Wait for it to end, then try again."
             )
+        held = f"for {_duration(time.time() - owner.since)} now"
+        if owner.host != socket.gethostname():
+            advice = f"Wait for it to end, or end it on {owner.host}, then try again."
+        elif owner.pid == os.getpid():
+            return LockHeldError(
+                f"{self._path} is held by another call in this process ({owner.command}), {held}. "
+                f"Wait for that call to end, then try again."
+            )
+        else:
+            advice = f"Wait for it to end, or end it (kill {owner.pid}), then try again."
         return LockHeldError(
             f"{self._path} is held by process {owner.pid} on {owner.host} ({owner.command}), "
-            f"for {_duration(time.time() - owner.since)} now. Wait for it to end, or end it "
-            f"(kill {owner.pid}), then try again."
+            f"{held}. {advice}"
         )
 
 

@@ -54,9 +54,9 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def taught(images: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A learner that has had two visits; for tests that change nothing."""
     folder = tmp_path_factory.mktemp("learners") / "letters"
-    with Learner.create(folder, memory=60, epochs=3, mask=-1.0) as learner:
-        learner.learn(images / "first", name="first")
-        learner.learn(images / "second", name="second")
+    learner = Learner.create(folder, memory=60, epochs=3, mask=-1.0)
+    learner.learn(images / "first", name="first")
+    learner.learn(images / "second", name="second")
     return folder
 
 
@@ -85,9 +85,9 @@ def test_the_first_visit_creates_the_learner_and_the_next_adds_to_it(
     assert second.code == 0, second.err
     assert "two: learnt 2 new classes (c, d) and 1 known class again from" in second.out
     assert "m = -1" in second.out
-    with Learner.open(folder, read_only=True) as learner:
-        assert learner.classes == ("a", "b", "c", "d")
-        assert learner.settings.memory == 60
+    learner = Learner.open(folder)
+    assert learner.classes == ("a", "b", "c", "d")
+    assert learner.settings.memory == 60
 
 
 def test_a_visit_that_was_learnt_is_not_learnt_again(
@@ -183,7 +183,7 @@ def test_a_folder_of_images_is_predicted_and_doubtful_ones_can_be_left_open(
     doubtful = remask("predict", str(taught), str(tmp_path), "--json", "--abstain")
     assert len(json.loads(sure.out)) == 3
     assert None not in [each["name"] for each in json.loads(sure.out)]
-    threshold = Learner.open(taught, read_only=True).calibration
+    threshold = Learner.open(taught).calibration
     assert threshold is not None
     for each in json.loads(doubtful.out):
         assert (each["name"] is None) == (each["probability"] < threshold.threshold)
@@ -229,11 +229,11 @@ def test_forgetting_asks_first_and_then_the_class_is_gone(
     asked = remask("forget", str(copied), "b")
     assert asked.code == 1
     assert "nothing was forgotten. To forget without being asked, say --yes." in asked.text
-    assert "b" in Learner.open(copied, read_only=True).classes
+    assert "b" in Learner.open(copied).classes
     done = remask("forget", str(copied), "b", "--yes")
     assert done.code == 0, done.err
     assert done.out.startswith("forgot b")
-    assert Learner.open(copied, read_only=True).classes == ("a", "c", "d")
+    assert Learner.open(copied).classes == ("a", "c", "d")
     unknown = remask("forget", str(copied), "b", "--yes")
     assert unknown.code == 1
     assert "a, c, d" in unknown.text
@@ -267,7 +267,7 @@ def test_an_onnx_file_names_the_classes_that_the_learner_names(
     session = onnxruntime.InferenceSession(target)
     (probabilities,) = session.run(None, {"inputs": pixels})
     names = json.loads(session.get_modelmeta().custom_metadata_map["classes"])
-    predicted = Learner.open(taught, read_only=True).predict(files)
+    predicted = Learner.open(taught).predict(files)
     assert [names[column] for column in probabilities.argmax(1)] == predicted.names
     np.testing.assert_allclose(probabilities.max(1), predicted.probabilities, atol=1e-5)
 
@@ -329,8 +329,8 @@ def test_a_visit_that_is_stopped_is_saved_and_the_same_command_goes_on(
     _, said = process.communicate(timeout=60)
     assert process.returncode == 128 + number
     assert "The same command goes on with it." in " ".join(said.split())
-    with Learner.open(folder, read_only=True) as learner:
-        assert (learner.classes, learner.unfinished) == ((), "one")
+    learner = Learner.open(folder)
+    assert (learner.classes, learner.unfinished) == ((), "one")
     finished = remask(*given)
     assert finished.code == 0, finished.err
     assert finished.out.startswith("one: learnt 2 new classes")

@@ -88,9 +88,9 @@ def use_figures(given: Callable[[Path], Any], folder: Path) -> None:
 
 
 def use_learners(given: Callable[[Path], Any], folder: Path) -> None:
-    with Learner.create(given(folder / "learner"), memory=20, epochs=1, mask=-1.0) as learner:
-        learner.learn(INPUTS, LABELS.tolist(), name="first")
-        learner.export(given(folder / "net.safetensors"), to="safetensors")
+    learner = Learner.create(given(folder / "learner"), memory=20, epochs=1, mask=-1.0)
+    learner.learn(INPUTS, LABELS.tolist(), name="first")
+    learner.export(given(folder / "net.safetensors"), to="safetensors")
     visits = learnt_visits(given(folder / "learner"))
     assert [visit.name for visit in visits] == ["first"]
     write_learner_history(given(folder / "learner"), given(folder / "one.html"))

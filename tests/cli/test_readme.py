@@ -57,10 +57,8 @@ def test_the_learner_of_the_readme_learns_and_is_opened_again(
     exec(today, names)
     assert set(names["learner"].classes) == {"cat", "dog"}
     assert capsys.readouterr().out.count("%") == 8  # a line per photo
-    names["learner"].close()  # as when its process ends
     exec(f"learner = Learner.open{later}", names)
     assert [visit.name for visit in names["learner"].history] == ["week-12"]
-    names["learner"].close()
 
 
 @pytest.mark.parametrize("replayed", [0, 3])

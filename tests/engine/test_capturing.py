@@ -169,14 +169,14 @@ def test_a_loss_that_needs_a_gradient_of_a_gradient_is_refused_in_plain_words(
 def test_the_visits_of_a_learner_are_captured(tmp_path: Path, graphs: Graphs) -> None:
     said = []
     for name, compiled in (("plain", False), ("compiled", True)):
-        with create(tmp_path / name, compile=compiled) as learner:
-            learner.learn(*blobs(["ant", "bee"], seed=0), name="first")
-            assert not graphs or compiled
-        with Learner.open(tmp_path / name, compile=compiled) as learner:
-            before = len(graphs)
-            learner.learn(*blobs(["cat"], seed=1), name="second")
-            assert (len(graphs) > before) == compiled
-            said.append(learner.evaluate(*blobs(learner.classes, seed=99)).per_class)
+        learner = create(tmp_path / name, compile=compiled)
+        learner.learn(*blobs(["ant", "bee"], seed=0), name="first")
+        assert not graphs or compiled
+        learner = Learner.open(tmp_path / name, compile=compiled)
+        before = len(graphs)
+        learner.learn(*blobs(["cat"], seed=1), name="second")
+        assert (len(graphs) > before) == compiled
+        said.append(learner.evaluate(*blobs(learner.classes, seed=99)).per_class)
     assert said[0] == said[1]
 
 

@@ -48,7 +48,9 @@ def bits(folder: Path) -> dict[str, Any]:
     manifest = read_manifest(folder).model_dump(mode="json", exclude={"generation", "remask"})
     for visit in manifest["history"]:
         del visit["finished"], visit["seconds"]
-    for note in (manifest["state"], *(segment["file"] for segment in manifest["segments"])):
-        if note is not None:
-            del note["name"]
+    for learnt in (manifest, *manifest["earlier"]):
+        learnt.pop("generation", None)
+        for note in (learnt["state"], *(segment["file"] for segment in learnt["segments"])):
+            if note is not None:
+                del note["name"]
     return dict(manifest)

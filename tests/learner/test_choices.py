@@ -15,12 +15,12 @@ from tests.learner.samples import bits, blobs, create, taught
 
 
 def test_masks_are_compared_on_held_out_samples_and_one_net_goes_on(tmp_path: Path) -> None:
-    with create(tmp_path / "a", mask="auto", memory=1200, epochs=2) as learner:
-        for number, names in enumerate((["ant", "bee"], ["cat", "dog"])):
-            visit = learner.learn(*blobs(names, each=40, seed=number), name=str(number))
-            for candidate in candidates_of(ER, 1080):
-                assert f" {candidate.name} " in visit.choice.why
-    folder = LearnerFolder.open(tmp_path / "a", read_only=True)
+    learner = create(tmp_path / "a", mask="auto", memory=1200, epochs=2)
+    for number, names in enumerate((["ant", "bee"], ["cat", "dog"])):
+        visit = learner.learn(*blobs(names, each=40, seed=number), name=str(number))
+        for candidate in candidates_of(ER, 1080):
+            assert f" {candidate.name} " in visit.choice.why
+    folder = LearnerFolder.open(tmp_path / "a")
     assert folder.manifest.state is not None
     tensors = folder.read_tensors(folder.manifest.state)
     assert all(len(tensor) == 1 for name, tensor in tensors.items() if name.startswith("net/"))
@@ -37,12 +37,12 @@ def test_a_visit_with_candidates_goes_on_after_a_stop_with_the_same_bits(tmp_pat
             raise Stop
 
     for name in "ab":
-        with create(tmp_path / name, mask="auto", memory=1200, method="er_ema") as learner:
-            learner.learn(*blobs(["ant", "bee"]), name="0")
-            if name == "b":
-                with pytest.raises(Stop):
-                    learner.learn(*blobs(["cat"]), name="1", on_progress=look)
-            learner.learn(*blobs(["cat"]), name="1")
+        learner = create(tmp_path / name, mask="auto", memory=1200, method="er_ema")
+        learner.learn(*blobs(["ant", "bee"]), name="0")
+        if name == "b":
+            with pytest.raises(Stop):
+                learner.learn(*blobs(["cat"]), name="1", on_progress=look)
+        learner.learn(*blobs(["cat"]), name="1")
     assert bits(tmp_path / "a") == bits(tmp_path / "b")
 
 
@@ -68,8 +68,8 @@ def test_the_chosen_candidate_is_the_one_that_is_saved() -> None:
 
 
 def test_a_small_memory_takes_the_default(tmp_path: Path) -> None:
-    with create(tmp_path / "a", mask="auto", memory=50) as learner:
-        choice = learner.learn(*blobs(["ant", "bee"]), name="0").choice
+    learner = create(tmp_path / "a", mask="auto", memory=50)
+    choice = learner.learn(*blobs(["ant", "bee"]), name="0").choice
     default, *_ = candidates_of(ER, 50)
     assert (float(choice.mask), choice.fade) == (default.mask, default.fade)
     assert "learning rate 0.1: the default: with so small" in str(choice)
@@ -134,23 +134,23 @@ def test_classes_weigh_the_same() -> None:
 
 
 def test_it_abstains_where_it_is_not_sure(tmp_path: Path) -> None:
-    with taught(tmp_path / "a", ["ant", "bee"], ["cat", "dog"], epochs=12) as learner:
-        calibration = learner.calibration
-        assert calibration is not None
-        known = learner.predict(blobs(["ant", "dog"], seed=9)[0], abstain=True)
-        strange = learner.predict(blobs(["zebra", "yak", "x"], seed=9)[0], abstain=True)
-        assert known.names.count(None) < len(known) / 2
-        assert strange.names.count(None) / len(strange) > known.names.count(None) / len(known)
-        for prediction in (*known, *strange):
-            assert (prediction.name is None) == (prediction.probability < calibration.threshold)
-        assert set(learner.predict(blobs(["ant"])[0], abstain=1.1).names) == {None}
-        assert None not in learner.predict(blobs(["zebra"])[0]).names
-        assert "not sure (" in str(strange)
+    learner = taught(tmp_path / "a", ["ant", "bee"], ["cat", "dog"], epochs=12)
+    calibration = learner.calibration
+    assert calibration is not None
+    known = learner.predict(blobs(["ant", "dog"], seed=9)[0], abstain=True)
+    strange = learner.predict(blobs(["zebra", "yak", "x"], seed=9)[0], abstain=True)
+    assert known.names.count(None) < len(known) / 2
+    assert strange.names.count(None) / len(strange) > known.names.count(None) / len(known)
+    for prediction in (*known, *strange):
+        assert (prediction.name is None) == (prediction.probability < calibration.threshold)
+    assert set(learner.predict(blobs(["ant"])[0], abstain=1.1).names) == {None}
+    assert None not in learner.predict(blobs(["zebra"])[0]).names
+    assert "not sure (" in str(strange)
 
 
 def test_predictions_are_tables_too(tmp_path: Path) -> None:
-    with taught(tmp_path / "a", ["ant", "bee"]) as learner:
-        said = learner.predict(blobs(["ant"], each=2)[0], top=2)
+    learner = taught(tmp_path / "a", ["ant", "bee"])
+    said = learner.predict(blobs(["ant"], each=2)[0], top=2)
     lines = said.to_csv(tmp_path / "said.csv").splitlines()
     assert lines[0] == "source,name,probability,name_2,probability_2"
     assert len(lines) == 3
@@ -158,4 +158,4 @@ def test_predictions_are_tables_too(tmp_path: Path) -> None:
     assert said.to_dicts()[0]["top"] == said[0].top
     assert '"name": "' in said.to_json()
     assert said[:1].each == (said[0],)
-    assert isinstance(Learner.open(tmp_path / "a", read_only=True).history[0].choice.why, str)
+    assert isinstance(Learner.open(tmp_path / "a").history[0].choice.why, str)

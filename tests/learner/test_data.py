@@ -30,17 +30,17 @@ def write_folder(folder: Path, names: list[str], each: int = 12, **changes: Any)
 
 def test_a_folder_of_images_is_learnt_and_predicted(tmp_path: Path) -> None:
     photos = write_folder(tmp_path / "photos", ["owl", "yak"], shape=(3, 8, 8))
-    with create(tmp_path / "a", epochs=20) as learner:
-        visit = learner.learn(photos, name="week-1")
-        assert visit.new_classes == ("owl", "yak")
-        assert learner.preprocessing.input_shape == (3, 8, 8)
-        assert learner.preprocessing.resize == "bilinear"
-        assert learner.evaluate(str(photos)).accuracy > 90
-        said = learner.predict(photos / "owl")
-        assert [Path(str(each.source)).parent.name for each in said] == ["owl"] * 12
-        image = photos / "owl" / Path(str(said[0].source)).name
-        assert learner.predict(image).each == learner.predict([image]).each == said.each[:1]
-        assert len(learner.predict(photos)) == 24
+    learner = create(tmp_path / "a", epochs=20)
+    visit = learner.learn(photos, name="week-1")
+    assert visit.new_classes == ("owl", "yak")
+    assert learner.preprocessing.input_shape == (3, 8, 8)
+    assert learner.preprocessing.resize == "bilinear"
+    assert learner.evaluate(str(photos)).accuracy > 90
+    said = learner.predict(photos / "owl")
+    assert [Path(str(each.source)).parent.name for each in said] == ["owl"] * 12
+    image = photos / "owl" / Path(str(said[0].source)).name
+    assert learner.predict(image).each == learner.predict([image]).each == said.each[:1]
+    assert len(learner.predict(photos)) == 24
 
 
 @pytest.mark.slow
@@ -49,34 +49,34 @@ def test_a_folder_is_learnt_as_the_array_of_its_images(tmp_path: Path) -> None:
     order = sorted(range(24), key=lambda row: (labels[row], f"{row}.png"))
     photos = write_folder(tmp_path / "photos", ["owl", "yak"], shape=(1, 8, 8))
     for name, data in (("a", (photos,)), ("b", (inputs[order], sorted(labels)))):
-        with create(tmp_path / name) as learner:
-            learner.learn(*data, name="week-1")
+        learner = create(tmp_path / name)
+        learner.learn(*data, name="week-1")
     assert bits(tmp_path / "a") == bits(tmp_path / "b")
 
 
 def test_images_of_any_size_are_resized_alike(tmp_path: Path) -> None:
     small = write_folder(tmp_path / "small", ["owl", "yak"], shape=(3, 8, 8))
     large = write_folder(tmp_path / "large", ["owl", "yak"], shape=(3, 8, 8), size=(300, 200))
-    with create(tmp_path / "a", epochs=20) as learner:
-        learner.learn(small, name="week-1")
-        assert learner.evaluate(large).accuracy > 90
-    with create(tmp_path / "b") as learner:
-        learner.learn(large, name="week-1")
-        assert learner.preprocessing.input_shape == (3, 64, 64)
-    with create(tmp_path / "c", image_size=(10, 12)) as learner:
-        learner.learn(small, name="week-1")
-        assert learner.preprocessing.input_shape == (3, 10, 12)
-        with pytest.raises(LearnerError, match="takes 3 channels of 10 x 12"):
-            learner.predict(blobs(["owl"], shape=(3, 8, 8))[0])
+    learner = create(tmp_path / "a", epochs=20)
+    learner.learn(small, name="week-1")
+    assert learner.evaluate(large).accuracy > 90
+    learner = create(tmp_path / "b")
+    learner.learn(large, name="week-1")
+    assert learner.preprocessing.input_shape == (3, 64, 64)
+    learner = create(tmp_path / "c", image_size=(10, 12))
+    learner.learn(small, name="week-1")
+    assert learner.preprocessing.input_shape == (3, 10, 12)
+    with pytest.raises(LearnerError, match="takes 3 channels of 10 x 12"):
+        learner.predict(blobs(["owl"], shape=(3, 8, 8))[0])
 
 
 def test_grey_and_colour_images_go_together(tmp_path: Path) -> None:
     grey = write_folder(tmp_path / "grey", ["owl", "yak"], shape=(1, 8, 8))
     colour = write_folder(tmp_path / "colour", ["owl", "yak"], shape=(3, 8, 8))
-    with create(tmp_path / "a") as learner:
-        learner.learn(grey, name="week-1")
-        assert learner.preprocessing.input_shape == (1, 8, 8)
-        learner.learn(colour, name="week-2")
+    learner = create(tmp_path / "a")
+    learner.learn(grey, name="week-1")
+    assert learner.preprocessing.input_shape == (1, 8, 8)
+    learner.learn(colour, name="week-2")
 
 
 @pytest.mark.parametrize(
@@ -97,12 +97,12 @@ def test_arrays_of_every_layout_are_learnt_alike(tmp_path: Path, layout: str) ->
         "pairs": (iter(pairs),),
         "bf16": (torch.from_numpy(inputs).to(torch.bfloat16), labels),
     }
-    with create(tmp_path / "a") as learner, create(tmp_path / "b") as plain:
-        learner.learn(*given[layout], name="v")
-        plain.learn(inputs, labels, name="v")
-        assert learner.classes == ("0", "1")
-        if layout != "bf16":
-            assert learner.predict(inputs) == plain.predict(inputs)
+    learner, plain = create(tmp_path / "a"), create(tmp_path / "b")
+    learner.learn(*given[layout], name="v")
+    plain.learn(inputs, labels, name="v")
+    assert learner.classes == ("0", "1")
+    if layout != "bf16":
+        assert learner.predict(inputs) == plain.predict(inputs)
 
 
 @pytest.mark.slow
@@ -112,11 +112,11 @@ def test_embeddings_are_learnt_at_any_scale(tmp_path: Path) -> None:
     for number, (scale, shift) in enumerate([(1.0, 0.0), (1000.0, 5000.0), (1e-3, 1.0)]):
         labels = random.integers(0, 6, 300)
         inputs = scale * (centres[labels] + 0.3 * random.normal(size=(300, 32))) + shift
-        with create(tmp_path / str(number), net="linear", lr=None, epochs=5) as learner:
-            for classes in ((0, 1), (2, 3), (4, 5)):
-                rows = np.isin(labels, classes)
-                learner.learn(inputs[rows], labels[rows], name=str(classes))
-            assert learner.evaluate(inputs, labels).accuracy > 85
+        learner = create(tmp_path / str(number), net="linear", lr=None, epochs=5)
+        for classes in ((0, 1), (2, 3), (4, 5)):
+            rows = np.isin(labels, classes)
+            learner.learn(inputs[rows], labels[rows], name=str(classes))
+        assert learner.evaluate(inputs, labels).accuracy > 85
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
@@ -142,22 +142,22 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 
 def test_bad_arrays_are_refused_and_the_learner_stays_as_it_was(tmp_path: Path) -> None:
-    with taught(tmp_path / "a", ["ant", "bee"]) as learner:
-        before = bits(tmp_path / "a")
-        for given, message in WRONG:
-            with pytest.raises(LearnerError, match=message):
-                learner.learn(**{"labels": ["cat"] * 4, **given}, name="second")
-            assert bits(tmp_path / "a") == before
-            assert learner.unfinished is None
+    learner = taught(tmp_path / "a", ["ant", "bee"])
+    before = bits(tmp_path / "a")
+    for given, message in WRONG:
+        with pytest.raises(LearnerError, match=message):
+            learner.learn(**{"labels": ["cat"] * 4, **given}, name="second")
+        assert bits(tmp_path / "a") == before
+        assert learner.unfinished is None
 
 
 def test_numbers_that_are_none_are_refused(tmp_path: Path) -> None:
     inputs = np.random.default_rng(0).normal(size=(20, 5))
     inputs[7, 2] = np.nan
-    with create(tmp_path / "a", net="linear") as learner:
-        with pytest.raises(LearnerError, match="input 7 has a NaN"):
-            learner.learn(inputs, ["x"] * 10 + ["y"] * 10, name="v")
-        assert learner.classes == ()
+    learner = create(tmp_path / "a", net="linear")
+    with pytest.raises(LearnerError, match="input 7 has a NaN"):
+        learner.learn(inputs, ["x"] * 10 + ["y"] * 10, name="v")
+    assert learner.classes == ()
 
 
 def test_a_corrupt_image_is_named_and_nothing_is_learnt(tmp_path: Path) -> None:
@@ -165,63 +165,63 @@ def test_a_corrupt_image_is_named_and_nothing_is_learnt(tmp_path: Path) -> None:
     broken = sorted((photos / "yak").iterdir())[3]
     broken.write_bytes(broken.read_bytes()[:-9])
     (photos / "owl" / "text.jpg").write_text("no image")
-    with create(tmp_path / "a") as learner:
-        with pytest.raises(LearnerError, match="2 of 25 images cannot be read") as caught:
-            learner.learn(photos, name="week-1")
-        assert str(broken) in str(caught.value)
-        assert "text.jpg" in str(caught.value)
-        assert learner.history == []
-        assert learner.unfinished is None
-        broken.unlink()
-        (photos / "owl" / "text.jpg").unlink()
+    learner = create(tmp_path / "a")
+    with pytest.raises(LearnerError, match="2 of 25 images cannot be read") as caught:
         learner.learn(photos, name="week-1")
+    assert str(broken) in str(caught.value)
+    assert "text.jpg" in str(caught.value)
+    assert learner.history == []
+    assert learner.unfinished is None
+    broken.unlink()
+    (photos / "owl" / "text.jpg").unlink()
+    learner.learn(photos, name="week-1")
 
 
 def test_folders_that_hold_no_classes_say_what_is_expected(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "hollow" / "owl").mkdir(parents=True)
-    with create(tmp_path / "a") as learner:
-        with pytest.raises(LearnerError, match="expected a folder per class"):
-            learner.learn(tmp_path / "empty", name="v")
-        with pytest.raises(LearnerError, match=r"hollow/owl has no images: expected"):
-            learner.learn(tmp_path / "hollow", name="v")
-        photos = write_folder(tmp_path / "photos", ["owl", "yak"], shape=(3, 8, 8))
-        with pytest.raises(LearnerError, match="leave `labels` out"):
-            learner.learn(photos, ["owl"], name="v")
-        learner.learn(photos, name="v")
-        unknown = write_folder(tmp_path / "more", ["emu", "gnu", "owl"], shape=(3, 8, 8))
-        with pytest.raises(LearnerError, match="unknown classes emu, gnu: the learner knows"):
-            learner.evaluate(unknown)
+    learner = create(tmp_path / "a")
+    with pytest.raises(LearnerError, match="expected a folder per class"):
+        learner.learn(tmp_path / "empty", name="v")
+    with pytest.raises(LearnerError, match=r"hollow/owl has no images: expected"):
+        learner.learn(tmp_path / "hollow", name="v")
+    photos = write_folder(tmp_path / "photos", ["owl", "yak"], shape=(3, 8, 8))
+    with pytest.raises(LearnerError, match="leave `labels` out"):
+        learner.learn(photos, ["owl"], name="v")
+    learner.learn(photos, name="v")
+    unknown = write_folder(tmp_path / "more", ["emu", "gnu", "owl"], shape=(3, 8, 8))
+    with pytest.raises(LearnerError, match="unknown classes emu, gnu: the learner knows"):
+        learner.evaluate(unknown)
 
 
 def test_images_for_a_learner_of_embeddings_are_refused(tmp_path: Path) -> None:
     photos = write_folder(tmp_path / "photos", ["owl", "yak"])
-    with create(tmp_path / "a", net="linear") as learner:
-        learner.learn(np.eye(8), list("aabbccdd"), name="v")
-        with pytest.raises(
-            LearnerError, match="has learnt from 8 features, float32, and .* is an image"
-        ):
-            learner.learn(photos, name="w")
+    learner = create(tmp_path / "a", net="linear")
+    learner.learn(np.eye(8), list("aabbccdd"), name="v")
+    with pytest.raises(
+        LearnerError, match="has learnt from 8 features, float32, and .* is an image"
+    ):
+        learner.learn(photos, name="w")
 
 
 def test_a_learner_of_colour_images_uses_a_convolutional_net(tmp_path: Path) -> None:
     photos = write_folder(tmp_path / "photos", ["owl", "yak"], shape=(3, 8, 8))
-    with create(tmp_path / "a", net="resnet18:2", augment=True, epochs=1) as learner:
-        learner.learn(photos, name="week-1")
-        said = learner.predict(photos)
-        mean = learner.preprocessing.mean
+    learner = create(tmp_path / "a", net="resnet18:2", augment=True, epochs=1)
+    learner.learn(photos, name="week-1")
+    said = learner.predict(photos)
+    mean = learner.preprocessing.mean
     assert mean is not None
     assert 0.3 < mean[0] < 0.7
-    with Learner.open(tmp_path / "a", read_only=True) as again:
-        assert again.predict(photos) == said
+    again = Learner.open(tmp_path / "a")
+    assert again.predict(photos) == said
 
 
 def test_an_image_that_does_not_exist_is_called_that(tmp_path: Path) -> None:
-    with taught(tmp_path / "a", ["ant", "bee"]) as learner:
-        with pytest.raises(LearnerError, match=r"missing\.png does not exist: expected an image"):
-            learner.predict(tmp_path / "missing.png")
-        with pytest.raises(LearnerError, match=r"missing\.png.*No such file"):
-            learner.predict([tmp_path / "missing.png", tmp_path / "other.png"])
+    learner = taught(tmp_path / "a", ["ant", "bee"])
+    with pytest.raises(LearnerError, match=r"missing\.png does not exist: expected an image"):
+        learner.predict(tmp_path / "missing.png")
+    with pytest.raises(LearnerError, match=r"missing\.png.*No such file"):
+        learner.predict([tmp_path / "missing.png", tmp_path / "other.png"])
 
 
 def test_a_device_that_torch_does_not_have_is_refused_and_nothing_is_created(
@@ -230,7 +230,7 @@ def test_a_device_that_torch_does_not_have_is_refused_and_nothing_is_created(
     with pytest.raises(LearnerError, match="the device 'abacus' cannot be used: "):
         Learner.create(tmp_path / "a", device="abacus")
     assert not (tmp_path / "a").exists()
-    create(tmp_path / "a").close()
+    create(tmp_path / "a")
     with pytest.raises(LearnerError, match="the device 'abacus' cannot be used: "):
         Learner.open(tmp_path / "a", device="abacus")
-    Learner.open(tmp_path / "a").close()  # it is not locked
+    assert Learner.open(tmp_path / "a").classes == ()

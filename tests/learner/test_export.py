@@ -76,13 +76,13 @@ def test_torch_export_takes_batches_of_any_size_from_bytes_to_probabilities(
 
 @pytest.mark.thorough
 def test_the_nearest_means_of_icarl_are_exported_too(tmp_path: Path) -> None:
-    with taught(tmp_path / "a", ["ant", "bee"], ["cat"], method="icarl", mask=None) as learner:
-        exported = learner.export(tmp_path / "net.pt2", "torch-export")
-        inputs = blobs(["ant", "cat"], each=15, seed=5)[0]
-        loaded = torch.export.load(exported.path).module()
-        for some in (inputs, inputs[:1]):
-            given = loaded(torch.from_numpy(some)).max(1).values
-            assert given.tolist() == pytest.approx(learner.predict(some).probabilities, abs=1e-5)
+    learner = taught(tmp_path / "a", ["ant", "bee"], ["cat"], method="icarl", mask=None)
+    exported = learner.export(tmp_path / "net.pt2", "torch-export")
+    inputs = blobs(["ant", "cat"], each=15, seed=5)[0]
+    loaded = torch.export.load(exported.path).module()
+    for some in (inputs, inputs[:1]):
+        given = loaded(torch.from_numpy(some)).max(1).values
+        assert given.tolist() == pytest.approx(learner.predict(some).probabilities, abs=1e-5)
 
 
 @pytest.mark.integrations
@@ -222,10 +222,10 @@ def test_a_learner_s_export_predicts_as_the_learner_does(kind: str, tmp_path: Pa
     if kind == "own net":
         model = {"net": nn.Sequential(_Backbone(), nn.Linear(48, 2)), "normalise": "none"}
     images, labels = _images(40), ["ant", "bee"] * 20
-    with Learner.create(tmp_path / "learner", **model, memory=20, epochs=2, mask=-1.0) as learner:
-        learner.learn(images, labels, name="first")
-        exported = learner.export(tmp_path / "net.pt2", to="torch-export")
-        predicted = learner.predict(images[:9])
+    learner = Learner.create(tmp_path / "learner", **model, memory=20, epochs=2, mask=-1.0)
+    learner.learn(images, labels, name="first")
+    exported = learner.export(tmp_path / "net.pt2", to="torch-export")
+    predicted = learner.predict(images[:9])
     probabilities = torch.export.load(exported.path).module()(images[:9])
     assert [exported.classes[n] for n in probabilities.argmax(1)] == predicted.names
     np.testing.assert_allclose(probabilities.amax(1), predicted.probabilities, atol=1e-5)
@@ -234,10 +234,10 @@ def test_a_learner_s_export_predicts_as_the_learner_does(kind: str, tmp_path: Pa
 def test_nothing_is_exported_before_the_first_visit_or_into_the_learner_s_folder(
     tmp_path: Path,
 ) -> None:
-    with Learner.create(tmp_path / "learner", memory=20, epochs=1, mask=-1.0) as learner:
-        with pytest.raises(LearnerError, match="has not learnt anything yet"):
-            learner.export(tmp_path / "net.safetensors", to="safetensors")
-        learner.learn(_images(8), ["ant", "bee"] * 4, name="first")
-        with pytest.raises(LearnerError, match="the learner's own folder"):
-            learner.export(tmp_path / "learner" / "net.safetensors", to="safetensors")
+    learner = Learner.create(tmp_path / "learner", memory=20, epochs=1, mask=-1.0)
+    with pytest.raises(LearnerError, match="has not learnt anything yet"):
+        learner.export(tmp_path / "net.safetensors", to="safetensors")
+    learner.learn(_images(8), ["ant", "bee"] * 4, name="first")
+    with pytest.raises(LearnerError, match="the learner's own folder"):
+        learner.export(tmp_path / "learner" / "net.safetensors", to="safetensors")
     assert [path.name for path in tmp_path.iterdir()] == ["learner"]

@@ -58,36 +58,36 @@ def test_the_samples_of_a_forgotten_class_are_in_no_file(
     tmp_path: Path, method: str, retrain: bool
 ) -> None:
     path = tmp_path / "a"
-    with taught(path, *VISITS, method=method, memory=80, epochs=8) as learner:
-        assert found_in(path, samples_of("bee"))
-        before = learner.evaluate(*blobs(["ant", "cat", "dog", "eel"], seed=50))
-        forgotten = learner.forget("bee", retrain=retrain)
-        assert forgotten.samples > 5
-        assert forgotten.retrained == retrain
-        assert not found_in(path, samples_of("bee"))
-        assert b'"bee"' not in (path / MANIFEST).read_bytes()
-        assert found_in(path, samples_of("cat"))
-        assert learner.classes == ("ant", "cat", "dog", "eel")
-        after = learner.evaluate(*blobs(["ant", "cat", "dog", "eel"], seed=50))
-        assert after.accuracy >= before.accuracy - (8 if retrain else 0)
-        assert None not in learner.predict(blobs(["bee"])[0]).names
-        assert ("not touched" in str(forgotten)) != retrain
-    with Learner.open(path) as learner:
-        visit = learner.learn(*blobs(["fox", "bee"], seed=7), name="later")
-        assert visit.new_classes == ("bee", "fox")  # known no longer
-        assert learner.classes == ("ant", "cat", "dog", "eel", "bee", "fox")
-        assert learner.evaluate(*blobs(["fox", "bee"], seed=51)).accuracy > 60
+    learner = taught(path, *VISITS, method=method, memory=80, epochs=8)
+    assert found_in(path, samples_of("bee"))
+    before = learner.evaluate(*blobs(["ant", "cat", "dog", "eel"], seed=50))
+    forgotten = learner.forget("bee", retrain=retrain)
+    assert forgotten.samples > 5
+    assert forgotten.retrained == retrain
+    assert not found_in(path, samples_of("bee"))
+    assert b'"bee"' not in (path / MANIFEST).read_bytes()
+    assert found_in(path, samples_of("cat"))
+    assert learner.classes == ("ant", "cat", "dog", "eel")
+    after = learner.evaluate(*blobs(["ant", "cat", "dog", "eel"], seed=50))
+    assert after.accuracy >= before.accuracy - (8 if retrain else 0)
+    assert None not in learner.predict(blobs(["bee"])[0]).names
+    assert ("not touched" in str(forgotten)) != retrain
+    learner = Learner.open(path)
+    visit = learner.learn(*blobs(["fox", "bee"], seed=7), name="later")
+    assert visit.new_classes == ("bee", "fox")  # known no longer
+    assert learner.classes == ("ant", "cat", "dog", "eel", "bee", "fox")
+    assert learner.evaluate(*blobs(["fox", "bee"], seed=51)).accuracy > 60
 
 
 def test_the_output_of_a_forgotten_class_says_nothing(tmp_path: Path) -> None:
-    with taught(tmp_path / "a", *VISITS, method="er_ema") as learner:
-        net = learner._ready()
-        output = learner.classes.index("cat")
-        kept = [column for column in range(5) if column != output]
-        inputs = torch.from_numpy(blobs(["ant", "cat"], seed=9)[0]) / 255
-        before = net.net(inputs)[:, :5]
-        learner.forget("cat")
-        after = learner._ready().net(inputs)[:, :5]
+    learner = taught(tmp_path / "a", *VISITS, method="er_ema")
+    net = learner._ready()
+    output = learner.classes.index("cat")
+    kept = [column for column in range(5) if column != output]
+    inputs = torch.from_numpy(blobs(["ant", "cat"], seed=9)[0]) / 255
+    before = net.net(inputs)[:, :5]
+    learner.forget("cat")
+    after = learner._ready().net(inputs)[:, :5]
     assert torch.equal(after[:, kept], before[:, kept])
     assert torch.equal(after[:, output], torch.zeros(len(inputs)))
     assert learner.calibration is not None
@@ -95,22 +95,22 @@ def test_the_output_of_a_forgotten_class_says_nothing(tmp_path: Path) -> None:
 
 def test_the_same_picture_of_another_class_stays(tmp_path: Path) -> None:
     inputs, labels = blobs(["ant", "bee"], each=10)
-    with create(tmp_path / "a", memory=100) as learner:
-        learner.learn(inputs, labels, name="0")
-        learner.learn(inputs, ["twin"] * len(inputs), name="1")
-        learner.forget("ant")
-        assert learner.classes == ("bee", "twin")
+    learner = create(tmp_path / "a", memory=100)
+    learner.learn(inputs, labels, name="0")
+    learner.learn(inputs, ["twin"] * len(inputs), name="1")
+    learner.forget("ant")
+    assert learner.classes == ("bee", "twin")
 
 
 def test_the_last_class_can_be_forgotten(tmp_path: Path) -> None:
-    with taught(tmp_path / "a", ["ant"]) as learner:
-        learner.forget("ant")
-        assert learner.classes == ()
-        assert not found_in(tmp_path / "a", blobs(["ant"])[0])
-        with pytest.raises(LearnerError, match="not learnt anything"):
-            learner.predict(blobs(["ant"])[0])
-        visit = learner.learn(*blobs(["bee", "cat"]), name="anew")
-        assert visit.new_classes == ("bee", "cat")
+    learner = taught(tmp_path / "a", ["ant"])
+    learner.forget("ant")
+    assert learner.classes == ()
+    assert not found_in(tmp_path / "a", blobs(["ant"])[0])
+    with pytest.raises(LearnerError, match="not learnt anything"):
+        learner.predict(blobs(["ant"])[0])
+    visit = learner.learn(*blobs(["bee", "cat"]), name="anew")
+    assert visit.new_classes == ("bee", "cat")
 
 
 def test_an_unfinished_visit_is_given_up(tmp_path: Path) -> None:
@@ -120,32 +120,32 @@ def test_an_unfinished_visit_is_given_up(tmp_path: Path) -> None:
         if progress.step == 3:
             raise KeyboardInterrupt
 
-    with taught(path, *VISITS) as learner:
-        inputs, labels = blobs(["bee"], seed=33)
-        with pytest.raises(KeyboardInterrupt):
-            learner.learn(inputs, labels, name="more", on_progress=stop)
-        assert found_in(path, inputs)
-        learner.forget("bee")
-        assert not found_in(path, inputs)
-        assert learner.unfinished is None
+    learner = taught(path, *VISITS)
+    inputs, labels = blobs(["bee"], seed=33)
+    with pytest.raises(KeyboardInterrupt):
+        learner.learn(inputs, labels, name="more", on_progress=stop)
+    assert found_in(path, inputs)
+    learner.forget("bee")
+    assert not found_in(path, inputs)
+    assert learner.unfinished is None
 
 
 def test_what_cannot_be_forgotten_is_said(tmp_path: Path) -> None:
-    with taught(tmp_path / "a", *VISITS) as learner:
-        before = bits(tmp_path / "a")
-        with pytest.raises(LearnerError, match="unknown class 'yak': the learner knows ant, bee"):
-            learner.forget("yak")
-        assert bits(tmp_path / "a") == before
-    with taught(tmp_path / "b", ["ant", "bee"], method="icarl", mask=None) as learner:
-        before = bits(tmp_path / "b")
-        with pytest.raises(LearnerError, match="chooses itself what it keeps"):
-            learner.forget("ant")
-        assert bits(tmp_path / "b") == before
-    with taught(tmp_path / "c", ["ant", "bee"], method="lwf", mask=None) as learner:
-        with pytest.raises(LearnerError, match="keeps no samples to retrain from"):
-            learner.forget("ant", retrain=True)
+    learner = taught(tmp_path / "a", *VISITS)
+    before = bits(tmp_path / "a")
+    with pytest.raises(LearnerError, match="unknown class 'yak': the learner knows ant, bee"):
+        learner.forget("yak")
+    assert bits(tmp_path / "a") == before
+    learner = taught(tmp_path / "b", ["ant", "bee"], method="icarl", mask=None)
+    before = bits(tmp_path / "b")
+    with pytest.raises(LearnerError, match="chooses itself what it keeps"):
         learner.forget("ant")
-        assert learner.classes == ("bee",)
+    assert bits(tmp_path / "b") == before
+    learner = taught(tmp_path / "c", ["ant", "bee"], method="lwf", mask=None)
+    with pytest.raises(LearnerError, match="keeps no samples to retrain from"):
+        learner.forget("ant", retrain=True)
+    learner.forget("ant")
+    assert learner.classes == ("bee",)
 
 
 def test_old_files_that_cannot_be_removed_are_named(
@@ -156,17 +156,17 @@ def test_old_files_that_cannot_be_removed_are_named(
     def refuse(path: Path) -> None:
         raise PermissionError
 
-    with taught(tmp_path / "a", *VISITS) as learner:
-        monkeypatch.setattr(durable, "_remove", refuse)
-        with pytest.raises(LearnerError, match=r"is forgotten, but .* cannot be removed"):
-            learner.forget("bee")
-        assert "bee" not in learner.classes
+    learner = taught(tmp_path / "a", *VISITS)
+    monkeypatch.setattr(durable, "_remove", refuse)
+    with pytest.raises(LearnerError, match=r"is forgotten, but .* cannot be removed"):
+        learner.forget("bee")
+    assert "bee" not in learner.classes
 
 
 @pytest.fixture(scope="module")
 def before(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("before") / "a"
-    taught(path, *VISITS).close()
+    taught(path, *VISITS)
     return path
 
 
@@ -174,8 +174,8 @@ def before(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def after(tmp_path_factory: pytest.TempPathFactory, before: Path) -> Path:
     path = tmp_path_factory.mktemp("after") / "a"
     shutil.copytree(before, path)
-    with Learner.open(path) as learner:
-        learner.forget("bee", retrain=True)
+    learner = Learner.open(path)
+    learner.forget("bee", retrain=True)
     return path
 
 
@@ -190,13 +190,14 @@ def test_a_crash_at_any_point_leaves_the_class_there_or_forgotten(
         disk = FaultyDisk(at, late=bool(at % 2))
         with pytest.MonkeyPatch.context() as monkeypatch:
             disk.install(monkeypatch)
-            with suppress(RemaskError, CrashError), Learner.open(broken) as learner:
+            with suppress(RemaskError, CrashError):
+                learner = Learner.open(broken)
                 learner.forget("bee", retrain=True)
         shutil.copytree(broken, path)
         assert bits(path) in (old, new)
-        with Learner.open(path) as learner:
-            if "bee" in learner.classes:
-                learner.forget("bee", retrain=True)
+        learner = Learner.open(path)
+        if "bee" in learner.classes:
+            learner.forget("bee", retrain=True)
         assert bits(path) == new
         assert not found_in(path, samples_of("bee"))
         shutil.rmtree(path)
@@ -212,9 +213,9 @@ def forget_in_child(path: Path, seconds: float) -> bool:
     if child == 0:
         code = 70
         try:
-            with Learner.open(path) as learner:
-                if "bee" in learner.classes:
-                    learner.forget("bee", retrain=True)
+            learner = Learner.open(path)
+            if "bee" in learner.classes:
+                learner.forget("bee", retrain=True)
             code = 0
         finally:
             os._exit(code)
@@ -238,9 +239,9 @@ def test_a_learner_killed_while_it_forgets_forgets_all_the_same(
         shutil.copytree(before, path, dirs_exist_ok=True)
         killed += forget_in_child(path, source.uniform(0, 0.35))
         assert bits(path) in (old, new)
-        with Learner.open(path) as learner:
-            if "bee" in learner.classes:
-                learner.forget("bee", retrain=True)
+        learner = Learner.open(path)
+        if "bee" in learner.classes:
+            learner.forget("bee", retrain=True)
         assert bits(path) == new
         assert not found_in(path, samples_of("bee"))
         shutil.rmtree(path)

@@ -18,7 +18,7 @@ class Kept:
     """What the files of a learner hold."""
 
     def __init__(self, path: Path) -> None:
-        folder = LearnerFolder.open(path, read_only=True)
+        folder = LearnerFolder.open(path)
         manifest = folder.manifest
         assert manifest.state is not None
         tensors = folder.read_tensors(manifest.state)
@@ -41,8 +41,8 @@ def teach(learner: Learner, visits: Sequence[Arrays]) -> None:
 
 def test_it_keeps_real_samples_with_their_classes_each_once(tmp_path: Path) -> None:
     visits = [blobs([f"{a}{b}" for b in "xy"], seed=n) for n, a in enumerate("abcde")]
-    with create(tmp_path / "a", memory=60, epochs=1) as learner:
-        teach(learner, visits)
+    learner = create(tmp_path / "a", memory=60, epochs=1)
+    teach(learner, visits)
     kept = Kept(tmp_path / "a")
     real = {
         (sample.tobytes(), name)
@@ -59,11 +59,11 @@ def test_it_keeps_real_samples_with_their_classes_each_once(tmp_path: Path) -> N
 
 
 def test_no_class_vanishes_however_unequal_they_are(tmp_path: Path) -> None:
-    with create(tmp_path / "a", memory=60, epochs=1, batch=50) as learner:
-        learner.learn(*blobs(["rare"], each=5), name="0")
-        learner.learn(*blobs(["common"], each=2000), name="1")
-        learner.learn(*blobs(["usual"], each=100), name="2")
-        learner.learn(*blobs(["common"], each=500, seed=4), name="3")
+    learner = create(tmp_path / "a", memory=60, epochs=1, batch=50)
+    learner.learn(*blobs(["rare"], each=5), name="0")
+    learner.learn(*blobs(["common"], each=2000), name="1")
+    learner.learn(*blobs(["usual"], each=100), name="2")
+    learner.learn(*blobs(["common"], each=500, seed=4), name="3")
     kept = Kept(tmp_path / "a")
     counts = Counter(kept.names)
     assert counts["rare"] == 5
@@ -76,27 +76,25 @@ def test_no_class_vanishes_however_unequal_they_are(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_files_stay_within_twice_the_memory_and_few(tmp_path: Path) -> None:
-    with create(tmp_path / "a", memory=100, epochs=1, batch=30) as learner:
-        for number in range(12):
-            learner.learn(*blobs([f"{number % 7}"], each=60, seed=number), name=f"v{number}")
-            kept = Kept(tmp_path / "a")
-            assert sum(kept.segments) <= 2 * len(kept.names)
-            assert len(kept.segments) <= 6
-            assert len(kept.names) <= 100
-            assert kept.bytes <= 2 * 100 * 36 + 128 * len(kept.segments)
+    learner = create(tmp_path / "a", memory=100, epochs=1, batch=30, keep_generations=0)
+    for number in range(12):
+        learner.learn(*blobs([f"{number % 7}"], each=60, seed=number), name=f"v{number}")
+        kept = Kept(tmp_path / "a")
+        assert sum(kept.segments) <= 2 * len(kept.names)
+        assert len(kept.segments) <= 6
+        assert len(kept.names) <= 100
+        assert kept.bytes <= 2 * 100 * 36 + 128 * len(kept.segments)
     assert len(list((tmp_path / "a").glob("samples-*"))) == len(kept.segments)
 
 
 def test_a_memory_can_be_given_in_bytes(tmp_path: Path) -> None:
-    with create(tmp_path / "a", memory="0.9 kB", epochs=1) as learner:  # 25 images of 36 bytes
-        teach(learner, [blobs(["ant", "bee"])])
-        kept = Kept(tmp_path / "a")
-        assert len(kept.replayed) == 23
-        assert len(kept.held_out) == 2
-    with (
-        create(tmp_path / "b", memory="20 B") as learner,
-        pytest.raises(LearnerError, match="no room for one of 36 bytes"),
-    ):
+    learner = create(tmp_path / "a", memory="0.9 kB", epochs=1)  # 25 images of 36 bytes
+    teach(learner, [blobs(["ant", "bee"])])
+    kept = Kept(tmp_path / "a")
+    assert len(kept.replayed) == 23
+    assert len(kept.held_out) == 2
+    learner = create(tmp_path / "b", memory="20 B")
+    with pytest.raises(LearnerError, match="no room for one of 36 bytes"):
         teach(learner, [blobs(["ant", "bee"])])
 
 

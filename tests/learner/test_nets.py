@@ -40,20 +40,19 @@ def test_a_module_learns_from_its_own_weights_and_needs_its_code_to_be_opened(
 ) -> None:
     net = Small()
     kernels = net.state_dict()["body.0.weight"].clone()
-    with create(tmp_path / "a", net=net, lr=0.05, epochs=6):
-        pass
+    create(tmp_path / "a", net=net, lr=0.05, epochs=6)
     with pytest.raises(LearnerError, match=r"net of your own .* open it with net="):
         Learner.open(tmp_path / "a")
-    with Learner.open(tmp_path / "a", net=Small()) as learner:  # other weights, which do not count
-        learner.learn(*blobs(["ant", "bee"]), name="0")
-        learner.learn(*blobs(["cat"], seed=1), name="1")
-        said = learner.predict(blobs(["ant", "bee", "cat"], seed=9)[0])
-        trained = learner.net().state_dict()["net.body.0.weight"]
+    learner = Learner.open(tmp_path / "a", net=Small())  # other weights, which do not count
+    learner.learn(*blobs(["ant", "bee"]), name="0")
+    learner.learn(*blobs(["cat"], seed=1), name="1")
+    said = learner.predict(blobs(["ant", "bee", "cat"], seed=9)[0])
+    trained = learner.net().state_dict()["net.body.0.weight"]
     assert torch.equal(net.state_dict()["body.0.weight"], kernels)  # the user's is not touched
     assert not torch.equal(trained, kernels)
     assert (trained - kernels).abs().max() < 0.5  # but it started there
-    with Learner.open(tmp_path / "a", net=Small()) as learner:
-        assert learner.predict(blobs(["ant", "bee", "cat"], seed=9)[0]) == said
+    learner = Learner.open(tmp_path / "a", net=Small())
+    assert learner.predict(blobs(["ant", "bee", "cat"], seed=9)[0]) == said
     other = nn.Sequential(nn.Flatten(), nn.Linear(36, 3))
     with pytest.raises(LearnerError, match="not the one that the learner was created with"):
         Learner.open(tmp_path / "a", net=other)
@@ -62,11 +61,10 @@ def test_a_module_learns_from_its_own_weights_and_needs_its_code_to_be_opened(
 def test_the_first_step_starts_from_the_weights_given(tmp_path: Path) -> None:
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         torch.manual_seed(seed)
-        with create(tmp_path / name, net=Small(), lr=1e-9, epochs=1) as learner:
-            learner.learn(*blobs(["ant", "bee"]), name="0")
+        learner = create(tmp_path / name, net=Small(), lr=1e-9, epochs=1)
+        learner.learn(*blobs(["ant", "bee"]), name="0")
     ours, same, other = (
-        Learner.open(tmp_path / name, net=Small(), read_only=True).net().state_dict()
-        for name in "abc"
+        Learner.open(tmp_path / name, net=Small()).net().state_dict() for name in "abc"
     )
     assert torch.equal(ours["net.body.0.weight"], same["net.body.0.weight"])
     assert not torch.equal(ours["net.body.0.weight"], other["net.body.0.weight"])
@@ -77,11 +75,11 @@ def test_a_backbone_gets_a_head(tmp_path: Path, freeze: bool) -> None:
     backbone = body()
     before = [tensor.clone() for tensor in backbone.state_dict().values()]
     everyone = blobs(["ant", "bee", "cat"], seed=9)
-    with create(tmp_path / "a", backbone=backbone, freeze=freeze, lr=0.05, epochs=15) as learner:
-        learner.learn(*blobs(["ant", "bee"]), name="0")
-        learner.learn(*blobs(["cat"], seed=1), name="1")
-        assert learner.evaluate(*everyone).accuracy > 80
-        said, scores = learner.predict(everyone[0]), learner.net()
+    learner = create(tmp_path / "a", backbone=backbone, freeze=freeze, lr=0.05, epochs=15)
+    learner.learn(*blobs(["ant", "bee"]), name="0")
+    learner.learn(*blobs(["cat"], seed=1), name="1")
+    assert learner.evaluate(*everyone).accuracy > 80
+    said, scores = learner.predict(everyone[0]), learner.net()
     assert all(map(torch.equal, before, backbone.state_dict().values()))
     torch.testing.assert_close(
         scores(torch.from_numpy(everyone[0]) / 255).softmax(1).max(1).values,
@@ -93,9 +91,9 @@ def test_a_backbone_gets_a_head(tmp_path: Path, freeze: bool) -> None:
     assert manifest.given is not None
     with pytest.raises(LearnerError, match=r"backbone of your own.*backbone="):
         Learner.open(tmp_path / "a")
-    with Learner.open(tmp_path / "a", backbone=Small().body) as again:  # weights are stored
-        assert again.predict(everyone[0]) == said
-        again.learn(*blobs(["dog"], seed=2), name="2")
+    again = Learner.open(tmp_path / "a", backbone=Small().body)  # weights are stored
+    assert again.predict(everyone[0]) == said
+    again.learn(*blobs(["dog"], seed=2), name="2")
     with pytest.raises(LearnerError, match="not the one that the learner"):
         Learner.open(tmp_path / "a", backbone=nn.Flatten()).predict(everyone[0])
 
@@ -111,16 +109,16 @@ def test_a_function_is_imported_only_if_it_is_named_again(
         "    return nn.Sequential(nn.Flatten(), nn.Linear(36, classes))\n"
     )
     ran = tmp_path / "own_nets.py.ran"
-    with create(tmp_path / "a", net="own_nets:flat") as learner:
-        learner.learn(*blobs(["ant", "bee"]), name="0")
+    learner = create(tmp_path / "a", net="own_nets:flat")
+    learner.learn(*blobs(["ant", "bee"]), name="0")
     ran.unlink()
     with pytest.raises(LearnerError, match="own_nets:flat"):
         Learner.open(tmp_path / "a")
     assert not ran.exists()
-    with Learner.open(tmp_path / "a", net="own_nets:flat") as learner:
-        said = learner.predict(blobs(["ant"])[0])
-    with Learner.open(tmp_path / "a", net=net_function) as learner:
-        assert learner.predict(blobs(["ant"])[0]) == said
+    learner = Learner.open(tmp_path / "a", net="own_nets:flat")
+    said = learner.predict(blobs(["ant"])[0])
+    learner = Learner.open(tmp_path / "a", net=net_function)
+    assert learner.predict(blobs(["ant"])[0]) == said
 
 
 def test_what_cannot_be_a_net_is_refused(tmp_path: Path) -> None:
@@ -133,20 +131,15 @@ def test_what_cannot_be_a_net_is_refused(tmp_path: Path) -> None:
         (nn.Sequential(nn.Flatten(), nn.Linear(35, 2)), r"cannot take inputs \[2, 1, 6, 6\]"),
     ):
         name = type(wrong).__name__
-        with (
-            create(tmp_path / name, net=wrong) as learner,
-            pytest.raises(LearnerError, match=message),
-        ):
-            learner.learn(*blobs(["ant", "bee"]), name="0")
+        with pytest.raises(LearnerError, match=message):
+            create(tmp_path / name, net=wrong).learn(*blobs(["ant", "bee"]), name="0")
 
 
 def test_means_and_deviations_can_be_given(tmp_path: Path) -> None:
-    with create(tmp_path / "a", net=Small(), normalise=((0.5,), (0.25,)), epochs=1) as learner:
-        learner.learn(*blobs(["ant", "bee"]), name="0")
-        assert learner.preprocessing.mean == (0.5,)
-        assert learner.preprocessing.std == (0.25,)
-    with (
-        create(tmp_path / "b", normalise=((0.5,) * 3, (0.25,) * 3)) as learner,
-        pytest.raises(LearnerError, match="3 means and 3 deviations, but the inputs have 1"),
-    ):
+    learner = create(tmp_path / "a", net=Small(), normalise=((0.5,), (0.25,)), epochs=1)
+    learner.learn(*blobs(["ant", "bee"]), name="0")
+    assert learner.preprocessing.mean == (0.5,)
+    assert learner.preprocessing.std == (0.25,)
+    learner = create(tmp_path / "b", normalise=((0.5,) * 3, (0.25,) * 3))
+    with pytest.raises(LearnerError, match="3 means and 3 deviations, but the inputs have 1"):
         learner.learn(*blobs(["ant", "bee"]), name="0")

@@ -30,6 +30,7 @@ OPERATIONS = (
     "_sync_folder",
     "_make_folder",
     "_remove",
+    "_remove_folder",
 )
 
 
@@ -94,7 +95,7 @@ class FaultyDisk:
 
     def _note(self, name: str, *arguments: Any) -> None:
         match name, arguments:
-            case "_create", (Path() as path,):
+            case "_create", (Path() as path, _):
                 self.unsynced.add(path)
             case "_sync_file", (FileIO() as stream,):
                 self.unsynced.discard(Path(str(stream.name)))

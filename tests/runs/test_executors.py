@@ -272,11 +272,11 @@ def test_a_stop_whose_checkpoint_the_disk_refuses_does_not_say_that_all_is_saved
 ) -> None:
     create = durable._create
 
-    def refuse(path: Path) -> FileIO:
+    def refuse(path: Path, mode: int) -> FileIO:
         if "checkpoint" in path.name:
             os.kill(os.getpid(), signal.SIGTERM)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return create(path)
+        return create(path, mode)
 
     monkeypatch.setattr(durable, "_create", refuse)
     answer = remask("run", *QUICK, "--workers", "1")

@@ -65,7 +65,7 @@ def test_a_lock_is_not_taken_twice_within_a_process(tmp_path: Path) -> None:
     lock = Lock(tmp_path / "lock")
     for inner in (lock, Lock(tmp_path / "lock")):
         with lock:
-            with pytest.raises(LockHeldError, match=str(os.getpid())), inner:
+            with pytest.raises(LockHeldError, match="another call in this process"), inner:
                 pass
             with pytest.raises(LockHeldError), Lock(tmp_path / "lock"):
                 pass
@@ -88,6 +88,24 @@ def test_a_lock_of_a_living_process_is_refused_and_the_message_names_it(tmp_path
         f"kill {process.pid}",
     ):
         assert part in message
+
+
+def test_a_process_of_another_host_is_not_to_be_killed_here(tmp_path: Path) -> None:
+    with Lock(tmp_path / "lock"):
+        owner = {"pid": 4321, "host": "elsewhere", "command": "learn", "since": time.time()}
+        (tmp_path / "lock.owner.json").write_text(json.dumps(owner))
+        with pytest.raises(LockHeldError, match="end it on elsewhere") as caught:
+            Lock(tmp_path / "lock").__enter__()
+    assert "kill" not in str(caught.value)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="links need privileges elsewhere")
+def test_a_symbolic_link_in_place_of_a_lock_is_refused_and_its_target_stays(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("my thesis")
+    (tmp_path / "lock").symlink_to(tmp_path / "thesis.txt")
+    with pytest.raises(DurabilityError, match="cannot lock"), Lock(tmp_path / "lock"):
+        pass
+    assert (tmp_path / "thesis.txt").read_text() == "my thesis"
 
 
 @pytest.mark.processes

@@ -78,6 +78,21 @@ COMMANDS = {
         "Show what a learner has learnt, when, and its accuracy per class after each visit.",
         _LEARNER,
     ),
+    "show": _Command(
+        "show:show",
+        "Show the classes of a learner, its memory, settings, generations and size.",
+        _LEARNER,
+    ),
+    "undo": _Command(
+        "undo:undo",
+        "Go back to before the last visit of a learner, as if it had not been learnt.",
+        _LEARNER,
+    ),
+    "rename": _Command(
+        "rename:rename",
+        "Give a class of a learner another name, or merge it with another class.",
+        _LEARNER,
+    ),
     "forget": _Command(
         "forget:forget",
         "Remove a class, its samples and what was stored with them from every file of a learner.",

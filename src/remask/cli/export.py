@@ -46,7 +46,7 @@ def export(
     from remask import Learner  # torch: not before it is needed
     from remask.learner.export import SUFFIXES
 
-    learner = Learner.open(folder, net=net, method=method, read_only=True)
+    learner = Learner.open(folder, net=net, method=method)
     default = Path(folder.resolve().name + SUFFIXES[to.value])
     exported = learner.export(target or default, to=to.value)
     printer.result({"file": exported}, str(exported))

@@ -31,13 +31,13 @@ def forget(
     """
     from remask import Learner  # torch: not before it is needed
 
-    with Learner.open(folder, net=net, method=method, device=device) as learner:
-        if (
-            name in learner.classes
-            and not yes
-            and not confirmed(f"Forget {name} for good?", "nothing was forgotten", "forget")
-        ):
-            printer.note("Nothing was forgotten.")
-            raise typer.Exit(1)
-        forgotten = learner.forget(name, retrain=retrain)
+    learner = Learner.open(folder, net=net, method=method, device=device)
+    if (
+        name in learner.classes
+        and not yes
+        and not confirmed(f"Forget {name} for good?", "nothing was forgotten", "forget")
+    ):
+        printer.note("Nothing was forgotten.")
+        raise typer.Exit(1)
+    forgotten = learner.forget(name, retrain=retrain)
     printer.result(forgotten, str(forgotten))

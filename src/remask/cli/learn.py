@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from remask import Learner
     from remask.learner.settings import LearnerSettings
 
+_MOST_DIGITS = 12
 _NEW = "Settings of a new learner; fixed from its first visit on"
 # Not made from LearnerSettings, because importing it takes torch's seconds; a test compares them.
 _SETTINGS: dict[str, tuple[type, str | None, str]] = {
@@ -41,6 +42,7 @@ _SETTINGS: dict[str, tuple[type, str | None, str]] = {
     ),
     "normalise": (str, "HOW", "auto: each channel by the first visit's samples; or none."),
     "seed": (int, "N", "What all random numbers are drawn from. Default: 0."),
+    "keep_generations": (int, "N", "Visits that `remask undo` can take back. Default: 3."),
 }
 SETTINGS = Group(
     option(
@@ -89,20 +91,23 @@ def learn(
     """
     keep_freed_memory()
     how = {"device": device, "compile": compile}
-    with stopping() as stopped, _opened(folder, data, _read(settings), how) as learner:
+    learner = _opened(folder, data, _read(settings), how)
+    with stopping() as stopped:
         try:
             with visit_bar(name, printer.console) as show:
                 visit = learner.learn(data, name=name, discard=discard, on_progress=show)
         except KeyboardInterrupt:
             _say_what_is_left(folder, learner.unfinished)
             raise typer.Exit(128 + (stopped() or signal.SIGINT)) from None
-    lines = [str(visit), f"  {visit.choice}"]
-    if visit.calibration is not None:
+    lines = [str(visit)]
+    if not visit.repeated:
+        lines.append(f"  {visit.choice}")
+    if visit.calibration is not None and not visit.repeated:
         lines.append(
             f"  expected calibration error {visit.calibration.ece_before:.1f} % -> "
             f"{visit.calibration.ece_after:.1f} %, on {visit.calibration.samples} held-out samples"
         )
-    printer.result(visit.model_dump(mode="json"), *lines)
+    printer.result({**visit.model_dump(mode="json"), "repeated": visit.repeated}, *lines)
 
 
 def _opened(folder: Path, data: Path, given: dict[str, Any], how: dict[str, Any]) -> "Learner":
@@ -115,11 +120,7 @@ def _opened(folder: Path, data: Path, given: dict[str, Any], how: dict[str, Any]
         return Learner.create(folder, **given, **how)
     own = {key: given[key] for key in ("net", "method") if key in given}
     learner = Learner.open(folder, **own, **how)
-    try:
-        _check_same(folder, learner.settings, given)
-    except BaseException:
-        learner.close()
-        raise
+    _check_same(folder, learner.settings, given)
     return learner
 
 
@@ -144,12 +145,15 @@ def _read(settings: dict[str, Any]) -> dict[str, Any]:
     """What the options mean, where it is more than their text."""
     read = dict(settings)
     if (memory := settings.get("memory", "")).isdecimal():
+        if len(memory) > _MOST_DIGITS:
+            raise SettingsError(f"--memory {memory[:20]}...: a learner keeps fewer samples")
         read["memory"] = int(memory)
     if size := settings.get("image_size"):
         height, _, width = size.lower().partition("x")
-        if not height.isdecimal() or not (width or height).isdecimal():
+        sides = height, width or height
+        if not all(side.isdecimal() and len(side) <= _MOST_DIGITS for side in sides):
             raise SettingsError(
-                f"--image-size {size}: say 64, or 48x64 for a height of 48 and a width of 64"
+                f"--image-size {size:.40}: give 64, or 48x64 for a height of 48 and a width of 64"
             )
         read["image_size"] = (int(height), int(width or height))
     return read

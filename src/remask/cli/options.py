@@ -108,6 +108,9 @@ StorePath = Annotated[
     ),
 ]
 LearnerFolder = Annotated[Path, typer.Argument(metavar="DIR", help="The learner's folder.")]
+DiscardVisit = Annotated[
+    bool, typer.Option("--discard", help="Give up a visit that is not finished.")
+]
 OwnNet = Annotated[
     str | None,
     typer.Option(

@@ -39,7 +39,7 @@ def predict(
 
     if printer.json and as_csv:
         raise typer.BadParameter("say --json or --csv, not both")
-    learner = Learner.open(folder, net=net, method=method, device=device, read_only=True)
+    learner = Learner.open(folder, net=net, method=method, device=device)
     data = images[0] if len(images) == 1 else images
     predictions = learner.predict(data, top=top, abstain=abstain)
     if printer.json or as_csv:
@@ -66,6 +66,6 @@ def evaluate(
     """
     from remask import Learner  # torch: not before it is needed
 
-    learner = Learner.open(folder, net=net, method=method, device=device, read_only=True)
+    learner = Learner.open(folder, net=net, method=method, device=device)
     found = learner.evaluate(data)
     printer.result(found, str(found))

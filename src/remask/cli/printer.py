@@ -70,6 +70,8 @@ def _plain(value: object) -> object:
     """What JSON has for a value."""
     if is_dataclass(value) and not isinstance(value, type):
         return _plain(asdict(value))
+    if hasattr(value, "model_dump"):
+        return _plain(value.model_dump(mode="json"))
     if isinstance(value, Mapping):
         return {str(name): _plain(part) for name, part in value.items()}
     if isinstance(value, list | tuple):

@@ -236,7 +236,7 @@ def _spectrum(matrix: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _solve(matrix: Tensor, rows: Tensor) -> Tensor:
-    """rows @ matrix^-1 for a symmetric matrix; its pseudo-inverse if that is singular."""
+    """Rows @ matrix^-1 for a symmetric matrix; its pseudo-inverse if that is singular."""
     factor, failed = torch.linalg.cholesky_ex(matrix)
     if not bool(failed):
         return torch.cholesky_solve(rows.T, factor).T

@@ -55,7 +55,7 @@ class ClassStatistics:
 
     @property
     def seen(self) -> Tensor:
-        """bool [K]: the classes that have samples."""
+        """Bool [K]: the classes that have samples."""
         return self.counts > 0
 
     def add(self, features: Tensor, labels: Tensor) -> None:

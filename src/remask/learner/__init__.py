@@ -8,15 +8,18 @@ from remask.learner.accounts import (
     Prediction,
     Predictions,
     Preprocessing,
+    Undone,
     Visit,
 )
 from remask.learner.errors import LearnerError
 from remask.learner.learner import Learner
+from remask.learner.summary import ClassSummary, Summary
 from remask.learner.training import Progress
 
 __all__ = [
     "Calibration",
     "Choice",
+    "ClassSummary",
     "Evaluation",
     "Forgotten",
     "Learner",
@@ -25,5 +28,7 @@ __all__ = [
     "Predictions",
     "Preprocessing",
     "Progress",
+    "Summary",
+    "Undone",
     "Visit",
 ]

@@ -18,11 +18,14 @@ from remask.learner.folder import LearnerFolder
 from remask.learner.manifest import Manifest
 from remask.learner.prediction import Scorer, evaluation, predictions, scorer, source_scores
 from remask.learner.settings import LearnerSettings
+from remask.learner.summary import Summary, summary
 from remask.methods import Method
 from remask.user_data import Data, Labels, Skipped, Source, UnreadableImageWarning, read
 
 if TYPE_CHECKING:
     from remask.learner.export import Exported
+
+_TRIES = 5  # to read a learner that others change
 
 
 class LearnerAnswers:
@@ -41,7 +44,7 @@ class LearnerAnswers:
         self._device, self._compile = usable_device(device), compile
         if compile:
             check_compiler(self._device)
-        self._scorer: Scorer | None = None
+        self._scorer: tuple[int, Scorer] | None = None  # of a generation
         self.skipped: Skipped | None = None
         """The files that the latest learn, predict or evaluate did not read, and why."""
 
@@ -59,8 +62,8 @@ class LearnerAnswers:
         held-out memory calls for (`Calibration.threshold`), or below the number given. With
         `skip_unreadable`, files that cannot be read are skipped; a warning names them.
         """
-        if top < 1:
-            raise LearnerError(f"top={top}: ask for at least one class")
+        if not isinstance(top, int) or isinstance(top, bool) or top < 1:
+            raise LearnerError(f"top={top!r:.60}: ask for a whole number of classes, at least 1")
         source, scores = self._score(data, None, labelled=False, skip_unreadable=skip_unreadable)
         self._report_skipped(source)
         calibration = self._manifest.calibration
@@ -113,6 +116,20 @@ class LearnerAnswers:
         in their order, whose softmax is the learner's probabilities.
         """
         return copy.deepcopy(self._ready()).cpu()
+
+    def show(self) -> Summary:
+        """Classes, samples, settings, generations, calibration and size of the learner."""
+        return summary(self._folder)
+
+    def __repr__(self) -> str:
+        manifest = self._manifest
+        return (
+            f"<Learner {str(self._folder.path)!r}: {len(manifest.known)} classes in "
+            f"{len(manifest.history)} visits, {manifest.settings.net}, {manifest.settings.method}>"
+        )
+
+    def _repr_html_(self) -> str:
+        return self.show()._repr_html_()
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -183,15 +200,27 @@ class LearnerAnswers:
             warnings.warn(line, UnreadableImageWarning, stacklevel=3)
 
     def _ready(self) -> Scorer:
-        """What predicts, loaded when it is first needed."""
-        if self._scorer is None:
-            manifest = self._manifest
-            if manifest.state is None or not manifest.known:
+        """The module that predicts, loaded when it is first needed.
+
+        If another process has replaced the files meanwhile, it is that of the newest generation.
+        """
+        for attempt in range(_TRIES):
+            generation = self._manifest.generation
+            if self._scorer is not None and self._scorer[0] == generation:
+                return self._scorer[1]
+            if not self._manifest.known:
                 raise self._learnt_nothing()
-            tensors = self._folder.read_tensors(manifest.state)
-            module = scorer(manifest, tensors, self._method, self._architecture)
-            self._scorer = module.to(self._device)
-        return self._scorer
+            try:
+                state = self._folder.read_state()
+            except LearnerError:
+                self._folder.refresh()
+                if self._manifest.generation == generation or attempt == _TRIES - 1:
+                    raise
+                continue
+            module = scorer(self._manifest, state, self._method, self._architecture)
+            self._scorer = generation, module.to(self._device)
+        assert self._scorer is not None
+        return self._scorer[1]
 
     def _learnt_nothing(self) -> LearnerError:
         return LearnerError(

@@ -14,6 +14,10 @@ from remask.nets import NetBuilder, net_builder
 from remask.own_code import names_own_code
 
 NetGiven = str | nn.Module | NetBuilder
+_NO_HEAD = (
+    "the last layer of the net must be an nn.Linear, which becomes the head that grows; or give it "
+    "as backbone=..., which gets a head"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,6 +32,12 @@ class Architecture:
     """What has weights that the user gave: the whole net, or the backbone."""
     frozen: bool = False
     """Whether what is given is a backbone that only computes the features to learn from."""
+
+    @property
+    def is_built_in(self) -> bool:
+        """Whether all of its code is part of remask."""
+        own = self.name in (OWN_MODULE, OWN_BACKBONE) or names_own_code(self.name)
+        return self.given is None and not own
 
     def weights(self) -> dict[str, Tensor]:
         """Copies of what the user gave."""
@@ -58,13 +68,15 @@ def architecture(net: NetGiven | None, backbone: nn.Module | None, *, freeze: bo
     if net == LINEAR:
         return Architecture(LINEAR, linear)
     if isinstance(net, nn.Module):
+        if not any(isinstance(layer, nn.Linear) for layer in net.modules()):
+            raise LearnerError(_NO_HEAD)
         own = copy.deepcopy(net)
         return Architecture(OWN_MODULE, _WithNewHead(own), own)
     if isinstance(net, str):
         return Architecture(net, net_builder(net))
-    if net is not None:
+    if callable(net):
         return Architecture(OWN_MODULE, net)
-    raise LearnerError("a net is a name, module:function or an nn.Module; none is given")
+    raise LearnerError(f"net={net!r:.60}: give a name, module:function or an nn.Module")
 
 
 def usable_device(device: torch.device | str) -> torch.device:
@@ -173,10 +185,7 @@ def _last_linear(net: nn.Module, input_shape: tuple[int, ...]) -> str:
         for hook in hooks:
             hook.remove()
     if not called or called[-1][1] is not output:
-        raise LearnerError(
-            "the last layer of the net must be an nn.Linear, which becomes the head that grows; "
-            "or give it as backbone=..., which gets a head"
-        )
+        raise LearnerError(_NO_HEAD)
     return names[called[-1][0]]
 
 

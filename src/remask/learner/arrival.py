@@ -34,16 +34,21 @@ class Arrival:
         """Have the samples of a visit on disk; or if it was learnt before, its account."""
         manifest = self._manifest
         form = manifest.data.inputs if manifest.data else self._first_format(source)
-        before = next((visit for visit in manifest.history if visit.name == name), None)
+        before = next((v for v in manifest.history if v.name == name and v.samples), None)
         if before is not None:
+            if before.fingerprint is None:
+                raise LearnerError(
+                    f"a visit {name!r} was learnt on {before.finished[:10]}, and a class of it was "
+                    f"forgotten since. Choose another name."
+                )
             if staging.fingerprint_of(source, form) == before.fingerprint:
-                return before
+                return before.model_copy(update={"repeated": True})
             raise LearnerError(
                 f"a visit {name!r} was learnt on {before.finished[:10]}, from other samples. "
                 f"Choose another name."
             )
-        begun = staging.unfinished(self._place)
-        if begun is not None and not discard:
+        begun = None if discard else staging.unfinished(self._place)
+        if begun is not None:
             same = begun.name == name and staging.fingerprint_of(source, form) == begun.fingerprint
             if not same:
                 raise LearnerError(
@@ -51,7 +56,7 @@ class Arrival:
                     f"finished. Learn the same samples again under this name to go on with it, or "
                     f"give it up: discard=True (--discard)."
                 )
-            return staging.take_up(self._place, begun)
+            return staging.take_up(self._place, begun, manifest)
         featurise = None
         if self._architecture.frozen:
             assert self._architecture.given is not None
@@ -73,8 +78,9 @@ class Arrival:
     ) -> VisitNote:
         """The note of a visit: the outputs of its classes, and at first what the data are like."""
         manifest = self._manifest
-        classes = (*manifest.classes, *in_order(set(names) - manifest.known.keys()))
-        outputs = {name: number for number, name in enumerate(classes) if name is not None}
+        new = in_order(set(names) - manifest.known.keys())
+        classes = (*manifest.classes, *new)
+        outputs = {name: len(manifest.classes) + n for n, name in enumerate(new)} | manifest.known
         labels = [outputs[name] for name in names]
         data = manifest.data
         if data is None:

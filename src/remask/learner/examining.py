@@ -11,7 +11,7 @@ from remask.learner.architecture import Architecture
 from remask.learner.calibration import class_weights
 from remask.learner.heldout import HeldOut
 from remask.learner.manifest import Manifest
-from remask.learner.prediction import as_seen, columns_of, kept_scores, scorer
+from remask.learner.prediction import MergedOutputs, as_seen, columns_of, kept_scores, scorer
 from remask.learner.training import Measured
 from remask.memory import JoinedRows
 from remask.methods import Method
@@ -28,22 +28,26 @@ class Examiner:
     device: torch.device
 
     @torch.no_grad()
-    def rated(self, stack: TrialStack, manifest: Manifest) -> Tensor:
-        """Log-probabilities that each trial gives to the samples now: [S, n, outputs in use]."""
+    def rated(self, stack: TrialStack, manifest: Manifest) -> tuple[Tensor, Tensor]:
+        """Log-probabilities of the classes for the held-out samples, and their true columns.
+
+        [S, n, C] and [n].
+        """
         assert manifest.data is not None
-        known = torch.tensor([name is not None for name in manifest.classes])
-        parts = [torch.zeros(len(stack.configs), 0, len(known), dtype=torch.float64)]
+        by_class = MergedOutputs(manifest.columns)
+        parts = [torch.zeros(len(stack.configs), 0, len(manifest.known), dtype=torch.float64)]
         for inputs in self.held.inputs(self.rows):
             seen = as_seen(inputs, manifest.data.kept_seen, self.device)
-            scores = stack.scores(seen, stack.position.task)[..., : len(known)].cpu()
-            parts.append(scores.masked_fill(~known, -torch.inf).double().log_softmax(-1))
-        return torch.cat(parts, dim=1)
+            scores = stack.scores(seen, stack.position.task).cpu().double()
+            parts.append(by_class(scores).log_softmax(-1))
+        return torch.cat(parts, dim=1), columns_of(self.held.labels, manifest)
 
     def measured(self, stack: TrialStack, manifest: Manifest) -> Measured:
         """How good the first trial is now, every class weighing the same."""
         if not len(self.held):
             return Measured(0.0, 0.0)
-        logs, truth = self.rated(stack, manifest)[0], self.held.labels
+        rated, truth = self.rated(stack, manifest)
+        logs = rated[0]
         weights, likelihood = class_weights(truth), logs.gather(1, truth.unsqueeze(1)).squeeze(1)
         return Measured(
             float((weights * (logs.argmax(1) == truth)).sum()), float((weights * likelihood).sum())
@@ -56,7 +60,8 @@ class Examiner:
         """
         assert manifest.data is not None
         module = scorer(manifest, tensors, self.method, self.architecture, temperature=1.0)
-        held = self.held.of_labels(torch.tensor(list(manifest.known.values())))
+        used = [number for number, name in enumerate(manifest.classes) if name is not None]
+        held = self.held.of_labels(torch.tensor(used))
         seen, device = manifest.data.kept_seen, self.device
         scores = kept_scores(module.to(device), held.inputs(self.rows), seen, device)
         return scores, columns_of(held.labels, manifest)

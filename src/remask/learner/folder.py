@@ -1,9 +1,11 @@
-"""The folder of a learner: reading files that are whole, and writing new ones beside them."""
+"""The folder of a learner: whole files are read, and new ones are written beside them."""
 
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Mapping
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import safetensors.torch
@@ -11,36 +13,41 @@ import torch
 from torch import Tensor
 
 from remask.durable import (
+    DurabilityError,
+    is_temporary,
     make_folder,
     open_regular,
-    remove_quietly,
-    remove_stale_temporaries,
+    remove_tree,
     write_atomically,
 )
-from remask.learner.errors import LearnerError
+from remask.learner import staging
+from remask.learner.errors import LearnerError, damaged
 from remask.learner.manifest import MANIFEST, FileNote, Manifest, read_manifest, write_manifest
-from remask.locks import Lock
+from remask.learner.state import check_state
+from remask.locks import Lock, LockHeldError
 
 _OURS = re.compile(r"(state|given|samples)-[0-9]{6,12}\.(safetensors|npy)")
 _LOCK = "learner.lock"
-_CHUNK = 1 << 20
+_LOCK_FILES = (_LOCK, f"{_LOCK}.owner.json")
 
 
 class LearnerFolder:
-    """The files of a learner, and what its manifest said when it was read or written last."""
+    """The files of a learner, and its manifest when it was last read or written.
 
-    def __init__(self, path: Path, manifest: Manifest, lock: Lock | None) -> None:
+    Reading needs no lock. Whatever changes the learner happens within `writing()`.
+    """
+
+    def __init__(self, path: Path, manifest: Manifest) -> None:
         self.path = path
         self.manifest = manifest
-        self._lock = lock
 
     @classmethod
-    def create(cls, path: Path, manifest: Manifest, given: Mapping[str, Tensor]) -> "LearnerFolder":
-        """Make a learner in a folder that is empty or not there. Raises LearnerError."""
+    def create(
+        cls, path: Path, manifest: Manifest, given: Mapping[str, Tensor], lock_seconds: float
+    ) -> "LearnerFolder":
+        """Create a learner in a folder that is empty or not there. Raises LearnerError."""
         make_folder(path)
-        lock = Lock(path / _LOCK)
-        lock.__enter__()
-        try:
+        with Lock(path / _LOCK, timeout=lock_seconds):
             others = [p.name for p in path.iterdir() if not p.name.startswith((_LOCK, "."))]
             if MANIFEST in others:
                 raise LearnerError(f"{path} has a learner already: open it with Learner.open")
@@ -50,71 +57,129 @@ class LearnerFolder:
                     f"{path} is not empty: it has {sorted(others)[0]}. Choose a new folder for "
                     f"the learner."
                 )
-            folder = cls(path, manifest, lock)
+            folder = cls(path, manifest)
             note = folder.write_tensors("given", given) if given else None
             folder.commit(manifest.model_copy(update={"given": note}))
-        except BaseException:
-            lock.__exit__(None, None, None)
-            raise
         return folder
 
     @classmethod
-    def open(cls, path: Path, *, read_only: bool) -> "LearnerFolder":
-        """Open a learner that is there; for writing, as the only one. Raises LearnerError."""
-        read_manifest(path)  # nothing is made where no learner is
-        if read_only:
-            return cls(path, read_manifest(path), None)
-        lock = Lock(path / _LOCK)
-        lock.__enter__()
-        try:
-            folder = cls(path, read_manifest(path), lock)
-            folder.remove_leftovers()
-        except BaseException:
-            lock.__exit__(None, None, None)
-            raise
+    def open(cls, path: Path) -> "LearnerFolder":
+        """Open a learner. Raises LearnerError.
+
+        If a change was interrupted between its commit and its clean-up, the clean-up is finished
+        here, or a warning names the files if this process may not remove them.
+        """
+        folder = cls(path, read_manifest(path))
+        if folder._leftovers():
+            try:
+                with folder.writing(seconds=0):
+                    pass
+            except LockHeldError:  # its holder removes them
+                pass
+            except DurabilityError:
+                folder._warn(folder._leftovers())
         return folder
 
-    @property
-    def writable(self) -> bool:
-        """Whether the learner may be changed."""
-        return self._lock is not None
+    @contextmanager
+    def writing(self, seconds: float) -> Iterator[None]:
+        """Hold the lock, with the newest manifest, and without leftovers of a dead process.
 
-    def close(self) -> None:
-        """Let another process write."""
-        if self._lock is not None:
-            self._lock.__exit__(None, None, None)
-            self._lock = None
+        Waits for the lock for at most `seconds`, then raises LockHeldError.
+        """
+        with Lock(self.path / _LOCK, timeout=seconds):
+            self.refresh()
+            self._warn(self.remove_leftovers())
+            yield
 
-    def commit(self, manifest: Manifest) -> None:
-        """Make a manifest the truth, and remove what it no longer names."""
+    def refresh(self) -> None:
+        """Read the manifest again. Raises LearnerError if it is another learner's."""
+        newest, own = read_manifest(self.path), self.manifest
+        same = (newest.settings, newest.given) == (own.settings, own.given)
+        if not same or newest.generation < own.generation:
+            raise LearnerError(
+                f"{self.path} is not the learner that was opened: it was replaced meanwhile. Open "
+                f"it again."
+            )
+        self.manifest = newest
+
+    def commit(self, manifest: Manifest) -> list[Path]:
+        """Make a manifest the valid one, and remove files that it does not name.
+
+        Returns what could not be removed.
+        """
         manifest = manifest.model_copy(update={"generation": self.manifest.generation + 1})
         write_manifest(self.path, manifest)
         self.manifest = manifest
-        self.remove_leftovers()
+        return self.remove_leftovers()
 
-    def remove_leftovers(self) -> None:
-        """Remove files that an earlier state had, or that a process left that died."""
+    def remove_leftovers(self) -> list[Path]:
+        """Remove files of dropped generations and of dead processes; return those that stay.
+
+        The lock must be held: then no living process writes, so every temporary file can go.
+        """
+        for path in self._leftovers():
+            with suppress(DurabilityError):
+                if path.name == staging.VISIT:
+                    staging.discard(path)
+                else:
+                    remove_tree(path)
+        return self._leftovers()
+
+    def _leftovers(self) -> list[Path]:
         named = {note.name for note in self.manifest.files}
-        remove_stale_temporaries(self.path)
-        for name in os.listdir(self.path):  # noqa: PTH208 - unlike iterdir it cannot fail later
-            if _OURS.fullmatch(name) and name not in named:
-                remove_quietly(self.path / name)
+        names: list[str] = []
+        with suppress(OSError):  # who may not list the folder may still predict
+            names = os.listdir(self.path)  # noqa: PTH208 - unlike iterdir it is complete
+        found = [
+            self.path / name
+            for name in names
+            if is_temporary(name) or (_OURS.fullmatch(name) and name not in named)
+        ]
+        visit = self.path / staging.VISIT
+        if staging.is_stale(visit, self.manifest.generation):
+            found.append(visit)
+        return found
+
+    def _warn(self, left: list[Path]) -> None:
+        if left:
+            warnings.warn(
+                f"{left[0]} is left over from an interrupted change of the learner, and may hold "
+                f"samples of a class that was forgotten. It cannot be removed: fix the "
+                f"permissions, then open the learner again.",
+                stacklevel=4,
+            )
+
+    def other_files(self) -> list[Path]:
+        """Every file below the folder that is not the manifest and that it does not name."""
+        own = {MANIFEST, *_LOCK_FILES, *(note.name for note in self.manifest.files)}
+
+        def refuse(error: OSError) -> None:
+            raise LearnerError(f"{error.filename} cannot be listed: {error.strerror}")
+
+        found = [
+            Path(root, name)
+            for root, folders, files in os.walk(self.path, onerror=refuse)
+            for name in (*files, *(name for name in folders if Path(root, name).is_symlink()))
+        ]
+        return [path for path in found if path.parent != self.path or path.name not in own]
 
     def new_name(self, kind: str, ending: str) -> str:
         """A name that no file of this or the next generation has."""
         return f"{kind}-{self.manifest.generation + 1:06d}.{ending}"
 
-    def write_tensors(self, kind: str, tensors: Mapping[str, Tensor]) -> FileNote:
+    def write_tensors(
+        self, kind: str, tensors: Mapping[str, Tensor], *, private: bool = False
+    ) -> FileNote:
         """Write a safetensors file that the next manifest may name."""
         plain = {  # copies, since safetensors takes neither views of one tensor nor other layouts
             name: tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
             for name, tensor in tensors.items()
         }
         data = safetensors.torch.save(plain)
-        return self.write(self.new_name(kind, "safetensors"), [data])
+        return self.write(self.new_name(kind, "safetensors"), [data], private=private)
 
-    def write(self, name: str, pieces: Iterable[bytes]) -> FileNote:
-        """Write a file that the next manifest may name."""
+    def write(self, name: str, pieces: Iterable[bytes], *, private: bool = False) -> FileNote:
+        """Write a file that the next manifest may name. Only its owner reads a private one."""
         digest, size = hashlib.sha256(), 0
 
         def counted() -> Iterable[bytes]:
@@ -124,51 +189,54 @@ class LearnerFolder:
                 size += len(piece)
                 yield piece
 
-        write_atomically(self.path / name, counted())
+        write_atomically(self.path / name, counted(), private=private)
         return FileNote(name=name, sha256=digest.hexdigest(), size=size)
 
+    def read_state(self) -> dict[str, Tensor]:
+        """The state, once it proves to fit the manifest. Raises LearnerError."""
+        note = self.manifest.state
+        if note is None:
+            raise LearnerError(f"{self.path} has not learnt anything yet")
+        tensors = self.read_tensors(note)
+        try:
+            check_state(self.manifest, tensors)
+        except ValueError as error:
+            raise damaged(self.path / note.name, str(error)) from None
+        return tensors
+
     def read_tensors(self, note: FileNote) -> dict[str, Tensor]:
-        """Read a safetensors file of the manifest. Raises LearnerError if it is not as written."""
+        """Read a safetensors file of the manifest. Raises LearnerError if it is damaged."""
         path = self.path / note.name
         try:
             with open_regular(path) as stream:
+                if os.fstat(stream.fileno()).st_size != note.size:
+                    raise damaged(path, "its size is wrong")
                 data = stream.read(note.size + 1)
         except OSError as error:
             raise self._unreadable(path, error) from error
         if len(data) != note.size or hashlib.sha256(data).hexdigest() != note.sha256:
-            raise _damaged(path)
+            raise damaged(path, "its checksum is wrong")
         try:
             return safetensors.torch.load(data)
         except Exception as error:  # the parser's own, and whatever torch makes of odd values
-            raise _damaged(path) from error
+            raise damaged(path, "it is not a safetensors file") from error
 
     def check(self, note: FileNote) -> Path:
         """The path of a file, once it proves to be as it was written. Raises LearnerError."""
         path = self.path / note.name
-        digest = hashlib.sha256()
         try:
             with open_regular(path) as stream:
                 if os.fstat(stream.fileno()).st_size != note.size:
-                    raise _damaged(path)
-                while piece := stream.read(_CHUNK):
-                    digest.update(piece)
+                    raise damaged(path, "its size is wrong")
+                digest = hashlib.file_digest(stream, "sha256").hexdigest()
         except OSError as error:
             raise self._unreadable(path, error) from error
-        if digest.hexdigest() != note.sha256:
-            raise _damaged(path)
+        if digest != note.sha256:
+            raise damaged(path, "its checksum is wrong")
         return path
 
     def _unreadable(self, path: Path, error: OSError) -> LearnerError:
-        if isinstance(error, FileNotFoundError) and not self.writable:
-            return LearnerError(
-                f"{path} is gone: another process has changed the learner since it was opened. "
-                f"Open it again."
-            )
-        return LearnerError(f"{path} cannot be read: {error.strerror}. Bring back a copy.")
-
-
-def _damaged(path: Path) -> LearnerError:
-    return LearnerError(
-        f"{path} is damaged: it is not what was written. Nothing was changed. Bring back a copy of "
-        f"the learner's folder."
-    )
+        return LearnerError(
+            f"{path} cannot be read: {error.strerror}. Fix the permissions, or restore a copy of "
+            f"the learner's folder."
+        )

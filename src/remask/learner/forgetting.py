@@ -1,16 +1,18 @@
 """Forgetting a class: its output, its samples and what was stored with them, in every file."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from mmap import ACCESS_READ, mmap
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from remask.durable import DurabilityError, open_regular
 from remask.engine import TrialStack
 from remask.learner import staging
-from remask.learner.accounts import Forgotten, Visit
+from remask.learner.accounts import Forgotten
 from remask.learner.architecture import Architecture
 from remask.learner.calibration import calibrate
 from remask.learner.choosing import candidate_configs
@@ -19,22 +21,17 @@ from remask.learner.examining import Examiner
 from remask.learner.folder import LearnerFolder
 from remask.learner.heldout import LABELS, SOURCES, HeldOut
 from remask.learner.manifest import Manifest
-from remask.learner.segments import (
-    MEMORY_LABELS,
-    MEMORY_LOGITS,
-    MEMORY_SOURCES,
-    ChosenRows,
-    joined,
-    open_segments,
-    rewrite,
-)
+from remask.learner.prediction import scorer
+from remask.learner.segments import ChosenRows, joined, open_segments, rewrite
 from remask.learner.settings import most_epochs, places, trial_config
+from remask.learner.state import MEMORY_LABELS, MEMORY_LOGITS, MEMORY_SOURCES
 from remask.learner.training import VisitTraining, make_stack
 from remask.memory import EMPTY, JoinedRows, StoredRows
 from remask.methods import Method
 
 Tensors = dict[str, Tensor]
 _ROWS_AT_ONCE = 256
+_SHORTEST = 16  # bytes
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,20 +44,26 @@ class Forgetting:
     device: torch.device
 
     def forget(self, name: str, *, retrain: bool) -> Forgotten:
-        """Remove a class, all of it at once. Raises LearnerError, and then nothing has changed."""
+        """Remove a class, all of it at once. Raises LearnerError.
+
+        Then nothing has changed, unless the message says that the class is forgotten but a file
+        cannot be removed.
+        """
         before = self.folder.manifest
-        output = before.known[name]
+        outputs = before.outputs_of(name)
         self._check(retrain=retrain)
         classes = tuple(None if own == name else own for own in before.classes)
-        history = tuple(_without(visit, name) for visit in before.history)
-        after = before.model_copy(update={"classes": classes, "history": history})
-        assert before.state is not None
-        old = self.folder.read_tensors(before.state)
+        history = tuple(visit.without(name) for visit in before.history)
+        after = before.model_copy(update={"classes": classes, "history": history, "earlier": ()})
+        old = self.folder.read_state()
+        scorer(before, old, self.method, self.architecture)  # it fits, so that nothing fails later
         segments = open_segments(self.folder)
         rows = joined(segments)
-        kept, others, removed = _divided(old, output)
+        kept, others, removed = _divided(old, outputs)
         # The same picture may also be a sample of another class.
-        gone = set() if rows is None else _digests(rows, removed) - _digests(rows, others)
+        gone = dict(_digested(rows, removed))
+        for digest, _ in _digested(rows, others):
+            gone.pop(digest, None)
         if not after.known:
             empty = {"classes": (), "outputs": 0, "tasks": 0, "segments": (), "state": None}
             after = after.model_copy(update={**empty, "calibration": None})
@@ -69,12 +72,22 @@ class Forgetting:
             kept, after = self._retrained(after, kept, rows)
             after = self._written(after, kept, rows)
         else:
-            _clear_output(kept, output, self._class_axes(before))
+            _clear_outputs(kept, outputs, self._class_axes(before))
             after = self._written(after, kept, rows)
-        self.folder.commit(after)
-        staging.discard(self.folder.path / staging.VISIT)  # its samples may be of the class
-        self._prove(before, gone)
-        files = tuple(note.name for note in after.files if note != before.given)
+        left = self.folder.commit(after)
+        try:
+            staging.discard(self.folder.path / staging.VISIT)  # its samples may be of the class
+        except DurabilityError as error:
+            raise LearnerError(
+                f"{name} is forgotten, but its samples may be left: {error}"
+            ) from error
+        if left:
+            raise LearnerError(
+                f"{name} is forgotten, but {left[0]}, which may hold its samples, cannot be "
+                f"removed. Fix the permissions, then open the learner again."
+            )
+        self._prove(name, gone)
+        files = tuple(note.name for note in self.folder.manifest.own_files)
         return Forgotten(name, len(removed), files, retrained=retrain and bool(after.known))
 
     def _check(self, *, retrain: bool) -> None:
@@ -162,29 +175,30 @@ class Forgetting:
             for name, tensor in own.items()
         }
 
-    def _prove(self, before: Manifest, gone: set[bytes]) -> None:
-        """Look for what was removed in all that is there now. Raises LearnerError if found."""
-        now = {note.name for note in self.folder.manifest.files}
-        for note in before.files:
-            path = self.folder.path / note.name
-            if note.name not in now and path.exists():
-                raise LearnerError(
-                    f"the class is forgotten, but {path}, which has its samples, cannot be "
-                    f"removed. Fix the permissions, and remove it."
-                )
+    def _prove(self, name: str, gone: Mapping[bytes, bytes]) -> None:
+        """Look for the removed samples in every file below the folder. Raises LearnerError."""
         rows = joined(open_segments(self.folder))
-        if rows is not None and gone & _digests(rows, torch.arange(len(rows))):
+        every = torch.arange(0 if rows is None else len(rows))
+        if any(digest in gone for digest, _ in _digested(rows, every)):
             raise LearnerError("samples that were to be forgotten are still there: it is a bug")
+        for path in self.folder.other_files():
+            if _holds(path, gone.values()):
+                raise LearnerError(
+                    f"{name} is forgotten, but {path}, which does not belong to the learner, holds "
+                    f"its samples, or cannot be read. Remove it."
+                )
 
 
-def _divided(tensors: Tensors, output: int) -> tuple[Tensors, Tensor, Tensor]:
-    """A state without the samples of an output; and the numbers of the others, and of these."""
-    held = tensors[LABELS] == output
+def _divided(tensors: Tensors, outputs: list[int]) -> tuple[Tensors, Tensor, Tensor]:
+    """A state without the samples of outputs; and the numbers of the others, and of these."""
+    wanted = torch.tensor(outputs)
+    held = torch.isin(tensors[LABELS], wanted)
     gone, left = [tensors[SOURCES][held]], [tensors[SOURCES][~held]]
     kept = {**tensors, SOURCES: tensors[SOURCES][~held], LABELS: tensors[LABELS][~held]}
     if MEMORY_SOURCES in tensors:
         labels = tensors[MEMORY_LABELS]
-        own, others = labels == output, (labels != output) & (labels != EMPTY)
+        own = torch.isin(labels, wanted)
+        others = ~own & (labels != EMPTY)
         gone.append(tensors[MEMORY_SOURCES][own])
         left.append(tensors[MEMORY_SOURCES][others])
         # Slots are filled in their order: the others move together.
@@ -196,42 +210,43 @@ def _divided(tensors: Tensors, output: int) -> tuple[Tensors, Tensor, Tensor]:
     return kept, torch.cat(left), torch.cat(gone)
 
 
-def _clear_output(tensors: Tensors, output: int, axes: Mapping[str, list[int]]) -> None:
-    """Put 0 in place of all that belongs to an output. Raises LearnerError if something cannot."""
+def _clear_outputs(tensors: Tensors, outputs: list[int], axes: Mapping[str, list[int]]) -> None:
+    """Put 0 in place of all that belongs to outputs. Raises LearnerError if something cannot."""
     names = tuple(name.removeprefix("net/") for name in tensors if name.startswith("net/"))
     for name in (name for name in tensors if name.startswith("method/")):
         if not axes[name] and tensors[name].ndim > 1 and not name.endswith(names):
             raise LearnerError(
                 f"the method remembers {name.removeprefix('method/')!r}, from which no class can "
-                f"be removed: forget with retrain=True"
+                f"be removed. Train a new net as well: retrain=True (--retrain)."
             )
     for name, own in axes.items():
         if not name.startswith("metrics/"):
             tensors[name] = tensors[name].clone()
             for axis in own:
-                tensors[name].select(axis, output).zero_()
+                tensors[name].index_fill_(axis, torch.tensor(outputs), 0)
 
 
-def _without(visit: Visit, name: str) -> Visit:
-    """What is told of a visit, without a class."""
-
-    def others(by_name: Mapping[str, Any]) -> dict[str, Any]:
-        return {own: value for own, value in by_name.items() if own != name}
-
-    return visit.model_copy(
-        update={
-            "samples": others(visit.samples),
-            "before": others(visit.before),
-            "accuracy": others(visit.accuracy),
-            "held_out": others(visit.held_out),
-            "new_classes": tuple(own for own in visit.new_classes if own != name),
-        }
-    )
+def _digested(rows: JoinedRows | None, numbers: Tensor) -> Iterator[tuple[bytes, bytes]]:
+    """The digest and the bytes of each sample with these numbers."""
+    for some in torch.split(numbers, _ROWS_AT_ONCE) if rows is not None else ():
+        for row in rows.read(some.numpy()):
+            data = row.tobytes()
+            yield hashlib.sha256(data).digest(), data
 
 
-def _digests(rows: JoinedRows, numbers: Tensor) -> set[bytes]:
-    return {
-        hashlib.sha256(row.tobytes()).digest()
-        for some in torch.split(numbers, _ROWS_AT_ONCE)
-        for row in rows.read(some.numpy())
-    }
+def _holds(path: Path, samples: Iterable[bytes]) -> bool:
+    """Whether a file has the bytes of a sample in it, or cannot be read.
+
+    Samples that any file may contain by chance are not looked for: short or plain ones.
+    """
+    try:
+        if path.is_symlink() or path.lstat().st_size == 0:
+            return False
+        with open_regular(path) as stream, mmap(stream.fileno(), 0, access=ACCESS_READ) as data:
+            return any(
+                data.find(sample) >= 0
+                for sample in samples
+                if len(sample) >= _SHORTEST and len({*sample}) > 1
+            )
+    except OSError:
+        return True

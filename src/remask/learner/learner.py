@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, Self
+from typing import Literal
 
 import torch
 from pydantic import ValidationError
@@ -11,12 +11,9 @@ from torch import nn
 from remask import __version__
 from remask.durable import AnyPath
 from remask.engine.capturing import check_compiler
+from remask.errors import RemaskError
 from remask.learner import staging
-from remask.learner.accounts import (
-    Forgotten,
-    Visit,
-    listed,
-)
+from remask.learner.accounts import Forgotten, Undone, Visit, listed
 from remask.learner.answers import LearnerAnswers
 from remask.learner.architecture import (
     NetGiven,
@@ -27,10 +24,11 @@ from remask.learner.architecture import (
     usable_device,
 )
 from remask.learner.arrival import Arrival
-from remask.learner.errors import LearnerError, data_errors
+from remask.learner.changing import rename, undo
+from remask.learner.errors import LearnerError, damaged, data_errors
 from remask.learner.folder import LearnerFolder
 from remask.learner.forgetting import Forgetting
-from remask.learner.manifest import Manifest, read_manifest
+from remask.learner.manifest import MANIFEST, Manifest
 from remask.learner.settings import LearnerSettings, check_settings
 from remask.learner.training import OnProgress
 from remask.learner.visiting import Visiting
@@ -38,15 +36,18 @@ from remask.methods import Method, find_method
 from remask.planning.defaults import describe
 from remask.user_data import Data, Labels, checked_name, class_name, read
 
-_READER_TRIES = 5
-
 
 class Learner(LearnerAnswers):
     """One model for years: it learns new classes, predicts, survives restarts, and forgets.
 
-    Made by `create` or `open`; a context manager, which `close` ends. One process at a time may
-    write; any number may read, each what was there when it opened the learner.
+    Made by `create` or `open`. Any number of processes may open and read a learner. `learn`,
+    `forget`, `undo` and `rename` hold a lock while they run, and continue from the newest
+    generation, whoever wrote it. They wait `lock_seconds` for another one to end, then raise
+    LockHeldError.
     """
+
+    lock_seconds: float = 5.0
+    """How long to wait for another process that changes the learner."""
 
     checkpoint_seconds: float = 60.0
     """How often a visit is saved while it is being learnt."""
@@ -71,6 +72,7 @@ class Learner(LearnerAnswers):
         image_size: int | tuple[int, int] | None = None,
         normalise: str | tuple[Sequence[float], Sequence[float]] = "auto",
         seed: int = 0,
+        keep_generations: int = 3,
         device: torch.device | str = "cpu",
         compile: bool = False,  # noqa: A002
     ) -> "Learner":
@@ -91,6 +93,9 @@ class Learner(LearnerAnswers):
         resized and cropped to; without it, the size of the first one, or 64 x 64 if that is larger.
         `normalise` is (means, deviations) per channel for inputs scaled to [0, 1], or "none";
         "auto" takes those of the first visit, and "none" for a net with weights of your own.
+
+        `keep_generations` is how many visits `undo` can take back. Each takes at most the disk
+        space of the learner itself.
 
         `compile` compiles the steps of visits with torch.compile, as `TrialStack` does. It is not
         stored: say it to `open` as well.
@@ -114,6 +119,7 @@ class Learner(LearnerAnswers):
                 image_size=size,
                 normalise=normalise,
                 seed=seed,
+                keep_generations=keep_generations,
             )
         except ValidationError as error:
             raise LearnerError(describe(error)) from None
@@ -123,7 +129,7 @@ class Learner(LearnerAnswers):
             check_compiler(device)
         manifest = Manifest(remask=__version__, settings=settings)
         path = Path(folder).expanduser()
-        made = LearnerFolder.create(path, manifest, made_of.weights())
+        made = LearnerFolder.create(path, manifest, made_of.weights(), cls.lock_seconds)
         return cls(made, made_of, kind, device, compile=compile)
 
     @classmethod
@@ -136,27 +142,22 @@ class Learner(LearnerAnswers):
         method: type[Method] | str | None = None,
         device: torch.device | str = "cpu",
         compile: bool = False,  # noqa: A002
-        read_only: bool = False,
     ) -> "Learner":
-        """Open a learner. Raises LearnerError, or LockHeldError if another process may write it.
+        """Open a learner. Raises LearnerError. It is not locked, and may be open several times.
 
         `net`, `backbone` and `method` are for code of your own, which is not stored.
         """
-        opened = LearnerFolder.open(Path(folder).expanduser(), read_only=read_only)
+        opened = LearnerFolder.open(Path(folder).expanduser())
+        settings = opened.manifest.settings
+        made_of = reopened(settings, net, backbone)
+        kind = method_of(settings, method)
         try:
-            settings = opened.manifest.settings
-            made_of = reopened(settings, net, backbone)
-            kind = method_of(settings, method)
-            learner = cls(opened, made_of, kind, device, compile=compile)
-            if opened.manifest.given is not None and made_of.given is not None:
-                made_of.load(opened.read_tensors(opened.manifest.given))
-            if read_only:
-                learner._load_for_reading()
-            else:
-                staging.discard_stale(opened.path / staging.VISIT, opened.manifest.generation)
-        except BaseException:
-            opened.close()
-            raise
+            check_settings(settings, kind)
+        except RemaskError as error:
+            raise damaged(opened.path / MANIFEST, f"settings: {error}") from error
+        learner = cls(opened, made_of, kind, device, compile=compile)
+        if opened.manifest.given is not None and made_of.given is not None:
+            made_of.load(opened.read_tensors(opened.manifest.given))
         return learner
 
     def learn(
@@ -177,10 +178,9 @@ class Learner(LearnerAnswers):
         cannot be read are skipped, and a warning names them. `on_progress` is called after every
         step; what it raises ends the call with a checkpoint, as Ctrl-C does.
         """
-        self._check_writable()
-        known, place = self._manifest.data, self._folder.path / staging.VISIT
         with data_errors():
             checked_name(name, "a visit")
+            known = self._manifest.data
             source = read(
                 data,
                 labels,
@@ -189,71 +189,76 @@ class Learner(LearnerAnswers):
                 size=self._manifest.settings.image_size,
                 skip_unreadable=skip_unreadable,
             )
-            arrival = Arrival(self._manifest, place, self._architecture, self._device)
-            staged = arrival.stage(source, name, discard=discard)
-        self._report_skipped(source)
-        if isinstance(staged, Visit):
-            return staged
-        visiting = Visiting(
-            self._folder,
-            staged,
-            self._architecture,
-            self._method,
-            self._device,
-            compile=self._compile,
-        )
-        visit = visiting.learn(on_progress, self.checkpoint_seconds)
-        self._scorer = None
-        return visit
+        with self._folder.writing(self.lock_seconds):
+            place = self._folder.path / staging.VISIT
+            with data_errors():
+                arrival = Arrival(self._manifest, place, self._architecture, self._device)
+                staged = arrival.stage(source, name, discard=discard)
+            self._report_skipped(source)
+            if isinstance(staged, Visit):
+                return staged
+            visiting = Visiting(
+                self._folder,
+                staged,
+                self._architecture,
+                self._method,
+                self._device,
+                compile=self._compile,
+            )
+            return visiting.learn(on_progress, self.checkpoint_seconds)
 
     def forget(self, name: str | int, *, retrain: bool = False) -> Forgotten:
         """Remove a class: its output, its samples and what was stored with them, for good.
 
-        Every file that held them is written anew, and it is checked that no file of the folder has
-        them. A visit that is not finished is given up. `Forgotten.not_promised` says what stays:
-        the other weights were shaped by the class. With `retrain` a new net is trained from what
-        the memory holds of the others. Raises LearnerError, and then nothing has changed.
+        Every file that held them is written again, earlier generations are removed, and every file
+        of the folder is searched for the samples. A visit that is not finished is given up.
+        `Forgotten.not_promised` says what stays: the other weights were shaped by the class. With
+        `retrain` a new net is trained from what the memory holds of the others. Raises
+        LearnerError. Then nothing has changed, unless the message says that the class is forgotten
+        but a file cannot be removed.
         """
-        self._check_writable()
+        with self._folder.writing(self.lock_seconds):
+            forgetting = Forgetting(self._folder, self._architecture, self._method, self._device)
+            return forgetting.forget(self._known(name), retrain=retrain)
+
+    def undo(self, *, discard: bool = False) -> Undone:
+        """Go back to before the last visit, as if it had not been learnt. Raises LearnerError.
+
+        It can be repeated `keep_generations` times. `forget` removes earlier generations, so a
+        forgotten class does not come back. A visit that is not finished is refused, unless
+        `discard` gives it up.
+        """
+        with self._folder.writing(self.lock_seconds):
+            self._check_finished(discard=discard)
+            return undo(self._folder)
+
+    def rename(
+        self, old: str | int, new: str | int, *, merge: bool = False, discard: bool = False
+    ) -> None:
+        """Give a class another name, also in the history and in earlier generations.
+
+        If there is a class `new` already, `merge` makes one class of both: their probabilities add
+        up, and new samples train the output of the one that was learnt first. A visit that is not
+        finished is refused, unless `discard` gives it up. Raises LearnerError.
+        """
+        with self._folder.writing(self.lock_seconds):
+            self._check_finished(discard=discard)
+            with data_errors():
+                wanted = class_name(new)
+            rename(self._folder, self._known(old), wanted, merge=merge)
+
+    def _known(self, name: str | int) -> str:
         with data_errors():
             name = class_name(name)
         if name not in self._manifest.known:
             raise LearnerError(
                 f"unknown class {name!r}: the learner knows {listed(self.classes) or 'none'}"
             )
-        forgetting = Forgetting(self._folder, self._architecture, self._method, self._device)
-        forgotten = forgetting.forget(name, retrain=retrain)
-        self._scorer = None
-        return forgotten
+        return name
 
-    def close(self) -> None:
-        """Let another process write. A learner that is closed still predicts."""
-        self._folder.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def _load_for_reading(self) -> None:
-        """Have all that predictions need, before a writer replaces it."""
-        for attempt in range(_READER_TRIES):
-            try:
-                if self._manifest.known:
-                    self._ready()
-                return
-            except LearnerError:
-                if attempt == _READER_TRIES - 1:
-                    raise
-                before = self._folder.manifest.generation
-                self._folder.manifest = read_manifest(self._folder.path)
-                if self._folder.manifest.generation == before:  # it is not that a writer came by
-                    raise
-
-    def _check_writable(self) -> None:
-        if not self._folder.writable:
+    def _check_finished(self, *, discard: bool) -> None:
+        if not discard and (unfinished := self.unfinished) is not None:
             raise LearnerError(
-                "this learner is closed, or was opened to read only: open it again with "
-                "Learner.open(folder)"
+                f"the visit {unfinished!r} is not finished. Finish it first, or give it up: "
+                f"discard=True (--discard)."
             )

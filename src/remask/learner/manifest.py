@@ -1,26 +1,35 @@
-"""The manifest: `learner.json`, which says all that a learner is, and which files belong to it.
+"""The manifest, `learner.json`: all that a learner is, and which files belong to it.
 
-It is replaced as a whole, and what it does not name is not there. So every change is a
-transaction: new files first, then the manifest, then the old files go.
+It is replaced as a whole, and files that it does not name do not count. So every change is a
+transaction: new files first, then the manifest, then the old files go. Files are never changed, so
+the manifest can also name those of earlier generations, to which `undo` goes back.
 """
 
-import hashlib
-import json
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from remask.durable import read_limited, write_atomically
 from remask.learner.accounts import Calibration, Visit
-from remask.learner.errors import LearnerError
+from remask.learner.errors import RESTORE, LearnerError
+from remask.learner.names import StoredName
+from remask.learner.sealed import seal, unseal
 from remask.learner.settings import LearnerSettings
-from remask.printable import printable
 from remask.user_data import InputFormat
 
-FORMAT = 1
 MANIFEST = "learner.json"
+SMALLEST_HEAD = 10
+"""A learner of few classes has the ten outputs for which the settings were published."""
+_NAME = "learner"
 _LARGEST = 256 << 20
+_MOST_CLASSES = 1_000_000
+_MOST_BYTES = 1 << 50
+_MOST_CHANGES = 10**9
+
+_Finite = Annotated[float, Field(allow_inf_nan=False)]
+_Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+_Count = Annotated[int, Field(ge=0, le=_MOST_CHANGES)]
 
 
 class _Part(BaseModel):
@@ -30,9 +39,9 @@ class _Part(BaseModel):
 class FileNote(_Part):
     """A file that belongs to the learner."""
 
-    name: str = Field(pattern=r"^[a-z]+-[0-9]{6,12}\.(safetensors|npy)$")
+    name: str = Field(pattern=r"^(state|given|samples)-[0-9]{6,12}\.(safetensors|npy)$")
     sha256: str = Field(pattern="^[0-9a-f]{64}$")
-    size: int = Field(ge=0)
+    size: int = Field(ge=0, le=_MOST_BYTES)
 
 
 class SegmentNote(_Part):
@@ -41,28 +50,48 @@ class SegmentNote(_Part):
     file: FileNote
     rows: int = Field(ge=1)
 
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.rows > self.file.size:
+            raise ValueError(f"{self.file.name} cannot have {self.rows} rows")
+        return self
+
 
 class Seen(_Part):
     """How a net sees inputs: `(inputs * scale - mean) / std`, per channel or feature."""
 
-    scale: float
-    mean: tuple[float, ...] | None = None
-    std: tuple[float, ...] | None = None
+    scale: _Positive
+    mean: tuple[_Finite, ...] | None = None
+    std: tuple[_Positive, ...] | None = None
+
+    def fits(self, inputs: InputFormat) -> bool:
+        """Whether there is a mean and a deviation for each channel or feature, or none at all."""
+        if self.mean is None or self.std is None:
+            return self.mean is self.std
+        return len(self.mean) == len(self.std) == inputs.shape[0]
 
 
 class DataNote(_Part):
-    """What is known of the data since the first visit."""
+    """What the data are like, fixed by the first visit."""
 
     inputs: InputFormat
     seen: Seen
     """How the net sees them, or the backbone if it is frozen."""
     features: InputFormat | None = None
-    """What a frozen backbone makes of them, which is what is kept and learnt from."""
+    """Output of a frozen backbone, which is what is kept and learnt from."""
     features_seen: Seen | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if not self.seen.fits(self.inputs) or not self.kept_seen.fits(self.kept):
+            raise ValueError("means and deviations do not fit the inputs")
+        if (self.features is None) != (self.features_seen is None):
+            raise ValueError("features and features_seen belong together")
+        return self
 
     @property
     def kept(self) -> InputFormat:
-        """What is kept in memory."""
+        """Format of what is kept in memory."""
         return self.features or self.inputs
 
     @property
@@ -71,86 +100,116 @@ class DataNote(_Part):
         return self.features_seen or self.seen
 
 
-class Manifest(_Part):
-    """All that a learner is."""
+class Learnt(_Part):
+    """What a learner has learnt: the part of a manifest that `undo` brings back."""
 
-    remask: str = Field(description="the version that wrote it")
-    generation: int = Field(0, ge=0, description="counts the changes")
-    settings: LearnerSettings
-    classes: tuple[str | None, ...] = ()
-    """The name of each output that has been used; None if its class was forgotten."""
+    classes: tuple[StoredName | None, ...] = Field((), max_length=_MOST_CLASSES)
+    """The name of each output that has been used; None if its class was forgotten.
+
+    Two outputs have the same name after their classes were merged.
+    """
     outputs: int = Field(0, ge=0, description="of the head")
     data: DataNote | None = None
-    tasks: int = Field(0, ge=0, description="how many visits the state has learnt")
-    history: tuple[Visit, ...] = ()
+    tasks: _Count = Field(0, description="number of visits that the state has learnt")
     calibration: Calibration | None = None
     state: FileNote | None = None
-    given: FileNote | None = Field(None, description="the weights that the user gave")
     segments: tuple[SegmentNote, ...] = ()
+
+    @model_validator(mode="after")
+    def _check_learnt(self) -> Self:
+        if not len(self.classes) <= self.outputs <= max(SMALLEST_HEAD, len(self.classes)):
+            raise ValueError(f"a head of {self.outputs} outputs for {len(self.classes)} classes")
+        if self.classes and (self.data is None or self.state is None or not self.tasks):
+            raise ValueError("there are classes, but no state that has learnt them")
+        if self.classes and not self.known:
+            raise ValueError("there are outputs, but none has a name")
+        if not self.classes and (self.state is not None or self.segments):
+            raise ValueError("there is a state, but no class")
+        return self
 
     @property
     def known(self) -> dict[str, int]:
-        """The output of each class that has been learnt and not forgotten."""
-        return {name: number for number, name in enumerate(self.classes) if name is not None}
+        """The first output of each class that has been learnt and not forgotten."""
+        found: dict[str, int] = {}
+        for number, name in enumerate(self.classes):
+            if name is not None:
+                found.setdefault(name, number)
+        return found
+
+    @property
+    def columns(self) -> list[int]:
+        """For each used output, the position of its class in `known`; -1 if it was forgotten."""
+        position = {name: number for number, name in enumerate(self.known)}
+        return [-1 if name is None else position[name] for name in self.classes]
+
+    def outputs_of(self, name: str) -> list[int]:
+        """The outputs of a class: one, or several if classes were merged."""
+        return [number for number, own in enumerate(self.classes) if own == name]
+
+    @property
+    def own_files(self) -> list[FileNote]:
+        """State and samples."""
+        state = [] if self.state is None else [self.state]
+        return state + [segment.file for segment in self.segments]
+
+
+class Earlier(Learnt):
+    """What a learner had learnt before a visit."""
+
+    generation: _Count
+    visits: _Count = Field(description="length of the history")
+
+
+class Manifest(Learnt):
+    """All that a learner is."""
+
+    remask: str = Field(description="the version that wrote it")
+    generation: _Count = Field(0, description="number of changes")
+    settings: LearnerSettings
+    history: tuple[Visit, ...] = ()
+    given: FileNote | None = Field(None, description="the weights that the user gave")
+    earlier: tuple[Earlier, ...] = Field((), description="what `undo` goes back to, latest last")
+
+    @model_validator(mode="after")
+    def _check_history(self) -> Self:
+        for learnt, visits in ((self, len(self.history)), *((e, e.visits) for e in self.earlier)):
+            if learnt.tasks > visits or visits > len(self.history):
+                raise ValueError(
+                    f"a state of {learnt.tasks} visits, but {len(self.history)} in the history"
+                )
+        return self
 
     @property
     def files(self) -> list[FileNote]:
-        """All files besides the manifest."""
-        single = [note for note in (self.state, self.given) if note is not None]
-        return single + [segment.file for segment in self.segments]
+        """All files besides the manifest, also those of earlier generations, each once."""
+        notes = [note for learnt in (self, *self.earlier) for note in learnt.own_files]
+        if self.given is not None:
+            notes.append(self.given)
+        return list({note.name: note for note in notes}.values())
 
-
-class _Format(BaseModel):
-    """What the manifest of every format, past and future, says."""
-
-    format: int = Field(ge=1)
-
-
-class _Sealed(BaseModel):
-    format: Literal[1]
-    sha256: str
-    learner: dict[str, JsonValue]
+    def generations(self) -> tuple[Earlier, ...]:
+        """The earlier generations that are kept once this one is an earlier one, too."""
+        own = {name: getattr(self, name) for name in Learnt.model_fields}
+        this = Earlier.model_construct(**own, generation=self.generation, visits=len(self.history))
+        keep = self.settings.keep_generations
+        return (*self.earlier, this)[-keep:] if keep else ()
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Read what a learner is. Raises LearnerError."""
+    """Read and check the manifest of a learner. Raises LearnerError."""
     path = folder / MANIFEST
     try:
         data = read_limited(path, _LARGEST)
     except FileNotFoundError as error:
         raise LearnerError(
-            f"{folder} is no learner: it has no {MANIFEST}. Make one with Learner.create, or "
-            f"with `remask learn`."
+            f"{folder} is not a learner's folder: it has no {MANIFEST}. Create a learner with "
+            f"Learner.create, or with `remask learn`."
         ) from error
     except OSError as error:
         raise LearnerError(f"{path} cannot be read: {error.strerror}") from error
-    try:
-        written = _Format.model_validate_json(data).format
-        if written > FORMAT:
-            raise LearnerError(
-                f"{folder} was written by a newer remask (format {written}, this one reads up to "
-                f"{FORMAT}). Update remask."
-            )
-        sealed = _Sealed.model_validate_json(data)
-        if sealed.sha256 != _digest(sealed.learner):
-            raise LearnerError(f"{path} is damaged: its checksum is wrong. Bring back a copy.")
-        return Manifest.model_validate(sealed.learner)
-    except ValidationError as error:
-        problem = error.errors()[0]
-        where = ".".join(map(str, problem["loc"]))[:100] or "the file"
-        raise LearnerError(
-            f"{path} is damaged: {printable(where)}: {problem['msg']:.200}. Bring back a copy."
-        ) from None
+    return unseal(path, data, _NAME, Manifest, RESTORE)
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Put a manifest in place of the one before. Raises DurabilityError."""
-    learner = manifest.model_dump(mode="json")
-    sealed = {"format": FORMAT, "sha256": _digest(learner), "learner": learner}
-    text = json.dumps(sealed, indent=1, allow_nan=False)
-    write_atomically(folder / MANIFEST, text.encode() + b"\n")
-
-
-def _digest(learner: dict[str, JsonValue]) -> str:
-    text = json.dumps(learner, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()
+    write_atomically(folder / MANIFEST, seal(_NAME, manifest))

@@ -1,11 +1,16 @@
-"""Arrays as .npy files, written piece by piece."""
+"""Arrays as .npy files: written piece by piece, and mapped into memory."""
 
 import io
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
+
+from remask.learner.errors import RESTORE, damaged
+from remask.memory import MappedRows
 
 _PIECE = 1 << 20
 
@@ -26,3 +31,15 @@ def npy_pieces(
             yield bytes(waiting)
             waiting.clear()
     yield bytes(waiting)
+
+
+def mapped(path: Path, shape: tuple[int, ...], dtype: str, advice: str = RESTORE) -> MappedRows:
+    """The rows of a file, once its shape and type are as expected. Raises LearnerError."""
+    try:
+        rows = MappedRows(path)
+    except Exception as error:  # numpy parses the header, and raises whatever it runs into
+        raise damaged(path, "it is not an array of samples", advice) from error
+    if rows.shape != shape or rows.dtype != getattr(torch, dtype):
+        found = f"{rows.dtype} {list(rows.shape)}"
+        raise damaged(path, f"it has {found}, not {dtype} {list(shape)}", advice)
+    return rows

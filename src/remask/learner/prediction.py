@@ -1,6 +1,7 @@
 """Predicting: one module from inputs to scores of the known classes, and what they say."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from itertools import islice
 from typing import Any
 
@@ -13,13 +14,46 @@ from remask.engine.predictors import METHOD, NET, assemble
 from remask.learner.accounts import Evaluation, Prediction, Predictions, listed
 from remask.learner.architecture import Architecture
 from remask.learner.calibration import calibration_error
-from remask.learner.errors import LearnerError
+from remask.learner.errors import RESTORE, LearnerError
 from remask.learner.manifest import Manifest, Seen
+from remask.learner.state import MISFITS
 from remask.methods import Method
 from remask.streams import Standardise
 from remask.user_data import Source
 
 _ROWS_AT_ONCE = 256
+
+
+class MergedOutputs(nn.Module):
+    """From scores of outputs to scores of classes, in whose softmax the outputs of a class add up.
+
+    A class has several outputs if it was merged with another.
+    """
+
+    outputs: Tensor
+    """int64 [C, n]: the outputs of each class."""
+    padding: Tensor
+    """[C, n]: 0, and -inf where a class has fewer than n outputs."""
+
+    def __init__(self, columns: Sequence[int]) -> None:
+        """`columns[k]` is the class of output k, or -1 if that was forgotten."""
+        super().__init__()
+        own: list[list[int]] = [[] for _ in range(max(columns) + 1)]
+        for output, column in enumerate(columns):
+            if column >= 0:
+                own[column].append(output)
+        most = max(map(len, own))
+        padded = [[*outputs, *[outputs[0]] * (most - len(outputs))] for outputs in own]
+        absent = [[0.0] * len(outputs) + [-torch.inf] * (most - len(outputs)) for outputs in own]
+        self.register_buffer("outputs", torch.tensor(padded, dtype=torch.int64))
+        self.register_buffer("padding", torch.tensor(absent))
+
+    def forward(self, scores: Tensor) -> Tensor:
+        """[..., outputs] -> [..., C]."""
+        found = scores.index_select(-1, self.outputs.flatten())
+        if self.outputs.shape[1] == 1:
+            return found
+        return (found.unflatten(-1, self.outputs.shape) + self.padding).logsumexp(-1)
 
 
 class Scorer(nn.Module):
@@ -29,7 +63,6 @@ class Scorer(nn.Module):
     probabilities.
     """
 
-    columns: Tensor
     mean: Tensor
     std: Tensor
 
@@ -43,7 +76,7 @@ class Scorer(nn.Module):
     ) -> None:
         super().__init__()
         self.net, self.backbone, self.temperature = net, backbone, temperature
-        self.register_buffer("columns", torch.tensor(columns, dtype=torch.int64))
+        self.by_class = MergedOutputs(columns)
         seen = features_seen or Seen(scale=1.0)
         self.register_buffer("mean", torch.tensor(seen.mean or (0.0,)))
         self.register_buffer("std", torch.tensor(seen.std or (1.0,)))
@@ -57,7 +90,7 @@ class Scorer(nn.Module):
     def of_kept(self, inputs: Tensor) -> Tensor:
         """Scores of what is kept in memory, as the net sees it: features, or the inputs."""
         scores: Tensor = self.net(inputs)
-        return scores.index_select(1, self.columns) / self.temperature
+        return self.by_class(scores / self.temperature)
 
 
 def scorer(
@@ -67,24 +100,35 @@ def scorer(
     architecture: Architecture,
     temperature: float | None = None,
 ) -> Scorer:
-    """What predicts as a saved state does."""
+    """The module that predicts as a saved state does. Raises LearnerError if they do not fit."""
     assert manifest.data is not None
+    shape = manifest.data.kept.shape
     own = tuple(f"{METHOD}{name}" for name in method.predicts_with)
-    ours = {
-        name: tensor[0]
-        for name, tensor in tensors.items()
-        if name.startswith(NET) or (name.startswith(own) and own)
-    }
-    net = architecture.build(manifest.data.kept.shape, manifest.outputs)
+    # Nothing is allocated for a net of remask before its tensors prove to have the right shapes.
+    with torch.device("meta") if architecture.is_built_in else nullcontext():
+        net = architecture.build(shape, manifest.outputs)
     try:
+        ours = {
+            name: tensor[0]
+            for name, tensor in tensors.items()
+            if name.startswith(NET) or (name.startswith(own) and own)
+        }
         net = assemble(method, net, ours)
-    except ValueError as error:
-        raise LearnerError(f"the net is not the one that the learner has: {error}") from error
+        with torch.no_grad():
+            probe = torch.zeros(1, *shape, device=next(iter(ours.values())).device)
+            if net(probe).shape[1] < len(manifest.classes):
+                raise ValueError("it has fewer outputs than classes")
+    except MISFITS as error:
+        reason = f"{type(error).__name__}: {str(error)[:300]}"
+        if architecture.is_built_in:
+            raise LearnerError(
+                f"the learner is damaged: its state does not fit its net. {reason}. {RESTORE}"
+            ) from error
+        raise LearnerError(f"the net is not the one that the learner has: {reason}") from error
     if temperature is None:
         temperature = manifest.calibration.temperature if manifest.calibration else 1.0
     backbone = architecture.given if architecture.frozen else None
-    columns = list(manifest.known.values())
-    return Scorer(net, columns, temperature, backbone, manifest.data.features_seen).eval()
+    return Scorer(net, manifest.columns, temperature, backbone, manifest.data.features_seen).eval()
 
 
 def as_seen(inputs: Tensor, seen: Seen, device: torch.device | str) -> Tensor:
@@ -103,9 +147,7 @@ def as_seen(inputs: Tensor, seen: Seen, device: torch.device | str) -> Tensor:
 
 def columns_of(labels: Tensor, manifest: Manifest) -> Tensor:
     """The columns of the scores that stand for outputs [n]."""
-    column_of = torch.full((len(manifest.classes),), -1)
-    column_of[list(manifest.known.values())] = torch.arange(len(manifest.known))
-    return column_of[labels]
+    return torch.tensor(manifest.columns)[labels]
 
 
 @torch.no_grad()
@@ -114,7 +156,7 @@ def kept_scores(
 ) -> Tensor:
     """Scores [n, C] of samples as they are kept, group by group, on the host."""
     parts = [module.of_kept(as_seen(group, seen, device)).cpu() for group in groups]
-    return torch.cat(parts) if parts else torch.zeros(0, len(module.columns))
+    return torch.cat(parts) if parts else torch.zeros(0, len(module.by_class.outputs))
 
 
 @torch.no_grad()

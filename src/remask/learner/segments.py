@@ -18,10 +18,10 @@ from torch import Tensor
 from remask.learner.folder import LearnerFolder
 from remask.learner.heldout import SOURCES
 from remask.learner.manifest import SegmentNote
-from remask.learner.npy import npy_pieces
-from remask.memory import EMPTY, JoinedRows, MappedRows, StoredRows
+from remask.learner.npy import mapped, npy_pieces
+from remask.learner.state import MEMORY_LABELS, MEMORY_SOURCES
+from remask.memory import EMPTY, JoinedRows, StoredRows
 
-MEMORY_SOURCES, MEMORY_LABELS, MEMORY_LOGITS = "memory/sources", "memory/labels", "memory/logits"
 _ROWS_AT_ONCE = 64
 _NOWHERE = -1
 _NUMPY = {torch.uint8: "uint8", torch.float32: "float32", torch.int64: "int64"}
@@ -64,7 +64,12 @@ class Rewritten:
 
 def open_segments(folder: LearnerFolder) -> list[StoredRows]:
     """The samples that are kept. Raises LearnerError if a file is damaged."""
-    return [MappedRows(folder.check(note.file)) for note in folder.manifest.segments]
+    data = folder.manifest.data
+    return [
+        mapped(folder.check(note.file), (note.rows, *data.kept.shape), data.kept.dtype)
+        for note in folder.manifest.segments
+        if data is not None
+    ]
 
 
 def rewrite(
@@ -116,7 +121,7 @@ def _write(folder: LearnerFolder, rows: StoredRows, numbers: NDArray[np.int64]) 
 
     shape = (len(numbers), *rows.shape[1:])
     pieces = npy_pieces(shape, _NUMPY[rows.dtype], groups())
-    file = folder.write(folder.new_name("samples", "npy"), pieces)
+    file = folder.write(folder.new_name("samples", "npy"), pieces, private=True)
     return SegmentNote(file=file, rows=len(numbers))
 
 

@@ -21,13 +21,16 @@ OWN_MODULE, OWN_BACKBONE, LINEAR = "own module", "own backbone", "linear"
 _SMALL = ("mlp", LINEAR)
 _HELD_OUT = 10  # one place of the memory in so many
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
-_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kmg]i?|)b", re.IGNORECASE)
+_SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*([kmg]i?|)b", re.IGNORECASE)
+_MOST_SAMPLES = 10_000_000
 _OWN_WEIGHTS_LR = 0.01  # a net that has learnt before must not be thrown far from where it is
 _ADAMW_LR, _ADAMW_OWN_WEIGHTS_LR = 1e-3, 1e-4
 _MOST_STEPS = 1200  # of a small net: an epoch of the paper's Split-MNIST
 
 
 _Side = Annotated[int, Field(ge=1, le=4096)]
+_Mean = Annotated[float, Field(allow_inf_nan=False)]
+_Deviation = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class LearnerSettings(BaseModel):
@@ -36,7 +39,7 @@ class LearnerSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
     net: Name
     freeze: bool = False
-    memory: Annotated[int, Field(ge=1, le=10_000_000)] | str
+    memory: Annotated[int, Field(ge=1, le=_MOST_SAMPLES)] | Annotated[str, Field(max_length=40)]
     method: Name
     mask: Mask
     lr: float | None = Field(None, gt=0, allow_inf_nan=False)
@@ -46,8 +49,9 @@ class LearnerSettings(BaseModel):
     optimizer: Literal["sgd", "adamw"] = "sgd"
     augment: bool = False
     image_size: tuple[_Side, _Side] | None = None
-    normalise: Literal["auto", "none"] | tuple[tuple[float, ...], tuple[float, ...]] = "auto"
+    normalise: Literal["auto", "none"] | tuple[tuple[_Mean, ...], tuple[_Deviation, ...]] = "auto"
     seed: int = Field(0, ge=0, lt=2**63)
+    keep_generations: int = Field(3, ge=0, le=100)
 
     @property
     def small(self) -> bool:
@@ -66,7 +70,7 @@ def places(memory: int | str, sample_bytes: int) -> tuple[int, int]:
     Raises LearnerError if a size in bytes has no room for any.
     """
     if isinstance(memory, str):
-        capacity = memory_bytes(memory) // sample_bytes
+        capacity = min(memory_bytes(memory) // sample_bytes, _MOST_SAMPLES)
         if capacity < 1:
             raise LearnerError(f"memory={memory!r} has no room for one of {sample_bytes} bytes")
     else:
@@ -79,7 +83,10 @@ def memory_bytes(text: str) -> int:
     """Read a size such as "500 MB"; raises LearnerError."""
     match = _SIZE.fullmatch(text.strip())
     if match is None:
-        raise LearnerError(f'memory={text!r}: say how many samples, 2000, or a size, "500 MB"')
+        raise LearnerError(
+            f"memory={text!r:.60}: give a number of samples, such as 2000, or a size, such as "
+            f'"500 MB"'
+        )
     return int(float(match[1]) * _UNITS[match[2].lower()])
 
 

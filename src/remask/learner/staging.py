@@ -1,13 +1,15 @@
 """A visit that has begun: its samples in the folder `visit/`, as the learner will learn them.
 
 `visit.json` is written last, so a folder without it is a leftover. The samples stay until the visit
-is finished or given up, so that after a crash the same call goes on with it.
+is finished or given up, so that after a crash the same call goes on with it. Only the owner of the
+files can read them. Symbolic links in the folder are refused, never followed.
 """
 
 import hashlib
 import json
-import shutil
+import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,18 +17,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
-from remask.durable import make_folder, read_limited, remove_quietly, write_atomically
-from remask.learner.errors import LearnerError
-from remask.learner.manifest import DataNote, Seen
-from remask.learner.npy import npy_pieces
+from remask.durable import make_folder, open_regular, read_limited, remove_tree, write_atomically
+from remask.learner.errors import LearnerError, damaged
+from remask.learner.manifest import DataNote, Manifest, Seen
+from remask.learner.names import StoredName
+from remask.learner.npy import mapped, npy_pieces
+from remask.learner.sealed import seal, unseal
 from remask.memory import MappedRows, StoredRows
 from remask.randomness import generator
 from remask.user_data import InputFormat, Source, sample_bytes
 
 VISIT = "visit"
-_NOTE = "visit.json"
+_NOTE, _INPUTS = "visit.json", "inputs.npy"
+_LEARN_AGAIN = "Learn the visit again from its beginning with discard=True (--discard)."
 _LARGEST_NOTE = 64 << 20
 _ROWS_AT_ONCE = 256
 _HELD_OUT_SHARE = 0.1
@@ -36,20 +41,33 @@ Featurise = Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
 
 
 class VisitNote(BaseModel):
-    """What is known of a visit that has begun."""
+    """A visit that has begun."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    name: str
-    fingerprint: str
-    generation: int
+    name: StoredName
+    fingerprint: str = Field(pattern="^[0-9a-f]{64}$")
+    generation: int = Field(ge=0)
     """Of the learner that it began with."""
-    began: str
-    classes: tuple[str | None, ...]
+    began: str = Field(max_length=40)
+    classes: tuple[StoredName | None, ...]
     """Of the learner, with the visit's new ones behind."""
     labels: tuple[int, ...]
     """The output of each sample's class."""
     data: DataNote
     rows_sha256: str
+
+    def problem(self, manifest: Manifest) -> str | None:
+        """Why a learner cannot go on with this visit, if it cannot."""
+        outputs = {number for number, name in enumerate(self.classes) if name is not None}
+        if self.classes[: len(manifest.classes)] != manifest.classes:
+            return "its classes are not those of the learner"
+        if len(new := self.classes[len(manifest.classes) :]) != len({*new} - {*manifest.classes}):
+            return "its new classes are not new"
+        if not self.labels or not outputs.issuperset(self.labels):
+            return "its labels are not of its classes"
+        if manifest.data not in (None, self.data):
+            return "its samples are not like those of the learner"
+        return None
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,13 +101,13 @@ def stage(
     `describe` makes the note, from the fingerprint, what was written, and the names of the classes.
     """
     discard(folder)
-    make_folder(folder)
+    make_folder(folder, private=True)
     fingerprint = _Fingerprint()
     try:
         rows = _rows(source, form, featurise, fingerprint)
         first = next(rows)
         shape = (source.count, *first.shape[1:])
-        path = folder / "inputs.npy"
+        path = folder / _INPUTS
         digest = hashlib.sha256()
 
         def pieces() -> Iterator[bytes]:
@@ -101,56 +119,81 @@ def stage(
                 digest.update(piece)
                 yield piece
 
-        write_atomically(path, pieces())
+        write_atomically(path, pieces(), private=True)
         assert source.names is not None
         found = fingerprint.digest(source, form)
         note = describe(found, MappedRows(path), source.names)
         note = note.model_copy(update={"rows_sha256": digest.hexdigest()})
-        write_atomically(folder / _NOTE, note.model_dump_json().encode())
+        write_atomically(folder / _NOTE, seal(VISIT, note), private=True)
     except BaseException:
-        discard(folder)
+        with suppress(OSError):  # the next call removes the rest
+            discard(folder)
         raise
     return _staged(folder, note)
 
 
 def unfinished(folder: Path) -> VisitNote | None:
-    """The visit that has begun and is not finished, if there is one."""
+    """The visit that has begun and is not finished, if there is one.
+
+    Raises LearnerError if its note is damaged.
+    """
+    refuse_links(folder)
+    path = folder / _NOTE
     try:
-        return VisitNote.model_validate_json(read_limited(folder / _NOTE, _LARGEST_NOTE))
-    except (OSError, ValidationError):
+        data = read_limited(path, _LARGEST_NOTE)
+    except (FileNotFoundError, NotADirectoryError):
         return None
-
-
-def take_up(folder: Path, note: VisitNote) -> Staged:
-    """Go on with a visit that has begun. Raises LearnerError if its samples are damaged."""
-    digest = hashlib.sha256()
-    try:
-        with (folder / "inputs.npy").open("rb") as stream:
-            while piece := stream.read(1 << 20):
-                digest.update(piece)
     except OSError as error:
-        raise LearnerError(
-            f"the visit {note.name!r} cannot go on: {error}. Learn it again with discard=True."
-        ) from error
-    if digest.hexdigest() != note.rows_sha256:
-        raise LearnerError(
-            f"{folder / 'inputs.npy'} is damaged, so the visit {note.name!r} cannot go on. Learn "
-            f"it again from its beginning with discard=True."
-        )
+        raise damaged(path, f"it cannot be read, {error.strerror}", _LEARN_AGAIN) from error
+    return unseal(path, data, VISIT, VisitNote, _LEARN_AGAIN)
+
+
+def take_up(folder: Path, note: VisitNote, manifest: Manifest) -> Staged:
+    """Go on with a visit that has begun. Raises LearnerError if its files are damaged."""
+    if problem := note.problem(manifest):
+        raise damaged(folder / _NOTE, problem, _LEARN_AGAIN)
+    path = folder / _INPUTS
+    try:
+        with open_regular(path) as stream:
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as error:
+        raise damaged(path, f"it cannot be read, {error.strerror}", _LEARN_AGAIN) from error
+    if digest != note.rows_sha256:
+        raise damaged(path, "its checksum is wrong", _LEARN_AGAIN)
     return _staged(folder, note)
 
 
 def discard(folder: Path) -> None:
-    """Give up what a visit has begun. Its note goes first, so that half of it is nothing."""
-    remove_quietly(folder / _NOTE)
-    shutil.rmtree(folder, ignore_errors=True)
+    """Give up what a visit has begun. Its note goes first, so that half of it is nothing.
+
+    Raises DurabilityError if a file cannot be removed.
+    """
+    if not folder.is_symlink():  # the link itself goes below, not what it points to
+        remove_tree(folder / _NOTE)
+    remove_tree(folder)
 
 
-def discard_stale(folder: Path, generation: int) -> None:
-    """Remove what no visit can go on with: it was begun with another state, or only by half."""
-    begun = unfinished(folder)
-    if folder.exists() and (begun is None or begun.generation != generation):
-        discard(folder)
+def is_stale(folder: Path, generation: int) -> bool:
+    """Whether no visit can go on with the folder: half-written, or begun with another state."""
+    if not os.path.lexists(folder):
+        return False
+    try:
+        begun = unfinished(folder)
+    except LearnerError:  # the next visit reports it, and `forget` removes it
+        return False
+    return begun is None or begun.generation != generation
+
+
+def refuse_links(folder: Path) -> None:
+    """Refuse a folder that is a symbolic link, or has one in it. Raises LearnerError."""
+    found = [folder] if folder.is_symlink() else []
+    for root, folders, files in os.walk(folder):
+        found += [Path(root, name) for name in (*folders, *files) if Path(root, name).is_symlink()]
+    if found:
+        raise LearnerError(
+            f"{found[0]} is a symbolic link, which a learner does not follow. Remove the link, "
+            f"then try again."
+        )
 
 
 def held_out(labels: torch.Tensor, seed: int, visit: int) -> torch.Tensor:
@@ -217,5 +260,6 @@ def _rows(
 
 
 def _staged(folder: Path, note: VisitNote) -> Staged:
-    inputs = MappedRows(folder / "inputs.npy")
+    shape = (len(note.labels), *note.data.kept.shape)
+    inputs = mapped(folder / _INPUTS, shape, note.data.kept.dtype, _LEARN_AGAIN)
     return Staged(note, inputs, torch.tensor(note.labels, dtype=torch.int64))

@@ -18,14 +18,13 @@ from remask.config import TrialConfig
 from remask.engine import DataDescription, Position, TrialStack
 from remask.engine.checkpoints import CheckpointFolder
 from remask.learner.architecture import Architecture
-from remask.learner.manifest import Manifest
+from remask.learner.manifest import SMALLEST_HEAD, Manifest
 from remask.learner.settings import NAME
 from remask.memory import StoredRows
 from remask.methods import Method
 
 _PATIENCE_EPOCHS, _PATIENCE_STEPS = 2, 200  # so many of both without a rise end a visit
 _LIKELIER = 0.01  # a rise of the log-likelihood by less is none
-_SMALLEST_HEAD = 10
 _CROP_SHARE = 8  # images are cropped from a frame of an eighth of their side
 
 
@@ -72,7 +71,7 @@ def outputs_for(classes: int, now: int) -> int:
     Distillation averages squared differences over all outputs, so spare ones would weaken it. A
     learner of few classes has the ten outputs for which the settings were published.
     """
-    return max(_SMALLEST_HEAD, now, classes)
+    return max(SMALLEST_HEAD, now, classes)
 
 
 def make_stack(
@@ -183,7 +182,11 @@ class VisitTraining:
         if self._checkpoints is None:
             return
         notes: dict[str, JsonValue] = {
-            "measured": [list(pair) for pair in self._measured],
+            # JSON has no -inf, the likelihood of a class that a method does not predict yet.
+            "measured": [
+                [value if math.isfinite(value) else None for value in pair]
+                for pair in self._measured
+            ],
             "steps": self._steps,
             "seconds": self._seconds,
         }
@@ -199,7 +202,10 @@ class VisitTraining:
         self._stack.restore(saved.tensors, Position.read(saved.position))
         measured, steps, seconds = (saved.extra[name] for name in ("measured", "steps", "seconds"))
         assert isinstance(measured, list)
-        self._measured = [Measured(*pair) for pair in measured]  # type: ignore[misc]
+        self._measured = [
+            Measured(*(-math.inf if value is None else value for value in pair))  # type: ignore[union-attr]
+            for pair in measured
+        ]
         self._steps, self._seconds = int(str(steps)), float(str(seconds))
         self._epochs = self._stack.position.epoch + 1
         return True

@@ -20,16 +20,10 @@ from remask.learner.examining import Examiner
 from remask.learner.folder import LearnerFolder
 from remask.learner.heldout import LABELS, SOURCES, HeldOut
 from remask.learner.prediction import per_class
-from remask.learner.segments import (
-    MEMORY_LABELS,
-    MEMORY_SOURCES,
-    ChosenRows,
-    joined,
-    open_segments,
-    rewrite,
-)
+from remask.learner.segments import ChosenRows, joined, open_segments, rewrite
 from remask.learner.settings import most_epochs, places, trial_config
 from remask.learner.staging import Staged
+from remask.learner.state import MEMORY_LABELS, MEMORY_SOURCES, taking_over
 from remask.learner.training import (
     OnProgress,
     Trained,
@@ -61,7 +55,7 @@ class Visiting:
         self._folder, self._staged, self._compile = folder, staged, compile
         self._architecture, self._method, self._device = architecture, method, device
         self._before = folder.manifest
-        self._old = folder.read_tensors(self._before.state) if self._before.state else None
+        self._old = folder.read_state() if self._before.state else None
         note = staged.note
         self._after = self._before.model_copy(
             update={
@@ -91,8 +85,8 @@ class Visiting:
             known = list(self._before.known)
             before = per_class(*self._examiner.scored(self._before, self._old), known)[0]
         stack, trained = self._trained(on_progress, checkpoint_seconds)
-        truth = self._examiner.held.labels
-        right = self._examiner.rated(stack, self._after).argmax(-1) == truth
+        rated, truth = self._examiner.rated(stack, self._after)
+        right = rated.argmax(-1) == truth
         chosen, why = choose(stack, right, truth, self._after.settings)
         if why.lr != (usual := self._config().lr):
             lowered = f"training diverged with a learning rate of {usual:g}; {why.why}"
@@ -100,7 +94,6 @@ class Visiting:
         tensors = one_of(stack.state(), chosen, len(stack.configs))
         visit = self._account(trained, before, tensors, why)
         self._commit(visit, tensors)
-        staging.discard(self._folder.path / staging.VISIT)
         return visit
 
     def _trained(
@@ -151,8 +144,10 @@ class Visiting:
     def _begin(self, stack: TrialStack) -> None:
         """Bring the engine to where the learner stands."""
         if self._old is not None:
+            assert self._before.state is not None
             saved = {n: t for n, t in self._old.items() if n not in (SOURCES, LABELS)}
-            stack.grow_from(copies(saved, len(stack.configs)), Position(self._before.tasks))
+            with taking_over(self._folder.path / self._before.state.name):
+                stack.grow_from(copies(saved, len(stack.configs)), Position(self._before.tasks))
 
     def _account(
         self,
@@ -201,10 +196,13 @@ class Visiting:
         self._folder.commit(
             self._after.model_copy(
                 update={
-                    "state": self._folder.write_tensors("state", tensors),
+                    "state": self._folder.write_tensors(
+                        "state", tensors, private=self._method.own_memory != "no"
+                    ),
                     "segments": rewritten.segments,
                     "calibration": visit.calibration,
                     "history": (*self._before.history, visit),
+                    "earlier": self._before.generations(),
                 }
             )
         )

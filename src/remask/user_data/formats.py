@@ -1,21 +1,31 @@
 """The format of inputs: their shape and type."""
 
 import math
-from typing import Literal
+from typing import Annotated, Literal, Self
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 _TENSORS = {"uint8": torch.uint8, "float32": torch.float32, "int64": torch.int64}
+
+_MOST_VALUES = 1 << 28  # of one input
 
 
 class InputFormat(BaseModel):
     """Shape and type of one input. The first visit of a learner fixes it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    shape: tuple[int, ...] = Field(min_length=1, max_length=3)
+    shape: tuple[Annotated[int, Field(ge=1, le=_MOST_VALUES)], ...] = Field(
+        min_length=1, max_length=3
+    )
     """(channels, height, width), (features,), (length,) of token ids, or (1,) for a text."""
     dtype: Literal["uint8", "float32", "int64", "text"]
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if math.prod(self.shape) > _MOST_VALUES:
+            raise ValueError(f"an input has at most {_MOST_VALUES} values, not {self.shape}")
+        return self
 
     @property
     def is_image(self) -> bool:
