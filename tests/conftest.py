@@ -75,6 +75,8 @@ def config() -> Callable[..., TrialConfig]:
         if kind is not None:
             own = {n: v for n, v in kind.weights.items() if n not in COMMON_WEIGHTS}
             fields["weights"] = own
+            if not kind.trains_net:
+                fields["epochs"] = 1
         return TrialConfig(**(fields | changes))
 
     return make

@@ -60,6 +60,9 @@ TITLES = {
     "lode": "LODE",
     "cls_er": "CLS-ER",
     "er_ema": "ER-EMA",
+    "ncm": "NCM",
+    "slda": "SLDA",
+    "ridge": "RIDGE",
 }
 """What tables call the methods that come with remask, by name; here because it takes no torch."""
 
@@ -88,6 +91,9 @@ SUMMARIES = {
     "cls_er": "ER taught by the better of two slow copies of the network; the slower one predicts",
     "er_ema": "ER with a slow copy of the network that teaches the replay and predicts; masked: "
     "m = 0",
+    "ncm": "the nearest class mean of the inputs, such as features; trains no net, no memory",
+    "slda": "streaming linear discriminant analysis of the inputs; trains no net, no memory",
+    "ridge": "ridge regression from the inputs, in closed form; trains no net, no memory",
 }
 """What the methods that come with remask do, in a line each."""
 

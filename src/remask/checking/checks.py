@@ -89,6 +89,8 @@ def _free_name(build: NetBuilder) -> str:
 
 
 def _loss(subject: Subject) -> _Answer:
+    if not subject.method.trains_net:
+        return "not checked", "it trains no net, so it has no loss"
     stack = subject.stack()
     before = {n: t.clone() for n, t in stack.state().items() if n.startswith("net/")}
     next(stack.run())

@@ -32,7 +32,7 @@ def learn_steps(
             _enter(parts, index, epoch, number, lr=lr)
             step = feed.step(plan, number, masking, task)
             method.begin_step(step)
-            loss = descent.step(step, lr)
+            loss = descent.step(step, lr) if method.trains_net else None
             feed.remember(plan, number, step)
             method.after_step(step)
             stream.position = Position(index, epoch, number + 1)

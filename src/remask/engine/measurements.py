@@ -51,12 +51,13 @@ class Measurements:
         if self._log is not None:
             self._log.begin_task(index, self._stream.steps_before(index), steps)
 
-    def after_step(self, task: Task, loss: Tensor, taken: int) -> None:
-        """Take the losses [S] of a step, the one after which so many of the task are taken."""
-        if self._divergence.note(loss):
-            self._look()
-        if self._log is not None:
-            self._log.after_step(loss, taken)
+    def after_step(self, task: Task, loss: Tensor | None, taken: int) -> None:
+        """Record the losses [S] of a step, if there are any, after `taken` steps of the task."""
+        if loss is not None:
+            if self._divergence.note(loss):
+                self._look()
+            if self._log is not None:
+                self._log.after_step(loss, taken)
         self._measure_curves(task, self._due.get(taken))
 
     def after_last_step(self) -> None:

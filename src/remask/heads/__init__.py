@@ -1,4 +1,4 @@
-"""Classifiers that need no gradient steps: computed from sums over samples, which is all they store."""
+"""Classifiers computed from sums over samples, without gradient steps and without replay."""
 
 from remask.heads.closed_form import (
     RIDGE_GRID,
@@ -12,6 +12,7 @@ from remask.heads.closed_form import (
     ridge,
     slda,
 )
+from remask.heads.per_class import PerClassStatistics, class_bytes
 from remask.heads.statistics import ClassStatistics, StatisticsError, accumulate
 
 __all__ = [
@@ -20,11 +21,13 @@ __all__ = [
     "ClassStatistics",
     "HeadName",
     "LinearHead",
+    "PerClassStatistics",
     "StatisticsError",
     "accumulate",
     "choose_held_out",
     "choose_penalty",
     "choose_shrinkage",
+    "class_bytes",
     "ncm",
     "ridge",
     "slda",

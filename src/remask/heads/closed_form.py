@@ -39,9 +39,12 @@ class LinearHead(NamedTuple):
 
 
 def ncm(stats: ClassStatistics) -> LinearHead:
-    """Score -|x - mean_c|^2 / 2, up to |x|^2 / 2, which is the same for all classes."""
+    """Score -|x - mean_c|^2 / 2, up to what is the same for all classes."""
     means = _means(stats)
-    return _head(stats.seen, means, -means.square().sum(1) / 2, 0.0)
+    centre = _centre(stats, means)
+    # Without what all classes share, the numbers are smaller and float32 has more of them.
+    bias = -((means + centre) * (means - centre)).sum(1) / 2
+    return _head(stats.seen, means - centre, bias, 0.0)
 
 
 def slda(stats: ClassStatistics, shrinkage: float | None = None) -> LinearHead:
@@ -49,6 +52,9 @@ def slda(stats: ClassStatistics, shrinkage: float | None = None) -> LinearHead:
 
     The covariance within classes, the same for all, is (1 - shrinkage) S + shrinkage tr(S) / D I.
     `None` chooses the shrinkage from the statistics, see `choose_shrinkage`.
+
+    The mean of n samples is off by noise of covariance S / n, which adds tr(P S) / n to its squared
+    length under the precision P. This is taken off: few samples do not count against a class.
     """
     if shrinkage is None:
         shrinkage = choose_shrinkage(stats)
@@ -57,8 +63,11 @@ def slda(stats: ClassStatistics, shrinkage: float | None = None) -> LinearHead:
     moments = _Moments.of(stats)
     covariance = moments.within * (1 - shrinkage)
     covariance.diagonal().add_(shrinkage * moments.scale)
-    weight = _solve(covariance, moments.means)
-    return _head(stats.seen, weight, -(weight * moments.means).sum(1) / 2, shrinkage)
+    centre = _centre(stats, moments.means)
+    weight = _solve(covariance, moments.means - centre)
+    noise = _solve(covariance, moments.within).trace() / stats.counts
+    bias = (noise - (weight * (moments.means + centre)).sum(1)) / 2
+    return _head(stats.seen, weight, bias, shrinkage)
 
 
 def ridge(stats: ClassStatistics, penalty: float | None = None) -> LinearHead:
@@ -84,11 +93,17 @@ def ridge(stats: ClassStatistics, penalty: float | None = None) -> LinearHead:
 
 
 def choose_penalty(stats: ClassStatistics, grid: Sequence[float] = RIDGE_GRID) -> float:
-    """Choose the penalty of `ridge` by generalised cross-validation, from the statistics alone."""
+    """Choose the penalty of `ridge` by generalised cross-validation, from the statistics alone.
+
+    Samples that are weighted differently count as fewer: as (sum w)^2 / sum w^2, their effective
+    number.
+    """
+    if not bool(stats.seen.any()):
+        return max(grid)
     regression = _Regression.of(stats)
     values, vectors = regression.spectrum()
     cross = regression.cross @ vectors
-    samples = stats.counts.sum()
+    samples = stats.seen.sum().square() / (1 / stats.counts[stats.seen]).sum()
     scores = []
     for penalty in grid:
         inverse = 1 / (values + penalty * regression.scale)
@@ -153,8 +168,9 @@ def _grid_scores(
         values, vectors = _spectrum(moments.within)
         means, turned = moments.means @ vectors, features @ vectors
         for shrinkage in grid:
-            weight = means / ((1 - shrinkage) * values + shrinkage * moments.scale)
-            scores = turned @ weight.T - (weight * means).sum(1) / 2
+            inverse = 1 / ((1 - shrinkage) * values + shrinkage * moments.scale)
+            noise = (values * inverse).sum() / stats.counts
+            scores = turned @ (means * inverse).T + (noise - means.square() @ inverse) / 2
             found.append(scores.masked_fill(unseen, -torch.inf))
         return found
     regression = _Regression.of(stats)
@@ -227,6 +243,11 @@ class _Regression:
 def _means(stats: ClassStatistics) -> Tensor:
     """The mean of each class, [K, D]; 0 without samples."""
     return stats.sums / stats.counts.clamp(min=1).unsqueeze(1)
+
+
+def _centre(stats: ClassStatistics, means: Tensor) -> Tensor:
+    """The mean of the means of all classes that have samples, [D]."""
+    return means.sum(0) / stats.seen.sum().clamp(min=1)
 
 
 def _spectrum(matrix: Tensor) -> tuple[Tensor, Tensor]:

@@ -2,6 +2,7 @@
 
 from remask.methods.agem import AGEM
 from remask.methods.base import Method
+from remask.methods.closed_form import NCM, SLDA, ClosedForm, Ridge
 from remask.methods.cls_er import CLSER
 from remask.methods.der import DER
 from remask.methods.derpp import DERpp
@@ -34,7 +35,7 @@ METHODS: dict[str, type[Method]] = {
     for method in (
         SGD, Joint, OEWC, SI, LwF, PNN, IndependentPNN,
         ER, GEM, AGEM, ICaRL, DarkICaRL, FDR, GSS, HAL, DER, DERpp, ERACE,
-        ERLAS, LODE, CLSER, EREMA,
+        ERLAS, LODE, CLSER, EREMA, NCM, SLDA, Ridge,
     )
 }  # fmt: skip
 
@@ -54,7 +55,7 @@ def find_method(name: str) -> type[Method]:
     own = import_own("method", name)
     if not (isinstance(own, type) and issubclass(own, Method)):
         raise OwnCodeError(f"the method {name!r} must be a class derived from remask.Method")
-    if own.loss is Method.loss and own.terms is Method.terms:
+    if own.trains_net and own.loss is Method.loss and own.terms is Method.terms:
         raise OwnCodeError(f"the method {name!r} must define loss")
     return own
 
@@ -74,11 +75,14 @@ __all__ = [
     "LODE",
     "MASKED_NAMES",
     "METHODS",
+    "NCM",
     "OEWC",
     "PNN",
     "SGD",
     "SI",
+    "SLDA",
     "Batch",
+    "ClosedForm",
     "DERpp",
     "DarkICaRL",
     "Engine",
@@ -91,6 +95,7 @@ __all__ = [
     "LwF",
     "Method",
     "MethodError",
+    "Ridge",
     "SampleGradients",
     "StackedNet",
     "State",

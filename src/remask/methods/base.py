@@ -42,6 +42,9 @@ class Method:
     """Those of them that an earlier version did not have, each with the value that means "as
     before". A config without one has that value, and one with that value is written without it, so
     that trials keep their hashes."""
+    trains_net: ClassVar[bool] = True
+    """Whether steps follow the gradient of a loss. If not, the method learns in `after_step` and
+    `end_task` alone, passes over each task once, and has no loss and no learning rate."""
     draws: ClassVar[int] = 0
     """How many independent draws it makes in a step from a reservoir that the engine keeps."""
     stores_logits: ClassVar[bool] = False

@@ -22,6 +22,9 @@ _NETS = {
     "split-tiny-imagenet": "resnet18",
 }
 _DEFAULT_NET = "mlp"
+_TRAINING = ("lr", "batch", "epochs")
+_ONE_PASS = {"lr": 1.0, "batch": 500, "epochs": 1}
+"""In the configs of methods that train no net: one pass in chunks; the learning rate is unused."""
 
 
 def trial_configs(
@@ -138,15 +141,20 @@ def _settings_of(
     kind: type[Method], benchmark: str, buffer: int, overrides: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Published settings, then overrides; what the method does not use stays out of the config."""
-    needed = ["lr", "batch", "epochs", *(["replay_batch"] if kind.uses_replay_batch() else [])]
+    needed = [*_TRAINING] if kind.trains_net else []
+    needed += ["replay_batch"] if kind.uses_replay_batch() else []
     common = [name for name in COMMON_WEIGHTS if name in kind.weights]
     _check_names(overrides, TrialConfig.model_fields, "there is no setting")
     masking = [name for name, used in _masking(kind).items() if used]
-    unused = {"replay_batch", *COMMON_WEIGHTS, *_masking(kind)}.difference(needed, common, masking)
+    training = [] if kind.trains_net else [*_TRAINING, "net", "lr_drops", "precision"]
+    optional = {"replay_batch", *COMMON_WEIGHTS, *_masking(kind), *training}
+    unused = optional.difference(needed, common, masking)
     _check_used(kind, overrides, {*TrialConfig.model_fields}.difference(IDENTITY, unused))
     published = published_settings(benchmark, kind.name, buffer)
     settings: dict[str, Any] = {"net": _NETS.get(benchmark, _DEFAULT_NET)}
-    if published is not None:
+    if not kind.trains_net:
+        settings = {"net": _DEFAULT_NET, **_ONE_PASS}
+    elif published is not None:
         settings.update({name: getattr(published, name) for name in needed})
         if "epochs" not in overrides and kind.learns == "tasks":
             settings["lr_drops"] = published.lr_drops  # they are meant for this number of epochs

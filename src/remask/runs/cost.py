@@ -161,6 +161,11 @@ def step_passes(config: TrialConfig, task: int, sizes: Sizes) -> Passes:
         per_sample = net_cost(config.net, sizes.shape, sizes.classes)[1]
         plain = plain.plus(Passes(evaluated=compared / per_sample, calls=0.5))
     match config.method:
+        case "ncm" | "slda" | "ridge":  # the product of the inputs with themselves, in float64
+            size = math.prod(sizes.shape)
+            products = 0 if config.method == "ncm" else 2 * 2 * batch * size**2
+            per_sample = net_cost(config.net, sizes.shape, sizes.classes)[1]
+            return Passes(evaluated=products / per_sample, calls=1)
         case "oewc":
             return plain.plus(Passes(sweeps=6))
         case "si":
