@@ -191,9 +191,7 @@ def test_sizes_are_compared_with_the_first_image_that_can_be_read(
         write(f"all/a/{number}.png", size=size)
         write(f"all/b/{number}.png")
     (tmp_path / "all/a/0.png").write_bytes(b"")
-    with pytest.warns(
-        UnreadableImageWarning, match=r"skipped 1 of 6 files: a/0\.png \(the file is empty\)"
-    ):
+    with pytest.warns(UnreadableImageWarning, match=r"1 of 6 files: a/0\.png \(the file is empty"):
         benchmark = image_folder(tmp_path / "all", tasks=1, skip_unreadable=True)
     assert benchmark.input_shape == (3, 4, 6)
 

@@ -148,6 +148,63 @@ def test_a_corrupt_image_is_named_and_the_learner_stays_as_it_was(
     assert (copied / "learner.json").read_bytes() == before
 
 
+def test_unreadable_files_are_skipped_and_named_and_others_ignored(
+    remask: CommandLine, copied: Path, tmp_path: Path
+) -> None:
+    photos = _draw(tmp_path / "photos", "ab", count=4)
+    (photos / "a" / "0.png").write_bytes(b"")
+    (photos / "a" / "notes.txt").write_text("not an image")
+    named = "skipped 1 of 8 files: a/0.png (the file is empty)"
+    for command in ("evaluate", "learn"):
+        given = [command, str(copied), "--data", str(photos)]
+        given += ["--name", "third"] if command == "learn" else []
+        refused = remask(*given)
+        assert refused.code == 1
+        assert "1 of 8 images cannot be read" in refused.err
+        assert f"{photos / 'a' / '0.png'}: the file is empty" in refused.err
+        assert "--skip-unreadable" in refused.err
+        answer = remask(*given, "--skip-unreadable")
+        assert answer.code == 0
+        assert answer.err.count(named) == 1
+        assert "ignored 1 file that is not an image: a/notes.txt" in answer.err
+    refused = remask("predict", str(copied), str(photos / "a"))
+    assert refused.code == 1
+    answer = remask("predict", str(copied), str(photos / "a"), "--skip-unreadable", "--json")
+    assert "skipped 1 of 4 files: 0.png (the file is empty)" in answer.err
+    assert [Path(each["source"]).name for each in json.loads(answer.out)] == [
+        "1.png",
+        "2.png",
+        "3.png",
+    ]
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+def test_texts_need_an_encoder_and_nothing_is_created(
+    remask: CommandLine, taught: Path, tmp_path: Path, kind: str
+) -> None:
+    file, folder = tmp_path / f"texts.{kind}", tmp_path / "new"
+    file.write_text({"csv": "t,l\na,x\n", "jsonl": '{"t": "a", "l": "x"}\n'}[kind])
+    given = ("--data", str(file), "--name", "one")
+    answer = remask("learn", str(folder), *given, "--text", "t", "--label", "l")
+    assert answer.code == 1
+    assert "pip install 'remask[text]'" in answer.err
+    assert "--encoder minilm" in answer.err
+    assert not folder.exists()
+    answer = remask("learn", str(folder), *given)
+    assert answer.code == 1
+    assert "--text COLUMN --label COLUMN" in answer.err
+    answer = remask("learn", str(folder), *given, "--text", "t")
+    assert answer.code == 2
+    assert not folder.exists()
+    answer = remask("predict", str(taught), str(file), "--text", "t")
+    assert answer.code == 1
+    assert "learnt from 1 channels of 6 x 6 pixels, uint8, and these are texts" in answer.err
+    columns = ("--text", "words", "--label", "l")
+    answer = remask("evaluate", str(taught), "--data", str(file), *columns)
+    assert answer.code == 1
+    assert "has no column 'words'; it has 't', 'l'" in answer.err
+
+
 def test_images_of_another_size_are_resized_to_that_of_the_first_visit(
     remask: CommandLine, taught: Path, tmp_path: Path
 ) -> None:

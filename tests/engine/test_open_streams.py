@@ -364,3 +364,35 @@ def test_what_the_reservoir_holds_now_can_be_recalled_at_any_step_also_after_a_r
     for _ in islice(resumed.run(), 3):
         pass
     assert recalled == [10, 12, 12]
+
+
+class _Words(nn.Module):
+    def __init__(self, num_classes: int) -> None:
+        super().__init__()
+        self.table, self.head = nn.Embedding(6, 8), nn.Linear(8, num_classes)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        assert tokens.dtype == torch.int64
+        logits: Tensor = self.head(self.table(tokens).mean(-2))
+        return logits
+
+
+@pytest.mark.parametrize("mask", [-1.0, "auto"])
+def test_token_ids_are_learnt_replayed_and_measured_as_integers(
+    config: MakeConfig, mask: float | str
+) -> None:
+    configs = [config(mask=mask, buffer=20, batch=4, replay_batch=4, lr=1.0, epochs=8)]
+    data = DataDescription((5,), 4, name="tiny", input_type=torch.int64, scale=1.0)
+    stack = TrialStack(configs, data, build_net=lambda _, classes: _Words(classes))
+    for task in (0, 2):
+        labels = torch.arange(40) % 2 + task
+        tokens = labels.unsqueeze(1).expand(-1, 5).contiguous()
+        stack.learn(stack.new_task(tokens, labels, test_inputs=tokens, test_labels=labels))
+        stack.evaluate()
+    assert stack.results()[0].class_il[-1][-1] == 100
+
+
+def test_a_merging_memory_refuses_integers(config: MakeConfig) -> None:
+    data = DataDescription((5,), 4, name="tiny", input_type=torch.int64, scale=1.0)
+    with pytest.raises(MethodError, match="averages samples, and int64 inputs have no mean"):
+        TrialStack([config(memory="merging")], data, build_net=lambda _, classes: _Words(classes))

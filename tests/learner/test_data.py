@@ -1,5 +1,6 @@
 """What a learner can be given: folders, arrays, datasets; and what it says of what it cannot."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 from PIL import Image
 from torch.utils.data import TensorDataset
 
+from remask.benchmarks import UnreadableImageWarning
 from remask.learner import Learner, LearnerError
 from tests.learner.samples import bits, blobs, create, taught
 
@@ -177,6 +179,49 @@ def test_a_corrupt_image_is_named_and_nothing_is_learnt(tmp_path: Path) -> None:
     learner.learn(photos, name="week-1")
 
 
+def test_unreadable_files_are_skipped_and_a_warning_names_them(tmp_path: Path) -> None:
+    photos = write_folder(tmp_path / "photos", ["owl", "yak"], shape=(3, 8, 8))
+    broken = sorted((photos / "owl").iterdir())[0]
+    broken.write_bytes(broken.read_bytes()[:-9])
+    line = rf"skipped 1 of 24 files: owl/{broken.name} \(damaged or truncated"
+    learner, without = create(tmp_path / "a"), create(tmp_path / "b")
+    with pytest.warns(UnreadableImageWarning, match=line) as caught:
+        visit = learner.learn(photos, name="v", skip_unreadable=True)
+    assert caught[0].filename == __file__
+    assert learner.skipped is not None
+    assert [each.source for each in learner.skipped.unreadable] == [f"owl/{broken.name}"]
+    for check in (learner.predict, learner.evaluate):
+        with pytest.warns(UnreadableImageWarning, match=line) as caught:
+            check(photos, skip_unreadable=True)
+        assert caught[0].filename == __file__
+    broken.unlink()
+    again = without.learn(photos, name="v")
+    assert visit.fingerprint == again.fingerprint
+    assert not without.skipped
+    assert bits(tmp_path / "a") == bits(tmp_path / "b")
+
+
+@pytest.mark.filterwarnings("default")  # as for users, whom a warning does not stop
+def test_the_first_image_of_a_first_visit_is_checked_like_the_others(tmp_path: Path) -> None:
+    photos = write_folder(tmp_path / "photos", ["owl", "yak"], shape=(3, 8, 8))
+    learner = create(tmp_path / "a")
+    os.mkfifo(photos / "owl" / "-.png")
+    with pytest.raises(LearnerError, match=r"-\.png: not a regular file"):
+        learner.learn(photos, name="v")
+    (photos / "owl" / "-.png").unlink()
+    Image.new("1", (13_000, 13_000)).save(photos / "owl" / "-.png")
+    with pytest.raises(LearnerError, match=r"-\.png: too large to be decoded"):
+        learner.learn(photos, name="v")
+    assert learner.unfinished is None
+
+
+def test_texts_need_an_encoder(tmp_path: Path) -> None:
+    learner = create(tmp_path / "a")
+    with pytest.raises(LearnerError, match=r"pip install 'remask\[text\]'.*--encoder minilm"):
+        learner.learn(["a text", "another"], ["x", "y"], name="v")
+    assert learner.unfinished is None
+
+
 def test_folders_that_hold_no_classes_say_what_is_expected(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "hollow" / "owl").mkdir(parents=True)
@@ -199,7 +244,7 @@ def test_images_for_a_learner_of_embeddings_are_refused(tmp_path: Path) -> None:
     learner = create(tmp_path / "a", net="linear")
     learner.learn(np.eye(8), list("aabbccdd"), name="v")
     with pytest.raises(
-        LearnerError, match="has learnt from 8 features, float32, and .* is an image"
+        LearnerError, match=r"has learnt from 8 features, float32, and .* is an image"
     ):
         learner.learn(photos, name="w")
 

@@ -12,6 +12,13 @@ from remask.cli.completing import METHOD, NET
 from remask.cli.console import errors
 from remask.cli.generated import Group, option, with_groups
 from remask.cli.printer import Printing
+from remask.cli.user_data import (
+    LabelColumn,
+    SkipUnreadable,
+    TextColumn,
+    labelled_data,
+    skipped_reported,
+)
 from remask.cli.visits import stopping, visit_bar
 from remask.errors import SettingsError
 from remask.machine import keep_freed_memory
@@ -19,6 +26,7 @@ from remask.machine import keep_freed_memory
 if TYPE_CHECKING:
     from remask import Learner
     from remask.learner.settings import LearnerSettings
+    from remask.user_data import TextFile
 
 _MOST_DIGITS = 12
 _NEW = "Settings of a new learner; fixed from its first visit on"
@@ -63,10 +71,16 @@ def learn(
     *,
     folder: o.LearnerFolder,
     data: Annotated[
-        Path, typer.Option(metavar="FOLDER", help="The images: CLASS/NAME.png or .jpg.")
+        Path,
+        typer.Option(
+            metavar="FOLDER", help="The images, CLASS/NAME.jpg; or FILE.csv, FILE.jsonl of texts."
+        ),
     ],
     name: Annotated[str, typer.Option(metavar="NAME", help="What to call this visit.")],
     settings: Annotated[dict[str, Any], SETTINGS],
+    text: TextColumn = None,
+    label: LabelColumn = None,
+    skip_unreadable: SkipUnreadable = False,
     discard: Annotated[
         bool, typer.Option("--discard", help="Give up another visit that is not finished.")
     ] = False,
@@ -81,7 +95,7 @@ def learn(
     ] = False,
     printer: Printing,
 ) -> None:
-    """Teach a learner the classes of a folder of images; the first visit creates the learner.
+    """Teach a learner the classes of images or texts; the first visit creates the learner.
 
     Earlier classes are kept by a memory of their samples, and may come back in later visits. A
     visit that was stopped goes on where it was with the same command; until it is finished, the
@@ -91,11 +105,18 @@ def learn(
     """
     keep_freed_memory()
     how = {"device": device, "compile": compile}
-    learner = _opened(folder, data, _read(settings), how)
+    given = labelled_data(data, text, label)
+    learner = _opened(folder, given, _read(settings), how)
     with stopping() as stopped:
         try:
-            with visit_bar(name, printer.console) as show:
-                visit = learner.learn(data, name=name, discard=discard, on_progress=show)
+            with skipped_reported(learner, printer), visit_bar(name, printer.console) as show:
+                visit = learner.learn(
+                    given,
+                    name=name,
+                    discard=discard,
+                    skip_unreadable=skip_unreadable,
+                    on_progress=show,
+                )
         except KeyboardInterrupt:
             _say_what_is_left(folder, learner.unfinished)
             raise typer.Exit(128 + (stopped() or signal.SIGINT)) from None
@@ -110,13 +131,25 @@ def learn(
     printer.result({**visit.model_dump(mode="json"), "repeated": visit.repeated}, *lines)
 
 
-def _opened(folder: Path, data: Path, given: dict[str, Any], how: dict[str, Any]) -> "Learner":
+def _opened(
+    folder: Path, data: "Path | TextFile", given: dict[str, Any], how: dict[str, Any]
+) -> "Learner":
     from remask import Learner  # torch: not before it is needed
-    from remask.learner import LearnerError
+    from remask.learner.errors import LearnerError, texts_need_an_encoder
 
-    if not data.is_dir():  # said before a folder is made for a learner that would stay empty
+    # Checked before a folder is made for a learner that would stay empty.
+    is_new = not (folder.expanduser() / "learner.json").exists()
+    if not isinstance(data, Path):
+        if is_new and "encoder" not in given:
+            raise texts_need_an_encoder()
+    elif data.is_file():
+        raise LearnerError(
+            f"{data} is not a folder: expected a folder per class, CLASS/NAME.png. For texts, name "
+            f"the columns: --text COLUMN --label COLUMN"
+        )
+    elif not data.is_dir():
         raise LearnerError(f"{data} is not a folder: expected a folder per class, CLASS/NAME.png")
-    if not (folder.expanduser() / "learner.json").exists():
+    if is_new:
         return Learner.create(folder, **given, **how)
     own = {key: given[key] for key in ("net", "method") if key in given}
     learner = Learner.open(folder, **own, **how)

@@ -9,13 +9,23 @@ from remask.cli import options as o
 from remask.cli.console import write_out
 from remask.cli.generated import with_groups
 from remask.cli.printer import Printing
+from remask.cli.user_data import (
+    LabelColumn,
+    SkipUnreadable,
+    TextColumn,
+    labelled_data,
+    skipped_reported,
+)
 
 
 @with_groups
 def predict(
     folder: o.LearnerFolder,
     images: Annotated[
-        list[Path], typer.Argument(metavar="IMAGE", help="Images, or one folder of them.")
+        list[Path],
+        typer.Argument(
+            metavar="IMAGE", help="Images, or one folder of them; or FILE.csv, FILE.jsonl of texts."
+        ),
     ],
     *,
     top: Annotated[
@@ -25,23 +35,33 @@ def predict(
         bool,
         typer.Option("--abstain", help="Name no class where the learner is not sure enough."),
     ] = False,
+    text: TextColumn = None,
+    skip_unreadable: SkipUnreadable = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, a line per image.")] = False,
     net: o.OwnNet = None,
     method: o.OwnMethod = None,
     device: o.Device = "cpu",
     printer: Printing,
 ) -> None:
-    """Name the classes of images, with probabilities.
+    """Name the classes of images or texts, with probabilities.
 
     Example: `remask predict animals photos/unknown --top 3`
     """
     from remask import Learner  # torch: not before it is needed
+    from remask.user_data import Data, TextFile
 
     if printer.json and as_csv:
         raise typer.BadParameter("say --json or --csv, not both")
     learner = Learner.open(folder, net=net, method=method, device=device)
-    data = images[0] if len(images) == 1 else images
-    predictions = learner.predict(data, top=top, abstain=abstain)
+    data: Data = images[0] if len(images) == 1 else images
+    if text is not None:
+        if len(images) > 1:
+            raise typer.BadParameter("give one FILE.csv or FILE.jsonl with --text")
+        data = TextFile(images[0], text)
+    with skipped_reported(learner, printer):
+        predictions = learner.predict(
+            data, top=top, abstain=abstain, skip_unreadable=skip_unreadable
+        )
     if printer.json or as_csv:
         write_out(predictions.to_json() if printer.json else predictions.to_csv())
     else:
@@ -53,19 +73,28 @@ def evaluate(
     folder: o.LearnerFolder,
     *,
     data: Annotated[
-        Path, typer.Option(metavar="FOLDER", help="Images whose class is known: CLASS/NAME.png.")
+        Path,
+        typer.Option(
+            metavar="FOLDER",
+            help="Images whose class is known, CLASS/NAME.jpg; or FILE.csv, FILE.jsonl of texts.",
+        ),
     ],
+    text: TextColumn = None,
+    label: LabelColumn = None,
+    skip_unreadable: SkipUnreadable = False,
     net: o.OwnNet = None,
     method: o.OwnMethod = None,
     device: o.Device = "cpu",
     printer: Printing,
 ) -> None:
-    """Measure how right a learner is about images whose classes are known.
+    """Measure how right a learner is about images or texts whose classes are known.
 
     Example: `remask evaluate animals --data photos/test`
     """
     from remask import Learner  # torch: not before it is needed
 
     learner = Learner.open(folder, net=net, method=method, device=device)
-    found = learner.evaluate(data)
+    given = labelled_data(data, text, label)
+    with skipped_reported(learner, printer):
+        found = learner.evaluate(given, skip_unreadable=skip_unreadable)
     printer.result(found, str(found))

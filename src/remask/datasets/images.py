@@ -77,15 +77,10 @@ def decode(
     return np.ascontiguousarray(array.reshape(*array.shape[:2], channels).transpose(2, 0, 1))
 
 
-def image_header(data: bytes, name: str, *, formats: Sequence[str]) -> tuple[int, int, bool]:
-    """Return height and width of an image once upright, and whether it is grey.
-
-    Pixels are not decoded. Raises UnreadableImageError.
-    """
+def is_grey(data: bytes, name: str, *, formats: Sequence[str]) -> bool:
+    """Whether an image has no colours, by its header. Raises UnreadableImageError."""
     with _opened(data, name, formats) as image:
-        size = (image.height, image.width)
-        height, width = size[::-1] if _orientation(image) in _TRANSPOSED else size
-        return height, width, image.mode in ("1", "L", "LA") or image.mode.startswith("I")
+        return image.mode in ("1", "L", "LA") or image.mode.startswith("I")
 
 
 def user_formats() -> list[str]:

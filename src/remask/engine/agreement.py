@@ -115,6 +115,10 @@ def check_earlier_samples(
             )
 
 
+def _input_type(data: Benchmark | DataDescription) -> torch.dtype:
+    return data.train_inputs.dtype if isinstance(data, Benchmark) else data.input_type
+
+
 def check_config(
     config: TrialConfig, method: type[Method], benchmark: Benchmark | DataDescription
 ) -> None:
@@ -145,6 +149,8 @@ def check_config(
         raise MethodError(
             f"{method.title} passes over each task once: set epochs to 1, not {config.epochs}"
         )
+    if config.memory == "merging" and _input_type(benchmark) == torch.int64:
+        raise MethodError("a merging memory averages samples, and int64 inputs have no mean")
     if method.uses_tasks() and config.task_free:
         raise MethodError(
             f"{method.title} acts where a task begins or ends, and a task-free stream does not tell"

@@ -13,7 +13,7 @@ from remask.datasets.files import DataError
 from remask.datasets.images import (
     UnreadableImageError,
     decode,
-    image_header,
+    is_grey,
     pillow,
     user_formats,
 )
@@ -42,11 +42,13 @@ class Listing:
     """The name of each file's folder, or nothing if the images are in one folder."""
     ignored: list[str] = field(default_factory=list)
     """Other files and folders."""
+    root: Path | None = None
+    """The folder in which they were found; None if the files were given one by one."""
 
 
 def list_classes(path: Path) -> Listing:
     """Find CLASS/NAME.png, sorted by their names. Raises DataError."""
-    found = Listing()
+    found = Listing(root=path)
     for entry in _entries(path):
         if not _is_class(entry):
             found.ignored.append(entry.name)
@@ -63,7 +65,7 @@ def list_classes(path: Path) -> Listing:
 
 def list_images(folder: Path) -> Listing:
     """Find the images of one folder, sorted by their names. Raises DataError."""
-    found = Listing()
+    found = Listing(root=folder)
     for entry in _entries(folder):
         if entry.suffix.lower() in ENDINGS and not entry.name.startswith("."):
             found.files.append(entry)
@@ -114,23 +116,22 @@ class ImageSource(Source):
         names = list(listing.classes) if labelled else None
         super().__init__(len(listing.files), names, [str(file) for file in listing.files])
         self._files, self._formats = list(listing.files), user_formats()
-        self._size, self._channels = size, channels
+        self._root, self._size, self._channels = listing.root, size, channels
         self._skip, self._same_size = skip_unreadable, same_size
         self._checked: InputFormat | None = None
         self.skipped.ignored += listing.ignored
 
     def format(self) -> InputFormat:
         """Return the format for the size and the colours of the images."""
-        step = -(-len(self._files) // _LOOKED_AT)
-        height, width, grey = self._look(self._files)
+        height, width = self._first_size()
         if self._size is not None:
             height, width = self._size
         elif not self._same_size and max(height, width) > LARGEST_SIDE:
             height = width = LARGEST_SIDE
         channels = self._channels
         if channels is None:
-            looks = (self._header(file) for file in self._files[::step])
-            channels = 1 if grey and all(each is None or each[2] for each in looks) else 3
+            step = -(-len(self._files) // _LOOKED_AT)
+            channels = 1 if all(map(self._may_be_grey, self._files[::step])) else 3
         return InputFormat(shape=(channels, height, width), dtype="uint8")
 
     def samples(self, form: InputFormat) -> Iterator[npt.NDArray[np.uint8]]:
@@ -162,7 +163,7 @@ class ImageSource(Source):
                 self._decode(file, form)
                 whole.append(number)
             except UnreadableImageError as error:
-                name = file.name if self.names is None else f"{file.parent.name}/{file.name}"
+                name = str(file if self._root is None else file.relative_to(self._root))
                 self.skipped.unreadable.append(Unreadable(name, error.reason))
         if not whole:
             raise unreadable_error(self.skipped.unreadable, self.count)
@@ -189,21 +190,23 @@ class ImageSource(Source):
             )
         return sample
 
-    def _look(self, files: list[Path]) -> tuple[int, int, bool]:
-        """Look at the first image that can be read. Raises DataError if there is none."""
+    def _first_size(self) -> tuple[int, int]:
+        """Return height and width of the first image that can be read. Raises DataError."""
         unreadable = []
-        for file in files:
+        for file in self._files:
             try:
-                return image_header(_contents(file), str(file), formats=self._formats)
+                sample = decode(_contents(file), str(file), formats=self._formats)
             except UnreadableImageError as error:
                 unreadable.append(Unreadable(str(file), error.reason))
+                continue
+            return sample.shape[1], sample.shape[2]
         raise unreadable_error(unreadable, self.count)
 
-    def _header(self, file: Path) -> tuple[int, int, bool] | None:
+    def _may_be_grey(self, file: Path) -> bool:
         try:
-            return image_header(_contents(file), str(file), formats=self._formats)
+            return is_grey(_contents(file), str(file), formats=self._formats)
         except UnreadableImageError:
-            return None
+            return True
 
 
 def _contents(file: Path) -> bytes:

@@ -34,6 +34,8 @@ class Skipped:
     of: int
     """How many samples there are, with those that were skipped."""
     unreadable: list[Unreadable] = field(default_factory=list)
+    what: str = "files"
+    """The word for samples."""
     ignored: list[str] = field(default_factory=list)
     """Files and folders whose names are not those of images."""
 
@@ -46,7 +48,7 @@ class Skipped:
         if not self.unreadable:
             return ""
         named = ", ".join(f"{each.source} ({each.reason})" for each in self.unreadable)
-        return printable(f"skipped {len(self.unreadable)} of {self.of} files: {named}")
+        return printable(f"skipped {len(self.unreadable)} of {self.of} {self.what}: {named}")
 
     @property
     def ignored_line(self) -> str:

@@ -51,6 +51,7 @@ class TextSource(Source):
         super().__init__(len(texts), names, sources)
         self._texts = texts
         self.skipped.of += len(unreadable)
+        self.skipped.what = "texts"
         self.skipped.unreadable += unreadable
 
     def format(self) -> InputFormat:
