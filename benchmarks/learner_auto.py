@@ -40,12 +40,12 @@ def accuracy(benchmark: Benchmark, memory: int, mask: str, seed: int) -> float:
     given = None if mask == "none" else "auto" if mask == "auto" else float(mask)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "learner"
-        with Learner.create(path, memory=memory, mask=given, seed=seed) as learner:
-            for task in range(benchmark.num_tasks):
-                rows = benchmark.train_indices(task)
-                samples = benchmark.train_inputs[rows], benchmark.train_labels[rows]
-                learner.learn(*samples, name=str(task))
-            seen = learner.evaluate(benchmark.test_inputs, benchmark.test_labels)
+        learner = Learner.create(path, memory=memory, mask=given, seed=seed)
+        for task in range(benchmark.num_tasks):
+            rows = benchmark.train_indices(task)
+            samples = benchmark.train_inputs[rows], benchmark.train_labels[rows]
+            learner.learn(*samples, name=str(task))
+        seen = learner.evaluate(benchmark.test_inputs, benchmark.test_labels)
     return statistics.mean(seen.per_class.values())
 
 

@@ -33,8 +33,7 @@ def main() -> None:
                 command = [sys.executable, __file__, "visit", path, task, seed, *settings]
                 subprocess.run(list(map(str, command)), check=True)
             benchmark = load_benchmark(arguments.benchmark)
-            with Learner.open(path, read_only=True) as learner:
-                found = learner.evaluate(benchmark.test_inputs, benchmark.test_labels)
+            found = Learner.open(path).evaluate(benchmark.test_inputs, benchmark.test_labels)
             visits.append(statistics.mean(found.per_class.values()))
         for memory in ("reservoir", "balanced"):
             results = remask.run(
@@ -62,8 +61,7 @@ def visit(path: str, task: str, seed: str, name: str, memory: str, method: str, 
         learner = Learner.create(path, memory=int(memory), method=method, mask=mask, seed=int(seed))
     else:
         learner = Learner.open(path)
-    with learner:
-        learner.learn(benchmark.train_inputs[rows], benchmark.train_labels[rows], name=task)
+    learner.learn(benchmark.train_inputs[rows], benchmark.train_labels[rows], name=task)
 
 
 def _spread(values: list[float]) -> str:

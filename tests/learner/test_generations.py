@@ -168,11 +168,10 @@ def test_probabilities_of_merged_classes_add_up_and_it_learns_on(
     forgotten = learner.forget("ant")
     assert forgotten.samples > 5
     assert learner.classes == ("bee", "dog", "eel", "fox")
-    for name in ("ant", "cat"):
-        for number, names in enumerate(VISITS):
-            for sample, own in zip(*blobs(names, seed=number), strict=True):
-                if own == name:
-                    assert not any(sample.tobytes() in p.read_bytes() for p in path.glob("s*-*"))
+    for number, names in enumerate(VISITS):
+        for sample, label in zip(*blobs(names, seed=number), strict=True):
+            if label in ("ant", "cat"):
+                assert not any(sample.tobytes() in p.read_bytes() for p in path.glob("s*-*"))
 
 
 def module_inputs(learner: Learner, inputs: np.ndarray) -> object:
@@ -187,10 +186,10 @@ def test_classes_merged_into_the_only_one_and_undone(tmp_path: Path) -> None:
     learner.rename("ant", "bee", merge=True)
     assert learner.classes == ("bee", "cat")
     learner.undo()
-    assert learner.classes == ("bee",)
+    assert list(learner.classes) == ["bee"]
     assert learner.predict(blobs(["ant"])[0]).names == ["bee"] * 30
     learner.learn(*blobs(["bee", "dog"], seed=6), name="later")
-    assert learner.classes == ("bee", "dog")
+    assert list(learner.classes) == ["bee", "dog"]
 
 
 CHANGES: dict[str, Change] = {
@@ -229,7 +228,8 @@ def test_a_crash_at_any_point_leaves_the_learner_before_or_after_the_change(
             CHANGES[name](learner)
         assert bits(path) == new
         named = {note.name for note in read_manifest(path).files}
-        assert {p.name for p in path.iterdir()} == named | {MANIFEST, "learner.lock"}
+        there = {p.name for p in path.iterdir() if not p.name.startswith("learner.lock")}
+        assert there == named | {MANIFEST}
         shutil.rmtree(path)
         if not disk.reached:
             return

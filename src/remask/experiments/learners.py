@@ -14,7 +14,7 @@ def learnt_visits(folder: AnyPath) -> list[LearntVisit]:
             name=visit.name,
             finished=visit.finished,
             summary=str(visit).removeprefix(f"{visit.name}: "),
-            choice="" if visit.choice is None else str(visit.choice),
+            choice=str(visit.choice),
             new_classes=visit.new_classes,
             samples=visit.samples,
             accuracy=visit.accuracy,

@@ -74,7 +74,7 @@ class Visit(BaseModel):
     )
     accuracy: dict[StoredName, _Percent] = Field(description="accuracy per class, after the visit")
     held_out: dict[StoredName, _Count] = Field(description="samples each class was measured on")
-    choice: Choice | None = Field(description="None if all its classes were forgotten")
+    choice: Choice
     calibration: Calibration | None = None
     fingerprint: str | None = Field(
         description="SHA-256 of the samples and their classes; None once one was forgotten",
@@ -96,7 +96,7 @@ class Visit(BaseModel):
         """The entry of this visit once a class is forgotten.
 
         If the class was among its samples, their fingerprint goes; if it was the only one, all but
-        number and date goes.
+        number, date and settings goes.
         """
         if name in self.samples and len(self.samples) == 1:
             return Visit(
@@ -111,7 +111,7 @@ class Visit(BaseModel):
                 before={},
                 accuracy={},
                 held_out={},
-                choice=None,
+                choice=self.choice.model_copy(update={"why": "its classes were forgotten"}),
                 fingerprint=None,
             )
 

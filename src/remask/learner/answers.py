@@ -62,7 +62,7 @@ class LearnerAnswers:
         held-out memory calls for (`Calibration.threshold`), or below the number given. With
         `skip_unreadable`, files that cannot be read are skipped; a warning names them.
         """
-        if not isinstance(top, int) or isinstance(top, bool) or top < 1:
+        if type(top) is not int or top < 1:
             raise LearnerError(f"top={top!r:.60}: ask for a whole number of classes, at least 1")
         source, scores = self._score(data, None, labelled=False, skip_unreadable=skip_unreadable)
         self._report_skipped(source)

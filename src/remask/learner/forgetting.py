@@ -228,7 +228,9 @@ def _clear_outputs(tensors: Tensors, outputs: list[int], axes: Mapping[str, list
 
 def _digested(rows: JoinedRows | None, numbers: Tensor) -> Iterator[tuple[bytes, bytes]]:
     """The digest and the bytes of each sample with these numbers."""
-    for some in torch.split(numbers, _ROWS_AT_ONCE) if rows is not None else ():
+    if rows is None:
+        return
+    for some in torch.split(numbers, _ROWS_AT_ONCE):
         for row in rows.read(some.numpy()):
             data = row.tobytes()
             yield hashlib.sha256(data).digest(), data

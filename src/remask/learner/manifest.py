@@ -172,11 +172,13 @@ class Manifest(Learnt):
 
     @model_validator(mode="after")
     def _check_history(self) -> Self:
-        for learnt, visits in ((self, len(self.history)), *((e, e.visits) for e in self.earlier)):
-            if learnt.tasks > visits or visits > len(self.history):
-                raise ValueError(
-                    f"a state of {learnt.tasks} visits, but {len(self.history)} in the history"
-                )
+        length = len(self.history)
+        lengths = [(self.tasks, length), *((each.tasks, each.visits) for each in self.earlier)]
+        for tasks, visits in lengths:
+            if tasks > visits or visits > length:
+                raise ValueError(f"a state of {tasks} visits, but {length} in the history")
+        if any(each.visits == length for each in self.earlier):
+            raise ValueError("an earlier generation has as many visits as this one")
         return self
 
     @property

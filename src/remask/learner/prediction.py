@@ -53,7 +53,7 @@ class MergedOutputs(nn.Module):
         found = scores.index_select(-1, self.outputs.flatten())
         if self.outputs.shape[1] == 1:
             return found
-        return (found.unflatten(-1, self.outputs.shape) + self.padding).logsumexp(-1)
+        return (found.view(*scores.shape[:-1], *self.outputs.shape) + self.padding).logsumexp(-1)
 
 
 class Scorer(nn.Module):
@@ -90,7 +90,8 @@ class Scorer(nn.Module):
     def of_kept(self, inputs: Tensor) -> Tensor:
         """Scores of what is kept in memory, as the net sees it: features, or the inputs."""
         scores: Tensor = self.net(inputs)
-        return self.by_class(scores / self.temperature)
+        by_class: Tensor = self.by_class(scores / self.temperature)
+        return by_class
 
 
 def scorer(

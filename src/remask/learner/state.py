@@ -57,8 +57,11 @@ def check_state(learnt: Learnt, tensors: Mapping[str, Tensor]) -> None:
     if not bool(known[torch.cat(labels)].all()):
         raise ValueError("it has samples of a class that was forgotten")
     for name, tensor in tensors.items():
-        if name.startswith("method/") and tensor.dtype == torch.int64:
-            _check(tensors, name, tensor.ndim, lowest=EMPTY, highest=_most(tensors))
+        if name.startswith("method/"):
+            if not tensor.ndim or len(tensor) != 1:
+                raise ValueError(f"{name} is {list(tensor.shape)}, not of one net")
+            if tensor.dtype == torch.int64:
+                _check(tensors, name, tensor.ndim, lowest=EMPTY, highest=_most(tensors))
 
 
 @contextmanager

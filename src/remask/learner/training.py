@@ -203,7 +203,7 @@ class VisitTraining:
         measured, steps, seconds = (saved.extra[name] for name in ("measured", "steps", "seconds"))
         assert isinstance(measured, list)
         self._measured = [
-            Measured(*(-math.inf if value is None else value for value in pair))  # type: ignore[union-attr]
+            Measured(*(-math.inf if value is None else value for value in pair))  # type: ignore[union-attr,arg-type]
             for pair in measured
         ]
         self._steps, self._seconds = int(str(steps)), float(str(seconds))
