@@ -53,10 +53,10 @@ test-ray: $(READY) ## The tests on clusters: two nodes and more on this machine,
 
 $(INTEGRATIONS)/.ready: pyproject.toml constraints.txt
 	test -x $(INTEGRATIONS)/bin/python || $(PYTHON) -m venv $(INTEGRATIONS)
-	$(INTEGRATIONS)/bin/python -m pip install -q -c constraints.txt -e '.[dev,docs,integrations,mlflow,onnx,tensorboard,wandb]'
+	$(INTEGRATIONS)/bin/python -m pip install -q -c constraints.txt -e '.[dev,docs,integrations,mlflow,onnx,tensorboard,text,vision,wandb]'
 	touch $(INTEGRATIONS)/.ready
 
-test-integrations: $(INTEGRATIONS)/.ready ## The recipes with Lightning and transformers, and ONNX, in an environment of their own.
+test-integrations: $(INTEGRATIONS)/.ready ## The recipes with Lightning and transformers, ONNX and the encoders, in an environment of their own.
 	OMP_NUM_THREADS=1 $(INTEGRATIONS)/bin/python -m pytest -q -m integrations
 
 $(DOCS)/.ready: pyproject.toml constraints.txt

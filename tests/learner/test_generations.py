@@ -130,7 +130,7 @@ def test_a_renamed_class_has_its_name_everywhere_and_predictions_stay(tmp_path: 
         ("yak", "ox", "unknown class 'yak'"),
         ("ant", "cat", r"a class 'cat' already.*merge=True \(--merge\)"),
         ("ant", "ant", "called 'ant' already"),
-        ("ant", "a\nb", "characters that can be printed"),
+        ("ant", "a\nb", "printable characters"),
     ):
         with pytest.raises(LearnerError, match=message):
             learner.rename(old, new)

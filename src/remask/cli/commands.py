@@ -58,6 +58,9 @@ COMMANDS = {
     ),
     "methods": _Command("listings:methods", "List the methods, with one line each."),
     "benchmarks": _Command("listings:benchmarks", "List the benchmarks, with one line each."),
+    "encoders": _Command(
+        "listings:encoders", "List the pretrained encoders of photographs and texts."
+    ),
     "results": _Command("results:app", "Look at what the store holds, add to it, or remove it."),
     "data": _Command("data:app", "Fetch and check the datasets."),
     "learn": _Command(

@@ -1,6 +1,7 @@
-"""`remask methods` and `remask benchmarks`: what there is."""
+"""`remask methods`, `remask benchmarks` and `remask encoders`: lists of what a name can mean."""
 
 from collections.abc import Mapping
+from dataclasses import asdict
 
 from rich.table import Table
 
@@ -26,6 +27,34 @@ def benchmarks(*, printer: Printing) -> None:
     from remask.benchmarks import BENCHMARKS
 
     _print(printer, {name: info.summary for name, info in BENCHMARKS.items()})
+
+
+@with_groups
+def encoders(*, printer: Printing) -> None:
+    """List the pretrained encoders of photographs and texts."""
+    from remask.encoders import known_encoders
+
+    known = known_encoders()
+    if printer.json:
+        printer.result([{**asdict(info), "install": info.install} for info in known])
+        return
+    table = Table(box=None, pad_edge=False)
+    for title in ("name", "of", "MB", "features", "licence", "installed"):
+        right = title in ("MB", "features")
+        table.add_column(
+            title,
+            style="bold" if title == "name" else None,
+            justify="right" if right else "left",
+            overflow="fold",
+        )
+    for info in known:
+        megabytes = "" if info.megabytes is None else f"{info.megabytes:.0f}"
+        features = "" if info.features is None else f"{info.features:,}"
+        installed = "yes" if info.installed else f"no: {info.install}"
+        row = (info.name, info.kind, megabytes, features, info.licence, installed)
+        table.add_row(*row)
+    output.print(table)
+    printer.note("Your own: module:function, a function that returns an nn.Module.")
 
 
 def _print(printer: Printer, summaries: Mapping[str, str]) -> None:

