@@ -11,10 +11,10 @@ from remask.learner.accounts import (
     Undone,
     Visit,
 )
-from remask.learner.errors import LearnerError
+from remask.learner.encoding import Progress
+from remask.learner.errors import LearnerError, VisitRejectedError
 from remask.learner.learner import Learner
 from remask.learner.summary import ClassSummary, Summary
-from remask.learner.training import Progress
 
 __all__ = [
     "Calibration",
@@ -31,4 +31,5 @@ __all__ = [
     "Summary",
     "Undone",
     "Visit",
+    "VisitRejectedError",
 ]

@@ -9,17 +9,15 @@ import torch
 from torch import nn
 
 from remask.durable import AnyPath
-from remask.engine.capturing import check_compiler
 from remask.learner import staging
 from remask.learner.accounts import Calibration, Evaluation, Predictions, Preprocessing, Visit
-from remask.learner.architecture import Architecture, usable_device
+from remask.learner.architecture import Parts
 from remask.learner.errors import LearnerError, data_errors
 from remask.learner.folder import LearnerFolder
 from remask.learner.manifest import Manifest
 from remask.learner.prediction import Scorer, evaluation, predictions, scorer, source_scores
 from remask.learner.settings import LearnerSettings
 from remask.learner.summary import Summary, summary
-from remask.methods import Method
 from remask.user_data import Data, Labels, Skipped, Source, UnreadableImageWarning, read
 
 if TYPE_CHECKING:
@@ -31,19 +29,8 @@ _TRIES = 5  # to read a learner that others change
 class LearnerAnswers:
     """A learner that predicts, and says what it has learnt."""
 
-    def __init__(
-        self,
-        folder: LearnerFolder,
-        made_of: Architecture,
-        method: type[Method],
-        device: torch.device | str,
-        *,
-        compile: bool = False,  # noqa: A002
-    ) -> None:
-        self._folder, self._architecture, self._method = folder, made_of, method
-        self._device, self._compile = usable_device(device), compile
-        if compile:
-            check_compiler(self._device)
+    def __init__(self, folder: LearnerFolder, parts: Parts) -> None:
+        self._folder, self._parts = folder, parts
         self._scorer: tuple[int, Scorer] | None = None  # of a generation
         self.skipped: Skipped | None = None
         """The files that the latest learn, predict or evaluate did not read, and why."""
@@ -190,7 +177,7 @@ class LearnerAnswers:
                 expected=manifest.data.inputs,
                 skip_unreadable=skip_unreadable,
             )
-            scores = torch.cat(list(source_scores(module, source, manifest, self._device)))
+            scores = torch.cat(list(source_scores(module, source, manifest, self._parts.device)))
         return source, scores
 
     def _report_skipped(self, source: Source) -> None:
@@ -217,8 +204,8 @@ class LearnerAnswers:
                 if self._manifest.generation == generation or attempt == _TRIES - 1:
                     raise
                 continue
-            module = scorer(self._manifest, state, self._method, self._architecture)
-            self._scorer = generation, module.to(self._device)
+            module = scorer(self._manifest, state, self._parts)
+            self._scorer = generation, module.to(self._parts.device)
         assert self._scorer is not None
         return self._scorer[1]
 
