@@ -87,8 +87,8 @@ class Scorer(nn.Module):
         """Compute scores of what is kept in memory: features, or inputs as the net sees them."""
         if inputs.is_floating_point():
             inputs = (inputs - self.mean) / self.std
-        scores: Tensor = self.net(inputs)
-        return self.by_class(scores / self.temperature)
+        scores: Tensor = self.by_class(self.net(inputs) / self.temperature)
+        return scores
 
 
 def scorer(
@@ -109,8 +109,9 @@ def scorer(
                 parameter.copy_(tensors[name])
     if temperature is None:
         temperature = manifest.calibration.temperature if manifest.calibration else 1.0
-    if any(isinstance(layer, nn.Conv2d) for layer in net.modules()):
-        net = net.to(memory_format=torch.channels_last)
+    for layer in net.modules():
+        if isinstance(layer, nn.Conv2d):  # as fast as it can be on a processor
+            layer.weight.data = layer.weight.data.contiguous(memory_format=torch.channels_last)
     return Scorer(net, manifest.columns, temperature, parts.features(data), seen).eval()
 
 
