@@ -351,7 +351,7 @@ def test_a_folder_without_a_learner_is_refused_by_every_command(
 def test_a_visit_that_is_stopped_while_images_are_read_has_not_begun(
     remask: CommandLine, images: Path, copied: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupt(*_: object) -> None:
+    def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     before = {path.name: path.read_bytes() for path in copied.iterdir()}

@@ -16,6 +16,7 @@ from remask.learner.errors import LearnerError, NoEncoderWarning, VisitRejectedE
 from remask.learner.estimating import Estimate
 from remask.learner.learner import Learner
 from remask.learner.summary import ClassSummary, Summary
+from remask.user_data import Skipped, TextFile
 
 __all__ = [
     "Calibration",
@@ -31,7 +32,9 @@ __all__ = [
     "Predictions",
     "Preprocessing",
     "Progress",
+    "Skipped",
     "Summary",
+    "TextFile",
     "Undone",
     "Visit",
     "VisitRejectedError",
