@@ -184,8 +184,7 @@ def test_unreadable_files_are_skipped_and_a_warning_names_them(tmp_path: Path) -
     broken = sorted((photos / "owl").iterdir())[0]
     broken.write_bytes(broken.read_bytes()[:-9])
     line = rf"skipped 1 of 24 files: owl/{broken.name} \(truncated"
-    without = create(tmp_path / "b")
-    learner = create(tmp_path / "a")
+    learner, without = create(tmp_path / "a"), create(tmp_path / "b")
     with pytest.warns(UnreadableImageWarning, match=line) as caught:
         visit = learner.learn(photos, name="v", skip_unreadable=True)
     assert caught[0].filename == __file__

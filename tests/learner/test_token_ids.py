@@ -74,10 +74,10 @@ def test_token_ids_are_exported(tmp_path: Path) -> None:
     assert [each.probability for each in said] == pytest.approx(given.max(1).values.tolist())
 
 
-def test_a_frozen_backbone_takes_token_ids(tmp_path: Path) -> None:
+def test_an_encoder_of_one_s_own_takes_token_ids(tmp_path: Path) -> None:
     torch.manual_seed(0)
-    backbone = nn.Sequential(nn.Embedding(VOCABULARY, 16), nn.Flatten())
-    learner = Learner.create(tmp_path / "a", backbone=backbone, freeze=True, epochs=10)
+    encoder = nn.Sequential(nn.Embedding(VOCABULARY, 16), nn.Flatten())
+    learner = Learner.create(tmp_path / "a", encoder=encoder, epochs=10)
     inputs, labels = sentences([0, 1])
     learner.learn(inputs, labels, name="first")
     assert learner.evaluate(*sentences([0, 1], seed=1)).accuracy > 80
@@ -86,7 +86,7 @@ def test_a_frozen_backbone_takes_token_ids(tmp_path: Path) -> None:
 def test_integers_are_refused_where_they_make_no_sense(tmp_path: Path) -> None:
     inputs, labels = sentences([0, 1])
     learner = Learner.create(tmp_path / "a")
-    with pytest.raises(LearnerError, match=r"need a net of your own .*mlp takes numbers: convert"):
+    with pytest.raises(LearnerError, match="need a net or an encoder of your own"):
         learner.learn(inputs, labels, name="first")
     settings: list[dict[str, Any]] = [{"augment": True}, {"normalise": ([0.5], [0.5])}]
     for number, wrong in enumerate(settings):

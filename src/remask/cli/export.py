@@ -33,6 +33,7 @@ def export(
             help="The file to write. Default: named after the learner, in the current folder.",
         ),
     ] = None,
+    encoder: o.OwnEncoder = None,
     net: o.OwnNet = None,
     method: o.OwnMethod = None,
     printer: Printing,
@@ -47,7 +48,7 @@ def export(
     from remask import Learner  # torch: not before it is needed
     from remask.learner.export import SUFFIXES
 
-    learner = Learner.open(folder, net=net, method=method)
+    learner = Learner.open(folder, encoder=encoder, net=net, method=method)
     target = target or Path(folder.resolve().name + SUFFIXES[to.value])
     check_output(target)
     exported = learner.export(target, to=to.value)

@@ -38,6 +38,7 @@ def predict(
     text: TextColumn = None,
     skip_unreadable: SkipUnreadable = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, a line per image.")] = False,
+    encoder: o.OwnEncoder = None,
     net: o.OwnNet = None,
     method: o.OwnMethod = None,
     device: o.Device = "cpu",
@@ -52,7 +53,7 @@ def predict(
 
     if printer.json and as_csv:
         raise typer.BadParameter("say --json or --csv, not both")
-    learner = Learner.open(folder, net=net, method=method, device=device)
+    learner = Learner.open(folder, encoder=encoder, net=net, method=method, device=device)
     data: Data = images[0] if len(images) == 1 else images
     if text is not None:
         if len(images) > 1:
@@ -82,6 +83,7 @@ def evaluate(
     text: TextColumn = None,
     label: LabelColumn = None,
     skip_unreadable: SkipUnreadable = False,
+    encoder: o.OwnEncoder = None,
     net: o.OwnNet = None,
     method: o.OwnMethod = None,
     device: o.Device = "cpu",
@@ -93,7 +95,7 @@ def evaluate(
     """
     from remask import Learner  # torch: not before it is needed
 
-    learner = Learner.open(folder, net=net, method=method, device=device)
+    learner = Learner.open(folder, encoder=encoder, net=net, method=method, device=device)
     given = labelled_data(data, text, label)
     with skipped_reported(learner, printer):
         found = learner.evaluate(given, skip_unreadable=skip_unreadable)

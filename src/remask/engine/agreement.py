@@ -145,12 +145,12 @@ def check_config(
             f"{method.title} does not use a reservoir, and only a reservoir can be "
             f"{config.memory}: leave memory out"
         )
-    if config.memory == "merging" and _input_type(benchmark) == torch.int64:
-        raise MethodError("a merging memory averages samples, and int64 inputs have no mean")
     if not method.trains_net and config.epochs != 1:
         raise MethodError(
             f"{method.title} passes over each task once: set epochs to 1, not {config.epochs}"
         )
+    if config.memory == "merging" and _input_type(benchmark) == torch.int64:
+        raise MethodError("a merging memory averages samples, and int64 inputs have no mean")
     if method.uses_tasks() and config.task_free:
         raise MethodError(
             f"{method.title} acts where a task begins or ends, and a task-free stream does not tell"

@@ -11,20 +11,23 @@ from remask.learner.accounts import (
     Undone,
     Visit,
 )
-from remask.learner.errors import LearnerError
+from remask.learner.encoding import Progress
+from remask.learner.errors import LearnerError, NoEncoderWarning, VisitRejectedError
+from remask.learner.estimating import Estimate
 from remask.learner.learner import Learner
 from remask.learner.summary import ClassSummary, Summary
-from remask.learner.training import Progress
 from remask.user_data import Skipped, TextFile
 
 __all__ = [
     "Calibration",
     "Choice",
     "ClassSummary",
+    "Estimate",
     "Evaluation",
     "Forgotten",
     "Learner",
     "LearnerError",
+    "NoEncoderWarning",
     "Prediction",
     "Predictions",
     "Preprocessing",
@@ -34,4 +37,5 @@ __all__ = [
     "TextFile",
     "Undone",
     "Visit",
+    "VisitRejectedError",
 ]

@@ -11,14 +11,13 @@ from torch import nn
 from remask.durable import AnyPath
 from remask.learner import staging
 from remask.learner.accounts import Calibration, Evaluation, Predictions, Preprocessing, Visit
-from remask.learner.architecture import Architecture, usable_device
+from remask.learner.architecture import Parts
 from remask.learner.errors import LearnerError, data_errors
 from remask.learner.folder import LearnerFolder
 from remask.learner.manifest import Manifest
 from remask.learner.prediction import Scorer, evaluation, predictions, scorer, source_scores
 from remask.learner.settings import LearnerSettings
 from remask.learner.summary import Summary, summary
-from remask.methods import Method
 from remask.user_data import Data, Labels, Skipped, Source, UnreadableImageWarning, read
 
 if TYPE_CHECKING:
@@ -30,15 +29,8 @@ _TRIES = 5  # to read a learner that others change
 class LearnerAnswers:
     """A learner that predicts, and says what it has learnt."""
 
-    def __init__(
-        self,
-        folder: LearnerFolder,
-        made_of: Architecture,
-        method: type[Method],
-        device: torch.device | str,
-    ) -> None:
-        self._folder, self._architecture, self._method = folder, made_of, method
-        self._device = usable_device(device)
+    def __init__(self, folder: LearnerFolder, parts: Parts) -> None:
+        self._folder, self._parts = folder, parts
         self._scorer: tuple[int, Scorer] | None = None  # of a generation
         self.skipped: Skipped | None = None
         """The files that the latest learn, predict or evaluate did not read, and why."""
@@ -149,7 +141,8 @@ class LearnerAnswers:
     @property
     def unfinished(self) -> str | None:
         """The name of a visit that was begun and is not finished, if there is one."""
-        begun = staging.unfinished(self._folder.path / staging.VISIT)
+        place = self._folder.path / staging.VISIT
+        begun = None if staging.is_rejected(place) else staging.unfinished(place)
         return None if begun is None else begun.name
 
     @property
@@ -185,7 +178,7 @@ class LearnerAnswers:
                 expected=manifest.data.inputs,
                 skip_unreadable=skip_unreadable,
             )
-            scores = torch.cat(list(source_scores(module, source, manifest, self._device)))
+            scores = torch.cat(list(source_scores(module, source, manifest, self._parts.device)))
         return source, scores
 
     def _report_skipped(self, source: Source) -> None:
@@ -212,8 +205,8 @@ class LearnerAnswers:
                 if self._manifest.generation == generation or attempt == _TRIES - 1:
                     raise
                 continue
-            module = scorer(self._manifest, state, self._method, self._architecture)
-            self._scorer = generation, module.to(self._device)
+            module = scorer(self._manifest, state, self._parts)
+            self._scorer = generation, module.to(self._parts.device)
         assert self._scorer is not None
         return self._scorer[1]
 

