@@ -3,20 +3,20 @@
 from remask.learner.accounts import (
     Calibration,
     Choice,
-    Evaluation,
     Forgotten,
-    Prediction,
-    Predictions,
     Preprocessing,
     Undone,
     Visit,
 )
 from remask.learner.errors import LearnerError
+from remask.learner.evaluation import Evaluation
 from remask.learner.learner import Learner
+from remask.learner.results import Abstention, Prediction, Predictions, UnknownTest
 from remask.learner.summary import ClassSummary, Summary
 from remask.learner.training import Progress
 
 __all__ = [
+    "Abstention",
     "Calibration",
     "Choice",
     "ClassSummary",
@@ -30,5 +30,6 @@ __all__ = [
     "Progress",
     "Summary",
     "Undone",
+    "UnknownTest",
     "Visit",
 ]

@@ -1,7 +1,8 @@
-"""What can be asked of a learner, by any number of processes: nothing here changes it."""
+"""The part of a learner that changes nothing: predict, evaluate, export, show."""
 
 import copy
 import warnings
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -11,12 +12,17 @@ from torch import nn
 from remask.durable import AnyPath
 from remask.engine.capturing import check_compiler
 from remask.learner import staging
-from remask.learner.accounts import Calibration, Evaluation, Predictions, Preprocessing, Visit
+from remask.learner.accounts import Calibration, Preprocessing, Visit
 from remask.learner.architecture import Architecture, usable_device
+from remask.learner.calibration import abstention as find_abstention
 from remask.learner.errors import LearnerError, data_errors
+from remask.learner.evaluation import Evaluation, evaluation
 from remask.learner.folder import LearnerFolder
 from remask.learner.manifest import Manifest
-from remask.learner.prediction import Scorer, evaluation, predictions, scorer, source_scores
+from remask.learner.novelty import Novelty, unknown_test
+from remask.learner.prediction import Scorer, predictions, scorer, source_scores
+from remask.learner.reference import Reference
+from remask.learner.results import Predictions
 from remask.learner.settings import LearnerSettings
 from remask.learner.summary import Summary, summary
 from remask.methods import Method
@@ -28,8 +34,16 @@ if TYPE_CHECKING:
 _TRIES = 5  # to read a learner that others change
 
 
+@dataclass(frozen=True, eq=False)
+class _Scored:
+    scores: torch.Tensor
+    """[n, C]."""
+    distances: torch.Tensor | None
+    """[n] from known classes, if they were asked for."""
+
+
 class LearnerAnswers:
-    """A learner that predicts, and says what it has learnt."""
+    """A learner that predicts, evaluates and exports."""
 
     def __init__(
         self,
@@ -45,6 +59,7 @@ class LearnerAnswers:
         if compile:
             check_compiler(self._device)
         self._scorer: tuple[int, Scorer] | None = None  # of a generation
+        self._distances: tuple[Scorer, tuple[Novelty, torch.Tensor]] | None = None
         self.skipped: Skipped | None = None
         """The files that the latest learn, predict or evaluate did not read, and why."""
 
@@ -53,35 +68,63 @@ class LearnerAnswers:
         data: Data,
         *,
         top: int = 1,
-        abstain: bool | float = False,
+        abstain: float | None = None,
+        unknown: float | None = None,
         skip_unreadable: bool = False,
     ) -> Predictions:
         """Name the class of each sample, among the classes that have been learnt.
 
-        With `abstain`, no class is named where the probability is below the threshold that the
-        held-out memory calls for (`Calibration.threshold`), or below the number given. With
-        `skip_unreadable`, files that cannot be read are skipped; a warning names them.
+        Args:
+            data: Images, arrays or texts, as for `learn`, without labels.
+            top: How many of the most probable classes to return.
+            abstain: The accuracy wanted on the samples that are answered, such as 0.9. No class is
+                named below the confidence that reaches it on held-out samples;
+                `Predictions.abstention` has the confidence and the share of samples above it.
+            unknown: Mark samples that resemble no known class, at this rate of false alarms on
+                samples of known classes, such as 0.05. It is calibrated on held-out samples.
+            skip_unreadable: Skip files that cannot be read; a warning names them.
+
+        Raises LearnerError.
         """
         if type(top) is not int or top < 1:
-            raise LearnerError(f"top={top!r:.60}: ask for a whole number of classes, at least 1")
-        source, scores = self._score(data, None, labelled=False, skip_unreadable=skip_unreadable)
+            raise LearnerError(f"top={top!r:.60}: give a whole number of classes, at least 1")
+        source, scored = self._score(
+            data, None, labelled=False, skip_unreadable=skip_unreadable, unknown=unknown
+        )
         self._report_skipped(source)
-        calibration = self._manifest.calibration
-        threshold = float(abstain)
-        if abstain is True:
-            threshold = calibration.threshold if calibration else 0.5
-        return predictions(scores, self.classes, source.sources, top, threshold)
+        return self._answered(source, scored, top, abstain, unknown)
 
     def evaluate(
-        self, data: Data, labels: Labels = None, *, skip_unreadable: bool = False
+        self,
+        data: Data,
+        labels: Labels = None,
+        *,
+        abstain: float | None = None,
+        unknown: float | None = None,
+        skip_unreadable: bool = False,
     ) -> Evaluation:
-        """Measure accuracy and calibration on samples whose classes are known to the learner.
+        """Measure accuracy, confusions and calibration on samples whose classes are given.
 
-        With `skip_unreadable`, files that cannot be read are skipped; a warning names them.
+        Samples of classes that the learner does not know are counted by themselves. `abstain`,
+        `unknown` and `skip_unreadable` are those of `predict`. Raises LearnerError.
         """
-        source, scores = self._score(data, labels, labelled=True, skip_unreadable=skip_unreadable)
+        source, scored = self._score(
+            data, labels, labelled=True, skip_unreadable=skip_unreadable, unknown=unknown
+        )
         self._report_skipped(source)
-        return evaluation(scores, source.names or [], self.classes)
+        predicted = self._answered(source, scored, 1, abstain, unknown)
+        names = source.names or []
+        return evaluation(scored.scores, names, self.classes, predicted, scored.distances)
+
+    def evaluate_held_out(self) -> Evaluation:
+        """Measure on the held-out samples of the learner, which it never learns from.
+
+        Raises LearnerError if there are none.
+        """
+        scores, truth = self._reference().held_out()
+        names = [self.classes[column] for column in truth.tolist()]
+        predicted = predictions(scores, self.classes, None, 1)
+        return evaluation(scores, names, self.classes, predicted, None)
 
     def export(
         self, path: AnyPath, to: Literal["onnx", "torch-export", "safetensors"]
@@ -177,11 +220,18 @@ class LearnerAnswers:
         return self._folder.manifest
 
     def _score(
-        self, data: Data, labels: Labels, *, labelled: bool, skip_unreadable: bool
-    ) -> tuple[Source, torch.Tensor]:
-        """Read data; return their source and scores [n, C]."""
+        self,
+        data: Data,
+        labels: Labels,
+        *,
+        labelled: bool,
+        skip_unreadable: bool,
+        unknown: float | None,
+    ) -> tuple[Source, "_Scored"]:
+        """Read data and score them; with `unknown`, also measure distances from known classes."""
         module, manifest = self._ready(), self._manifest
         assert manifest.data is not None
+        novelty = None if unknown is None else self._novelty()[0]
         with data_errors():
             source = read(
                 data,
@@ -190,8 +240,51 @@ class LearnerAnswers:
                 expected=manifest.data.inputs,
                 skip_unreadable=skip_unreadable,
             )
-            scores = torch.cat(list(source_scores(module, source, manifest, self._device)))
-        return source, scores
+            scores, distances = [], []
+            for own, features in source_scores(
+                module, source, manifest, self._device, features=novelty is not None
+            ):
+                scores.append(own)
+                if novelty is not None and features is not None:
+                    distances.append(novelty.distances(features))
+        return source, _Scored(torch.cat(scores), torch.cat(distances) if distances else None)
+
+    def _answered(
+        self,
+        source: Source,
+        scored: "_Scored",
+        top: int,
+        abstain: float | None,
+        unknown: float | None,
+    ) -> Predictions:
+        abstention = None
+        if abstain is not None:
+            abstention = find_abstention(
+                *self._reference().held_out(), _share("abstain", abstain, "accuracy wanted")
+            )
+        test = None
+        if unknown is not None:
+            test = unknown_test(self._novelty()[1], _share("unknown", unknown, "false-alarm rate"))
+        return predictions(
+            scored.scores,
+            self.classes,
+            source.sources,
+            top,
+            abstention=abstention,
+            unknown_test=test,
+            distances=scored.distances,
+        )
+
+    def _novelty(self) -> tuple[Novelty, torch.Tensor]:
+        """Distances from known classes, computed once for a generation."""
+        module = self._ready()
+        if self._distances is None or self._distances[0] is not module:
+            self._distances = module, self._reference().novelty()
+        return self._distances[1]
+
+    def _reference(self) -> Reference:
+        module = self._ready()
+        return Reference(self._folder, self._folder.read_state(), module, self._device)
 
     def _report_skipped(self, source: Source) -> None:
         """Keep the report of what a source did not read, and warn of files that are unreadable."""
@@ -227,3 +320,12 @@ class LearnerAnswers:
             f"{self._folder.path} has not learnt anything yet: call learn() first, or run "
             f"`remask learn`"
         )
+
+
+def _share(name: str, value: float, meaning: str) -> float:
+    """Check a number between 0 and 1. Raises LearnerError."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1:
+        raise LearnerError(
+            f"{name}={value!r:.60}: give the {meaning} as a number between 0 and 1"
+        )
+    return float(value)

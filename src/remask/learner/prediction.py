@@ -9,13 +9,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from remask.engine.predictors import METHOD, NET, assemble
-from remask.learner.accounts import Evaluation, Prediction, Predictions, listed
 from remask.learner.architecture import Architecture
-from remask.learner.calibration import calibration_error
 from remask.learner.errors import RESTORE, LearnerError
 from remask.learner.manifest import Manifest, Seen
+from remask.learner.results import Abstention, Prediction, Predictions, UnknownTest
 from remask.learner.state import MISFITS
 from remask.methods import Method
 from remask.streams import Standardise
@@ -94,6 +94,31 @@ class Scorer(nn.Module):
         return by_class
 
 
+    def with_features(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Compute scores as `of_kept` does, and the features that they are computed from.
+
+        These are what is kept in memory, or if those are inputs of a net, what goes into its last
+        linear layer, scaled to length 1. Raises LearnerError if the net has no such layer.
+        """
+        if self.on_features:
+            return self.of_kept(inputs), inputs
+        entering: list[Tensor] = []
+
+        def record(_: nn.Module, arguments: tuple[Tensor, ...]) -> None:
+            entering[:] = arguments[:1]
+
+        layers = [layer for layer in self.net.modules() if isinstance(layer, nn.Linear)]
+        hooks = [layer.register_forward_pre_hook(record) for layer in layers]
+        try:
+            scores = self.of_kept(inputs)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        if not entering:
+            raise LearnerError("unknown samples cannot be found: the net has no nn.Linear layer")
+        return scores, F.normalize(entering[0].flatten(1), dim=1)
+
+
 def scorer(
     manifest: Manifest,
     tensors: Mapping[str, Tensor],
@@ -162,28 +187,55 @@ def kept_scores(
 
 @torch.no_grad()
 def source_scores(
-    module: Scorer, source: Source, manifest: Manifest, device: torch.device | str
-) -> Iterator[Tensor]:
-    """Scores [n, C] of samples as they are read, group by group."""
+    module: Scorer,
+    source: Source,
+    manifest: Manifest,
+    device: torch.device | str,
+    *,
+    features: bool = False,
+) -> Iterator[tuple[Tensor, Tensor | None]]:
+    """Scores [n, C] of samples as they are read, group by group; and `features` [n, D] if wanted.
+
+    See `Scorer.with_features`.
+    """
     assert manifest.data is not None
     samples = source.samples(manifest.data.inputs)
     while group := list(islice(samples, _ROWS_AT_ONCE)):
         batch = torch.from_numpy(np.stack(group))
-        yield module(as_seen(batch, manifest.data.seen, device)).cpu()
+        kept = as_seen(batch, manifest.data.seen, device)
+        if features:
+            scores, found = module.with_features(kept)
+            yield scores.cpu(), found.cpu()
+        else:
+            yield module.of_kept(kept).cpu(), None
 
 
 def predictions(
-    scores: Tensor, names: Sequence[str], sources: Sequence[str] | None, top: int, threshold: float
+    scores: Tensor,
+    names: Sequence[str],
+    sources: Sequence[str] | None,
+    top: int,
+    *,
+    abstention: Abstention | None = None,
+    unknown_test: UnknownTest | None = None,
+    distances: Tensor | None = None,
 ) -> Predictions:
-    """What scores [n, C] say, in names."""
-    shares, columns = scores.softmax(dim=1).topk(min(top, len(names)), dim=1)
+    """Turn scores [n, C] into names; `distances` [n] are what `unknown_test` compares."""
+    shares, columns = scores.double().softmax(dim=1).topk(min(top, len(names)), dim=1)
+    least = 0.0
+    if abstention is not None:
+        least = torch.inf if abstention.confidence is None else abstention.confidence
+    unknown = [False] * len(scores)
+    if unknown_test is not None and distances is not None:
+        unknown = (distances > unknown_test.threshold).tolist()
     each = []
     for number, (own, chosen) in enumerate(zip(shares.tolist(), columns.tolist(), strict=True)):
         best = tuple((names[column], share) for column, share in zip(chosen, own, strict=True))
-        name = best[0][0] if best[0][1] >= threshold else None
+        sure = best[0][1] >= least and not unknown[number]
         source = None if sources is None else sources[number]
-        each.append(Prediction(name, best[0][1], best, source))
-    return Predictions(tuple(each))
+        name = best[0][0] if sure else None
+        each.append(Prediction(name, best[0][1], best, source, unknown[number]))
+    return Predictions(tuple(each), abstention, unknown_test)
 
 
 def per_class(
@@ -196,20 +248,6 @@ def per_class(
     there = [column for column, count in enumerate(counts.tolist()) if count]
     accuracy = {names[c]: 100 * float(sums[c]) / int(counts[c]) for c in there}
     return accuracy, {names[c]: int(counts[c]) for c in there}
-
-
-def evaluation(scores: Tensor, names: Sequence[str], classes: Sequence[str]) -> Evaluation:
-    """How right scores [n, C] are about samples of these classes. Raises LearnerError."""
-    column_of = {name: column for column, name in enumerate(classes)}
-    if unknown := sorted(set(names) - column_of.keys()):
-        raise LearnerError(
-            f"unknown class{'es' * (len(unknown) > 1)} {listed(unknown)}: the learner knows "
-            f"{listed(classes)}"
-        )
-    truth = torch.tensor([column_of[name] for name in names])
-    accuracy, counts = per_class(scores, truth, classes)
-    right = sum(accuracy[name] * counts[name] for name in counts) / len(truth)
-    return Evaluation(right, accuracy, counts, calibration_error(scores, truth))
 
 
 def featuriser(backbone: nn.Module, seen: Seen, device: torch.device | str) -> Any:
