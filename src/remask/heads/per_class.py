@@ -112,6 +112,21 @@ class PerClassStatistics:
             stats.gram.addmm_(rows.T, rows)
         return stats
 
+    def take(self, other: "PerClassStatistics", labels: Iterable[int]) -> None:
+        """Add the samples of some classes of other statistics of the same features."""
+        for label in labels:
+            self._put(label, other._classes[label])
+
+    def draw(self, label: int, noise: Tensor) -> Tensor:
+        """Draw samples [n, D] from a normal distribution with the moments of a class.
+
+        `noise` is standard normal, [n, r] with r at least the rows of the factor, min(count, D).
+        """
+        own = self._classes[label]
+        free = max(own.count - 1, 1)
+        noise = noise[:, : len(own.factor)].to(torch.float64)
+        return own.mean + noise @ own.factor / free**0.5
+
     def bytes(self) -> int:
         """Return what all classes take in a file, in bytes."""
         return sum(class_bytes(self.features, own.count) for own in self._classes.values())

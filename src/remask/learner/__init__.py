@@ -8,12 +8,12 @@ from remask.learner.accounts import (
     Undone,
     Visit,
 )
-from remask.learner.errors import LearnerError
+from remask.learner.encoding import Progress
+from remask.learner.errors import LearnerError, VisitRejectedError
 from remask.learner.evaluation import Evaluation
 from remask.learner.learner import Learner
 from remask.learner.results import Abstention, Prediction, Predictions, UnknownTest
 from remask.learner.summary import ClassSummary, Summary
-from remask.learner.training import Progress
 
 __all__ = [
     "Abstention",
@@ -32,4 +32,5 @@ __all__ = [
     "Undone",
     "UnknownTest",
     "Visit",
+    "VisitRejectedError",
 ]

@@ -22,13 +22,20 @@ class Choice(BaseModel):
     """The settings that a visit was learnt with, and why they were chosen."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    mask: str = Field(description='"none", "-inf" or a number', max_length=40)
-    fade: float
+    head: Literal["net", "ncm", "slda", "ridge"] = Field(
+        "net", description="what predicts: a net that was trained, or a head in closed form"
+    )
+    mask: str | None = Field(None, description='"none", "-inf" or a number', max_length=40)
+    fade: float = 0.0
     fade_power: float = 1.0
-    lr: float = Field(gt=0)
+    lr: float | None = Field(None, gt=0)
     why: str = Field(max_length=10_000)
 
     def __str__(self) -> str:
+        if self.mask is None or self.lr is None:
+            return f"{self.head}: {self.why}"
+        if self.head != "net":
+            return f"{self.head}, and a trained head for comparison: {self.why}"
         fading = f"{self.fade:g}" if self.fade_power == 1 else f"{self.fade:g}^{self.fade_power:g}"
         return f"m = {self.mask}, fade {fading}, learning rate {self.lr:g}: {self.why}"
 
@@ -217,6 +224,9 @@ class Forgotten:
     """The files that were written anew without it."""
     retrained: bool
     """Whether the net was trained again, from nothing, on what the memory holds."""
+    exact: bool = False
+    """Whether the learner is as if it had never seen the class: its head is computed from the
+    statistics of the other classes."""
 
     not_promised = (
         "The other weights of the net were shaped by its samples as well and stay as they are, "
@@ -232,6 +242,11 @@ class Forgotten:
             f"and what was stored with them are removed, and no file of the learner holds them. "
             f"Earlier generations are removed, so this cannot be undone."
         )
+        if self.exact:
+            return (
+                f"{done} Its head is exactly that of a learner that never saw the class, since it "
+                f"was computed again from the statistics of the others."
+            )
         if self.retrained:
             return f"{done} The net was trained again from the remaining memory."
         return f"{done} {self.not_promised}"

@@ -10,10 +10,9 @@ import torch
 from torch import nn
 
 from remask.durable import AnyPath
-from remask.engine.capturing import check_compiler
 from remask.learner import staging
 from remask.learner.accounts import Calibration, Preprocessing, Visit
-from remask.learner.architecture import Architecture, usable_device
+from remask.learner.architecture import Parts
 from remask.learner.calibration import abstention as find_abstention
 from remask.learner.errors import LearnerError, data_errors
 from remask.learner.evaluation import Evaluation, evaluation
@@ -25,7 +24,6 @@ from remask.learner.reference import Reference
 from remask.learner.results import Predictions
 from remask.learner.settings import LearnerSettings
 from remask.learner.summary import Summary, summary
-from remask.methods import Method
 from remask.user_data import Data, Labels, Skipped, Source, UnreadableImageWarning, read
 
 if TYPE_CHECKING:
@@ -45,19 +43,8 @@ class _Scored:
 class LearnerAnswers:
     """A learner that predicts, evaluates and exports."""
 
-    def __init__(
-        self,
-        folder: LearnerFolder,
-        made_of: Architecture,
-        method: type[Method],
-        device: torch.device | str,
-        *,
-        compile: bool = False,  # noqa: A002
-    ) -> None:
-        self._folder, self._architecture, self._method = folder, made_of, method
-        self._device, self._compile = usable_device(device), compile
-        if compile:
-            check_compiler(self._device)
+    def __init__(self, folder: LearnerFolder, parts: Parts) -> None:
+        self._folder, self._parts = folder, parts
         self._scorer: tuple[int, Scorer] | None = None  # of a generation
         self._distances: tuple[Scorer, tuple[Novelty, torch.Tensor]] | None = None
         self.skipped: Skipped | None = None
@@ -88,6 +75,7 @@ class LearnerAnswers:
         """
         if type(top) is not int or top < 1:
             raise LearnerError(f"top={top!r:.60}: give a whole number of classes, at least 1")
+        _check_shares(abstain, unknown)
         source, scored = self._score(
             data, None, labelled=False, skip_unreadable=skip_unreadable, unknown=unknown
         )
@@ -108,6 +96,7 @@ class LearnerAnswers:
         Samples of classes that the learner does not know are counted by themselves. `abstain`,
         `unknown` and `skip_unreadable` are those of `predict`. Raises LearnerError.
         """
+        _check_shares(abstain, unknown)
         source, scored = self._score(
             data, labels, labelled=True, skip_unreadable=skip_unreadable, unknown=unknown
         )
@@ -149,7 +138,6 @@ class LearnerAnswers:
             to,
             classes=self.classes,
             preprocessing=self.preprocessing,
-            threshold=None if self.calibration is None else self.calibration.threshold,
         )
 
     def net(self) -> nn.Module:
@@ -242,7 +230,7 @@ class LearnerAnswers:
             )
             scores, distances = [], []
             for own, features in source_scores(
-                module, source, manifest, self._device, features=novelty is not None
+                module, source, manifest, self._parts.device, features=novelty is not None
             ):
                 scores.append(own)
                 if novelty is not None and features is not None:
@@ -259,12 +247,8 @@ class LearnerAnswers:
     ) -> Predictions:
         abstention = None
         if abstain is not None:
-            abstention = find_abstention(
-                *self._reference().held_out(), _share("abstain", abstain, "accuracy wanted")
-            )
-        test = None
-        if unknown is not None:
-            test = unknown_test(self._novelty()[1], _share("unknown", unknown, "false-alarm rate"))
+            abstention = find_abstention(*self._reference().held_out(), abstain)
+        test = None if unknown is None else unknown_test(self._novelty()[1], unknown)
         return predictions(
             scored.scores,
             self.classes,
@@ -284,7 +268,7 @@ class LearnerAnswers:
 
     def _reference(self) -> Reference:
         module = self._ready()
-        return Reference(self._folder, self._folder.read_state(), module, self._device)
+        return Reference(self._folder, self._folder.read_state(), module, self._parts.device)
 
     def _report_skipped(self, source: Source) -> None:
         """Keep the report of what a source did not read, and warn of files that are unreadable."""
@@ -310,8 +294,8 @@ class LearnerAnswers:
                 if self._manifest.generation == generation or attempt == _TRIES - 1:
                     raise
                 continue
-            module = scorer(self._manifest, state, self._method, self._architecture)
-            self._scorer = generation, module.to(self._device)
+            module = scorer(self._manifest, state, self._parts)
+            self._scorer = generation, module.to(self._parts.device)
         assert self._scorer is not None
         return self._scorer[1]
 
@@ -322,10 +306,14 @@ class LearnerAnswers:
         )
 
 
-def _share(name: str, value: float, meaning: str) -> float:
-    """Check a number between 0 and 1. Raises LearnerError."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1:
-        raise LearnerError(
-            f"{name}={value!r:.60}: give the {meaning} as a number between 0 and 1"
-        )
-    return float(value)
+def _check_shares(abstain: float | None, unknown: float | None) -> None:
+    """Refuse numbers that are not between 0 and 1. Raises LearnerError."""
+    meanings = {"accuracy wanted": ("abstain", abstain), "false-alarm rate": ("unknown", unknown)}
+    for meaning, (name, value) in meanings.items():
+        if value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1:
+            raise LearnerError(
+                f"{name}={value!r:.60}: give the {meaning} as a number between 0 and 1, such as "
+                f"{'0.9' if name == 'abstain' else '0.05'}"
+            )

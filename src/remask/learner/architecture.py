@@ -1,51 +1,60 @@
-"""The net of a learner: how it is built, and which weights the user gave it."""
+"""What a learner is built from: its net, its encoder and its method."""
 
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 
+from remask.encoders import Encoder, find_encoder
 from remask.learner.errors import LearnerError
-from remask.learner.settings import LINEAR, OWN_BACKBONE, OWN_MODULE, LearnerSettings
+from remask.learner.features import Features
+from remask.learner.manifest import DataNote
+from remask.learner.settings import (
+    AUTO,
+    AUTO_METHOD,
+    CLOSED_FORM,
+    LINEAR,
+    NONE,
+    OWN_MODULE,
+    LearnerSettings,
+)
 from remask.methods import METHODS, Method, find_method
 from remask.nets import NetBuilder, net_builder
 from remask.own_code import names_own_code
 
 NetGiven = str | nn.Module | NetBuilder
+EncoderGiven = str | nn.Module
+_LIBRARIES = ("timm:", "torchvision:", "hf:")
 _NO_HEAD = (
-    "the last layer of the net must be an nn.Linear, which becomes the head that grows; or give it "
-    "as backbone=..., which gets a head"
+    "the last layer of the net must be an nn.Linear, which becomes the head that grows; or give "
+    "the net without it as encoder=..., which stays as it is and gets a head"
 )
 
 
 @dataclass(frozen=True, eq=False)
 class Architecture:
-    """What the net of a learner is made of."""
+    """The net that is trained."""
 
     name: str
-    """What the settings call it."""
     build: NetBuilder
-    """(shape of what is learnt from, outputs) -> the net that is trained."""
+    """(shape of what is learnt from, outputs) -> the net."""
     given: nn.Module | None = None
-    """What has weights that the user gave: the whole net, or the backbone."""
-    frozen: bool = False
-    """Whether what is given is a backbone that only computes the features to learn from."""
+    """The net with weights of the user's."""
 
     @property
     def is_built_in(self) -> bool:
-        """Whether all of its code is part of remask."""
-        own = self.name in (OWN_MODULE, OWN_BACKBONE) or names_own_code(self.name)
-        return self.given is None and not own
+        """Whether the net is one of remask's."""
+        return self.name != OWN_MODULE and not names_own_code(self.name)
 
     def weights(self) -> dict[str, Tensor]:
-        """Copies of what the user gave."""
+        """Copies of the weights that the user gave."""
         state = {} if self.given is None else self.given.state_dict()
         return {name: tensor.detach().cpu().clone() for name, tensor in state.items()}
 
     def load(self, weights: Mapping[str, Tensor]) -> None:
-        """Put weights back into what was given. Raises LearnerError if they do not fit."""
+        """Put weights back into the module that was given. Raises LearnerError."""
         assert self.given is not None
         try:
             self.given.load_state_dict(dict(weights))
@@ -56,17 +65,61 @@ class Architecture:
             ) from error
 
 
-def architecture(net: NetGiven | None, backbone: nn.Module | None, *, freeze: bool) -> Architecture:
-    """What the user gives, by name or as modules. Raises LearnerError or UnknownNameError."""
-    if backbone is not None:
-        own = copy.deepcopy(backbone)
-        if freeze:
-            return Architecture(LINEAR, linear, own.eval().requires_grad_(False), frozen=True)
-        return Architecture(OWN_BACKBONE, _UnderHead(own), own)
-    if freeze:
-        raise LearnerError("freeze=True keeps a backbone as it is: give backbone=..., too")
+@dataclass(eq=False)
+class Parts:
+    """The code that a learner runs: what the user gave, or what names in its settings stand for."""
+
+    settings: LearnerSettings
+    given_net: NetGiven | None
+    given_encoder: EncoderGiven | None
+    method: type[Method] | None
+    """What trains a net; None if a head in closed form is all there is."""
+    device: torch.device
+    _architecture: Architecture | None = field(default=None, init=False)
+    _encoder: Encoder | None = field(default=None, init=False)
+
+    def architecture(self, data: DataNote | None) -> Architecture:
+        """The net of a learner; its first visit decides it if the setting is "auto"."""
+        name = self.settings.net if data is None else data.net
+        if self._architecture is None or self._architecture.name != name:
+            own = self.given_net
+            self._architecture = architecture(
+                name if own is None or isinstance(own, str) else own, name
+            )
+        return self._architecture
+
+    def encoder(self, name: str, shape: tuple[int, ...] | None) -> Encoder:
+        """Load an encoder, for inputs of a shape if it is a module of the user's."""
+        if self._encoder is None or self._encoder.name != name:
+            given = self.given_encoder if name == self.settings.encoder else None
+            self._encoder = find_encoder(given or name, self.device, shape)
+        return self._encoder
+
+    def features(self, data: DataNote) -> Features | None:
+        """The module from inputs to features; None if inputs are learnt from as they are.
+
+        Raises LearnerError if its weights are not those that the learner has learnt with.
+        """
+        if data.encoder is None:
+            return None
+        note = data.encoder
+        encoder = self.encoder(note.name, None if data.inputs.is_text else data.inputs.shape)
+        if encoder.fingerprint != note.fingerprint or encoder.features != data.kept.shape[0]:
+            raise LearnerError(
+                f"the encoder {note.name!r} does not have the weights that this learner has learnt "
+                f"with (SHA-256 {encoder.fingerprint[:12]}..., expected {note.fingerprint[:12]}"
+                f"...). Install the version of the package that the learner was created with, or "
+                f"give the same module."
+            )
+        return Features(encoder, data.inputs, note.image_size)
+
+
+def architecture(net: NetGiven, name: str) -> Architecture:
+    """The net that a user gives, by name or as a module. Raises LearnerError, UnknownNameError."""
     if net == LINEAR:
         return Architecture(LINEAR, linear)
+    if net == AUTO:
+        return Architecture(AUTO, _undecided)
     if isinstance(net, nn.Module):
         if not any(isinstance(layer, nn.Linear) for layer in net.modules()):
             raise LearnerError(_NO_HEAD)
@@ -74,9 +127,11 @@ def architecture(net: NetGiven | None, backbone: nn.Module | None, *, freeze: bo
         return Architecture(OWN_MODULE, _WithNewHead(own), own)
     if isinstance(net, str):
         return Architecture(net, net_builder(net))
-    if callable(net):
-        return Architecture(OWN_MODULE, net)
-    raise LearnerError(f"net={net!r:.60}: give a name, module:function or an nn.Module")
+    return Architecture(name, net)
+
+
+def _undecided(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    raise AssertionError("the first visit decides which net is built")
 
 
 def usable_device(device: torch.device | str) -> torch.device:
@@ -88,20 +143,13 @@ def usable_device(device: torch.device | str) -> torch.device:
         raise LearnerError(f"the device {str(device)!r} cannot be used: {reason}") from None
 
 
-def reopened(
-    settings: LearnerSettings, net: NetGiven | None, backbone: nn.Module | None
-) -> Architecture:
-    """The architecture of a learner that is there. Raises LearnerError if its code is missing.
+def check_given(
+    settings: LearnerSettings, net: NetGiven | None, encoder: EncoderGiven | None
+) -> None:
+    """Refuse to open a learner without the code of its own that it needs. Raises LearnerError.
 
     Nothing that the settings name is imported unless the caller names it as well.
     """
-    if settings.freeze or settings.net == OWN_BACKBONE:
-        if backbone is None:
-            raise LearnerError(
-                "this learner has a backbone of your own, whose code is not stored: open it with "
-                "backbone=..., a module like the one that it was created with"
-            )
-        return architecture(None, backbone, freeze=settings.freeze)
     if net is None and (settings.net == OWN_MODULE or names_own_code(settings.net)):
         raise LearnerError(
             f"this learner has a net of your own ({settings.net}), whose code is not stored: open "
@@ -109,13 +157,34 @@ def reopened(
         )
     if isinstance(net, str) and net != settings.net:
         raise LearnerError(f"this learner has the net {settings.net!r}, not {net!r}")
-    return architecture(settings.net if net is None else net, None, freeze=False)
+    named = settings.encoder
+    if encoder is None and (named == OWN_MODULE or is_own_encoder(named)):
+        raise LearnerError(
+            f"this learner has an encoder of your own ({named}), whose code is not stored: open it "
+            f"with encoder=... (--encoder), as it was created"
+        )
+    if isinstance(encoder, str) and encoder != named:
+        raise LearnerError(f"this learner has the encoder {named!r}, not {encoder!r}")
+    if isinstance(encoder, nn.Module) and named in (AUTO, NONE):
+        raise LearnerError(f"this learner was created with encoder={named!r}, not with a module")
 
 
-def method_of(settings: LearnerSettings, given: type[Method] | str | None) -> type[Method]:
-    """The method of a learner. Nothing is imported that the caller does not name."""
+def is_own_encoder(name: str) -> bool:
+    """Whether a name is `module:function`, not that of a model of a library."""
+    return names_own_code(name) and not name.startswith(_LIBRARIES)
+
+
+def method_of(settings: LearnerSettings, given: type[Method] | str | None) -> type[Method] | None:
+    """What trains the net of a learner, if anything does.
+
+    Nothing is imported that the caller does not name.
+    """
     if isinstance(given, type):
         return given
+    if settings.method in CLOSED_FORM:
+        return None
+    if settings.method == AUTO:
+        return find_method(AUTO_METHOD)
     if names_own_code(settings.method) and given != settings.method:
         raise LearnerError(
             f"this learner learns by a method of your own, {settings.method!r}, whose code is not "
@@ -137,18 +206,6 @@ def linear(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
     nn.init.zeros_(layer.weight)
     nn.init.zeros_(layer.bias)
     return nn.Sequential(nn.Flatten(), layer)
-
-
-class _UnderHead:
-    """Builds a backbone with a linear head on top."""
-
-    def __init__(self, backbone: nn.Module) -> None:
-        self._backbone = backbone
-
-    def __call__(self, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
-        features = feature_shape(self._backbone, input_shape)
-        head = nn.Linear(int(torch.Size(features).numel()), num_classes)
-        return nn.Sequential(copy.deepcopy(self._backbone), nn.Flatten(), head)
 
 
 class _WithNewHead:
@@ -187,11 +244,6 @@ def _last_linear(net: nn.Module, input_shape: tuple[int, ...]) -> str:
     if not called or called[-1][1] is not output:
         raise LearnerError(_NO_HEAD)
     return names[called[-1][0]]
-
-
-def feature_shape(backbone: nn.Module, input_shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of what a backbone makes of one input. Raises LearnerError."""
-    return tuple(_run(backbone, input_shape).shape[1:])
 
 
 @torch.no_grad()

@@ -1,41 +1,77 @@
-"""Candidates of a visit: masks that are trained side by side, of which the best is kept.
+"""Candidates of a visit: masks, learning rates and heads, compared on held-out samples.
 
 A saved state is that of one net. A visit with C candidates begins with C copies of it, which share
-seed, batches and memory; after the visit one of them goes on. The rule is the engine's, and what
-it compares on is the learner's held-out memory and the samples of the visit that are held out.
+seed, batches and memory. After the visit one of them goes on. The rule is the engine's: the default
+unless another candidate is ahead of it by more than chance explains.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-import torch
+import numpy as np
 from torch import Tensor
 
 from remask.config import TrialConfig
 from remask.engine import TrialStack
-from remask.engine.candidates import candidates_of, fading_name
+from remask.engine.candidates import Candidate, candidates_of, fading_name
 from remask.engine.choosing import choice
 from remask.learner.accounts import Choice
-from remask.learner.settings import LearnerSettings
+from remask.learner.settings import AUTO, LearnerSettings
 from remask.methods import Method
 from remask.setting_types import write_mask
 
 _SHARED = ("stream/counts", "stream/steps")
+_FACTOR = 3.0
+"""Between neighbouring learning rates."""
+_FURTHEST = 30.0
+"""A learning rate stays within this factor of the usual one."""
 
 
 def candidate_configs(
-    settings: LearnerSettings, config: TrialConfig, method: type[Method]
+    settings: LearnerSettings,
+    config: TrialConfig,
+    method: type[Method],
+    *,
+    remembered: float | None,
+    samples: int,
 ) -> list[TrialConfig]:
-    """What a visit trains side by side; the first is the default."""
-    if settings.mask != "auto" or method.unmaskable or not method.uses_buffer():
-        return [config]
+    """What a visit trains side by side; the first is the default.
+
+    `config` has the usual learning rate, `remembered` is that of the visit before. `samples` is how
+    many have been seen with this visit. In a first visit every mask does the same, so only learning
+    rates differ. Later, the rates are compared at the default mask, and masks at the rate of the
+    visit before.
+    """
+    usual, now = config.lr, remembered or config.lr
+    masks = _masks(settings, config, method, samples)
+    if settings.lr is not None:
+        rates = [settings.lr]
+    else:
+        near = (now, now / _FACTOR, now * _FACTOR)
+        rates = [rate for rate in near if usual / _FURTHEST <= rate <= usual * _FURTHEST]
+    first = remembered is None
     return [
-        candidate.config(config, config.buffer)
-        for candidate in candidates_of(method, config.buffer)
+        *(masks[0].model_copy(update={"lr": rate}) for rate in rates),
+        *(mask.model_copy(update={"lr": rates[0]}) for mask in masks[1:] if not first),
     ]
 
 
+def _masks(
+    settings: LearnerSettings, config: TrialConfig, method: type[Method], samples: int
+) -> list[TrialConfig]:
+    if settings.mask != AUTO or method.unmaskable or not method.uses_buffer():
+        return [config]
+    chosen: dict[Candidate, TrialConfig] = {}
+    for candidate in candidates_of(method, config.buffer):
+        # A mask that has faded from the first step to the last is no mask.
+        faded = candidate.fade * config.buffer >= samples
+        does = Candidate(None) if faded else candidate
+        chosen.setdefault(does, candidate.config(config, config.buffer))
+    return list(chosen.values())
+
+
 def copies(state: Mapping[str, Tensor], count: int) -> dict[str, Tensor]:
-    """The state of so many nets, each as the one that was saved."""
+    """The state of `count` nets, each as the one that was saved."""
     return {
         name: tensor if name in _SHARED else tensor.repeat(count, *[1] * (tensor.ndim - 1))
         for name, tensor in state.items()
@@ -43,48 +79,66 @@ def copies(state: Mapping[str, Tensor], count: int) -> dict[str, Tensor]:
 
 
 def one_of(state: Mapping[str, Tensor], number: int, count: int) -> dict[str, Tensor]:
-    """The state of one net among so many."""
+    """The state of one net among `count`."""
     return {
         name: tensor if name in _SHARED else tensor.chunk(count)[number]
         for name, tensor in state.items()
     }
 
 
-def choose(
-    stack: TrialStack, right: Tensor, truth: Tensor, settings: LearnerSettings
-) -> tuple[int, Choice]:
-    """Which candidate goes on, by whether each was right [C, n] about held-out samples, and why."""
-    configs = stack.configs
-    if len(configs) == 1:
-        return 0, _account(configs[0], _why_alone(settings, configs[0]))
-    usable = [result.diverged_at is None for result in stack.results()]
+@dataclass(frozen=True)
+class Compared:
+    """Which of several candidates was chosen, and why."""
+
+    chosen: int
+    why: str
+
+
+def compare(names: Sequence[str], right: Tensor, truth: Tensor, usable: Sequence[bool]) -> Compared:
+    """Choose a candidate by whether each was right [C, n] about held-out samples [n]."""
+    if len(names) == 1:
+        return Compared(0, "")
     if not len(truth):
-        return 0, _account(configs[0], "the default: there are no held-out samples to compare on")
-    chosen, scores, errors = choice(right.numpy(), truth.numpy(), torch.tensor(usable).numpy())
+        first = next((n for n, own in enumerate(usable) if own), 0)
+        return Compared(first, "the default: there are no held-out samples to compare on")
+    chosen, scores, errors = choice(right.numpy(), truth.numpy(), np.array(usable))
     found = ", ".join(
-        f"{_shown(config)} {score:.1f}" for config, score in zip(configs, scores, strict=True)
+        f"{name} {score:.1f}" if own else f"{name} diverged"
+        for name, score, own in zip(names, scores, usable, strict=True)
     )
     compared = f"percent right of {len(truth)} held-out samples: {found}"
     if not usable[0]:
         why = f"the default diverged; {compared}"
     elif chosen:
         ahead = scores[chosen] - scores[0]
-        why = f"ahead of the default by {ahead:.1f} ±{errors[chosen]:.1f} points; {compared}"
+        why = f"ahead of the default by {ahead:.1f} \u00b1{errors[chosen]:.1f} points; {compared}"
     else:
         why = f"the default, and none is ahead of it by more than chance explains; {compared}"
-    return chosen, _account(configs[chosen], why)
+    return Compared(chosen, why)
+
+
+def compare_trials(
+    stack: TrialStack, right: Tensor, truth: Tensor, settings: LearnerSettings
+) -> tuple[int, Choice]:
+    """Which trial of a stack goes on, and the settings that it was trained with."""
+    configs = stack.configs
+    usable = [result.diverged_at is None for result in stack.results()]
+    found = compare([_shown(config, configs) for config in configs], right, truth, usable)
+    config = configs[found.chosen]
+    return found.chosen, Choice(
+        head="net",
+        mask=_mask(config),
+        fade=config.fade,
+        fade_power=config.fade_power,
+        lr=config.lr,
+        why=found.why or _why_alone(settings, config),
+    )
 
 
 def _why_alone(settings: LearnerSettings, config: TrialConfig) -> str:
-    if settings.mask != "auto" or not config.buffer:
+    if settings.mask != AUTO or not config.buffer:
         return "as the learner was created"
-    return "the default: with so small a memory, comparing masks costs more than it wins"
-
-
-def _account(config: TrialConfig, why: str) -> Choice:
-    return Choice(
-        mask=_mask(config), fade=config.fade, fade_power=config.fade_power, lr=config.lr, why=why
-    )
+    return "the default: there is nothing to compare it with"
 
 
 def _mask(config: TrialConfig) -> str:
@@ -92,5 +146,9 @@ def _mask(config: TrialConfig) -> str:
     return "none" if written is None else written if isinstance(written, str) else f"{written:g}"
 
 
-def _shown(config: TrialConfig) -> str:
-    return f"{_mask(config)} fading {fading_name(config)}" if config.fade else _mask(config)
+def _shown(config: TrialConfig, configs: Sequence[TrialConfig]) -> str:
+    mask = f"{_mask(config)} fading {fading_name(config)}" if config.fade else _mask(config)
+    if len({own.lr for own in configs}) == 1:
+        return f"m = {mask}"
+    alike = len({(own.mask, own.fade) for own in configs}) == 1
+    return f"lr {config.lr:g}" if alike else f"m = {mask} lr {config.lr:g}"

@@ -35,3 +35,10 @@ def texts_need_an_encoder() -> LearnerError:
 def damaged(path: Path, reason: str, advice: str = RESTORE) -> LearnerError:
     """The error for a file that is not as it was written."""
     return LearnerError(f"{path} is damaged: {reason}. {advice}")
+
+
+class VisitRejectedError(LearnerError):
+    """A visit was learnt and not committed, since it is no better than guessing or costs too much.
+
+    `learn(..., force=True)` with the same samples commits it, without training again.
+    """

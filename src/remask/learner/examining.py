@@ -1,4 +1,4 @@
-"""Examining: what nets say of the samples that are held out."""
+"""Measuring nets and heads on the samples that are held out."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,25 +7,23 @@ import torch
 from torch import Tensor
 
 from remask.engine import TrialStack
-from remask.learner.architecture import Architecture
+from remask.learner.architecture import Parts
 from remask.learner.calibration import class_weights
 from remask.learner.heldout import HeldOut
 from remask.learner.manifest import Manifest
 from remask.learner.prediction import MergedOutputs, as_seen, columns_of, kept_scores, scorer
+from remask.learner.statistics import ClassFiles, Updated
 from remask.learner.training import Measured
 from remask.memory import JoinedRows
-from remask.methods import Method
 
 
 @dataclass(frozen=True, eq=False)
 class Examiner:
-    """Asks nets about the samples that are held out, all of which are among `rows`."""
+    """Scores the samples that are held out, all of which are among `rows`."""
 
     held: HeldOut
     rows: JoinedRows
-    architecture: Architecture
-    method: type[Method]
-    device: torch.device
+    parts: Parts
 
     @torch.no_grad()
     def rated(self, stack: TrialStack, manifest: Manifest) -> tuple[Tensor, Tensor]:
@@ -37,31 +35,39 @@ class Examiner:
         by_class = MergedOutputs(manifest.columns)
         parts = [torch.zeros(len(stack.configs), 0, len(manifest.known), dtype=torch.float64)]
         for inputs in self.held.inputs(self.rows):
-            seen = as_seen(inputs, manifest.data.kept_seen, self.device)
+            seen = as_seen(inputs, manifest.data.kept_seen, self.parts.device)
             scores = stack.scores(seen, stack.position.task).cpu().double()
             parts.append(by_class(scores).log_softmax(-1))
         return torch.cat(parts, dim=1), columns_of(self.held.labels, manifest)
 
     def measured(self, stack: TrialStack, manifest: Manifest) -> Measured:
-        """How good the first trial is now, every class weighing the same."""
+        """How good the best trial is now, every class weighing the same."""
         if not len(self.held):
             return Measured(0.0, 0.0)
         rated, truth = self.rated(stack, manifest)
-        logs = rated[0]
-        weights, likelihood = class_weights(truth), logs.gather(1, truth.unsqueeze(1)).squeeze(1)
-        return Measured(
-            float((weights * (logs.argmax(1) == truth)).sum()), float((weights * likelihood).sum())
-        )
+        weights = class_weights(truth)
+        right = (rated.argmax(2) == truth).double() @ weights
+        likelihood = rated.gather(2, truth.expand(len(rated), -1).unsqueeze(2)).squeeze(2) @ weights
+        likelihood = likelihood.nan_to_num(nan=-torch.inf, posinf=-torch.inf)
+        return Measured(float(right.max()), float(likelihood.max()))
 
     def scored(self, manifest: Manifest, tensors: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """What a state says of the samples of classes that it knows, uncalibrated; and the truth.
+        """Scores of the samples of known classes by a state, uncalibrated; and the truth.
 
         Scores [n, C], and the true columns [n].
         """
         assert manifest.data is not None
-        module = scorer(manifest, tensors, self.method, self.architecture, temperature=1.0)
+        module = scorer(manifest, tensors, self.parts, temperature=1.0)
         used = [number for number, name in enumerate(manifest.classes) if name is not None]
         held = self.held.of_labels(torch.tensor(used))
-        seen, device = manifest.data.kept_seen, self.device
+        device = self.parts.device
+        seen = manifest.data.seen
         scores = kept_scores(module.to(device), held.inputs(self.rows), seen, device)
         return scores, columns_of(held.labels, manifest)
+
+
+def drawn_examiner(files: ClassFiles, statistics: Updated, parts: Parts) -> Examiner:
+    """Measures on samples that are drawn from the statistics of held-out ones."""
+    drawn = files.held_out(statistics.notes, parts.settings.seed)
+    numbers = torch.arange(len(drawn.labels))
+    return Examiner(HeldOut(numbers, drawn.labels, numbers), JoinedRows([drawn.features]), parts)

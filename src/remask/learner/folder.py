@@ -26,7 +26,7 @@ from remask.learner.manifest import MANIFEST, FileNote, Manifest, read_manifest,
 from remask.learner.state import check_state
 from remask.locks import Lock, LockHeldError
 
-_OURS = re.compile(r"(state|given|samples)-[0-9]{6,12}\.(safetensors|npy)")
+_OURS = re.compile(r"(state|given|samples|statistics)-[0-9]{6,12}\.(safetensors|npy)")
 _LOCK = "learner.lock"
 _LOCK_FILES = (_LOCK, f"{_LOCK}.owner.json")
 

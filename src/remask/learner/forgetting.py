@@ -6,28 +6,37 @@ from dataclasses import dataclass
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from remask.durable import DurabilityError, open_regular
 from remask.engine import TrialStack
+from remask.heads import HeadName
 from remask.learner import staging
 from remask.learner.accounts import Forgotten
-from remask.learner.architecture import Architecture
+from remask.learner.architecture import Parts
 from remask.learner.calibration import calibrate
-from remask.learner.choosing import candidate_configs
+from remask.learner.choosing import candidate_configs, compare
 from remask.learner.errors import LearnerError
-from remask.learner.examining import Examiner
+from remask.learner.examining import Examiner, drawn_examiner
 from remask.learner.folder import LearnerFolder
-from remask.learner.heldout import LABELS, SOURCES, HeldOut
-from remask.learner.manifest import Manifest
+from remask.learner.heldout import KEYS, LABELS, SOURCES, HeldOut
+from remask.learner.manifest import Learnt, Manifest
 from remask.learner.prediction import scorer
 from remask.learner.segments import ChosenRows, joined, open_segments, rewrite
 from remask.learner.settings import most_epochs, places, trial_config
 from remask.learner.state import MEMORY_LABELS, MEMORY_LOGITS, MEMORY_SOURCES
+from remask.learner.statistics import (
+    ClassFiles,
+    Updated,
+    approximately_without,
+    fitted,
+    pooled_of,
+    pooled_tensors,
+)
 from remask.learner.training import VisitTraining, make_stack
 from remask.memory import EMPTY, JoinedRows, StoredRows
-from remask.methods import Method
 
 Tensors = dict[str, Tensor]
 _ROWS_AT_ONCE = 256
@@ -39,9 +48,7 @@ class Forgetting:
     """Removes classes from a learner."""
 
     folder: LearnerFolder
-    architecture: Architecture
-    method: type[Method]
-    device: torch.device
+    parts: Parts
 
     def forget(self, name: str, *, retrain: bool) -> Forgotten:
         """Remove a class, all of it at once. Raises LearnerError.
@@ -56,7 +63,7 @@ class Forgetting:
         history = tuple(visit.without(name) for visit in before.history)
         after = before.model_copy(update={"classes": classes, "history": history, "earlier": ()})
         old = self.folder.read_state()
-        scorer(before, old, self.method, self.architecture)  # it fits, so that nothing fails later
+        scorer(before, old, self.parts)  # it fits, so that nothing fails later
         segments = open_segments(self.folder)
         rows = joined(segments)
         kept, others, removed = _divided(old, outputs)
@@ -64,9 +71,14 @@ class Forgetting:
         gone = dict(_digested(rows, removed))
         for digest, _ in _digested(rows, others):
             gone.pop(digest, None)
+        exact = False
         if not after.known:
-            empty = {"classes": (), "outputs": 0, "tasks": 0, "segments": (), "state": None}
-            after = after.model_copy(update={**empty, "calibration": None})
+            empty = {name: field.default for name, field in Learnt.model_fields.items()}
+            after = after.model_copy(update={**empty, "data": None})
+            exact = True
+        elif before.data is not None and before.data.features is not None and self._heads:
+            after, retrained = self._with_heads(after, kept, rows, outputs)
+            exact, retrain = before.exact and after.head != "net", retrained
         elif retrain:
             assert rows is not None
             kept, after = self._retrained(after, kept, rows)
@@ -88,29 +100,86 @@ class Forgetting:
             )
         self._prove(name, gone)
         files = tuple(note.name for note in self.folder.manifest.own_files)
-        return Forgotten(name, len(removed), files, retrained=retrain and bool(after.known))
+        retrained = retrain and bool(after.known)
+        return Forgotten(name, len(removed), files, retrained=retrained, exact=exact)
+
+    @property
+    def _heads(self) -> tuple[HeadName, ...]:
+        return self.folder.manifest.settings.heads
 
     def _check(self, *, retrain: bool) -> None:
-        title = self.method.title
-        if self.method.own_memory != "no":
+        method = self.parts.method
+        if method is None:
+            return
+        title = method.title
+        if method.own_memory != "no":
             raise LearnerError(
                 f"{title} chooses itself what it keeps, and no class can be removed from that. "
                 f"Create a learner anew without the class."
             )
-        if retrain and not self.method.draws:
+        if retrain and not method.draws:
             raise LearnerError(f"{title} keeps no samples to retrain from: leave retrain out")
-        if retrain and self.folder.manifest.given is not None and self.architecture.given is None:
+        given = self.parts.architecture(self.folder.manifest.data).given
+        if retrain and self.folder.manifest.given is not None and given is None:
             raise LearnerError(
                 "retraining starts from the weights that the net was created with: open the "
                 "learner with the module itself, net=..., and not with a function"
             )
 
-    def _written(self, manifest: Manifest, tensors: Tensors, rows: JoinedRows | None) -> Manifest:
+    def _with_heads(
+        self, manifest: Manifest, kept: Tensors, rows: JoinedRows | None, outputs: list[int]
+    ) -> tuple[Manifest, bool]:
+        """Fit heads to the statistics of the other classes, and choose among them again.
+
+        A trained head is trained again from the remaining memory. Returns the manifest, and whether
+        a head was trained.
+        """
+        settings = manifest.settings
+        files = ClassFiles(self.folder, self.folder.manifest)
+        if manifest.exact:
+            statistics = files.without(outputs, manifest.outputs)
+        else:
+            pooled = pooled_of(kept)
+            approximately_without(pooled, outputs)
+            statistics = Updated(pooled, (), exact=False)
+        names: list[HeadName] = list(self._heads)
+        states = [fitted(name, statistics.pooled) for name in names]
+        manifests = [manifest.model_copy(update={"head": name}) for name in names]
+        tensors = HeldOut.of(kept).tensors()
+        trains = settings.trains(features=True) and rows is not None
+        if trains and bool((kept[MEMORY_LABELS] != EMPTY).any()):
+            assert rows is not None
+            tensors, manifest = self._retrained(manifest, kept, rows)
+            states.append(tensors)
+            update = {"data": manifest.data, "tasks": manifest.tasks}
+            manifests = [own.model_copy(update=update) for own in manifests]
+            manifests.append(manifest.model_copy(update={"head": "net"}))
+        elif trains:  # nothing to train from: the head that is left knows of the class
+            raise LearnerError("the memory holds no samples of other classes to retrain from")
+        if settings.memory == 0 and statistics.exact:
+            examiner = drawn_examiner(files, statistics, self.parts)
+        else:
+            assert rows is not None
+            examiner = Examiner(HeldOut.of(kept), rows, self.parts)
+        scores = [examiner.scored(own, state) for own, state in zip(manifests, states, strict=True)]
+        right = torch.stack([rated.argmax(1) == truth for rated, truth in scores])
+        chosen = compare([*map(str, range(len(states)))], right, scores[0][1], [True] * len(states))
+        state = {**tensors, **states[chosen.chosen], **pooled_tensors(statistics.pooled)}
+        written = self._written(manifests[chosen.chosen], state, rows, scores[chosen.chosen])
+        update = {"statistics": statistics.notes, "exact": statistics.exact}
+        return written.model_copy(update=update), trains
+
+    def _written(
+        self,
+        manifest: Manifest,
+        tensors: Tensors,
+        rows: JoinedRows | None,
+        scored: tuple[Tensor, Tensor] | None = None,
+    ) -> Manifest:
         """The manifest of a state from which a class is removed, with its files."""
-        calibration = None
-        if rows is not None and len(tensors[LABELS]):
-            examiner = self._examiner(tensors, rows)
-            calibration = calibrate(*examiner.scored(manifest, tensors))
+        if scored is None and rows is not None and len(tensors[LABELS]):
+            scored = self._examiner(tensors, rows).scored(manifest, tensors)
+        calibration = None if scored is None else calibrate(*scored)
         used = [tensors[SOURCES]]
         if MEMORY_SOURCES in tensors:
             used.append(tensors[MEMORY_SOURCES][tensors[MEMORY_LABELS] != EMPTY])
@@ -133,13 +202,18 @@ class Forgetting:
         sources, labels = kept[MEMORY_SOURCES][filled], kept[MEMORY_LABELS][filled]
         if not len(labels):
             raise LearnerError("the memory holds no samples of other classes to retrain from")
+        memory = ChosenRows(rows, sources.numpy())
+        if manifest.data.features is not None:  # its mean and deviation must not know of the class
+            seen = staging.moments(memory, np.arange(len(memory)), 1.0)
+            data = manifest.data.model_copy(update={"features_seen": seen})
+            manifest = manifest.model_copy(update={"data": data})
         stack = self._stack(manifest, len(labels), [])
         examiner = self._examiner(kept, rows)
         training = VisitTraining(
             stack, None, measure=lambda stack: examiner.measured(stack, manifest)
         )
-        training.run(ChosenRows(rows, sources.numpy()), labels, lambda stack: None, None)
-        tensors = {**stack.state(), SOURCES: kept[SOURCES], LABELS: kept[LABELS]}
+        training.run(memory, labels, lambda stack: None, None)
+        tensors = {**stack.state(), **HeldOut.of(kept).tensors()}
         tensors[MEMORY_SOURCES] = sources[tensors[MEMORY_SOURCES]]
         return tensors, manifest.model_copy(update={"tasks": 1})
 
@@ -147,21 +221,27 @@ class Forgetting:
         self, manifest: Manifest, samples: int, earlier: list[StoredRows] | None
     ) -> TrialStack:
         assert manifest.data is not None
-        settings = manifest.settings
+        method = self.parts.method
+        assert method is not None
+        settings, net = manifest.settings, manifest.data.net
         replayed, _ = places(settings.memory, manifest.data.kept.sample_bytes)
-        config = trial_config(settings, self.method, replayed)
-        epochs = most_epochs(settings, config, samples)
-        (config, *_) = candidate_configs(settings, config, self.method)
+        config = trial_config(settings, method, replayed, net)
+        epochs = most_epochs(settings, config, samples, net)
+        remembered = manifest.lr
+        (config, *_) = candidate_configs(
+            settings, config, method, remembered=remembered, samples=samples
+        )
         config = config.model_copy(update={"epochs": epochs})
-        return make_stack(manifest, [config], self.method, self.architecture, self.device, earlier)
+        architecture = self.parts.architecture(manifest.data)
+        return make_stack(manifest, [config], method, architecture, self.parts.device, earlier)
 
     def _examiner(self, tensors: Mapping[str, Tensor], rows: JoinedRows) -> Examiner:
-        held = HeldOut.of(tensors)
-        return Examiner(held, rows, self.architecture, self.method, self.device)
+        return Examiner(HeldOut.of(tensors), rows, self.parts)
 
     def _class_axes(self, manifest: Manifest) -> dict[str, list[int]]:
         """Which axes of the state's tensors are of classes: those that another head changes."""
-        earlier: list[StoredRows] | None = [] if self.method.draws else None
+        assert self.parts.method is not None
+        earlier: list[StoredRows] | None = [] if self.parts.method.draws else None
         wider = manifest.model_copy(update={"outputs": manifest.outputs + 1})
         own, other = (self._stack(each, 1, earlier).state() for each in (manifest, wider))
         return {
@@ -194,7 +274,7 @@ def _divided(tensors: Tensors, outputs: list[int]) -> tuple[Tensors, Tensor, Ten
     wanted = torch.tensor(outputs)
     held = torch.isin(tensors[LABELS], wanted)
     gone, left = [tensors[SOURCES][held]], [tensors[SOURCES][~held]]
-    kept = {**tensors, SOURCES: tensors[SOURCES][~held], LABELS: tensors[LABELS][~held]}
+    kept = {**tensors, **{name: tensors[name][~held] for name in (SOURCES, LABELS, KEYS)}}
     if MEMORY_SOURCES in tensors:
         labels = tensors[MEMORY_LABELS]
         own = torch.isin(labels, wanted)

@@ -7,9 +7,8 @@ import torch
 from torch import Tensor
 
 from remask.memory import JoinedRows, fair_shares
-from remask.randomness import generator
 
-SOURCES, LABELS = "held_out/sources", "held_out/labels"
+SOURCES, LABELS, KEYS = "held_out/sources", "held_out/labels", "held_out/keys"
 _ROWS_AT_ONCE = 256
 
 
@@ -21,16 +20,20 @@ class HeldOut:
     """int64 [n]."""
     labels: Tensor
     """int64 [n]: the outputs of their classes."""
+    keys: Tensor
+    """int64 [n]: those with the smallest keys stay when there are too many."""
 
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor] | None) -> "HeldOut":
         """Those that a saved state has."""
         none = torch.zeros(0, dtype=torch.int64)
-        return cls(none, none) if tensors is None else cls(tensors[SOURCES], tensors[LABELS])
+        if tensors is None:
+            return cls(none, none, none)
+        return cls(tensors[SOURCES], tensors[LABELS], tensors[KEYS])
 
     def tensors(self) -> dict[str, Tensor]:
         """What a state saves."""
-        return {SOURCES: self.sources, LABELS: self.labels}
+        return {SOURCES: self.sources, LABELS: self.labels, KEYS: self.keys}
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -40,22 +43,26 @@ class HeldOut:
         for sources in torch.split(self.sources, _ROWS_AT_ONCE):
             yield rows.take(sources)
 
-    def and_also(self, sources: Tensor, labels: Tensor) -> "HeldOut":
+    def and_also(self, sources: Tensor, labels: Tensor, keys: Tensor) -> "HeldOut":
         """These, and others."""
-        return HeldOut(torch.cat([self.sources, sources]), torch.cat([self.labels, labels]))
+        return HeldOut(
+            torch.cat([self.sources, sources]),
+            torch.cat([self.labels, labels]),
+            torch.cat([self.keys, keys]),
+        )
 
     def of_labels(self, labels: Tensor) -> "HeldOut":
         """Those of some classes."""
-        rows = torch.isin(self.labels, labels)
-        return HeldOut(self.sources[rows], self.labels[rows])
+        return self._chosen(torch.isin(self.labels, labels))
 
-    def reduced(self, places: int, seed: int, visit: int) -> "HeldOut":
-        """At most so many, as many of each class as there can be, chosen at random."""
+    def reduced(self, places: int) -> "HeldOut":
+        """At most `places`, as many of each class as there can be, those with the smallest keys."""
         quotas = fair_shares(torch.bincount(self.labels).tolist(), places)
         rows = [torch.zeros(0, dtype=torch.int64)]
         for label, quota in enumerate(quotas):
             own = (self.labels == label).nonzero().squeeze(-1)
-            order = generator(seed, "kept of held-out memory", visit, label).permutation(len(own))
-            rows.append(own[torch.from_numpy(order[:quota]).long()])
-        chosen = torch.cat(rows).sort().values
-        return HeldOut(self.sources[chosen], self.labels[chosen])
+            rows.append(own[self.keys[own].argsort(stable=True)[:quota]])
+        return self._chosen(torch.cat(rows).sort().values)
+
+    def _chosen(self, rows: Tensor) -> "HeldOut":
+        return HeldOut(self.sources[rows], self.labels[rows], self.keys[rows])

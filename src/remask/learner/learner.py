@@ -10,31 +10,33 @@ from torch import nn
 
 from remask import __version__
 from remask.durable import AnyPath
-from remask.engine.capturing import check_compiler
 from remask.errors import RemaskError
 from remask.learner import staging
 from remask.learner.accounts import Forgotten, Undone, Visit, listed
 from remask.learner.answers import LearnerAnswers
 from remask.learner.architecture import (
+    EncoderGiven,
     NetGiven,
-    architecture,
+    Parts,
+    check_given,
+    is_own_encoder,
     method_of,
     name_of,
-    reopened,
     usable_device,
 )
-from remask.learner.arrival import Arrival
+from remask.learner.arrival import Arrival, advice_for
 from remask.learner.changing import rename, undo
+from remask.learner.encoding import OnProgress
 from remask.learner.errors import LearnerError, damaged, data_errors
 from remask.learner.folder import LearnerFolder
 from remask.learner.forgetting import Forgetting
+from remask.learner.guards import MAX_DROP
 from remask.learner.manifest import MANIFEST, Manifest
-from remask.learner.settings import LearnerSettings, check_settings
-from remask.learner.training import OnProgress
+from remask.learner.settings import AUTO, NONE, OWN_MODULE, LearnerSettings, check_settings
 from remask.learner.visiting import Visiting
-from remask.methods import Method, find_method
+from remask.methods import Method
 from remask.planning.defaults import describe
-from remask.user_data import Data, Labels, checked_name, class_name, read
+from remask.user_data import Data, Labels, Source, checked_name, class_name, read
 
 
 class Learner(LearnerAnswers):
@@ -57,11 +59,10 @@ class Learner(LearnerAnswers):
         cls,
         folder: AnyPath,
         *,
-        net: str | nn.Module = "mlp",
-        backbone: nn.Module | None = None,
-        freeze: bool = False,
+        encoder: str | nn.Module = "auto",
+        net: str | nn.Module = "auto",
         memory: int | str = 2000,
-        method: str | type[Method] = "er_ema",
+        method: str | type[Method] = "auto",
         mask: float | str | None = "auto",
         lr: float | None = None,
         epochs: int | None = None,
@@ -73,42 +74,51 @@ class Learner(LearnerAnswers):
         normalise: str | tuple[Sequence[float], Sequence[float]] = "auto",
         seed: int = 0,
         keep_generations: int = 3,
+        statistics_bytes: int = 2 * 10**9,
         device: torch.device | str = "cpu",
-        compile: bool = False,  # noqa: A002
     ) -> "Learner":
-        """Make a learner in a folder that is empty or not there yet. Raises LearnerError.
+        """Create a learner in a folder that is empty or does not exist. Raises LearnerError.
 
-        `net` is "mlp", "linear" (for embeddings), "resnet18", "resnet18:20" for width 20,
-        `module:function`, or a module with weights of your own, whose last linear layer is replaced
-        by the head that grows. Or `backbone` is a module that gets a linear head; with `freeze` it
-        stays as it is, its features are computed once per sample, and they are what the memory
-        keeps. Weights are stored, code is not: `open` asks for such modules again.
+        `encoder` is a pretrained network that stays as it is. It computes features once per sample,
+        and the learner keeps and learns from these. It is a name that `remask encoders` lists,
+        `module:function`, a module, or "none". "auto" is the installed default for photographs and
+        texts; arrays [N, D] of floats are features themselves.
 
-        `memory` is how many samples are kept, or a size such as "500 MB"; a tenth of it is held
-        out, to measure on. `mask="auto"` chooses by what is held out. What is not given (learning
-        rate, batches) is what was published for this kind of net. `epochs` are at most so many: a
-        visit ends when accuracy on held-out samples has stopped rising.
+        `net` is what is trained where there are no features: "conv", "mlp", "resnet18",
+        "resnet18:20" for width 20, `module:function`, or a module with weights of your own, whose
+        last linear layer is replaced by the head that grows. "auto" is a small convolutional net
+        for images, or "mlp". The weights of such a module are stored, code is not: `open` needs the
+        module or the function again.
 
-        `augment` crops and mirrors training images at random. `image_size` is what image files are
-        resized and cropped to; without it, the size of the first one, or 64 x 64 if that is larger.
-        `normalise` is (means, deviations) per channel for inputs scaled to [0, 1], or "none";
-        "auto" takes those of the first visit, and "none" for a net with weights of your own.
+        `method` is "ridge", "slda" or "ncm", which compute a linear head of features without
+        training, or the name of a method that trains a net with replay. "auto" compares ridge, slda
+        and replay on held-out samples after every visit, where there are features.
+
+        `memory` is how many samples are kept, or a size such as "500 MB"; a tenth of it is held out
+        to measure on. With 0, no sample is kept, only statistics of features. These are stored
+        class by class up to `statistics_bytes`, so that `forget` is exact; beyond it only their
+        sum is.
+
+        `mask="auto"` and `lr=None` are chosen by held-out samples in every visit. Other settings
+        that are not given are those published for this kind of net. `epochs` is the maximum: a
+        visit ends when accuracy on held-out samples stops rising.
+
+        `augment` crops and mirrors training images at random. `image_size` is the size that image
+        files are cropped and resized to; by default that of the encoder, or else that of the first
+        image, at most 64 x 64. `normalise` is (means, deviations) per channel for inputs scaled to
+        [0, 1] of a net that is trained, or "none"; "auto" takes those of the first visit, and
+        "none" for a net with weights of your own.
 
         `keep_generations` is how many visits `undo` can take back. Each takes at most the disk
         space of the learner itself.
-
-        `compile` compiles the steps of visits with torch.compile, as `TrialStack` does. It is not
-        stored: say it to `open` as well.
         """
-        kind = find_method(method) if isinstance(method, str) else method
-        made_of = architecture(net, backbone, freeze=freeze)
         size = (image_size, image_size) if isinstance(image_size, int) else image_size
         try:
             settings = LearnerSettings(
-                net=made_of.name,
-                freeze=freeze,
+                encoder=encoder if isinstance(encoder, str) else OWN_MODULE,
+                net=net if isinstance(net, str) else OWN_MODULE,
                 memory=memory,
-                method=method if isinstance(method, str) else name_of(kind),
+                method=method if isinstance(method, str) else name_of(method),
                 mask=mask,
                 lr=lr,
                 epochs=epochs,
@@ -120,45 +130,51 @@ class Learner(LearnerAnswers):
                 normalise=normalise,
                 seed=seed,
                 keep_generations=keep_generations,
+                statistics_bytes=statistics_bytes,
             )
         except ValidationError as error:
             raise LearnerError(describe(error)) from None
+        kind = method_of(settings, method)
         check_settings(settings, kind)
-        usable_device(device)
-        if compile:
-            check_compiler(device)
+        parts = Parts(settings, net, encoder, kind, usable_device(device))
+        given = parts.architecture(None).weights()
+        if isinstance(encoder, str) and encoder not in (AUTO, NONE) and not is_own_encoder(encoder):
+            parts.encoder(encoder, None)  # whether it is there is better known now than later
         manifest = Manifest(remask=__version__, settings=settings)
         path = Path(folder).expanduser()
-        made = LearnerFolder.create(path, manifest, made_of.weights(), cls.lock_seconds)
-        return cls(made, made_of, kind, device, compile=compile)
+        return cls(LearnerFolder.create(path, manifest, given, cls.lock_seconds), parts)
 
     @classmethod
     def open(
         cls,
         folder: AnyPath,
         *,
+        encoder: EncoderGiven | None = None,
         net: NetGiven | None = None,
-        backbone: nn.Module | None = None,
         method: type[Method] | str | None = None,
         device: torch.device | str = "cpu",
-        compile: bool = False,  # noqa: A002
     ) -> "Learner":
         """Open a learner. Raises LearnerError. It is not locked, and may be open several times.
 
-        `net`, `backbone` and `method` are for code of your own, which is not stored.
+        `encoder`, `net` and `method` are for code of your own, which is not stored. An encoder must
+        have the weights that the learner has learnt with.
         """
         opened = LearnerFolder.open(Path(folder).expanduser())
         settings = opened.manifest.settings
-        made_of = reopened(settings, net, backbone)
+        check_given(settings, net, encoder)
         kind = method_of(settings, method)
         try:
             check_settings(settings, kind)
         except RemaskError as error:
             raise damaged(opened.path / MANIFEST, f"settings: {error}") from error
-        learner = cls(opened, made_of, kind, device, compile=compile)
+        parts = Parts(settings, net, encoder, kind, usable_device(device))
+        data = opened.manifest.data
+        if data is not None:
+            parts.features(data)
+        made_of = parts.architecture(data)
         if opened.manifest.given is not None and made_of.given is not None:
             made_of.load(opened.read_tensors(opened.manifest.given))
-        return learner
+        return cls(opened, parts)
 
     def learn(
         self,
@@ -168,58 +184,67 @@ class Learner(LearnerAnswers):
         name: str,
         discard: bool = False,
         skip_unreadable: bool = False,
+        max_drop: float = MAX_DROP,
+        force: bool = False,
         on_progress: OnProgress | None = None,
     ) -> Visit:
         """Learn the classes of some data, new ones and known ones; all of it, or nothing.
 
-        A visit that was interrupted goes on where it was when it is begun again with the same name
-        and data; with other data, `discard=True` gives it up first. A visit that has been learnt
-        already is not learnt again: its account is returned. With `skip_unreadable`, files that
-        cannot be read are skipped, and a warning names them. `on_progress` is called after every
-        step; what it raises ends the call with a checkpoint, as Ctrl-C does.
+        A visit that was interrupted continues when it is started again with the same name and data;
+        with other data, `discard=True` gives it up first. A visit that has been learnt already is
+        not learnt again: its account is returned. With `skip_unreadable`, files that cannot be read
+        are skipped, and a warning names them. `on_progress` is called after every step; what it
+        raises ends the call with a checkpoint, as Ctrl-C does.
+
+        Raises VisitRejectedError if on held-out samples the learner would be no better than
+        guessing, or if the visit costs earlier classes more than `max_drop` points; see
+        `remask.learner.guards` for what is measured. The learner is then as it was before. With
+        `force`, the visit is committed nevertheless, without training again.
         """
         with data_errors():
             checked_name(name, "a visit")
-            known = self._manifest.data
-            source = read(
-                data,
-                labels,
-                labelled=True,
-                expected=None if known is None else known.inputs,
-                size=self._manifest.settings.image_size,
-                skip_unreadable=skip_unreadable,
-            )
+            source = self._source(data, labels, skip_unreadable=skip_unreadable)
         with self._folder.writing(self.lock_seconds):
             place = self._folder.path / staging.VISIT
-            with data_errors():
-                arrival = Arrival(self._manifest, place, self._architecture, self._device)
-                staged = arrival.stage(source, name, discard=discard)
+            arrival = Arrival(self._manifest, place, self._parts)
+            staged = arrival.stage(source, name, discard=discard, on_progress=on_progress)
             self._report_skipped(source)
             if isinstance(staged, Visit):
                 return staged
-            visiting = Visiting(
-                self._folder,
-                staged,
-                self._architecture,
-                self._method,
-                self._device,
-                compile=self._compile,
+            visiting = Visiting(self._folder, staged, self._parts)
+            return visiting.learn(
+                on_progress,
+                self.checkpoint_seconds,
+                max_drop=max_drop,
+                force=force,
+                advice=advice_for(self.settings, staged.note.data),
             )
-            return visiting.learn(on_progress, self.checkpoint_seconds)
+
+    def _source(self, data: Data, labels: Labels, *, skip_unreadable: bool) -> Source:
+        known = self._manifest.data
+        return read(
+            data,
+            labels,
+            labelled=True,
+            expected=None if known is None else known.inputs,
+            size=self._manifest.settings.image_size,
+            skip_unreadable=skip_unreadable,
+        )
 
     def forget(self, name: str | int, *, retrain: bool = False) -> Forgotten:
         """Remove a class: its output, its samples and what was stored with them, for good.
 
         Every file that held them is written again, earlier generations are removed, and every file
         of the folder is searched for the samples. A visit that is not finished is given up.
-        `Forgotten.not_promised` says what stays: the other weights were shaped by the class. With
-        `retrain` a new net is trained from what the memory holds of the others. Raises
+        Where a head in closed form predicts, it becomes that of a learner that never saw the class
+        (`Forgotten.exact`). Otherwise `Forgotten.not_promised` says what stays: the other weights
+        were shaped by the class. With `retrain` a new net is trained from what the memory holds of
+        the others. Raises
         LearnerError. Then nothing has changed, unless the message says that the class is forgotten
         but a file cannot be removed.
         """
         with self._folder.writing(self.lock_seconds):
-            forgetting = Forgetting(self._folder, self._architecture, self._method, self._device)
-            return forgetting.forget(self._known(name), retrain=retrain)
+            return Forgetting(self._folder, self._parts).forget(self._known(name), retrain=retrain)
 
     def undo(self, *, discard: bool = False) -> Undone:
         """Go back to before the last visit, as if it had not been learnt. Raises LearnerError.

@@ -6,7 +6,7 @@ the manifest can also name those of earlier generations, to which `undo` goes ba
 """
 
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -16,6 +16,7 @@ from remask.learner.errors import RESTORE, LearnerError
 from remask.learner.names import StoredName
 from remask.learner.sealed import seal, unseal
 from remask.learner.settings import LearnerSettings
+from remask.setting_types import Name
 from remask.user_data import InputFormat
 
 MANIFEST = "learner.json"
@@ -39,7 +40,7 @@ class _Part(BaseModel):
 class FileNote(_Part):
     """A file that belongs to the learner."""
 
-    name: str = Field(pattern=r"^(state|given|samples)-[0-9]{6,12}\.(safetensors|npy)$")
+    name: str = Field(pattern=r"^(state|given|samples|statistics)-[0-9]{6,12}\.(safetensors|npy)$")
     sha256: str = Field(pattern="^[0-9a-f]{64}$")
     size: int = Field(ge=0, le=_MOST_BYTES)
 
@@ -71,22 +72,55 @@ class Seen(_Part):
         return len(self.mean) == len(self.std) == inputs.shape[0]
 
 
+class EncoderNote(_Part):
+    """The encoder of a learner."""
+
+    name: Name
+    fingerprint: str = Field(pattern="^[0-9a-f]{64}$")
+    """SHA-256 of its weights."""
+    image_size: tuple[int, int] | None = None
+    """Height and width of the images that it gets."""
+
+
+class StatisticsNote(_Part):
+    """A file with statistics of classes, which is never changed."""
+
+    file: FileNote
+    labels: tuple[_Count, ...]
+    """Those whose statistics are in use."""
+    held: tuple[_Count, ...]
+    """All that the file has; those of the others are in a later file."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if not {*self.labels} <= {*self.held}:
+            raise ValueError(f"{self.file.name} does not have what is used of it")
+        return self
+
+
 class DataNote(_Part):
     """What the data are like, fixed by the first visit."""
 
     inputs: InputFormat
     seen: Seen
-    """How the net sees them, or the backbone if it is frozen."""
+    """How the net sees them, or the encoder."""
+    net: Name
+    """The net that is trained, if one is."""
+    encoder: EncoderNote | None = None
+    """What computes features of the inputs."""
     features: InputFormat | None = None
-    """Output of a frozen backbone, which is what is kept and learnt from."""
+    """Format of features, which are what is kept and learnt from: the encoder's, or the inputs."""
     features_seen: Seen | None = None
+    """How the net that is trained sees features."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if not self.seen.fits(self.inputs) or not self.kept_seen.fits(self.kept):
             raise ValueError("means and deviations do not fit the inputs")
-        if (self.features is None) != (self.features_seen is None):
-            raise ValueError("features and features_seen belong together")
+        if self.features is None and (self.features_seen is not None or self.encoder is not None):
+            raise ValueError("an encoder without features")
+        if self.kept.is_text:
+            raise ValueError("texts without an encoder")
         return self
 
     @property
@@ -114,6 +148,10 @@ class Learnt(_Part):
     calibration: Calibration | None = None
     state: FileNote | None = None
     segments: tuple[SegmentNote, ...] = ()
+    head: Literal["net", "ncm", "slda", "ridge"] = Field("net", description="what predicts")
+    lr: float | None = Field(None, description="the learning rate of the last visit", gt=0, le=1e6)
+    statistics: tuple[StatisticsNote, ...] = ()
+    exact: bool = Field(True, description="whether statistics of each class are stored")
 
     @model_validator(mode="after")
     def _check_learnt(self) -> Self:
@@ -123,7 +161,7 @@ class Learnt(_Part):
             raise ValueError("there are classes, but no state that has learnt them")
         if self.classes and not self.known:
             raise ValueError("there are outputs, but none has a name")
-        if not self.classes and (self.state is not None or self.segments):
+        if not self.classes and (self.state is not None or self.segments or self.statistics):
             raise ValueError("there is a state, but no class")
         return self
 
@@ -148,9 +186,10 @@ class Learnt(_Part):
 
     @property
     def own_files(self) -> list[FileNote]:
-        """State and samples."""
+        """State, samples and statistics."""
         state = [] if self.state is None else [self.state]
-        return state + [segment.file for segment in self.segments]
+        parts = (*self.segments, *self.statistics)
+        return state + [part.file for part in parts]
 
 
 class Earlier(Learnt):

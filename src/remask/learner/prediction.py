@@ -1,27 +1,25 @@
-"""Predicting: one module from inputs to scores of the known classes, and what they say."""
+"""Predicting: one module from inputs to scores of the known classes, and names from scores."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from itertools import islice
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from remask.engine.predictors import METHOD, NET, assemble
-from remask.learner.architecture import Architecture
+from remask.learner.architecture import Parts, linear
 from remask.learner.errors import RESTORE, LearnerError
+from remask.learner.features import Features
 from remask.learner.manifest import Manifest, Seen
 from remask.learner.results import Abstention, Prediction, Predictions, UnknownTest
-from remask.learner.state import MISFITS
-from remask.methods import Method
+from remask.learner.state import HEAD_BIAS, HEAD_WEIGHT, MISFITS
 from remask.streams import Standardise
 from remask.user_data import Source
 
-_ROWS_AT_ONCE = 256
+_ROWS_AT_ONCE = 64  # more would leave the processor's cache
 
 
 class MergedOutputs(nn.Module):
@@ -57,9 +55,9 @@ class MergedOutputs(nn.Module):
 
 
 class Scorer(nn.Module):
-    """From inputs as the net sees them to scores over the classes that have been learnt.
+    """From inputs to scores over the classes that have been learnt.
 
-    A frozen backbone comes first, if there is one. The softmax of the scores is the learner's
+    An encoder comes first, if there is one. The softmax of the scores is the learner's
     probabilities.
     """
 
@@ -71,28 +69,31 @@ class Scorer(nn.Module):
         net: nn.Module,
         columns: Sequence[int],
         temperature: float,
-        backbone: nn.Module | None = None,
+        features: Features | None = None,
         features_seen: Seen | None = None,
+        *,
+        on_features: bool = False,
     ) -> None:
+        """With `on_features`, what is kept in memory are features."""
         super().__init__()
-        self.net, self.backbone, self.temperature = net, backbone, temperature
+        self.net, self.features, self.temperature = net, features, temperature
+        self.on_features = on_features
         self.by_class = MergedOutputs(columns)
         seen = features_seen or Seen(scale=1.0)
         self.register_buffer("mean", torch.tensor(seen.mean or (0.0,)))
         self.register_buffer("std", torch.tensor(seen.std or (1.0,)))
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Scores: [B, *shape] -> [B, C]."""
-        if self.backbone is not None:
-            inputs = (self.backbone(inputs).flatten(1) - self.mean) / self.std
-        return self.of_kept(inputs)
+        """Compute scores: [B, *shape] -> [B, C]."""
+        return self.of_kept(inputs if self.features is None else self.features(inputs))
 
     def of_kept(self, inputs: Tensor) -> Tensor:
-        """Scores of what is kept in memory, as the net sees it: features, or the inputs."""
+        """Compute scores of what is kept in memory: features, or inputs as the net sees them."""
+        if self.on_features:
+            inputs = (inputs - self.mean) / self.std
         scores: Tensor = self.net(inputs)
         by_class: Tensor = self.by_class(scores / self.temperature)
         return by_class
-
 
     def with_features(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
         """Compute scores as `of_kept` does, and the features that they are computed from.
@@ -122,13 +123,36 @@ class Scorer(nn.Module):
 def scorer(
     manifest: Manifest,
     tensors: Mapping[str, Tensor],
-    method: type[Method],
-    architecture: Architecture,
+    parts: Parts,
     temperature: float | None = None,
 ) -> Scorer:
     """The module that predicts as a saved state does. Raises LearnerError if they do not fit."""
     assert manifest.data is not None
-    shape = manifest.data.kept.shape
+    data, seen = manifest.data, None
+    if manifest.head == "net":
+        net, seen = _trained_net(manifest, tensors, parts), data.features_seen
+    else:
+        net = linear(data.kept.shape, manifest.outputs)
+        with torch.no_grad():
+            for parameter, name in zip(net.parameters(), (HEAD_WEIGHT, HEAD_BIAS), strict=True):
+                parameter.copy_(tensors[name])
+    if temperature is None:
+        temperature = manifest.calibration.temperature if manifest.calibration else 1.0
+    if any(isinstance(layer, nn.Conv2d) for layer in net.modules()):
+        net = net.to(memory_format=torch.channels_last)
+    on_features = data.features is not None
+    features = parts.features(data)
+    return Scorer(
+        net, manifest.columns, temperature, features, seen, on_features=on_features
+    ).eval()
+
+
+def _trained_net(manifest: Manifest, tensors: Mapping[str, Tensor], parts: Parts) -> nn.Module:
+    assert manifest.data is not None
+    shape, method = manifest.data.kept.shape, parts.method
+    if method is None:
+        raise LearnerError(f"the learner is damaged: it has no method to predict with. {RESTORE}")
+    architecture = parts.architecture(manifest.data)
     own = tuple(f"{METHOD}{name}" for name in method.predicts_with)
     # Nothing is allocated for a net of remask before its tensors prove to have the right shapes.
     with torch.device("meta") if architecture.is_built_in else nullcontext():
@@ -141,7 +165,8 @@ def scorer(
         }
         net = assemble(method, net, ours)
         with torch.no_grad():
-            probe = torch.zeros(1, *shape, device=next(iter(ours.values())).device)
+            kind = torch.int64 if manifest.data.kept.dtype == "int64" else torch.float32
+            probe = torch.zeros(1, *shape, device=next(iter(ours.values())).device, dtype=kind)
             if net(probe).shape[1] < len(manifest.classes):
                 raise ValueError("it has fewer outputs than classes")
     except MISFITS as error:
@@ -151,10 +176,7 @@ def scorer(
                 f"the learner is damaged: its state does not fit its net. {reason}. {RESTORE}"
             ) from error
         raise LearnerError(f"the net is not the one that the learner has: {reason}") from error
-    if temperature is None:
-        temperature = manifest.calibration.temperature if manifest.calibration else 1.0
-    backbone = architecture.given if architecture.frozen else None
-    return Scorer(net, manifest.columns, temperature, backbone, manifest.data.features_seen).eval()
+    return net
 
 
 def as_seen(inputs: Tensor, seen: Seen, device: torch.device | str) -> Tensor:
@@ -201,8 +223,13 @@ def source_scores(
     assert manifest.data is not None
     samples = source.samples(manifest.data.inputs)
     while group := list(islice(samples, _ROWS_AT_ONCE)):
-        batch = torch.from_numpy(np.stack(group))
-        kept = as_seen(batch, manifest.data.seen, device)
+        if module.features is not None:
+            kept = module.features.encode(group)
+        else:
+            kept = torch.from_numpy(np.stack(group))
+        if kept.ndim == 4:
+            kept = kept.contiguous(memory_format=torch.channels_last)
+        kept = as_seen(kept, manifest.data.seen, device)
         if features:
             scores, found = module.with_features(kept)
             yield scores.cpu(), found.cpu()
@@ -250,13 +277,3 @@ def per_class(
     return accuracy, {names[c]: int(counts[c]) for c in there}
 
 
-def featuriser(backbone: nn.Module, seen: Seen, device: torch.device | str) -> Any:
-    """Turns inputs as they are read into the features that are kept, a group at a time."""
-
-    @torch.no_grad()
-    def featurise(group: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        features = backbone(as_seen(torch.from_numpy(group), seen, device)).flatten(1)
-        kept: npt.NDArray[Any] = features.float().cpu().numpy()
-        return kept
-
-    return featurise

@@ -4,6 +4,7 @@ import csv
 import html
 import io
 import json
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -28,12 +29,17 @@ class Abstention:
     coverage: float
     """Share of held-out samples with at least this confidence; every class weighs the same."""
     best: float
-    """The highest accuracy on held-out samples that any confidence reaches."""
+    """The highest accuracy that any confidence reaches, counting one more wrong answer."""
     held_out: int
     """Number of held-out samples."""
 
     def __str__(self) -> str:
         wanted = f"{100 * self.wanted:g} % accuracy"
+        if self.confidence is None and self.held_out < (needed := _needed(self.wanted)):
+            return (
+                f"{wanted} cannot be measured on {self.held_out} held-out samples, it needs "
+                f"{needed}, so no sample is answered: learn with a larger memory"
+            )
         if self.confidence is None:
             return (
                 f"{wanted} is not reached on {self.held_out} held-out samples at any confidence "
@@ -183,6 +189,11 @@ class Predictions(Sequence[Prediction]):
             f"{number if prediction.source is None else prediction.source}: {_answer(prediction)}"
             for number, prediction in enumerate(self.each)
         )
+
+
+def _needed(wanted: float) -> int:
+    """Held-out samples without which no accuracy is high enough, by how it is counted."""
+    return math.ceil(wanted / (1 - wanted) - 1e-9)
 
 
 def _answer(prediction: Prediction) -> str:

@@ -1,7 +1,7 @@
 """The settings of a learner, and the config that its engine gets of them."""
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from remask.config import COMMON_WEIGHTS, TrialConfig
 from remask.engine import DataDescription, check_config, check_predictor
 from remask.engine.agreement import check_open
+from remask.heads import HeadName
 from remask.learner.errors import LearnerError
 from remask.methods import Method
 from remask.papers import published_settings
@@ -17,14 +18,23 @@ from remask.setting_types import Mask, Name
 
 NAME = "learner"
 """What configs call the stream and the net of a learner, which no benchmark has."""
-OWN_MODULE, OWN_BACKBONE, LINEAR = "own module", "own backbone", "linear"
-_SMALL = ("mlp", LINEAR)
-_HELD_OUT = 10  # one place of the memory in so many
+AUTO, NONE = "auto", "none"
+OWN_MODULE, LINEAR = "own module", "linear"
+CLOSED_FORM: tuple[HeadName, ...] = get_args(HeadName)
+"""Methods that compute a linear head from sums over samples, without training."""
+AUTO_HEADS: tuple[HeadName, ...] = ("ridge", "slda")
+"""What `method="auto"` compares with a trained head; the first is the default."""
+AUTO_METHOD = "er_ema"
+"""What `method="auto"` trains a net with."""
+SMALL_NETS = ("mlp", LINEAR)
+_HELD_OUT = 10  # one place of the memory in ten
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 _SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*([kmg]i?|)b", re.IGNORECASE)
 _MOST_SAMPLES = 10_000_000
 _OWN_WEIGHTS_LR = 0.01  # a net that has learnt before must not be thrown far from where it is
 _ADAMW_LR, _ADAMW_OWN_WEIGHTS_LR = 1e-3, 1e-4
+_CONV = "conv"
+_CONV_LR, _CONV_BATCH, _CONV_EPOCHS = 0.05, 32, 30
 _MOST_STEPS = 1200  # of a small net: an epoch of the paper's Split-MNIST
 
 
@@ -37,10 +47,10 @@ class LearnerSettings(BaseModel):
     """What a learner was created with. It never changes."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    net: Name
-    freeze: bool = False
-    memory: Annotated[int, Field(ge=1, le=_MOST_SAMPLES)] | Annotated[str, Field(max_length=40)]
-    method: Name
+    encoder: Name = AUTO
+    net: Name = AUTO
+    memory: Annotated[int, Field(ge=0, le=_MOST_SAMPLES)] | Annotated[str, Field(max_length=40)]
+    method: Name = AUTO
     mask: Mask
     lr: float | None = Field(None, gt=0, allow_inf_nan=False)
     epochs: int | None = Field(None, ge=1, le=100_000)
@@ -52,16 +62,25 @@ class LearnerSettings(BaseModel):
     normalise: Literal["auto", "none"] | tuple[tuple[_Mean, ...], tuple[_Deviation, ...]] = "auto"
     seed: int = Field(0, ge=0, lt=2**63)
     keep_generations: int = Field(3, ge=0, le=100)
-
-    @property
-    def small(self) -> bool:
-        """Whether the net is one for which the paper's settings of Split-MNIST are meant."""
-        return self.net in _SMALL or self.freeze
+    statistics_bytes: int = Field(2 * 10**9, ge=0, le=1 << 50)
 
     @property
     def has_own_weights(self) -> bool:
         """Whether the net that is trained starts from weights that the user gave."""
-        return self.net in (OWN_MODULE, OWN_BACKBONE) and not self.freeze
+        return self.net == OWN_MODULE
+
+    @property
+    def heads(self) -> tuple[HeadName, ...]:
+        """The heads in closed form to compare where there are features; the first is preferred."""
+        if self.method == AUTO:
+            return AUTO_HEADS
+        return tuple(name for name in CLOSED_FORM if name == self.method)
+
+    def trains(self, *, features: bool) -> bool:
+        """Whether a net is trained, for a learner with or without features."""
+        if self.method == AUTO:
+            return not features or self.memory != 0
+        return self.method not in CLOSED_FORM
 
 
 def places(memory: int | str, sample_bytes: int) -> tuple[int, int]:
@@ -90,37 +109,45 @@ def memory_bytes(text: str) -> int:
     return int(float(match[1]) * _UNITS[match[2].lower()])
 
 
-def trial_config(settings: LearnerSettings, method: type[Method], buffer: int) -> TrialConfig:
+def trial_config(
+    settings: LearnerSettings, method: type[Method], buffer: int, net: str
+) -> TrialConfig:
     """The config of a visit: published settings of the same kind of net, unless others are given.
 
     Raises LearnerError.
     """
-    like = "split-mnist" if settings.small else "split-cifar10"
+    like = "split-mnist" if net in SMALL_NETS else "split-cifar10"
     own = published_settings(like, method.name, buffer)
     usual = own or published_settings(like, "er_ema", buffer)
     assert usual is not None
+    is_conv = net.partition(":")[0] == _CONV
     weights = dict(method.weights)
     weights.update({n: v for n, v in (own.weights if own else {}).items() if n in weights})
     common = {name: weights.pop(name) for name in COMMON_WEIGHTS if name in weights}
-    lr = _OWN_WEIGHTS_LR if settings.has_own_weights else usual.lr
+    lr = _CONV_LR if is_conv else usual.lr
+    if settings.has_own_weights:
+        lr = _OWN_WEIGHTS_LR
     if settings.optimizer == "adamw":
         lr = _ADAMW_OWN_WEIGHTS_LR if settings.has_own_weights else _ADAMW_LR
     mask, fade = settings.mask, method.usual_fade
-    if mask == "auto":
+    if mask == AUTO:
         # The candidates of a visit have masks of their own; this is for a method without a memory.
         mask, fade = method.usual_mask, 0.0
+    batch, replay_batch = usual.batch, usual.replay_batch
+    if is_conv:
+        batch = replay_batch = _CONV_BATCH
     try:
         return TrialConfig(
             benchmark=NAME,
-            method=settings.method,
+            method=method.name if settings.method == AUTO else settings.method,
             mask=mask,
             buffer=buffer if method.uses_buffer() else 0,
             seed=settings.seed,
             net=NAME,
             lr=lr if settings.lr is None else settings.lr,
-            batch=settings.batch or usual.batch,
+            batch=settings.batch or batch,
             replay_batch=(
-                settings.replay_batch or usual.replay_batch if method.uses_replay_batch() else 0
+                settings.replay_batch or replay_batch if method.uses_replay_batch() else 0
             ),
             epochs=1,
             weights=weights,
@@ -132,31 +159,48 @@ def trial_config(settings: LearnerSettings, method: type[Method], buffer: int) -
         raise LearnerError(describe(error)) from None
 
 
-def most_epochs(settings: LearnerSettings, config: TrialConfig, samples: int) -> int:
+def most_epochs(settings: LearnerSettings, config: TrialConfig, samples: int, net: str) -> int:
     """How many epochs a visit has at most.
 
     What the paper uses: for small nets as many steps as its Split-MNIST takes per task, for others
-    the 50 epochs of Split-CIFAR-10.
+    the 50 epochs of Split-CIFAR-10; for the small convolutional net 30.
     """
     if settings.epochs is not None:
         return settings.epochs
-    if not settings.small:
+    if net.partition(":")[0] == _CONV:
+        return _CONV_EPOCHS
+    if net not in SMALL_NETS:
         return 50
     return max(1, round(_MOST_STEPS * config.batch / samples))
 
 
-def check_settings(settings: LearnerSettings, method: type[Method]) -> None:
-    """Refuse what no visit could be learnt with. Raises LearnerError, MethodError."""
+def check_settings(settings: LearnerSettings, method: type[Method] | None) -> None:
+    """Refuse what no visit could be learnt with. Raises LearnerError, MethodError.
+
+    `method` is what trains a net, if anything does.
+    """
     if isinstance(settings.memory, str):
         memory_bytes(settings.memory)
         buffer = 200
     else:
         buffer, _ = places(settings.memory, 1)
+    if settings.memory == 0 and settings.method not in (AUTO, *CLOSED_FORM):
+        raise LearnerError(
+            f"memory=0 keeps no samples to replay, which {settings.method} needs. Use "
+            f"method='auto', 'ridge', 'slda' or 'ncm', or memory=1 or more."
+        )
+    if settings.method in CLOSED_FORM and settings.net not in (AUTO, LINEAR):
+        raise LearnerError(
+            f"method={settings.method!r} computes a linear head of features and trains no net: "
+            f"leave out net={settings.net!r}"
+        )
+    if method is None or settings.memory == 0:
+        return
     if not method.class_il:
         raise LearnerError(
-            f"{method.title} must be told the task of every input, which a learner is not"
+            f"{method.title} needs the task of every input, which a learner does not have"
         )
     check_predictor(method)
     data = DataDescription((1,), 1, name=NAME, input_type=torch.float32)
     check_open(method, data)
-    check_config(trial_config(settings, method, buffer), method, data)
+    check_config(trial_config(settings, method, buffer, settings.net), method, data)

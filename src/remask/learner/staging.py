@@ -8,11 +8,12 @@ files can read them. Symbolic links in the folder are refused, never followed.
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,24 +21,22 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 
 from remask.durable import make_folder, open_regular, read_limited, remove_tree, write_atomically
+from remask.learner.encoding import PARTS, Encoding
 from remask.learner.errors import LearnerError, damaged
 from remask.learner.manifest import DataNote, Manifest, Seen
 from remask.learner.names import StoredName
 from remask.learner.npy import mapped, npy_pieces
 from remask.learner.sealed import seal, unseal
 from remask.memory import MappedRows, StoredRows
-from remask.randomness import generator
 from remask.user_data import InputFormat, Source, sample_bytes
 
 VISIT = "visit"
-_NOTE, _INPUTS = "visit.json", "inputs.npy"
+_NOTE, _INPUTS, _REJECTED = "visit.json", "inputs.npy", "rejected"
 _LEARN_AGAIN = "Learn the visit again from its beginning with discard=True (--discard)."
 _LARGEST_NOTE = 64 << 20
 _ROWS_AT_ONCE = 256
 _HELD_OUT_SHARE = 0.1
 _MOST_HELD_OUT = 100  # of a class in one visit
-Featurise = Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
-"""[n, *shape] as they are read -> [n, F], what a frozen backbone makes of them."""
 
 
 class VisitNote(BaseModel):
@@ -53,6 +52,10 @@ class VisitNote(BaseModel):
     """Of the learner, with the visit's new ones behind."""
     labels: tuple[int, ...]
     """The output of each sample's class."""
+    aside: tuple[Annotated[int, Field(ge=0)], ...]
+    """Numbers of the samples that are held out."""
+    keys: tuple[Annotated[int, Field(ge=0, lt=2**63)], ...]
+    """Their keys, which decide which of them stay held out."""
     data: DataNote
     rows_sha256: str
 
@@ -65,6 +68,11 @@ class VisitNote(BaseModel):
             return "its new classes are not new"
         if not self.labels or not outputs.issuperset(self.labels):
             return "its labels are not of its classes"
+        rows = {*self.aside}
+        if len(rows) != len(self.aside) or len(rows) != len(self.keys):
+            return "its held-out samples do not fit their keys"
+        if rows and max(rows) >= len(self.labels):
+            return "its held-out samples are not among its samples"
         if manifest.data not in (None, self.data):
             return "its samples are not like those of the learner"
         return None
@@ -81,6 +89,17 @@ class Staged:
     """int64 [N]: outputs."""
 
 
+@dataclass(frozen=True, eq=False)
+class Read:
+    """The samples of a visit when all of them have been read."""
+
+    fingerprint: str
+    rows: StoredRows
+    """What is kept of them."""
+    names: list[str]
+    keys: list[int]
+
+
 def fingerprint_of(source: Source, form: InputFormat) -> str:
     """Read all samples; what they are, and their classes, as one number."""
     fingerprint = _Fingerprint()
@@ -93,18 +112,19 @@ def stage(
     folder: Path,
     source: Source,
     form: InputFormat,
-    featurise: Featurise | None,
-    describe: Callable[[str, StoredRows, list[str]], VisitNote],
+    encoding: Encoding | None,
+    describe: Callable[[Read], VisitNote],
+    seed: int,
 ) -> Staged:
     """Read all samples and write what is learnt from into the folder. Raises LearnerError.
 
-    `describe` makes the note, from the fingerprint, what was written, and the names of the classes.
+    `describe` makes the note. What was encoded stays if this is interrupted, and is used again.
     """
-    discard(folder)
+    discard(folder, keep_parts=encoding is not None)
     make_folder(folder, private=True)
-    fingerprint = _Fingerprint()
+    fingerprint, keys = _Fingerprint(), []
     try:
-        rows = _rows(source, form, featurise, fingerprint)
+        rows = _rows(source, form, encoding, fingerprint, keys, seed)
         first = next(rows)
         shape = (source.count, *first.shape[1:])
         path = folder / _INPUTS
@@ -122,12 +142,13 @@ def stage(
         write_atomically(path, pieces(), private=True)
         assert source.names is not None
         found = fingerprint.digest(source, form)
-        note = describe(found, MappedRows(path), source.names)
+        note = describe(Read(found, MappedRows(path), source.names, keys))
         note = note.model_copy(update={"rows_sha256": digest.hexdigest()})
         write_atomically(folder / _NOTE, seal(VISIT, note), private=True)
+        remove_tree(folder / PARTS)
     except BaseException:
         with suppress(OSError):  # the next call removes the rest
-            discard(folder)
+            discard(folder, keep_parts=encoding is not None)
         raise
     return _staged(folder, note)
 
@@ -163,14 +184,30 @@ def take_up(folder: Path, note: VisitNote, manifest: Manifest) -> Staged:
     return _staged(folder, note)
 
 
-def discard(folder: Path) -> None:
+def discard(folder: Path, *, keep_parts: bool = False) -> None:
     """Give up what a visit has begun. Its note goes first, so that half of it is nothing.
 
-    Raises DurabilityError if a file cannot be removed.
+    With `keep_parts`, features that were computed stay. Raises DurabilityError if a file cannot be
+    removed.
     """
     if not folder.is_symlink():  # the link itself goes below, not what it points to
         remove_tree(folder / _NOTE)
+        if keep_parts and (folder / PARTS).is_dir() and not (folder / PARTS).is_symlink():
+            for path in folder.iterdir():
+                if path.name != PARTS:
+                    remove_tree(path)
+            return
     remove_tree(folder)
+
+
+def reject(folder: Path) -> None:
+    """Note that a visit is not good enough: it is kept only for being forced."""
+    write_atomically(folder / _REJECTED, b"", private=True)
+
+
+def is_rejected(folder: Path) -> bool:
+    """Whether the visit in the folder ended without being good enough."""
+    return (folder / _REJECTED).is_file()
 
 
 def is_stale(folder: Path, generation: int) -> bool:
@@ -181,7 +218,9 @@ def is_stale(folder: Path, generation: int) -> bool:
         begun = unfinished(folder)
     except LearnerError:  # the next visit reports it, and `forget` removes it
         return False
-    return begun is None or begun.generation != generation
+    if begun is None:
+        return not (folder / PARTS).is_dir()  # of features that the next call can use
+    return begun.generation != generation
 
 
 def refuse_links(folder: Path) -> None:
@@ -196,18 +235,20 @@ def refuse_links(folder: Path) -> None:
         )
 
 
-def held_out(labels: torch.Tensor, seed: int, visit: int) -> torch.Tensor:
-    """Which samples of a visit are never learnt from, bool [N]: a tenth of each class, at most 100.
+def held_out(labels: Sequence[int], keys: Sequence[int]) -> list[int]:
+    """The numbers of the samples that are never learnt from: a tenth of each class, at most 100.
 
-    Of two samples of a class one is held out; of a single one none is.
+    They are those with the smallest keys, so the choice depends on nothing but the class's own
+    samples and the seed. Of two samples of a class one is held out, of a single one none.
     """
-    chosen = torch.zeros(len(labels), dtype=torch.bool)
-    for label in sorted(set(labels.tolist())):
-        rows = (labels == label).nonzero().squeeze(-1)
-        count = min(max(round(_HELD_OUT_SHARE * len(rows)), 1), len(rows) - 1, _MOST_HELD_OUT)
-        order = generator(seed, "held-out memory", visit, label).permutation(len(rows))
-        chosen[rows[torch.from_numpy(order[:count])]] = True
-    return chosen
+    by_class: dict[int, list[int]] = {}
+    for row in sorted(range(len(labels)), key=lambda row: (keys[row], row)):
+        by_class.setdefault(labels[row], []).append(row)
+    chosen: list[int] = []
+    for rows in by_class.values():
+        share = max(round(_HELD_OUT_SHARE * len(rows)), 1)
+        chosen += rows[: min(share, len(rows) - 1, _MOST_HELD_OUT)]
+    return sorted(chosen)
 
 
 def moments(inputs: StoredRows, rows: npt.NDArray[np.int64], scale: float) -> Seen:
@@ -244,19 +285,27 @@ class _Fingerprint:
         return hashlib.sha256(text.encode()).hexdigest()
 
 
+def _key(sample: Any, seed: int) -> int:
+    """A number that depends on the bytes of a sample and on the seed."""
+    digest = hashlib.sha256(seed.to_bytes(8, "little") + sample_bytes(sample)).digest()
+    return int.from_bytes(digest[:8], "little") >> 1
+
+
 def _rows(
-    source: Source, form: InputFormat, featurise: Featurise | None, fingerprint: _Fingerprint
+    source: Source,
+    form: InputFormat,
+    encoding: Encoding | None,
+    fingerprint: _Fingerprint,
+    keys: list[int],
+    seed: int,
 ) -> Iterator[npt.NDArray[Any]]:
     """What is kept of the samples, in groups of rows."""
-    waiting: list[Any] = []
-    for sample in source.samples(form):
-        fingerprint.add(sample)
-        waiting.append(sample)
-        if len(waiting) == _ROWS_AT_ONCE:
-            yield np.stack(waiting) if featurise is None else featurise(np.stack(waiting))
-            waiting = []
-    if waiting:
-        yield np.stack(waiting) if featurise is None else featurise(np.stack(waiting))
+    samples = source.samples(form)
+    while group := list(islice(samples, _ROWS_AT_ONCE)):
+        for sample in group:
+            fingerprint.add(sample)
+            keys.append(_key(sample, seed))
+        yield np.stack(group) if encoding is None else encoding.encode(group, source.count)
 
 
 def _staged(folder: Path, note: VisitNote) -> Staged:

@@ -9,11 +9,12 @@ from torch import Tensor
 
 from remask.errors import RemaskError
 from remask.learner.errors import LearnerError, damaged
-from remask.learner.heldout import LABELS, SOURCES
+from remask.learner.heldout import KEYS, LABELS, SOURCES
 from remask.learner.manifest import Learnt
 from remask.memory import EMPTY
 
 MEMORY_SOURCES, MEMORY_LABELS, MEMORY_LOGITS = "memory/sources", "memory/labels", "memory/logits"
+HEAD_WEIGHT, HEAD_BIAS = "head/weight", "head/bias"
 _COUNTS, _STEPS, _OFFERED = "stream/counts", "stream/steps", "memory/offered"
 _KEPT_LABELS, _KEPT_INPUTS = "stream/kept_labels", "stream/kept_inputs"
 _LARGEST = 1 << 53
@@ -35,13 +36,17 @@ def check_state(learnt: Learnt, tensors: Mapping[str, Tensor]) -> None:
     known = torch.tensor([name is not None for name in learnt.classes])
     _check(tensors, SOURCES, 1, highest=rows - 1)
     _check(tensors, LABELS, 1, highest=len(known) - 1)
-    _check_alike(tensors, SOURCES, LABELS)
+    _check(tensors, KEYS, 1, highest=2**63 - 1)
+    _check_alike(tensors, SOURCES, LABELS, KEYS)
     labels = [tensors[LABELS]]
-    _check(tensors, _COUNTS, 2, highest=_LARGEST)
-    _check(tensors, _STEPS, 1, highest=_LARGEST)
-    _check_alike(tensors, _COUNTS, _STEPS)
-    if tensors[_COUNTS].shape != (learnt.tasks, learnt.outputs):
-        raise ValueError(f"{_COUNTS} is {list(tensors[_COUNTS].shape)}")
+    if learnt.head != "net":
+        _check_head(learnt, tensors)
+    if learnt.head == "net" or _COUNTS in tensors:
+        _check(tensors, _COUNTS, 2, highest=_LARGEST)
+        _check(tensors, _STEPS, 1, highest=_LARGEST)
+        _check_alike(tensors, _COUNTS, _STEPS)
+        if tensors[_COUNTS].shape != (learnt.tasks, learnt.outputs):
+            raise ValueError(f"{_COUNTS} is {list(tensors[_COUNTS].shape)}")
     if MEMORY_LABELS in tensors:
         _check(tensors, MEMORY_LABELS, 1, lowest=EMPTY, highest=len(known) - 1)
         filled = tensors[MEMORY_LABELS] != EMPTY
@@ -62,6 +67,20 @@ def check_state(learnt: Learnt, tensors: Mapping[str, Tensor]) -> None:
                 raise ValueError(f"{name} is {list(tensor.shape)}, not of one net")
             if tensor.dtype == torch.int64:
                 _check(tensors, name, tensor.ndim, lowest=EMPTY, highest=_most(tensors))
+
+
+def _check_head(learnt: Learnt, tensors: Mapping[str, Tensor]) -> None:
+    assert learnt.data is not None
+    if learnt.data.features is None:
+        raise ValueError(f"the head is {learnt.head}, which works on features")
+    shapes = {
+        HEAD_WEIGHT: [learnt.outputs, learnt.data.kept.shape[0]],
+        HEAD_BIAS: [learnt.outputs],
+    }
+    for name, shape in shapes.items():
+        tensor = tensors.get(name)
+        if tensor is None or tensor.dtype != torch.float32 or list(tensor.shape) != shape:
+            raise ValueError(f"{name} is missing, or not float32 {shape}")
 
 
 @contextmanager

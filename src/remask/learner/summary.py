@@ -13,7 +13,7 @@ from remask.learner.accounts import Calibration, Choice, html_table, listed
 from remask.learner.folder import LearnerFolder
 from remask.learner.heldout import LABELS
 from remask.learner.manifest import Manifest
-from remask.learner.settings import places, trial_config
+from remask.learner.settings import AUTO, AUTO_METHOD, places, trial_config
 from remask.learner.state import MEMORY_LABELS
 from remask.memory import EMPTY
 from remask.methods import find_method
@@ -170,18 +170,20 @@ def _kept(folder: LearnerFolder) -> Counter[str]:
 
 
 def _effective(manifest: Manifest) -> dict[str, Any]:
-    settings = manifest.settings
-    if names_own_code(settings.method):
+    settings, data = manifest.settings, manifest.data
+    if names_own_code(settings.method) or not settings.trains(
+        features=data is not None and data.features is not None
+    ):
         return {}
-    method = find_method(settings.method)
+    method = find_method(AUTO_METHOD if settings.method == AUTO else settings.method)
     replayed, held_out = places(
         settings.memory, 1 if manifest.data is None else manifest.data.kept.sample_bytes
     )
-    config = trial_config(settings, method, replayed)
+    config = trial_config(settings, method, replayed, settings.net if data is None else data.net)
     return {
         "replayed": replayed,
         "held_out": held_out,
-        "lr": config.lr,
+        "lr": manifest.lr or config.lr,
         "batch": config.batch,
         "replay_batch": config.replay_batch,
         "optimizer": settings.optimizer,

@@ -18,6 +18,7 @@ from remask.config import TrialConfig
 from remask.engine import DataDescription, Position, TrialStack
 from remask.engine.checkpoints import CheckpointFolder
 from remask.learner.architecture import Architecture
+from remask.learner.encoding import OnProgress, Progress
 from remask.learner.manifest import SMALLEST_HEAD, Manifest
 from remask.learner.settings import NAME
 from remask.memory import StoredRows
@@ -26,22 +27,6 @@ from remask.methods import Method
 _PATIENCE_EPOCHS, _PATIENCE_STEPS = 2, 200  # so many of both without a rise end a visit
 _LIKELIER = 0.01  # a rise of the log-likelihood by less is none
 _CROP_SHARE = 8  # images are cropped from a frame of an eighth of their side
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far a visit has come; `on_progress` is called with it after every step."""
-
-    step: int
-    steps: int
-    """How many there will be at most."""
-    epoch: int
-    """Counted from 1."""
-    resumed: bool
-    """Whether the visit was begun by an earlier call."""
-
-
-OnProgress = Callable[[Progress], None]
 
 
 class Measured(NamedTuple):
@@ -81,8 +66,6 @@ def make_stack(
     architecture: Architecture,
     device: torch.device | str,
     earlier_samples: Sequence[StoredRows] | None,
-    *,
-    compile: bool = False,  # noqa: A002
 ) -> TrialStack:
     """The engine of a learner, which has learnt nothing yet."""
     assert manifest.data is not None
@@ -107,7 +90,6 @@ def make_stack(
         device=device,
         earlier_samples=earlier_samples,
         optimizer=manifest.settings.optimizer,
-        compile=compile,
     )
 
 
@@ -132,6 +114,7 @@ class VisitTraining:
         self._measure = measure
         self._measured: list[Measured] = []
         self._steps, self._seconds, self._epochs = 0, 0.0, 0
+        self._finished = False
 
     def run(
         self,
@@ -146,6 +129,8 @@ class VisitTraining:
         """
         stack = self._stack
         resumed = self._resume(begin)
+        if self._finished:
+            return Trained(self._epochs, self._steps, self._seconds)
         task = stack.new_task(inputs, labels)
         config = stack.configs[0]
         steps = -(-len(labels) // config.batch) * config.epochs
@@ -170,6 +155,10 @@ class VisitTraining:
                     last = time.monotonic()
         return Trained(self._epochs, self._steps, self._seconds)
 
+    def save(self) -> None:
+        """Write a checkpoint, so that the same call does not train again."""
+        self._save()
+
     def _enough(self, epochs: int) -> bool:
         """Whether accuracy on held-out samples has stopped rising, or the nets are lost."""
         if self._stack.configs[0].epochs == 1 or all_diverged(self._stack):
@@ -187,6 +176,7 @@ class VisitTraining:
                 [value if math.isfinite(value) else None for value in pair]
                 for pair in self._measured
             ],
+            "epochs": self._epochs,
             "steps": self._steps,
             "seconds": self._seconds,
         }
@@ -199,15 +189,18 @@ class VisitTraining:
         saved = self._checkpoints.load(self._stack.state(), growing=self._stack.growing)
         if saved is None:
             return False
+        begun = self._stack.position.task
         self._stack.restore(saved.tensors, Position.read(saved.position))
-        measured, steps, seconds = (saved.extra[name] for name in ("measured", "steps", "seconds"))
+        self._finished = self._stack.position.task > begun
+        names = ("measured", "steps", "seconds", "epochs")
+        measured, steps, seconds, epochs = (saved.extra[name] for name in names)
         assert isinstance(measured, list)
         self._measured = [
             Measured(*(-math.inf if value is None else value for value in pair))  # type: ignore[union-attr,arg-type]
             for pair in measured
         ]
         self._steps, self._seconds = int(str(steps)), float(str(seconds))
-        self._epochs = self._stack.position.epoch + 1
+        self._epochs = int(str(epochs))
         return True
 
 

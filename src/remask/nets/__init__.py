@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from remask.names import UnknownNameError, unknown
+from remask.nets.conv import SmallConv, conv
 from remask.nets.gradients import (
     Factors,
     FormedGradients,
@@ -33,9 +34,9 @@ class WideNetBuilder(Protocol):
         """Build the net."""
 
 
-NETS: dict[str, NetBuilder] = {"mlp": mlp, "resnet18": resnet18}
+NETS: dict[str, NetBuilder] = {"mlp": mlp, "conv": conv, "resnet18": resnet18}
 
-_WITH_WIDTH: dict[str, WideNetBuilder] = {"resnet18": resnet18}
+_WITH_WIDTH: dict[str, WideNetBuilder] = {"conv": conv, "resnet18": resnet18}
 _WIDTH = re.compile(r"[1-9][0-9]{0,3}")  # one spelling a width, since names identify trials
 
 
@@ -96,9 +97,11 @@ __all__ = [
     "NetBuilder",
     "ResNet18",
     "SampleGradients",
+    "SmallConv",
     "StackedNet",
     "State",
     "Trace",
+    "conv",
     "mlp",
     "net_builder",
     "resnet18",

@@ -123,7 +123,7 @@ class ImageSource(Source):
 
     def format(self) -> InputFormat:
         """Return the format for the size and the colours of the images."""
-        height, width = self._first_size()
+        height, width = self.first_size()
         if self._size is not None:
             height, width = self._size
         elif not self._same_size and max(height, width) > LARGEST_SIDE:
@@ -190,7 +190,7 @@ class ImageSource(Source):
             )
         return sample
 
-    def _first_size(self) -> tuple[int, int]:
+    def first_size(self) -> tuple[int, int]:
         """Return height and width of the first image that can be read. Raises DataError."""
         unreadable = []
         for file in self._files:

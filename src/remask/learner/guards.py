@@ -1,0 +1,88 @@
+"""Guards: a visit that learns nothing, or costs earlier classes too much, is not committed."""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from remask.learner.calibration import class_weights
+from remask.learner.errors import VisitRejectedError
+
+MAX_DROP = 25.0
+"""Points that a visit may cost earlier classes, unless the caller gives another number."""
+_CHANCE_Z = 1.64  # a net that guesses passes once in 20 visits
+_DROP_Z = 2.0
+
+
+def check_chance(name: str, scores: Tensor, truth: Tensor, advice: str) -> None:
+    """Refuse a visit whose accuracy on held-out samples is not above that of guessing.
+
+    Accuracy is averaged over the C classes that have held-out samples; guessing gives 1 / C. It
+    must be higher by 1.64 standard deviations of guessing. With so few held-out samples that this
+    is more than half of the way to 100 %, nothing is refused.
+    """
+    classes = len({*truth.tolist()})
+    if classes < 2:
+        return
+    weights = class_weights(truth)
+    accuracy = float((weights * (scores.argmax(1) == truth)).sum())
+    guess = 1 / classes
+    noise = _CHANCE_Z * math.sqrt(guess * (1 - guess) * float(weights.square().sum()))
+    if noise > (1 - guess) / 2 or accuracy > guess + noise:
+        return
+    raise VisitRejectedError(
+        f"{name} was not committed: {100 * accuracy:.1f} % of {len(truth)} held-out samples are "
+        f"right, and guessing among {classes} classes gives {100 * guess:.1f} ±{100 * noise:.1f} "
+        f"%. The learner is as it was. {advice}"
+    )
+
+
+def check_drop(
+    name: str,
+    before: tuple[Tensor, Tensor],
+    after: tuple[Tensor, Tensor],
+    old: Sequence[int],
+    max_drop: float,
+    advice: str,
+) -> None:
+    """Refuse a visit that costs earlier classes more than `max_drop` points.
+
+    `before` and `after` are scores [n, C] and true columns [n] of held-out samples, by the learner
+    without and with the visit. `old` are the columns of `after` that `before` has, in their order,
+    and the samples of `before` are the first of `after` among those of old classes.
+
+    The cost is the sum of two numbers, each averaged over earlier classes. First, the points lost
+    on their samples when only earlier classes may be named: so it is not counted that more classes
+    are harder to tell apart. Second, the share of their samples that are taken for a class of the
+    visit, less the share of new samples that are taken for an earlier one: confusion between two
+    classes goes both ways, a net that prefers what it learnt last does not. It must also exceed
+    two standard deviations.
+    """
+    columns = torch.tensor(list(old))
+    scores, truth = after
+    is_old = torch.isin(truth, columns)
+    if not len(before[1]) or not bool(is_old.any()):
+        return
+    position = torch.full((scores.shape[1],), -1)
+    position[columns] = torch.arange(len(columns))
+    own, labels = scores[is_old], position[truth[is_old]]
+    was_right = before[0].argmax(1) == before[1]
+    is_right = own[:, columns].argmax(1) == labels
+    taken = ~torch.isin(own.argmax(1), columns)
+    weights = class_weights(labels)
+    cost = weights * (was_right.double() - is_right.double() + taken.double())
+    lost, variance = float(cost.sum()), float(cost.square().sum())
+    new, new_truth = scores[~is_old], truth[~is_old]
+    if len(new):
+        back = class_weights(new_truth) * torch.isin(new.argmax(1), columns)
+        lost -= min(float(back.sum()), float((weights * taken).sum()))
+        variance += float(back.square().sum())
+    drop, noise = 100 * lost, 100 * _DROP_Z * math.sqrt(variance)
+    if drop <= max_drop or drop <= noise:
+        return
+    raise VisitRejectedError(
+        f"{name} was not committed: it costs earlier classes {drop:.0f} points on {len(labels)} "
+        f"held-out samples, and at most {max_drop:g} are allowed. The learner is as it was. "
+        f"{advice}"
+    )
