@@ -32,6 +32,7 @@ def export(
             help="The file to write. Default: named after the learner, in the current folder.",
         ),
     ] = None,
+    encoder: o.OwnEncoder = None,
     net: o.OwnNet = None,
     method: o.OwnMethod = None,
     printer: Printing,
@@ -46,7 +47,7 @@ def export(
     from remask import Learner  # torch: not before it is needed
     from remask.learner.export import SUFFIXES
 
-    learner = Learner.open(folder, net=net, method=method)
+    learner = Learner.open(folder, encoder=encoder, net=net, method=method)
     default = Path(folder.resolve().name + SUFFIXES[to.value])
     exported = learner.export(target or default, to=to.value)
     printer.result({"file": exported}, str(exported))

@@ -285,6 +285,11 @@ class Preprocessing:
     EXIF orientation is applied, the centre of `input_shape`'s aspect ratio is cropped, and the crop
     is resized: `PIL.ImageOps.fit(image, (width, height), PIL.Image.Resampling.BILINEAR)`."""
 
+    @property
+    def as_it_is(self) -> bool:
+        """Whether `Learner.net()` takes raw inputs: token ids, or inputs of an encoder."""
+        return self.input_type == torch.int64 or (self.scale == 1 and self.mean is None)
+
 
 def html_table(head: Iterable[str], rows: Sequence[Sequence[object]]) -> str:
     """A table for a notebook, of the first rows."""

@@ -20,8 +20,8 @@ from remask.learner.folder import LearnerFolder
 from remask.learner.manifest import Manifest
 from remask.learner.novelty import Novelty, unknown_test
 from remask.learner.prediction import Scorer, predictions, scorer, source_scores
-from remask.learner.reference import Reference
-from remask.learner.results import Predictions
+from remask.learner.reference import NoHeldOutError, Reference
+from remask.learner.results import Abstention, Predictions
 from remask.learner.settings import LearnerSettings
 from remask.learner.summary import Summary, summary
 from remask.user_data import Data, Labels, Skipped, Source, UnreadableImageWarning, read
@@ -29,6 +29,7 @@ from remask.user_data import Data, Labels, Skipped, Source, UnreadableImageWarni
 if TYPE_CHECKING:
     from remask.learner.export import Exported
 
+_USUAL_ACCURACIES = (0.8, 0.9, 0.95, 0.99)
 _TRIES = 5  # to read a learner that others change
 
 
@@ -72,6 +73,7 @@ class LearnerAnswers:
             skip_unreadable: Skip files that cannot be read; a warning names them.
 
         Raises LearnerError.
+
         """
         if type(top) is not int or top < 1:
             raise LearnerError(f"top={top!r:.60}: give a whole number of classes, at least 1")
@@ -120,9 +122,10 @@ class LearnerAnswers:
     ) -> "Exported":
         """Write the model as a file for other programs, and PATH.json beside it.
 
-        ONNX and torch.export files take raw inputs and give probabilities over `classes`; a
-        safetensors file has the weights of `net()`. What is written is read back, and must predict
-        the same before it takes its place. Raises LearnerError and MissingPackageError.
+        ONNX and torch.export files take raw inputs and return probabilities over `classes`; the
+        encoder is inside. A safetensors file has the weights of `net()`. What is written is read
+        back, and must predict the same before it takes its place. Raises LearnerError and
+        MissingPackageError.
         """
         from remask.learner.export import export_model  # few export
 
@@ -132,13 +135,23 @@ class LearnerAnswers:
                 f"{target} lies in the learner's own folder, where files that are not its own are "
                 f"removed: choose another folder"
             )
+        preprocessing = self.preprocessing
         return export_model(
             self.net(),
             target,
             to,
             classes=self.classes,
-            preprocessing=self.preprocessing,
+            preprocessing=preprocessing,
+            abstentions=self._abstentions(),
         )
+
+    def _abstentions(self) -> list[Abstention]:
+        """When to abstain for usual accuracies; none if there are no held-out samples."""
+        try:
+            scores, truth = self._reference().held_out()
+        except NoHeldOutError:
+            return []
+        return [find_abstention(scores, truth, wanted) for wanted in _USUAL_ACCURACIES]
 
     def net(self) -> nn.Module:
         """A module that predicts as the learner does, on the CPU, for export.
@@ -194,6 +207,11 @@ class LearnerAnswers:
         data = self._manifest.data
         if data is None:
             raise self._learnt_nothing()
+        if data.inputs.is_text:
+            raise LearnerError(
+                "a learner of texts has no preprocessing and cannot be exported: splitting a text "
+                "into tokens cannot be part of an ONNX or torch.export file. Use the learner itself"
+            )
         return Preprocessing(
             input_shape=data.inputs.shape,
             input_type=data.inputs.tensor_type,

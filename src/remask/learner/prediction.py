@@ -275,5 +275,3 @@ def per_class(
     there = [column for column, count in enumerate(counts.tolist()) if count]
     accuracy = {names[c]: 100 * float(sums[c]) / int(counts[c]) for c in there}
     return accuracy, {names[c]: int(counts[c]) for c in there}
-
-

@@ -20,6 +20,10 @@ from remask.memory import EMPTY, JoinedRows
 _ROWS_AT_ONCE = 64
 
 
+class NoHeldOutError(LearnerError):
+    """Raised if a learner has no held-out samples."""
+
+
 @dataclass(frozen=True, eq=False)
 class Reference:
     """The current state of a learner, with the samples that it has on disk."""
@@ -61,7 +65,7 @@ class Reference:
         used = [number for number, name in enumerate(manifest.classes) if name is not None]
         held = held.of_labels(torch.tensor(used))
         if rows is None or not len(held):
-            raise LearnerError(
+            raise NoHeldOutError(
                 "the learner has no held-out samples, which `abstain`, `unknown` and the confusion "
                 "matrix are measured on: classes need at least two samples each, and a memory"
             )
