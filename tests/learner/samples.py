@@ -31,7 +31,8 @@ def blobs(
 
 def create(folder: Path, **changes: Any) -> Learner:
     """A learner whose visits take a moment."""
-    settings: dict[str, Any] = {"memory": 40, "method": "er", "mask": -1.0, "lr": 0.1, "epochs": 3}
+    settings: dict[str, Any] = {"net": "mlp", "encoder": "none", "memory": 40}
+    settings |= {"method": "er", "mask": -1.0, "lr": 0.1, "epochs": 3}
     return Learner.create(folder, **(settings | changes))
 
 

@@ -18,8 +18,8 @@ def test_masks_are_compared_on_held_out_samples_and_one_net_goes_on(tmp_path: Pa
     learner = create(tmp_path / "a", mask="auto", memory=1200, epochs=2)
     for number, names in enumerate((["ant", "bee"], ["cat", "dog"])):
         visit = learner.learn(*blobs(names, each=40, seed=number), name=str(number))
-        for candidate in candidates_of(ER, 1080):
-            assert f" {candidate.name} " in visit.choice.why
+    assert "m = 0 fading 12 " in visit.choice.why
+    assert "m = -1 " in visit.choice.why
     folder = LearnerFolder.open(tmp_path / "a")
     assert folder.manifest.state is not None
     tensors = folder.read_tensors(folder.manifest.state)
@@ -71,8 +71,8 @@ def test_a_small_memory_takes_the_default(tmp_path: Path) -> None:
     learner = create(tmp_path / "a", mask="auto", memory=50)
     choice = learner.learn(*blobs(["ant", "bee"]), name="0").choice
     default, *_ = candidates_of(ER, 50)
-    assert (float(choice.mask), choice.fade) == (default.mask, default.fade)
-    assert "learning rate 0.1: the default: with so small" in str(choice)
+    assert (float(choice.mask or "nan"), choice.fade) == (default.mask, default.fade)
+    assert "learning rate 0.1: the default: there is nothing to compare" in str(choice)
 
 
 def test_a_temperature_finds_scores_that_are_too_sure() -> None:

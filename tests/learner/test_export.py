@@ -215,10 +215,10 @@ class _Backbone(nn.Module):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("kind", ["own net", "frozen backbone"])
+@pytest.mark.parametrize("kind", ["own net", "own encoder"])
 def test_a_learner_s_export_predicts_as_the_learner_does(kind: str, tmp_path: Path) -> None:
     torch.manual_seed(5)
-    model: dict[str, Any] = {"backbone": _Backbone(), "freeze": True}
+    model: dict[str, Any] = {"encoder": _Backbone()}
     if kind == "own net":
         model = {"net": nn.Sequential(_Backbone(), nn.Linear(48, 2)), "normalise": "none"}
     images, labels = _images(40), ["ant", "bee"] * 20

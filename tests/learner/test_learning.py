@@ -13,7 +13,7 @@ from remask.engine import DataDescription, TrialStack
 from remask.learner import Learner, LearnerError, Progress
 from remask.learner.folder import LearnerFolder
 from remask.learner.settings import trial_config
-from remask.learner.staging import held_out
+from remask.learner.staging import held_out, sample_key
 from remask.locks import LockHeldError
 from remask.methods import find_method
 from remask.nets import mlp
@@ -122,14 +122,15 @@ def test_a_visit_that_was_learnt_is_not_learnt_again(tmp_path: Path) -> None:
 def test_visits_learn_what_one_stack_learns_that_never_stops(tmp_path: Path) -> None:
     method = find_method("er_ema")
     learner = create(tmp_path / "a", method="er_ema", epochs=1)
-    config = trial_config(learner.settings, method, 36)
+    config = trial_config(learner.settings, method, 36, "mlp")
     data = DataDescription((1, 6, 6), 10, name="learner")  # as wide as the learner's head
     stack = TrialStack([config], data, build_net=mlp)
     for number, name in enumerate(("ant", "bee", "cat")):
         inputs, labels = blobs([name], seed=number)
         learner.learn(inputs, labels, name=name)
         truth = torch.full((len(labels),), number)
-        learnt = ~held_out(truth, 0, number)
+        keys = [sample_key(sample, 0) for sample in inputs]
+        learnt = np.setdiff1d(np.arange(len(labels)), held_out(truth.tolist(), keys))
         stack.learn(stack.new_task(torch.from_numpy(inputs)[learnt], truth[learnt]))
     folder = LearnerFolder.open(tmp_path / "a")
     assert folder.manifest.state is not None
@@ -238,17 +239,19 @@ def test_a_lock_that_is_held_is_waited_for_and_its_holder_is_named(tmp_path: Pat
 
 def test_what_could_never_be_learnt_with_is_refused_before_anything_is_made(tmp_path: Path) -> None:
     wrong: list[tuple[dict[str, Any], str]] = [
-        ({"method": "pnn"}, "told the task"),
+        ({"method": "pnn"}, "needs the task of every input"),
         ({"method": "joint"}, "all tasks at once"),
         ({"method": "agem"}, "how many tasks"),
         ({"method": "erema"}, "unknown method"),
         ({"net": "resnet81"}, "unknown net"),
         ({"memory": "many"}, "500 MB"),
-        ({"memory": 0}, "memory"),
+        ({"memory": -1}, "memory"),
+        ({"memory": 0}, "memory=0 keeps no samples to replay"),
+        ({"method": "ridge", "net": "mlp"}, "trains no net: leave out net"),
+        ({"encoder": "efficientnet-lite9"}, "unknown encoder"),
         ({"mask": 3.0}, "mask"),
         ({"mask": "sometimes"}, "mask"),
         ({"lr": -1.0}, "lr"),
-        ({"freeze": True}, "backbone"),
     ]
     for change, message in wrong:
         with pytest.raises(remask.errors.RemaskError, match=message):
@@ -293,6 +296,6 @@ def test_what_diverges_with_every_learning_rate_is_refused_and_changes_nothing(
 ) -> None:
     learner = create(tmp_path / "a", lr=1e30)
     before = bits(tmp_path / "a")
-    with pytest.raises(LearnerError, match=r"no longer a number.* The learner is as it was"):
+    with pytest.raises(LearnerError, match=r"not a number.* The learner is as it was"):
         learner.learn(*blobs(["ant", "bee"]), name="first")
     assert bits(tmp_path / "a") == before

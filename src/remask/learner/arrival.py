@@ -14,9 +14,17 @@ from remask.learner.encoding import Encoding, OnProgress
 from remask.learner.errors import LearnerError, data_errors, texts_need_an_encoder
 from remask.learner.features import check_kind, image_size_for
 from remask.learner.manifest import DataNote, EncoderNote, Manifest, Seen
-from remask.learner.settings import AUTO, CLOSED_FORM, LINEAR, NONE, LearnerSettings
+from remask.learner.settings import (
+    AUTO,
+    CLOSED_FORM,
+    LINEAR,
+    NONE,
+    OWN_MODULE,
+    LearnerSettings,
+)
 from remask.learner.staging import Read, Staged, VisitNote
 from remask.memory import StoredRows
+from remask.own_code import names_own_code
 from remask.user_data import ImageSource, InputFormat, Source, in_order
 
 _LEAST_SIDE = 32  # of what is taken for a photograph
@@ -120,15 +128,22 @@ class Arrival:
         return DataNote(inputs=form, seen=self._given_seen(form), net=net)
 
     def _net_for(self, form: InputFormat, *, features: bool) -> str:
-        if self._settings.net != AUTO:
-            return self._settings.net
+        settings = self._settings
+        if form.dtype == "int64" and not features:
+            if settings.net != OWN_MODULE and not names_own_code(settings.net):
+                raise LearnerError(
+                    "integers, such as token ids, need a net or an encoder of your own with an "
+                    "nn.Embedding: create the learner with net=... or encoder=.... Other numbers "
+                    "become floats by inputs.astype(np.float32)."
+                )
+            if settings.augment or not isinstance(settings.normalise, str):
+                raise LearnerError(
+                    "integers are passed to the net as they are: leave out augment and normalise"
+                )
+        if settings.net != AUTO:
+            return settings.net
         if features:
             return LINEAR
-        if form.dtype == "int64":
-            raise LearnerError(
-                "token ids need a net of your own, which embeds them: create the learner with "
-                "net=... (--net module:function)"
-            )
         if form.is_image and (form.shape[0] > 1 or min(form.shape[1:]) > _DIGIT_SIDE):
             return "conv"
         return "mlp"

@@ -13,17 +13,18 @@ MAX_DROP = 25.0
 """Points that a visit may cost earlier classes, unless the caller gives another number."""
 _CHANCE_Z = 1.64  # a net that guesses passes once in 20 visits
 _DROP_Z = 2.0
+_LEAST = 20  # held-out samples; fewer decide nothing
 
 
 def check_chance(name: str, scores: Tensor, truth: Tensor, advice: str) -> None:
     """Refuse a visit whose accuracy on held-out samples is not above that of guessing.
 
     Accuracy is averaged over the C classes that have held-out samples; guessing gives 1 / C. It
-    must be higher by 1.64 standard deviations of guessing. With so few held-out samples that this
-    is more than half of the way to 100 %, nothing is refused.
+    must be higher by 1.64 standard deviations of guessing. Nothing is refused with fewer than 20
+    held-out samples (fewer count where classes have different numbers), or if that is more than half of the way to 100 %.
     """
     classes = len({*truth.tolist()})
-    if classes < 2:
+    if classes < 2 or _effective(truth) < _LEAST:
         return
     weights = class_weights(truth)
     accuracy = float((weights * (scores.argmax(1) == truth)).sum())
@@ -57,12 +58,12 @@ def check_drop(
     are harder to tell apart. Second, the share of their samples that are taken for a class of the
     visit, less the share of new samples that are taken for an earlier one: confusion between two
     classes goes both ways, a net that prefers what it learnt last does not. It must also exceed
-    two standard deviations.
+    two standard deviations. Nothing is refused with fewer than 20 samples of earlier classes.
     """
     columns = torch.tensor(list(old))
     scores, truth = after
     is_old = torch.isin(truth, columns)
-    if not len(before[1]) or not bool(is_old.any()):
+    if _effective(before[1]) < _LEAST:
         return
     position = torch.full((scores.shape[1],), -1)
     position[columns] = torch.arange(len(columns))
@@ -86,3 +87,8 @@ def check_drop(
         f"held-out samples, and at most {max_drop:g} are allowed. The learner is as it was. "
         f"{advice}"
     )
+
+
+def _effective(truth: Tensor) -> float:
+    """The number of samples, of which those of larger classes count less."""
+    return 1 / float(class_weights(truth).square().sum()) if len(truth) else 0.0

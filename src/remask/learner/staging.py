@@ -285,7 +285,7 @@ class _Fingerprint:
         return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _key(sample: Any, seed: int) -> int:
+def sample_key(sample: Any, seed: int) -> int:
     """A number that depends on the bytes of a sample and on the seed."""
     digest = hashlib.sha256(seed.to_bytes(8, "little") + sample_bytes(sample)).digest()
     return int.from_bytes(digest[:8], "little") >> 1
@@ -304,7 +304,7 @@ def _rows(
     while group := list(islice(samples, _ROWS_AT_ONCE)):
         for sample in group:
             fingerprint.add(sample)
-            keys.append(_key(sample, seed))
+            keys.append(sample_key(sample, seed))
         yield np.stack(group) if encoding is None else encoding.encode(group, source.count)
 
 

@@ -94,6 +94,7 @@ class Visiting:
         self._heads = self._settings.heads if has_features else ()
         self._trains = self._settings.trains(features=has_features)
         self._training: VisitTraining | None = None
+        self._share = 1.0  # of the usual learning rates
 
     def learn(
         self,
@@ -121,6 +122,7 @@ class Visiting:
             stack, trained = self._trained(examiner, on_progress, checkpoint_seconds)
             rated, truth = examiner.rated(stack, self._after)
             number, choice = compare_trials(stack, rated.argmax(-1) == truth, truth, self._settings)
+            choice = self._with_diverged(choice)
             net = one_of(stack.state(), number, len(stack.configs))
             manifest = self._after.model_copy(update={"head": "net", "lr": choice.lr})
             candidates.append(_Candidate(manifest, net))
@@ -137,6 +139,14 @@ class Visiting:
         extra = {} if not self._trains else candidates[-1].tensors
         self._commit(visit, chosen, {**extra, **chosen.tensors}, statistics, choice)
         return visit
+
+    def _with_diverged(self, choice: Choice) -> Choice:
+        """The choice, with the learning rate that diverged if all candidates did at first."""
+        if self._share == 1:
+            return choice
+        usual = self._before.lr or self._config().lr
+        why = f"training diverged with a learning rate of {usual:g}; {choice.why}"
+        return choice.model_copy(update={"why": why})
 
     def _examiner(self, statistics: Updated | None) -> Examiner:
         """Measures on held-out samples; without a memory, on samples like those of each class."""
@@ -207,7 +217,7 @@ class Visiting:
         staged, place = self._staged, self._folder.path / staging.VISIT
         inputs = ChosenRows(staged.inputs, self._learnt.numpy())
         for attempt, share in enumerate(_SLOWER):
-            stack = self._make_stack(share)
+            stack, self._share = self._make_stack(share), share
             folder = place / (f"checkpoints-{attempt}" if attempt else "checkpoints")
             self._training = VisitTraining(
                 stack,
