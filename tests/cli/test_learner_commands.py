@@ -222,7 +222,9 @@ def test_predictions_are_printed_for_people_for_programs_and_for_tables(
     wanted = [str(images / "test" / name / "0.png") for name in "abcd"]
     shown = remask("predict", str(taught), *wanted)
     assert [line.split(": ")[1].split()[0] for line in shown.out.splitlines()] == list("abcd")
-    as_json = json.loads(remask("predict", str(taught), *wanted, "--json", "--top", "2").out)
+    printed = json.loads(remask("predict", str(taught), *wanted, "--json", "--top", "2").out)
+    as_json = printed["predictions"]
+    assert printed["abstain"] is None
     assert [each["name"] for each in as_json] == list("abcd")
     assert [each["source"] for each in as_json] == wanted
     assert all(len(each["top"]) == 2 for each in as_json)
@@ -237,13 +239,23 @@ def test_a_folder_of_images_is_predicted_and_doubtful_ones_can_be_left_open(
     for number in range(3):  # bright everywhere, which no class is
         Image.fromarray(np.full((6, 6), 250 - number, np.uint8)).save(tmp_path / f"{number}.png")
     sure = remask("predict", str(taught), str(tmp_path), "--json")
-    doubtful = remask("predict", str(taught), str(tmp_path), "--json", "--abstain")
-    assert len(json.loads(sure.out)) == 3
-    assert None not in [each["name"] for each in json.loads(sure.out)]
-    threshold = Learner.open(taught).calibration
-    assert threshold is not None
-    for each in json.loads(doubtful.out):
-        assert (each["name"] is None) == (each["probability"] < threshold.threshold)
+    names = [each["name"] for each in json.loads(sure.out)["predictions"]]
+    assert len(names) == 3
+    assert None not in names
+    wanted = ("predict", str(taught), str(tmp_path), "--abstain", "0.5", "--unknown", "0.25")
+    doubtful = remask(*wanted, "--json")
+    found = json.loads(doubtful.out)
+    assert found["abstain"]["wanted"] == 0.5
+    assert found["unknown"]["rate"] == 0.25
+    for each in found["predictions"]:
+        certain = each["probability"] >= found["abstain"]["confidence"] and not each["unknown"]
+        assert (each["name"] is not None) == certain
+    assert [each["unknown"] for each in found["predictions"]] == [True] * 3
+    assert "3 of 3 unknown; about 25 % of samples of known classes" in doubtful.err
+    assert remask(*wanted, "--csv").out.splitlines()[0] == "source,name,probability,unknown"
+    refused = remask("predict", str(taught), str(tmp_path), "--abstain", "90")
+    assert refused.code == 1
+    assert "abstain=90.0: give the accuracy wanted as a number between 0 and 1" in refused.text
 
 
 def test_json_and_csv_at_once_are_refused(remask: CommandLine, images: Path, taught: Path) -> None:
@@ -260,6 +272,8 @@ def test_an_evaluation_says_how_right_each_class_is(
     found = json.loads(remask(*wanted, "--json").out)
     assert found["counts"] == dict.fromkeys("abcd", 5)
     assert found["accuracy"] == pytest.approx(sum(found["per_class"].values()) / 4)
+    assert sum(found["confusion"]["a"].values()) == 5
+    assert found["unknown_classes"] == {}
 
 
 def test_a_history_is_printed_and_written_as_json_page_and_figure(

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from remask import Learner
 from remask.durable import DurabilityError
 from remask.errors import MissingPackageError
-from remask.learner import LearnerError, Preprocessing
+from remask.learner import Abstention, LearnerError, Preprocessing
 from remask.learner.export import export_model
 from tests.learner.samples import blobs, taught
 
@@ -35,6 +35,9 @@ FEATURES = Preprocessing(
 )
 
 
+ABSTAIN = [Abstention(wanted=0.9, confidence=0.6, coverage=0.75, best=0.95, held_out=40)]
+
+
 @pytest.fixture
 def net() -> nn.Module:
     torch.manual_seed(3)
@@ -44,7 +47,7 @@ def net() -> nn.Module:
 
 
 def _export(net: nn.Module, path: Path, to: Any, data: Preprocessing = IMAGES) -> Any:
-    return export_model(net, path, to, classes=CLASSES, preprocessing=data, threshold=0.6)
+    return export_model(net, path, to, classes=CLASSES, preprocessing=data, abstentions=ABSTAIN)
 
 
 def _probabilities(net: nn.Module, images: Tensor) -> Tensor:
@@ -144,9 +147,11 @@ def test_safetensors_hold_the_weights_and_the_json_the_rest(net: nn.Module, tmp_
         "background": "white",
         "crop": "centre, to the aspect ratio of height and width",
         "resize": "bilinear",
+        "pillow": "ImageOps.fit(ImageOps.exif_transpose(image), (width, height), "
+        "Image.Resampling.BILINEAR)",
         "layout": "channels, height, width",
     }
-    assert said["abstain_below"] == 0.6
+    assert said["abstain"] == [{"accuracy": 0.9, "confidence": 0.6, "coverage": 0.75}]
     assert said["file"]["sha256"] == hashlib.sha256(exported.path.read_bytes()).hexdigest()
     with safetensors.safe_open(exported.path, "pt") as opened:
         assert json.loads(opened.metadata()["remask.json"])["classes"] == list(CLASSES)
