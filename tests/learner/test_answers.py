@@ -193,9 +193,9 @@ def test_a_learner_of_features_finds_unknown_samples(on_features: Learner) -> No
 
 def test_what_is_asked_for_must_be_a_share(trained: Learner) -> None:
     for wrong in (0, 1, 1.1, -0.5, True, "0.9"):
-        with pytest.raises(LearnerError, match="abstain=.*number between 0 and 1"):
+        with pytest.raises(LearnerError, match=r"abstain=.*number between 0 and 1"):
             trained.predict(blobs(["ant"])[0], abstain=wrong)  # type: ignore[arg-type]
-        with pytest.raises(LearnerError, match="unknown=.*number between 0 and 1"):
+        with pytest.raises(LearnerError, match=r"unknown=.*number between 0 and 1"):
             trained.evaluate(*blobs(["ant"]), unknown=wrong)  # type: ignore[arg-type]
 
 

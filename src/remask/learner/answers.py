@@ -117,6 +117,15 @@ class LearnerAnswers:
         predicted = predictions(scores, self.classes, None, 1)
         return evaluation(scores, names, self.classes, predicted, None)
 
+    def refresh(self) -> bool:
+        """Read the newest generation if another process has changed the learner.
+
+        Returns whether it has. Raises LearnerError if the folder has another learner now.
+        """
+        before = self._manifest.generation
+        self._folder.refresh()
+        return self._manifest.generation != before
+
     def export(
         self, path: AnyPath, to: Literal["onnx", "torch-export", "safetensors"]
     ) -> "Exported":
