@@ -31,7 +31,7 @@ def read_image(path: str, how: dict[str, Any]) -> npt.NDArray[np.uint8]:
 
 
 def main(model: str, *images: str) -> None:
-    """Print the class of each image, its probability, and whether 90 % accuracy is to be expected."""
+    """Print the class of each image and its probability; mark answers below 90 % accuracy."""
     note = json.loads(Path(f"{model}.json").read_text("utf-8"))
     session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
     least = {each["accuracy"]: each["confidence"] for each in note["abstain"]}.get(0.9)
