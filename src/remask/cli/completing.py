@@ -41,6 +41,13 @@ def _methods(_: Path | None) -> list[tuple[str, str]]:
     return [*SUMMARIES.items(), *masked]
 
 
+def _encoders(_: Path | None) -> list[tuple[str, str]]:
+    from remask.encoders import known_encoders
+
+    found = [(info.name, info.kind) for info in known_encoders()]
+    return [("auto", "the installed default"), ("none", "train a net instead"), *found]
+
+
 def _benchmarks(_: Path | None) -> list[tuple[str, str]]:
     from remask.benchmarks import BENCHMARKS
 
@@ -90,7 +97,8 @@ def _store(named: Path | None) -> Path | None:
 
 METHOD = one_of(_methods)
 BENCHMARK = one_of(_benchmarks)
-NET = one_of(words("mlp", "resnet18"))
+NET = one_of(words("mlp", "conv", "resnet18"))
+ENCODER = one_of(_encoders)
 DATA_NAME = one_of(_data)
 EXPERIMENT = one_of(
     words("main", "low-buffer", "ablation", "confidence", "appendix", "all", "gap"), several=True

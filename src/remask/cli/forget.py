@@ -20,6 +20,7 @@ def forget(
         typer.Option("--retrain", help="Train a new net from what the memory has of the others."),
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Forget it without a question.")] = False,
+    encoder: o.OwnEncoder = None,
     net: o.OwnNet = None,
     method: o.OwnMethod = None,
     device: o.Device = "cpu",
@@ -31,7 +32,7 @@ def forget(
     """
     from remask import Learner  # torch: not before it is needed
 
-    learner = Learner.open(folder, net=net, method=method, device=device)
+    learner = Learner.open(folder, encoder=encoder, net=net, method=method, device=device)
     if (
         name in learner.classes
         and not yes

@@ -111,18 +111,16 @@ LearnerFolder = Annotated[Path, typer.Argument(metavar="DIR", help="The learner'
 DiscardVisit = Annotated[
     bool, typer.Option("--discard", help="Give up a visit that is not finished.")
 ]
+OwnEncoder = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME", help="The learner's encoder, if it is your own code: `module:function`."
+    ),
+]
 OwnNet = Annotated[
     str | None,
     typer.Option(
         metavar="NAME", help="The learner's net, if it is your own code: `module:function`."
-    ),
-]
-OwnEncoder = Annotated[
-    str | None,
-    typer.Option(
-        "--encoder",
-        metavar="NAME",
-        help="The learner's encoder, if it is your own code: `module:function`.",
     ),
 ]
 Abstain = Annotated[

@@ -19,6 +19,7 @@ def rename(
         bool, typer.Option("--merge", help="Make one class of OLD and NEW, which both exist.")
     ] = False,
     discard: o.DiscardVisit = False,
+    encoder: o.OwnEncoder = None,
     net: o.OwnNet = None,
     method: o.OwnMethod = None,
     printer: Printing,
@@ -31,7 +32,7 @@ def rename(
     """
     from remask import Learner  # torch: not before it is needed
 
-    learner = Learner.open(folder, net=net, method=method)
+    learner = Learner.open(folder, encoder=encoder, net=net, method=method)
     learner.rename(old, new, merge=merge, discard=discard)
     done = f"merged {old} with {new}" if merge else f"renamed {old} to {new}"
     printer.result({"old": old, "new": new, "merged": merge}, done)

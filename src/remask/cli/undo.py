@@ -10,6 +10,7 @@ def undo(
     folder: o.LearnerFolder,
     *,
     discard: o.DiscardVisit = False,
+    encoder: o.OwnEncoder = None,
     net: o.OwnNet = None,
     method: o.OwnMethod = None,
     printer: Printing,
@@ -23,5 +24,5 @@ def undo(
     """
     from remask import Learner  # torch: not before it is needed
 
-    undone = Learner.open(folder, net=net, method=method).undo(discard=discard)
+    undone = Learner.open(folder, encoder=encoder, net=net, method=method).undo(discard=discard)
     printer.result(undone, str(undone))

@@ -1,6 +1,7 @@
 """While a visit is learnt: how far it is, and how it is stopped."""
 
 import signal
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -20,10 +21,15 @@ from remask.console import PlainConsole
 if TYPE_CHECKING:
     from remask.learner import Progress as Advanced
 
+_SECONDS_BETWEEN_LINES = 10.0
+
 
 @contextmanager
 def visit_bar(name: str, console: PlainConsole) -> Iterator[Callable[["Advanced"], None]]:
-    """A progress bar with an estimate of the time that is left, if there is a terminal."""
+    """Show how far a visit is: a bar in a terminal, otherwise a line every ten seconds."""
+    if not console.is_terminal:
+        yield _Lines(name, console).show
+        return
     bar = Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(),
@@ -31,23 +37,60 @@ def visit_bar(name: str, console: PlainConsole) -> Iterator[Callable[["Advanced"
         TimeElapsedColumn(),
         TimeRemainingColumn(),
         console=console,
-        disable=not console.is_terminal,
         transient=True,
     )
-    shown: list[TaskID] = []
+    shown: dict[str, TaskID] = {}
     with bar:
-        reading = bar.add_task("reading the images", total=None, detail="")
+        reading = bar.add_task("reading", total=None, detail="")
 
         def show(progress: "Advanced") -> None:
-            if not shown:  # steps of an earlier call say nothing about the speed of this one
-                bar.remove_task(reading)
-                shown.append(
-                    bar.add_task(name, total=progress.steps, completed=progress.step, detail="")
+            if progress.phase not in shown:  # earlier steps and phases have another speed
+                for task in (reading, *shown.values()):
+                    bar.update(task, visible=False)
+                shown[progress.phase] = bar.add_task(
+                    name, total=progress.steps, completed=progress.step, detail=""
                 )
-            detail = f"epoch {progress.epoch}, step {progress.step:,} of at most {progress.steps:,}"
-            bar.update(shown[0], completed=progress.step, detail=detail)
+            bar.update(shown[progress.phase], completed=progress.step, detail=_detail(progress))
 
         yield show
+
+
+class _Lines:
+    """Progress as plain lines, for a log."""
+
+    def __init__(self, name: str, console: PlainConsole) -> None:
+        self._name, self._console = name, console
+        self._phase = ""
+        self._began = self._last = time.monotonic()
+        self._first = 0
+
+    def show(self, progress: "Advanced") -> None:
+        now = time.monotonic()
+        if progress.phase != self._phase:
+            self._phase, self._began, self._first = progress.phase, now, progress.step
+        if now - self._last < _SECONDS_BETWEEN_LINES:
+            return
+        self._last = now
+        done = progress.step - self._first
+        left = ""
+        if done:
+            seconds = (now - self._began) / done * (progress.steps - progress.step)
+            most = "at most" if progress.phase == "training" else "about"
+            left = f", {most} {_duration(seconds)} left"
+        text = f"{self._name}: {_detail(progress)}{left}"
+        self._console.print(text, highlight=False, soft_wrap=True)
+
+
+def _detail(progress: "Advanced") -> str:
+    if progress.phase == "encoding":
+        return f"encoding, {progress.step:,} of {progress.steps:,} samples"
+    return f"training, epoch {progress.epoch}, step {progress.step:,} of at most {progress.steps:,}"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 @contextmanager

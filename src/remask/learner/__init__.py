@@ -9,7 +9,8 @@ from remask.learner.accounts import (
     Visit,
 )
 from remask.learner.encoding import Progress
-from remask.learner.errors import LearnerError, VisitRejectedError
+from remask.learner.errors import LearnerError, NoEncoderWarning, VisitRejectedError
+from remask.learner.estimating import Estimate
 from remask.learner.evaluation import Evaluation
 from remask.learner.learner import Learner
 from remask.learner.results import Abstention, Prediction, Predictions, UnknownTest
@@ -20,10 +21,12 @@ __all__ = [
     "Calibration",
     "Choice",
     "ClassSummary",
+    "Estimate",
     "Evaluation",
     "Forgotten",
     "Learner",
     "LearnerError",
+    "NoEncoderWarning",
     "Prediction",
     "Predictions",
     "Preprocessing",

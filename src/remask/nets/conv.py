@@ -41,7 +41,7 @@ class SmallConv(nn.Module):
         return logits
 
 
-def conv(input_shape: tuple[int, ...], num_classes: int, width: int = 24) -> nn.Module:
+def conv(input_shape: tuple[int, ...], num_classes: int, width: int = 16) -> nn.Module:
     """Build a small convolutional net for images of shape (channels, height, width)."""
     if len(input_shape) != 3:
         raise ValueError(
