@@ -151,11 +151,11 @@ class LearnerAnswers:
             to,
             classes=self.classes,
             preprocessing=preprocessing,
-            abstentions=self._abstentions(),
+            abstentions=self.abstentions(),
         )
 
-    def _abstentions(self) -> list[Abstention]:
-        """When to abstain for usual accuracies; none if there are no held-out samples."""
+    def abstentions(self) -> list[Abstention]:
+        """The confidence that usual accuracies need; none if there are no held-out samples."""
         try:
             scores, truth = self._reference().held_out()
         except NoHeldOutError:

@@ -1,6 +1,7 @@
 """The result of `evaluate`, and how it is computed from scores."""
 
 import html
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,14 +25,14 @@ _MOST_CONFUSIONS = 10
 class Evaluation:
     """Accuracy and calibration on samples whose classes are given, in percent."""
 
-    accuracy: float | None
-    """On all samples of known classes; None if there are none."""
+    accuracy: float
+    """On all samples of known classes; NaN if there are none."""
     per_class: dict[str, float]
     """Accuracy of each known class that has samples."""
     counts: dict[str, int]
     """Samples of each known class."""
-    ece: float | None
-    """The expected calibration error on samples of known classes."""
+    ece: float
+    """The expected calibration error on samples of known classes; NaN if there are none."""
     confusion: dict[str, dict[str, int]] = field(default_factory=dict)
     """Samples by true class, then by predicted class; pairs without samples are left out."""
     unknown_classes: dict[str, int] = field(default_factory=dict)
@@ -41,7 +42,7 @@ class Evaluation:
     coverage: float | None = None
     """Percent of the samples of known classes that are answered, if `abstain` was given."""
     accuracy_answered: float | None = None
-    """Accuracy on those; None if there are none."""
+    """Accuracy on those; NaN if there are none."""
     unknown_test: UnknownTest | None = None
     """When a sample is unknown, if `unknown` was given."""
     false_alarms: float | None = None
@@ -106,7 +107,7 @@ class Evaluation:
         return "\n".join([self._right(), *per_class, *self._confused(width), *self._notes()])
 
     def _right(self) -> str:
-        if self.accuracy is None:
+        if not self.counts:
             return "no sample of a class that the learner knows"
         return (
             f"{self.accuracy:.1f} % of {self.samples} samples right, expected calibration error "
@@ -147,14 +148,18 @@ class Evaluation:
             right = self.accuracy_answered
             notes.append(
                 f"answered {self.coverage:.1f} %"
-                + ("" if right is None else f", of which {right:.1f} % are right")
+                + (
+                    ""
+                    if right is None or math.isnan(right)
+                    else f", of which {right:.1f} % are right"
+                )
                 + f"; {self.abstention}"
             )
         if self.unknown_test is not None:
             parts = []
-            if self.false_alarms is not None:
+            if self.counts:
                 parts.append(f"{self.false_alarms:.1f} % of samples of known classes")
-            if self.detected is not None:
+            if self.unknown_classes:
                 parts.append(f"{self.detected:.1f} % of samples of unknown classes")
             separated = "" if self.auroc is None else f" (AUROC {self.auroc:.3f})"
             notes.append(
@@ -184,12 +189,14 @@ def evaluation(
     tested = predicted.unknown_test is not None
     marked = torch.tensor(predicted.unknown, dtype=torch.bool)
     answered = torch.tensor([name is not None for name in predicted.names], dtype=torch.bool)[known]
-    separable = distances is not None and bool(known.any()) and not bool(known.all())
+    separated = None
+    if distances is not None and bool(known.any()) and not bool(known.all()):
+        separated = auroc(distances[known], distances[~known])
     return Evaluation(
         accuracy=_percent(right),
         per_class=accuracy,
         counts=counts,
-        ece=calibration_error(scores, truth) if len(truth) else None,
+        ece=calibration_error(scores, truth),
         confusion=confusion_of(truth.tolist(), best.tolist(), classes),
         unknown_classes=dict(sorted(Counter(n for n in names if n not in column_of).items())),
         abstention=predicted.abstention,
@@ -198,9 +205,7 @@ def evaluation(
         unknown_test=predicted.unknown_test,
         false_alarms=_percent(marked[known]) if tested else None,
         detected=_percent(marked[~known]) if tested else None,
-        auroc=auroc(distances[known], distances[~known])
-        if separable and distances is not None
-        else None,
+        auroc=separated,
     )
 
 
@@ -215,6 +220,6 @@ def confusion_of(
     return found
 
 
-def _percent(chosen: Tensor) -> float | None:
-    """Percent of [n] that are true; None if there are none."""
-    return 100 * float(chosen.double().mean()) if len(chosen) else None
+def _percent(chosen: Tensor) -> float:
+    """Percent of [n] that are true; NaN if there are none."""
+    return 100 * float(chosen.double().mean()) if len(chosen) else math.nan
