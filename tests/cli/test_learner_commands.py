@@ -289,6 +289,9 @@ def test_a_history_is_printed_and_written_as_json_page_and_figure(
     for name in ("page.html", "figure.png"):
         assert remask("history", str(taught), "--page", str(tmp_path / name)).code == 0
         assert (tmp_path / name).stat().st_size > 5_000
+    page = (tmp_path / "page.html").read_text("utf-8")
+    assert '"confusion":{"a":{' in page
+    assert "Scores are divided by a temperature of" in page
     refused = remask("history", str(taught), "--page", str(tmp_path / "page.docx"))
     assert refused.code == 1
     assert "a page, .html, or a figure" in refused.text
@@ -365,7 +368,7 @@ def test_a_folder_without_a_learner_is_refused_by_every_command(
 def test_a_visit_that_is_stopped_while_images_are_read_has_not_begun(
     remask: CommandLine, images: Path, copied: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupt(*_: object) -> None:
+    def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     before = {path.name: path.read_bytes() for path in copied.iterdir()}

@@ -164,7 +164,7 @@ def swapped(labels: list[int]) -> bytes:
         ("data_batch_2.png", lambda: png(TOY.images[:BATCH]), r"data_batch_2\.bin: expected sha"),
         ("data_batch_2.png", lambda: png(TOY.images[:3]), "3 x 1024 pixels, expected 10 x 1024"),
         ("data_batch_2.png", lambda: b"no image", r"data_batch_2\.png: not a PNG image"),
-        ("data_batch_2.png", lambda: png(TOY.images[:BATCH])[:-900], "damaged or truncated"),
+        ("data_batch_2.png", lambda: png(TOY.images[:BATCH])[:-900], "(damaged|truncated)"),
         ("train_lables.json", lambda: swapped(TOY.labels.tolist()), "expected sha256"),
         ("train_lables.json", lambda: b"[1, 2]", "is not a list of 50 small numbers"),
         ("train_lables.json", lambda: b"{", "is not a list of labels"),

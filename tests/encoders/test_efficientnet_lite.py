@@ -67,8 +67,9 @@ def _unfolded(state: dict[str, Tensor], photographs: Tensor) -> Tensor:
             pad = max((-(-side // stride) - 1) * stride + weight.shape[-1] - side, 0)
             pads += [pad // 2, pad - pad // 2]
         x = F.conv2d(F.pad(x, pads), weight, stride=stride, groups=groups)
-        parts = (state[f"{norm}.{p}"] for p in ("running_mean", "running_var", "weight", "bias"))
-        return F.batch_norm(x, *parts, eps=1e-3)
+        names = ("running_mean", "running_var", "weight", "bias")
+        mean, variance, gain, shift = (state[f"{norm}.{name}"] for name in names)
+        return F.batch_norm(x, mean, variance, gain, shift, eps=1e-3)
 
     x = F.relu6(layer((photographs.float() - 127) / 128, "_conv_stem", "_bn0", 2))
     for place, (_, stride, _) in enumerate(BLOCKS):

@@ -105,6 +105,8 @@ def test_a_stack_that_is_not_told_how_many_tasks_come_learns_the_same(
 def test_a_stack_restored_within_or_between_tasks_ends_with_the_same_bits(
     config: MakeConfig, tiny: Benchmark, method: str, steps: int | None
 ) -> None:
+    if steps == 5 and not METHODS[method].trains_net:
+        pytest.skip("its tasks have fewer steps")
     configs = configs_of(config, method, validation=0.2)
     whole = learn_all(TrialStack(configs, described(tiny), build_net=small_mlp), tiny)
 

@@ -139,7 +139,7 @@ def test_nothing_a_trial_learns_or_keeps_depends_on_what_it_held_out(
         if not name.startswith("validation/"):
             torch.testing.assert_close(same, own, rtol=0, atol=0, equal_nan=True)
     # The others hold out other samples: some of what is white they have learnt.
-    nets = [name for name in plain if name.startswith("net/")]
+    nets = [name for name in plain if name.startswith(("net/", "method/"))]
     assert any(not torch.equal(plain[n][1], painted[n][1]) for n in nets)
 
 

@@ -286,6 +286,7 @@ def test_adamw_learns_and_goes_on_in_another_process(tmp_path: Path) -> None:
 def test_a_learning_rate_that_diverges_is_lowered_and_the_account_says_so(tmp_path: Path) -> None:
     learner = create(tmp_path / "a", lr=30.0, epochs=20, method="derpp")
     visit = learner.learn(*blobs(["ant", "bee"]), name="first")
+    assert visit.choice.lr is not None
     assert visit.choice.lr < 30
     assert visit.choice.why.startswith("training diverged with a learning rate of 30; ")
     assert all(torch.isfinite(parameter).all() for parameter in learner.net().parameters())

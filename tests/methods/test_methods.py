@@ -748,6 +748,7 @@ NOT_SLOW = {
     "pnn": "has nets of its own: test_pnn",
     "pnn-independent": "has nets of its own: test_pnn",
     **dict.fromkeys(["er_las", "lode", "cls_er", "er_ema"], "test_newer_methods"),
+    **dict.fromkeys(["ncm", "slda", "ridge"], "takes no steps: test_closed_form"),
 }
 """The methods without a slow twin here, and why."""
 
@@ -974,6 +975,7 @@ UNMASKABLE = {
     "er_ace": "itself says which classes compete",
     "er_las": "itself says which classes compete",
     "lode": "itself says how new classes compete",
+    **dict.fromkeys(["ncm", "slda", "ridge"], "no softmax loss"),
 }
 TOLD_OF_TASKS = [name for name, kind in METHODS.items() if kind.uses_tasks()]
 FREE_OF_TASKS = [name for name, kind in METHODS.items() if not kind.uses_tasks()]
@@ -1079,6 +1081,7 @@ NOT_COMPARED_WITH_SGD = {
     "joint": "learns all tasks at once, and can forget none",
     "pnn": "never changes what it has learnt: test_pnn",
     "pnn-independent": "never changes what it has learnt: test_pnn",
+    **dict.fromkeys(["ncm", "slda", "ridge"], "trains no net: test_closed_form"),
 }
 
 

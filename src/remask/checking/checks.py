@@ -19,7 +19,7 @@ from remask.checking.subject import (
     same_value,
     short_configs,
 )
-from remask.engine import check_predictor
+from remask.engine import TrialStack, check_predictor
 from remask.errors import RemaskError
 from remask.methods import Method, MethodError, find_method
 from remask.nets import NETS, NetBuilder, mlp
@@ -89,9 +89,9 @@ def _free_name(build: NetBuilder) -> str:
 
 
 def _loss(subject: Subject) -> _Answer:
-    if not subject.method.trains_net:
-        return "not checked", "it trains no net, so it has no loss"
     stack = subject.stack()
+    if not subject.method.trains_net:
+        return _sums(stack)
     before = {n: t.clone() for n, t in stack.state().items() if n.startswith("net/")}
     next(stack.run())
     after = stack.state()
@@ -104,6 +104,20 @@ def _loss(subject: Subject) -> _Answer:
                 "step.stream.logits, and detach nothing that is to be learnt"
             )
     return "passed", "one number per trial, and the step moves every net"
+
+
+def _sums(stack: TrialStack) -> _Answer:
+    """Check that a method without a loss learns something in a step."""
+    before = {n: t.clone() for n, t in stack.state().items() if n.startswith("method/")}
+    next(stack.run())
+    after = stack.state()
+    for trial in range(len(stack.configs)):
+        if all(torch.equal(after[name][trial], old[trial]) for name, old in before.items()):
+            return "failed", (
+                "the first step changed nothing that the method remembers, and it trains no net: "
+                "learn in `after_step`, and name what changes in `remembers`"
+            )
+    return "passed", "it trains no net, and the step changes what it remembers"
 
 
 def _determinism(subject: Subject) -> _Answer:

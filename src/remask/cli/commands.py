@@ -65,15 +65,15 @@ COMMANDS = {
     "data": _Command("data:app", "Fetch and check the datasets."),
     "learn": _Command(
         "learn:learn",
-        "Teach a learner the classes of a folder of images; the first visit creates the learner.",
+        "Teach a learner the classes of images or texts; the first visit creates the learner.",
         _LEARNER,
     ),
     "predict": _Command(
-        "predict:predict", "Name the classes of images, with probabilities.", _LEARNER
+        "predict:predict", "Name the classes of images or texts, with probabilities.", _LEARNER
     ),
     "evaluate": _Command(
         "predict:evaluate",
-        "Measure how right a learner is about images whose classes are known.",
+        "Measure how right a learner is about images or texts whose classes are known.",
         _LEARNER,
     ),
     "history": _Command(

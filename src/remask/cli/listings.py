@@ -54,7 +54,6 @@ def encoders(*, printer: Printing) -> None:
         row = (info.name, info.kind, megabytes, features, info.licence, installed)
         table.add_row(*row)
     output.print(table)
-    printer.note("Your own: module:function, a function that returns an nn.Module.")
 
 
 def _print(printer: Printer, summaries: Mapping[str, str]) -> None:

@@ -121,7 +121,8 @@ def _opened(data: bytes, name: str, formats: Sequence[str]) -> Iterator[Any]:
         raise UnreadableImageError(name, _why_unidentified(data, formats)) from error
     except Exception as error:  # a damaged file can make Pillow raise almost anything
         reason = str(error) or type(error).__name__
-        raise UnreadableImageError(name, f"damaged or truncated: {reason}") from error
+        reason = "truncated" if "truncated" in reason.lower() else f"damaged: {reason}"
+        raise UnreadableImageError(name, reason) from error
 
 
 def _why_unidentified(data: bytes, formats: Sequence[str]) -> str:

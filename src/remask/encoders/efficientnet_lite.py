@@ -85,7 +85,7 @@ class _Block(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         """[B, C, H, W] -> [B, C', H / stride, W / stride]."""
         wide = inputs if self.expand is None else F.relu6(self.expand(inputs), inplace=True)
-        found = self.narrow(F.relu6(self.filter(wide), inplace=True))
+        found: Tensor = self.narrow(F.relu6(self.filter(wide), inplace=True))
         return found.add_(inputs) if self.residual else found
 
 
@@ -134,12 +134,14 @@ def _channels(channels: int, width: float) -> int:
 def fold(state: Mapping[str, Tensor], net: EfficientNetLite) -> dict[str, Tensor]:
     """Fold batch normalisation into the convolutions, from the published names to those of `net`.
 
-    Raises EncoderError if `state` lacks a tensor, has others, or has one of another shape.
+    Raises EncoderError if `state` lacks a tensor or has one that the network does not have.
     """
     pairs = {"stem": ("_conv_stem", "_bn0"), "head": ("_conv_head", "_bn1")}
     for place, block in enumerate(net.blocks):
-        theirs = {"expand": ("_expand_conv", "_bn0")} if block.expand is not None else {}
-        theirs |= {"filter": ("_depthwise_conv", "_bn1"), "narrow": ("_project_conv", "_bn2")}
+        assert isinstance(block, _Block)
+        theirs = {"filter": ("_depthwise_conv", "_bn1"), "narrow": ("_project_conv", "_bn2")}
+        if block.expand is not None:
+            theirs["expand"] = ("_expand_conv", "_bn0")
         for own, (convolution, norm) in theirs.items():
             prefix = f"_blocks.{place}."
             pairs[f"blocks.{place}.{own}"] = (prefix + convolution, prefix + norm)

@@ -98,7 +98,7 @@ class Encoder(nn.Module, ABC):
         self.requires_grad_(False)
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
-                module.to(memory_format=torch.channels_last)
+                module.weight.data = module.weight.data.to(memory_format=torch.channels_last)
         return self.train(False)
 
 

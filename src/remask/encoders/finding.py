@@ -1,6 +1,7 @@
 """Encoders by name, by `module:function`, or as modules."""
 
 import copy
+from collections.abc import Callable
 
 import torch
 from torch import nn
@@ -17,7 +18,10 @@ OWN_MODULE = "own module"
 """What settings store for a module that was given as an object."""
 _SIDES = (128, 224, 64, 32)
 """Sides of photographs to try on a module whose input shape is not given."""
-_LOADERS = {**dict.fromkeys(VARIANTS, load_efficientnet_lite), "minilm": load_minilm}
+_LOADERS: dict[str, Callable[[str], Encoder]] = {
+    **dict.fromkeys(VARIANTS, load_efficientnet_lite),
+    "minilm": load_minilm,
+}
 
 
 def find_encoder(
@@ -75,7 +79,8 @@ def _own(module: nn.Module, shape: tuple[int, ...] | None, name: str | None = No
                 raise EncoderError(
                     f"the encoder {name or type(module).__name__!r} does not set {attribute!r}"
                 )
-        module.name = name or getattr(module, "name", OWN_MODULE)
+        if name is not None or not hasattr(module, "name"):
+            module.name = name or OWN_MODULE
         return module.frozen()
     name = name or OWN_MODULE
     own = copy.deepcopy(module)

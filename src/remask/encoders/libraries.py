@@ -108,10 +108,10 @@ def _image_settings(model: str, *, local: bool) -> dict[str, Any] | None:
         except absent:
             return None
     config = json.loads(path.read_text("utf-8"))
-    size = config.get("crop_size") if config.get("do_center_crop") else None
+    size: Any = config.get("crop_size") if config.get("do_center_crop") else None
     size = size or config.get("size") or 224
     if isinstance(size, Mapping):
-        size = size.get("shortest_edge") or size.get("height")
+        size = size.get("shortest_edge") or size["height"]
     # The pixels that the network takes are pixels * rescale_factor, then normalised.
     scale = 255 * config.get("rescale_factor", 1 / 255) if config.get("do_rescale", True) else 255
     normalised = config.get("do_normalize", True)

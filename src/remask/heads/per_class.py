@@ -125,7 +125,8 @@ class PerClassStatistics:
         own = self._classes[label]
         free = max(own.count - 1, 1)
         noise = noise[:, : len(own.factor)].to(torch.float64)
-        return own.mean + noise @ own.factor / free**0.5
+        drawn: Tensor = own.mean + noise @ own.factor / free**0.5
+        return drawn
 
     def bytes(self) -> int:
         """Return what all classes take in a file, in bytes."""
@@ -193,8 +194,12 @@ def _packed_size(samples: int, features: int) -> int:
 
 
 def _triangular(rows: Tensor) -> Tensor:
-    """The upper triangular R with R^T R = rows^T rows, [min(n, D), D]."""
-    return torch.linalg.qr(rows, mode="r").R
+    """The upper triangular R with R^T R = rows^T rows, [min(n, D), D].
+
+    Its diagonal is not negative, so it does not depend on the order of rows.
+    """
+    factor: Tensor = torch.linalg.qr(rows, mode="r").R
+    return factor * torch.where(factor.diagonal() < 0, -1.0, 1.0).unsqueeze(1)
 
 
 def _together(parts: Iterable[Tensor]) -> Iterable[Tensor]:

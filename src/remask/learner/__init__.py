@@ -15,6 +15,7 @@ from remask.learner.evaluation import Evaluation
 from remask.learner.learner import Learner
 from remask.learner.results import Abstention, Prediction, Predictions, UnknownTest
 from remask.learner.summary import ClassSummary, Summary
+from remask.user_data import Skipped, TextFile
 
 __all__ = [
     "Abstention",
@@ -31,7 +32,9 @@ __all__ = [
     "Predictions",
     "Preprocessing",
     "Progress",
+    "Skipped",
     "Summary",
+    "TextFile",
     "Undone",
     "UnknownTest",
     "Visit",

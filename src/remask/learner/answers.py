@@ -207,7 +207,8 @@ class LearnerAnswers:
     @property
     def unfinished(self) -> str | None:
         """The name of a visit that was begun and is not finished, if there is one."""
-        begun = staging.unfinished(self._folder.path / staging.VISIT)
+        place = self._folder.path / staging.VISIT
+        begun = None if staging.is_rejected(place) else staging.unfinished(place)
         return None if begun is None else begun.name
 
     @property

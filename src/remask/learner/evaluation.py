@@ -146,15 +146,8 @@ class Evaluation:
             )
         if self.abstention is not None and self.coverage is not None:
             right = self.accuracy_answered
-            notes.append(
-                f"answered {self.coverage:.1f} %"
-                + (
-                    ""
-                    if right is None or math.isnan(right)
-                    else f", of which {right:.1f} % are right"
-                )
-                + f"; {self.abstention}"
-            )
+            share = "" if not self.coverage else f", of which {right:.1f} % are right"
+            notes.append(f"answered {self.coverage:.1f} %{share}; {self.abstention}")
         if self.unknown_test is not None:
             parts = []
             if self.counts:

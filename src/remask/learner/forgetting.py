@@ -159,15 +159,15 @@ class Forgetting:
         if settings.memory == 0 and statistics.exact:
             examiner = drawn_examiner(files, statistics, self.parts)
         else:
-            assert rows is not None
-            examiner = Examiner(HeldOut.of(kept), rows, self.parts)
+            none = JoinedRows([torch.zeros(0, statistics.pooled.sums.shape[1])])
+            examiner = Examiner(HeldOut.of(kept), rows or none, self.parts)
         scores = [examiner.scored(own, state) for own, state in zip(manifests, states, strict=True)]
         right = torch.stack([rated.argmax(1) == truth for rated, truth in scores])
         chosen = compare([*map(str, range(len(states)))], right, scores[0][1], [True] * len(states))
         state = {**tensors, **states[chosen.chosen], **pooled_tensors(statistics.pooled)}
         written = self._written(manifests[chosen.chosen], state, rows, scores[chosen.chosen])
-        update = {"statistics": statistics.notes, "exact": statistics.exact}
-        return written.model_copy(update=update), trains
+        files_now = {"statistics": statistics.notes, "exact": statistics.exact}
+        return written.model_copy(update=files_now), trains
 
     def _written(
         self,
@@ -180,6 +180,8 @@ class Forgetting:
         if scored is None and rows is not None and len(tensors[LABELS]):
             scored = self._examiner(tensors, rows).scored(manifest, tensors)
         calibration = None if scored is None else calibrate(*scored)
+        if calibration is None and not manifest.exact:  # nothing is left to fit it to
+            calibration = manifest.calibration
         used = [tensors[SOURCES]]
         if MEMORY_SOURCES in tensors:
             used.append(tensors[MEMORY_SOURCES][tensors[MEMORY_LABELS] != EMPTY])

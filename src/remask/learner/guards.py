@@ -19,12 +19,12 @@ _LEAST = 20  # held-out samples; fewer decide nothing
 def check_chance(name: str, scores: Tensor, truth: Tensor, advice: str) -> None:
     """Refuse a visit whose accuracy on held-out samples is not above that of guessing.
 
-    Accuracy is averaged over the C classes that have held-out samples; guessing gives 1 / C. It
-    must be higher by 1.64 standard deviations of guessing. Nothing is refused with fewer than 20
-    held-out samples (samples of larger classes count less), or if that is more than half of the way
-    to 100 %.
+    `scores` are [n, C] and `truth` [n], of all samples or of those of some classes. Accuracy is
+    averaged over classes; guessing gives 1 / C. It must be higher by 1.64 standard deviations of
+    guessing. Nothing is refused with fewer than 20 held-out samples (samples of larger classes
+    count less), or if that is more than half of the way to 100 %.
     """
-    classes = len({*truth.tolist()})
+    classes = scores.shape[1]
     if classes < 2 or _effective(truth) < _LEAST:
         return
     weights = class_weights(truth)

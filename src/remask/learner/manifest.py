@@ -188,8 +188,8 @@ class Learnt(_Part):
     def own_files(self) -> list[FileNote]:
         """State, samples and statistics."""
         state = [] if self.state is None else [self.state]
-        parts = (*self.segments, *self.statistics)
-        return state + [part.file for part in parts]
+        samples = [segment.file for segment in self.segments]
+        return [*state, *samples, *(note.file for note in self.statistics)]
 
 
 class Earlier(Learnt):

@@ -91,9 +91,8 @@ class Scorer(nn.Module):
         """Compute scores of what is kept in memory: features, or inputs as the net sees them."""
         if self.on_features:
             inputs = (inputs - self.mean) / self.std
-        scores: Tensor = self.net(inputs)
-        by_class: Tensor = self.by_class(scores / self.temperature)
-        return by_class
+        scores: Tensor = self.by_class(self.net(inputs) / self.temperature)
+        return scores
 
     def with_features(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
         """Compute scores as `of_kept` does, and the features that they are computed from.
@@ -138,10 +137,10 @@ def scorer(
                 parameter.copy_(tensors[name])
     if temperature is None:
         temperature = manifest.calibration.temperature if manifest.calibration else 1.0
-    if any(isinstance(layer, nn.Conv2d) for layer in net.modules()):
-        net = net.to(memory_format=torch.channels_last)
-    on_features = data.features is not None
-    features = parts.features(data)
+    for layer in net.modules():
+        if isinstance(layer, nn.Conv2d):  # as fast as it can be on a processor
+            layer.weight.data = layer.weight.data.contiguous(memory_format=torch.channels_last)
+    on_features, features = data.features is not None, parts.features(data)
     return Scorer(
         net, manifest.columns, temperature, features, seen, on_features=on_features
     ).eval()

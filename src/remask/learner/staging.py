@@ -122,7 +122,8 @@ def stage(
     """
     discard(folder, keep_parts=encoding is not None)
     make_folder(folder, private=True)
-    fingerprint, keys = _Fingerprint(), []
+    fingerprint = _Fingerprint()
+    keys: list[int] = []
     try:
         rows = _rows(source, form, encoding, fingerprint, keys, seed)
         first = next(rows)

@@ -200,6 +200,9 @@ class Visiting:
         name = self._staged.note.name
         try:
             guards.check_chance(name, *after, advice)
+            scores, truth = after
+            new = truth >= len(self._before.known)
+            guards.check_chance(name, scores[new], truth[new], advice)
             if before is not None:
                 old = [list(self._after.known).index(each) for each in self._before.known]
                 guards.check_drop(name, before, after, old, max_drop, advice)

@@ -146,10 +146,12 @@ def _settings_of(
     common = [name for name in COMMON_WEIGHTS if name in kind.weights]
     _check_names(overrides, TrialConfig.model_fields, "there is no setting")
     masking = [name for name, used in _masking(kind).items() if used]
-    training = [] if kind.trains_net else [*_TRAINING, "net", "lr_drops", "precision"]
+    training = [] if kind.trains_net else ["lr", "net", "lr_drops", "precision"]
     optional = {"replay_batch", *COMMON_WEIGHTS, *_masking(kind), *training}
     unused = optional.difference(needed, common, masking)
     _check_used(kind, overrides, {*TrialConfig.model_fields}.difference(IDENTITY, unused))
+    if not kind.trains_net and overrides.get("epochs", 1) != 1:
+        raise SettingsError(f"{kind.title} passes over each task once: leave the epochs out")
     published = published_settings(benchmark, kind.name, buffer)
     settings: dict[str, Any] = {"net": _NETS.get(benchmark, _DEFAULT_NET)}
     if not kind.trains_net:

@@ -1,0 +1,171 @@
+"""Learners of features: heads in closed form, no memory, and exact forgetting."""
+
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+
+from remask.learner import Learner
+from remask.learner.folder import LearnerFolder
+from remask.learner.manifest import read_manifest
+
+Arrays = tuple[npt.NDArray[np.float32], list[str]]
+DIMENSIONS = 24
+
+
+def features(names: str, each: int = 40, seed: int = 0, noise: float = 1.6) -> Arrays:
+    """Features of classes that overlap, each around a centre that its name decides."""
+    random = np.random.default_rng(seed)
+    centres = {name: np.random.default_rng(ord(name)).normal(size=DIMENSIONS) for name in names}
+    labels = [name for name in names for _ in range(each)]
+    labels = [labels[row] for row in random.permutation(len(labels))]
+    spread = np.random.default_rng(1).normal(size=(DIMENSIONS, DIMENSIONS)) * noise / 4
+    noise_rows = random.normal(size=(len(labels), DIMENSIONS)) @ spread
+    return (np.stack([centres[name] for name in labels]) + noise_rows).astype(np.float32), labels
+
+
+def create(folder: Path, **settings: Any) -> Learner:
+    return Learner.create(folder, **{"memory": 400, "epochs": 2, **settings})
+
+
+def taught(folder: Path, *visits: Arrays, **settings: Any) -> Learner:
+    learner = create(folder, **settings)
+    for number, (inputs, labels) in enumerate(visits):
+        learner.learn(inputs, labels, name=f"visit-{number}")
+    return learner
+
+
+def without(data: Arrays, name: str) -> Arrays:
+    rows = [row for row, own in enumerate(data[1]) if own != name]
+    return data[0][rows], [data[1][row] for row in rows]
+
+
+def scores(learner: Learner, inputs: npt.NDArray[np.float32]) -> dict[str, torch.Tensor]:
+    found = learner.net()(torch.from_numpy(inputs))
+    return dict(zip(learner.classes, found.T, strict=True))
+
+
+SPREAD = [features("ab"), features("c", seed=1), features("abd", seed=2), features("ce", seed=3)]
+"""Visits: c is alone in one and mixed with another class in another; a and b come back."""
+
+
+@pytest.mark.parametrize("settings", [{"method": "ridge"}, {"method": "slda"}, {"memory": 0}])
+@pytest.mark.parametrize("name", ["a", "c", "e"])
+def test_a_forgotten_class_was_never_seen(
+    tmp_path: Path, settings: dict[str, Any], name: str
+) -> None:
+    for number, order in enumerate(list(permutations(range(4)))[::7]):
+        visits = [SPREAD[place] for place in order]
+        learner = taught(tmp_path / f"with-{number}", *visits, **settings)
+        forgotten = learner.forget(name)
+        assert forgotten.exact
+        assert "never saw the class" in str(forgotten)
+        rest = [data for data in (without(data, name) for data in visits) if data[1]]
+        never = taught(tmp_path / f"without-{number}", *rest, **settings)
+        inputs = features("abcde", seed=9)[0]
+        found, expected = scores(learner, inputs), scores(never, inputs)
+        assert found.keys() == expected.keys()
+        for own, values in expected.items():
+            torch.testing.assert_close(found[own], values, atol=1e-5, rtol=1e-5)
+        assert Learner.open(tmp_path / f"with-{number}").predict(inputs) == learner.predict(inputs)
+
+
+def test_what_is_learnt_after_forgetting_is_as_if_the_class_had_never_come(tmp_path: Path) -> None:
+    learner = taught(tmp_path / "a", *SPREAD[:3], memory=0)
+    learner.forget("b")
+    learner.learn(*SPREAD[3], name="last")
+    never = taught(tmp_path / "b", *(without(data, "b") for data in SPREAD), memory=0)
+    inputs = features("acde", seed=9)[0]
+    found, expected = scores(learner, inputs), scores(never, inputs)
+    for own, values in expected.items():
+        torch.testing.assert_close(found[own], values, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("method", ["auto", "ridge", "slda", "ncm"])
+def test_without_a_memory_no_sample_is_in_any_file(tmp_path: Path, method: str) -> None:
+    learner = taught(tmp_path / "a", *SPREAD, memory=0, method=method)
+    assert learner.evaluate(*features("abcde", seed=9)).accuracy > 80
+    manifest = read_manifest(tmp_path / "a")
+    assert manifest.segments == ()
+    files = [path.read_bytes() for path in (tmp_path / "a").rglob("*") if path.is_file()]
+    for inputs, _ in SPREAD:
+        for row in inputs:
+            assert not any(row.tobytes() in data for data in files)
+            assert not any(row.astype(np.float64).tobytes() in data for data in files)
+    assert learner.calibration is not None
+    assert learner.history[-1].accuracy.keys() == set("abcde")
+
+
+def test_the_order_of_visits_does_not_matter(tmp_path: Path) -> None:
+    one = taught(tmp_path / "a", *SPREAD, memory=0)
+    other = taught(tmp_path / "b", *SPREAD[::-1], memory=0)
+    inputs = features("abcde", seed=9)[0]
+    found, expected = scores(one, inputs), scores(other, inputs)
+    for own, values in expected.items():
+        torch.testing.assert_close(found[own], values, atol=1e-5, rtol=1e-5)
+
+
+def test_auto_compares_heads_and_reports_the_choice(tmp_path: Path) -> None:
+    learner = taught(tmp_path / "a", *SPREAD)
+    choice = learner.history[-1].choice
+    assert choice.head == read_manifest(tmp_path / "a").head
+    for name in ("ridge", "slda", "ER-EMA (replay)"):
+        assert f"{name} " in choice.why
+    assert choice.lr is not None
+    assert learner.evaluate(*features("abcde", seed=9)).accuracy > 90
+
+
+def test_statistics_are_bounded_and_forgetting_is_then_not_exact(tmp_path: Path) -> None:
+    learner = taught(
+        tmp_path / "a", *SPREAD[:2], memory=0, statistics_bytes=6_000, keep_generations=0
+    )
+    manifest = read_manifest(tmp_path / "a")
+    assert not manifest.exact
+    assert manifest.statistics == ()
+    assert not list((tmp_path / "a").glob("statistics-*"))
+    assert "only their sum is stored from now on" in learner.history[-1].choice.why
+    learner.learn(*SPREAD[2], name="more")
+    forgotten = learner.forget("a")
+    assert not forgotten.exact
+    assert learner.evaluate(*features("bcd", seed=9)).accuracy > 90
+
+
+def test_files_of_statistics_that_are_hardly_used_are_merged(tmp_path: Path) -> None:
+    learner = taught(tmp_path / "a", features("abcd"), memory=0, keep_generations=0)
+    for number in range(6):
+        learner.learn(*features("abcd"[number % 4], seed=number + 1), name=f"again-{number}")
+        notes = read_manifest(tmp_path / "a").statistics
+        assert len(list((tmp_path / "a").glob("statistics-*"))) == len(notes)
+        live = [label for note in notes for label in note.labels]
+        assert sorted(live) == list(range(8))
+        assert sum(len(note.held) for note in notes) <= 2 * len(live)
+
+
+def test_held_out_samples_depend_on_their_class_alone(tmp_path: Path) -> None:
+    everyone = features("abc")
+    for number, data in enumerate((everyone, without(everyone, "b"))):
+        learner = create(tmp_path / str(number), method="er")
+        learner.learn(*data, name="0")
+    kept = []
+    for number in range(2):
+        folder = LearnerFolder.open(tmp_path / str(number))
+        state, names = folder.read_state(), folder.manifest.classes
+        pairs = zip(state["held_out/labels"].tolist(), state["held_out/keys"].tolist(), strict=True)
+        kept.append({(names[label], key) for label, key in pairs if names[label] != "b"})
+    assert kept[0] == kept[1]
+    assert len(kept[0]) == 8
+
+
+def test_a_damaged_file_of_statistics_is_refused(tmp_path: Path) -> None:
+    learner = taught(tmp_path / "a", *SPREAD[:2], memory=0)
+    (path, *_) = (tmp_path / "a").glob("statistics-*")
+    data = bytearray(path.read_bytes())
+    data[-5] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(Exception, match="is damaged: its checksum is wrong"):
+        learner.forget("a")
+    assert learner.classes == ("a", "b", "c")
