@@ -171,11 +171,8 @@ def test_unreadable_files_are_skipped_and_named_and_others_ignored(
     assert refused.code == 1
     answer = remask("predict", str(copied), str(photos / "a"), "--skip-unreadable", "--json")
     assert "skipped 1 of 4 files: 0.png (the file is empty)" in answer.err
-    assert [Path(each["source"]).name for each in json.loads(answer.out)] == [
-        "1.png",
-        "2.png",
-        "3.png",
-    ]
+    found = json.loads(answer.out)["predictions"]
+    assert [Path(each["source"]).name for each in found] == ["1.png", "2.png", "3.png"]
 
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl"])

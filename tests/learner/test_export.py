@@ -204,7 +204,7 @@ def test_without_onnx_the_extra_is_named(
 def test_an_unknown_format_and_a_folder_that_is_not_there_are_refused(
     net: nn.Module, tmp_path: Path
 ) -> None:
-    with pytest.raises(LearnerError, match="say one of onnx, torch-export, safetensors"):
+    with pytest.raises(LearnerError, match="give one of onnx, torch-export, safetensors"):
         _export(net, tmp_path / "net", "tflite")
     with pytest.raises(DurabilityError, match="no such folder"):
         _export(net, tmp_path / "nowhere" / "net.pt2", "safetensors")
@@ -246,3 +246,59 @@ def test_nothing_is_exported_before_the_first_visit_or_into_the_learner_s_folder
     with pytest.raises(LearnerError, match="the learner's own folder"):
         learner.export(tmp_path / "learner" / "net.safetensors", to="safetensors")
     assert [path.name for path in tmp_path.iterdir()] == ["learner"]
+
+
+def _photographs(names: list[str], seed: int) -> tuple[np.ndarray[Any, Any], list[str]]:
+    return blobs(names, each=12, seed=seed, shape=(3, 40, 48))
+
+
+@pytest.fixture
+def encoder() -> nn.Module:
+    torch.manual_seed(4)
+    layers = (nn.Conv2d(3, 8, 5, stride=4), nn.ReLU(), nn.AdaptiveAvgPool2d(3), nn.Flatten())
+    return nn.Sequential(*layers)
+
+
+@pytest.mark.parametrize("method", ["ridge", "slda", "ncm", "er"])
+@pytest.mark.parametrize(
+    "to", [pytest.param("torch-export", marks=pytest.mark.thorough), "safetensors"]
+)
+def test_the_encoder_and_every_head_are_inside_the_file(
+    encoder: nn.Module, method: str, to: Any, tmp_path: Path
+) -> None:
+    learner = Learner.create(tmp_path / "a", encoder=encoder, method=method, mask=None)
+    for number, names in enumerate((["ant", "bee"], ["cat"])):
+        learner.learn(*_photographs(names, number), name=str(number), force=True)
+    inputs = _photographs(["ant", "bee", "cat"], 7)[0]
+    expected = learner.predict(inputs)
+    exported = learner.export(tmp_path / "net", to)
+    note = json.loads(exported.description.read_text("utf-8"))
+    assert note["input"] == {"name": "inputs", "type": "uint8", "shape": ["batch", 3, 40, 48]}
+    run = torch.export.load(exported.path).module() if to == "torch-export" else learner.net()
+    if to == "safetensors":
+        for tensor in run.state_dict().values():
+            tensor.zero_()
+        run.load_state_dict(safetensors.torch.load_file(exported.path))
+    found = run(torch.from_numpy(inputs))
+    shares = (found if to == "torch-export" else found.softmax(-1)).max(1)
+    assert [learner.classes[column] for column in shares.indices.tolist()] == expected.names
+    assert shares.values.tolist() == pytest.approx(expected.probabilities, abs=1e-5)
+
+
+def test_the_json_has_the_confidence_that_an_accuracy_needs(tmp_path: Path) -> None:
+    learner = taught(tmp_path / "a", ["ant", "bee"], memory=200)
+    exported = learner.export(tmp_path / "net.safetensors", "safetensors")
+    note = json.loads(exported.description.read_text("utf-8"))
+    assert [each["accuracy"] for each in note["abstain"]] == [0.8, 0.9, 0.95, 0.99]
+    found = learner.predict(blobs(["ant"])[0], abstain=0.8).abstention
+    assert found is not None
+    assert note["abstain"][0]["confidence"] == found.confidence
+
+
+@pytest.mark.integrations
+def test_a_learner_of_texts_is_not_exported(tmp_path: Path) -> None:
+    learner = Learner.create(tmp_path / "a", encoder="minilm", method="ridge")
+    learner.learn(["a cat", "a dog", "blue", "red"], ["pet", "pet", "hue", "hue"], name="0")
+    with pytest.raises(LearnerError, match=r"a learner of texts .* cannot be exported"):
+        learner.export(tmp_path / "net.onnx", "onnx")
+    assert not list(tmp_path.glob("net*"))

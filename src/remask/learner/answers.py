@@ -334,8 +334,8 @@ class LearnerAnswers:
         )
 
 
-def _check_shares(abstain: float | None, unknown: float | None) -> None:
-    """Refuse numbers that are not between 0 and 1. Raises LearnerError."""
+def _check_shares(abstain: object, unknown: object) -> None:
+    """Refuse what is not a number between 0 and 1. Raises LearnerError."""
     meanings = {"accuracy wanted": ("abstain", abstain), "false-alarm rate": ("unknown", unknown)}
     for meaning, (name, value) in meanings.items():
         if value is None:

@@ -36,7 +36,7 @@ def calibration_error(scores: Tensor, truth: Tensor, weights: Tensor | None = No
     """Compute the expected calibration error of scores [n, C] for true columns [n], in percent."""
     if weights is None:
         weights = torch.ones(len(truth), dtype=torch.float64)
-    confident, right = named(scores, truth)
+    confident, right = named(scores.double(), truth)
     bins = (confident * metrics.CALIBRATION_BINS).long().clamp(max=metrics.CALIBRATION_BINS - 1)
     sums = torch.zeros(3, metrics.CALIBRATION_BINS, dtype=torch.float64)
     for total, values in zip(sums, (weights, weights * confident, weights * right), strict=True):
@@ -122,5 +122,5 @@ def _best_temperature(scores: Tensor, truth: Tensor) -> float:
 
 def named(scores: Tensor, truth: Tensor) -> tuple[Tensor, Tensor]:
     """The probability of the most probable class, and whether it is the true one: each [n]."""
-    confident, columns = scores.double().softmax(dim=1).max(dim=1)
+    confident, columns = scores.softmax(dim=1).max(dim=1)
     return confident, columns == truth

@@ -4,7 +4,6 @@ import math
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from remask.heads import ClassStatistics
 from remask.learner.errors import LearnerError
@@ -69,16 +68,12 @@ def auroc(known: Tensor, unknown: Tensor) -> float:
     return float((below + not_above).double().sum() / (2 * len(known) * len(unknown)))
 
 
-def scaled(features: Tensor) -> Tensor:
-    """Features [n, D] of length 1, from any."""
-    return F.normalize(features.double(), dim=1)
-
-
 def _inverse(covariance: Tensor) -> Tensor:
     covariance = (covariance + covariance.T) / 2
     scale = float(covariance.diagonal().mean())
     covariance.diagonal().add_(_SHRINKAGE * scale if scale > 0 else 1.0)
-    return torch.linalg.inv(covariance)
+    inverse: Tensor = torch.linalg.inv(covariance)
+    return inverse
 
 
 def _squared(rows: Tensor, precision: Tensor) -> Tensor:

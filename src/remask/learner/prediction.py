@@ -247,7 +247,7 @@ def predictions(
     distances: Tensor | None = None,
 ) -> Predictions:
     """Turn scores [n, C] into names; `distances` [n] are what `unknown_test` compares."""
-    shares, columns = scores.double().softmax(dim=1).topk(min(top, len(names)), dim=1)
+    shares, columns = scores.softmax(dim=1).topk(min(top, len(names)), dim=1)
     least = 0.0
     if abstention is not None:
         least = torch.inf if abstention.confidence is None else abstention.confidence
