@@ -32,7 +32,7 @@ from remask.machine import keep_freed_memory
 TRIALS = (1, 2, 5, 10, 20, 40)
 BUFFERS = (200, 1_000, 5_000, 20_000, 50_000)
 CLASSES = (10, 100, 1_000, 10_000, 100_000)
-TASKS = (2, 5, 10, 20, 50, 100)
+TASKS = (2, 5, 10, 20, 60, 200, 600)
 TRIALS_PER_WORKER = (10, 20, 40, 80)
 WARM_UP = 10
 IMAGE, SMALL = (1, 28, 28), (1, 8, 8)
@@ -163,17 +163,18 @@ def over_classes(rounds: int) -> list[Growth]:
 
 
 def over_tasks(rounds: int) -> list[Growth]:
-    """The same 10,000 samples of 200 classes in more and more tasks, ends of tasks included.
+    """The same 12,000 samples of 600 classes in more and more tasks, ends of tasks included.
 
-    4,000 test samples: after each task those of all tasks so far are evaluated.
+    3,000 test samples: after each task those of all tasks so far are evaluated, so that the number
+    of evaluated samples is in proportion to the number of tasks.
     """
-    classes, samples = 200, 10_000
+    classes, samples = 600, 12_000
     training: dict[int, list[float]] = {tasks: [] for tasks in TASKS}
     testing: dict[int, list[float]] = {tasks: [] for tasks in TASKS}
     for _ in range(max(1, rounds // 5)):
         for tasks in TASKS:
             dealt, sizes = split_classes(classes, tasks), [samples // tasks] * tasks
-            benchmark = random_stream(dealt, sizes, SMALL, tests_per_class=20)
+            benchmark = random_stream(dealt, sizes, SMALL, tests_per_class=5)
             stack = TrialStack(trial_configs(4, benchmark="random"), benchmark)
             learnt = tested = 0.0
             for task in stack.tasks:

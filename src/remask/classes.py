@@ -3,7 +3,6 @@
 import operator
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
-from typing import NamedTuple
 
 from remask.errors import RemaskError
 
@@ -13,14 +12,6 @@ Tasks = tuple[tuple[int, ...], ...]
 
 class SplitError(RemaskError, ValueError):
     """Tasks, an order of classes or a limit that the benchmark cannot have."""
-
-
-class Split(NamedTuple):
-    """What a trial learns."""
-
-    tasks: Tasks
-    class_names: tuple[str, ...]
-    """By class id."""
 
 
 def split_classes(num_classes: int, num_tasks: int) -> Tasks:

@@ -6,7 +6,6 @@ in config files and grids, its keyword in Python and its line in the docs are al
 
 import hashlib
 import json
-from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
@@ -190,14 +189,11 @@ class TrialConfig(BaseModel):
         }
         return json.dumps(chosen, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
-    def weight(self, name: str, added: Mapping[str, float] | None = None) -> float:
-        """A weight of the method's loss, wherever it is kept.
-
-        `added` are those that came later, with what it means that a config does not have them.
-        """
+    def weight(self, name: str) -> float:
+        """The weight `name` of the method's loss."""
         if name in COMMON_WEIGHTS:
             return float(getattr(self, name))
-        return float({**(added or {}), **dict(self.weights)}[name])
+        return float(dict(self.weights)[name])
 
     def shape(self) -> tuple[Any, ...]:
         """What trials of one stack must have in common; the rest may differ within a stack."""

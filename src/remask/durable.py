@@ -13,7 +13,7 @@ import socket
 import stat
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from io import BufferedReader, FileIO
 from pathlib import Path
@@ -41,6 +41,25 @@ _DAY = 24 * 60 * 60
 _FILE, _PRIVATE_FILE, _FOLDER, _PRIVATE_FOLDER = 0o666, 0o600, 0o777, 0o700  # less the umask
 
 
+_BEGINNINGS = {
+    re.compile(mark, re.DOTALL): kind
+    for mark, kind in (
+        (rb"SQLite format 3\0", "an SQLite database, such as a results store"),
+        (rb"\x37\x7f\x06[\x82\x83]", "the log of an SQLite database"),
+        (rb"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7", "the journal of an SQLite database"),
+        (rb'.{8}\{"__metadata__":\{"remask":"[0-9a-f]{128}', "a checkpoint"),
+        (rb'\{\s*"format":.{1,40}"sha256":\s*"[0-9a-f]{64}",\s*"learner":', "a learner's manifest"),
+        (rb"\x93NUMPY", "a NumPy array"),
+    )
+}
+"""How the files begin that no output may replace, and what they are."""
+_LONGEST_BEGINNING = 512
+_LEARNER_FILE = re.compile(r"[a-z]+-[0-9]{6,12}\.(?:safetensors|npy)")
+_SIDE_FILE = re.compile(r"(.+)-(?:wal|shm|journal)")
+_writing: set[str] = set()
+"""The names of the temporary files that this process is writing."""
+
+
 class DurabilityError(RemaskError, OSError):
     """The disk refused; the message says what failed, where, why, and what to do."""
 
@@ -60,6 +79,7 @@ def write_atomically(
     With `private`, only its owner can read it.
     """
     temporary = path.with_name(f".{path.name}.{_HOST}-{os.getpid()}-{secrets.token_hex(8)}.tmp")
+    _writing.add(temporary.name)
     try:
         with _create(temporary, _PRIVATE_FILE if private else _FILE) as stream:
             for piece in [data] if isinstance(data, bytes) else data:
@@ -75,33 +95,64 @@ def write_atomically(
         if isinstance(error, OSError):
             raise refusal("write", path, error) from error
         raise
+    finally:
+        _writing.discard(temporary.name)
 
 
-def check_output(path: Path) -> os.stat_result | None:
-    """Refuse a file that `write_output` could not write, before hours are spent on its contents.
+def check_output(path: Path, in_use: Sequence[Path] = ()) -> os.stat_result | None:
+    """Refuse a file that `write_output` would not write, before hours are spent on its contents.
 
-    Gives what is there now, or None.
+    It refuses folders, the files `in_use` that the caller reads, and every file that begins as
+    one of remask's own or another database. Returns what is there now, or None.
     """
     try:
         there = path.stat()
     except FileNotFoundError:
+        there = None
         if not path.resolve().parent.is_dir():
             raise refusal("write", path, OSError(errno.ENOENT, "no such folder")) from None
-        return None
     except OSError as error:
         raise refusal("write", path, error) from error
-    if stat.S_ISDIR(there.st_mode):
+    if there is not None and stat.S_ISDIR(there.st_mode):
         raise refusal("write", path, OSError(errno.EISDIR, "it is a folder"))
+    if (kept := _kept_as(path, there, in_use)) is not None:
+        raise DurabilityError(f"{path} is {kept}. It was left as it is. Name another file.")
     return there
 
 
-def write_output(path: Path, data: bytes) -> None:
-    """Write a file that a user named, and leave what it is as it was.
+def _kept_as(path: Path, there: os.stat_result | None, in_use: Sequence[Path]) -> str | None:
+    """What a file is that no output may replace; None for any other."""
+    used = [file.resolve() for file in in_use]
+    if path.resolve() in used:
+        return "read or written by the same command"
+    if beside := _SIDE_FILE.fullmatch(path.name):
+        store = path.with_name(beside[1])
+        if store.resolve() in used or _begins_as(store) is not None:
+            return f"a part of {store.name}, which is an SQLite database"
+    if _LEARNER_FILE.fullmatch(path.name) and _begins_as(path.with_name("learner.json")):
+        return "a part of the learner beside it"
+    return _begins_as(path) if there is not None and stat.S_ISREG(there.st_mode) else None
+
+
+def _begins_as(path: Path) -> str | None:
+    """The kind of a file by its first bytes, if it is one to keep."""
+    try:
+        with open_regular(path) as stream:
+            beginning = stream.read(_LONGEST_BEGINNING)
+    except PermissionError:
+        return "protected from reading, so what it holds is unknown"
+    except OSError:
+        return None
+    return next((kind for mark, kind in _BEGINNINGS.items() if mark.match(beginning)), None)
+
+
+def write_output(path: Path, data: bytes | Iterable[bytes], in_use: Sequence[Path] = ()) -> None:
+    """Write a file that a user named, if `check_output` allows it.
 
     A regular file is replaced atomically and keeps its mode; a symbolic link stays one. A pipe or
     a device is written into, and so is what this process has for its standard output.
     """
-    there = check_output(path)
+    there = check_output(path, in_use)
     if there is None:
         write_atomically(path.resolve(), data)
         return
@@ -113,7 +164,8 @@ def write_output(path: Path, data: bytes) -> None:
     sys.stdout.flush()
     try:
         with FileIO(path if own is None else own, "wb", closefd=own is None) as stream:
-            _write(stream, data)
+            for piece in [data] if isinstance(data, bytes) else data:
+                _write(stream, piece)
     except OSError as error:
         if own is not None and isinstance(error, BrokenPipeError):
             raise  # as for anything that is printed when nobody reads on
@@ -202,6 +254,8 @@ def read_limited(path: Path, max_bytes: int) -> bytes:
 
 def _is_stale(path: Path, host: str, pid: str) -> bool:
     """Whether the writer of a temporary file is dead; of another host's, when a day has passed."""
+    if host == _HOST and int(pid) == os.getpid():
+        return path.name not in _writing  # in a container, the process before may have had our id
     if host == _HOST and not is_running(int(pid)):
         return True
     return time.time() - path.stat().st_mtime > _DAY

@@ -9,6 +9,8 @@ from typing import Any
 def lazy_names(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
     """The `__getattr__` of a package: `modules` has the names that each of its modules defines.
 
+    Also gives the package a `__dir__`, so that notebooks and editors complete these names.
+
     A package that uses it also imports the names under `if TYPE_CHECKING`, for type checkers, and
     defines `__getattr__` under `if not TYPE_CHECKING`: otherwise they would take every name for one
     of the package's.
@@ -22,4 +24,5 @@ def lazy_names(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]
         setattr(sys.modules[package], name, found)  # so it is looked for once
         return found
 
+    vars(sys.modules[package])["__dir__"] = lambda: sorted({*vars(sys.modules[package]), *homes})
     return find

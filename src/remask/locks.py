@@ -54,7 +54,8 @@ class Lock:
         """Prepare to lock the file `path`, waiting for at most `timeout` seconds."""
         self._path = path
         self._owner_path = path.with_name(f"{path.name}.owner.json")
-        self._lock = filelock.FileLock(path, timeout=max(timeout, 0.0), thread_local=False)
+        self._timeout = max(timeout, 0.0)
+        self._lock = filelock.FileLock(path, timeout=self._timeout, thread_local=False)
 
     def __enter__(self) -> Self:
         """Take the lock."""
@@ -96,6 +97,8 @@ class Lock:
                 f"{self._path} is held by another process. Wait for it to end, then try again."
             )
         held = f"for {_duration(time.time() - owner.since)} now"
+        if self._timeout:
+            held += f" (waited {self._timeout:g} s)"
         if owner.host != socket.gethostname():
             advice = f"Wait for it to end, or end it on {owner.host}, then try again."
         elif owner.pid == os.getpid():

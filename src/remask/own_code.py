@@ -61,6 +61,13 @@ def import_own(kind: str, name: str) -> Any:
         ) from error
 
 
+def own_title(method: str) -> str | None:
+    """The title of a custom method, if it was imported; imports nothing itself."""
+    module, _, name = method.partition(":")
+    title = getattr(getattr(sys.modules.get(module), name, None), "title", None)
+    return title if isinstance(title, str) else None
+
+
 def fingerprints_of(names: Iterable[str]) -> dict[str, str]:
     """The fingerprints of own code that was imported, by module; other names have none."""
     modules = (name.partition(":")[0] for name in names if names_own_code(name))

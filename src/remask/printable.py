@@ -10,6 +10,8 @@ def printable(text: str) -> str:
     Escape sequences, characters that turn the direction of writing, and halves of characters, as
     file names have that are not valid Unicode, are such.
     """
+    if text.isprintable():
+        return text
     return "".join(c if c.isprintable() or c in _LAYOUT else "?" for c in text)
 
 

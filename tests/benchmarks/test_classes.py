@@ -1,15 +1,11 @@
 """Classes: their names, and how they are dealt to tasks."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from remask.benchmarks import BENCHMARKS, load_benchmark
 from remask.classes import check_class_names
-from remask.config import TrialConfig
 from remask.datasets import DATASETS
-from remask.results.completing import NUM_TASKS, derived_split
 from tests.benchmarks.test_benchmarks import small_benchmark
 
 
@@ -47,20 +43,3 @@ def test_every_dataset_names_its_classes() -> None:
     assert DATASETS["cifar100"].class_names[99] == "worm"
     assert DATASETS["fashion-mnist"].class_names[9] == "Ankle boot"
     assert DATASETS["tiny-imagenet"].class_names[199] == "n12267677"
-
-
-def test_records_of_earlier_versions_are_completed_with_the_tasks_of_the_benchmarks() -> None:
-    assert {name: BENCHMARKS[name].num_tasks for name in NUM_TASKS} == NUM_TASKS
-
-
-@pytest.mark.parametrize(
-    "asked",
-    [{}, {"class_order": 7}, {"tasks": 3}, {"tasks": 2, "class_order": tuple(range(9, -1, -1))}],
-)
-def test_a_record_is_completed_with_what_the_benchmark_deals(
-    config: Callable[..., TrialConfig], asked: dict[str, Any]
-) -> None:
-    benchmark = load_benchmark("split-digits", **asked)
-    trial = config(benchmark="split-digits", **asked)
-    split = derived_split(trial, range(benchmark.num_tasks), range(10))
-    assert split == (benchmark.tasks, benchmark.class_names)

@@ -201,7 +201,7 @@ def test_without_pillow_a_folder_of_images_says_how_to_get_it(
 ) -> None:
     write("a/0.png")
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
-    with pytest.raises(DataError, match=r'pip install "remask\[images\]"'):
+    with pytest.raises(DataError, match=r"pip install pillow"):
         image_folder(tmp_path, tasks=1)
 
 

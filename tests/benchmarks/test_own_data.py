@@ -94,6 +94,24 @@ def test_the_seed_decides_what_is_for_testing(tmp_path: Path) -> None:
     assert len(held_out(0)) == 8
 
 
+@pytest.mark.parametrize("kind", [np.array, torch.tensor, torch.from_numpy])
+def test_arrays_and_tensors_are_taken_as_they_are(kind: Any) -> None:
+    pair = (kind(INPUTS), kind(LABELS))
+    made = arrays(pair, tasks=2, test=pair)
+    assert torch.equal(made.train_inputs, torch.tensor(INPUTS))
+    assert torch.equal(made.test_labels, torch.tensor(LABELS))
+    pair[0][:] = 0
+    assert made.train_inputs.any()  # a copy
+    INPUTS[:] = np.arange(20 * 12, dtype=np.uint8).reshape(20, 3, 2, 2)
+    halves = arrays((torch.tensor(INPUTS).half(), LABELS.tolist()), tasks=2)  # type: ignore[arg-type]
+    assert halves.train_inputs.dtype == torch.float32
+
+
+def test_one_array_is_not_taken_for_a_pair() -> None:
+    with pytest.raises(DataError, match=r"give a pair, \(inputs, labels\)"):
+        arrays(INPUTS, tasks=2)  # type: ignore[arg-type]
+
+
 def test_a_pair_of_npy_files_and_a_pair_for_testing(tmp_path: Path) -> None:
     pairs = []
     for part in ("train", "test"):

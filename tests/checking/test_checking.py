@@ -252,19 +252,3 @@ def test_the_command_prints_a_line_per_check_and_its_exit_code_tells(
         assert refused.code == 1
         assert refused.err.startswith("error: ")
         assert refused.out == ""
-
-
-def test_a_method_written_for_an_earlier_version_is_told_the_new_names() -> None:
-    with pytest.raises(MethodError, match="defines `bend`, which is now called `adjust_gradients`"):
-
-        class Turns(ER):
-            def bend(self, step: Step, gradients: Gradients) -> Gradients:
-                return gradients
-
-    class Uses(ER):
-        def loss(self, step: Step) -> Tensor:
-            return super().loss(step) * self.bench.lr
-
-    (finding, *_) = check_method(Uses)
-    assert (finding.check, finding.outcome) == ("loss", "failed")
-    assert "Uses uses self.bench, which is now called self.engine" in finding.text

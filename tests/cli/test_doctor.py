@@ -148,3 +148,13 @@ def test_a_plan_that_cannot_be_read_is_wrong(healthy: CommandLine) -> None:
     plan.write_text("{}")
     (run,) = _symptoms(healthy, code=1)["runs"]
     assert "Move the folder" in run["text"]
+
+
+@pytest.mark.parametrize("store", ["/", ".", ".."])
+def test_a_folder_as_a_store_is_reported(
+    healthy: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    answer = healthy("doctor", "--store", store)
+    assert answer.code == 1
+    assert f"{store} is a folder, not a file. Name a file" in answer.text

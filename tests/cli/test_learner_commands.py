@@ -96,6 +96,8 @@ def test_a_visit_that_was_learnt_is_not_learnt_again(
     before = {path.name: path.read_bytes() for path in copied.iterdir()}
     again = remask("learn", str(copied), "--data", str(images / "second"), "--name", "second")
     assert again.code == 0
+    assert again.out.startswith("second: learnt on 20")
+    assert again.out.endswith("; nothing was learnt again\n")
     assert {path.name: path.read_bytes() for path in copied.iterdir()} == before
 
 
@@ -116,8 +118,13 @@ def test_settings_cannot_be_changed_later_but_may_be_repeated(
     ("options", "said"),
     [
         (("--data", "nowhere"), "nowhere is not a folder"),
-        (("--image-size", "8by8"), "--image-size 8by8: say 64, or 48x64"),
-        (("--memory", "much"), "say how many samples"),
+        (("--image-size", "8by8"), "--image-size 8by8: give 64, or 48x64"),
+        (("--memory", "much"), "give a number of samples"),
+        (("--memory", "9" * 400 + "GB"), "give a number of samples"),
+        (("--memory", "9" * 5000), "a learner keeps fewer samples"),
+        (("--memory", "9" * 12), "give a number of samples"),
+        (("--image-size", "9" * 5000), "give 64, or 48x64"),
+        (("--image-size", "99999"), "image"),
         (("--mask", "0.5x"), "a mask is 'none', 'auto' or a number"),
         (("--optimizer", "lion"), "optimizer = 'lion'"),
         (("--net", "perceptron"), "perceptron"),
@@ -304,10 +311,56 @@ def test_forgetting_asks_first_and_then_the_class_is_gone(
     done = remask("forget", str(copied), "b", "--yes")
     assert done.code == 0, done.err
     assert done.out.startswith("forgot b")
+    assert "retrain=True" not in done.out
     assert Learner.open(copied).classes == ("a", "c", "d")
     unknown = remask("forget", str(copied), "b", "--yes")
     assert unknown.code == 1
     assert "a, c, d" in unknown.text
+
+
+def test_a_visit_is_undone_and_learnt_again(
+    remask: CommandLine, images: Path, copied: Path
+) -> None:
+    done = remask("undo", str(copied))
+    assert done.code == 0, done.err
+    assert done.out == (
+        "undid second: the learner knows 2 classes as before it; c, d unknown again\n"
+    )
+    assert (
+        remask("learn", str(copied), "--data", str(images / "second"), "--name", "second").code == 0
+    )
+    assert json.loads(remask("undo", str(copied), "--json").out)["visit"] == "second"
+    assert remask("undo", str(copied)).code == 0
+    refused = remask("undo", str(copied))
+    assert refused.code == 1
+    assert "no earlier generation" in refused.text
+
+
+def test_classes_are_renamed_and_merged(remask: CommandLine, images: Path, copied: Path) -> None:
+    assert remask("rename", str(copied), "a", "alpha").out == "renamed a to alpha\n"
+    refused = remask("rename", str(copied), "b", "alpha")
+    assert refused.code == 1
+    assert "--merge" in refused.text
+    assert remask("rename", str(copied), "b", "alpha", "--merge").out == "merged b with alpha\n"
+    assert Learner.open(copied).classes == ("alpha", "c", "d")
+    answer = remask("predict", str(copied), str(images / "test" / "b" / "0.png"))
+    assert ": alpha " in answer.out
+
+
+def test_a_learner_is_shown_without_its_code(remask: CommandLine, taught: Path) -> None:
+    shown = remask("show", str(taught))
+    assert shown.code == 0, shown.err
+    for part in ("4 classes in 2 visits", "net mlp, method er_ema", "can take back: second, first"):
+        assert part in shown.out
+    found = json.loads(remask("show", str(taught), "--json").out)
+    assert [each["name"] for each in found["classes"]] == list("abcd")
+    assert sum(each["kept"] for each in found["classes"]) <= 60
+    assert {each["bytes"] // each["kept"] for each in found["classes"]} == {36}
+    assert found["classes"][1]["seen"] == 36
+    assert found["disk"]["total"] == sum(p.stat().st_size for p in taught.rglob("*"))
+    assert found["settings"]["keep_generations"] == 3
+    assert found["effective"]["lr"] > 0
+    assert found["calibration"]["temperature"] > 0
 
 
 def test_an_export_is_named_after_the_learner_and_not_put_into_its_folder(
@@ -343,7 +396,9 @@ def test_an_onnx_file_names_the_classes_that_the_learner_names(
     np.testing.assert_allclose(probabilities.max(1), predicted.probabilities, atol=1e-5)
 
 
-@pytest.mark.parametrize("command", ["predict", "evaluate", "history", "forget", "export"])
+@pytest.mark.parametrize(
+    "command", ["predict", "evaluate", "history", "show", "undo", "rename", "forget", "export"]
+)
 def test_a_folder_without_a_learner_is_refused_by_every_command(
     remask: CommandLine, images: Path, tmp_path: Path, command: str
 ) -> None:
@@ -351,6 +406,9 @@ def test_a_folder_without_a_learner_is_refused_by_every_command(
         "predict": (str(images / "test"),),
         "evaluate": ("--data", str(images / "test")),
         "history": (),
+        "show": (),
+        "undo": (),
+        "rename": ("a", "b"),
         "forget": ("a", "--yes"),
         "export": ("--to", "safetensors"),
     }[command]
@@ -409,11 +467,13 @@ def test_a_visit_that_is_stopped_is_saved_and_the_same_command_goes_on(
 
 @pytest.mark.processes
 def test_while_one_process_learns_others_predict_and_none_may_learn(
-    remask: CommandLine, images: Path, copied: Path
+    remask: CommandLine, images: Path, copied: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(Learner, "lock_seconds", 0.3)
     script = (
         "import sys; from remask import Learner; "
-        "learner = Learner.open(sys.argv[1]); print('held', flush=True); sys.stdin.read()"
+        "learner = Learner.open(sys.argv[1])\n"
+        "with learner._folder.writing(5): print('held', flush=True); sys.stdin.read()"
     )
     process = subprocess.Popen(
         [sys.executable, "-c", script, str(copied)],
@@ -427,7 +487,10 @@ def test_while_one_process_learns_others_predict_and_none_may_learn(
         assert process.stdout.readline() == "held\n"
         learnt = remask("learn", str(copied), "--data", str(images / "first"), "--name", "third")
         assert learnt.code == 1
-        assert str(process.pid) in learnt.text
+        assert f"held by process {process.pid}" in learnt.text
+        assert "s now (waited 0.3 s). Wait for it to end, or end it" in learnt.text
+        assert remask("undo", str(copied)).code == 1
+        assert remask("show", str(copied)).code == 0
         assert remask("predict", str(copied), str(images / "test" / "a")).code == 0
     finally:
         process.communicate()

@@ -62,7 +62,7 @@ def use_store(given: Callable[[Path], Any], folder: Path) -> None:
 def use_merge(given: Callable[[Path], Any], folder: Path) -> None:
     with Store(folder / "other.db") as store:
         store.add(make_record(make_config()))
-    assert len(read_store(given(folder / "other.db"))) == 1
+    assert len(list(read_store(given(folder / "other.db")))) == 1
     with Store(folder / "results.db") as store:
         assert merge(store, given(folder / "other.db")).new == 1
     (found,) = [each for each in examine(given(folder / "results.db")) if each.subject == "store"]

@@ -170,7 +170,7 @@ def test_without_pillow_nothing_is_begun(
 ) -> None:
     archive = offer({})
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
-    with pytest.raises(DataError, match=r'needs Pillow.*pip install "remask\[images\]"'):
+    with pytest.raises(DataError, match=r"needs Pillow.*pip install pillow"):
         load_benchmark("split-tiny-imagenet", data=archive)
     assert not (tmp_path / "cache").exists()
 

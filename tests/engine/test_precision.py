@@ -3,13 +3,14 @@
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 import torch
 
 from remask import run, settings
-from remask.engine import stack_nets
+from remask.engine import bfloat16, stack_nets
 from remask.engine.module_stack import ModuleStack
 from remask.losses import trial_cross_entropy
 from remask.nets import net_builder
@@ -50,6 +51,15 @@ def test_bfloat16_works_or_is_refused_but_never_ends_the_process(layers_first: b
     assert done.returncode == 0, done.stderr
     worked = "torch.Size([1, 2, 64])" in done.stdout
     assert worked or (layers_first and "ONEDNN_MAX_CPU_ISA=" in done.stdout)
+
+
+@pytest.mark.processes
+def test_a_try_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "mm", lambda *_: time.sleep(60))  # the child inherits it
+    monkeypatch.setattr(bfloat16, "_LONGEST_TRY", 0.2)
+    started = time.monotonic()
+    assert not bfloat16._survives()
+    assert time.monotonic() - started < 30
 
 
 @pytest.mark.thorough

@@ -209,7 +209,11 @@ def test_ours_stand_beside_the_published_figures_if_the_settings_do() -> None:
     assert "78.27" in compared._repr_html_()
     nothing = remask.Results(records[3:]).compare()
     assert len(nothing) == 0
-    assert repr(nothing) == "Nothing is published about any of these results."
+    assert repr(nothing).startswith("Nothing is published about any of these results: ")
+    assert nothing.summary() == [repr(nothing)]
+    assert nothing.markdown() == repr(nothing)
+    assert "Nothing is published" in nothing._repr_html_()
+    assert "No trials." in remask.Results([])._repr_html_()
 
 
 def test_a_reproduction_has_cells_and_decisions_and_is_printable(store: Path) -> None:

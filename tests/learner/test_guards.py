@@ -79,14 +79,16 @@ def test_a_drop_is_what_earlier_classes_lose_beyond_mutual_confusion() -> None:
     check_drop("v", before, (right, order), [0, 1], 25, "")
     confused = order.clone()
     confused[:20] = confused[:20] + 2  # half of the old samples are taken for new ones
-    with pytest.raises(VisitRejectedError, match="costs earlier classes 50 points on 40 held-out"):
+    with pytest.raises(
+        VisitRejectedError, match="costs earlier classes 50 ±18 points on 40 held-out"
+    ):
         check_drop("v", before, (_scores(confused, order, 4), order), [0, 1], 25, "")
     check_drop("v", before, (_scores(confused, order, 4), order), [0, 1], 60, "")
     confused[40:60] = confused[40:60] - 2  # and half of the new ones for old ones
     check_drop("v", before, (_scores(confused, order, 4), order), [0, 1], 25, "")
     swapped = order.clone()
     swapped[:20] = 1 - swapped[:20]
-    with pytest.raises(VisitRejectedError, match="costs earlier classes 50 points"):
+    with pytest.raises(VisitRejectedError, match="costs earlier classes 50 ±"):
         check_drop("v", before, (_scores(swapped, order, 4), order), [0, 1], 25, "")
 
 

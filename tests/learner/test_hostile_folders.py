@@ -18,10 +18,12 @@ import torch
 
 from remask import durable
 from remask.durable import _HOST
+from remask.engine.checkpoints import CheckpointFolder
 from remask.errors import RemaskError
 from remask.learner import Learner, LearnerError, Progress
 from remask.learner.folder import LearnerFolder
 from remask.learner.manifest import MANIFEST, read_manifest
+from remask.learner.staging import unfinished
 from remask.learner.summary import summarise
 from tests.learner.samples import bits, blobs, create, taught
 
@@ -119,6 +121,37 @@ def test_a_hostile_note_of_a_visit_is_refused(path: Path, change: Callable[[Any]
     reseal(path / "visit" / "visit.json", "visit", change)
     with pytest.raises(LearnerError, match=r"is damaged.*--discard|was begun"):
         Learner.open(path).learn(*blobs(VISIT, seed=1), name="second")
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {},
+        {"measured": 3, "steps": 2, "seconds": 1.0},
+        {"measured": [["x", 1]], "steps": 2, "seconds": 1.0},
+        {"measured": [], "steps": "two", "seconds": 1.0},
+    ],
+)
+def test_a_hostile_checkpoint_of_a_visit_is_refused(path: Path, extra: dict[str, Any]) -> None:
+    begin_visit(path)
+    note = unfinished(path / "visit")
+    assert note is not None
+    checkpoints = path / "visit" / "checkpoints"
+    (file,) = checkpoints.glob("*.safetensors")
+    tensors = safetensors.torch.load(file.read_bytes())
+    position = json.loads(read_note(file))["position"]
+    file.unlink()
+    folder = CheckpointFolder(checkpoints, f"{note.name} {note.fingerprint}")
+    folder.load(tensors)
+    folder.save(tensors, position, extra)
+    with pytest.raises(LearnerError, match=r"checkpoint of the visit is damaged.*--discard"):
+        Learner.open(path).learn(*blobs(VISIT, seed=1), name="second")
+
+
+def read_note(file: Path) -> str:
+    """The JSON in the metadata of a checkpoint, behind its two checksums."""
+    with safetensors.safe_open(file, "pt") as opened:
+        return str(opened.metadata()["remask"][128:])
 
 
 @LINKS

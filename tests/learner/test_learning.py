@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import remask
 from remask.engine import DataDescription, TrialStack
@@ -252,6 +253,14 @@ def test_what_could_never_be_learnt_with_is_refused_before_anything_is_made(tmp_
         ({"mask": 3.0}, "mask"),
         ({"mask": "sometimes"}, "mask"),
         ({"lr": -1.0}, "lr"),
+        ({"memory": "9" * 400 + "GB"}, r"memory = '9{199}\.\.\.: give a number of samples"),
+        ({"memory": 10**5000}, "memory = a number of thousands of digits: give a number"),
+        ({"normalise": ([0.0], [0.0])}, "normalise = .*deviations above 0"),
+        ({"normalise": ([0.0], [float("nan")])}, "normalise = .*deviations above 0"),
+        ({"normalise": "sometimes"}, "normalise = .*deviations above 0"),
+        ({"keep_generations": -1}, "keep_generations"),
+        ({"net": 5}, "net=5: give a name"),
+        ({"net": nn.ReLU()}, r"must be an nn\.Linear"),
     ]
     for change, message in wrong:
         with pytest.raises(remask.errors.RemaskError, match=message):

@@ -101,6 +101,10 @@ def test_a_line_that_was_cut_short_is_written_again(kind: str, tmp_path: Path) -
     rows = path.read_text().splitlines()
     assert len(rows) == len({*rows})
     assert {*rows} == {*whole.decode().splitlines()}
+    path.write_bytes(whole.splitlines()[0][:-3])
+    with Log({kind: open_logger(f"{kind}:{path}")}, pytest.fail) as log:
+        write(log, 20)
+    assert path.read_bytes() == whole
 
 
 def test_json_lines_have_the_settings_of_a_trial_once_and_no_nan(tmp_path: Path) -> None:
@@ -113,13 +117,61 @@ def test_json_lines_have_the_settings_of_a_trial_once_and_no_nan(tmp_path: Path)
     assert [entry["values"] for entry in others] == [{"loss": None}] * 2
 
 
+NOT_LOGS = [
+    b"my thesis",
+    b"my thesis\nand more of it\n",
+    b"my thesis\nand more of it",
+    b"\n",
+    b"{",
+    b'{"title": "my thesis"}',
+    b'{"trial": "my trial", "event": "my thesis"}',
+    b"trial,error\n",
+    b"SQLite format 3\x00",
+    b"\xff\xfe",
+    b"trial,event,step,task,name,value\n\n",
+    b"trial,event,step,task,name,value\na,b,1,1,loss,0.5\n",
+    b'{"trial": "a", "event": "step", "step": 1}\nmy thesis',
+    b'{"trial": "a", "event": "my thesis", "step": 1}\n',
+    b"[" * 100_000 + b"\n",
+]
+
+
 @pytest.mark.parametrize("kind", ["csv", "jsonl"])
-def test_a_file_that_is_no_log_is_refused_and_left_alone(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", NOT_LOGS, ids=range(len(NOT_LOGS)))
+def test_a_file_that_is_not_a_log_is_refused_and_left_alone(
+    kind: str, content: bytes, tmp_path: Path
+) -> None:
     path = tmp_path / "thesis.txt"
-    path.write_text("my thesis\nand more of it\n")
-    with pytest.raises(RemaskError, match="is not a remask log"):
+    path.write_bytes(content)
+    with pytest.raises(RemaskError, match=r"is not a remask log .* Nothing was written to it"):
         open_logger(f"{kind}:{path}")
-    assert path.read_text() == "my thesis\nand more of it\n"
+    assert path.read_bytes() == content
+
+
+def test_a_log_of_the_other_kind_is_refused_also_in_the_same_run(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    with Log({"csv": open_logger(f"csv:{path}")}, pytest.fail) as log:
+        with pytest.raises(RemaskError, match="is not a remask log"):
+            open_logger(f"jsonl:{path}")
+        write(log, 1)
+    assert path.read_text().count("\n") == 5
+
+
+def test_a_device_is_refused_and_not_read_forever() -> None:
+    with pytest.raises(RemaskError, match="cannot write /dev/zero: not a regular file"):
+        open_logger("csv:/dev/zero")
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+def test_runs_that_start_on_one_new_file_write_one_header(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    logs = [Log({kind: open_logger(f"{kind}:{path}")}, pytest.fail) for _ in range(2)]
+    for log, source in zip(logs, (ONE, OTHER), strict=True):
+        log.step(source, 1, 1, {"loss": 0.5})
+    for log in logs:
+        log.close()
+    assert sorted(losses(kind, path)) == [("one", 1, 0.5), ("other", 1, 0.5)]
+    assert path.read_text().count("trial,event") == (kind == "csv")
 
 
 def test_a_logger_that_fails_is_left_out_and_the_others_go_on() -> None:

@@ -213,3 +213,20 @@ def test_a_mask_value_that_is_no_number_is_a_type_error(value: Any) -> None:
         masked_cross_entropy(logits, target, ACTIVE, value)
     with pytest.raises(TypeError, match="mask_value needs"):
         MaskedCrossEntropy(value)
+
+
+def test_running_out_of_memory_is_not_taken_for_values_that_cannot_be_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    mask, target = torch.ones(K).bool(), torch.zeros(B, dtype=torch.long)
+    features, head = torch.zeros(B, 2), torch.zeros(K, 2)
+    with monkeypatch.context() as patch:
+        patch.setattr(Tensor, "__bool__", fail)
+        with pytest.raises(torch.OutOfMemoryError):
+            masked_cross_entropy(torch.zeros(B, K), target, mask)
+    monkeypatch.setattr(Tensor, "nonzero", fail)
+    with pytest.raises(torch.OutOfMemoryError):
+        masked_linear_cross_entropy(features, head, None, target, mask)

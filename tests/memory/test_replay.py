@@ -12,6 +12,7 @@ from torch import Tensor
 
 import remask
 from remask.memory import ReplayMemory, ReplayMemoryError
+from remask.setting_types import MemoryPolicy
 from tests.memory.test_reservoir import UNLIKELY, p_value
 
 POLICIES = ["reservoir", "balanced", "merging"]
@@ -216,3 +217,53 @@ def test_a_state_that_does_not_fit_is_refused_and_changes_nothing() -> None:
 
 def test_it_is_public() -> None:
     assert remask.ReplayMemory is ReplayMemory
+
+
+def tokens(first: int, count: int) -> dict[str, Tensor]:
+    numbers = torch.arange(first, first + count)
+    return {"input_ids": numbers[:, None].repeat(1, 3), "mask": numbers[:, None] % 2 == 0}
+
+
+@pytest.mark.parametrize("policy", ["reservoir", "balanced"])
+def test_dicts_of_tensors_are_kept_and_drawn_as_dicts(policy: MemoryPolicy) -> None:
+    plain, memory = ReplayMemory(10, policy), ReplayMemory(10, policy)
+    for first in range(0, 60, 6):
+        labels = torch.arange(first, first + 6) % 3
+        plain.add(torch.arange(first, first + 6), labels)
+        memory.add(tokens(first, 6), labels)
+    restored = ReplayMemory(10, policy)
+    restored.load_state_dict(memory.state_dict())
+    expected = plain.draw(7)
+    for each in (memory, restored):
+        drawn = each.draw(7)
+        assert torch.equal(drawn.labels, expected.labels)
+        assert {*drawn.inputs} == {"input_ids", "mask"}
+        assert torch.equal(drawn.inputs["input_ids"], expected.inputs[:, None].repeat(1, 3))
+        assert torch.equal(drawn.inputs["mask"], expected.inputs[:, None] % 2 == 0)
+
+
+def test_what_is_not_a_tensor_is_refused_with_a_message() -> None:
+    memory = ReplayMemory(4)
+    labels = torch.zeros(2, dtype=torch.int64)
+    for x, message in (
+        (["a text", "another"], r"x cannot be made a tensor.*texts have to be tokenised"),
+        ({"text": ["a", "b"]}, r"x\['text'\] cannot be made a tensor"),
+        ({}, "a dict without tensors"),
+        ({"a": torch.zeros(2), "b": torch.zeros(3)}, r"got x a: \[2\], b: \[3\], y \[2\]"),
+    ):
+        with pytest.raises(ReplayMemoryError, match=message):
+            memory.add(x, labels)
+    with pytest.raises(ReplayMemoryError, match="y cannot be made a tensor"):
+        memory.add(torch.zeros(2), ["cat", "dog"])
+    with pytest.raises(ReplayMemoryError, match="one tensor, not a dict"):
+        ReplayMemory(4, "merging").add({"a": torch.zeros(2)}, labels)
+    assert len(memory) == 0
+    memory.add({"a": torch.zeros(2)}, labels)
+    for other in (
+        {"b": torch.zeros(2)},
+        torch.zeros(2),
+        {"a": torch.zeros(2), "b": torch.zeros(2)},
+    ):
+        with pytest.raises(ReplayMemoryError, match="the memory holds samples a: "):
+            memory.add(other, labels)
+    assert len(memory) == 2

@@ -23,7 +23,7 @@ from remask.memory.reservoir import draw_distinct
 from remask.methods import MASKED_NAMES, METHODS, Batch, Method, Step, Task, find_method
 from remask.methods.gem import solve
 from remask.metrics import forgetting
-from remask.names import SUMMARIES, TITLES, Systems, systems_named
+from remask.names import SUMMARIES, TITLES, Systems, UnknownNameError, systems_named
 from remask.planning import SettingsError, trial_configs
 from remask.randomness import generator, torch_seed
 from remask.streams import batch_sizes
@@ -1234,3 +1234,10 @@ def test_what_is_known_without_torch_is_what_the_methods_say() -> None:
     assert list(METHODS) == list(SUMMARIES)
     for name, (method, _) in MASKED_NAMES.items():
         assert systems_named(name, METHODS) == [Systems(method, masked=True, mask=None)]
+
+
+def test_a_masked_name_leads_to_its_method_and_mask() -> None:
+    with pytest.raises(UnknownNameError, match="`--method er --mask -inf`"):
+        find_method("mser")
+    with pytest.raises(UnknownNameError, match="`--method derpp --mask -1`"):
+        find_method("msderpp")

@@ -385,28 +385,6 @@ def test_a_mask_cannot_fade_where_there_is_none_or_no_memory(
     assert (masked.fade, plain.fade) == (4.0, 0.0)
 
 
-def test_a_config_from_before_er_ema_had_a_ramp_still_means_what_it_meant(
-    config: MakeConfig, tiny: Benchmark
-) -> None:
-    before = config(method="er_ema", mask=0.0, alpha=0.5, weights={"slowness": 0.9})
-    named = before.model_copy(update={"weights": (("ramp", 0.0), ("slowness", 0.9))})
-    now = before.model_copy(update={"weights": (("ramp", 9.0), ("slowness", 0.9))})
-    old, same, other = (
-        finish(TrialStack([own], tiny, build_net=small_mlp)).state() for own in (before, named, now)
-    )
-    slow = [name for name in old if name.startswith("method/slow/")]
-    assert all(torch.equal(old[name], same[name]) for name in slow)
-    assert not any(torch.equal(old[name], other[name]) for name in slow)
-    (asked,) = trial_configs(
-        benchmark="split-mnist",
-        method="er_ema",
-        buffer=200,
-        seeds=[0],
-        overrides={"weights": {"ramp": 0}},
-    )
-    assert asked.hash == "bc51abbfb68ea603eedd40d4a2586a58a4342e013b333f67f9b4f93afffb5d4b"
-
-
 def test_er_ema_wears_a_fading_mask_unless_told_otherwise() -> None:
     def asked(**changes: Any) -> list[TrialConfig]:
         return trial_configs(

@@ -166,7 +166,9 @@ def test_without_matplotlib_the_message_says_what_to_install(
 
     cells = _contrast()
     monkeypatch.setattr(importlib, "import_module", refuse)
-    with pytest.raises(MissingPackageError, match=r"^figures need matplotlib: pip install 'rem"):
+    with pytest.raises(
+        MissingPackageError, match=r"^figures need matplotlib: pip install matplotlib"
+    ):
         write_figures(cells, tmp_path)
 
 

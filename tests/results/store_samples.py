@@ -1,7 +1,9 @@
 """Trials as the store's tests need them."""
 
 import math
+import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import numpy as np
 from remask.classes import spread_classes
 from remask.config import TrialConfig
 from remask.results import TrialRecord
+from remask.results.schema import COLUMNS, digest_of
 
 NAN = math.nan
 
@@ -111,6 +114,16 @@ def contents(folder: Path) -> dict[str, bytes]:
         and path.suffix != ".db-shm"
         and not (path.suffix == ".db-wal" and path.stat().st_size == 0)
     }
+
+
+def redigest(path: Path) -> None:
+    """Give every row the digest of its contents, as a forger would."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.text_factory = lambda raw: raw.decode(errors="replace")
+        for row in connection.execute(f"SELECT {', '.join(COLUMNS)} FROM trials").fetchall():
+            connection.execute(
+                "UPDATE trials SET digest = ? WHERE config_hash = ?", [digest_of(row[:-1]), row[0]]
+            )
 
 
 def diverged(config: TrialConfig | None = None) -> TrialRecord:

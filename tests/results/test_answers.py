@@ -2,9 +2,6 @@
 
 import csv
 import io
-import json
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -69,31 +66,6 @@ def test_the_cost_of_a_cell_is_the_mean_over_its_trials_if_all_say_it() -> None:
 def test_answers_that_contradict_themselves_are_refused(damage: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         answered(answers={**ANSWERS, **damage})
-
-
-def test_a_store_of_the_fourth_version_gets_a_place_for_them(tmp_path: Path) -> None:
-    path = tmp_path / "results.db"
-    with Store(path) as store:
-        store.add(make_record())
-    with closing(sqlite3.connect(path)) as connection:
-        for column in ("answers", "flops", "memory_bytes", "losses"):  # the last came later
-            connection.execute(f"ALTER TABLE trials DROP COLUMN {column}")
-        connection.execute("PRAGMA user_version = 4")
-        connection.commit()
-    with Store(path) as store:
-        assert list(store.records()) == [make_record()]
-        store.add(answered(seed=5))
-        assert [record.memory_bytes for record in store.records()] == [None, 2240]
-
-
-def test_an_export_of_an_earlier_version_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "trials.json"
-    export([make_record()], "json", path)
-    content = json.loads(path.read_text())
-    for trial in content["trials"]:
-        del trial["answers"], trial["flops"], trial["memory_bytes"]
-    path.write_text(json.dumps(content))
-    assert read_export(path) == [make_record()]
 
 
 def test_a_run_keeps_its_answers_and_what_it_took(remask: CommandLine) -> None:

@@ -1,8 +1,5 @@
 """What trials with the mask "auto" chose, in records, stores, exports and words."""
 
-import json
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -48,30 +45,6 @@ def test_only_a_trial_that_chooses_its_mask_has_choices_and_one_for_each_task() 
         auto_record("none")
     with pytest.raises(ValidationError, match="chooses after each task"):
         make_record(choices=(chose("none"),))
-
-
-def test_a_store_of_the_third_version_gets_a_place_for_choices(tmp_path: Path) -> None:
-    path = tmp_path / "results.db"
-    record = make_record()
-    with Store(path) as store:
-        store.add(record)
-    with closing(sqlite3.connect(path)) as connection:
-        for column in ("choices", "answers", "flops", "memory_bytes", "losses"):  # which came later
-            connection.execute(f"ALTER TABLE trials DROP COLUMN {column}")
-        connection.execute("PRAGMA user_version = 3")
-        connection.commit()
-    with Store(path) as store:
-        assert list(store.records()) == [record]
-
-
-def test_an_export_of_before_there_were_choices_is_read(tmp_path: Path) -> None:
-    path, record = tmp_path / "trials.json", make_record()
-    export([record], "json", path)
-    content = json.loads(path.read_text())
-    for trial in content["trials"]:
-        del trial["choices"]
-    path.write_text(json.dumps(content))
-    assert read_export(path) == [record]
 
 
 def test_a_line_says_how_many_trials_chose_which_mask_after_each_task() -> None:

@@ -2,10 +2,7 @@
 
 import csv
 import io
-import json
 import math
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +11,6 @@ from pydantic import ValidationError
 
 from remask.experiments import rerun_command
 from remask.results import Store, TrialRecord, export, read_export, scores, write
-from remask.results.schema import MIGRATIONS
 from tests.command_line import CommandLine
 from tests.results.store_samples import NAN, failed, make_config, make_record
 
@@ -96,36 +92,6 @@ def test_a_curve_with_very_many_points_is_refused_before_it_is_read() -> None:
     points = 100_001
     with pytest.raises(ValidationError, match="at most 100000"):
         measured_record({**CURVE, "steps": [*range(1, points + 1)]})
-
-
-def test_a_store_of_the_second_version_gets_a_place_for_curves(tmp_path: Path) -> None:
-    path = tmp_path / "results.db"
-    record = make_record()
-    with Store(path) as store:
-        store.add(record)
-    with closing(sqlite3.connect(path)) as connection:
-        # Which came in the third, the fourth and the fifth.
-        for column in ("curve", "choices", "answers", "flops", "memory_bytes", "losses"):
-            connection.execute(f"ALTER TABLE trials DROP COLUMN {column}")
-        connection.execute("PRAGMA user_version = 2")
-        connection.commit()
-    with Store(path) as store:
-        assert list(store.records()) == [record]
-        store.add(measured_record())
-        assert store.count() == 2
-    with Store(tmp_path / "results.db.v2.bak", migrations=MIGRATIONS[:2]) as backup:
-        assert backup.count() == 1
-
-
-def test_an_export_of_before_there_were_curves_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "trials.json"
-    record = make_record()
-    export([record], "json", path)
-    content = json.loads(path.read_text())
-    for trial in content["trials"]:
-        del trial["curve"], trial["config"]["evaluate_every"]
-    path.write_text(json.dumps(content))
-    assert read_export(path) == [record]
 
 
 def test_the_command_line_measures_and_results_are_the_same_without(remask: CommandLine) -> None:

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from remask.results import Store, StoreError, StoreMovedError
-from remask.results.schema import MIGRATIONS
 from tests.results.store_samples import contents, make_config, make_record, make_records
 
 
@@ -216,14 +215,6 @@ def test_a_store_on_a_disc_whose_newest_results_are_in_its_log_says_so() -> None
         folder.chmod(0o500)
         with pytest.raises(StoreError, match="Copy both to another folder"):
             Store(path, create=False)
-
-
-def test_an_older_store_on_a_disc_says_that_it_must_be_copied(tmp_path: Path) -> None:
-    with without_privileges() as folder:
-        path = filled(folder / "results.db")
-        folder.chmod(0o500)
-        with pytest.raises(StoreError, match="must be brought up to date"):
-            Store(path, create=False, migrations=[*MIGRATIONS, lambda _: None])
 
 
 def test_a_file_that_cannot_be_read_is_refused() -> None:

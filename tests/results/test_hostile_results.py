@@ -241,7 +241,9 @@ def test_a_damaged_row_is_named_and_the_others_are_shown(
     with Store(remask.store) as store:
         store.add_all(records)
     with closing(sqlite3.connect(remask.store)) as connection:
-        connection.execute("UPDATE trials SET class_il = '[[1e308]]' WHERE seed = 1")
+        connection.execute(
+            "UPDATE trials SET class_il = '[[1e308]]', scores = x'00' WHERE seed = 1"
+        )
         connection.commit()
     for command in (
         ("results", "list"),

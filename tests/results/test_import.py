@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from remask.benchmarks import load_benchmark
-from remask.results import Store, StoreError, export, read_export, trial_json
+from remask.results import Store, StoreError, export, read_export
 from tests.command_line import CommandLine
 from tests.results.store_samples import (
     contents,
@@ -16,7 +15,6 @@ from tests.results.store_samples import (
     make_config,
     make_record,
     make_records,
-    trial_with_accuracy,
 )
 
 _RECORDS = [
@@ -50,24 +48,6 @@ def test_an_import_adds_what_the_store_lacks_and_changes_nothing(
         assert store.count() == 4
         assert store.get(mine.config_hash) == mine
     assert "0 of them new" in remask("results", "import", str(exported)).text
-
-
-@pytest.mark.parametrize("benchmark", ["split-digits", "mine:data"])
-def test_the_tasks_of_an_export_that_does_not_say_them_follow_from_the_config_or_stay_unknown(
-    tmp_path: Path, benchmark: str
-) -> None:
-    record = trial_with_accuracy(make_config(benchmark=benchmark, class_order=7), 50.0)
-    values = trial_json(record)
-    del values["tasks"], values["class_names"]  # as earlier versions wrote it
-    path = tmp_path / "old.json"
-    path.write_text(json.dumps({"trials": [values]}))
-    (read,) = read_export(path)
-    if benchmark == "split-digits":
-        assert read.tasks == load_benchmark(benchmark, class_order=7).tasks
-        assert read.class_names == tuple("0123456789")
-    else:
-        assert read.tasks is None
-        assert read.class_names is None
 
 
 def test_the_published_results_are_imported_with_their_tasks(

@@ -1,16 +1,13 @@
 """Losses in records: kept, checked, and absent in what older versions wrote."""
 
-import json
 import math
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
-from remask.results import Losses, Store, export, read_export
+from remask.results import Losses, Store
 from tests.results.store_samples import make_record
 
 LOSSES: dict[str, Any] = {
@@ -45,25 +42,3 @@ def test_a_loss_that_is_infinite_is_kept_as_no_number() -> None:
 def test_losses_that_make_no_sense_are_refused(changed: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         Losses(**{**LOSSES, **changed})
-
-
-def test_a_store_of_the_fifth_version_gets_a_place_for_losses(tmp_path: Path) -> None:
-    path, record = tmp_path / "results.db", make_record()
-    with Store(path) as store:
-        store.add(record)
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("ALTER TABLE trials DROP COLUMN losses")
-        connection.execute("PRAGMA user_version = 5")
-        connection.commit()
-    with Store(path) as store:
-        assert list(store.records()) == [record]
-
-
-def test_an_export_of_before_there_were_losses_is_read(tmp_path: Path) -> None:
-    path, record = tmp_path / "trials.json", make_record()
-    export([record], "json", path)
-    content = json.loads(path.read_text())
-    for trial in content["trials"]:
-        del trial["losses"]
-    path.write_text(json.dumps(content))
-    assert read_export(path) == [record]

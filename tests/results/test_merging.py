@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from remask.results import Store, StoreError, merge
-from remask.results.schema import MIGRATIONS, to_row
 from tests.command_line import CommandLine
 from tests.results.store_samples import make_config, make_record
 
@@ -76,29 +75,6 @@ def test_a_failed_trial_gives_way_and_replaces_nothing(tmp_path: Path) -> None:
     with Store(ours) as store:
         assert merge(store, theirs).new == 1
         assert [record.status for record in store.records()] == ["finished", "finished"]
-
-
-def test_a_store_of_an_earlier_version_is_merged_and_stays_of_that_version(
-    tmp_path: Path,
-) -> None:
-    old = tmp_path / "old" / "old.db"
-    old.parent.mkdir()
-    with Store(old, migrations=MIGRATIONS[:1]):
-        pass
-    record = make_record(make_config(seed=5))
-    row = to_row(record)
-    with sqlite3.connect(old) as connection:
-        columns = [r[1] for r in connection.execute("PRAGMA table_info(trials)")]
-        marks = ", ".join("?" for _ in columns)
-        connection.execute(
-            f"INSERT INTO trials ({', '.join(columns)}) VALUES ({marks})",
-            [row[name] for name in columns],
-        )
-    connection.close()
-    before = _contents(old.parent)
-    with Store(tmp_path / "a.db") as store:
-        assert merge(store, old).new == 1
-    assert _contents(old.parent) == before
 
 
 def test_what_another_process_has_just_written_is_merged_too(tmp_path: Path, other: Path) -> None:

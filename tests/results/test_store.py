@@ -13,7 +13,14 @@ import pytest
 
 from remask.names import UnknownNameError, system_name
 from remask.results import Store, StoreError, TrialRecord
-from tests.results.store_samples import diverged, failed, make_config, make_record, make_records
+from tests.results.store_samples import (
+    diverged,
+    failed,
+    make_config,
+    make_record,
+    make_records,
+    redigest,
+)
 
 
 @pytest.fixture
@@ -282,8 +289,8 @@ def test_what_is_added_while_iterating_does_not_show(store: Store) -> None:
         ("confidence", "[NaN, Infinity]", r"confidence\.1"),
         ("started", "yesterday", "started"),
         ("seconds", -1, "seconds"),
-        ("seed", 5, "seed is 5, its config says 1"),
-        ("mask", -1.0, "mask is -1.0, its config says None"),
+        ("seed", 5, "seed is 5, its record implies 1"),
+        ("mask", -1.0, "mask is -1.0, its record implies None"),
         ("config", json.dumps(make_config(seed=5).model_dump(mode="json")), "config_hash is"),
         ("config", '{"benchmark": "split-digits"}', r"config\.method"),
     ],
@@ -295,6 +302,7 @@ def test_a_damaged_row_is_named(store: Store, column: str, value: object, reason
     new = "CAST(? AS TEXT)" if isinstance(value, bytes) else "?"  # bytes that are no UTF-8
     statement = f"UPDATE trials SET {column} = {new} WHERE config_hash = ?"
     edit(store, statement, value, broken.config_hash)
+    redigest(store.path)
     message = f"the trial {broken.config_hash} in .*results.db is damaged: .*({reason})"
     with pytest.raises(StoreError, match=message):
         store.get(broken.config_hash)
@@ -309,5 +317,6 @@ def test_a_row_with_a_setting_from_the_future_is_not_called_damaged(store: Store
     config = {**record.config.model_dump(mode="json"), "flux": 1.21}
     statement = "UPDATE trials SET config = ? WHERE config_hash = ?"
     edit(store, statement, json.dumps(config), record.config_hash)
+    redigest(store.path)
     with pytest.raises(StoreError, match=r"config\.flux, which this remask does not know"):
         store.get(record.config_hash)

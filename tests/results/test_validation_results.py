@@ -24,9 +24,9 @@ from tests.results.store_samples import (
     failed,
     make_config,
     make_record,
+    redigest,
     trial_with_accuracy,
 )
-from tests.results.test_migrations import write_first_version
 
 HELD_OUT = {
     "validation_class_il": [[90.0, NAN], [40.0, 80.0]],
@@ -66,26 +66,14 @@ def test_the_figures_come_back_from_the_store_and_from_an_export(tmp_path: Path)
     assert read_export(tmp_path / "trials.json") == records
 
 
-def test_a_store_of_the_first_version_gets_a_place_for_them(tmp_path: Path) -> None:
-    path = tmp_path / "results.db"
-    old = make_record()
-    write_first_version(path, [old])
-    new = validated_record(seed=9)
-    with Store(path) as store:
-        assert store.add(new)
-        assert store.get(new.config_hash) == new
-        found = store.get(old.config_hash)
-    assert found is not None
-    assert found.validation_class_il == found.validation_task_il == ()
-
-
 def test_figures_that_do_not_fit_their_config_are_found_out(remask: CommandLine) -> None:
     with Store(remask.store) as store:
         store.add(validated_record())
     with closing(sqlite3.connect(remask.store)) as connection:
         connection.execute("UPDATE trials SET validation_class_il = '[]'")
         connection.commit()
-    answer = remask("results", "list")
+    redigest(remask.store)
+    answer = remask("results", "export", str(remask.store.with_name("out.csv")))
     assert answer.code == 1
     assert "is damaged" in answer.text
     assert "validation_class_il" in answer.text

@@ -55,13 +55,15 @@ class AnyRun:
 
     def workers(self) -> list[int]:
         """The ids of its worker processes, oldest first."""
-        new = [pid for pid in _children(self.process.pid) if "remask.runs.worker" in _command(pid)]
-        return new + _children(self.fork_server())
+        new = [
+            pid for pid in children_of(self.process.pid) if "remask.runs.worker" in command_of(pid)
+        ]
+        return new + children_of(self.fork_server())
 
     def fork_server(self) -> int | None:
         """The id of the process that workers are forked from, if there is one."""
-        own = _command(self.process.pid)
-        return next((pid for pid in _children(self.process.pid) if _command(pid) == own), None)
+        own = command_of(self.process.pid)
+        return next((pid for pid in children_of(self.process.pid) if command_of(pid) == own), None)
 
     def send(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
@@ -159,14 +161,14 @@ class Disturbed(AnyRun):
         os.close(self._ours)
 
 
-def _children(pid: int | None) -> list[int]:
+def children_of(pid: int | None) -> list[int]:
     try:
         return [*map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())]
     except OSError:  # it has ended itself
         return []
 
 
-def _command(pid: int) -> str:
+def command_of(pid: int) -> str:
     try:
         return Path(f"/proc/{pid}/cmdline").read_text()
     except OSError:

@@ -7,6 +7,8 @@ one of them fail; it also knows what has been synced, so that it can take away t
 """
 
 import os
+import random
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -36,6 +38,12 @@ OPERATIONS = (
 
 class CrashError(BaseException):
     """The process is gone: no handler for ordinary errors may see this."""
+
+
+def die_at_once() -> BaseException:
+    """Kill this process, in the place of an error."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    return CrashError()
 
 
 @dataclass
@@ -151,10 +159,27 @@ def damaged_versions(data: bytes, bits: tuple[int, ...]) -> Iterator[bytes]:
     yield data + b"\0"
 
 
+def flip_a_bit(path: Path, chance: random.Random) -> int:
+    """Change one bit of a file that is not empty; returns the place of its byte."""
+    with path.open("r+b") as file:
+        place = chance.randrange(os.fstat(file.fileno()).st_size)
+        file.seek(place)
+        (byte,) = file.read(1)
+        file.seek(place)
+        file.write(bytes([byte ^ 1 << chance.randrange(8)]))
+    return place
+
+
+def script_environment() -> dict[str, str]:
+    """Of a process that imports these tests, and remask from where this process has it."""
+    folders = [str(Path(__file__).parents[2]), str(Path(durable.__file__).parents[1])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(folders), "OMP_NUM_THREADS": "1"}
+
+
 def run_script(script: str, *arguments: Path) -> str:
     result = subprocess.run(
         [sys.executable, "-c", script, *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"},
+        env=script_environment(),
         capture_output=True,
         text=True,
         timeout=120,

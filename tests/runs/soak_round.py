@@ -23,6 +23,7 @@ from tests.results.mutated_exports import (
     with_their_hashes,
 )
 from tests.runs.disturbances import RunEnded
+from tests.runs.faults import flip_a_bit
 from tests.runs.soak_trials import Expected, Request, may_be_asked_for, numbers_of, stored_hashes
 from tests.runs.soaked import Soaked
 from tests.small_disk import fill_disk, small_disk
@@ -30,7 +31,15 @@ from tests.small_disk import fill_disk, small_disk
 _PATIENCE = 240.0
 _PROCESSES = 6
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-KILLS = ("run killed", "run killed without its workers", "busy worker killed", "idle worker killed")
+KILLS = (
+    "run killed",
+    "run killed at a file operation",
+    "run killed without its workers",
+    "busy worker killed",
+    "idle worker killed",
+)
+_FIRST_OPERATIONS = 60
+"""Among which a run that dies at an operation on files chooses."""
 
 
 class Round:
@@ -60,6 +69,7 @@ class Round:
         self._methods = sorted({names[number % len(names)], self.chance.choice(names)})
         self._requests: list[Request] = []
         self.expected = Expected({})
+        self._flipped: set[Path] = set()
 
     def run(self) -> None:
         """The whole round."""
@@ -90,9 +100,17 @@ class Round:
     def _check(self, check: Callable[[Path], list[str]]) -> None:
         self.faults += check(self._store)
 
-    def _start(self, args: Sequence[str], *, workers: int = 1, terminal: bool = False) -> Soaked:
+    def _start(
+        self,
+        args: Sequence[str],
+        *,
+        workers: int = 1,
+        terminal: bool = False,
+        dies_at: int | None = None,
+    ) -> Soaked:
         how = ("--workers", str(workers), "--checkpoint-seconds", "0.1")
-        return Soaked([*args, *how], self._store, self._log, terminal=terminal)
+        args = [*args, *how]
+        return Soaked(args, self._store, self._log, terminal=terminal, dies_at=dies_at)
 
     def _some_requests(self, number: int) -> list[Request]:
         """Some that have not been answered, new ones if need be."""
@@ -109,12 +127,14 @@ class Round:
 
     def _start_request(self, request: Request) -> Soaked:
         args = [*request.command(), "--stack", str(self.chance.randint(1, 3))]
+        dies = self.chance.random() < 0.2
         if self.chance.random() < 0.1:
             args = ["resume"]
         return self._start(
             args,
             workers=2 if self.chance.random() < self._share_with_workers else 1,
             terminal=self.chance.random() < 0.2,
+            dies_at=self.chance.randrange(_FIRST_OPERATIONS) if dies else None,
         )
 
     def _sit(self, *, has_small_disk: bool) -> None:
@@ -147,7 +167,8 @@ class Round:
     def _disturb(self, run: Soaked) -> None:
         """Do something to a run; if it is too late for that, nothing."""
         kinds = [self._kill, self._signal, self._pause, self._leave, self._delete_folders]
-        weights = [14, 3, 1, 1, 1]
+        kinds += [self._flip_a_bit]
+        weights = [14, 3, 1, 1, 1, 2]
         if run.workers():
             kinds += [self._kill_parent, self._kill_worker, self._kill_idle_worker]
             weights += [6, 20, 6]
@@ -217,6 +238,20 @@ class Round:
             shutil.rmtree(folder, ignore_errors=True)
         self.tally["run folders deleted"] += 1
 
+    def _flip_a_bit(self, _: Soaked) -> None:
+        """Damage the newest of two checkpoints, once per folder: the one before must do."""
+        saved: dict[Path, list[Path]] = {}
+        for path in sorted(self._store.parent.glob("*.runs/*/*/checkpoint-*")):
+            saved.setdefault(path.parent, []).append(path)
+        both = [paths for folder, paths in saved.items() if folder not in self._flipped]
+        both = [paths for paths in both if len(paths) == 2]
+        if both:
+            newest = self.chance.choice(both)[-1]
+            with suppress(OSError, ValueError):  # it was removed meanwhile
+                flip_a_bit(newest, self.chance)
+                self._flipped.add(newest.parent)
+                self.tally["bit of a checkpoint flipped"] += 1
+
     def _lose_the_store(self, runs: Sequence[Soaked]) -> bool:
         """Delete or replace the store under all who have it open, and import what they rescue."""
         if self._filler.exists():  # then nothing could be rescued
@@ -263,6 +298,10 @@ class Round:
             except subprocess.TimeoutExpired:
                 run.kill_everything()
                 self.faults.append(f"unexplained: a run did not end within {_PATIENCE:g} s")
+            died = run.process.returncode == -signal.SIGKILL and -signal.SIGKILL not in run.codes
+            if died and run.dies_at is not None:
+                run.codes.add(-signal.SIGKILL)
+                self.tally["run killed at a file operation"] += 1
             if fault := run.fault():
                 self.faults.append(fault)
 

@@ -14,7 +14,7 @@ from remask.config import TrialConfig
 from remask.engine import TrialStack
 from remask.methods import METHODS
 from remask.planning import trial_configs
-from remask.results import Store, TrialRecord
+from remask.results import Store, StoreError, TrialRecord
 from remask.runs import Job, Work, benchmark_of, running
 from remask.runs.queue import JobQueue
 
@@ -123,8 +123,9 @@ class Expected:
         """What is wrong with the store; what it has is known from now on."""
         if not store.exists():
             return [f"lost: {name}" for name in sorted(self.known)]
+        damaged: list[StoreError] = []
         with Store(store) as opened:
-            records, damaged = opened.sound_records()
+            records = list(opened.sound_records(damaged))
         faults = [f"changed: a row is damaged: {error}" for error in damaged]
         with closing(sqlite3.connect(store)) as connection:
             for (said,) in connection.execute("PRAGMA integrity_check"):

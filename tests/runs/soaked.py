@@ -6,7 +6,10 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+import pytest
+
 from tests.runs.disturbances import AnyRun, RunEnded
+from tests.runs.faults import FaultyDisk, die_at_once
 from tests.runs.forked import ForkedRemask
 from tests.runs.soak_trials import watching
 
@@ -28,9 +31,26 @@ _REASONS = (
 class Soaked(AnyRun):
     """A run of the soak, and what was done to it."""
 
-    def __init__(self, args: Sequence[str], store: Path, log: Path, *, terminal: bool) -> None:
-        self.forked = ForkedRemask(args, store, terminal=terminal, prepare=watching(log))
+    def __init__(
+        self,
+        args: Sequence[str],
+        store: Path,
+        log: Path,
+        *,
+        terminal: bool,
+        dies_at: int | None = None,
+    ) -> None:
+        """With `dies_at`, it is killed at that operation on files, and so are its workers."""
+
+        def prepare() -> None:
+            watching(log)()
+            if dies_at is not None:
+                disk = FaultyDisk(dies_at, die_at_once, late=bool(dies_at % 2))
+                disk.install(pytest.MonkeyPatch())
+
+        self.forked = ForkedRemask(args, store, terminal=terminal, prepare=prepare)
         super().__init__(self.forked, store)
+        self.dies_at = dies_at
         self.terminal = terminal
         self.codes = {0}
         """How it may end."""

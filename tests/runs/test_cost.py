@@ -115,3 +115,12 @@ def test_no_number_of_workers_is_faster_than_the_longest_stack(
 
 def test_passes_add_up() -> None:
     assert Passes(1, 2, 3, 4).times(2).plus(Passes(calls=1)) == Passes(2, 4, 6, 9)
+
+
+def test_the_size_of_the_digits_is_that_of_the_data() -> None:
+    (config,) = trial_configs(benchmark="split-digits", method="er", seeds=[0])
+    benchmark = load_benchmark("split-digits")
+    sizes = Sizes.of(config)
+    assert sizes.train == len(benchmark.train_labels)
+    assert sizes.test == len(benchmark.test_labels)
+    assert sizes.shape == benchmark.input_shape

@@ -21,6 +21,7 @@ from tests.runs.faults import (
     reopened,
     run_script,
     save,
+    script_environment,
     state,
     version_of,
 )
@@ -128,14 +129,12 @@ def test_a_process_killed_at_any_point_of_a_save_leaves_a_whole_state(tmp_path: 
 import os, signal, sys
 from pathlib import Path
 import pytest
-from tests.runs.faults import FaultyDisk
-from tests.runs.faults import filled, save
+from tests.runs.faults import FaultyDisk, die_at_once, filled, save
 for at in range(100):
     folder = filled(Path(sys.argv[1]) / str(at))
     child = os.fork()
     if not child:
-        die = lambda: os.kill(os.getpid(), signal.SIGKILL)
-        FaultyDisk(at, die, late=bool(at % 2)).install(pytest.MonkeyPatch())
+        FaultyDisk(at, die_at_once, late=bool(at % 2)).install(pytest.MonkeyPatch())
         save(folder, 4)
         os._exit(0)
     _, status = os.waitpid(child, 0)
@@ -266,14 +265,11 @@ while True:
     version = (version + 1) % 256
     save(folder, version)
 """
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(Path(__file__).parents[2]),
-        "OMP_NUM_THREADS": "1",
-    }
     for attempt in range(8):
         process = subprocess.Popen(
-            [sys.executable, "-c", script, str(tmp_path)], env=environment, stdout=subprocess.PIPE
+            [sys.executable, "-c", script, str(tmp_path)],
+            env=script_environment(),
+            stdout=subprocess.PIPE,
         )
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"

@@ -21,7 +21,7 @@ from remask.runs import RunOptions
         ({"checkpoint_seconds": 0.0}, "checkpoint_seconds = 0.0: at least 0.1 is needed"),
         ({"checkpoint_seconds": math.nan}, "checkpoint_seconds = nan: at least 0.1 is needed"),
         ({"device": 3}, "device = 3: "),
-        ({"worker": 2}, "there is no option 'worker'; there are device, compile, "),
+        ({"worker": 2}, "there is no option 'worker'; there are device, "),
     ],
 )
 def test_options_that_cannot_be_are_refused_by_name(given: dict[str, Any], message: str) -> None:

@@ -13,6 +13,7 @@ from remask.errors import Stopped
 from remask.results import Store
 from remask.runs import (
     Advanced,
+    Failed,
     Note,
     Ray,
     RunOptions,
@@ -22,7 +23,7 @@ from remask.runs import (
     rates_of,
     unfinished_runs,
 )
-from remask.runs.ray_cluster import ClusterError
+from remask.runs.ray_address import ClusterError
 from tests.command_line import CommandLine, start
 from tests.runs.ray_nodes import Nodes, nodes, planned, run_here, shown, small, tries_of
 from tests.runs.ray_nodes import write_method as method
@@ -70,9 +71,11 @@ def test_own_code_is_shipped_and_its_version_recorded(
     with Store(tmp_path / "expected.db") as store:
         (here,) = store.records()
     assert there.own_code == here.own_code != {}
-    on_node, in_this_process = tries_of(tmp_path, "shipped_method")
-    assert "remask-code-" in on_node
-    assert "remask-code-" not in in_this_process
+    tries = tries_of(tmp_path, "shipped_method")
+    on_node, in_this_process = (Path(line.split()[1]) for line in tries)
+    assert "remask-stack-" in str(on_node)
+    assert "remask-stack-" not in str(in_this_process)
+    assert not on_node.parent.exists(), "the node keeps no copy of it"
 
 
 def test_a_worker_that_is_killed_is_replaced(
@@ -168,6 +171,33 @@ def test_a_stop_saves_everything_and_the_run_goes_on(
             if isinstance(event, Advanced):
                 first.setdefault(event.job, event.steps_done)
         assert max(first.values()) > 20
+        assert shown(store) == long_expected
+
+
+def test_a_stop_flag_whose_process_is_killed_stops_nothing_and_still_can(
+    cluster: Nodes, tmp_path: Path, long_expected: list[object]
+) -> None:
+    killed: list[int] = []
+    stop = StopRequest()
+    with Store(tmp_path / "results.db") as store:
+        run = planned(store, LONG)
+        steps: dict[str, int] = {}
+        with pytest.raises(Stopped) as caught:  # noqa: PT012
+            for event in continue_run(store, run, RunOptions(), stop, Ray(cluster.address)):
+                assert not isinstance(event, Failed | Note), event
+                if isinstance(event, Advanced):
+                    steps[event.job] = event.steps_done
+                    if not killed and len(steps) == 2:
+                        killed = cluster.kill_actor("StopFlag")
+                        at_kill = dict(steps)
+                    # Much later: a stack that took the death for a stop would have ended.
+                    elif killed and min(steps[job] - at_kill[job] for job in steps) > 100:
+                        stop.signal = signal.SIGINT
+        assert len(killed) == 1
+        assert caught.value.unsaved == []
+        (run,) = unfinished_runs(store.path)
+        for _ in continue_run(store, run, RunOptions(), StopRequest(), Ray(cluster.address)):
+            pass
         assert shown(store) == long_expected
 
 

@@ -1,7 +1,12 @@
 """What runs on a cluster are made of, without a cluster; and one small cluster, if Ray is there."""
 
+import os
+import socket
 import sys
+import tempfile
+from importlib import import_module
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -14,11 +19,14 @@ from remask.engine import TrialStack
 from remask.errors import MissingPackageError, SettingsError
 from remask.planning import trial_configs
 from remask.results import Store
-from remask.runs import RunOptions
+from remask.runs import RunOptions, ray_address
 from remask.runs.checkpoint_mirror import CheckpointMirror
-from remask.runs.ray_cluster import ClusterError, Ray, places_on
-from remask.runs.shipping import Arrays, own_files, write_files
+from remask.runs.ray_address import ClusterError
+from remask.runs.ray_cluster import Ray, places_on
+from remask.runs.scratch import scratch_folder
+from remask.runs.shipping import Arrays, importable, own_files, write_files
 from tests.command_line import CommandLine
+from tests.runs.faults import run_script
 
 
 def test_without_ray_the_message_says_what_to_install(
@@ -159,11 +167,87 @@ def test_an_address_that_cannot_be_used_is_refused_with_what_to_do(
         CheckpointMirror(address)
 
 
-def test_an_address_without_a_cluster_is_refused_at_once() -> None:
+@pytest.mark.parametrize("source", ["given", "environment", "file"])
+@pytest.mark.parametrize("listener", ["nothing", "another program", "a program that hangs"])
+def test_an_address_without_a_cluster_is_refused_within_seconds(
+    source: str, listener: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("ray")
-    executor = Ray("127.0.0.1:9")
-    with pytest.raises(ClusterError, match=r"there is no Ray cluster at 127\.0\.0\.1:9"):
-        executor.at_once(RunOptions())
+    monkeypatch.setattr(ray_address, "_SECONDS_TO_ANSWER", 0.2)
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        if source == "environment":
+            monkeypatch.setenv("RAY_ADDRESS", address)
+        if source == "file":
+            write_files(tmp_path, {"ray/ray_current_cluster": address.encode()})
+        if listener == "nothing":
+            server.close()
+        if listener == "another program":
+            Thread(target=_greet_as_ssh, args=[server]).start()
+        executor = Ray(address if source == "given" else None)
+        with pytest.raises(ClusterError, match=f"there is no Ray cluster at {address}") as refused:
+            executor.at_once(RunOptions())
+    assert "--address local" in str(refused.value)
+    assert {"environment": "$RAY_ADDRESS", "file": str(tmp_path)}.get(source, "") in str(
+        refused.value
+    )
+
+
+def _greet_as_ssh(server: socket.socket) -> None:
+    with server.accept()[0] as connection:
+        connection.sendall(b"SSH-2.0-other\r\n")
+
+
+def test_own_code_is_importable_in_the_block_and_gone_afterwards(tmp_path: Path) -> None:
+    before = Path.cwd(), list(sys.path)
+    for version in (b"1", b"2"):
+        folder = tmp_path / version.decode()
+        with importable({"shipped_part.py": b"VERSION = " + version}, folder):
+            assert int(version) == import_module("shipped_part").VERSION
+            assert Path.cwd() == folder
+        assert "shipped_part" not in sys.modules
+        assert (Path.cwd(), sys.path) == before
+
+
+def test_a_scratch_folder_goes_with_its_block_and_later_if_its_process_died(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    abandoned, new = tmp_path / "remask-stack-abandoned", tmp_path / "remask-stack-new"
+    other, link = tmp_path / "other", tmp_path / "remask-stack-link"
+    for folder in (abandoned, new, other):
+        write_files(folder, {"code/method.py": b""})
+    link.symlink_to(other)
+    with scratch_folder() as living:
+        for folder in (abandoned, living):
+            os.utime(folder, (0, 0))
+        os.utime(link, (0, 0), follow_symlinks=False)
+        with scratch_folder():
+            assert not abandoned.exists()
+            assert living.exists()
+    assert {path.name for path in tmp_path.iterdir()} == {new.name, other.name, link.name}
+    assert (other / "code" / "method.py").exists()
+
+
+@pytest.mark.processes
+def test_a_run_without_a_cluster_imports_nothing_of_ray(tmp_path: Path) -> None:
+    script = f"""
+import sys
+import remask
+settings = dict(trials=1, epochs=1, limit=10, workers=1, progress=False)
+remask.run("split-digits", "er", store={str(tmp_path / "results.db")!r}, **settings)
+from remask.cli import main
+sys.argv = ["remask", "run", "--benchmark", "split-digits", "--limit", "10", "--dry-run"]
+try:
+    main()
+except SystemExit as end:
+    assert not end.code, end.code
+ray = [name for name in sys.modules if f"{{name}}.".startswith(("ray.", "remask.runs.ray_"))]
+assert not ray, ray
+"""
+    run_script(script)
 
 
 @pytest.mark.processes

@@ -116,3 +116,15 @@ def test_the_oldest_versions_tested_are_the_oldest_allowed() -> None:
     tested = {name: _numbers(version) for name, version in pinned.items() if name in allowed}
     del allowed["torch"], tested["torch"]  # the file says which torch was tested, and why
     assert tested == allowed
+
+
+def test_install_lines_work_as_they_stand() -> None:
+    """Outside a clone, pip finds no `remask[...]`: pages name the packages themselves."""
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    lines = [
+        (page.name, line)
+        for page in pages
+        for line in page.read_text("utf-8").splitlines()
+        if re.search(r"pip install[^`]*remask\[", line)
+    ]
+    assert lines == []

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from torch.utils.data import Dataset
 
 from remask import durable
@@ -55,8 +56,9 @@ _NPZ_NAMES = (
     ("x_train", "y_train", "x_test", "y_test"),
 )
 
-ArrayFiles = AnyPath | tuple[AnyPath, AnyPath]
-"""A .npz, or the .npy of the inputs and the .npy of the labels."""
+Array = npt.NDArray[Any] | torch.Tensor
+Arrays = AnyPath | tuple[AnyPath | Array, AnyPath | Array]
+"""A .npz, or inputs and labels, each an array, a tensor, or a .npy."""
 
 
 def image_folder(
@@ -124,14 +126,17 @@ def _read_images(source: ImageSource, what: str) -> Part:
 
 
 def arrays(
-    train: ArrayFiles,
+    train: Arrays,
     *,
     tasks: TaskList,
-    test: ArrayFiles | float | None = None,
+    test: Arrays | float | None = None,
     seed: int = 0,
     name: str = "own-arrays",
 ) -> Benchmark:
-    """Load inputs [N, C, H, W] or [N, H, W] or [N, D], and integer labels [N] in 0..K-1.
+    """Make a benchmark of inputs [N, C, H, W], [N, H, W] or [N, D] and integer labels [N].
+
+    `train` is a pair, (inputs, labels), of arrays, tensors or .npy files, or one .npz. Labels are
+    in 0..K-1.
 
     Bytes (uint8) are pixels, which the network sees in [0, 1]. Floats stay what they are, whatever
     their range, as float32.
@@ -165,14 +170,17 @@ def from_dataset(
     return assemble(name, _read_dataset(train, "train"), held_out, tasks, seed=seed)
 
 
-def _read_arrays(source: ArrayFiles) -> tuple[Part, Part | None]:
+def _read_arrays(source: Arrays) -> tuple[Part, Part | None]:
     if not isinstance(source, str | os.PathLike):
-        if len(source) != 2:
-            raise DataError(f"give a pair of .npy files, not {len(source)}: inputs and labels")
-        inputs, labels = (_load(users_path(path)) for path in source)
+        if type(source) not in (tuple, list) or len(source) != 2:
+            raise DataError(
+                "give a pair, (inputs, labels), of arrays, tensors or .npy files, or one .npz"
+            )
+        inputs, labels = map(_as_array, source)
         if isinstance(inputs, Mapping) or isinstance(labels, Mapping):
             raise DataError("give either one .npz or a pair of .npy files")
-        return from_numpy(inputs, labels, str(source[0])), None
+        place = source[0] if isinstance(source[0], str | os.PathLike) else "the arrays"
+        return from_numpy(inputs, labels, str(place)), None
     loaded = _load(users_path(source))
     if not isinstance(loaded, Mapping):
         raise DataError(f"{source} holds one array; give a pair: the inputs and the labels")
@@ -186,6 +194,15 @@ def _read_arrays(source: ArrayFiles) -> tuple[Part, Part | None]:
         f"{source} holds {', '.join(sorted(loaded)) or 'nothing'}; expected inputs and labels, "
         f"and perhaps test_inputs and test_labels"
     )
+
+
+def _as_array(source: AnyPath | Array) -> Any:
+    if isinstance(source, str | os.PathLike):
+        return _load(users_path(source))
+    if isinstance(source, torch.Tensor):
+        source = source.detach().cpu()  # numpy has fewer kinds of floats
+        source = (source.float() if source.is_floating_point() else source).numpy()
+    return np.array(source)  # a copy: the benchmark stays what it is when the caller's changes
 
 
 def _load(path: Path) -> Any:

@@ -9,6 +9,7 @@ import typer
 from remask.cli import options as o
 from remask.cli.generated import with_groups
 from remask.cli.printer import Printing
+from remask.durable import check_output
 
 
 class Format(StrEnum):
@@ -48,6 +49,7 @@ def export(
     from remask.learner.export import SUFFIXES
 
     learner = Learner.open(folder, encoder=encoder, net=net, method=method)
-    default = Path(folder.resolve().name + SUFFIXES[to.value])
-    exported = learner.export(target or default, to=to.value)
+    target = target or Path(folder.resolve().name + SUFFIXES[to.value])
+    check_output(target)
+    exported = learner.export(target, to=to.value)
     printer.result({"file": exported}, str(exported))

@@ -43,8 +43,8 @@ def report(
     """
     from remask import experiments  # torch: not before it is needed
 
-    check_output(target)
     path = store_path(store)
+    check_output(target, [path])
     if watch:
         if not path.exists():
             printer.note(f"waiting for {path}")

@@ -16,17 +16,18 @@ from remask.cli.generated import with_groups
 from remask.cli.printer import Printing
 from remask.cli.printing import confirmed, leave_if_damaged, print_comparison
 from remask.cli.shapes import compared_shape, stored_shape
+from remask.durable import check_output
 from remask.results import (
     FORMATS,
     Store,
     StoreError,
     TrialOutline,
+    TrialSummary,
     export,
     merge,
     read_export,
-    scores,
     store_path,
-    summarise,
+    summarise_listed,
     trial_json,
 )
 
@@ -56,29 +57,34 @@ def list_(
     Means of the finished trials ± their population standard deviation, if there is more than one.
     They are of the test set, except in columns that say `validation`.
     """
+    damaged: list[StoreError] = []
     with _existing(store) as opened:
-        records, damaged = opened.sound_records(filters)
+        found = list(opened.summaries(damaged, filters))
     if printer.json:
-        printer.result(stored_shape(summarise(records), records))
-    elif not records:
+        printer.result(stored_shape(summarise_listed(found), found))
+    elif not found:
         output.print("No trial matches.")
     elif not trials:
         from remask.reports import results_table  # not before it is needed
 
-        output.print(results_table(summarise(records)), crop=False)
+        output.print(results_table(summarise_listed(found)), crop=False)
     else:
-        for record in records:
-            measured = scores(record)
-            held_out = f", validation {measured['validation_class_il_A_T']:.2f}"
-            output.print(
-                f"{record.config_hash[:12]}  {record.config.benchmark}  {record.system}  "
-                f"buffer {record.config.buffer}  seed {record.seed}  {record.status}  "
-                f"{'test ' if record.config.validation else ''}Class-IL A_T "
-                f"{measured['class_il_A_T']:.2f}{held_out if record.config.validation else ''}",
-                highlight=False,
-                soft_wrap=True,
-            )
+        for trial in found:
+            output.print(_line(trial), highlight=False, soft_wrap=True)
     leave_if_damaged(damaged)
+
+
+def _line(trial: TrialSummary) -> str:
+    """A trial in `list --trials`."""
+    measured = trial.scores
+    test, validation = measured["class_il_A_T"], measured["validation_class_il_A_T"]
+    held_out = trial.cell.validation > 0
+    return (
+        f"{trial.config_hash[:12]}  {trial.cell.benchmark}  {trial.system}  "
+        f"buffer {trial.cell.buffer}  seed {trial.seed}  {trial.status}  "
+        f"{'test ' if held_out else ''}Class-IL A_T {test:.2f}"
+        f"{f', validation {validation:.2f}' if held_out else ''}"
+    )
 
 
 @app.command()
@@ -93,6 +99,8 @@ def show(
     printer: Printing,
 ) -> None:
     """Print everything that is kept of one trial, as JSON."""
+    if not hash.strip():
+        raise StoreError("name the trial by its hash: `remask results list --trials` prints it.")
     with _existing(store) as opened:
         record = opened.find(hash)
     replace(printer, json=True).result(trial_json(record))
@@ -121,12 +129,13 @@ def export_(
         raise StoreError(
             f"{target.name} has none of the endings {', '.join(endings)}: say --format."
         )
+    damaged: list[StoreError] = []
     with _existing(store) as opened:
-        records, damaged = opened.sound_records(filters)
-    export(records, chosen, target)
+        check_output(target, [opened.path])
+        written = export(opened.sound_records(damaged, filters), chosen, target)
     if printer.json:
-        printer.result({"file": target, "format": chosen, "trials": len(records)})
-    printer.note(f"{len(records)} trials written to {target}")
+        printer.result({"file": target, "format": chosen, "trials": written})
+    printer.note(f"{written} trials written to {target}")
     leave_if_damaged(damaged)
 
 
@@ -230,12 +239,12 @@ def compare_(
     """Put results beside the published figures, where the settings are the published ones."""
     from remask.experiments import Results  # torch: not before it is needed
 
+    damaged: list[StoreError] = []
     with _existing(store) as opened:
-        records, damaged = opened.sound_records(filters)
-    compared = Results(records).compare()
+        compared = Results(opened.sound_records(damaged, filters)).compare()
     if printer.json or not compared:
         published = compared_shape(compared)
-        printer.result(published, "Nothing is published about any of these results.")
+        printer.result(published, str(compared))
     else:
         print_comparison(compared, markdown=markdown)
     leave_if_damaged(damaged)

@@ -51,4 +51,4 @@ def run(
         print_plan(store, configs, options, printer)
         return
     with Store(store_path(store)) as opened:
-        run_and_print(opened, configs, options, printer, output)
+        run_and_print(opened, configs, options, printer, output, source=config)

@@ -21,17 +21,18 @@ def run_and_print(
     printer: Printer,
     target: Path | None = None,
     *,
+    source: Path | None = None,
     choose: bool = False,
 ) -> None:
     """Run what the store lacks of these trials, then print the table of all of them.
 
-    With `target`, also write them to that file. With `choose`, also say which cell is best by
-    validation.
+    With `target`, also write them to that file, unless it is the store or the `source` of the
+    settings. With `choose`, also print which cell is best by validation.
     """
     from remask.experiments import run_trials  # torch: not before it is needed
 
     if target is not None:
-        check_output(target)
+        check_output(target, [store.path, *([source] if source else [])])
     results = run_trials(store, configs, printer.applied_to(options), remedy="--again runs")
     if target is not None:  # before anything is printed: nobody may be there to read it
         export(results, "json", target)

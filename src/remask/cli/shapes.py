@@ -9,24 +9,26 @@ if TYPE_CHECKING:
     from remask.config import TrialConfig
     from remask.experiments import Compared, Plan, Reproduction, Results
     from remask.reports import ComparedCell, Comparison
-    from remask.results import Cell, Spread, TrialRecord
+    from remask.results import AnyCell, Spread, TrialSummary
 
 
 def results_shape(results: "Results", **more: object) -> dict[str, Any]:
     """What trials have shown: by cell, and each of them."""
+    from remask.results import summary_of
+
     return {
         "ran": results.ran,
-        **stored_shape(results.cells(), results),
+        **stored_shape(results.cells(), map(summary_of, results)),
         "failures": results.failures,
         **more,
     }
 
 
-def stored_shape(cells: "Iterable[Cell]", trials: "Iterable[TrialRecord]") -> dict[str, Any]:
+def stored_shape(cells: "Iterable[AnyCell]", trials: "Iterable[TrialSummary]") -> dict[str, Any]:
     """Cells and trials as the store has them."""
     return {
         "cells": [_cell_shape(cell) for cell in cells],
-        "trials": [_trial_shape(record) for record in trials],
+        "trials": [_trial_shape(trial) for trial in trials],
     }
 
 
@@ -81,7 +83,7 @@ def config_shape(config: "TrialConfig") -> dict[str, Any]:
     return config.model_dump(mode="json", exclude={"seed"})
 
 
-def _cell_shape(cell: "Cell") -> dict[str, Any]:
+def _cell_shape(cell: "AnyCell") -> dict[str, Any]:
     return {
         "label": cell.label,
         "config": config_shape(cell.config),
@@ -96,19 +98,17 @@ def _cell_shape(cell: "Cell") -> dict[str, Any]:
     }
 
 
-def _trial_shape(record: "TrialRecord") -> dict[str, Any]:
-    from remask.results import scores
-
+def _trial_shape(trial: "TrialSummary") -> dict[str, Any]:
     return {
-        "hash": record.config_hash,
-        "benchmark": record.config.benchmark,
-        "system": record.system,
-        "buffer": record.config.buffer,
-        "seed": record.seed,
-        "status": record.status,
-        "error": record.error,
-        "seconds": record.seconds,
-        "scores": {name: value for name, value in scores(record).items() if not math.isnan(value)},
+        "hash": trial.config_hash,
+        "benchmark": trial.cell.benchmark,
+        "system": trial.system,
+        "buffer": trial.cell.buffer,
+        "seed": trial.seed,
+        "status": trial.status,
+        "error": trial.error,
+        "seconds": trial.seconds,
+        "scores": {name: value for name, value in trial.scores.items() if not math.isnan(value)},
     }
 
 

@@ -47,4 +47,4 @@ def sweep(
         print_plan(store, configs, options, printer)
         return
     with Store(store_path(store)) as opened:
-        run_and_print(opened, configs, options, printer, output, choose=True)
+        run_and_print(opened, configs, options, printer, output, source=grid, choose=True)

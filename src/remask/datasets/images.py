@@ -35,7 +35,7 @@ def pillow() -> Any:
     except ImportError as error:
         raise DataError(
             "reading images needs Pillow, which is not installed: "
-            'run `pip install "remask[images]"`, then try again.'
+            "run `pip install pillow`, then try again."
         ) from error
 
 

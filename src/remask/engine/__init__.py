@@ -1,7 +1,6 @@
 """The engine: stacks of trials, trained step by step and evaluated after every task."""
 
 from remask.engine.agreement import ContradictionError, check_config
-from remask.engine.capturing import CaptureError
 from remask.engine.predictors import check_predictor
 from remask.engine.saved_nets import (
     SavedNet,
@@ -17,7 +16,6 @@ from remask.nets import StackedNet
 from remask.streams import DataDescription, StreamError
 
 __all__ = [
-    "CaptureError",
     "ContradictionError",
     "DataDescription",
     "Position",

@@ -127,7 +127,7 @@ def check_config(
         labels = benchmark.train_labels
         check_share(labels, config.validation, benchmark.name, benchmark.class_names)
     own, given = set(method.weights) - set(COMMON_WEIGHTS), {name for name, _ in config.weights}
-    if not own - set(method.added_weights) <= given <= own:
+    if given != own:
         raise MethodError(f"the weights of {method.title} are {sorted(own)}, not {sorted(given)}")
     tasks = benchmark.num_tasks or 1  # if nobody knows, it is checked again when one comes
     least = method.least_buffer(tasks, benchmark.num_classes)

@@ -1,12 +1,14 @@
-"""Whether layers in bfloat16 would end this process.
+"""Whether layers in bfloat16 crash the process.
 
 Some virtual machines announce Intel's AMX instructions, grant them, and then trap every use. torch
-believes the announcement, so only a try tells: in a child process, which may die of it.
+believes the announcement, so only a try tells: in a child process, which may crash or hang.
 """
 
 import faulthandler
 import functools
 import os
+import signal
+import time
 from pathlib import Path
 
 import torch
@@ -15,6 +17,7 @@ from remask.errors import RemaskError
 from remask.machine import fork
 
 _LIMIT, _WITHOUT_AMX = "ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16"
+_LONGEST_TRY = 30.0  # seconds; it takes milliseconds
 
 
 class PrecisionError(RemaskError):
@@ -29,7 +32,7 @@ def require_bfloat16() -> None:
     os.environ.setdefault(_LIMIT, _WITHOUT_AMX)  # read when torch's layers are first used
     if not _survives():
         raise PrecisionError(
-            "bf16 would end this process: the processor announces AMX instructions and refuses "
+            "bf16 would crash this process: the processor announces AMX instructions and refuses "
             f"them. Set {_LIMIT}={_WITHOUT_AMX} in the environment before Python starts, or use "
             "float32"
         )
@@ -43,15 +46,23 @@ def _announces_amx() -> bool:
 
 
 def _survives() -> bool:
-    """Whether a child of this process lives through a small product in bfloat16."""
+    """Whether a child of this process completes a small product in bfloat16."""
     child = fork()
     if child == 0:
         try:
-            faulthandler.disable()  # nobody is to read of this crash
+            faulthandler.disable()  # suppress the crash dump
             torch.set_num_threads(1)  # the parent's other threads are not here
             ones = torch.ones(64, 64, dtype=torch.bfloat16)
             torch.mm(ones, ones)
         finally:
             os._exit(0)
-    _, status = os.waitpid(child, 0)
-    return not os.WIFSIGNALED(status)
+    deadline = time.monotonic() + _LONGEST_TRY
+    while True:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            return not os.WIFSIGNALED(status)
+        if time.monotonic() > deadline:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            return False
+        time.sleep(0.005)

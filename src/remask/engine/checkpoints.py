@@ -68,7 +68,7 @@ class CheckpointFolder:
             )
         number = max(older, default=0) + 1
         path = self._folder / f"checkpoint-{number:08d}.safetensors"
-        write_atomically(path, data)
+        write_atomically(path, data, private=True)  # it holds samples
         # A damaged one must not take the place of the one that was good.
         kept = self._last_good or older.get(number - 1)
         for old in older.values():

@@ -83,10 +83,10 @@ class Curves:
 
     def measure(self, scores: Scores, task: int, point: int, *, class_il: bool) -> None:
         """Fill a point within a task, or at its end; without `class_il`, Task-IL only."""
-        for earlier, of_all, of_task in self._sets.accuracies(scores, task):
-            if class_il:
-                self.class_il[:, point, earlier] = of_all
-            self.task_il[:, point, earlier] = of_task
+        earlier, of_all, of_task = self._sets.accuracies(scores, task, class_il=class_il)
+        if class_il:
+            self.class_il[:, point, earlier] = of_all
+        self.task_il[:, point, earlier] = of_task
 
     def state(self) -> dict[str, Tensor]:
         """What must be saved, by name."""

@@ -8,10 +8,9 @@ from torch import Tensor
 
 from remask.config import TrialConfig
 from remask.engine.adamw import AdamW
-from remask.engine.captured_step import CapturedStep
 from remask.methods import Joined, Method, MethodError, Step, Term
 from remask.methods.step import added
-from remask.nets import Factors, LossGradients, StackedNet
+from remask.nets import LossGradients, StackedNet
 
 _LR_DROP = 0.1
 
@@ -38,13 +37,6 @@ class Descent:
         # Not if a subclass has put another loss in the place of the terms.
         self._has_terms = type(method).loss is Method.loss
         self._by_hand = net.traces and self._has_terms
-        self._captured: CapturedStep | None = None
-
-    def capture(self, sizes: Sequence[int]) -> None:
-        """Capture the steps whose batches have these sizes, where no autograd is needed."""
-        if self._by_hand:
-            device = self._lr.device
-            self._captured = CapturedStep(self._net, sizes, device, losses_and_slope)
 
     def rates(self, epoch: int) -> Tensor:
         """The trials' learning rates [S] in an epoch, counted from 0, of any task."""
@@ -72,27 +64,15 @@ class Descent:
     def _step_by_hand(self, step: Step, joined: Joined, lr: Tensor) -> Tensor:
         """The same, for a loss of terms, without autograd."""
         with torch.no_grad():
-            terms, losses, factors = self._forward_and_back(step, joined)
+            trace = self._net.trace(joined.inputs)
+            joined.say(trace.logits)
+            terms = self._method.terms(step)
+            losses, slope = losses_and_slope(terms, joined)
             loss = self._noted(step, terms, losses)
             self._check_shape(loss, lr)
+            factors = self._net.factors(trace, slope)
         self._move(step, self._net.factored(factors), lr)
         return loss
-
-    def _forward_and_back(
-        self, step: Step, joined: Joined
-    ) -> tuple[Sequence[Term], list[Tensor], Factors]:
-        """The terms, their losses [S], and the gradients of their sum."""
-        terms = None
-        if self._captured is not None and self._captured.sizes == joined.sizes:
-            terms = self._method.terms(step)
-            if self._captured.takes(joined, terms):
-                return terms, *self._captured(joined, terms)
-        trace = self._net.trace(joined.inputs)
-        joined.say(trace.logits)
-        if terms is None:
-            terms = self._method.terms(step)
-        losses, slope = losses_and_slope(terms, joined)
-        return terms, losses, self._net.factors(trace, slope)
 
     def _noted(self, step: Step, terms: Sequence[Term], losses: Sequence[Tensor]) -> Tensor:
         """The sum of the terms' losses, [S]; each kind of term is logged, if losses are."""

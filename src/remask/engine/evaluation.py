@@ -1,7 +1,8 @@
 """Evaluation: accuracy in Class-IL and Task-IL, answers and confidence, from the same scores."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 import torch
 from torch import Tensor
@@ -16,8 +17,9 @@ _MOST_CLASSES = 100  # of a confusion matrix that is kept: it grows with their s
 
 
 Scores = Callable[[Tensor, int], Tensor]
-"""How a method rates the classes for inputs of a task, [B, *shape] that all trials share or
-[S, B, *shape] of each trial's own: [S, B, K]."""
+"""How a method rates the classes for inputs, [B, *shape] that all trials share or [S, B, *shape]
+of each trial's own: [S, B, K]. With Class-IL, inputs of several tasks come together, with the
+latest of them; a method without Class-IL gets the inputs of one task and its number."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,59 +60,108 @@ class TestSets:
         places, labels, classes = (each.to(self._device) for each in (places, labels, classes))
         self._sets[task] = _TestSet(inputs, places, labels, classes)
 
-    def accuracies(self, scores: Scores, latest: int) -> Iterator[tuple[int, Tensor, Tensor]]:
-        """Each task up to the latest, and the percent correct in Class-IL and Task-IL, each [S].
+    def accuracies(
+        self, scores: Scores, latest: int, *, class_il: bool
+    ) -> tuple[list[int], Tensor, Tensor]:
+        """The tasks up to the latest, and percent correct in Class-IL and Task-IL, [S, tasks].
 
         In Class-IL all K classes compete, also those not seen yet; in Task-IL only the task's own.
         """
-        for task, test in self._sets.items():
-            if task <= latest:
-                yield task, *self._accuracy(scores, task, test)
-
-    def _accuracy(self, scores: Scores, task: int, test: _TestSet) -> tuple[Tensor, Tensor]:
-        """Percent correct on a task: (Class-IL, Task-IL), each [S]."""
-        right_of_all: Tensor | int = 0
-        right_of_task: Tensor | int = 0
-        for places, labels in self._chunks(test):
-            rated = scores(self._see(test, places), task)
-            right_of_all = right_of_all + (rated.argmax(-1) == labels).sum(-1)
-            rated = rated.masked_fill(~test.classes, float("-inf"))
-            right_of_task = right_of_task + (rated.argmax(-1) == labels).sum(-1)
-        # In float64, and divided last, so that all right is 100 and not a hair more.
-        size = len(test.labels)
-        return (
-            torch.as_tensor(right_of_all, dtype=torch.float64) * 100 / size,
-            torch.as_tensor(right_of_task, dtype=torch.float64) * 100 / size,
-        )
+        tasks = [task for task in self._sets if task <= latest]
+        sizes = torch.tensor([len(self._sets[task].labels) for task in tasks], device=self._device)
+        right_of_all = right_of_task = torch.zeros(0, len(tasks), device=self._device)
+        for chunk in self._chunks(tasks, together=class_il):
+            rated = scores(self._see(chunk.inputs), chunk.task)
+            if not len(right_of_all):
+                shape = (len(rated), len(tasks))
+                right_of_all = torch.zeros(shape, dtype=torch.int64, device=self._device)
+                right_of_task = torch.zeros_like(right_of_all)
+                classes = torch.stack([self._sets[task].classes for task in tasks])
+            right_of_all.index_add_(1, chunk.owners, (rated.argmax(-1) == chunk.labels).long())
+            rated = rated.masked_fill(~classes[chunk.owners], float("-inf"))
+            right_of_task.index_add_(1, chunk.owners, (rated.argmax(-1) == chunk.labels).long())
+        # In float64, and divided last, so that all right is exactly 100.
+        return tasks, right_of_all.double() * 100 / sizes, right_of_task.double() * 100 / sizes
 
     def answers(self, scores: Scores, *, class_il: bool, confidence: bool) -> "Answers":
-        """What is answered on all test samples. All K classes compete.
+        """Predictions on all test samples. All K classes compete.
 
-        Without `class_il`, answers of a method that is told the task are not counted; without
-        `confidence`, scores are no logits, and there are no probabilities.
+        Without `class_il`, predictions of a method that is given the task are not counted; without
+        `confidence`, scores are not logits, and there are no probabilities.
         """
         every_label = torch.cat([test.labels for test in self._sets.values()])
         per_class = torch.bincount(every_label, minlength=self._data.num_classes)
         found: Answers | None = None
-        for task, test in self._sets.items():
-            for places, labels in self._chunks(test):
-                rated = scores(self._see(test, places), task)
-                if found is None:
-                    found = Answers.none(len(rated), per_class, rated.device)
-                if class_il:
-                    found.count(rated, labels)
-                if confidence:
-                    found.weigh(rated.softmax(-1), labels)
+        for chunk in self._chunks(list(self._sets), together=class_il):
+            rated = scores(self._see(chunk.inputs), chunk.task)
+            if found is None:
+                found = Answers.none(len(rated), per_class, rated.device)
+            if class_il:
+                found.count(rated, chunk.labels)
+            if confidence:
+                found.weigh(rated.softmax(-1), chunk.labels)
         assert found is not None  # a benchmark has test data
         return found
 
-    def _chunks(self, test: _TestSet) -> list[tuple[Tensor, Tensor]]:
-        places = torch.split(test.places, _ROWS_AT_ONCE, dim=-1)
-        return list(zip(places, torch.split(test.labels, _ROWS_AT_ONCE), strict=True))
+    def _chunks(self, tasks: Sequence[int], *, together: bool) -> Iterator["_Chunk"]:
+        """The samples of tasks in their order, in chunks; with `together`, across tasks.
 
-    def _see(self, test: _TestSet, places: Tensor) -> Tensor:
-        inputs = self._data.scaled(fetch(test.inputs, places, self._device))
+        One forward per chunk: many small tasks cost what one large task costs. What a chunk holds
+        depends on the tasks alone, so the bits of a trial do not depend on its stack.
+        """
+        for group in [range(len(tasks))] if together else [[place] for place in range(len(tasks))]:
+            tests = [self._sets[tasks[place]] for place in group]
+            if not tests:
+                continue
+            labels = torch.cat([test.labels for test in tests])
+            counts = torch.tensor([len(test.labels) for test in tests])
+            owners = torch.repeat_interleave(torch.tensor(list(group)), counts).to(self._device)
+            start = 0
+            for inputs in _pieces(tests):
+                end = start + sum(places.shape[-1] for _, places in inputs)
+                task = tasks[group[-1]]
+                yield _Chunk(inputs, labels[start:end], owners[start:end], task)
+                start = end
+
+    def _see(self, pieces: "_Pieces") -> Tensor:
+        axis = pieces[0][1].dim() - 1
+        found = [fetch(inputs, places, self._device) for inputs, places in pieces]
+        inputs = self._data.scaled(found[0] if len(found) == 1 else torch.cat(found, axis))
         return inputs if self._standardise is None else self._standardise(inputs)
+
+
+_Pieces = list[tuple[Tensor | StoredRows, Tensor]]
+"""Inputs [N, *shape] and places among them, int64 [n] or [S, n]; one piece after the other."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Chunk:
+    """Samples that share a forward."""
+
+    inputs: _Pieces
+    labels: Tensor
+    """int64 [B]."""
+    owners: Tensor
+    """int64 [B]: the place of each sample's task among the tasks that are measured."""
+    task: int
+    """The task of the samples, or the latest task if they are of several."""
+
+
+def _pieces(tests: Sequence[_TestSet]) -> Iterator[_Pieces]:
+    """The samples of some tasks in their order, `_ROWS_AT_ONCE` at a time."""
+    pieces: _Pieces = []
+    room = _ROWS_AT_ONCE
+    for _, sharing in groupby(tests, key=lambda test: id(test.inputs)):
+        alike = list(sharing)
+        places = torch.cat([test.places for test in alike], dim=-1)
+        while places.shape[-1]:
+            pieces.append((alike[0].inputs, places[..., :room]))
+            places, room = places[..., room:], room - pieces[-1][1].shape[-1]
+            if not room:
+                yield pieces
+                pieces, room = [], _ROWS_AT_ONCE
+    if pieces:
+        yield pieces
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,10 +261,10 @@ class Evaluator:
 
     def measure(self, scores: Scores, task: int, *, class_il: bool) -> None:
         """Fill the row of a task that has just ended; without `class_il`, Task-IL only."""
-        for earlier, of_all, of_task in self._sets.accuracies(scores, task):
-            if class_il:
-                self.class_il[:, task, earlier] = of_all.cpu()
-            self.task_il[:, task, earlier] = of_task.cpu()
+        earlier, of_all, of_task = self._sets.accuracies(scores, task, class_il=class_il)
+        if class_il:
+            self.class_il[:, task, earlier] = of_all.cpu()
+        self.task_il[:, task, earlier] = of_task.cpu()
 
     def answers(self, scores: Scores, *, class_il: bool, confidence: bool) -> Answers:
         """What is answered on all test samples, see `TestSets.answers`."""

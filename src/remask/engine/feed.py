@@ -98,17 +98,6 @@ class Feed:
         self._one_forward = method.one_forward or not net.couples_samples
         self._device = device
 
-    @property
-    def usual_sizes(self) -> list[int]:
-        """How many samples the batches of a step have, all but the first and the last few."""
-        return [self._batch, *[min(self._draw_size, self._capacity)] * self._draws]
-
-    @property
-    def forward_sizes(self) -> set[int]:
-        """How many samples of such a step go through the network together."""
-        sizes = self.usual_sizes
-        return {sum(sizes)} if self._one_forward else set(sizes)
-
     def begin_task(self, number: int) -> None:
         """Be ready to keep some of the samples of a task that are loaded."""
         if self.reservoir is not None:

@@ -62,7 +62,7 @@ class LentModule:
         return logits.float()
 
     def _run(self, state: State, inputs: Tensor) -> Tensor:
-        if self._tied or torch.compiler.is_compiling():
+        if self._tied:
             outputs: Tensor = functional_call(self.module, state, (inputs,), tie_weights=self._tied)
             return outputs
         # The same, in less time: it looks for every tensor's place anew.

@@ -165,11 +165,14 @@ class LossLog:
         return steps, tasks, np.array(values)
 
     def _look(self) -> None:
-        """Fetch what has come since the last look, all at once, and make the points of it."""
+        """Fetch what was noted since the last look, all at once, and make the points of it.
+
+        A point may be due with nothing new: its values were fetched when the stack was saved.
+        """
         found = [value for values in self.noted.values() for value in values]
-        if not found:
+        if not found and not self._due:
             return
-        fetched = torch.stack(found).cpu().double().numpy()
+        fetched = torch.stack(found).cpu().double().numpy() if found else self._seen[TOTAL][:0]
         came, used, begin = dict[str, _Array](), dict[str, int](), 0
         for name, values in self.noted.items():
             own = fetched[begin : begin + len(values)]

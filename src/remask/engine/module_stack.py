@@ -4,10 +4,9 @@ Trial after trial where that is faster (convolutions on a CPU, which run with ch
 there is one trial only, and where the net draws random numbers (dropout).
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -16,7 +15,6 @@ from torch.func import functional_call
 from typing_extensions import override
 
 from remask.engine.bfloat16 import require_bfloat16
-from remask.engine.capturing import Captured, explained, kept
 from remask.engine.channels_last import convolves, safe_with_channels_last, with_channels_last
 from remask.engine.lent_module import LentModule
 from remask.engine.plain_gradients import PlainGradients
@@ -32,13 +30,6 @@ _NOT_OF_THE_NET = ("randomness", "not enough memory", "out of memory")
 _TOO_FEW = "Expected more than 1 value per channel"  # so torch begins to say it
 _Forward = Callable[[State, Tensor], Tensor]
 """One trial's: (state, inputs [B, *shape]) -> outputs."""
-
-
-class _Captured(NamedTuple):
-    """The forward in training, captured: of one trial, and of all at once."""
-
-    trial: _Forward
-    stack: _Forward
 
 
 class NotStackableError(RemaskError):
@@ -83,10 +74,6 @@ class ModuleStack(StackedNet):
         self._seeds = list(seeds)
         self._key: tuple[int, ...] = ()
         self._forwards = 0  # since it was set
-        self._captured: _Captured | None = None
-        self._captured_sizes: frozenset[int] = frozenset()
-        # By an uncaptured forward, for its backward: before that, no captured one may change them.
-        self._saved_statistics = False
         modules = list(nets[0].modules())
         draws = any(isinstance(module, nn.modules.dropout._DropoutNd) for module in modules)
         # Trial after trial: the plain module, at its own speed, with random numbers of its own.
@@ -102,28 +89,8 @@ class ModuleStack(StackedNet):
 
     @override
     def __call__(self, inputs: Tensor, parameters: Mapping[str, Tensor] | None = None) -> Tensor:
-        if parameters is None:
-            fits = inputs.shape[1] in self._captured_sizes and not self._saved_statistics
-            return self._train(
-                self._lent.call, self.state(), inputs, self._captured if fits else None
-            )
-        return self._train(self._lent.call, {**parameters, **self.buffers}, inputs)
-
-    @override
-    def capture(self, sizes: Collection[int]) -> None:
-        def captured(call: _Forward) -> _Forward:
-            run = Captured(
-                call,
-                name=f"the net {self._name!r}",
-                device=self._device,
-                channels_last=self._channels_last,
-            )
-            return lambda state, inputs: kept(run(state, inputs))
-
-        self._captured = _Captured(captured(self._lent.call), captured(torch.vmap(self._lent.call)))
-        self._captured_sizes = frozenset(sizes)
-        for tensor in self.state().values():  # all changes are made in place
-            torch._dynamo.mark_static_address(tensor)  # or a CUDA graph would copy them each time
+        state = self.state() if parameters is None else {**parameters, **self.buffers}
+        return self._train(self._lent.call, state, inputs)
 
     @override
     @torch.no_grad()
@@ -157,15 +124,14 @@ class ModuleStack(StackedNet):
 
     @override
     def name_draws(self, *key: int) -> None:
-        self._key, self._forwards, self._saved_statistics = key, 0, False
+        self._key, self._forwards = key, 0
 
     @override
     def gradients(self, loss: Tensor) -> FormedGradients:
         trained = {n: value for n, value in self.parameters.items() if value.requires_grad}
-        with explained(f"the net {self._name!r}"):  # a captured forward has a captured backward
-            gradients: tuple[Tensor | None, ...] = torch.autograd.grad(
-                loss, list(trained.values()), torch.ones_like(loss), allow_unused=True
-            )
+        gradients: tuple[Tensor | None, ...] = torch.autograd.grad(
+            loss, list(trained.values()), torch.ones_like(loss), allow_unused=True
+        )
         named = zip(trained, gradients, strict=True)
         return FormedGradients({n: g for n, g in named if g is not None})
 
@@ -200,22 +166,18 @@ class ModuleStack(StackedNet):
                 trials.append(each(ours, detached, own, truth))
         return PlainGradients({n: torch.stack([trial[n] for trial in trials]) for n in trained})
 
-    def _train(
-        self, call: _Forward, state: State, inputs: Tensor, captured: "_Captured | None" = None
-    ) -> Tensor:
+    def _train(self, call: _Forward, state: State, inputs: Tensor) -> Tensor:
         self._lent.enter("training")
         self._forwards += 1
-        self._saved_statistics |= self.couples_samples and captured is None
         with self._enough_samples(inputs.shape[1]):
             if not self._in_turn:
                 try:
-                    return self._at_once(call, state, inputs, captured and captured.stack)
+                    return self._at_once(call, state, inputs)
                 except RuntimeError as error:
                     if "randomness" not in str(error):
                         raise
                     self._take_turns()  # it draws in a way that no module of it tells: F.dropout
-            one = call if captured is None else captured.trial
-            return self._one_by_one(one, state, list(inputs), drawing=True)
+            return self._one_by_one(call, state, list(inputs), drawing=True)
 
     def _take_turns(self) -> None:
         """Do without vmap from now on, and without what only vmap is faster with."""
@@ -252,15 +214,9 @@ class ModuleStack(StackedNet):
         return self._one_by_one(call, state, own, drawing=False)
 
     def _at_once(
-        self,
-        call: _Forward,
-        state: State,
-        inputs: Tensor,
-        captured: _Forward | None = None,
-        *,
-        shared: bool = False,
+        self, call: _Forward, state: State, inputs: Tensor, *, shared: bool = False
     ) -> Tensor:
-        run = captured or torch.vmap(call, in_dims=(0, None if shared else 0))
+        run = torch.vmap(call, in_dims=(0, None if shared else 0))
         with self._vectorised(
             lambda: call(self._states(state)[0], inputs if shared else inputs[0]),
             "stacked with other trials",

@@ -44,7 +44,7 @@ def add_product_(total: Tensor, one: Tensor, other: Tensor) -> None:
 def _by_onednn(one: Tensor, other: Tensor) -> bool:
     """Whether oneDNN is faster. It depends on what one trial has: its bits are those it has alone.
 
-    Autograd and torch.compile do not know the operator well enough.
+    Autograd does not support the operator well enough.
     """
     work = one.numel() * other.shape[2]  # of all trials; most products end here
     return work >= _LEAST_WORK and (
@@ -52,7 +52,6 @@ def _by_onednn(one: Tensor, other: Tensor) -> bool:
         and one.device.type == "cpu"
         and one.dtype == torch.float32
         and not (torch.is_grad_enabled() and (one.requires_grad or other.requires_grad))
-        and not torch.compiler.is_compiling()
         and _mkl_leaves_avx512_unused()
     )
 

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor, nn
 
 from remask.config import TrialConfig
-from remask.durable import AnyPath, make_folder, open_regular, read_limited, write_atomically
+from remask.durable import AnyPath, make_folder, open_regular, read_limited, write_output
 from remask.engine.predictors import assemble
 from remask.engine.trials import TrialStack
 from remask.errors import RemaskError
@@ -75,9 +75,9 @@ def save_net(stack: TrialStack, trial: int, path: AnyPath) -> None:
     )
     path = Path(path)
     make_folder(path.parent)
-    write_atomically(_with(path, "safetensors"), weights)
+    write_output(_with(path, "safetensors"), weights)
     written = json.dumps(note.model_dump(mode="json"), indent=1, allow_nan=False)
-    write_atomically(_with(path, "json"), written.encode() + b"\n")
+    write_output(_with(path, "json"), written.encode() + b"\n")
 
 
 def read_saved_net(path: AnyPath) -> SavedNet:

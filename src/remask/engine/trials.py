@@ -55,9 +55,7 @@ class TrialStack:
     in memory to a new file, and replace the sources by their new numbers.)
 
     `optimizer` is "sgd", plain gradient descent as in all published runs, or "adamw". With a `log`,
-    the losses of the trials are gathered on the way; nothing else changes. With `compile`, steps
-    are compiled by torch.compile: tens of seconds at the first, and other last bits of the results.
-    Raises CaptureError where that cannot be done.
+    the losses of the trials are gathered on the way; nothing else changes.
     """
 
     def __init__(
@@ -71,7 +69,6 @@ class TrialStack:
         earlier_samples: Sequence[StoredRows] | None = None,
         optimizer: Optimizer = "sgd",
         log: LossLog | None = None,
-        compile: bool = False,  # noqa: A002
     ) -> None:
         kind = check_stack(configs, benchmark, method, build_net)
         if earlier_samples is not None:
@@ -93,16 +90,11 @@ class TrialStack:
         self._feed = Feed(configs, kind, self._net, self.data, samples, device, earlier_samples)
         self._method = kind(
             {
-                name: per_trial_setting(
-                    [config.weight(name, kind.added_weights) for config in configs], device
-                )
+                name: per_trial_setting([config.weight(name) for config in configs], device)
                 for name in kind.weights
             }
         )
         self._descent = Descent(self._net, self._method, configs, device, optimizer)
-        if compile:
-            self._net.capture(self._feed.forward_sizes)
-            self._descent.capture(self._feed.usual_sizes)
         self._engine = self._method.engine = Engine(
             configs,
             net=self._net,

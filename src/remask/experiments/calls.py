@@ -9,6 +9,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
+from remask.benchmarks import Benchmark
 from remask.config import TrialConfig
 from remask.durable import AnyPath, check_output
 from remask.errors import SettingsError, Stopped
@@ -16,6 +17,7 @@ from remask.experiments.comparing import Reproduction
 from remask.experiments.pages import Written, check_trials, write_report
 from remask.experiments.reproducing import run_cells, wanted_cells
 from remask.experiments.results import Results, resume_run, run_trials
+from remask.methods import Method
 from remask.names import did_you_mean
 from remask.planning import configs_from, grid_configs, several
 from remask.results import Store, store_path
@@ -23,12 +25,14 @@ from remask.runs import Executor, RunOptions, runs_to_resume
 
 AnyStore = Store | AnyPath | None
 """An open store, the path of one, or None for the usual one."""
+AnyBenchmark = str | Benchmark
+AnyMethod = str | type[Method]
 _Mask = float | str | None
 
 
 def run(
-    benchmark: str | Sequence[str] | None = None,
-    method: str | Sequence[str] | None = None,
+    benchmark: AnyBenchmark | Sequence[AnyBenchmark] | None = None,
+    method: AnyMethod | Sequence[AnyMethod] | None = None,
     *,
     mask: _Mask | Sequence[_Mask] = None,
     buffer: int | Sequence[int] | None = None,
@@ -52,8 +56,10 @@ def run(
     field of `RunOptions` may be given by name, such as `workers=2`. `executor` says where: by
     default in this process, or in worker processes if there are several.
 
-    Your own code, `module:name`, is imported if it is named here; if only the file names it, then
-    only with `own_code=True`.
+    Your own code is given as `module:name` or as the object itself: a `Benchmark`, a `Method`, and
+    for `net` a function or class that builds one. A method or net must be defined in a module, and
+    a benchmark is copied to the data folder, so that worker processes find them. Code that only the
+    file names is imported only with `own_code=True`.
     """
     chosen, options = _divided(settings)
     named = {
@@ -153,8 +159,8 @@ def report(
     With `paper`, the page also lists what of the paper was not run.
     `remask.results.FILTERS` describes the filters; a list of values lets any of them through.
     """
-    check_output(Path(target))
     with _opened(store, create=False) as opened:
+        check_output(Path(target), [opened.path])
         check_trials(opened, filters)
         return write_report(opened, target, filters, figures=figures, paper=paper)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import TYPE_CHECKING, overload
 
 from remask.papers import PaperCell, statements
@@ -29,6 +30,12 @@ if TYPE_CHECKING:
     from remask.results import Cell
 
 
+NOTHING_PUBLISHED = (
+    "Nothing is published about any of these results: figures exist for the paper's benchmarks, "
+    "methods, masks and buffers with their published settings."
+)
+
+
 class Compared(Sequence[ComparedCell]):
     """Cells with what is published of them. Printed, they are a table and what it shows in all."""
 
@@ -51,18 +58,21 @@ class Compared(Sequence[ComparedCell]):
 
     def summary(self) -> list[str]:
         """What the table means and shows in all, a sentence per line."""
-        return comparison_summary(self._cells)
+        return comparison_summary(self._cells) if self._cells else [NOTHING_PUBLISHED]
 
     def markdown(self) -> str:
         """The table and the summary for a document."""
-        return comparison_markdown(self._cells) + "\n".join(self.summary())
+        table = comparison_markdown(self._cells) if self._cells else ""
+        return table + "\n".join(self.summary())
 
     def __repr__(self) -> str:
         if not self._cells:
-            return "Nothing is published about any of these results."
+            return NOTHING_PUBLISHED
         return "\n".join([str(self.table()), *self.summary()])
 
     def _repr_html_(self) -> str:
+        if not self._cells:
+            return f"<p>{escape(repr(self))}</p>"
         return self.table()._repr_html_()
 
 

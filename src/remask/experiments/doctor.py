@@ -20,7 +20,7 @@ from remask.engine.checkpoint_files import damage_of
 from remask.engine.checkpoints import checkpoints_in
 from remask.locks import holder_of
 from remask.machine import free_memory, write_bytes
-from remask.results import StoreError, read_store, store_path
+from remask.results import NoResultsError, StoreError, read_store, store_path
 from remask.runs import RunError, RunOptions, runs_folder
 from remask.runs.plans import Run, read_plan
 
@@ -40,6 +40,12 @@ _EXTRAS = {
     "mlflow": "mlflow",
 }
 """The extras of remask, each with a module that it brings."""
+_PACKAGES = {
+    "images": "pillow",
+    "onnx": "onnx onnxruntime onnxscript",
+    "mlflow": "mlflow-skinny",
+}
+"""What to install for an extra, where its module has another name."""
 _LITTLE, _TOO_LITTLE = 2e9, 2e8  # bytes
 
 
@@ -77,7 +83,7 @@ def _versions() -> Iterator[Symptom]:
         remedy = "`pip install .` in its folder installs it with everything that it needs"
         yield Symptom("versions", "note", f"{there}, which is not installed as a package", remedy)
         return
-    wrong = []
+    wrong, needs = [], []
     for requirement in needed:
         match = _AT_LEAST.match(requirement)
         if match is None or "extra ==" in requirement:
@@ -87,12 +93,14 @@ def _versions() -> Iterator[Symptom]:
             found = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             wrong.append(f"{name} is not installed")
+            needs.append(f"'{name}>={least}'")
             continue
         if _numbers(found) < _numbers(least):
             wrong.append(f"{name} {found} is older than {least}")
+            needs.append(f"'{name}>={least}'")
     there += f", torch {torch.__version__}, numpy {importlib.metadata.version('numpy')}"
     if wrong:
-        remedy = "`pip install --upgrade remask` brings what it needs"
+        remedy = f"`pip install {' '.join(needs)}`"
         yield Symptom("versions", "wrong", f"{there}; {'; '.join(wrong)}", remedy)
     else:
         yield Symptom("versions", "ok", there)
@@ -184,13 +192,18 @@ def _store(path: Path) -> Iterator[Symptom]:
         yield Symptom("store", "ok", f"{path} is not there yet; the first run makes it")
         return
     damaged: list[StoreError] = []
+    trials = failed = 0
     try:
-        records = read_store(path, damaged)
-    except StoreError as error:  # which says what to do
+        for record in read_store(path, damaged):
+            trials += 1
+            failed += record.status == "failed"
+    except NoResultsError as error:
+        yield Symptom("store", "note", str(error))
+        return
+    except StoreError as error:  # its message contains the remedy
         yield Symptom("store", "wrong", str(error))
         return
-    failed = sum(record.status == "failed" for record in records)
-    text = f"{len(records)} trials in {path}"
+    text = f"{trials} trials in {path}"
     if failed:
         remedy = "the commands that made them run them again"
         yield Symptom("store", "note", f"{text}, {failed} of them failed", remedy)
@@ -242,7 +255,8 @@ def _extras() -> Iterator[Symptom]:
     text = f"installed: {', '.join(there) or 'none'}"
     if lacking:
         text += f"; not installed: {', '.join(lacking)}"
-        remedy = f"if you need them: pip install 'remask[{','.join(lacking)}]'"
+        packages = " ".join(_PACKAGES.get(name, _EXTRAS[name]) for name in lacking)
+        remedy = f"if you need them: pip install {packages}"
         yield Symptom("extras", "note", text, remedy)
     else:
         yield Symptom("extras", "ok", text)

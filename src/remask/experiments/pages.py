@@ -48,7 +48,8 @@ def write_report(
     With `paper`, the page also lists what the paper has and the store has not.
     """
     target = Path(target)
-    records, damaged = store.sound_records(filters)
+    damaged: list[StoreError] = []
+    records = list(store.sound_records(damaged, filters))
     data = {
         **page_data(records, _FACTS, paper=paper),
         "title": "remask results",
@@ -57,7 +58,7 @@ def write_report(
         "version": remask.__version__,
         "running": _running(store),
     }
-    write_output(target, page_html(data, refresh_seconds=refresh_seconds).encode())
+    write_output(target, page_html(data, refresh_seconds=refresh_seconds).encode(), [store.path])
     drawn = []
     if figures is not None:
         cells = summarise(records)

@@ -1,18 +1,19 @@
 """What a run would do: which cells, what the store has of them, and how long the rest takes."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from remask.benchmarks import BENCHMARKS
 from remask.config import TrialConfig
 from remask.datasets import is_complete
+from remask.own_code import own_title
 from remask.reports import PlainTable
 from remask.results import Store, cell_labels
 from remask.runs import (
     Executor,
     Job,
     Rates,
-    Ray,
     RunOptions,
     check_device,
     cost_of,
@@ -132,23 +133,26 @@ def plan_trials(store: Store | None, configs: Sequence[TrialConfig], options: Ru
     wanted = list(dict.fromkeys(configs))
     left = [c for c in wanted if options.again or store is None or not store.is_done(c.hash)]
     executor = executor_for(options) if left else None
-    lacking = sorted({c.benchmark for c in left if not _has_data(c.benchmark)})
+    lacking = sorted(name for name in {c.benchmark for c in left} if not _has_data(name))
     try:
         at_once = options.processes if executor is None else executor.at_once(options)
         stacks = _stacks(left, lacking, at_once, options, executor)
     finally:
-        if isinstance(executor, Ray):
+        if executor is not None:
             executor.disconnect()
     seconds = {c: own / len(job.configs) for job, own in stacks for c in job.configs}
+    flops = _Once(lambda config: cost_of(config).flops)
     own_cells: dict[TrialConfig, list[TrialConfig]] = {}
     for config in wanted:
         own_cells.setdefault(config.cell, []).append(config)
     cells = []
-    for (cell, trials), label in zip(own_cells.items(), cell_labels(list(own_cells)), strict=True):
+    titles = {cell: own_title(cell.method) for cell in own_cells}
+    labels = cell_labels(list(own_cells), titles)
+    for (cell, trials), label in zip(own_cells.items(), labels, strict=True):
         to_run = [config for config in trials if config in seconds]
-        flops = cost_of(cell).flops * len(to_run) if to_run else 0.0
+        work = flops(cell) * len(to_run) if to_run else 0.0
         own_seconds = sum(seconds[config] for config in to_run)
-        cells.append(PlannedCell(cell, label, len(trials), len(to_run), flops, own_seconds))
+        cells.append(PlannedCell(cell, label, len(trials), len(to_run), work, own_seconds))
     return Plan(cells, [own for _, own in stacks], at_once, lacking)
 
 
@@ -168,25 +172,41 @@ def _stacks(
     largest |= largest_stacks([c for c in configs if c.benchmark not in lacking], options)
     jobs = plan_jobs(configs, at_once, lambda config: largest[config.net])
     # Rates are those of the smallest inputs: FLOPs tell what larger ones take.
-    small_first = sorted(jobs, key=lambda job: cost_of(job.configs[0]).flops)
+    flops = _Once(lambda config: cost_of(config).flops)
+    small_first = sorted(jobs, key=lambda job: flops(job.configs[0]))
     rates: dict[tuple[str, int], Rates] = {}
     for job in small_first:
         key = (job.configs[0].net, len(job.configs))
         if key not in rates:
             rates[key] = _rates(job.configs[0], len(job.configs), options, executor)
-    return [
-        (job, seconds_of(job.configs[0], rates[job.configs[0].net, len(job.configs)]))
-        for job in jobs
-    ]
+    durations = {
+        (net, trials): _Once(partial(seconds_of, rates=own)) for (net, trials), own in rates.items()
+    }
+    return [(job, durations[job.configs[0].net, len(job.configs)](job.configs[0])) for job in jobs]
+
+
+class _Once:
+    """A function of the cost of a config that is called once for configs of equal cost."""
+
+    def __init__(self, function: Callable[[TrialConfig], float]) -> None:
+        self._function = function
+        self._found: dict[tuple[object, ...], float] = {}
+
+    def __call__(self, config: TrialConfig) -> float:
+        # Methods may cost more for a larger weight of their own.
+        key = (*config.shape(), config.weights)
+        if key not in self._found:
+            self._found[key] = self._function(config)
+        return self._found[key]
 
 
 def _rates(
     config: TrialConfig, trials: int, options: RunOptions, executor: Executor | None
 ) -> Rates:
-    if isinstance(executor, Ray):  # of a node of the cluster, with what a stack has of it
-        return executor.call(rates_of, config, trials, options, options=options)
-    check_device(options.device)
-    return rates_of(config, trials, options)
+    if executor is None:
+        check_device(options.device)
+        return rates_of(config, trials, options)
+    return executor.call(rates_of, config, trials, options, options=options)
 
 
 def _has_data(benchmark: str) -> bool:

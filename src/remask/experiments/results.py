@@ -2,6 +2,7 @@
 
 import importlib
 from collections.abc import Iterable, Sequence
+from html import escape
 from typing import Any, overload
 
 from remask.config import TrialConfig
@@ -115,6 +116,8 @@ class Results(Sequence[TrialRecord]):
         return "\n".join([table, *self.failures])
 
     def _repr_html_(self) -> str:
+        if not self._records:
+            return f"<p>{escape(repr(self))}</p>"
         return self.table()._repr_html_()
 
 

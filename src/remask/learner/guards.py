@@ -11,8 +11,7 @@ from remask.learner.errors import VisitRejectedError
 
 MAX_DROP = 25.0
 """Points that a visit may cost earlier classes, unless the caller gives another number."""
-_CHANCE_Z = 1.64  # a net that guesses passes once in 20 visits
-_DROP_Z = 2.0
+_Z = 1.64  # a net that guesses passes once in 20 visits
 _LEAST = 20  # held-out samples; fewer decide nothing
 
 
@@ -30,7 +29,7 @@ def check_chance(name: str, scores: Tensor, truth: Tensor, advice: str) -> None:
     weights = class_weights(truth)
     accuracy = float((weights * (scores.argmax(1) == truth)).sum())
     guess = 1 / classes
-    noise = _CHANCE_Z * math.sqrt(guess * (1 - guess) * float(weights.square().sum()))
+    noise = _Z * math.sqrt(guess * (1 - guess) * float(weights.square().sum()))
     if noise > (1 - guess) / 2 or accuracy > guess + noise:
         return
     raise VisitRejectedError(
@@ -58,8 +57,9 @@ def check_drop(
     on their samples when only earlier classes may be named: so it is not counted that more classes
     are harder to tell apart. Second, the share of their samples that are taken for a class of the
     visit, less the share of new samples that are taken for an earlier one: confusion between two
-    classes goes both ways, a net that prefers what it learnt last does not. It must also exceed
-    two standard deviations. Nothing is refused with fewer than 20 samples of earlier classes.
+    classes goes both ways, a net that prefers what it learnt last does not. The cost must exceed
+    `max_drop` by 1.64 standard deviations. Nothing is refused with fewer than 20 samples of earlier
+    classes.
     """
     columns = torch.tensor(list(old))
     scores, truth = after
@@ -80,12 +80,12 @@ def check_drop(
         back = class_weights(new_truth) * torch.isin(new.argmax(1), columns)
         lost -= min(float(back.sum()), float((weights * taken).sum()))
         variance += float(back.square().sum())
-    drop, noise = 100 * lost, 100 * _DROP_Z * math.sqrt(variance)
-    if drop <= max_drop or drop <= noise:
+    drop, noise = 100 * lost, 100 * _Z * math.sqrt(variance)
+    if drop - noise <= max_drop:
         return
     raise VisitRejectedError(
-        f"{name} was not committed: it costs earlier classes {drop:.0f} points on {len(labels)} "
-        f"held-out samples, and at most {max_drop:g} are allowed. The learner is as it was. "
+        f"{name} was not committed: it costs earlier classes {drop:.0f} ±{noise:.0f} points on "
+        f"{len(labels)} held-out samples, and at most {max_drop:g} are allowed. The learner is as it was. "
         f"{advice}"
     )
 

@@ -16,4 +16,4 @@ def _stored(name: str) -> str:
 
 
 StoredName = Annotated[str, AfterValidator(_stored)]
-"""A name in a file of a learner."""
+"""A name in a file of a learner, checked as those that users give."""

@@ -1,10 +1,11 @@
 """The settings of a learner, and the config that its engine gets of them."""
 
+import math
 import re
 from typing import Annotated, Literal, get_args
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from remask.config import COMMON_WEIGHTS, TrialConfig
 from remask.engine import DataDescription, check_config, check_predictor
@@ -39,8 +40,27 @@ _MOST_STEPS = 1200  # of a small net: an epoch of the paper's Split-MNIST
 
 
 _Side = Annotated[int, Field(ge=1, le=4096)]
-_Mean = Annotated[float, Field(allow_inf_nan=False)]
-_Deviation = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+_Channels = tuple[float, ...]
+
+
+def _check_memory(value: object) -> object:
+    if type(value) is int and 0 <= value <= _MOST_SAMPLES:
+        return value
+    if isinstance(value, str) and _SIZE.fullmatch(value.strip()):
+        return value
+    raise ValueError(f'give a number of samples, 0 to {_MOST_SAMPLES}, or a size such as "500 MB"')
+
+
+def _check_normalise(value: object) -> object:
+    if isinstance(value, str) and value in ("auto", "none"):
+        return value
+    try:
+        mean, std = (tuple(map(float, each)) for each in value)  # type: ignore[attr-defined]
+    except (TypeError, ValueError, OverflowError):
+        mean, std = (), ()
+    if not mean or not all(map(math.isfinite, (*mean, *std))) or min(std, default=0.0) <= 0:
+        raise ValueError('give "auto", "none", or (means, deviations above 0), one per channel')
+    return mean, std
 
 
 class LearnerSettings(BaseModel):
@@ -49,7 +69,7 @@ class LearnerSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
     encoder: Name = AUTO
     net: Name = AUTO
-    memory: Annotated[int, Field(ge=0, le=_MOST_SAMPLES)] | Annotated[str, Field(max_length=40)]
+    memory: Annotated[int | str, BeforeValidator(_check_memory)]
     method: Name = AUTO
     mask: Mask
     lr: float | None = Field(None, gt=0, allow_inf_nan=False)
@@ -59,7 +79,9 @@ class LearnerSettings(BaseModel):
     optimizer: Literal["sgd", "adamw"] = "sgd"
     augment: bool = False
     image_size: tuple[_Side, _Side] | None = None
-    normalise: Literal["auto", "none"] | tuple[tuple[_Mean, ...], tuple[_Deviation, ...]] = "auto"
+    normalise: Annotated[
+        Literal["auto", "none"] | tuple[_Channels, _Channels], BeforeValidator(_check_normalise)
+    ] = "auto"
     seed: int = Field(0, ge=0, lt=2**63)
     keep_generations: int = Field(3, ge=0, le=100)
     statistics_bytes: int = Field(2 * 10**9, ge=0, le=1 << 50)
@@ -99,13 +121,9 @@ def places(memory: int | str, sample_bytes: int) -> tuple[int, int]:
 
 
 def memory_bytes(text: str) -> int:
-    """Read a size such as "500 MB"; raises LearnerError."""
+    """Read a size such as "500 MB", which the settings have checked."""
     match = _SIZE.fullmatch(text.strip())
-    if match is None:
-        raise LearnerError(
-            f"memory={text!r:.60}: give a number of samples, such as 2000, or a size, such as "
-            f'"500 MB"'
-        )
+    assert match is not None
     return int(float(match[1]) * _UNITS[match[2].lower()])
 
 
@@ -179,10 +197,8 @@ def check_settings(settings: LearnerSettings, method: type[Method] | None) -> No
 
     `method` is what trains a net, if anything does.
     """
-    if isinstance(settings.memory, str):
-        memory_bytes(settings.memory)
-        buffer = 200
-    else:
+    buffer = 200
+    if isinstance(settings.memory, int):
         buffer, _ = places(settings.memory, 1)
     if settings.memory == 0 and settings.method not in (AUTO, *CLOSED_FORM):
         raise LearnerError(

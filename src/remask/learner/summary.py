@@ -10,6 +10,7 @@ from typing import Any
 from remask.durable import AnyPath
 from remask.learner import staging
 from remask.learner.accounts import Calibration, Choice, html_table, listed
+from remask.learner.errors import LearnerError
 from remask.learner.folder import LearnerFolder
 from remask.learner.heldout import LABELS
 from remask.learner.manifest import Manifest
@@ -90,7 +91,7 @@ class Summary:
                 f"{self.calibration.ece_after:.1f} % on {self.calibration.samples} held-out samples"
             )
         if self.unfinished is not None:
-            lines.append(f"  not finished: the visit {self.unfinished}")
+            lines.append(f"  a visit is not finished: {self.unfinished}")
         width = max((len(each.name) for each in self.classes), default=0)
         lines += [
             f"    {each.name:<{width}}  {each.seen:>7,} seen  {each.kept:>6,} kept  "
@@ -131,7 +132,6 @@ def summary(folder: LearnerFolder) -> Summary:
     kept = _kept(folder)
     sample_bytes = 0 if data is None else data.kept.sample_bytes
     accuracy = manifest.history[-1].accuracy if manifest.history else {}
-    begun = staging.unfinished(folder.path / staging.VISIT)
     starts = [*(each.visits for each in manifest.earlier), len(manifest.history)]
     return Summary(
         folder=str(folder.path),
@@ -144,7 +144,7 @@ def summary(folder: LearnerFolder) -> Summary:
             for name in manifest.known
         ),
         visits=len(manifest.history),
-        unfinished=None if begun is None else begun.name,
+        unfinished=_unfinished(folder.path),
         settings=manifest.settings.model_dump(mode="json"),
         effective=_effective(manifest),
         choice=manifest.history[-1].choice if manifest.history else None,
@@ -167,6 +167,14 @@ def _kept(folder: LearnerFolder) -> Counter[str]:
     if MEMORY_LABELS in state:
         labels += [label for label in state[MEMORY_LABELS].tolist() if label != EMPTY]
     return Counter(str(manifest.classes[label]) for label in labels)
+
+
+def _unfinished(folder: Path) -> str | None:
+    try:
+        begun = staging.unfinished(folder / staging.VISIT)
+    except LearnerError as error:
+        return f"({error})"
+    return None if begun is None else begun.name
 
 
 def _effective(manifest: Manifest) -> dict[str, Any]:

@@ -19,8 +19,10 @@ from remask.engine import DataDescription, Position, TrialStack
 from remask.engine.checkpoints import CheckpointFolder
 from remask.learner.architecture import Architecture
 from remask.learner.encoding import OnProgress, Progress
+from remask.learner.errors import LearnerError
 from remask.learner.manifest import SMALLEST_HEAD, Manifest
 from remask.learner.settings import NAME
+from remask.learner.state import MISFITS
 from remask.memory import StoredRows
 from remask.methods import Method
 
@@ -190,18 +192,28 @@ class VisitTraining:
         if saved is None:
             return False
         begun = self._stack.position.task
-        self._stack.restore(saved.tensors, Position.read(saved.position))
+        try:
+            self._stack.restore(saved.tensors, Position.read(saved.position))
+            names = ("measured", "steps", "seconds", "epochs")
+            measured, steps, seconds, epochs = (saved.extra[name] for name in names)
+            assert isinstance(measured, list)
+            self._measured = [_read_measured(pair) for pair in measured]
+            self._steps, self._seconds = int(str(steps)), float(str(seconds))
+            self._epochs = int(str(epochs))
+        except MISFITS as error:
+            raise LearnerError(
+                f"the checkpoint of the visit is damaged: {type(error).__name__}: "
+                f"{str(error)[:200]}. Learn the visit again from its beginning with discard=True "
+                f"(--discard)."
+            ) from error
         self._finished = self._stack.position.task > begun
-        names = ("measured", "steps", "seconds", "epochs")
-        measured, steps, seconds, epochs = (saved.extra[name] for name in names)
-        assert isinstance(measured, list)
-        self._measured = [
-            Measured(*(-math.inf if value is None else value for value in pair))  # type: ignore[union-attr,arg-type]
-            for pair in measured
-        ]
-        self._steps, self._seconds = int(str(steps)), float(str(seconds))
-        self._epochs = int(str(epochs))
         return True
+
+
+def _read_measured(pair: JsonValue) -> Measured:
+    assert isinstance(pair, list)
+    accuracy, likelihood = (-math.inf if value is None else float(str(value)) for value in pair)
+    return Measured(accuracy, likelihood)
 
 
 def _latest_rise(measured: Sequence[Measured]) -> int:

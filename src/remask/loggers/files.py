@@ -1,15 +1,22 @@
 """Logs as plain files: CSV and JSON lines, a line per value or per call.
 
-Lines are only ever added. A file is read when it is opened, so that a run that was stopped goes on
-where its log ends; a last line that was cut short is removed first.
+Lines are only appended. A file is read when it is opened, so that a run that was stopped continues
+where its log ends. A last line that was cut short is removed, once the rest has proved to be a log.
+Several runs may log to one file: opening and appending hold a lock on it.
 """
 
+import contextlib
 import csv
+import errno
 import io
 import json
 import math
+import os
+import re
+import stat
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +24,20 @@ from remask.durable import AnyPath, DurabilityError, make_folder, refusal
 from remask.loggers.logger import Logger, Reached, Source
 from remask.loggers.places import LoggerError
 
+try:
+    import fcntl
+except ImportError:  # Windows, where runs that share a log are not kept apart
+    fcntl = None  # type: ignore[assignment]
+
 _COLUMNS = ("trial", "event", "step", "task", "name", "value")
+_EVENTS = ("begin", "step", "task", "end")
+_FIRST_ENTRY = re.compile(rb'\{"trial": "[^"]*", "event": "begin", "step": 0, "settings": ')
+_NOT_SUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
+_LONGEST_WAIT = 30.0  # seconds; the lock is held for milliseconds
 
 
 class _LinesLogger(Logger, ABC):
-    """A text file to which lines are added."""
+    """A text file to which lines are appended."""
 
     def __init__(self, path: AnyPath) -> None:
         self._path = Path(path)
@@ -29,30 +45,47 @@ class _LinesLogger(Logger, ABC):
         self._waiting = ""
         try:
             make_folder(self._path.parent)
-            self._file = self._path.open("a+b")
-            self._file.seek(0)
-            there = self._file.read()
-            whole = there.rfind(b"\n") + 1
-            self._file.truncate(whole)
+            self._file = self._path.open("a+b", buffering=0)
+            try:
+                with self._locked():
+                    self._read_or_begin()
+            except BaseException:
+                self._file.close()
+                raise
         except OSError as error:
             if isinstance(error, DurabilityError):
                 raise
             raise refusal("write", self._path, error) from error
+
+    def _read_or_begin(self) -> None:
+        """Register what a log has, and cut its end to a whole line; give a new file its header."""
+        if not stat.S_ISREG(os.fstat(self._file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file")
+        self._file.seek(0)
+        there = self._file.readall()
+        whole = there.rfind(b"\n") + 1
         try:
             for name, event, step in self._calls(there[:whole].decode()):
                 self._had[name] = self._had.get(name, Reached()).after(event, step)
-        except (ValueError, KeyError, TypeError, csv.Error) as error:
-            self._file.close()
+            if not self._may_be_cut(there[whole:], whole == 0):
+                raise ValueError("its last line is not one of a log")
+        except (ValueError, LookupError, TypeError, RecursionError, csv.Error) as error:
             raise LoggerError(
                 f"{self._path} exists and is not a remask log ({error}). Nothing was written to "
                 f"it. Name another file."
             ) from None
+        if whole < len(there):
+            self._file.truncate(whole)
         if not whole:
-            self._waiting = self._first_line()
+            self._append(self._first_line())
 
     @abstractmethod
     def _calls(self, text: str) -> Iterable[tuple[str, str, int]]:
         """Trial, event and step of everything in a file."""
+
+    @abstractmethod
+    def _may_be_cut(self, end: bytes, first: bool) -> bool:
+        """Whether `end` may be a line of a log that was cut short; `first`: it is the first."""
 
     @abstractmethod
     def _first_line(self) -> str:
@@ -82,12 +115,42 @@ class _LinesLogger(Logger, ABC):
 
     def flush(self) -> None:
         """Write what is waiting in one piece."""
+        if not self._waiting:
+            return
         try:
-            self._file.write(self._waiting.encode())
-            self._file.flush()
+            with self._locked():
+                self._append(self._waiting)
         except OSError as error:
             raise refusal("write", self._path, error) from error
         self._waiting = ""
+
+    def _append(self, text: str) -> None:
+        rest = memoryview(text.encode())
+        while rest:  # the system may take a part only
+            rest = rest[self._file.write(rest) :]
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Keep other runs from opening or appending to this file."""
+        deadline = time.monotonic() + _LONGEST_WAIT
+        while fcntl is not None:
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError as error:
+                if error.errno in _NOT_SUPPORTED:  # by the file system
+                    break
+                if not isinstance(error, BlockingIOError):
+                    raise
+                if time.monotonic() > deadline:
+                    raise OSError(errno.EBUSY, "another process has locked it") from None
+                time.sleep(0.01)
+        try:
+            yield
+        finally:
+            if fcntl is not None:
+                with contextlib.suppress(OSError):
+                    fcntl.flock(self._file, fcntl.LOCK_UN)
 
     def close(self) -> None:
         """Write the rest, and close the file."""
@@ -107,7 +170,10 @@ class CsvLogger(_LinesLogger):
         rows = csv.reader(io.StringIO(text))
         if (head := next(rows, None)) is not None and tuple(head) != _COLUMNS:
             raise ValueError(f"its first line is not {','.join(_COLUMNS)}")
-        return [(row[0], row[1], int(row[2])) for row in rows]
+        return [_checked(row[0], row[1], row[2]) for row in rows]
+
+    def _may_be_cut(self, end: bytes, first: bool) -> bool:
+        return not first or self._first_line().encode().startswith(end)
 
     def _lines(
         self, source: Source, event: str, step: int, task: int | None, values: Mapping[str, float]
@@ -125,7 +191,13 @@ class JsonLinesLogger(_LinesLogger):
 
     def _calls(self, text: str) -> Iterable[tuple[str, str, int]]:
         entries: list[Any] = [json.loads(line) for line in text.splitlines()]
-        return [(entry["trial"], entry["event"], int(entry["step"])) for entry in entries]
+        return [_checked(entry["trial"], entry["event"], entry["step"]) for entry in entries]
+
+    def _may_be_cut(self, end: bytes, first: bool) -> bool:
+        if first and end:  # other files begin like this, too: take only what no other begins with
+            return _FIRST_ENTRY.match(end) is not None
+        start = b'{"trial": "'
+        return end.startswith(start) or start.startswith(end)
 
     def _lines(
         self, source: Source, event: str, step: int, task: int | None, values: Mapping[str, float]
@@ -140,3 +212,10 @@ class JsonLinesLogger(_LinesLogger):
         known = {name: value if math.isfinite(value) else None for name, value in values.items()}
         entries.append({**entry, "values": known})
         return "".join(json.dumps(e, allow_nan=False) + "\n" for e in entries)
+
+
+def _checked(trial: object, event: object, step: Any) -> tuple[str, str, int]:
+    """Trial, event and step of a line; raises ValueError if they cannot be those of a log."""
+    if not isinstance(trial, str) or event not in _EVENTS:
+        raise ValueError(f"it has a line of the event {event!r:.60}")
+    return trial, str(event), int(step)

@@ -12,7 +12,7 @@ _MODULES = {
     "jsonl": ("files", "JsonLinesLogger", ""),
     "tensorboard": ("trackers", "TensorBoardLogger", "tensorboard"),
     "wandb": ("trackers", "WandbLogger", "wandb"),
-    "mlflow": ("trackers", "MlflowLogger", "mlflow"),
+    "mlflow": ("trackers", "MlflowLogger", "mlflow-skinny"),
 }
 KINDS = tuple(_MODULES)
 """What stands before the colon."""
@@ -47,7 +47,7 @@ def open_logger(place: str) -> Logger:
     except ImportError as error:
         raise MissingPackageError(
             f"--log {place} needs a package that is not installed ({error}): pip install "
-            f"'remask[{package}]'. csv and jsonl need nothing more."
+            f"{package}. csv and jsonl need nothing more."
         ) from None
 
 

@@ -9,7 +9,8 @@ The gradient is ``softmax(z')_c - 1[c = y]`` on A and exactly zero elsewhere. At
 classes vanish; at a finite m they stay as K - |A| fixed competitors that push the active logits up.
 m > 0 has to be asked for, with ``allow_positive``: see docs/beyond.md.
 
-Letters in shapes: S stacked trials, B batch, K classes (always the last axis), D features.
+Letters in shapes: S stacked trials, B batch, K classes (the last axis, unless ``dim`` is given), D
+features.
 """
 
 from remask.losses.arguments import Active

@@ -1,6 +1,7 @@
 """What the losses accept: reading arguments, and refusing what cannot be meant."""
 
 import operator
+import re
 from collections.abc import Collection, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, NoReturn, TypeAlias
@@ -17,6 +18,8 @@ MaskValue: TypeAlias = float | Tensor | NDArray[Any]
 """m: a number, or a tensor or array of them that broadcasts to the logits."""
 
 INF = float("inf")
+
+_WITHOUT_VALUES = re.compile("vmap|meta|data.?dependent|DynamicOutputShape", re.I)
 
 _ACTIVE_FORMS = (
     "give class ids ([0, 1], also as a set, a range, or a 1-D integer tensor or array), one list "
@@ -193,11 +196,59 @@ def as_labels(target: Tensor, shape: Sequence[int]) -> Tensor:
             "supported, because a masked class could not have any"
         )
     if list(target.shape) != list(shape[:-1]):
+        hint = ""
+        if len(shape) > 2 and list(target.shape) == [shape[0], *shape[2:]]:
+            hint = ". If axis 1 has the classes or features, as in torch, give dim=1"
         raise ValueError(
             f"target has shape {list(target.shape)}; {list(shape)} with classes or features last "
-            f"needs targets {list(shape[:-1])}"
+            f"needs targets {list(shape[:-1])}{hint}"
         )
     return target.long()
+
+
+def check_layout(logits: Tensor, target: Tensor, dim: int | None) -> None:
+    """Refuse logits of four or more axes whose classes may be the last axis or axis 1."""
+    shape = list(logits.shape)
+    if (
+        dim is None
+        and len(shape) > 3
+        and list(target.shape) == shape[:-1] == [shape[0], *shape[2:]]
+    ):
+        raise ValueError(
+            f"{shape} with targets {list(target.shape)} may have the classes or features on the "
+            f"last axis or, as in torch, on axis 1: give dim=-1 or dim=1"
+        )
+
+
+def classes_last(
+    logits: Tensor, active: Active, mask_value: MaskValue, dim: int
+) -> tuple[Tensor, Active, MaskValue]:
+    """Move the axis ``dim`` of the logits, and of what has all their axes, to the end."""
+    ndim = logits.ndim
+    if not -max(ndim, 1) <= dim < max(ndim, 1):
+        raise ValueError(f"dim is {dim}; logits {list(logits.shape)} have no such axis")
+    if dim in (-1, ndim - 1):
+        return logits, active, mask_value
+    if isinstance(active, np.ndarray):
+        active = _from_numpy("active", active)
+    if isinstance(mask_value, np.ndarray):
+        mask_value = _from_numpy("mask_value", mask_value)
+    if isinstance(active, Tensor):
+        active = _moved("active", active, ndim, dim)
+    if isinstance(mask_value, Tensor):
+        mask_value = _moved("mask_value", mask_value, ndim, dim)
+    return logits.movedim(dim, -1), active, mask_value
+
+
+def _moved(name: str, tensor: Tensor, ndim: int, dim: int) -> Tensor:
+    if tensor.ndim <= 1:
+        return tensor
+    if tensor.ndim != ndim:
+        raise ValueError(
+            f"{name} has shape {list(tensor.shape)}; with dim={dim} it needs one value per class, "
+            f"[K], or all {ndim} axes of the logits"
+        )
+    return tensor.movedim(dim, -1)
 
 
 def check_options(reduction: str, label_smoothing: float) -> None:
@@ -255,5 +306,15 @@ def is_true(condition: Tensor) -> bool:
         return False
     try:
         return bool(condition)
-    except RuntimeError:  # what vmap, fake and meta tensors raise, each in a class of its own
+    except RuntimeError as error:
+        if not cannot_be_read(error):
+            raise
         return False
+
+
+def cannot_be_read(error: RuntimeError) -> bool:
+    """Whether torch raised this because a tensor has no values: under vmap, fake, meta, traced.
+
+    Each raises a class of its own. Any other error, such as out of memory, is a real one.
+    """
+    return _WITHOUT_VALUES.search(f"{type(error).__name__}: {error}") is not None

@@ -12,8 +12,11 @@ from remask.losses.arguments import (
     Active,
     MaskValue,
     as_labels,
+    cannot_be_read,
+    check_layout,
     check_options,
     check_shape,
+    classes_last,
     is_true,
     mask_constant,
     read_active,
@@ -30,6 +33,7 @@ def masked_linear_cross_entropy(
     active: Active,
     mask_value: MaskValue = -INF,
     *,
+    dim: int | None = None,
     reduction: str = "mean",
     ignore_index: int = -100,
     sparse: bool = False,
@@ -52,6 +56,7 @@ def masked_linear_cross_entropy(
         active: one set for all samples: class ids or a boolean mask ``[K]``. ``None`` masks nothing
             and computes the full head.
         mask_value: as in `masked_cross_entropy`.
+        dim: the axis of the features: ``None`` is the last one, 1 is that of ``[B, D, d1, ...]``.
         reduction: as in torch.
         ignore_index: as in torch.
         sparse: give ``weight`` and ``bias`` sparse gradients, as ``nn.Embedding`` does, so that the
@@ -67,6 +72,9 @@ def masked_linear_cross_entropy(
 
     """
     check_options(reduction, 0.0)
+    check_layout(features, target, dim)
+    axis = -1 if dim is None else dim
+    features, active, mask_value = classes_last(features, active, mask_value, axis)
     if weight.ndim != 2 or features.shape[-1:] != weight.shape[1:]:
         raise ValueError(
             f"features {list(features.shape)} and weight {list(weight.shape)} do not fit; "
@@ -132,7 +140,9 @@ def _shared_ids(
         return None
     try:
         ids = read.nonzero().squeeze(1)
-    except RuntimeError:
+    except RuntimeError as error:
+        if not cannot_be_read(error):
+            raise
         return None
     if len(ids) == 0:
         raise ValueError("active is empty; every sample needs at least one class")

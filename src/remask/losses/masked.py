@@ -12,8 +12,10 @@ from remask.losses.arguments import (
     MaskValue,
     as_labels,
     check_labels,
+    check_layout,
     check_options,
     check_shape,
+    classes_last,
     describe,
     mask_constant,
     read_active,
@@ -26,15 +28,17 @@ def masked_softmax(
     active: Active,
     mask_value: MaskValue = -INF,
     *,
+    dim: int = -1,
     allow_positive: bool = False,
     check: bool = True,
 ) -> Tensor:
-    """Softmax over the last axis of ``[..., K]`` with every class outside ``active`` held at m.
+    """Softmax over the classes of ``[..., K]`` with every class outside ``active`` held at m.
 
     The arguments are those of `masked_cross_entropy`.
     """
-    masked, _ = _replace_masked(logits, active, mask_value, check, allow_positive)
-    return torch.softmax(masked, dim=-1)
+    given = classes_last(logits, active, mask_value, dim)
+    masked, _ = _replace_masked(*given, check, allow_positive)
+    return torch.softmax(masked, dim=-1).movedim(-1, dim)
 
 
 def masked_log_softmax(
@@ -42,12 +46,14 @@ def masked_log_softmax(
     active: Active,
     mask_value: MaskValue = -INF,
     *,
+    dim: int = -1,
     allow_positive: bool = False,
     check: bool = True,
 ) -> Tensor:
     """Logarithm of `masked_softmax`, computed stably. Masked classes are -inf at m = -inf."""
-    masked, _ = _replace_masked(logits, active, mask_value, check, allow_positive)
-    return torch.log_softmax(masked, dim=-1)
+    given = classes_last(logits, active, mask_value, dim)
+    masked, _ = _replace_masked(*given, check, allow_positive)
+    return torch.log_softmax(masked, dim=-1).movedim(-1, dim)
 
 
 def masked_cross_entropy(
@@ -56,6 +62,7 @@ def masked_cross_entropy(
     active: Active,
     mask_value: MaskValue = -INF,
     *,
+    dim: int | None = None,
     weight: Tensor | None = None,
     ignore_index: int = -100,
     reduction: str = "mean",
@@ -66,13 +73,15 @@ def masked_cross_entropy(
     """Cross-entropy of the general masked softmax; reads like ``F.cross_entropy``.
 
     Args:
-        input: logits ``[..., K]``. Unlike torch's, the classes are always the last axis.
+        input: logits ``[..., K]``. Unlike torch's, the classes are the last axis; see ``dim``.
         target: integer class ids ``[...]``, each in its sample's active set.
         active: the classes that take part. Class ids in any order, as a list, tuple, range, set
             or 1-D integer tensor; for ``[B, K]`` logits also one list of ids per sample; or a
             boolean mask that broadcasts to the logits (see below). ``None`` masks nothing.
         mask_value: m in [-inf, 0]: a number, or a tensor that broadcasts to the logits (see
             below). A constant, which may differ from call to call: no gradient reaches it.
+        dim: the axis of the classes. ``None`` is the last one; 1 is torch's layout,
+            ``[B, K, d1, ...]``. It must be given where four or more axes fit both.
         weight: one factor per class ``[K]``, as in torch.
         ignore_index: targets with this value add nothing to the loss, as in torch.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``, as in torch.
@@ -93,7 +102,8 @@ def masked_cross_entropy(
         [B, K]     one for each class of each sample
         [S, 1, 1]  one for each stacked trial; as a mask, [S, 1, K]
 
-    NumPy arrays are taken as tensors are.
+    With another ``dim``, a mask and mask values are ``[K]`` or have all axes of the logits, in
+    their order. NumPy arrays are taken as tensors are.
 
     Returns:
         A scalar, or ``[...]`` with ``reduction="none"``.
@@ -104,8 +114,10 @@ def masked_cross_entropy(
 
     """
     check_options(reduction, label_smoothing)
-    masked, mask = _replace_masked(input, active, mask_value, check, allow_positive)
-    labels, num_classes = as_labels(target, input.shape), input.shape[-1]
+    check_layout(input, target, dim)
+    given = classes_last(input, active, mask_value, -1 if dim is None else dim)
+    masked, mask = _replace_masked(*given, check, allow_positive)
+    labels, num_classes = as_labels(target, masked.shape), masked.shape[-1]
     if weight is not None:
         check_shape("weight", weight, num_classes)
         weight = weight.to(masked)
@@ -121,7 +133,7 @@ def masked_cross_entropy(
     log_probs = torch.log_softmax(flat, dim=-1)
     own = F.nll_loss(log_probs, flat_labels, reduction="none", **options)
     # Zero the masked classes before weighting: -inf times a class weight of 0 would be NaN.
-    others = torch.where(mask, log_probs.reshape(input.shape), 0.0)
+    others = torch.where(mask, log_probs.reshape(masked.shape), 0.0)
     if weight is not None:
         others = others * weight
     ignored = labels == ignore_index
@@ -146,6 +158,7 @@ class MaskedCrossEntropy(nn.Module):
         self,
         mask_value: MaskValue = -INF,
         *,
+        dim: int | None = None,
         weight: Tensor | None = None,
         ignore_index: int = -100,
         reduction: str = "mean",
@@ -161,6 +174,7 @@ class MaskedCrossEntropy(nn.Module):
         else:
             self.mask_value = m
         self.register_buffer("weight", weight)
+        self.dim = dim
         self.ignore_index = ignore_index
         self.reduction = reduction
         self.label_smoothing = label_smoothing
@@ -173,6 +187,7 @@ class MaskedCrossEntropy(nn.Module):
             target,
             active,
             self.mask_value,
+            dim=self.dim,
             weight=self.weight,
             ignore_index=self.ignore_index,
             reduction=self.reduction,
@@ -185,6 +200,8 @@ class MaskedCrossEntropy(nn.Module):
         m = self.mask_value
         shown = f"tensor{list(m.shape)}" if isinstance(m, Tensor) else f"{m:g}"
         parts = [f"mask_value={shown}", f"reduction={self.reduction!r}"]
+        if self.dim is not None:
+            parts.append(f"dim={self.dim}")
         if self.weight is not None:
             parts.append(f"weight={list(self.weight.shape)}")
         if self.ignore_index != -100:

@@ -17,8 +17,12 @@ from remask.randomness import generator
 from remask.setting_types import MemoryPolicy
 
 Values = Tensor | NDArray[Any] | Sequence[Any]
+Inputs = Tensor | dict[str, Tensor]
+"""[n, *shape], or several such tensors by name, as tokenisers return them."""
 
 _POLICIES = get_args(MemoryPolicy)
+_PART = "inputs/"
+"""How the inputs that have names are called in a state."""
 _TENSORS = ("inputs", "labels", "classes", "offered", "counters", "made_with")
 
 
@@ -29,8 +33,8 @@ class ReplayMemoryError(RemaskError, ValueError):
 class ReplayBatch(NamedTuple):
     """Samples that were drawn from a memory."""
 
-    inputs: Tensor
-    """[n, *shape], as they were added."""
+    inputs: Any
+    """[n, *shape], as they were added: a tensor, or a dict of tensors (`Inputs`)."""
     labels: Tensor
     """int64 [n]."""
     logits: Tensor | None
@@ -81,14 +85,18 @@ class ReplayMemory:
         return self._filled
 
     @torch.no_grad()
-    def add(self, x: Values, y: Values, logits: Tensor | None = None) -> None:
+    def add(
+        self, x: Values | Mapping[str, Values], y: Values, logits: Tensor | None = None
+    ) -> None:
         """Offer samples x [B, *shape] with labels y [B], and perhaps the network's logits [B, K].
 
+        `x` may be a dict of tensors [B, *shape], such as `input_ids` and `attention_mask`; all
+        batches then have the same names, and `draw` returns a dict.
         The first samples say which type and shape all have, and whether logits come with them. The
         logits may get wider, when a head has grown: those of before are 0 for the new classes.
         Raises ReplayMemoryError if samples do not fit.
         """
-        batch = self._checked(torch.as_tensor(x), torch.as_tensor(y), logits)
+        batch = self._checked(_as_inputs(x), _as_tensor("y", y), logits)
         random = generator(self.seed, "add", self._adds)
         if self.policy != "balanced":
             slots = offer_slots(random, self._seen, len(batch.labels), self.capacity)
@@ -133,9 +141,8 @@ class ReplayMemory:
             "classes": torch.tensor(list(self._classes), dtype=torch.int64),
             "offered": torch.tensor(self._balance.offered, dtype=torch.int64),
         }
-        for name, part in zip(ReplayBatch._fields, self._samples or (), strict=False):
-            if part is not None:
-                state[name] = part[: self._filled].clone()
+        for name, part in _named(self._samples).items():
+            state[name] = part[: self._filled].clone()
         if self._counts is not None:
             state["counts"] = self._counts[: self._filled].clone()
         return state
@@ -148,7 +155,8 @@ class ReplayMemory:
         slots = np.full(self.capacity, -1, dtype=np.int64)
         self._classes = {label: number for number, label in enumerate(state["classes"].tolist())}
         if filled:
-            saved = ReplayBatch(state["inputs"], state["labels"], state.get("logits"))
+            parts = {n.removeprefix(_PART): t for n, t in state.items() if n.startswith(_PART)}
+            saved = ReplayBatch(parts or state["inputs"], state["labels"], state.get("logits"))
             self._make_room(saved)
             self._put(saved, np.arange(filled))
             if self._counts is not None:
@@ -171,7 +179,7 @@ class ReplayMemory:
     def _make_room(self, batch: ReplayBatch) -> None:
         """Have places for samples like these, with logits as wide."""
         if self._samples is None:
-            home = self._device or batch.inputs.device
+            home = self._device or _parts(batch.inputs)[0].device
             self._samples = _each(batch, lambda part: self._room_for(part).to(home))
             if self.policy == "merging":
                 self._counts = torch.ones(self.capacity, dtype=torch.uint8, device=home)
@@ -187,8 +195,10 @@ class ReplayMemory:
         target, source = (
             torch.tensor(list(part), dtype=torch.int64) for part in (last.keys(), last.values())
         )
-        for stored, given in zip(self._samples, batch, strict=True):
-            if stored is not None and given is not None and last:
+        given_parts = _named(batch)
+        for name, stored in _named(self._samples).items():
+            if last:
+                given = given_parts[name]
                 kept = given.detach().index_select(0, source.to(given.device))
                 stored.index_copy_(0, target.to(stored.device), kept.to(stored.device))
         if self._counts is not None:
@@ -201,33 +211,41 @@ class ReplayMemory:
         home = self._counts.device
         own = torch.from_numpy(np.flatnonzero(slots >= 0)).to(home)
         new = _each(batch, lambda part: part.detach().to(home).unsqueeze(0))
-        merge(Places(*self._samples, self._counts), *new, kept=own, number=self._adds)
+        inputs, labels, logits = self._samples
+        assert isinstance(inputs, Tensor)  # a memory that merges takes no dicts
+        assert isinstance(new.inputs, Tensor)
+        places = Places(inputs, labels, logits, self._counts)
+        merge(places, new.inputs, new.labels, new.logits, kept=own, number=self._adds)
 
     def _room_for(self, part: Tensor) -> Tensor:
         return part.new_zeros((self.capacity, *part.shape[1:]))
 
-    def _checked(self, x: Tensor, y: Tensor, logits: Tensor | None) -> ReplayBatch:
+    def _checked(self, x: Inputs, y: Tensor, logits: Tensor | None) -> ReplayBatch:
         """Samples that fit what is there; labels as int64."""
-        if x.ndim < 1 or y.shape != x.shape[:1]:
-            raise ReplayMemoryError(
-                f"a batch has one label for each sample; got x {list(x.shape)}, y {list(y.shape)}"
-            )
+        for part in _parts(x):
+            if part.ndim < 1 or y.shape != part.shape[:1]:
+                raise ReplayMemoryError(
+                    f"a batch has one label for each sample; got x {_shapes(x)}, y {list(y.shape)}"
+                )
         if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
             raise ReplayMemoryError(f"labels are integers, not {y.dtype}")
-        if logits is not None and (logits.ndim != 2 or len(logits) != len(x)):
+        if logits is not None and (logits.ndim != 2 or len(logits) != len(y)):
             raise ReplayMemoryError(
-                f"logits are [B, K], B = {len(x)} here; got {list(logits.shape)}"
+                f"logits are [B, K], B = {len(y)} here; got {list(logits.shape)}"
             )
         batch = ReplayBatch(x, y.to(torch.int64), logits)
         if self._samples is None:
-            if self.policy == "merging" and not (x.is_floating_point() or x.dtype == torch.uint8):
-                raise ReplayMemoryError(f"what is merged are floats or bytes, not {x.dtype}")
+            if self.policy == "merging" and not isinstance(x, Tensor):
+                raise ReplayMemoryError("a memory that merges holds one tensor, not a dict")
+            if self.policy == "merging" and isinstance(x, Tensor) and not _can_be_merged(x):
+                raise ReplayMemoryError(
+                    f"a memory that merges holds floats or bytes, not {x.dtype}"
+                )
             return batch
         inputs, _, stored = self._samples
-        if x.dtype != inputs.dtype or x.shape[1:] != inputs.shape[1:]:
+        if _samples_in(x) != _samples_in(inputs):
             raise ReplayMemoryError(
-                f"the memory holds samples {inputs.dtype} {list(inputs.shape[1:])}, and these are "
-                f"{x.dtype} {list(x.shape[1:])}"
+                f"the memory holds samples {_samples_in(inputs)}, and these are {_samples_in(x)}"
             )
         if (logits is None) != (stored is None):
             raise ReplayMemoryError(
@@ -250,8 +268,9 @@ class ReplayMemory:
         needed = {*_TENSORS} if filled else {*_TENSORS} - {"inputs", "labels"}
         if filled and self.policy == "merging":
             needed |= {"counts"}
-        if state.keys() - {"logits"} != needed:
-            raise ReplayMemoryError(f"no state of a replay memory: it has {sorted(state)}")
+        found = {"inputs" if name.startswith(_PART) else name for name in state} - {"logits"}
+        if found != needed:
+            raise ReplayMemoryError(f"not the state of a replay memory: it has {sorted(state)}")
         own = [self.capacity, _POLICIES.index(self.policy), self.seed]
         made = state["made_with"].tolist()
         if made != own:
@@ -260,7 +279,8 @@ class ReplayMemory:
                 f"with {own} (policies: 0 reservoir, 1 balanced, 2 merging)"
             )
         seen, adds, draws = state["counters"].tolist()
-        lengths = {len(state[n]) for n in (*ReplayBatch._fields, "counts") if n in state}
+        per_sample = {"inputs", "labels", "logits", "counts"}
+        lengths = {len(t) for n, t in state.items() if n in per_sample or n.startswith(_PART)}
         known = {*state["classes"].tolist()}
         fits = (
             filled == min(self.capacity, seen)
@@ -273,6 +293,65 @@ class ReplayMemory:
         return seen, adds, draws, filled
 
 
+def _as_inputs(x: Values | Mapping[str, Values]) -> Inputs:
+    if not isinstance(x, Mapping):
+        return _as_tensor("x", x)
+    if not x or not all(isinstance(name, str) for name in x):
+        raise ReplayMemoryError("x is a dict without tensors, or its keys are not strings")
+    return {name: _as_tensor(f"x[{name!r}]", part) for name, part in x.items()}
+
+
+def _as_tensor(name: str, values: Values) -> Tensor:
+    try:
+        return torch.as_tensor(values)
+    except (TypeError, ValueError, RuntimeError) as error:
+        if isinstance(error, torch.OutOfMemoryError):
+            raise
+        kind = type(values).__name__
+        raise ReplayMemoryError(
+            f"{name} cannot be made a tensor: it is a {kind} ({error}). Give tensors or arrays of "
+            f"numbers; texts have to be tokenised, and labels numbered, first"
+        ) from None
+
+
 def _each(batch: ReplayBatch, change: Callable[[Tensor], Tensor]) -> ReplayBatch:
     logits = None if batch.logits is None else change(batch.logits)
-    return ReplayBatch(change(batch.inputs), change(batch.labels), logits)
+    inputs: Inputs
+    if isinstance(batch.inputs, dict):
+        inputs = {name: change(part) for name, part in batch.inputs.items()}
+    else:
+        inputs = change(batch.inputs)
+    return ReplayBatch(inputs, change(batch.labels), logits)
+
+
+def _parts(inputs: Inputs) -> list[Tensor]:
+    return list(inputs.values()) if isinstance(inputs, dict) else [inputs]
+
+
+def _named(batch: ReplayBatch | None) -> dict[str, Tensor]:
+    """The tensors of a batch by the names that they have in a state."""
+    if batch is None:
+        return {}
+    inputs = batch.inputs
+    named = {f"{_PART}{n}": t for n, t in inputs.items()} if isinstance(inputs, dict) else {}
+    if isinstance(inputs, Tensor):
+        named["inputs"] = inputs
+    named["labels"] = batch.labels
+    return named if batch.logits is None else {**named, "logits": batch.logits}
+
+
+def _samples_in(inputs: Inputs) -> str:
+    """The type and shape of one sample, for messages and to compare."""
+    if isinstance(inputs, dict):
+        return ", ".join(f"{name}: {_samples_in(inputs[name])}" for name in sorted(inputs))
+    return f"{inputs.dtype} {list(inputs.shape[1:])}"
+
+
+def _shapes(inputs: Inputs) -> str:
+    if isinstance(inputs, dict):
+        return ", ".join(f"{name}: {list(part.shape)}" for name, part in inputs.items())
+    return str(list(inputs.shape))
+
+
+def _can_be_merged(x: Tensor) -> bool:
+    return x.is_floating_point() or x.dtype == torch.uint8

@@ -47,6 +47,12 @@ def find_method(name: str) -> type[Method]:
     """
     if name in METHODS:
         return METHODS[name]
+    if name in MASKED_NAMES:
+        method, mask = MASKED_NAMES[name]
+        raise UnknownNameError(
+            f"{name!r} is the method {method!r} with the mask {mask:g}: give both, as "
+            f"`--method {method} --mask {mask:g}`"
+        )
     if not names_own_code(name):
         known = [*METHODS, *MASKED_NAMES]
         raise UnknownNameError(

@@ -4,7 +4,7 @@ A loss has one entry per trial, [S]; no reduction crosses trials.
 """
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal, NoReturn
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -15,12 +15,6 @@ from remask.methods.errors import MethodError
 from remask.methods.step import Step, Term, total
 from remask.nets import Gradients, LossGradients, NetBuilder
 from remask.streams import Task
-
-_RENAMED = {
-    "bend": "adjust_gradients",
-    "more_samples": "extra_samples",
-    "more_rows": "extra_rows",
-}
 
 
 class Method:
@@ -38,10 +32,6 @@ class Method:
     weights: ClassVar[Mapping[str, float]] = {}
     """Its loss weights, each with its value where none is published; each becomes an attribute, a
     tensor [S]."""
-    added_weights: ClassVar[Mapping[str, float]] = {}
-    """Those of them that an earlier version did not have, each with the value that means "as
-    before". A config without one has that value, and one with that value is written without it, so
-    that trials keep their hashes."""
     trains_net: ClassVar[bool] = True
     """Whether steps follow the gradient of a loss. If not, the method learns in `after_step` and
     `end_task` alone, passes over each task once, and has no loss and no learning rate."""
@@ -90,9 +80,6 @@ class Method:
         if "scores" in vars(cls) and "own_scores" not in vars(cls):
             # That of the class above would say what its `scores` says, not what this one's does.
             cls.own_scores = Method.own_scores  # type: ignore[method-assign]
-        for old, new in _RENAMED.items():
-            if old in vars(cls):
-                raise MethodError(f"{cls.__name__} defines `{old}`, which is now called `{new}`")
 
     def __init__(self, weights: Mapping[str, Tensor]) -> None:
         for name in self.weights:
@@ -162,7 +149,11 @@ class Method:
         return torch.empty((self.engine.trials, 0), dtype=torch.int64, device=self.engine.device)
 
     def scores(self, inputs: Tensor, task: int) -> Tensor:
-        """Rate the classes for test inputs [B, *shape] of a task: [S, B, K], the highest wins."""
+        """Rate the classes for test inputs [B, *shape]: [S, B, K], the highest wins.
+
+        With `class_il`, inputs of several tasks come together, and `task` is the latest of them:
+        do not use it. Without, it is the task of all inputs.
+        """
         return self.engine.net.predict(inputs)
 
     def own_scores(self, inputs: Tensor, task: int) -> Tensor:
@@ -181,11 +172,6 @@ class Method:
         `net` has the trial's weights. `own` has the trial's part of what `predicts_with` names.
         """
         return net
-
-    @property
-    def bench(self) -> NoReturn:
-        """What `engine` was called in earlier versions."""
-        raise MethodError(f"{self.title} uses self.bench, which is now called self.engine")
 
     def grow_as(self, saved: Mapping[str, Tensor]) -> None:
         """Take the shapes of a saved state, where tasks come that were not known ahead."""

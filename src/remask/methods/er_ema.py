@@ -22,7 +22,6 @@ class EREMA(ER):
     name = "er_ema"
     title = "ER-EMA"
     weights: ClassVar = {"alpha": 0.5, "slowness": 0.995, "ramp": 9.0}
-    added_weights: ClassVar = {"ramp": 0.0}
     usual_mask = 0.0
     usual_fade = 4.0
     remembers = ("slow", "steps")

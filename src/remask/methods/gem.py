@@ -95,7 +95,7 @@ def solver() -> Any:
     try:
         from scipy.optimize import nnls  # type: ignore[import-untyped]
     except ImportError as error:
-        raise MethodError('GEM needs SciPy: pip install "remask[gem]"') from error
+        raise MethodError("GEM needs SciPy: pip install scipy") from error
     return nnls
 
 

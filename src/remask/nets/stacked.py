@@ -1,7 +1,7 @@
 """A stack of networks: what it can do, whichever way it does it. The engine has two ways."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -95,9 +95,6 @@ class StackedNet(ABC):
     def factored(self, factors: Factors) -> LossGradients:
         """The same, as `gradients` gives them."""
         raise NotImplementedError
-
-    def capture(self, sizes: Collection[int]) -> None:
-        """Compile the forwards in training of batches of these sizes; raises RemaskError."""
 
     @abstractmethod
     def batch_gradients(

@@ -5,11 +5,14 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from remask.benchmarks import Benchmark
 from remask.config import TrialConfig
 from remask.durable import AnyPath
 from remask.errors import SettingsError
+from remask.methods import Method
 from remask.planning.defaults import trial_configs
 from remask.planning.files import check_trusted, read_config
+from remask.planning.objects import with_names
 from remask.setting_types import MaskValue, read_mask, read_weight_lists
 
 MOST_TRIALS = 100_000
@@ -27,6 +30,7 @@ def configs_from(
     Settings that are given win over those in the TOML `file`. Code that only the file names is
     imported only with `own_code`.
     """
+    given = with_names(given)
     if file is None:
         return combine(given)
     asked = {**read_config(file), **given}
@@ -90,8 +94,8 @@ def _with_each_weight(rest: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def settings(
-    benchmark: str,
-    method: str,
+    benchmark: str | Benchmark,
+    method: str | type[Method],
     buffer: int | None = None,
     mask: float | str | None = None,
     *,
@@ -105,7 +109,7 @@ def settings(
     """
     asked = {"benchmark": benchmark, "method": method, "buffer": buffer, "mask": mask}
     given = {name: value for name, value in asked.items() if value is not None}
-    configs = combine({**given, "seed": seed, "trials": 1, **changes})
+    configs = combine(with_names({**given, "seed": seed, "trials": 1, **changes}))
     if len(configs) > 1:
         raise SettingsError(
             "settings are those of one trial: say one benchmark, method, mask and buffer, and one "

@@ -14,6 +14,7 @@ from remask.own_code import names_own_code
 from remask.papers import published_settings
 from remask.setting_types import MaskValue, read_weights
 
+_LONGEST_VALUE = 200
 _BUFFERS = {"split-digits": 20}
 _DEFAULT_BUFFER = 200
 _NETS = {
@@ -90,7 +91,6 @@ def changed_settings(config: TrialConfig) -> dict[str, Any]:
     except RemaskError:  # nothing is published, or a name is no longer known
         return implied
     usual = default.model_dump(mode="json", exclude={*IDENTITY})
-    own["weights"] = {**find_method(config.method).added_weights, **own["weights"]}
     return {name: value for name, value in own.items() if value != usual[name]}
 
 
@@ -172,11 +172,7 @@ def _settings_of(
     if not isinstance(given, Mapping):
         raise SettingsError(f"weights = {given!r}: names with values are needed, as in gamma = 0.5")
     _check_names(given, weights, f"{kind.title} has no weight")
-    weights = {**weights, **given}
-    for name, as_before in kind.added_weights.items():
-        if weights[name] == as_before:  # as configs of before it was added have it
-            del weights[name]
-    return {**settings, **overrides, "weights": weights}
+    return {**settings, **overrides, "weights": {**weights, **given}}
 
 
 def _masking(kind: type[Method]) -> dict[str, bool]:
@@ -214,11 +210,20 @@ def _validated(values: Mapping[str, Any]) -> TrialConfig:
         raise SettingsError(describe(error)) from None
 
 
+def _short(value: object) -> str:
+    """A value as it is written, if that is short."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python does not print whole numbers of thousands of digits
+        return "a number of thousands of digits"
+    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}..."
+
+
 def describe(error: ValidationError) -> str:
     """A validation error for people: the field, the value, and what is allowed."""
     problems = []
     for problem in error.errors():
         field = ".".join(map(str, problem["loc"])) or "the settings"
         allowed = problem["msg"].removeprefix("Value error, ")
-        problems.append(f"{field} = {problem['input']!r}: {allowed}")
+        problems.append(f"{field} = {_short(problem['input'])}: {allowed}")
     return "; ".join(problems)

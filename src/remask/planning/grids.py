@@ -11,6 +11,7 @@ from remask.errors import SettingsError
 from remask.names import did_you_mean
 from remask.planning.combinations import LISTS, MOST_TRIALS, check_number, combine, names_in
 from remask.planning.files import check_trusted, read_config
+from remask.planning.objects import with_names
 from remask.setting_types import read_weight_lists
 
 _AXES = (*TrialConfig.model_fields, "trials")
@@ -31,18 +32,20 @@ def grid_configs(
     Settings that are given win over those that all trials share in the grid. Code that only the
     grid names is imported only with `own_code`. Raises SettingsError.
     """
-    given = given or {}
+    given = with_names(given or {})
     path: object
     if isinstance(grid, Mapping):
-        shared, path = dict(grid), "the grid"
+        shared, path = with_names(grid), "the grid"
     else:
         shared, path = read_config(Path(grid)), grid
     shared |= given
-    crossed = _table(path, "[grid]", shared.pop("grid", {}))
+    crossed = with_names(_table(path, "[grid]", shared.pop("grid", {})))
     zipped = shared.pop("zip", [])
     if not isinstance(zipped, LISTS):
         raise SettingsError(f"{path}: zip is [[zip]], with two brackets: {_SHAPE_OF_A_GRID}")
-    zips = [_table(path, f"[[zip]] {n}", table) for n, table in enumerate(zipped, start=1)]
+    zips = [
+        with_names(_table(path, f"[[zip]] {n}", table)) for n, table in enumerate(zipped, start=1)
+    ]
     if not crossed and not zips:
         raise SettingsError(f"{path} has no axis: {_SHAPE_OF_A_GRID}")
     axes = [*([{name: value} for value in values] for name, values in crossed.items())]

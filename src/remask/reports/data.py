@@ -143,7 +143,10 @@ def _cell(
         "class_names": cell.class_names,
         "config": config.model_dump(mode="json", exclude={"seed"}),
         "command": facts.command(config, [record.seed for record in cell.records]),
-        "records": [_record(record) for record in cell.records],
+        "records": [
+            _record(record, summary.scores)
+            for record, summary in zip(cell.records, cell.summaries, strict=True)
+        ],
     }
 
 
@@ -192,7 +195,7 @@ def _claims(compared: ComparedCell) -> dict[str, Any]:
     }
 
 
-def _record(record: TrialRecord) -> dict[str, Any]:
+def _record(record: TrialRecord, scores: Mapping[str, float]) -> dict[str, Any]:
     return {
         "hash": record.config_hash,
         "seed": record.seed,
@@ -200,7 +203,7 @@ def _record(record: TrialRecord) -> dict[str, Any]:
         "diverged_at": record.diverged_at,
         "error": record.error,
         "seconds": record.seconds,
-        "scores": {name: round(value, 6) for name, value in trial_values(record).items()},
+        "scores": {name: round(value, 6) for name, value in trial_values(record, scores).items()},
     }
 
 

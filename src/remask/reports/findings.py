@@ -16,7 +16,7 @@ import numpy as np
 
 from remask.papers import Expectation, PaperCell, Statement, published_figures
 from remask.reports.student import FEWEST_TRIALS, LEVEL, TTest, paired, welch
-from remask.results import Cell, Spread, TrialRecord, scores, spread
+from remask.results import Cell, Spread, TrialRecord, spread
 
 Finding = Literal["holds", "contradicted", "undecided", "too few trials", "not run"]
 
@@ -123,8 +123,14 @@ def _finding(measured: Measured, p: float, p_against: float) -> Finding:
 
 def by_seed(measure: str, cell: Cell | None) -> dict[int, float]:
     """A measure of each finished trial, where it has one."""
-    found = {r.seed: _value(measure, r) for r in cell.finished} if cell else {}
-    return {seed: value for seed, value in found.items() if not math.isnan(value)}
+    if cell is None:
+        return {}
+    if measure.startswith("confidence"):
+        values = [_confidence(measure, record) for record in cell.finished]
+    else:
+        values = cell.values(measure)
+    seeds = [record.seed for record in cell.finished]
+    return {s: value for s, value in zip(seeds, values, strict=True) if not math.isnan(value)}
 
 
 def _spread(values: Mapping[int, float]) -> Spread | None:
@@ -152,10 +158,8 @@ def _holm(p_values: Sequence[float]) -> list[float]:
     return corrected
 
 
-def _value(measure: str, record: TrialRecord) -> float:
-    """A measure of one trial."""
-    if not measure.startswith("confidence"):
-        return scores(record)[measure]
+def _confidence(measure: str, record: TrialRecord) -> float:
+    """The mean probability of the true class in the first or the last task, in percent."""
     if record.tasks is None:
         return math.nan
     classes = record.tasks[0] if measure == "confidence_first_task" else record.tasks[-1]

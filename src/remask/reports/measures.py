@@ -1,11 +1,11 @@
 """What the page can show of a cell: every metric with its name, its unit and what it means."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from remask.results import COSTS, Cell, Spread, TrialRecord, scores
+from remask.results import COSTS, Cell, Spread, TrialRecord
 
 SETTINGS = {"class_il": "Class-IL", "task_il": "Task-IL"}
 """How the two ways to test are called, by the names of their matrices."""
@@ -94,8 +94,8 @@ def cell_value(cell: Cell, name: str) -> Spread:
     return cell.costs[name] if name in COSTS else cell.spreads[name]
 
 
-def trial_values(record: TrialRecord) -> dict[str, float]:
+def trial_values(record: TrialRecord, scores: Mapping[str, float]) -> dict[str, float]:
     """All scores and costs of a trial that are known."""
     costs = {name: getattr(record, name) for name in COSTS}
-    found = {**scores(record), **{n: v for n, v in costs.items() if v is not None}}
+    found = {**scores, **{n: v for n, v in costs.items() if v is not None}}
     return {n: found[n] for n in ALL_MEASURES if n in found and not math.isnan(found[n])}

@@ -3,15 +3,19 @@
 import html
 import io
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from rich import box
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.segment import Segment
+from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
 from remask.console import PlainConsole
 from remask.printable import printable
-from remask.results import Cell, Spread
+from remask.results import AnyCell, Cell, Spread
 
 _TESTED = (
     ("Class-IL A_T", "class_il_A_T"),
@@ -25,6 +29,7 @@ _VALIDATED = (
     ("validation\nTask-IL A_T", "validation_task_il_A_T"),
 )
 _WIDER_THAN_ANY_TABLE = 10_000
+_LONGEST_RICH_TABLE = 500  # rows
 
 
 class PlainTable(Table):
@@ -38,6 +43,34 @@ class PlainTable(Table):
             title_justify="left",
             title_style="bold",
         )
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Render a long table as plain lines: rich needs a millisecond per row."""
+        if self.row_count <= _LONGEST_RICH_TABLE:
+            yield from super().__rich_console__(console, options)
+            return
+        head, body = self._lines()
+        yield Segment("\n".join(head) + "\n", Style(bold=True))
+        yield Segment("\n".join(body) + "\n")
+
+    def _lines(self) -> tuple[list[str], list[str]]:
+        """The title and the headings, and the rows, as rich lays them out on a wide console."""
+        heads = [_text(column.header).split("\n") for column in self.columns]
+        depth = max(map(len, heads))
+        columns = []
+        for column, head in zip(self.columns, heads, strict=True):
+            empty = [""] * (depth - len(head))
+            texts = [*empty, *head, *(printable(_text(cell)) for cell in column.cells)]
+            width = max(map(cell_len, texts))
+            padding = [" " * (width - cell_len(text)) for text in texts]
+            if column.justify == "right":
+                columns.append([f"{pad}{text}" for pad, text in zip(padding, texts, strict=True)])
+            else:
+                columns.append([f"{text}{pad}" for pad, text in zip(padding, texts, strict=True)])
+        lines = [f" {'   '.join(parts)} " for parts in zip(*columns, strict=True)]
+        rule = "\N{BOX DRAWINGS LIGHT HORIZONTAL}" * (cell_len(lines[0]) - 2)
+        title = [_text(self.title)] if self.title else []
+        return [*title, "", *lines[:depth], f" {rule} "], [*lines[depth:], ""]
 
     def __str__(self) -> str:
         console = PlainConsole(
@@ -71,14 +104,14 @@ def _text(cell: object) -> str:
     return "" if cell is None else str(cell)
 
 
-def results_table(cells: Sequence[Cell]) -> PlainTable:
+def results_table(cells: Sequence[AnyCell]) -> PlainTable:
     """Mean and standard deviation of A_T and F_T, a row per cell.
 
     What all cells have in common stands in the title instead of in a column. Where a cell held
     training data out, the headings say which columns are of it and which of the test set.
     """
     table = PlainTable()
-    columns: list[tuple[str, Callable[[Cell], str]]] = []
+    columns: list[tuple[str, list[str]]] = []
     shared = []
     for name, write, in_common in (
         ("benchmark", lambda cell: cell.config.benchmark, "{}"),
@@ -86,28 +119,31 @@ def results_table(cells: Sequence[Cell]) -> PlainTable:
         ("buffer", lambda cell: str(cell.config.buffer or "-"), "buffer {}"),
         ("trials", _write_trials, "trials: {}"),
     ):
-        values = {write(cell) for cell in cells}
+        texts = [write(cell) for cell in cells]
+        values = set(texts)
         # What is out of the ordinary ("9, 1 diverged") stays in a column of its own.
         if in_common and len(values) == 1 and not any("," in value for value in values):
             shared.append(in_common.format(values.pop()))
         else:
-            columns.append((name, write))
+            columns.append((name, texts))
     validated = any(cell.has_validation for cell in cells)
     shares = {cell.config.validation for cell in cells}
     if validated and len(shares) == 1:
         shared.append(f"held out for validation: {100 * shares.pop():g} %")
     table.title = Text(printable(", ".join(shared)), style="bold")
     measures = _VALIDATED if validated else _TESTED
-    columns += [(heading, _writer(measure)) for heading, measure in measures]
-    for name, write in columns:
+    columns += [
+        (heading, [write_spread(cell.spreads[measure]) for cell in cells])
+        for heading, measure in measures
+    ]
+    for name, texts in columns:
         left = name in ("benchmark", "method")
         # So many columns do not fit every terminal, and a figure that is cut is worse than a fold.
-        texts = [*name.splitlines(), *map(write, cells)]
-        least = max(map(len, texts)) if validated else None
+        least = max(map(len, [*name.splitlines(), *texts])) if validated else None
         table.add_column(name, justify="left" if left else "right", no_wrap=True, min_width=least)
-    for cell in cells:
+    for row in zip(*[texts for _, texts in columns], strict=True):
         # As Text: a name that looks like markup is a name all the same.
-        table.add_row(*[Text(printable(write(cell))) for _, write in columns])
+        table.add_row(*[Text(printable(text)) for text in row])
     return table
 
 
@@ -158,11 +194,7 @@ def write_spread(spread: Spread) -> str:
     return f"{spread.mean:.2f} " + (f"±{spread.std:.2f}" if spread.trials > 1 else "    -")
 
 
-def _writer(measure: str) -> Callable[[Cell], str]:
-    return lambda cell: write_spread(cell.spreads[measure])
-
-
-def _write_trials(cell: Cell) -> str:
+def _write_trials(cell: AnyCell) -> str:
     notes = [
         f"{count} {what}"
         for count, what in ((cell.diverged, "diverged"), (cell.failed, "failed"))

@@ -1,6 +1,6 @@
 """The results store: every trial that came to an end, in one SQLite file."""
 
-from remask.results.errors import StoreError, StoreMovedError
+from remask.results.errors import NoResultsError, StoreError, StoreMovedError
 from remask.results.export import (
     FORMATS,
     column_types,
@@ -16,8 +16,18 @@ from remask.results.merging import Merged, merge, read_store
 from remask.results.record import Status, TrialRecord
 from remask.results.record_parts import Answers, ChoiceRecord, Curve, Losses
 from remask.results.store import Store, TrialOutline, store_path
-from remask.results.summary import Cell, group_alike, group_but_mask, group_by_data, summarise
-from remask.results.trial_scores import COSTS, SCORES, Spread, scores, spread
+from remask.results.summary import (
+    AnyCell,
+    Cell,
+    ListedCell,
+    group_alike,
+    group_but_mask,
+    group_by_data,
+    summarise,
+    summarise_listed,
+)
+from remask.results.trial_scores import COSTS, SCORES, Spread, Spreads, scores, spread
+from remask.results.trial_summary import TrialSummary, summary_of
 
 __all__ = [
     "COSTS",
@@ -25,18 +35,23 @@ __all__ = [
     "FORMATS",
     "SCORES",
     "Answers",
+    "AnyCell",
     "Cell",
     "ChoiceRecord",
     "Curve",
+    "ListedCell",
     "Losses",
     "Merged",
+    "NoResultsError",
     "Spread",
+    "Spreads",
     "Status",
     "Store",
     "StoreError",
     "StoreMovedError",
     "TrialOutline",
     "TrialRecord",
+    "TrialSummary",
     "cell_labels",
     "check_filters",
     "column_types",
@@ -52,6 +67,8 @@ __all__ = [
     "spread",
     "store_path",
     "summarise",
+    "summarise_listed",
+    "summary_of",
     "trial_json",
     "write",
 ]

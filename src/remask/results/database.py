@@ -1,23 +1,20 @@
-"""A results file as an SQLite database: opened with care, and migrated.
+"""A results file as an SQLite database, which is opened with care.
 
-First it is looked at without touching anything, then connected to. What is not a sound store of a
-known version is left as it is.
+First it is inspected without a change to it, then connected to. A file that is not a sound store of
+this schema version is left as it is.
 """
 
-import itertools
-import os
-import secrets
+import shutil
 import sqlite3
 import stat
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from remask.results.errors import StoreError, damaged, error_code, explained
-
-Migration = Callable[[sqlite3.Connection], None]
-"""Brings a file from one version to the next."""
+from remask.results.errors import NoResultsError, StoreError, damaged, error_code, explained
+from remask.results.schema import VERSION, make_tables
 
 APPLICATION_ID = int.from_bytes(b"rmsk", "big")
 """Marks a file as a results store; `PRAGMA application_id`."""
@@ -26,16 +23,14 @@ _MAGIC = b"SQLite format 3\x00"
 _UNCHANGING = "ro&immutable=1"
 
 
-def open_database(
-    path: Path, *, create: bool, timeout: float, migrations: Sequence[Migration]
-) -> tuple[sqlite3.Connection, bool]:
-    """Open the store at `path`; also gives whether it can only be read, which `create` forbids."""
+def open_database(path: Path, *, create: bool, timeout: float) -> tuple[sqlite3.Connection, bool]:
+    """Open the store at `path`; returns (connection, read_only). `create` needs a writable one."""
     try:
-        return _open_for_writing(path, create, timeout, migrations), False
+        return _open_for_writing(path, create, timeout), False
     except StoreError as error:
         if create or not _is_read_only(error):
             raise
-        return _open_unchanging(path, migrations), True
+        return _open_unchanging(path), True
 
 
 def open_for_reading(path: Path, *, timeout: float, unchanging: bool) -> sqlite3.Connection:
@@ -43,29 +38,40 @@ def open_for_reading(path: Path, *, timeout: float, unchanging: bool) -> sqlite3
     return _connect(path, mode=_UNCHANGING if unchanging else "ro", timeout=timeout)
 
 
-def copy_database(path: Path, target: Path, *, timeout: float, known: int) -> None:
+def copy_database(path: Path, target: Path, *, timeout: float) -> None:
     """Copy a store as it is at one moment, and leave it and its folder as they are."""
     if not _size(path):
-        raise StoreError(f"there are no results at {path}: no such file, or an empty one.")
-    _check_beginning(path)
-    log, before = Path(f"{path}-wal"), path.stat()
-    # Only where another process writes, or one was killed, is there a log that must be read, too.
-    mode = "ro" if _size(log) else _UNCHANGING
-    with explained(path), closing(_connect(path, mode=mode, timeout=timeout)) as source:
-        _check_contents(source, path, known=known)
-        with closing(sqlite3.connect(target)) as copy:
-            source.backup(copy)
+        raise NoResultsError(f"there are no results at {path}: no such file, or an empty one.")
+    log, before = _log(path), path.stat()
+    with _rolled_back(path) as sound:
+        if not _size(sound):
+            raise NoResultsError(
+                f"there are no results at {path}: its creation was interrupted. "
+                f"The next run completes it."
+            )
+        _check_beginning(sound, path)
+        # The log has contents only while another process writes, or after one was killed.
+        mode = "ro" if _size(log) else _UNCHANGING
+        with explained(path), closing(_connect(sound, mode=mode, timeout=timeout)) as source:
+            _check_contents(source, sound, path)
+            with closing(sqlite3.connect(target)) as copy:
+                source.backup(copy)
     after = path.stat()
     changed = (before.st_mtime_ns, before.st_size) != (after.st_mtime_ns, after.st_size)
     if mode == _UNCHANGING and (changed or _size(log)):
         raise StoreError(f"another process has just written to {path}. Try again.")
 
 
-def _open_for_writing(
-    path: Path, create: bool, timeout: float, migrations: Sequence[Migration]
-) -> sqlite3.Connection:
-    """Open the store at `path`, made or migrated as need be. What is no store is left alone."""
-    _inspect(path, create=create, timeout=timeout, known=len(migrations))
+def check_pages(connection: sqlite3.Connection, path: Path) -> None:
+    """Raise StoreError unless the tables and indexes of a store agree; reads all of it."""
+    complaint = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
+    if complaint != "ok":
+        raise damaged(path, complaint)
+
+
+def _open_for_writing(path: Path, create: bool, timeout: float) -> sqlite3.Connection:
+    """Open the store at `path`, and make it if it is new. What is not a store is left alone."""
+    _inspect(path, create=create, timeout=timeout)
     with explained(path):
         connection = _connect(path, mode="rwc" if create else "rw", timeout=timeout)
         try:
@@ -73,29 +79,28 @@ def _open_for_writing(
             # FULL: a trial that was reported as stored survives a power failure.
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA foreign_keys = ON")
-            _migrate(connection, path, migrations)
+            _make(connection)
         except BaseException:
             connection.close()
             raise
     return connection
 
 
-def _open_unchanging(path: Path, migrations: Sequence[Migration]) -> sqlite3.Connection:
+def _open_unchanging(path: Path) -> sqlite3.Connection:
     """Open a store where nothing can be written, such as on a disc, for reading alone."""
-    log = Path(f"{path}-wal")
-    if _size(log):
-        raise StoreError(
-            f"{path} cannot be read where it is: {log.name} beside it holds its newest results, "
-            f"and nothing can be written there. Copy both to another folder and read them there."
-        )
+    for beside, holds in ((_log(path), "its newest results"), (_journal(path), "a part of it")):
+        if _size(beside):
+            raise StoreError(
+                f"{path} cannot be read where it is: {beside.name} beside it holds {holds}, and "
+                f"nothing can be written there. Copy both to another folder and read them there."
+            )
     with explained(path):
         connection = _connect(path, mode=_UNCHANGING, timeout=0.0)
         try:
-            _check_contents(connection, path, known=len(migrations))
-            if version_of(connection) < len(migrations):
-                raise StoreError(
-                    f"{path} was made by an earlier remask and must be brought up to date, but "
-                    f"nothing can be written there. Copy it to another folder and read it there."
+            _check_contents(connection, path, path)
+            if not version_of(connection):
+                raise NoResultsError(
+                    f"there are no results at {path}: its creation was interrupted."
                 )
         except BaseException:
             connection.close()
@@ -113,37 +118,74 @@ def _is_read_only(error: StoreError) -> bool:
 
 
 def _connect(path: Path, *, mode: str, timeout: float) -> sqlite3.Connection:
-    # isolation_level=None: transactions begin where we say so.
+    # isolation_level=None: transactions begin where the code begins them.
     return sqlite3.connect(
         f"{path.resolve().as_uri()}?mode={mode}", uri=True, timeout=timeout, isolation_level=None
     )
 
 
-def _inspect(path: Path, *, create: bool, timeout: float, known: int) -> None:
+def _inspect(path: Path, *, create: bool, timeout: float) -> None:
     """Raise StoreError unless there is a sound store at `path`, or nothing; writes no store."""
     try:
         size = _size(path)
         if size is None and not create:
-            raise StoreError(f"there are no results at {path}: no such file.")
+            raise NoResultsError(f"there are no results at {path}: no such file.")
         if not size:
             # SQLite would take a log beside an empty file for rubbish, and delete it.
-            log = Path(f"{path}-wal")
+            log = _log(path)
             if _size(log):
                 raise damaged(path, f"an empty file or none, yet {log.name} beside it has contents")
             path.parent.mkdir(parents=True, exist_ok=True)
             return
     except OSError as error:
         raise _unusable(path, error) from error
-    _check_beginning(path)
-    with explained(path), closing(_connect(path, mode="ro", timeout=timeout)) as connection:
-        _check_contents(connection, path, known=known)
+    with _rolled_back(path) as sound:
+        if not _size(sound):  # its creation was interrupted
+            return
+        _check_beginning(sound, path)
+        with explained(path), closing(_connect(sound, mode="ro", timeout=timeout)) as connection:
+            _check_contents(connection, sound, path)
 
 
-def _check_beginning(path: Path) -> None:
-    """Refuse a file that is not SQLite's."""
+@contextmanager
+def _rolled_back(path: Path) -> Iterator[Path]:
+    """The file or, if a transaction in it was interrupted, a copy from before that transaction.
+
+    A process that is killed while it creates a store leaves a journal. Only a connection that may
+    write can roll it back, and the file may belong to another program, so a copy is inspected.
+    """
+    journal = _journal(path)
+    if not _size(journal):
+        yield path
+        return
+    with TemporaryDirectory() as folder:
+        copy = Path(folder) / "copy.db"
+        try:
+            shutil.copyfile(path, copy)
+            shutil.copyfile(journal, _journal(copy))
+        except FileNotFoundError:  # another process has just completed its transaction
+            yield path
+            return
+        except OSError as error:
+            raise _unusable(path, error) from error
+        with closing(sqlite3.connect(copy)) as connection, suppress(sqlite3.DatabaseError):
+            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        yield copy
+
+
+def _log(path: Path) -> Path:
+    return Path(f"{path}-wal")
+
+
+def _journal(path: Path) -> Path:
+    return Path(f"{path}-journal")
+
+
+def _check_beginning(file: Path, path: Path) -> None:
+    """Refuse a file that is not SQLite's; errors name `path`."""
     try:
-        with path.open("rb") as file:
-            beginning = file.read(len(_MAGIC))
+        with file.open("rb") as stream:
+            beginning = stream.read(len(_MAGIC))
     except OSError as error:
         raise _unusable(path, error) from error
     if beginning != _MAGIC:
@@ -159,8 +201,8 @@ def _unusable(path: Path, error: OSError) -> StoreError:
     )
 
 
-def _check_contents(connection: sqlite3.Connection, path: Path, *, known: int) -> None:
-    """Raise StoreError unless what the file holds is a sound store, of a version that is known."""
+def _check_contents(connection: sqlite3.Connection, file: Path, path: Path) -> None:
+    """Raise StoreError unless `file` holds a sound store of this version; errors name `path`."""
     complaint = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
     if complaint != "ok":
         raise damaged(path, complaint)
@@ -172,17 +214,18 @@ def _check_contents(connection: sqlite3.Connection, path: Path, *, known: int) -
             f"{path} is an SQLite database of another program, not a results store. "
             f"It was left as it is. Choose another file."
         )
-    _check_length(connection, path)
-    check_version(version, known, path)
+    _check_length(connection, file, path)
+    if version:
+        check_version(version, path)
 
 
-def _check_length(connection: sqlite3.Connection, path: Path) -> None:
+def _check_length(connection: sqlite3.Connection, file: Path, path: Path) -> None:
     """Refuse a file whose end is missing, which SQLite would read as zeros."""
     connection.execute("BEGIN")
     expected = pragma(connection, "page_count") * pragma(connection, "page_size")
     # Pages at the end may still be in the log. Asked within the transaction: while it lasts, no
-    # other process can empty the log behind our back.
-    if not _size(Path(f"{path}-wal")) and (found := _size(path) or 0) < expected:
+    # other process can empty the log.
+    if not _size(_log(file)) and (found := _size(file) or 0) < expected:
         raise damaged(path, f"{found} bytes where {expected} should be")
     connection.execute("COMMIT")
 
@@ -238,54 +281,29 @@ def writing(connection: sqlite3.Connection) -> Iterator[None]:
         raise
 
 
-def _migrate(connection: sqlite3.Connection, path: Path, migrations: Sequence[Migration]) -> None:
-    """Bring the file to the latest version, after backing it up; all the way, or not at all."""
-    if version_of(connection) >= len(migrations):
+def _make(connection: sqlite3.Connection) -> None:
+    """Make the tables of a new store, all or none."""
+    if version_of(connection):
         return
     with writing(connection):
-        # Asked again: another process may have migrated while we waited for the lock.
-        version = version_of(connection)
-        if version >= len(migrations):
+        if version_of(connection):  # another process has made them while this one waited
             return
-        if version == 0:
-            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        else:
-            _back_up(path, version)
-        for migration in migrations[version:]:
-            migration(connection)
-        connection.execute(f"PRAGMA user_version = {len(migrations)}")
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        make_tables(connection)
+        connection.execute(f"PRAGMA user_version = {VERSION}")
 
 
-def check_version(version: int, known: int, path: Path) -> None:
-    """Refuse a file that a later remask has written."""
-    if version > known:
+def check_version(version: int, path: Path) -> None:
+    """Refuse a file of another schema version."""
+    if version > VERSION:
         raise StoreError(
-            f"{path} has schema version {version}, and this remask knows versions up to {known}. "
+            f"{path} has schema version {version}, and this remask supports version {VERSION}. "
             f"It was left as it is. Upgrade remask to use it."
         )
-
-
-def _back_up(path: Path, version: int) -> None:
-    """Copy the file to the first free one of `<name>.v<version>.bak`, `.bak2`, `.bak3`, ...
-
-    The caller holds the write lock, so the copy is what is about to be migrated.
-    """
-    first = f"{path}.v{version}.bak"
-    names = itertools.chain([first], (f"{first}{number}" for number in itertools.count(2)))
-    target = next(candidate for candidate in map(Path, names) if not candidate.exists())
-    temporary = Path(f"{target}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
-    try:
-        with (
-            explained(target),
-            closing(sqlite3.connect(path.resolve().as_uri() + "?mode=ro", uri=True)) as source,
-            closing(sqlite3.connect(temporary)) as copy,
-        ):
-            source.backup(copy)
-        temporary.replace(target)
-    except OSError as error:
+    if version < VERSION:
         raise StoreError(
-            f"cannot write the backup {target}: {error.strerror}. {path} was not migrated."
-        ) from error
-    finally:
-        with suppress(OSError):  # gone already when all went well
-            temporary.unlink()
+            f"{path} has schema version {version}: an earlier remask made it, and this one "
+            f"supports version {VERSION}. It was left as it is. Choose another file, or export its "
+            f"trials with that remask (`remask results export FILE.json`) and import them with "
+            f"this one (`remask results import FILE.json`)."
+        )

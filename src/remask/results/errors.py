@@ -12,6 +12,10 @@ class StoreError(RemaskError):
     """Results cannot be read or written; the message says where, why, and what to do."""
 
 
+class NoResultsError(StoreError):
+    """There is no store at the path, or one that was never completed."""
+
+
 class StoreMovedError(StoreError):
     """The file at the store's path is no longer the one that was opened."""
 

@@ -5,7 +5,9 @@ import importlib
 import io
 import json
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import IO, Any, Literal, Union, get_args, get_origin
@@ -15,19 +17,20 @@ from pydantic import ValidationError
 from remask.config import TrialConfig
 from remask.durable import AnyPath, DurabilityError, read_limited, write_output
 from remask.names import UnknownNameError, unknown
-from remask.results.completing import completed
 from remask.results.errors import StoreError
 from remask.results.latex import latex_table
 from remask.results.record import TrialRecord
-from remask.results.summary import summarise
+from remask.results.summary import summarise_listed
 from remask.results.trial_scores import SCORES, scores
+from remask.results.trial_summary import summary_of
 
 _LARGEST_IMPORT = 1024 * 1024 * 1024
+_ROWS_AT_ONCE = 1000
 _DERIVED = ("config_hash", "metrics")  # what an export adds to what is kept
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
-def export(records: Iterable[TrialRecord], format: str, target: AnyPath) -> None:  # noqa: A002
+def export(records: Iterable[TrialRecord], format: str, target: AnyPath) -> int:  # noqa: A002
     """Write trials to the file `target` as `csv`, `json`, `parquet`, `latex` or `latex-validation`.
 
     csv, parquet: one row per trial, with its config and all metrics. json: everything the store
@@ -35,21 +38,29 @@ def export(records: Iterable[TrialRecord], format: str, target: AnyPath) -> None
     the test set; latex-validation: with the accuracies on held-out training data beside it.
 
     A file appears whole or not at all; one that was there before stays until then. A pipe or a
-    device is written into.
+    device is written into. Returns how many trials were written; they are not held in memory.
     """
     _check_format(format)
-    content = io.BytesIO()
-    write(records, format, content)
+    written = 0
+
+    def counted() -> Iterator[TrialRecord]:
+        nonlocal written
+        for record in records:
+            written += 1
+            yield record
+
     try:
-        write_output(Path(target), content.getvalue())
+        write_output(Path(target), _WRITERS[format](counted()))
     except DurabilityError as error:
         raise StoreError(str(error)) from error
+    return written
 
 
 def write(records: Iterable[TrialRecord], format: str, stream: IO[bytes]) -> None:  # noqa: A002
     """Write trials to a stream, such as the standard output, in a format of `export`."""
     _check_format(format)
-    _WRITERS[format](records, stream)
+    for piece in _WRITERS[format](records):
+        stream.write(piece)
 
 
 def trial_json(record: TrialRecord) -> dict[str, Any]:
@@ -96,7 +107,7 @@ def _record(path: Path, number: int, trial: Any) -> TrialRecord:
         raise StoreError(
             f"{where} is damaged (its hash is not that of its config). Nothing was imported."
         )
-    return record if "tasks" in trial else completed(record)
+    return record
 
 
 def column_types() -> dict[str, type]:
@@ -165,18 +176,24 @@ def _check_format(name: str) -> None:
         raise UnknownNameError(unknown("format", name, _WRITERS))
 
 
-def _write_csv(records: Iterable[TrialRecord], stream: IO[bytes]) -> None:
-    text = io.TextIOWrapper(stream, encoding="utf-8", newline="", write_through=True)
-    try:
-        table = csv.DictWriter(text, list(column_types()), lineterminator="\n")
-        table.writeheader()
-        for record in records:
-            row = {name: _no_formula(value) for name, value in flat_row(record).items()}
-            # An empty field would read as "not known".
-            row["mask"] = "none" if row["mask"] is None else row["mask"]
-            table.writerow(row)
-    finally:
-        text.detach()  # the stream is not ours to close
+def _csv(records: Iterable[TrialRecord]) -> Iterator[bytes]:
+    text = io.StringIO(newline="")
+    table = csv.DictWriter(text, list(column_types()), lineterminator="\n")
+
+    def taken() -> bytes:
+        piece = text.getvalue().encode()
+        text.seek(0)
+        text.truncate()
+        return piece
+
+    table.writeheader()
+    yield taken()
+    for record in records:
+        row = {name: _no_formula(value) for name, value in flat_row(record).items()}
+        # An empty field would read as "not known".
+        row["mask"] = "none" if row["mask"] is None else row["mask"]
+        table.writerow(row)
+        yield taken()
 
 
 def _no_formula(value: Any) -> Any:
@@ -184,48 +201,54 @@ def _no_formula(value: Any) -> Any:
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 
-def _write_json(records: Iterable[TrialRecord], stream: IO[bytes]) -> None:
-    stream.write(b'{"trials": [')
+def _json(records: Iterable[TrialRecord]) -> Iterator[bytes]:
+    yield b'{"trials": ['
     separator = b"\n"
     for record in records:
-        stream.write(separator + json.dumps(trial_json(record), allow_nan=False).encode("ascii"))
+        yield separator + json.dumps(trial_json(record), allow_nan=False).encode("ascii")
         separator = b",\n"
-    stream.write(b"\n]}\n")
+    yield b"\n]}\n"
 
 
-def _write_parquet(records: Iterable[TrialRecord], stream: IO[bytes]) -> None:
+def _parquet(records: Iterable[TrialRecord]) -> Iterator[bytes]:
     try:
         arrow: Any = importlib.import_module("pyarrow")
         parquet: Any = importlib.import_module("pyarrow.parquet")
     except ImportError as error:
         raise StoreError(
-            "Parquet needs pyarrow, which is not installed: pip install 'remask[parquet]'. "
+            "Parquet needs pyarrow, which is not installed: pip install pyarrow. "
             "csv and json need nothing more."
         ) from error
     kinds = {str: arrow.string(), int: arrow.int64(), float: arrow.float64(), bool: arrow.bool_()}
-    rows, types = [flat_row(record) for record in records], column_types()
-    if any(isinstance(row["mask"], str) for row in rows):  # a column has one type
-        types["mask"] = str
-        for row in rows:
-            row["mask"] = None if row["mask"] is None else str(row["mask"])
+    types, masks, tables = column_types(), [], []
+    del types["mask"]
     schema = arrow.schema([(name, kinds[kind]) for name, kind in types.items()])
-    parquet.write_table(arrow.Table.from_pylist(rows, schema=schema), stream)
+    rows = (flat_row(record) for record in records)
+    while batch := list(islice(rows, _ROWS_AT_ONCE)):
+        masks += [row.pop("mask") for row in batch]
+        tables.append(arrow.Table.from_pylist(batch, schema=schema))
+    kind = column_types()["mask"]
+    if any(isinstance(mask, str) for mask in masks):  # a column has one type
+        kind, masks = str, [None if mask is None else str(mask) for mask in masks]
+    table = arrow.concat_tables(tables) if tables else schema.empty_table()
+    place = list(column_types()).index("mask")
+    table = table.add_column(place, "mask", arrow.array(masks, kinds[kind]))
+    content = io.BytesIO()
+    parquet.write_table(table, content)
+    yield content.getvalue()
 
 
-def _write_latex(records: Iterable[TrialRecord], stream: IO[bytes]) -> None:
-    stream.write(latex_table(summarise(records)).encode())
+def _latex(records: Iterable[TrialRecord], *, validation: bool = False) -> Iterator[bytes]:
+    cells = summarise_listed(map(summary_of, records))
+    yield latex_table(cells, validation=validation).encode()
 
 
-def _write_latex_validation(records: Iterable[TrialRecord], stream: IO[bytes]) -> None:
-    stream.write(latex_table(summarise(records), validation=True).encode())
-
-
-_WRITERS: dict[str, Callable[[Iterable[TrialRecord], IO[bytes]], None]] = {
-    "csv": _write_csv,
-    "json": _write_json,
-    "parquet": _write_parquet,
-    "latex": _write_latex,
-    "latex-validation": _write_latex_validation,
+_WRITERS: dict[str, Callable[[Iterable[TrialRecord]], Iterator[bytes]]] = {
+    "csv": _csv,
+    "json": _json,
+    "parquet": _parquet,
+    "latex": _latex,
+    "latex-validation": partial(_latex, validation=True),
 }
 
 FORMATS = tuple(_WRITERS)

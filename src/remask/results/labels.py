@@ -19,21 +19,32 @@ def cell_labels(
     alike: dict[tuple[object, ...], list[TrialConfig]] = {}
     for config in configs:
         alike.setdefault(_shown(config), []).append(config)
-    return [_label(config, alike[_shown(config)], (titles or {}).get(config)) for config in configs]
+    differing = {shown: _differing(group) for shown, group in alike.items()}
+    own = titles or {}
+    return [_label(each, differing[_shown(each)], own.get(each)) for each in configs]
 
 
 def _shown(config: TrialConfig) -> tuple[object, ...]:
     return tuple(getattr(config, name) for name in COLUMNS)
 
 
-def _label(config: TrialConfig, alike: Sequence[TrialConfig], title: str | None) -> str:
-    others = [_settings(other) for other in alike]
-    differing = (
-        f"{name}={value}"
-        for name, value in _settings(config).items()
-        if any(other.get(name) != value for other in others)
-    )
-    return ", ".join([system_name(config.method, config.mask, title), *differing])
+def _differing(configs: Sequence[TrialConfig]) -> set[str]:
+    """The settings that not all of these configs have, or in which they differ."""
+    if len(configs) < 2:
+        return set()
+    first, differing = _settings(configs[0]), set[str]()
+    for config in configs[1:]:
+        own = _settings(config)
+        if own.keys() != first.keys():
+            differing |= own.keys() ^ first.keys()
+        differing |= {name for name in own.keys() & first.keys() if own[name] != first[name]}
+    return differing
+
+
+def _label(config: TrialConfig, differing: set[str], title: str | None) -> str:
+    settings = _settings(config) if differing else {}
+    apart = (f"{name}={value}" for name, value in settings.items() if name in differing)
+    return ", ".join([system_name(config.method, config.mask, title), *apart])
 
 
 def _settings(config: TrialConfig) -> dict[str, object]:

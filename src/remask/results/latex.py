@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 
 from remask.printable import printable
-from remask.results.summary import Cell
+from remask.results.summary import AnyCell
 from remask.results.trial_scores import Spread
 
 _ESCAPES = {
@@ -21,7 +21,7 @@ _TESTED = ("class_il_A_T", "class_il_F_T", "task_il_A_T", "task_il_F_T")
 _VALIDATED = ("validation_class_il_A_T", "validation_task_il_A_T")
 
 
-def latex_table(cells: Sequence[Cell], *, validation: bool = False) -> str:
+def latex_table(cells: Sequence[AnyCell], *, validation: bool = False) -> str:
     """Write a booktabs table with a row for each cell, of the test set.
 
     With `validation`, the accuracies on held-out training data stand in columns beside it.
@@ -53,7 +53,7 @@ def escape(text: str) -> str:
     return "".join(_ESCAPES.get(character, character) for character in printable(text))
 
 
-def _row(cell: Cell, with_benchmark: bool, measures: Sequence[str]) -> str:
+def _row(cell: AnyCell, with_benchmark: bool, measures: Sequence[str]) -> str:
     columns = [
         *([escape(cell.config.benchmark)] if with_benchmark else []),
         _MASK.sub(_as_maths, escape(cell.label)),
@@ -68,7 +68,7 @@ def _as_maths(mask: re.Match[str]) -> str:
     return "($" + mask[1].replace("inf", r"\infty") + "$)"
 
 
-def _trials(cell: Cell) -> str:
+def _trials(cell: AnyCell) -> str:
     left_out = [
         f"{number} {what}"
         for number, what in ((cell.diverged, "diverged"), (cell.failed, "failed"))

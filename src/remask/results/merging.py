@@ -9,10 +9,10 @@ from tempfile import TemporaryDirectory
 from typing import Literal
 
 from remask.durable import AnyPath
-from remask.results.database import copy_database, open_database
+from remask.results.database import check_pages, copy_database, open_database
 from remask.results.errors import StoreError
 from remask.results.record import TrialRecord
-from remask.results.schema import COLUMNS, MIGRATIONS, from_row
+from remask.results.schema import COLUMNS, check_summary, from_row
 from remask.results.store import Store
 
 Preferred = Literal["ours", "theirs"]
@@ -47,7 +47,7 @@ def merge(store: Store, other: AnyPath, *, prefer: Preferred | None = None) -> M
     other = Path(other)
     if other.exists() and other.samefile(store.path):
         raise StoreError(f"{other} is the store itself: there is nothing to merge.")
-    records = read_store(other)
+    read = 0
     differing: list[TrialRecord] = []
 
     def replaces(mine: TrialRecord, theirs: TrialRecord) -> bool:
@@ -57,25 +57,28 @@ def merge(store: Store, other: AnyPath, *, prefer: Preferred | None = None) -> M
         return prefer == "theirs"
 
     def all_or_none() -> Iterator[TrialRecord]:
-        yield from records
+        nonlocal read
+        for record in read_store(other):
+            read += 1
+            yield record
         if differing and prefer is None:  # raised while nothing is written for good
             raise StoreError(_refusal(differing, store.path, other))
 
     written = store.add_all(all_or_none(), replace=replaces)
     replaced = len(differing) if prefer == "theirs" else 0
-    return Merged(len(records), written - replaced, replaced, len(differing) - replaced)
+    return Merged(read, written - replaced, replaced, len(differing) - replaced)
 
 
-def read_store(path: AnyPath, damaged: list[StoreError] | None = None) -> list[TrialRecord]:
-    """Read all trials of a store, of this version or an earlier one, and leave it as it is.
+def read_store(path: AnyPath, damaged: list[StoreError] | None = None) -> Iterator[TrialRecord]:
+    """Read and check all of a store, trial by trial, and leave it as it is.
 
-    What is wrong with trials that cannot be read is added to `damaged`, or raised without it.
+    What is wrong with damaged trials is appended to `damaged`, or raised without it.
     """
-    path, records = Path(path), []
+    path = Path(path)
     with TemporaryDirectory() as folder:
         copy = Path(folder) / "copy.db"
-        copy_database(path, copy, timeout=_PATIENCE, known=len(MIGRATIONS))
-        opened, _ = open_database(copy, create=False, timeout=_PATIENCE, migrations=MIGRATIONS)
+        copy_database(path, copy, timeout=_PATIENCE)
+        opened, _ = open_database(copy, create=False, timeout=_PATIENCE)
         with closing(opened) as connection:
             connection.row_factory = sqlite3.Row
             # Damaged text is let through to where rows are checked.
@@ -83,12 +86,20 @@ def read_store(path: AnyPath, damaged: list[StoreError] | None = None) -> list[T
             rows = connection.execute(f"SELECT {', '.join(COLUMNS)} FROM trials")
             for row in rows:
                 try:
-                    records.append(from_row(row, path))
+                    record = from_row(row, path)
+                    check_summary(row, record, path)
                 except StoreError as error:
                     if damaged is None:
                         raise
                     damaged.append(error)
-    return records
+                    continue
+                yield record
+            try:
+                check_pages(connection, path)
+            except StoreError as error:
+                if damaged is None:
+                    raise
+                damaged.append(error)
 
 
 def _show_the_same(one: TrialRecord, other: TrialRecord) -> bool:

@@ -1,15 +1,17 @@
 """The metrics of a trial, from its record, and their spread over trials."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from remask.metrics import CURVE_METRICS, METRICS, AccuracyCurve, calibration_error
 from remask.results.record import TrialRecord
 from remask.results.record_parts import Curve, Matrix
 
+Scores = NDArray[np.float64]
 _MATRICES = ("class_il", "task_il", "validation_class_il", "validation_task_il")
 _CURVES = ("class_il", "task_il")
 SCORES = (
@@ -77,8 +79,44 @@ def _measure(matrix: Matrix, metric: str) -> float:
     return float(METRICS[metric](np.array(matrix, dtype=np.float64)))
 
 
+def packed_scores(record: TrialRecord) -> bytes:
+    """All metrics of a trial in the order of SCORES, as float64, little-endian."""
+    found = scores(record)
+    return np.array([found[name] for name in SCORES], dtype="<f8").tobytes()
+
+
+def unpacked(trials: Sequence[bytes]) -> Scores:
+    """The metrics of trials from `packed_scores`, [trials, SCORES]."""
+    joined = np.frombuffer(b"".join(trials), dtype="<f8").astype(np.float64, copy=False)
+    return joined.reshape(-1, len(SCORES))
+
+
 def spread(values: Sequence[float]) -> Spread:
     """The mean and population standard deviation; NaN if there are no values."""
-    if not values:
-        return Spread(math.nan, math.nan, 0)
-    return Spread(float(np.mean(values)), float(np.std(values)), len(values))
+    return Spreads(["values"], np.array(values, dtype=np.float64)[None])["values"]
+
+
+class Spreads(Mapping[str, Spread]):
+    """The mean and population standard deviation of each row of `values`, by name."""
+
+    def __init__(self, names: Sequence[str], values: Scores) -> None:
+        self._names, (rows, self._trials) = names, values.shape
+        if self._trials:
+            # NumPy adds up contiguous rows as it adds up one row alone: the same bits.
+            values = np.ascontiguousarray(values)
+            self._means, self._stds = values.mean(axis=1).tolist(), values.std(axis=1).tolist()
+        else:
+            self._means = self._stds = [math.nan] * rows
+
+    def __getitem__(self, name: str) -> Spread:
+        try:
+            at = self._names.index(name)
+        except ValueError:
+            raise KeyError(name) from None
+        return Spread(self._means[at], self._stds[at], self._trials)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)

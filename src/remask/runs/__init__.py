@@ -8,7 +8,6 @@ if TYPE_CHECKING:
     from remask.runs.cost import cost_of, shortest_time, usual_stack
     from remask.runs.data import benchmark_of
     from remask.runs.display import download_bar
-    from remask.runs.estimate import estimate_seconds
     from remask.runs.events import Advanced, Event, Failed, Finished, Lost, Note, PickedUp
     from remask.runs.executor import Executor, ThisProcess, WorkQueue
     from remask.runs.options import RunOptions
@@ -32,7 +31,6 @@ _MODULES = {
     "cost": "cost_of shortest_time usual_stack",
     "data": "benchmark_of",
     "display": "download_bar",
-    "estimate": "estimate_seconds",
     "events": "Advanced Event Failed Finished Lost Note PickedUp",
     "executor": "Executor ThisProcess WorkQueue",
     "options": "RunOptions",
@@ -70,7 +68,6 @@ __all__ = [
     "continue_run",
     "cost_of",
     "download_bar",
-    "estimate_seconds",
     "executor_for",
     "finish_run",
     "largest_stacks",

@@ -45,7 +45,7 @@ class CheckpointMirror:
         for name in sorted(self._names())[-_KEPT:]:
             with self._explained("read"):
                 content = self._files.cat_file(f"{self._path}/{name}")
-            write_atomically(folder / name, content)
+            write_atomically(folder / name, content, private=True)
 
     def push(self, folder: Path) -> None:
         """Make the copy like the folder: first what is new is written, then what is old goes."""

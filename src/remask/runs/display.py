@@ -24,6 +24,7 @@ from remask.datasets import Progress as OnDownload
 from remask.engine import TrialResult
 from remask.metrics import average_accuracy
 from remask.names import system_name
+from remask.own_code import own_title
 from remask.printable import printable
 from remask.results import cell_labels
 from remask.runs.events import Advanced, Event, Finished, Note, PickedUp
@@ -161,6 +162,7 @@ class Display:
 
 def _names(cells: Sequence[TrialConfig]) -> dict[TrialConfig, str]:
     """What to call each cell: its system and buffer, and what else sets it apart."""
+    titles = {cell: own_title(cell.method) for cell in cells}
     several_benchmarks = len({cell.benchmark for cell in cells}) > 1
     return {
         cell: printable(
@@ -172,7 +174,7 @@ def _names(cells: Sequence[TrialConfig]) -> dict[TrialConfig, str]:
                 ]
             )
         )
-        for cell, label in zip(cells, cell_labels(cells), strict=True)
+        for cell, label in zip(cells, cell_labels(cells, titles), strict=True)
     }
 
 

@@ -8,7 +8,7 @@ in the same way for all executors.
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from remask.config import TrialConfig
 from remask.runs.events import Event
@@ -18,6 +18,8 @@ from remask.runs.signals import StopRequest
 from remask.runs.train import run_job
 
 _SECONDS_BETWEEN_LOOKS = 0.1
+
+_T = TypeVar("_T")
 
 
 class WorkQueue(Protocol):
@@ -50,6 +52,13 @@ class Executor(ABC):
     def at_once(self, options: RunOptions) -> int:
         """For how many jobs at once the trials are divided."""
         return options.processes
+
+    def call(self, function: Callable[..., _T], *args: Any, options: RunOptions) -> _T:
+        """Call a function where jobs are trained, with the resources of a job."""
+        return function(*args)
+
+    def disconnect(self) -> None:
+        """Close the connections that were opened outside of `run`."""
 
     @abstractmethod
     def run(self, queue: WorkQueue, options: RunOptions, stop: StopRequest) -> Generator[Event]:

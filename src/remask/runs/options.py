@@ -58,11 +58,6 @@ class RunOptions(BaseModel):
     )
 
     device: str = Field("cpu", description="Where to compute, as torch names it: cpu, cuda, mps.")
-    compile: bool = Field(
-        False,
-        description="Compile steps with torch.compile. It takes tens of seconds per stack before "
-        "the first full step, needs a C++ compiler, and changes the last bits of results.",
-    )
     workers: _Count | None = Field(
         None, description="Processes to run at once. Default: one per core."
     )
@@ -103,8 +98,8 @@ class RunOptions(BaseModel):
     )
     address: Annotated[str | None, OnCommandLine("HOST:PORT")] = Field(
         None,
-        description="Of the Ray cluster. Default: $RAY_ADDRESS, else the one that this "
-        "machine is in, else a new one on this machine.",
+        description="Of the Ray cluster; `local` starts a new one on this machine. Default: "
+        "$RAY_ADDRESS, else the one that this machine is in, else a new one on this machine.",
     )
     cpus: Annotated[float, Field(gt=0, le=_MOST_PROCESSES)] | None = Field(
         None, description="CPUs of each stack on a cluster. Default: as many as --threads."

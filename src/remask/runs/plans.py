@@ -19,6 +19,7 @@ from remask.config import TrialConfig
 from remask.durable import AnyPath, read_limited, write_atomically
 from remask.errors import RemaskError
 from remask.names import system_name
+from remask.own_code import own_title
 
 _LARGEST_PLAN = 256 * 1024 * 1024
 
@@ -38,7 +39,10 @@ class Job:
     def title(self) -> str:
         """What it is, for people: its systems, benchmark, buffer and seeds."""
         first = self.configs[0]
-        systems = dict.fromkeys(system_name(config.method, config.mask) for config in self.configs)
+        systems = dict.fromkeys(
+            system_name(config.method, config.mask, own_title(config.method))
+            for config in self.configs
+        )
         seeds = dict.fromkeys(str(config.seed) for config in self.configs)
         buffer = f", buffer {first.buffer}" * bool(first.buffer)
         numbers = f"seed{'s' * (len(seeds) > 1)} {', '.join(seeds)}"
@@ -130,7 +134,7 @@ class Run:
 def runs_folder(store: AnyPath) -> Path:
     """Where the runs of a store are kept."""
     store = Path(store)
-    return store.with_name(store.name + ".runs")
+    return store.parent / f"{store.name}.runs"  # also of `/`, which has no name
 
 
 def unfinished_runs(store: AnyPath) -> list[Run]:

@@ -6,7 +6,6 @@ what happens, and alone writes the store.
 
 import os
 import shutil
-import socket
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -27,13 +26,13 @@ from remask.runs.events import Event, Finished, Note
 from remask.runs.executor import Executor, WorkQueue
 from remask.runs.options import RunOptions
 from remask.runs.plans import Job, Work
+from remask.runs.ray_address import ClusterError, check_reachable
 from remask.runs.ray_stacks import ClusterStacks
 from remask.runs.ray_task import measure_stack, train_stack
 from remask.runs.shipping import Arrays, own_files
 from remask.runs.signals import StopRequest
 from remask.runs.stop_flag import StopFlag
 
-_SECONDS_TO_CONNECT = 10.0
 _SECONDS_BETWEEN_COUNTS = 1.0
 """How often to ask for the size of the cluster: nodes come and go."""
 _GIVEN_PER_PLACE = 2
@@ -44,19 +43,15 @@ and a cluster that grows with its load sees that there is more to do."""
 _T = TypeVar("_T")
 
 
-class ClusterError(RemaskError):
-    """The cluster cannot be used; the message says why, and what to do."""
-
-
 class Ray(Executor):
     """Trains stacks on a Ray cluster, each with so many CPUs and GPUs of a node.
 
     `address` is that of the cluster; None means $RAY_ADDRESS, else the cluster that this machine
-    is in, else a new one on this machine. `cpus` is the number of threads unless given, `gpus` is 1
-    with a CUDA device, and may be a fraction. `tries` is how often a stack is tried whose worker,
-    node or program fails. `checkpoints` is a folder that all nodes share, or an address such as
-    `s3://bucket/folder`: a stack whose node died goes on from there. `logs` is a folder of this
-    machine for what the stacks print.
+    is in, else a new one on this machine; `local` always means a new one on this machine. `cpus`
+    is the number of threads unless given, `gpus` is 1 with a CUDA device, and may be a fraction.
+    `tries` is how often a stack is tried whose worker, node or program fails. `checkpoints` is a
+    folder that all nodes share, or an address such as `s3://bucket/folder`: a stack whose node
+    died goes on from there. `logs` is a folder of this machine for what the stacks print.
     """
 
     on_this_machine = False
@@ -207,7 +202,7 @@ class Ray(Executor):
     def _connect(self) -> None:
         if self._ray.is_initialized():
             return
-        _check_reachable(self._address)
+        check_reachable(self._address)
         # Otherwise a cluster that is started here tells its makers that it is used.
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         try:
@@ -222,12 +217,16 @@ class Ray(Executor):
 
     @contextmanager
     def _flag(self) -> Iterator[Any]:
-        """The flag is on the machine of this process: no other node takes it away when it dies."""
+        """The flag is on the machine of this process, so that the death of a node cannot take it.
+
+        If its own process dies, Ray starts it again, and those who wait for it go on waiting.
+        """
         ray = self._ray
         here = import_module("ray.util.scheduling_strategies").NodeAffinitySchedulingStrategy(
             ray.get_runtime_context().get_node_id(), soft=False
         )
-        flag = ray.remote(num_cpus=0, scheduling_strategy=here)(StopFlag).remote()
+        always = {"max_restarts": -1, "max_task_retries": -1}
+        flag = ray.remote(num_cpus=0, scheduling_strategy=here, **always)(StopFlag).remote()
         try:
             yield flag
         finally:
@@ -275,17 +274,3 @@ def _reachable_place(checkpoints: str | None) -> str | None:
     folder = Path(checkpoints).resolve()  # the nodes work in other folders
     make_folder(folder)
     return str(folder)
-
-
-def _check_reachable(address: str | None) -> None:
-    """Say at once that nobody listens: Ray would try for minutes."""
-    host, colon, port = (address or "").rpartition(":")
-    if not colon or not port.isdecimal():  # `auto`, `local`, or none
-        return
-    try:
-        socket.create_connection((host, int(port)), timeout=_SECONDS_TO_CONNECT).close()
-    except (OSError, OverflowError) as error:
-        raise ClusterError(
-            f"there is no Ray cluster at {address} ({error}). `ray start --head` starts one and "
-            f"says its address."
-        ) from error

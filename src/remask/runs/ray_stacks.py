@@ -113,7 +113,8 @@ class ClusterStacks:
 
     def stop_all(self) -> Iterator[Event]:
         """Have all stacks save and end; what one could not save is lost."""
-        self._ray.get(self._flag.raise_it.remote())
+        with suppress(self._ray.exceptions.RayError):  # then the time to save runs out
+            self._ray.get(self._flag.raise_it.remote(), timeout=_SECONDS_TO_SAVE)
         for stack in list(self.running):
             if stack.began is None:  # it waits for a place, and has nothing to save
                 self._drop(stack)

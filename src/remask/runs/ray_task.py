@@ -1,9 +1,7 @@
 """A stack on a node of a Ray cluster: what its worker process does, and what it sends back."""
 
-import os
 import signal
 import socket
-import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -26,7 +24,8 @@ from remask.runs.device_memory import largest_stack_on
 from remask.runs.events import Advanced, Event, Failed, Finished
 from remask.runs.options import RunOptions
 from remask.runs.plans import Job
-from remask.runs.shipping import Arrays, make_importable, read_files, write_files
+from remask.runs.scratch import scratch_folder
+from remask.runs.shipping import Arrays, importable, read_files, write_files
 from remask.runs.signals import StopRequest
 from remask.runs.storing import provenance
 from remask.runs.train import run_job
@@ -104,11 +103,8 @@ def train_stack(
     keep_freed_memory()
     stop = StopRequest()
     threading.Thread(target=_watch, args=(stop_asked, stop), daemon=True).start()
-    if (folder := make_importable(order.code)) is not None:
-        # An older copy of the same module may lie where the node was started.
-        os.chdir(folder)
-    with tempfile.TemporaryDirectory(prefix="remask-stack-") as scratch:
-        for message in _train(order, arrays, checkpoint, stop, Path(scratch)):
+    with scratch_folder() as scratch, importable(order.code, scratch / "code"):
+        for message in _train(order, arrays, checkpoint, stop, scratch):
             if order.options.logs is not None and (text := log.news()):
                 yield Printed(text)
             yield message
@@ -120,9 +116,8 @@ def measure_stack(
     config: TrialConfig, arrays: Arrays, code: dict[str, bytes], options: RunOptions
 ) -> int:
     """How many trials like this one fit on a device of this node; the body of a Ray task."""
-    if (folder := make_importable(code)) is not None:
-        os.chdir(folder)
-    return largest_stack_on(config, arrays.benchmark(), options)
+    with scratch_folder() as scratch, importable(code, scratch / "code"):
+        return largest_stack_on(config, arrays.benchmark(), options)
 
 
 def _train(
@@ -169,10 +164,12 @@ def _train(
 
 
 def _watch(stop_asked: Sequence[Any], stop: StopRequest) -> None:
+    """Request a stop once the flag is raised; a flag that is gone requests nothing."""
     import ray
 
-    ray.wait(list(stop_asked))
-    stop.signal = signal.SIGTERM
+    with suppress(ray.exceptions.RayError):
+        ray.get(list(stop_asked))
+        stop.signal = signal.SIGTERM
 
 
 _arrays: dict[str, Arrays] = {}

@@ -9,7 +9,6 @@ from dataclasses import replace
 
 from remask.config import TrialConfig
 from remask.durable import DurabilityError, make_folder, remove_quietly
-from remask.engine.capturing import check_compiler
 from remask.errors import SettingsError, Stopped
 from remask.locks import Lock, LockHeldError
 from remask.planning import check_trusted
@@ -247,8 +246,6 @@ def _check(options: RunOptions, executor: Executor | None) -> None:
     """Refuse before the training what would fail after it."""
     if executor is None or executor.on_this_machine:
         check_device(options.device)
-        if options.compile:
-            check_compiler(options.device)
     if options.save_nets is not None:
         make_folder(options.save_nets)
 

@@ -1,11 +1,11 @@
 """What a stack needs on another machine: its data, the user's own code, its checkpoint."""
 
+import os
 import sys
-import tempfile
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -58,17 +58,28 @@ def own_files(names: Iterable[str]) -> dict[str, bytes]:
     return files
 
 
-def make_importable(files: Mapping[str, bytes]) -> str | None:
-    """Write files of the user's own code to a folder where imports look first; returns it."""
-    return _importable(tuple(sorted(files.items()))) if files else None
+@contextmanager
+def importable(files: Mapping[str, bytes], folder: Path) -> Iterator[None]:
+    """Have files of the user's own code in a folder where imports look first, while in the block.
 
-
-@cache  # the stacks of a process mostly have the same
-def _importable(files: tuple[tuple[str, bytes], ...]) -> str:
-    folder = tempfile.mkdtemp(prefix="remask-code-")
-    write_files(Path(folder), dict(files))
-    sys.path.insert(0, folder)
-    return folder
+    It is the current folder meanwhile: an older copy of a module may lie where the process was
+    started. Afterwards their modules are unloaded, since the folder is going to be removed.
+    """
+    if not files:
+        yield
+        return
+    write_files(folder, files)
+    before = Path.cwd()
+    sys.path.insert(0, str(folder))
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
+        sys.path[:] = [path for path in sys.path if path != str(folder)]
+        for name, module in list(sys.modules.items()):
+            if Path(getattr(module, "__file__", None) or "").is_relative_to(folder):
+                del sys.modules[name]
 
 
 def write_files(folder: Path, files: Mapping[str, bytes]) -> None:

@@ -88,9 +88,7 @@ def _stack(job: Job, options: RunOptions, benchmark: Benchmark | None) -> TrialS
     check_device(options.device)
     benchmark = benchmark_of(job.configs[0]) if benchmark is None else benchmark
     log = None if options.log_every is None else LossLog(options.log_every)
-    stack = TrialStack(
-        job.configs, benchmark, device=options.device, log=log, compile=options.compile
-    )
+    stack = TrialStack(job.configs, benchmark, device=options.device, log=log)
     if options.save_nets is not None:
         check_predictor(stack.method)  # before hours are spent
     return stack

@@ -7,6 +7,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 _TENSORS = {"uint8": torch.uint8, "float32": torch.float32, "int64": torch.int64}
+_MOST_VALUES = 1 << 28
 
 _MOST_VALUES = 1 << 28  # of one input
 

@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from remask.reports.comparison import ComparedCell
 from remask.reports.figures.description import Look, Mark, Numbers, Source
-from remask.results import Cell, Spread, group_alike, group_but_mask, spread
+from remask.results import Cell, Spread, Spreads, group_alike, group_but_mask
 
 Array = NDArray[np.float64]
 MINUS = "\N{MINUS SIGN}"
@@ -34,7 +35,11 @@ class Row:
     def name(self, cell: Cell) -> str:
         """What its legend calls a cell, with the number of trials where they differ."""
         label = cell.label.partition(", ")[0] if self.title else cell.label
-        return label + own_trials([cell], self.cells)
+        return label + (f" ({_trials([cell])})" if self._trials_differ else "")
+
+    @cached_property
+    def _trials_differ(self) -> bool:
+        return len({cell.trials for cell in self.cells}) > 1
 
 
 @dataclass(frozen=True)
@@ -103,9 +108,9 @@ class Systems:
 
     def rows(self, cells: Sequence[Cell], title: str = "") -> list[Row]:
         """A row for each group of cells that have learnt the same, its cells in order of looks."""
-        order = list(self.looks)
+        order = {label: place for place, label in enumerate(self.looks)}
         known = [cell for cell in cells if cell.trials]
-        ranked = sorted(known, key=lambda cell: order.index(cell.label))
+        ranked = sorted(known, key=lambda cell: order[cell.label])
         return [Row(tuple(group), title) for group in group_alike(ranked, lambda cell: cell.learnt)]
 
     def source(self, cell: Cell) -> Source:
@@ -134,7 +139,8 @@ def heights(spreads: Sequence[Spread]) -> dict[str, Numbers]:
 
 def over_trials(values: Array) -> list[Spread]:
     """Mean and standard deviation over trials: [S, places] -> one per place."""
-    return [spread(column) for column in values.T.tolist()]
+    places = [str(place) for place in range(values.shape[1])]
+    return list(Spreads(places, values.T).values())
 
 
 def known(values: Iterable[float]) -> Numbers:

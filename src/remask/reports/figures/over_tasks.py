@@ -66,7 +66,7 @@ def confidence_figure(rows: Sequence[Row], setting: str, systems: Systems) -> Fi
 
 
 def _confidence_panel(row: Row, cells: Sequence[Cell], number: int, systems: Systems) -> Panel:
-    _, _, tasks, class_names = cells[0].learnt
+    tasks, class_names = cells[0].tasks, cells[0].class_names
     assert tasks is not None
     assert class_names is not None
     order = [class_id for task in tasks for class_id in task]

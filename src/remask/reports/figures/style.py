@@ -80,4 +80,4 @@ def matplotlib(module: str) -> Any:
     try:
         return importlib.import_module(f"matplotlib.{module}" if module else "matplotlib")
     except ImportError:
-        raise MissingPackageError("figures need matplotlib: pip install 'remask[report]'") from None
+        raise MissingPackageError("figures need matplotlib: pip install matplotlib") from None

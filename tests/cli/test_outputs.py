@@ -1,0 +1,169 @@
+"""No command replaces a file that remask keeps its results, checkpoints or learners in."""
+
+import shutil
+import sqlite3
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from remask import Learner, report
+from remask.durable import DurabilityError, check_output, write_output
+from remask.engine.checkpoints import CheckpointFolder, checkpoints_in
+from remask.learner.manifest import MANIFEST
+from remask.results import Store
+from tests.command_line import QUICK, CommandLine
+from tests.learner.samples import taught
+from tests.results.store_samples import make_record
+
+KINDS = ("database", "wal", "shm", "journal", "checkpoint", "manifest", "array", "model")
+
+
+@pytest.fixture(scope="module")
+def learner(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("learners") / "learner"
+    taught(folder, ["a", "b"])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory, learner: Path) -> dict[str, Path]:
+    """A real file of each kind that must stay."""
+    folder = tmp_path_factory.mktemp("kept")
+    database = folder / "other.sqlite"
+    with sqlite3.connect(database) as connection:
+        connection.execute("CREATE TABLE mine (a)")
+        connection.commit()
+    connection.close()
+    checkpoints = CheckpointFolder(folder, "run")
+    checkpoints.load({})
+    checkpoints.save({"weights": torch.ones(2)}, {"step": 1}, {})
+    np.save(folder / "samples.npy", np.zeros(3, np.uint8))
+    files = {
+        "database": database,
+        "checkpoint": checkpoints_in(folder)[1],
+        "manifest": learner / MANIFEST,
+        "array": folder / "samples.npy",
+        "model": next(learner.glob("*.safetensors")),
+    }
+    for side in ("wal", "shm", "journal"):
+        files[side] = database.with_name(f"{database.name}-{side}")
+    return files
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_output_never_replaces_a_file_to_keep(kept: dict[str, Path], kind: str) -> None:
+    path = kept[kind]
+    before = path.read_bytes() if path.exists() else None
+    with pytest.raises(DurabilityError, match=r"It was left as it is\. Name another file"):
+        check_output(path)
+    with pytest.raises(DurabilityError, match=r"It was left as it is\. Name another file"):
+        write_output(path, b"new")
+    assert (path.read_bytes() if path.exists() else None) == before
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("report", "FILE"),
+        ("results", "export", "FILE", "--format", "json"),
+        ("run", *QUICK, "--output", "FILE"),
+        ("history", "LEARNER", "--page", "FILE"),
+        ("export", "LEARNER", "--to", "safetensors", "--output", "FILE"),
+    ],
+    ids=lambda command: command[0],
+)
+@pytest.mark.parametrize("kind", ["store", "link", "wal", "checkpoint", "manifest"])
+def test_no_command_replaces_a_file_to_keep(
+    remask: CommandLine,
+    kept: dict[str, Path],
+    learner: Path,
+    tmp_path: Path,
+    command: tuple[str, ...],
+    kind: str,
+) -> None:
+    with Store(remask.store) as store:
+        store.add(make_record())
+    if kind in kept:
+        file = shutil.copy(kept[kind], tmp_path / "kept") if kept[kind].exists() else kept[kind]
+    else:
+        file = remask.store
+    if kind == "link":
+        file = tmp_path / "link.html"
+        file.symlink_to(remask.store)
+    before = Path(file).read_bytes() if Path(file).exists() else None
+    places = {"FILE": str(file), "LEARNER": str(learner)}
+    answer = remask(*(places.get(part, part) for part in command))
+    assert answer.code == 1
+    assert "It was left as it is. Name another file." in answer.text
+    assert (Path(file).read_bytes() if Path(file).exists() else None) == before
+    with Store(remask.store) as store:
+        assert list(store.records()) == [make_record()]
+
+
+def test_the_store_to_wait_for_is_not_written_before_it_is_there(remask: CommandLine) -> None:
+    answer = remask("report", str(remask.store), "--watch")
+    assert answer.code == 1
+    assert "read or written by the same command" in answer.text
+    assert not remask.store.exists()
+
+
+@pytest.mark.parametrize("command", ["run", "sweep"])
+def test_the_file_of_the_settings_is_not_replaced(
+    remask: CommandLine, tmp_path: Path, command: str
+) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text(
+        'method = "er"\nepochs = 1\ntrials = 1\n'
+        + "[grid]\nbuffer = [20, 50]\n" * (command == "sweep")
+    )
+    before = file.read_bytes()
+    given = ("--config", str(file)) if command == "run" else (str(file),)
+    answer = remask(command, *given, "--output", str(file))
+    assert answer.code == 1
+    assert "read or written by the same command" in answer.text
+    assert file.read_bytes() == before
+
+
+def test_a_report_from_python_leaves_its_store(tmp_path: Path) -> None:
+    path = tmp_path / "r.db"
+    with Store(path) as store:
+        store.add(make_record())
+        with pytest.raises(DurabilityError, match="It was left as it is"):
+            report(path, store=store)
+    with Store(path) as store:
+        assert list(store.records()) == [make_record()]
+
+
+def test_an_export_may_be_written_again(learner: Path, tmp_path: Path) -> None:
+    model = Learner.open(learner)
+    for _ in range(2):
+        model.export(tmp_path / "model.safetensors", to="safetensors")
+
+
+@pytest.mark.parametrize("name", ["results.json", "model.safetensors", "page.html", "notes-wal"])
+def test_other_files_are_replaced(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b'{"format": 1, "learner": "mine"}')
+    write_output(tmp_path / name, b"new")
+    assert (tmp_path / name).read_bytes() == b"new"
+
+
+def test_only_the_owner_can_read_a_checkpoint(kept: dict[str, Path]) -> None:
+    assert kept["checkpoint"].stat().st_mode & 0o777 == 0o600
+
+
+def test_a_folder_is_not_an_output_of_export(remask: CommandLine, learner: Path) -> None:
+    for folder in ("/", "."):
+        answer = remask("export", str(learner), "--to", "onnx", "--output", folder)
+        assert answer.code == 1
+        assert f"cannot write {folder}: it is a folder" in answer.text
+
+
+def test_no_hash_shows_no_trial(remask: CommandLine) -> None:
+    with Store(remask.store) as store:
+        store.add(make_record())
+    for given in ("", " "):
+        answer = remask("results", "show", given)
+        assert answer.code == 1
+        assert "name the trial by its hash" in answer.err

@@ -1,0 +1,106 @@
+"""Evaluation: many tasks share a forward, with the figures of each task by itself."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from remask.benchmarks import Benchmark
+from remask.config import TrialConfig
+from remask.engine import DataDescription, TrialStack
+from remask.methods import ER
+from tests.engine.stack_samples import finish, small_mlp
+
+MakeConfig = Callable[..., TrialConfig]
+TASKS = 40
+
+
+class Counting(ER):
+    """ER that notes the inputs of each forward of an evaluation, and their task."""
+
+    forwards: list[tuple[int, int]]
+
+    def prepare(self) -> None:
+        super().prepare()
+        self.forwards = []
+
+    def scores(self, inputs: Tensor, task: int) -> Tensor:
+        self.forwards.append((len(inputs), task))
+        return self.engine.net.predict(inputs)
+
+
+class ToldTheTask(Counting):
+    class_il = False
+
+
+@pytest.fixture(scope="module")
+def many_tasks(tiny_benchmark: Callable[..., Benchmark]) -> Benchmark:
+    """One class per task; class k has 3 + k test samples, 900 in all."""
+    return tiny_benchmark(tuple((label,) for label in range(TASKS)))
+
+
+def stack_of(config: MakeConfig, data: Benchmark, method: type[ER], trials: int = 1) -> TrialStack:
+    name = f"{__name__}:{method.__name__}"
+    configs = [config(method=name, epochs=1, seed=seed) for seed in range(trials)]
+    return TrialStack(configs, data, build_net=small_mlp, method=method)
+
+
+def counted(stack: TrialStack) -> list[tuple[int, int]]:
+    method = stack._method
+    assert isinstance(method, Counting)
+    return method.forwards
+
+
+def test_tasks_share_a_forward_and_a_method_that_is_told_the_task_gets_one_each(
+    config: MakeConfig, many_tasks: Benchmark
+) -> None:
+    sizes = [3 + label for label in range(TASKS)]
+    together, apart = (
+        finish(stack_of(config, many_tasks, method)) for method in (Counting, ToldTheTask)
+    )
+    # After the last task: its accuracies, and the answers on all test samples.
+    last = [(512, TASKS - 1), (sum(sizes) - 512, TASKS - 1)]
+    assert counted(together)[-4:] == last * 2
+    assert len(counted(together)) <= 2 * TASKS + 2
+    assert counted(apart)[-2 * TASKS :] == [(size, task) for task, size in enumerate(sizes)] * 2
+    assert str(apart.results()[0].task_il) == str(together.results()[0].task_il)
+
+
+def test_shared_forwards_measure_what_each_task_alone_shows_in_every_stack(
+    config: MakeConfig, many_tasks: Benchmark
+) -> None:
+    stack = finish(stack_of(config, many_tasks, Counting, trials=3))
+    for trial, result in enumerate(stack.results()):
+        for task in range(TASKS):
+            own = many_tasks.test_labels == task
+            rated = stack.scores(many_tasks.test_inputs[own] * many_tasks.scale, task)[trial]
+            percent = 100 * float((rated.argmax(-1) == task).double().mean())
+            assert result.class_il[-1][task] == pytest.approx(percent)
+    alone = finish(stack_of(config, many_tasks, Counting))
+    assert str(alone.results()[0].class_il) == str(stack.results()[0].class_il)
+    assert alone.results()[0].confidence == stack.results()[0].confidence
+
+
+def test_tasks_that_come_one_by_one_are_measured_as_those_of_a_benchmark(
+    config: MakeConfig, many_tasks: Benchmark
+) -> None:
+    whole = finish(stack_of(config, many_tasks, Counting))
+    configs = list(whole.configs)
+    stream = TrialStack(
+        configs, DataDescription.of(many_tasks), build_net=small_mlp, method=Counting
+    )
+    for task in range(TASKS):
+        train, test = many_tasks.train_labels == task, many_tasks.test_labels == task
+        stream.learn(
+            stream.new_task(
+                many_tasks.train_inputs[train],
+                many_tasks.train_labels[train],
+                test_inputs=many_tasks.test_inputs[test],
+                test_labels=many_tasks.test_labels[test],
+            )
+        )
+        stream.evaluate()
+    (ours,), (theirs,) = stream.results(), whole.results()
+    assert torch.equal(torch.tensor(ours.class_il).isnan(), torch.tensor(theirs.class_il).isnan())
+    assert str(ours.class_il) == str(theirs.class_il)

@@ -1,0 +1,159 @@
+"""Benchmarks, methods and nets are given to `run` by name or as objects."""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import remask
+from remask import Method, Step, benchmarks
+from remask.errors import SettingsError
+from remask.experiments import plan_trials
+from remask.methods import DERpp
+from remask.nets import mlp
+from remask.planning import grid_configs, settings
+from remask.runs import RunOptions
+
+SMALL: dict[str, Any] = {"trials": 1, "epochs": 1, "limit": 20, "buffer": 20, "workers": 1}
+TRAINED: dict[str, Any] = {"lr": 0.1, "batch": 10, "replay_batch": 10}
+CODE = """
+import torch
+from torch import nn
+from remask import Method, Step
+
+class MyMethod(Method):
+    draws = 1
+    title = "Mine"
+
+    def loss(self, step: Step) -> torch.Tensor:
+        return step.stream_loss()
+
+class Net(nn.Sequential):
+    def __init__(self, input_shape, num_classes):
+        super().__init__(nn.Flatten(), nn.Linear(64, num_classes))
+
+def build(input_shape, num_classes):
+    return Net(input_shape, num_classes)
+"""
+
+
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    (tmp_path / "my_objects.py").write_text(CODE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("REMASK_DATA", str(tmp_path / "data"))
+    monkeypatch.chdir(tmp_path)
+    import my_objects  # type: ignore[import-not-found]
+
+    yield my_objects
+    del sys.modules["my_objects"]
+
+
+def test_a_method_and_nets_are_given_as_objects(mine: Any, tmp_path: Path) -> None:
+    store = tmp_path / "r.db"
+    for net in (mine.Net, mine.build):
+        results = remask.run(
+            "split-digits", [mine.MyMethod, "er"], net=net, store=store, **(SMALL | TRAINED)
+        )
+        name = f"my_objects:{net.__name__}"
+        assert [(r.config.method, r.config.net) for r in results] == [
+            ("my_objects:MyMethod", name),
+            ("er", name),
+        ]
+
+
+def test_progress_and_plans_call_a_method_what_the_table_does(
+    mine: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    results = remask.run(
+        "split-digits",
+        mine.MyMethod,
+        mask=-1.0,
+        store=tmp_path / "r.db",
+        progress=True,
+        **(SMALL | TRAINED),
+    )
+    assert "MSMine(-1), buffer 20: 1 trial" in capfd.readouterr().err
+    assert "MSMine(-1)" in str(results)
+    configs = [record.config for record in results]
+    (cell,) = plan_trials(None, configs, RunOptions(workers=1)).cells
+    assert cell.label == "MSMine(-1)"
+
+
+def test_objects_of_remask_have_their_names() -> None:
+    config = settings("split-digits", DERpp, net=mlp)
+    assert (config.method, config.net) == ("derpp", "mlp")
+
+
+@pytest.mark.processes
+def test_a_benchmark_is_given_as_an_object_also_to_workers(mine: Any, tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    inputs = random.normal(size=(80, 6)).astype(np.float32)
+    data = benchmarks.arrays((inputs, np.arange(80) % 4), tasks=2, name="My flowers!")
+    asked: dict[str, Any] = {
+        "store": tmp_path / "r.db",
+        "trials": 2,
+        "epochs": 1,
+        "buffer": 20,
+        **TRAINED,
+    }
+    one = remask.run(data, "er", workers=1, **asked)
+    two = remask.run(data, "er", workers=2, again=True, stack=1, **asked)
+    assert [r.class_il for r in one] == [r.class_il for r in two]
+    name = one[0].config.benchmark
+    assert name.startswith("remask.benchmarks.saved:my_flowers_")
+    loaded = remask.load_benchmark(name)
+    assert torch.equal(loaded.train_inputs, data.train_inputs)
+    assert (loaded.tasks, loaded.scale, loaded.mean) == (data.tasks, data.scale, data.mean)
+    (file,) = (tmp_path / "data" / "own").iterdir()
+    assert file.stat().st_mode & 0o777 == 0o600
+    file.write_bytes(file.read_bytes()[:-1] + b"x")
+    with pytest.raises(benchmarks.DataError, match=r"is damaged\. Remove it"):
+        remask.load_benchmark(name)
+
+
+def test_a_benchmark_that_was_loaded_by_name_keeps_it(mine: Any, tmp_path: Path) -> None:
+    digits = remask.load_benchmark("split-digits", tasks=2)
+    config = settings(digits, "er")
+    assert (config.benchmark, config.tasks) == ("split-digits", 2)
+    changed = settings(replace(digits, scale=1 / 32), "er", buffer=8, epochs=1, **TRAINED)
+    assert changed.benchmark.startswith("remask.benchmarks.saved:split_digits_")
+    assert changed.tasks is None
+
+
+class InAModule(Method):
+    draws = 1
+
+    def loss(self, step: Step) -> Tensor:
+        return step.stream_loss()
+
+
+def test_a_sweep_takes_objects() -> None:
+    configs = grid_configs(
+        {"epochs": 1, "trials": 1, "buffer": 20, "grid": {"method": [InAModule, DERpp]}},
+        TRAINED,
+        own_code=True,
+    )
+    assert [config.method for config in configs] == [f"{__name__}:InAModule", "derpp"]
+
+
+def test_what_workers_could_not_import_is_refused() -> None:
+    class Local(Method):
+        def loss(self, step: Step) -> Tensor:
+            return step.stream_loss()
+
+    with pytest.raises(SettingsError, match="define it at the top level of a module"):
+        remask.run("split-digits", Local)
+    with pytest.raises(SettingsError, match="each trial builds a net of its own: give the class"):
+        remask.run("split-digits", net=nn.Linear(64, 10))
+
+
+@pytest.mark.parametrize("package", [remask, benchmarks, remask.losses, remask.runs])
+def test_the_public_names_of_a_package_are_listed(package: Any) -> None:
+    assert {*package.__all__} <= {*dir(package)}

@@ -1,0 +1,83 @@
+"""What a learner shows of itself: short texts, and tables for notebooks."""
+
+from pathlib import Path
+
+import pytest
+
+from remask.learner import Learner, LearnerError, Visit
+from tests.learner.samples import blobs, create, taught
+
+
+def test_reprs_are_short_and_tables_are_escaped(tmp_path: Path) -> None:
+    learner = taught(tmp_path / "a", ["ant", "<b>bee</b>"], ["cat"])
+    assert repr(learner) == f"<Learner '{tmp_path / 'a'}': 3 classes in 2 visits, mlp, er>"
+    visit, said = learner.history[1], learner.predict(blobs(["ant"])[0])
+    assert repr(visit).startswith("<Visit 2 visit-1: learnt 1 new class (cat)")
+    assert repr(said).startswith("<Predictions of 30 samples: ")
+    assert len(repr(said)) < 200
+    for shown in (learner, visit, said, learner.show()):
+        page = shown._repr_html_()
+        assert "<table>" in page
+        assert "<b>" not in page
+    assert "&lt;b&gt;bee" in learner._repr_html_()
+    assert "and 10 more" in said._repr_html_()
+
+
+def test_a_summary_counts_what_was_seen_and_is_kept(tmp_path: Path) -> None:
+    learner = create(tmp_path / "a")
+    assert learner.show().classes == ()
+    assert "0 classes in 0 visits" in str(learner.show())
+    learner.learn(*blobs(["ant", "bee"]), name="first")
+    learner.learn(*blobs(["bee", "cat"], seed=1), name="second")
+    found = learner.show()
+    assert {each.name: each.seen for each in found.classes} == {"ant": 27, "bee": 54, "cat": 27}
+    assert sum(each.kept for each in found.classes) == 40
+    assert found.earlier == ("first", "second")
+    assert (found.visits, found.input_shape, found.input_type) == (2, (1, 6, 6), "uint8")
+    assert found.disk["samples"] == sum(p.stat().st_size for p in (tmp_path / "a").glob("sam*"))
+
+
+def test_a_visit_that_hurts_one_class_and_helps_another_does_not_lose_nothing(
+    tmp_path: Path,
+) -> None:
+    visit = taught(tmp_path / "a", ["ant", "bee"], ["cat"]).history[1]
+
+    def changed(**changes: object) -> Visit:
+        return visit.model_copy(update=changes)
+
+    held_out = {"ant": 5, "bee": 5, "cat": 5}
+    mixed = changed(
+        before={"ant": 60.0, "bee": 40.0},
+        accuracy={"ant": 40.0, "bee": 60.0, "cat": 50.0},
+        held_out=held_out,
+    )
+    assert "old classes lost nothing on average" in str(mixed)
+    assert "worst: ant, 60 -> 40" in str(mixed)
+    same = changed(before={"ant": 60.0}, accuracy={"ant": 60.0, "cat": 50.0}, held_out=held_out)
+    assert "old classes lost nothing on the held-out memory" in str(same)
+
+
+def test_the_history_keeps_no_name_or_fingerprint_of_forgotten_samples(tmp_path: Path) -> None:
+    learner = create(tmp_path / "a")
+    learner.learn(*blobs(["ant", "bee"]), name="both")
+    learner.learn(*blobs(["cat"], seed=1), name="photos of the cat")
+    learner.forget("cat")
+    first, second = learner.history
+    assert first.fingerprint is not None
+    assert (second.name, second.number, second.fingerprint) == ("(forgotten)", 2, None)
+    assert not second.samples
+    assert b"photos of" not in (tmp_path / "a" / "learner.json").read_bytes()
+    assert str(second) == "(forgotten): all its classes were forgotten"
+    learner.forget("bee")
+    assert learner.history[0].fingerprint is None
+    with pytest.raises(LearnerError, match=r"'both' was learnt on .* forgotten since"):
+        learner.learn(*blobs(["ant", "bee"]), name="both")
+    learner.learn(*blobs(["cat"], seed=1), name="photos of the cat")
+    assert Learner.open(tmp_path / "a").classes == ("ant", "cat")
+
+
+@pytest.mark.parametrize("top", [0, -1, 1.5, True, "2"])
+def test_a_number_of_classes_that_is_none_is_refused(tmp_path: Path, top: object) -> None:
+    learner = taught(tmp_path / "a", ["ant", "bee"])
+    with pytest.raises(LearnerError, match="whole number of classes"):
+        learner.predict(blobs(["ant"])[0], top=top)  # type: ignore[arg-type]
