@@ -49,7 +49,7 @@ def test_few_held_out_samples_do_not_promise_what_new_ones_do_not_keep() -> None
         answered = confident >= (1.0 if found.confidence is None else found.confidence)
         if answered.any():
             reached.append(float((named == truth)[answered].double().mean()))
-    assert sum(reached) / len(reached) > 0.79  # without the correction it would be 0.77
+    assert sum(reached) / len(reached) > 0.8  # without the correction it would be 0.795
 
 
 def test_an_accuracy_that_is_not_reached_is_reported() -> None:
