@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from remask import Learner
 from remask.durable import DurabilityError
+from remask.encoders.minilm import TextEncoder, pooled
 from remask.errors import MissingPackageError
 from remask.learner import Abstention, LearnerError, Preprocessing
 from remask.learner.export import export_model
@@ -295,10 +296,24 @@ def test_the_json_has_the_confidence_that_an_accuracy_needs(tmp_path: Path) -> N
     assert note["abstain"][0]["confidence"] == found.confidence
 
 
-@pytest.mark.integrations
-def test_a_learner_of_texts_is_not_exported(tmp_path: Path) -> None:
-    learner = Learner.create(tmp_path / "a", encoder="minilm", method="ridge")
-    learner.learn(["a cat", "a dog", "blue", "red"], ["pet", "pet", "hue", "hue"], name="0")
+class _Letters(TextEncoder):
+    features, fingerprint = 8, "0" * 64
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self._tokenize = lambda texts: [[1 + ord(sign) % 31 for sign in text] for text in texts]
+        self.letters = nn.Embedding(32, 8)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return pooled(self.letters(inputs), inputs != self.pad)
+
+
+def test_a_learner_of_texts_predicts_and_is_not_exported(tmp_path: Path) -> None:
+    learner = Learner.create(tmp_path / "a", encoder=_Letters(), method="ridge")
+    texts = [letter * length for letter in "xy" for length in range(2, 12)]
+    learner.learn(texts, ["x"] * 10 + ["y"] * 10, name="0")
+    assert learner.predict(["xxx", "yyyyy"]).names == ["x", "y"]
     with pytest.raises(LearnerError, match=r"a learner of texts .* cannot be exported"):
         learner.export(tmp_path / "net.onnx", "onnx")
     assert not list(tmp_path.glob("net*"))
