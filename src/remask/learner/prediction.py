@@ -226,9 +226,9 @@ def source_scores(
             kept = module.features.encode(group)
         else:
             kept = torch.from_numpy(np.stack(group))
-        if kept.ndim == 4:
-            kept = kept.contiguous(memory_format=torch.channels_last)
         kept = as_seen(kept, manifest.data.seen, device)
+        if kept.ndim == 4:  # after `as_seen`, which is slower channels last
+            kept = kept.contiguous(memory_format=torch.channels_last)
         if features:
             scores, found = module.with_features(kept)
             yield scores.cpu(), found.cpu()
