@@ -173,8 +173,12 @@ CURVE_METRICS: dict[str, Callable[[AccuracyCurve], float]] = {
 }
 
 
+CALIBRATION_BINS = 15
+"""Bins of equal width from 0 to 1 for `calibration_error`, as most publications have."""
+
+
 def calibration_error(
-    counts: Sequence[int], confidence: Sequence[float], right: Sequence[int]
+    counts: Sequence[float], confidence: Sequence[float], right: Sequence[float]
 ) -> float:
     """ECE: how far the probability of an answer is from how often it is right, in points.
 

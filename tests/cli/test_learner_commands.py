@@ -178,11 +178,8 @@ def test_unreadable_files_are_skipped_and_named_and_others_ignored(
     assert refused.code == 1
     answer = remask("predict", str(copied), str(photos / "a"), "--skip-unreadable", "--json")
     assert "skipped 1 of 4 files: 0.png (the file is empty)" in answer.err
-    assert [Path(each["source"]).name for each in json.loads(answer.out)] == [
-        "1.png",
-        "2.png",
-        "3.png",
-    ]
+    found = json.loads(answer.out)["predictions"]
+    assert [Path(each["source"]).name for each in found] == ["1.png", "2.png", "3.png"]
 
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl"])
@@ -229,7 +226,9 @@ def test_predictions_are_printed_for_people_for_programs_and_for_tables(
     wanted = [str(images / "test" / name / "0.png") for name in "abcd"]
     shown = remask("predict", str(taught), *wanted)
     assert [line.split(": ")[1].split()[0] for line in shown.out.splitlines()] == list("abcd")
-    as_json = json.loads(remask("predict", str(taught), *wanted, "--json", "--top", "2").out)
+    printed = json.loads(remask("predict", str(taught), *wanted, "--json", "--top", "2").out)
+    as_json = printed["predictions"]
+    assert printed["abstain"] is None
     assert [each["name"] for each in as_json] == list("abcd")
     assert [each["source"] for each in as_json] == wanted
     assert all(len(each["top"]) == 2 for each in as_json)
@@ -244,13 +243,23 @@ def test_a_folder_of_images_is_predicted_and_doubtful_ones_can_be_left_open(
     for number in range(3):  # bright everywhere, which no class is
         Image.fromarray(np.full((6, 6), 250 - number, np.uint8)).save(tmp_path / f"{number}.png")
     sure = remask("predict", str(taught), str(tmp_path), "--json")
-    doubtful = remask("predict", str(taught), str(tmp_path), "--json", "--abstain")
-    assert len(json.loads(sure.out)) == 3
-    assert None not in [each["name"] for each in json.loads(sure.out)]
-    threshold = Learner.open(taught).calibration
-    assert threshold is not None
-    for each in json.loads(doubtful.out):
-        assert (each["name"] is None) == (each["probability"] < threshold.threshold)
+    names = [each["name"] for each in json.loads(sure.out)["predictions"]]
+    assert len(names) == 3
+    assert None not in names
+    wanted = ("predict", str(taught), str(tmp_path), "--abstain", "0.5", "--unknown", "0.25")
+    doubtful = remask(*wanted, "--json")
+    found = json.loads(doubtful.out)
+    assert found["abstain"]["wanted"] == 0.5
+    assert found["unknown"]["rate"] == 0.25
+    for each in found["predictions"]:
+        certain = each["probability"] >= found["abstain"]["confidence"] and not each["unknown"]
+        assert (each["name"] is not None) == certain
+    assert [each["unknown"] for each in found["predictions"]] == [True] * 3
+    assert "3 of 3 unknown; about 25 % of samples of known classes" in doubtful.err
+    assert remask(*wanted, "--csv").out.splitlines()[0] == "source,name,probability,unknown"
+    refused = remask("predict", str(taught), str(tmp_path), "--abstain", "90")
+    assert refused.code == 1
+    assert "abstain=90.0: give the accuracy wanted as a number between 0 and 1" in refused.text
 
 
 def test_json_and_csv_at_once_are_refused(remask: CommandLine, images: Path, taught: Path) -> None:
@@ -267,6 +276,8 @@ def test_an_evaluation_says_how_right_each_class_is(
     found = json.loads(remask(*wanted, "--json").out)
     assert found["counts"] == dict.fromkeys("abcd", 5)
     assert found["accuracy"] == pytest.approx(sum(found["per_class"].values()) / 4)
+    assert sum(found["confusion"]["a"].values()) == 5
+    assert found["unknown_classes"] == {}
 
 
 def test_a_history_is_printed_and_written_as_json_page_and_figure(
@@ -282,6 +293,9 @@ def test_a_history_is_printed_and_written_as_json_page_and_figure(
     for name in ("page.html", "figure.png"):
         assert remask("history", str(taught), "--page", str(tmp_path / name)).code == 0
         assert (tmp_path / name).stat().st_size > 5_000
+    page = (tmp_path / "page.html").read_text("utf-8")
+    assert '"confusion":{"a":{' in page
+    assert "Scores are divided by a temperature of" in page
     refused = remask("history", str(taught), "--page", str(tmp_path / "page.docx"))
     assert refused.code == 1
     assert "a page, .html, or a figure" in refused.text

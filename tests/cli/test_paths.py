@@ -17,11 +17,18 @@ from remask import Learner, Store, TrialStack, load_benchmark, load_net
 from remask.benchmarks import DataError, arrays, image_folder
 from remask.datasets import DATASETS, fetch, load
 from remask.engine import read_saved_net, save_net
-from remask.experiments import Written, examine, learnt_visits, watch, write_learner_history
+from remask.experiments import (
+    Written,
+    examine,
+    learner_now,
+    learnt_visits,
+    watch,
+    write_learner_history,
+)
 from remask.experiments.calls import AnyStore
 from remask.memory import MappedRows
 from remask.planning import SettingsError, configs_from, grid_configs, read_config, trial_configs
-from remask.reports import write_figures, write_history
+from remask.reports import is_page, write_figures, write_history
 from remask.results import export, merge, read_export, read_store, store_path, summarise
 from remask.runs import (
     Job,
@@ -93,7 +100,9 @@ def use_learners(given: Callable[[Path], Any], folder: Path) -> None:
     learner.export(given(folder / "net.safetensors"), to="safetensors")
     visits = learnt_visits(given(folder / "learner"))
     assert [visit.name for visit in visits] == ["first"]
-    write_learner_history(given(folder / "learner"), given(folder / "one.html"))
+    now = learner_now(given(folder / "learner"))
+    assert is_page(given(folder / "one.html"))
+    write_learner_history(given(folder / "learner"), given(folder / "one.html"), now)
     write_history("learner", visits, given(folder / "two.html"))
     for name in ("learner", "net.safetensors", "net.safetensors.json", "one.html", "two.html"):
         assert (folder / name).exists()
@@ -202,6 +211,8 @@ TRIED: dict[str, Callable[[Callable[[Path], Any], Path], None]] = {
     "configs_from": use_calls,
     "grid_configs": use_calls,
     "image_folder": use_images,
+    "is_page": use_learners,
+    "learner_now": use_learners,
     "learnt_visits": use_learners,
     "load": use_data,
     "load_benchmark": use_data,

@@ -15,8 +15,9 @@ from torch import Tensor, nn
 
 from remask import Learner
 from remask.durable import DurabilityError
+from remask.encoders.minilm import TextEncoder, pooled
 from remask.errors import MissingPackageError
-from remask.learner import LearnerError, Preprocessing
+from remask.learner import Abstention, LearnerError, Preprocessing
 from remask.learner.export import export_model
 from tests.learner.samples import blobs, taught
 
@@ -35,6 +36,9 @@ FEATURES = Preprocessing(
 )
 
 
+ABSTAIN = [Abstention(wanted=0.9, confidence=0.6, coverage=0.75, best=0.95, held_out=40)]
+
+
 @pytest.fixture
 def net() -> nn.Module:
     torch.manual_seed(3)
@@ -44,7 +48,7 @@ def net() -> nn.Module:
 
 
 def _export(net: nn.Module, path: Path, to: Any, data: Preprocessing = IMAGES) -> Any:
-    return export_model(net, path, to, classes=CLASSES, preprocessing=data, threshold=0.6)
+    return export_model(net, path, to, classes=CLASSES, preprocessing=data, abstentions=ABSTAIN)
 
 
 def _probabilities(net: nn.Module, images: Tensor) -> Tensor:
@@ -144,9 +148,11 @@ def test_safetensors_hold_the_weights_and_the_json_the_rest(net: nn.Module, tmp_
         "background": "white",
         "crop": "centre, to the aspect ratio of height and width",
         "resize": "bilinear",
+        "pillow": "ImageOps.fit(ImageOps.exif_transpose(image), (width, height), "
+        "Image.Resampling.BILINEAR)",
         "layout": "channels, height, width",
     }
-    assert said["abstain_below"] == 0.6
+    assert said["abstain"] == [{"accuracy": 0.9, "confidence": 0.6, "coverage": 0.75}]
     assert said["file"]["sha256"] == hashlib.sha256(exported.path.read_bytes()).hexdigest()
     with safetensors.safe_open(exported.path, "pt") as opened:
         assert json.loads(opened.metadata()["remask.json"])["classes"] == list(CLASSES)
@@ -199,7 +205,7 @@ def test_without_onnx_the_extra_is_named(
 def test_an_unknown_format_and_a_folder_that_is_not_there_are_refused(
     net: nn.Module, tmp_path: Path
 ) -> None:
-    with pytest.raises(LearnerError, match="say one of onnx, torch-export, safetensors"):
+    with pytest.raises(LearnerError, match="give one of onnx, torch-export, safetensors"):
         _export(net, tmp_path / "net", "tflite")
     with pytest.raises(DurabilityError, match="no such folder"):
         _export(net, tmp_path / "nowhere" / "net.pt2", "safetensors")
@@ -241,3 +247,73 @@ def test_nothing_is_exported_before_the_first_visit_or_into_the_learner_s_folder
     with pytest.raises(LearnerError, match="the learner's own folder"):
         learner.export(tmp_path / "learner" / "net.safetensors", to="safetensors")
     assert [path.name for path in tmp_path.iterdir()] == ["learner"]
+
+
+def _photographs(names: list[str], seed: int) -> tuple[np.ndarray[Any, Any], list[str]]:
+    return blobs(names, each=12, seed=seed, shape=(3, 40, 48))
+
+
+@pytest.fixture
+def encoder() -> nn.Module:
+    torch.manual_seed(4)
+    layers = (nn.Conv2d(3, 8, 5, stride=4), nn.ReLU(), nn.AdaptiveAvgPool2d(3), nn.Flatten())
+    return nn.Sequential(*layers)
+
+
+@pytest.mark.parametrize("method", ["ridge", "slda", "ncm", "er"])
+@pytest.mark.parametrize(
+    "to", [pytest.param("torch-export", marks=pytest.mark.thorough), "safetensors"]
+)
+def test_the_encoder_and_every_head_are_inside_the_file(
+    encoder: nn.Module, method: str, to: Any, tmp_path: Path
+) -> None:
+    learner = Learner.create(tmp_path / "a", encoder=encoder, method=method, mask=None)
+    for number, names in enumerate((["ant", "bee"], ["cat"])):
+        learner.learn(*_photographs(names, number), name=str(number), force=True)
+    inputs = _photographs(["ant", "bee", "cat"], 7)[0]
+    expected = learner.predict(inputs)
+    exported = learner.export(tmp_path / "net", to)
+    note = json.loads(exported.description.read_text("utf-8"))
+    assert note["input"] == {"name": "inputs", "type": "uint8", "shape": ["batch", 3, 40, 48]}
+    run = torch.export.load(exported.path).module() if to == "torch-export" else learner.net()
+    if to == "safetensors":
+        for tensor in run.state_dict().values():
+            tensor.zero_()
+        run.load_state_dict(safetensors.torch.load_file(exported.path))
+    found = run(torch.from_numpy(inputs))
+    shares = (found if to == "torch-export" else found.softmax(-1)).max(1)
+    assert [learner.classes[column] for column in shares.indices.tolist()] == expected.names
+    assert shares.values.tolist() == pytest.approx(expected.probabilities, abs=1e-5)
+
+
+def test_the_json_has_the_confidence_that_an_accuracy_needs(tmp_path: Path) -> None:
+    learner = taught(tmp_path / "a", ["ant", "bee"], memory=200)
+    exported = learner.export(tmp_path / "net.safetensors", "safetensors")
+    note = json.loads(exported.description.read_text("utf-8"))
+    assert [each["accuracy"] for each in note["abstain"]] == [0.8, 0.9, 0.95, 0.99]
+    found = learner.predict(blobs(["ant"])[0], abstain=0.8).abstention
+    assert found is not None
+    assert note["abstain"][0]["confidence"] == found.confidence
+
+
+class _Letters(TextEncoder):
+    features, fingerprint = 8, "0" * 64
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self._tokenize = lambda texts: [[1 + ord(sign) % 31 for sign in text] for text in texts]
+        self.letters = nn.Embedding(32, 8)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return pooled(self.letters(inputs), inputs != self.pad)
+
+
+def test_a_learner_of_texts_predicts_and_is_not_exported(tmp_path: Path) -> None:
+    learner = Learner.create(tmp_path / "a", encoder=_Letters(), method="ridge")
+    texts = [letter * length for letter in "xy" for length in range(2, 12)]
+    learner.learn(texts, ["x"] * 10 + ["y"] * 10, name="0")
+    assert learner.predict(["xxx", "yyyyy"]).names == ["x", "y"]
+    with pytest.raises(LearnerError, match=r"a learner of texts .* cannot be exported"):
+        learner.export(tmp_path / "net.onnx", "onnx")
+    assert not list(tmp_path.glob("net*"))

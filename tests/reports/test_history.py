@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 
 from remask.errors import SettingsError
-from remask.reports import LearntVisit, classes_table, visits_table, write_history
+from remask.reports import (
+    KeptClass,
+    LearnerNow,
+    LearntVisit,
+    classes_table,
+    visits_table,
+    write_history,
+)
 from remask.reports.history import history_figure, history_html
 
 
@@ -97,3 +104,21 @@ def test_a_file_of_an_unknown_kind_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"a page, \.html, or a figure, \.png or \.svg"):
         write_history("pets", VISITS, tmp_path / "pets.pdf")
     assert not list(tmp_path.iterdir())
+
+
+def test_the_page_has_memory_calibration_and_confusions() -> None:
+    now = LearnerNow(
+        memory=[KeptClass(name="ant", seen=40, kept=9, bytes=1800)],
+        calibration="a temperature of 1.20",
+        abstain=[(0.9, 0.63, 0.81), (0.99, None, 0.0)],
+        confusion={"ant": {"ant": 3, "bee": 1}},
+    )
+    (data,) = re.findall(
+        r'<script type="application/json" id="data">(.*?)</script>',
+        history_html("pets", VISITS, now),
+    )
+    read = json.loads(data)["now"]
+    assert read["memory"] == [{"name": "ant", "seen": 40, "kept": 9, "bytes": 1800}]
+    assert read["abstain"] == [[0.9, 0.63, 0.81], [0.99, None, 0.0]]
+    assert read["confusion"] == {"ant": {"ant": 3, "bee": 1}}
+    assert '"now":null' in history_html("pets", VISITS)

@@ -1,5 +1,6 @@
 """The page in a real browser: what a reader sees, clicks, types and comes back to."""
 
+import dataclasses
 import json
 import math
 import os
@@ -16,7 +17,7 @@ import pytest
 from remask.reports.data import ConfigFacts, page_data
 from remask.reports.figures import plot
 from remask.reports.findings import t_test
-from remask.reports.history import write_history
+from remask.reports.history import KeptClass, LearnerNow, write_history
 from remask.reports.page import page_html
 from remask.reports.student import upper_tail
 from remask.results import summarise
@@ -930,6 +931,37 @@ def test_the_history_of_a_learner_is_drawn_and_read_off(
         MISSING,
         "50.0",
     ]
+    assert not failures
+    page.close()
+
+
+def test_on_a_phone_the_history_has_its_confusion_matrix_and_nothing_is_cut_off(
+    browser: "Browser", tmp_path: Path
+) -> None:
+    names = [f"a class with a long name {number}" for number in range(20)]
+    now = LearnerNow(
+        memory=[KeptClass(name=name, seen=40, kept=9, bytes=1800) for name in names],
+        calibration="Scores are divided by a temperature of 1.20.",
+        abstain=[(0.9, 0.63, 0.81), (0.99, None, 0.0)],
+        confusion={name: {name: 7, names[0]: 3} for name in names[1:]},
+    )
+    visit = dataclasses.replace(VISITS[0], accuracy=dict.fromkeys(names, 70.0), choice="m " * 200)
+    write_history("pets", [visit], tmp_path / "pets.html", now)
+    page = browser.new_page(viewport={"width": 390, "height": 800})
+    failures: list[str] = []
+    page.on("pageerror", lambda error: failures.append(str(error)))
+    page.goto((tmp_path / "pets.html").as_uri())
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    row = page.locator("#confusion tbody tr").nth(4)
+    assert row.locator("th").inner_text() == f"5 {names[4]}"
+    assert [text for text in row.locator("td").all_inner_texts() if text] == ["3", "7"]
+    assert page.locator("#abstain tbody tr").nth(1).locator("td").all_inner_texts() == [
+        "99 %",
+        "not reached",
+        "0 %",
+    ]
+    total = page.locator("#memory tbody tr").last.locator("td").all_inner_texts()
+    assert total == ["all classes", "800", "180", "36.0\u00a0kB"]
     assert not failures
     page.close()
 

@@ -123,6 +123,20 @@ OwnNet = Annotated[
         metavar="NAME", help="The learner's net, if it is your own code: `module:function`."
     ),
 ]
+Abstain = Annotated[
+    float | None,
+    typer.Option(
+        metavar="ACCURACY",
+        help="Name no class where the accuracy on held-out samples would be lower, such as 0.9.",
+    ),
+]
+Unknown = Annotated[
+    float | None,
+    typer.Option(
+        metavar="RATE",
+        help="Mark what resembles no known class, at this rate of false alarms, such as 0.05.",
+    ),
+]
 OwnMethod = Annotated[
     str | None,
     typer.Option(

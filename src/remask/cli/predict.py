@@ -1,4 +1,4 @@
-"""`remask predict` and `remask evaluate`: what a learner says of images, and how right it is."""
+"""`remask predict` and `remask evaluate`: name classes, and measure how often that is right."""
 
 from pathlib import Path
 from typing import Annotated
@@ -31,10 +31,8 @@ def predict(
     top: Annotated[
         int, typer.Option(metavar="N", min=1, help="Name the N most probable classes.")
     ] = 1,
-    abstain: Annotated[
-        bool,
-        typer.Option("--abstain", help="Name no class where the learner is not sure enough."),
-    ] = False,
+    abstain: o.Abstain = None,
+    unknown: o.Unknown = None,
     text: TextColumn = None,
     skip_unreadable: SkipUnreadable = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, a line per image.")] = False,
@@ -46,13 +44,17 @@ def predict(
 ) -> None:
     """Name the classes of images or texts, with probabilities.
 
+    `--abstain 0.9` names no class below the confidence at which 90 % of the held-out samples are
+    right, and prints how many samples that covers. `--unknown 0.05` marks what resembles no known
+    class; about 5 % of samples of known classes are marked as well.
+
     Example: `remask predict animals photos/unknown --top 3`
     """
     from remask import Learner  # torch: not before it is needed
     from remask.user_data import Data, TextFile
 
     if printer.json and as_csv:
-        raise typer.BadParameter("say --json or --csv, not both")
+        raise typer.BadParameter("give --json or --csv, not both")
     learner = Learner.open(folder, encoder=encoder, net=net, method=method, device=device)
     data: Data = images[0] if len(images) == 1 else images
     if text is not None:
@@ -61,8 +63,10 @@ def predict(
         data = TextFile(images[0], text)
     with skipped_reported(learner, printer):
         predictions = learner.predict(
-            data, top=top, abstain=abstain, skip_unreadable=skip_unreadable
+            data, top=top, abstain=abstain, unknown=unknown, skip_unreadable=skip_unreadable
         )
+    for note in predictions.notes:
+        printer.note(note)
     if printer.json or as_csv:
         write_out(predictions.to_json() if printer.json else predictions.to_csv())
     else:
@@ -82,6 +86,8 @@ def evaluate(
     ],
     text: TextColumn = None,
     label: LabelColumn = None,
+    abstain: o.Abstain = None,
+    unknown: o.Unknown = None,
     skip_unreadable: SkipUnreadable = False,
     encoder: o.OwnEncoder = None,
     net: o.OwnNet = None,
@@ -89,7 +95,10 @@ def evaluate(
     device: o.Device = "cpu",
     printer: Printing,
 ) -> None:
-    """Measure how right a learner is about images or texts whose classes are known.
+    """Measure accuracy and calibration on images or texts whose classes are known.
+
+    Prints the accuracy of each class and the confusion matrix, or the most frequent confusions if
+    there are more than 20 classes. Classes that the learner does not know are counted separately.
 
     Example: `remask evaluate animals --data photos/test`
     """
@@ -98,5 +107,7 @@ def evaluate(
     learner = Learner.open(folder, encoder=encoder, net=net, method=method, device=device)
     given = labelled_data(data, text, label)
     with skipped_reported(learner, printer):
-        found = learner.evaluate(given, skip_unreadable=skip_unreadable)
+        found = learner.evaluate(
+            given, abstain=abstain, unknown=unknown, skip_unreadable=skip_unreadable
+        )
     printer.result(found, str(found))

@@ -153,11 +153,13 @@ class PreparedEncoder(Encoder):
         if self.kind == "image":
             inputs = (inputs - self.mean) / self.std
         found = self.network(inputs)
-        if not isinstance(found, Tensor) or found.ndim != 2 or len(found) != len(inputs):
+        # `len` would fix the size of the batch when this is exported; `shape` does not.
+        rows = inputs.shape[0]
+        if not isinstance(found, Tensor) or found.ndim != 2 or found.shape[0] != rows:
             shape = list(found.shape) if isinstance(found, Tensor) else type(found).__name__
             raise EncoderError(
                 f"the encoder {self.name!r} must turn inputs {list(inputs.shape)} into features "
-                f"[{len(inputs)}, F], but returned {shape}"
+                f"[{rows}, F], but returned {shape}"
             )
         return found.to(torch.float32)
 

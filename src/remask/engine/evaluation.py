@@ -9,11 +9,11 @@ from torch import Tensor
 
 from remask.engine.showing import TrialAnswers
 from remask.memory import StoredRows, fetch
+from remask.metrics import CALIBRATION_BINS
 from remask.streams import DataDescription, Standardise
 
 _ROWS_AT_ONCE = 512  # a chunk whose activations stay in cache
 _MOST_CLASSES = 100  # of a confusion matrix that is kept: it grows with their square
-_BINS = 15  # of probabilities, as most who report a calibration error have
 
 
 Scores = Callable[[Tensor, int], Tensor]
@@ -187,7 +187,7 @@ class Answers:
             per_class,
             torch.zeros(trials, classes, dtype=torch.float64, device=device),
             torch.zeros(trials, kept, kept, dtype=torch.int64, device=device),
-            torch.zeros(3, trials, _BINS, dtype=torch.float64, device=device),
+            torch.zeros(3, trials, CALIBRATION_BINS, dtype=torch.float64, device=device),
         )
 
     def count(self, rated: Tensor, labels: Tensor) -> None:
@@ -205,7 +205,7 @@ class Answers:
         self.sums.index_add_(1, labels, of_truth)
         sure, answer = probabilities.max(-1)
         sure = sure.double().nan_to_num(0.0)  # of a trial that has diverged
-        bins = (sure * _BINS).long().clamp(max=_BINS - 1)
+        bins = (sure * CALIBRATION_BINS).long().clamp(max=CALIBRATION_BINS - 1)
         parts = torch.ones_like(sure), sure, (answer == labels).double()
         for total, values in zip(self.bins, parts, strict=True):
             total.scatter_add_(1, bins, values)

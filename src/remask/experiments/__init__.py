@@ -3,7 +3,7 @@
 from remask.experiments.calls import report, reproduce, resume, run, sweep
 from remask.experiments.comparing import Compared, Reproduction
 from remask.experiments.doctor import Symptom, examine
-from remask.experiments.learners import learnt_visits, write_learner_history
+from remask.experiments.learners import learner_now, learnt_visits, write_learner_history
 from remask.experiments.pages import Written, check_trials, watch, write_report
 from remask.experiments.plans import Plan, PlannedCell, plan_trials
 from remask.experiments.reproducing import cell_configs, configs_of, run_cells, wanted_cells
@@ -25,6 +25,7 @@ __all__ = [
     "demo_configs",
     "download_bar",
     "examine",
+    "learner_now",
     "learnt_visits",
     "plan_trials",
     "report",

@@ -3,10 +3,7 @@
 from remask.learner.accounts import (
     Calibration,
     Choice,
-    Evaluation,
     Forgotten,
-    Prediction,
-    Predictions,
     Preprocessing,
     Undone,
     Visit,
@@ -14,11 +11,14 @@ from remask.learner.accounts import (
 from remask.learner.encoding import Progress
 from remask.learner.errors import LearnerError, NoEncoderWarning, VisitRejectedError
 from remask.learner.estimating import Estimate
+from remask.learner.evaluation import Evaluation
 from remask.learner.learner import Learner
+from remask.learner.results import Abstention, Prediction, Predictions, UnknownTest
 from remask.learner.summary import ClassSummary, Summary
 from remask.user_data import Skipped, TextFile
 
 __all__ = [
+    "Abstention",
     "Calibration",
     "Choice",
     "ClassSummary",
@@ -36,6 +36,7 @@ __all__ = [
     "Summary",
     "TextFile",
     "Undone",
+    "UnknownTest",
     "Visit",
     "VisitRejectedError",
 ]

@@ -1,29 +1,20 @@
-"""What a learner tells: of a visit, of predictions, of an evaluation, of what it has forgotten.
+"""The results of `learn`, `forget` and `undo`: data for programs; `str()` of them is for people."""
 
-Each is data for programs, and `str()` of it is for people.
-"""
-
-import csv
 import html
-import io
-import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Annotated, Any, Literal, Self, overload
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Self
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from remask.durable import AnyPath, write_output
 from remask.learner.names import StoredName
 
 _NAMED = 5  # classes that a sentence names
 _ROWS_SHOWN = 20  # of a table in a notebook
 _FORGOTTEN = "(forgotten)"
 _Percent = Annotated[float, Field(ge=0, le=100)]
-_Share = Annotated[float, Field(ge=0, le=1)]
 _Count = Annotated[int, Field(ge=0, le=2**53)]
 
 
@@ -50,7 +41,7 @@ class Choice(BaseModel):
 
 
 class Calibration(BaseModel):
-    """How sure the learner may be: what its scores are divided by, and when to abstain."""
+    """The temperature that scores are divided by, fitted to held-out samples."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     temperature: float = Field(ge=1e-3, le=1e3)
@@ -58,7 +49,6 @@ class Calibration(BaseModel):
         description="expected calibration error in percent at temperature 1"
     )
     ece_after: _Percent = Field(description="the same at this temperature")
-    threshold: _Share = Field(description="`predict(abstain=True)` names no class below it")
     samples: _Count = Field(description="the held-out samples that it was fitted to")
 
 
@@ -224,130 +214,6 @@ class Visit(BaseModel):
 
 
 @dataclass(frozen=True)
-class Prediction:
-    """What a learner says of one sample."""
-
-    name: str | None
-    """The most probable class; None if the learner abstains."""
-    probability: float
-    """Of the most probable class, whether it is named or not."""
-    top: tuple[tuple[str, float], ...]
-    """The most probable classes with their probabilities, as many as were asked for."""
-    source: str | None = None
-    """The file it was read from, if it was."""
-
-
-@dataclass(frozen=True)
-class Predictions(Sequence[Prediction]):
-    """What a learner says of samples, in their order."""
-
-    each: tuple[Prediction, ...]
-
-    @overload
-    def __getitem__(self, index: int) -> Prediction: ...
-    @overload
-    def __getitem__(self, index: slice) -> "Predictions": ...
-    def __getitem__(self, index: int | slice) -> "Prediction | Predictions":
-        if isinstance(index, slice):
-            return Predictions(self.each[index])
-        return self.each[index]
-
-    def __len__(self) -> int:
-        return len(self.each)
-
-    def __iter__(self) -> Iterator[Prediction]:
-        return iter(self.each)
-
-    @property
-    def names(self) -> list[str | None]:
-        """The class of each sample; None where the learner abstains."""
-        return [prediction.name for prediction in self.each]
-
-    @property
-    def probabilities(self) -> list[float]:
-        """The probability of the most probable class of each sample."""
-        return [prediction.probability for prediction in self.each]
-
-    def to_dicts(self) -> list[dict[str, Any]]:
-        """Plain dicts, one per sample."""
-        return [asdict(prediction) for prediction in self.each]
-
-    def to_json(self, path: AnyPath | None = None) -> str:
-        """A JSON list with an object per sample; also written to `path`, if given."""
-        return _written(json.dumps(self.to_dicts(), indent=1) + "\n", path)
-
-    def to_csv(self, path: AnyPath | None = None) -> str:
-        """A line per sample, with its most probable classes; also written to `path`, if given."""
-        text = io.StringIO()
-        table = csv.writer(text, lineterminator="\n")
-        most = max((len(prediction.top) for prediction in self.each), default=1)
-        more = [f"{kind}_{n}" for n in range(2, most + 1) for kind in ("name", "probability")]
-        table.writerow(["source", "name", "probability", *more])
-        for number, prediction in enumerate(self.each):
-            others = [value for pair in prediction.top[1:] for value in pair]
-            source = number if prediction.source is None else prediction.source
-            table.writerow([source, prediction.name or "", prediction.probability, *others])
-        return _written(text.getvalue(), path)
-
-    def __repr__(self) -> str:
-        named = Counter(self.names).most_common(_NAMED + 1)
-        shown = [f"{count} {'not sure' if name is None else name}" for name, count in named]
-        return f"<Predictions of {len(self)} samples: {listed(shown)}>"
-
-    def _repr_html_(self) -> str:
-        rows = [
-            (
-                number if prediction.source is None else prediction.source,
-                "not sure" if prediction.name is None else prediction.name,
-                _percent(100 * prediction.probability),
-            )
-            for number, prediction in enumerate(self.each)
-        ]
-        return html_table(("sample", "class", "probability (%)"), rows)
-
-    def __str__(self) -> str:
-        return "\n".join(
-            f"{number if prediction.source is None else prediction.source}: "
-            + (
-                ", ".join(f"{name} {100 * share:.1f} %" for name, share in prediction.top)
-                if prediction.name is not None
-                else f"not sure ({prediction.top[0][0]} {100 * prediction.probability:.1f} %)"
-            )
-            for number, prediction in enumerate(self.each)
-        )
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """How right a learner is about samples whose classes are known, in percent."""
-
-    accuracy: float
-    """Of all samples."""
-    per_class: dict[str, float]
-    counts: dict[str, int]
-    """How many samples each class was measured on."""
-    ece: float
-    """The expected calibration error, in percent."""
-
-    @property
-    def samples(self) -> int:
-        """How many samples it was measured on."""
-        return sum(self.counts.values())
-
-    def __str__(self) -> str:
-        lines = [
-            f"{self.accuracy:.1f} % of {self.samples} samples right, "
-            f"expected calibration error {self.ece:.1f} %"
-        ]
-        width = max(map(len, self.per_class))
-        lines += [
-            f"  {name:<{width}}  {share:5.1f} % of {self.counts[name]}"
-            for name, share in self.per_class.items()
-        ]
-        return "\n".join(lines)
-
-
-@dataclass(frozen=True)
 class Forgotten:
     """What was removed of a class, and what was not."""
 
@@ -419,6 +285,11 @@ class Preprocessing:
     EXIF orientation is applied, the centre of `input_shape`'s aspect ratio is cropped, and the crop
     is resized: `PIL.ImageOps.fit(image, (width, height), PIL.Image.Resampling.BILINEAR)`."""
 
+    @property
+    def as_it_is(self) -> bool:
+        """Whether `Learner.net()` takes raw inputs: token ids, or inputs of an encoder."""
+        return self.input_type == torch.int64 or (self.scale == 1 and self.mean is None)
+
 
 def html_table(head: Iterable[str], rows: Sequence[Sequence[object]]) -> str:
     """A table for a notebook, of the first rows."""
@@ -440,9 +311,3 @@ def listed(names: Sequence[str]) -> str:
 
 def _percent(value: float | None) -> str:
     return "" if value is None else f"{value:.1f}"
-
-
-def _written(text: str, path: AnyPath | None) -> str:
-    if path is not None:
-        write_output(Path(path), text.encode())
-    return text

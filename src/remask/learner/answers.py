@@ -1,7 +1,8 @@
-"""What can be asked of a learner, by any number of processes: nothing here changes it."""
+"""The part of a learner that changes nothing: predict, evaluate, export, show."""
 
 import copy
 import warnings
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -10,12 +11,17 @@ from torch import nn
 
 from remask.durable import AnyPath
 from remask.learner import staging
-from remask.learner.accounts import Calibration, Evaluation, Predictions, Preprocessing, Visit
+from remask.learner.accounts import Calibration, Preprocessing, Visit
 from remask.learner.architecture import Parts
+from remask.learner.calibration import abstention as find_abstention
 from remask.learner.errors import LearnerError, data_errors
+from remask.learner.evaluation import Evaluation, evaluation
 from remask.learner.folder import LearnerFolder
 from remask.learner.manifest import Manifest
-from remask.learner.prediction import Scorer, evaluation, predictions, scorer, source_scores
+from remask.learner.novelty import Novelty, unknown_test
+from remask.learner.prediction import Scorer, predictions, scorer, source_scores
+from remask.learner.reference import NoHeldOutError, Reference
+from remask.learner.results import Abstention, Predictions
 from remask.learner.settings import LearnerSettings
 from remask.learner.summary import Summary, summary
 from remask.user_data import Data, Labels, Skipped, Source, UnreadableImageWarning, read
@@ -23,15 +29,25 @@ from remask.user_data import Data, Labels, Skipped, Source, UnreadableImageWarni
 if TYPE_CHECKING:
     from remask.learner.export import Exported
 
+_USUAL_ACCURACIES = (0.8, 0.9, 0.95, 0.99)
 _TRIES = 5  # to read a learner that others change
 
 
+@dataclass(frozen=True, eq=False)
+class _Scored:
+    scores: torch.Tensor
+    """[n, C]."""
+    distances: torch.Tensor | None
+    """[n] from known classes, if they were asked for."""
+
+
 class LearnerAnswers:
-    """A learner that predicts, and says what it has learnt."""
+    """A learner that predicts, evaluates and exports."""
 
     def __init__(self, folder: LearnerFolder, parts: Parts) -> None:
         self._folder, self._parts = folder, parts
         self._scorer: tuple[int, Scorer] | None = None  # of a generation
+        self._distances: tuple[Scorer, tuple[Novelty, torch.Tensor]] | None = None
         self.skipped: Skipped | None = None
         """The files that the latest learn, predict or evaluate did not read, and why."""
 
@@ -40,44 +56,85 @@ class LearnerAnswers:
         data: Data,
         *,
         top: int = 1,
-        abstain: bool | float = False,
+        abstain: float | None = None,
+        unknown: float | None = None,
         skip_unreadable: bool = False,
     ) -> Predictions:
         """Name the class of each sample, among the classes that have been learnt.
 
-        With `abstain`, no class is named where the probability is below the threshold that the
-        held-out memory calls for (`Calibration.threshold`), or below the number given. With
-        `skip_unreadable`, files that cannot be read are skipped; a warning names them.
+        Args:
+            data: Images, arrays or texts, as for `learn`, without labels.
+            top: How many of the most probable classes to return.
+            abstain: The accuracy wanted on the samples that are answered, such as 0.9. No class is
+                named below the confidence that reaches it on held-out samples;
+                `Predictions.abstention` has the confidence and the share of samples above it.
+            unknown: Mark samples that resemble no known class, at this rate of false alarms on
+                samples of known classes, such as 0.05. It is calibrated on held-out samples.
+            skip_unreadable: Skip files that cannot be read; a warning names them.
+
+        Raises LearnerError.
+
         """
         if type(top) is not int or top < 1:
-            raise LearnerError(f"top={top!r:.60}: ask for a whole number of classes, at least 1")
-        source, scores = self._score(data, None, labelled=False, skip_unreadable=skip_unreadable)
+            raise LearnerError(f"top={top!r:.60}: give a whole number of classes, at least 1")
+        _check_shares(abstain, unknown)
+        source, scored = self._score(
+            data, None, labelled=False, skip_unreadable=skip_unreadable, unknown=unknown
+        )
         self._report_skipped(source)
-        calibration = self._manifest.calibration
-        threshold = float(abstain)
-        if abstain is True:
-            threshold = calibration.threshold if calibration else 0.5
-        return predictions(scores, self.classes, source.sources, top, threshold)
+        return self._answered(source, scored, top, abstain, unknown)
 
     def evaluate(
-        self, data: Data, labels: Labels = None, *, skip_unreadable: bool = False
+        self,
+        data: Data,
+        labels: Labels = None,
+        *,
+        abstain: float | None = None,
+        unknown: float | None = None,
+        skip_unreadable: bool = False,
     ) -> Evaluation:
-        """Measure accuracy and calibration on samples whose classes are known to the learner.
+        """Measure accuracy, confusions and calibration on samples whose classes are given.
 
-        With `skip_unreadable`, files that cannot be read are skipped; a warning names them.
+        Samples of classes that the learner does not know are counted by themselves. `abstain`,
+        `unknown` and `skip_unreadable` are those of `predict`. Raises LearnerError.
         """
-        source, scores = self._score(data, labels, labelled=True, skip_unreadable=skip_unreadable)
+        _check_shares(abstain, unknown)
+        source, scored = self._score(
+            data, labels, labelled=True, skip_unreadable=skip_unreadable, unknown=unknown
+        )
         self._report_skipped(source)
-        return evaluation(scores, source.names or [], self.classes)
+        predicted = self._answered(source, scored, 1, abstain, unknown)
+        names = source.names or []
+        return evaluation(scored.scores, names, self.classes, predicted, scored.distances)
+
+    def evaluate_held_out(self) -> Evaluation:
+        """Measure on the held-out samples of the learner, which it never learns from.
+
+        Raises LearnerError if there are none.
+        """
+        scores, truth = self._reference().held_out()
+        names = [self.classes[column] for column in truth.tolist()]
+        predicted = predictions(scores, self.classes, None, 1)
+        return evaluation(scores, names, self.classes, predicted, None)
+
+    def refresh(self) -> bool:
+        """Read the newest generation if another process has changed the learner.
+
+        Returns whether it has. Raises LearnerError if the folder has another learner now.
+        """
+        before = self._manifest.generation
+        self._folder.refresh()
+        return self._manifest.generation != before
 
     def export(
         self, path: AnyPath, to: Literal["onnx", "torch-export", "safetensors"]
     ) -> "Exported":
         """Write the model as a file for other programs, and PATH.json beside it.
 
-        ONNX and torch.export files take raw inputs and give probabilities over `classes`; a
-        safetensors file has the weights of `net()`. What is written is read back, and must predict
-        the same before it takes its place. Raises LearnerError and MissingPackageError.
+        ONNX and torch.export files take raw inputs and return probabilities over `classes`; the
+        encoder is inside. A safetensors file has the weights of `net()`. What is written is read
+        back, and must predict the same before it takes its place. Raises LearnerError and
+        MissingPackageError.
         """
         from remask.learner.export import export_model  # few export
 
@@ -87,14 +144,23 @@ class LearnerAnswers:
                 f"{target} lies in the learner's own folder, where files that are not its own are "
                 f"removed: choose another folder"
             )
+        preprocessing = self.preprocessing
         return export_model(
             self.net(),
             target,
             to,
             classes=self.classes,
-            preprocessing=self.preprocessing,
-            threshold=None if self.calibration is None else self.calibration.threshold,
+            preprocessing=preprocessing,
+            abstentions=self.abstentions(),
         )
+
+    def abstentions(self) -> list[Abstention]:
+        """The confidence that usual accuracies need; none if there are no held-out samples."""
+        try:
+            scores, truth = self._reference().held_out()
+        except NoHeldOutError:
+            return []
+        return [find_abstention(scores, truth, wanted) for wanted in _USUAL_ACCURACIES]
 
     def net(self) -> nn.Module:
         """A module that predicts as the learner does, on the CPU, for export.
@@ -151,6 +217,11 @@ class LearnerAnswers:
         data = self._manifest.data
         if data is None:
             raise self._learnt_nothing()
+        if data.inputs.is_text:
+            raise LearnerError(
+                "a learner of texts has no preprocessing and cannot be exported: splitting a text "
+                "into tokens cannot be part of an ONNX or torch.export file. Use the learner itself"
+            )
         return Preprocessing(
             input_shape=data.inputs.shape,
             input_type=data.inputs.tensor_type,
@@ -165,11 +236,18 @@ class LearnerAnswers:
         return self._folder.manifest
 
     def _score(
-        self, data: Data, labels: Labels, *, labelled: bool, skip_unreadable: bool
-    ) -> tuple[Source, torch.Tensor]:
-        """Read data; return their source and scores [n, C]."""
+        self,
+        data: Data,
+        labels: Labels,
+        *,
+        labelled: bool,
+        skip_unreadable: bool,
+        unknown: float | None,
+    ) -> tuple[Source, "_Scored"]:
+        """Read data and score them; with `unknown`, also measure distances from known classes."""
         module, manifest = self._ready(), self._manifest
         assert manifest.data is not None
+        novelty = None if unknown is None else self._novelty()[0]
         with data_errors():
             source = read(
                 data,
@@ -178,8 +256,47 @@ class LearnerAnswers:
                 expected=manifest.data.inputs,
                 skip_unreadable=skip_unreadable,
             )
-            scores = torch.cat(list(source_scores(module, source, manifest, self._parts.device)))
-        return source, scores
+            scores, distances = [], []
+            for own, features in source_scores(
+                module, source, manifest, self._parts.device, features=novelty is not None
+            ):
+                scores.append(own)
+                if novelty is not None and features is not None:
+                    distances.append(novelty.distances(features))
+        return source, _Scored(torch.cat(scores), torch.cat(distances) if distances else None)
+
+    def _answered(
+        self,
+        source: Source,
+        scored: "_Scored",
+        top: int,
+        abstain: float | None,
+        unknown: float | None,
+    ) -> Predictions:
+        abstention = None
+        if abstain is not None:
+            abstention = find_abstention(*self._reference().held_out(), abstain)
+        test = None if unknown is None else unknown_test(self._novelty()[1], unknown)
+        return predictions(
+            scored.scores,
+            self.classes,
+            source.sources,
+            top,
+            abstention=abstention,
+            unknown_test=test,
+            distances=scored.distances,
+        )
+
+    def _novelty(self) -> tuple[Novelty, torch.Tensor]:
+        """Distances from known classes, computed once for a generation."""
+        module = self._ready()
+        if self._distances is None or self._distances[0] is not module:
+            self._distances = module, self._reference().novelty()
+        return self._distances[1]
+
+    def _reference(self) -> Reference:
+        module = self._ready()
+        return Reference(self._folder, self._folder.read_state(), module, self._parts.device)
 
     def _report_skipped(self, source: Source) -> None:
         """Keep the report of what a source did not read, and warn of files that are unreadable."""
@@ -215,3 +332,16 @@ class LearnerAnswers:
             f"{self._folder.path} has not learnt anything yet: call learn() first, or run "
             f"`remask learn`"
         )
+
+
+def _check_shares(abstain: object, unknown: object) -> None:
+    """Refuse what is not a number between 0 and 1. Raises LearnerError."""
+    meanings = {"accuracy wanted": ("abstain", abstain), "false-alarm rate": ("unknown", unknown)}
+    for meaning, (name, value) in meanings.items():
+        if value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1:
+            raise LearnerError(
+                f"{name}={value!r:.60}: give the {meaning} as a number between 0 and 1, such as "
+                f"{'0.9' if name == 'abstain' else '0.05'}"
+            )

@@ -1,15 +1,14 @@
-"""Calibration: probabilities that mean what they say, fitted to samples that are held out."""
+"""Calibration on held-out samples: temperature, calibration error, and when to abstain."""
 
 import math
 
 import torch
 from torch import Tensor
 
+from remask import metrics
 from remask.learner.accounts import Calibration
+from remask.learner.results import Abstention
 
-_BINS = 15
-_WANTED_ACCURACY = 0.95
-_LEAST_THRESHOLD = 0.5
 _LOWEST, _HIGHEST = 0.05, 20.0
 _PARTS = 5  # of the held-out samples, each of which tests what the others say
 
@@ -19,33 +18,55 @@ def calibrate(scores: Tensor, truth: Tensor) -> Calibration | None:
 
     Every class weighs the same, however many of its samples are held out. The temperature makes the
     truth most likely. It stays at 1 unless temperatures fitted to some of the samples make the
-    others more likely, too: with few samples, a fit can do more harm than good. `threshold` is the
-    lowest confidence, at least 0.5, above which the held-out samples are named correctly 95 times
-    in 100.
+    others more likely, too: with few samples, a fit can do more harm than good.
     """
     if not len(truth) or scores.shape[1] < 2:
         return None
     scores, weights = scores.double(), class_weights(truth)
     temperature = _best_temperature(scores, truth) if _scaling_helps(scores, truth) else 1.0
-    confident, right = _named(scores / temperature, truth)
     return Calibration(
         temperature=temperature,
         ece_before=calibration_error(scores, truth, weights),
         ece_after=calibration_error(scores / temperature, truth, weights),
-        threshold=_threshold(confident, right, weights),
         samples=len(truth),
     )
 
 
 def calibration_error(scores: Tensor, truth: Tensor, weights: Tensor | None = None) -> float:
-    """The expected calibration error in percent, of scores [n, C], in 15 bins of confidence."""
+    """Compute the expected calibration error of scores [n, C] for true columns [n], in percent."""
     if weights is None:
-        weights = torch.full((len(truth),), 1 / len(truth), dtype=torch.float64)
-    confident, right = _named(scores.double(), truth)
-    bins = (confident * _BINS).long().clamp(max=_BINS - 1)
-    gaps = torch.zeros(_BINS, dtype=torch.float64)
-    gaps.index_add_(0, bins, weights * (confident - right.double()))
-    return 100 * float(gaps.abs().sum())
+        weights = torch.ones(len(truth), dtype=torch.float64)
+    confident, right = named(scores.double(), truth)
+    bins = (confident * metrics.CALIBRATION_BINS).long().clamp(max=metrics.CALIBRATION_BINS - 1)
+    sums = torch.zeros(3, metrics.CALIBRATION_BINS, dtype=torch.float64)
+    for total, values in zip(sums, (weights, weights * confident, weights * right), strict=True):
+        total.index_add_(0, bins, values)
+    return metrics.calibration_error(*sums.tolist())
+
+
+def abstention(scores: Tensor, truth: Tensor, wanted: float) -> Abstention:
+    """Find the lowest confidence above which a share `wanted` of the answers is right.
+
+    `scores` [n, C] and true columns `truth` [n] are of held-out samples; every class weighs the
+    same. The accuracy above a confidence counts one wrong answer more than there is: among the many
+    confidences to choose from, one would look good enough by chance where few samples are above it.
+    """
+    confident, right = named(scores, truth)
+    weights = class_weights(truth) * len(truth)
+    order = confident.argsort(descending=True, stable=True)
+    confident, right, weights = confident[order], right[order], weights[order]
+    above, correct = weights.cumsum(0), (weights * right).cumsum(0)
+    ends = torch.ones(len(order), dtype=torch.bool)  # the last of those with the same confidence
+    ends[:-1] = confident[1:] < confident[:-1]
+    reached = (ends & (correct / (above + 1) >= wanted)).nonzero().flatten()
+    last = int(reached.max()) if len(reached) else None
+    return Abstention(
+        wanted=wanted,
+        confidence=None if last is None else float(confident[last]),
+        coverage=0.0 if last is None else float(above[last] / above[-1]),
+        best=float((correct / (above + 1))[ends].max()) if len(order) else 0.0,
+        held_out=len(truth),
+    )
 
 
 def class_weights(truth: Tensor) -> Tensor:
@@ -99,17 +120,7 @@ def _best_temperature(scores: Tensor, truth: Tensor) -> float:
     return math.exp((low + high) / 2)
 
 
-def _named(scores: Tensor, truth: Tensor) -> tuple[Tensor, Tensor]:
-    """The probability of the class that is named, and whether it is the true one: each [n]."""
-    confident, named = scores.softmax(dim=1).max(dim=1)
-    return confident, named == truth
-
-
-def _threshold(confident: Tensor, right: Tensor, weights: Tensor) -> float:
-    order = confident.argsort(descending=True)
-    named = weights[order].cumsum(0)
-    accurate = (weights[order] * right[order]).cumsum(0) / named >= _WANTED_ACCURACY
-    if not accurate.any():
-        return 1.0
-    last = int(accurate.nonzero().max())
-    return max(_LEAST_THRESHOLD, float(confident[order][last]))
+def named(scores: Tensor, truth: Tensor) -> tuple[Tensor, Tensor]:
+    """The probability of the most probable class, and whether it is the true one: each [n]."""
+    confident, columns = scores.softmax(dim=1).max(dim=1)
+    return confident, columns == truth

@@ -1,8 +1,8 @@
-"""Getting a learner's model out: ONNX, torch.export, or the weights alone.
+"""Export of a learner's model: ONNX, torch.export, or the weights alone.
 
-ONNX and torch.export files take inputs as they are read, such as the bytes of an image, and give
-probabilities: scaling and normalisation are part of their graph. Everything else that a program
-needs, class names and how images are read, is in the file as well, and in a JSON beside it.
+ONNX and torch.export files take inputs as they are read, such as the pixels of an image, and return
+probabilities: scaling, normalisation and the encoder are part of their graph. Class names and how
+images are read are in the file as well, and in a JSON beside it.
 """
 
 import contextlib
@@ -26,6 +26,7 @@ from remask.durable import check_output, write_output
 from remask.errors import MissingPackageError
 from remask.learner.accounts import Preprocessing
 from remask.learner.errors import LearnerError
+from remask.learner.results import Abstention
 
 ExportFormat = Literal["onnx", "torch-export", "safetensors"]
 SUFFIXES: dict[str, str] = {"onnx": ".onnx", "torch-export": ".pt2", "safetensors": ".safetensors"}
@@ -41,7 +42,7 @@ _LARGEST_DIFFERENCE = 1e-4
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written."""
+    """The files that an export has written."""
 
     path: Path
     description: Path
@@ -57,7 +58,7 @@ class Exported:
         )
         return (
             f"{self.path}: {len(self.classes)} classes; read back, its probabilities are {same}. "
-            f"{self.description.name} says how to use it."
+            f"{self.description.name} describes how to use it."
         )
 
 
@@ -68,22 +69,22 @@ def export_model(
     *,
     classes: Sequence[str],
     preprocessing: Preprocessing,
-    threshold: float | None = None,
+    abstentions: Sequence[Abstention] = (),
 ) -> Exported:
     """Write a net that maps preprocessed inputs to scores over `classes`, and PATH.json beside it.
 
-    What is written is read back and must predict the same before it takes its place. `threshold`
-    is the probability below which to abstain. Raises LearnerError and MissingPackageError.
+    What is written is read back and must predict the same before it takes its place. `abstentions`
+    are stored in the JSON. Raises LearnerError and MissingPackageError.
     """
     if to not in SUFFIXES:
         raise LearnerError(
-            f"cannot export to {to!r}: say one of {', '.join(get_args(ExportFormat))}"
+            f"cannot export to {to!r}: give one of {', '.join(get_args(ExportFormat))}"
         )
     beside = path.with_name(f"{path.name}.json")
     for target in (path, beside):
         check_output(target)
     module = _Exportable(copy.deepcopy(net), preprocessing).eval().requires_grad_(False)
-    description = _describe(to, classes, preprocessing, threshold)
+    description = _describe(to, classes, preprocessing, abstentions)
     write, read = _WAYS[to]
     example = _random_inputs(module, preprocessing, 2)
     try:
@@ -120,7 +121,7 @@ class _Exportable(nn.Module):
     def __init__(self, net: nn.Module, preprocessing: Preprocessing) -> None:
         super().__init__()
         self.net = net
-        self.scale = preprocessing.scale
+        self.scale, self.as_it_is = preprocessing.scale, preprocessing.as_it_is
         per_channel = (-1, *(1 for _ in preprocessing.input_shape[1:]))
         for name, numbers in (("mean", preprocessing.mean), ("std", preprocessing.std)):
             usual = [float(name == "std")] if numbers is None else numbers
@@ -129,19 +130,22 @@ class _Exportable(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         """[B, *input_shape] -> [B, K]."""
         seen = inputs
-        if inputs.dtype != torch.int64:
+        if not self.as_it_is:
             seen = (inputs.to(torch.float32) * self.scale - self.mean) / self.std
         scores: Tensor = self.net(seen)
         return scores.softmax(-1)
 
 
 def _describe(
-    to: str, classes: Sequence[str], preprocessing: Preprocessing, threshold: float | None
+    to: str,
+    classes: Sequence[str],
+    preprocessing: Preprocessing,
+    abstentions: Sequence[Abstention],
 ) -> dict[str, Any]:
     shape = preprocessing.input_shape
     inside = to != "safetensors"
     steps = {"scale": preprocessing.scale, "mean": preprocessing.mean, "std": preprocessing.std}
-    as_it_is = inside or preprocessing.input_type == torch.int64
+    as_it_is = inside or preprocessing.as_it_is
     taken = str(preprocessing.input_type if as_it_is else torch.float32).removeprefix("torch.")
     reading = (
         {
@@ -152,6 +156,8 @@ def _describe(
             "background": "white",
             "crop": "centre, to the aspect ratio of height and width",
             "resize": preprocessing.resize,
+            "pillow": "ImageOps.fit(ImageOps.exif_transpose(image), (width, height), "
+            "Image.Resampling.BILINEAR)",
             "layout": "channels, height, width",
         }
         if len(shape) == 3
@@ -169,7 +175,10 @@ def _describe(
         },
         "preprocessing": {"inside": inside, "formula": "(raw * scale - mean) / std", **steps},
         "image": reading,
-        "abstain_below": threshold,
+        "abstain": [
+            {"accuracy": each.wanted, "confidence": each.confidence, "coverage": each.coverage}
+            for each in abstentions
+        ],
     }
 
 
@@ -181,7 +190,7 @@ def _trace(module: nn.Module, example: Tensor) -> torch.export.ExportedProgram:
     program = torch.export.export(
         module, (example,), dynamic_shapes={_INPUTS: {0: batch}}, strict=False
     )
-    for node in program.graph.nodes:  # it would tell others about this machine's folders
+    for node in program.graph.nodes:  # it names folders of this machine
         node.meta.pop("stack_trace", None)
     return program
 

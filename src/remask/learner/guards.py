@@ -85,8 +85,8 @@ def check_drop(
         return
     raise VisitRejectedError(
         f"{name} was not committed: it costs earlier classes {drop:.0f} ±{noise:.0f} points on "
-        f"{len(labels)} held-out samples, and at most {max_drop:g} are allowed. The learner is as it was. "
-        f"{advice}"
+        f"{len(labels)} held-out samples, and at most {max_drop:g} are allowed. The learner is as "
+        f"it was. {advice}"
     )
 
 

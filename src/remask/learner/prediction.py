@@ -1,4 +1,4 @@
-"""Predicting: one module from inputs to scores of the known classes, and what they say."""
+"""Predicting: one module from inputs to scores of the known classes, and names from scores."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -7,14 +7,14 @@ from itertools import islice
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from remask.engine.predictors import METHOD, NET, assemble
-from remask.learner.accounts import Evaluation, Prediction, Predictions, listed
 from remask.learner.architecture import Parts, linear
-from remask.learner.calibration import calibration_error
 from remask.learner.errors import RESTORE, LearnerError
 from remask.learner.features import Features
 from remask.learner.manifest import Manifest, Seen
+from remask.learner.results import Abstention, Prediction, Predictions, UnknownTest
 from remask.learner.state import HEAD_BIAS, HEAD_WEIGHT, MISFITS
 from remask.streams import Standardise
 from remask.user_data import Source
@@ -71,9 +71,13 @@ class Scorer(nn.Module):
         temperature: float,
         features: Features | None = None,
         features_seen: Seen | None = None,
+        *,
+        on_features: bool = False,
     ) -> None:
+        """With `on_features`, what is kept in memory are features."""
         super().__init__()
         self.net, self.features, self.temperature = net, features, temperature
+        self.on_features = on_features
         self.by_class = MergedOutputs(columns)
         seen = features_seen or Seen(scale=1.0)
         self.register_buffer("mean", torch.tensor(seen.mean or (0.0,)))
@@ -85,10 +89,34 @@ class Scorer(nn.Module):
 
     def of_kept(self, inputs: Tensor) -> Tensor:
         """Compute scores of what is kept in memory: features, or inputs as the net sees them."""
-        if inputs.is_floating_point():
+        if self.on_features:
             inputs = (inputs - self.mean) / self.std
         scores: Tensor = self.by_class(self.net(inputs) / self.temperature)
         return scores
+
+    def with_features(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Compute scores as `of_kept` does, and the features that they are computed from.
+
+        These are what is kept in memory, or if those are inputs of a net, what goes into its last
+        linear layer, scaled to length 1. Raises LearnerError if the net has no such layer.
+        """
+        if self.on_features:
+            return self.of_kept(inputs), inputs
+        entering: list[Tensor] = []
+
+        def record(_: nn.Module, arguments: tuple[Tensor, ...]) -> None:
+            entering[:] = arguments[:1]
+
+        layers = [layer for layer in self.net.modules() if isinstance(layer, nn.Linear)]
+        hooks = [layer.register_forward_pre_hook(record) for layer in layers]
+        try:
+            scores = self.of_kept(inputs)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        if not entering:
+            raise LearnerError("unknown samples cannot be found: the net has no nn.Linear layer")
+        return scores, F.normalize(entering[0].flatten(1), dim=1)
 
 
 def scorer(
@@ -112,7 +140,10 @@ def scorer(
     for layer in net.modules():
         if isinstance(layer, nn.Conv2d):  # as fast as it can be on a processor
             layer.weight.data = layer.weight.data.contiguous(memory_format=torch.channels_last)
-    return Scorer(net, manifest.columns, temperature, parts.features(data), seen).eval()
+    on_features, features = data.features is not None, parts.features(data)
+    return Scorer(
+        net, manifest.columns, temperature, features, seen, on_features=on_features
+    ).eval()
 
 
 def _trained_net(manifest: Manifest, tensors: Mapping[str, Tensor], parts: Parts) -> nn.Module:
@@ -177,9 +208,17 @@ def kept_scores(
 
 @torch.no_grad()
 def source_scores(
-    module: Scorer, source: Source, manifest: Manifest, device: torch.device | str
-) -> Iterator[Tensor]:
-    """Scores [n, C] of samples as they are read, group by group."""
+    module: Scorer,
+    source: Source,
+    manifest: Manifest,
+    device: torch.device | str,
+    *,
+    features: bool = False,
+) -> Iterator[tuple[Tensor, Tensor | None]]:
+    """Scores [n, C] of samples as they are read, group by group; and `features` [n, D] if wanted.
+
+    See `Scorer.with_features`.
+    """
     assert manifest.data is not None
     samples = source.samples(manifest.data.inputs)
     while group := list(islice(samples, _ROWS_AT_ONCE)):
@@ -187,23 +226,42 @@ def source_scores(
             kept = module.features.encode(group)
         else:
             kept = torch.from_numpy(np.stack(group))
-        if kept.ndim == 4:
+        kept = as_seen(kept, manifest.data.seen, device)
+        if kept.ndim == 4:  # after `as_seen`, which is slower channels last
             kept = kept.contiguous(memory_format=torch.channels_last)
-        yield module.of_kept(as_seen(kept, manifest.data.seen, device)).cpu()
+        if features:
+            scores, found = module.with_features(kept)
+            yield scores.cpu(), found.cpu()
+        else:
+            yield module.of_kept(kept).cpu(), None
 
 
 def predictions(
-    scores: Tensor, names: Sequence[str], sources: Sequence[str] | None, top: int, threshold: float
+    scores: Tensor,
+    names: Sequence[str],
+    sources: Sequence[str] | None,
+    top: int,
+    *,
+    abstention: Abstention | None = None,
+    unknown_test: UnknownTest | None = None,
+    distances: Tensor | None = None,
 ) -> Predictions:
-    """What scores [n, C] say, in names."""
+    """Turn scores [n, C] into names; `distances` [n] are what `unknown_test` compares."""
     shares, columns = scores.softmax(dim=1).topk(min(top, len(names)), dim=1)
+    least = 0.0
+    if abstention is not None:
+        least = torch.inf if abstention.confidence is None else abstention.confidence
+    unknown = [False] * len(scores)
+    if unknown_test is not None and distances is not None:
+        unknown = (distances > unknown_test.threshold).tolist()
     each = []
     for number, (own, chosen) in enumerate(zip(shares.tolist(), columns.tolist(), strict=True)):
         best = tuple((names[column], share) for column, share in zip(chosen, own, strict=True))
-        name = best[0][0] if best[0][1] >= threshold else None
+        sure = best[0][1] >= least and not unknown[number]
         source = None if sources is None else sources[number]
-        each.append(Prediction(name, best[0][1], best, source))
-    return Predictions(tuple(each))
+        name = best[0][0] if sure else None
+        each.append(Prediction(name, best[0][1], best, source, unknown[number]))
+    return Predictions(tuple(each), abstention, unknown_test)
 
 
 def per_class(
@@ -216,17 +274,3 @@ def per_class(
     there = [column for column, count in enumerate(counts.tolist()) if count]
     accuracy = {names[c]: 100 * float(sums[c]) / int(counts[c]) for c in there}
     return accuracy, {names[c]: int(counts[c]) for c in there}
-
-
-def evaluation(scores: Tensor, names: Sequence[str], classes: Sequence[str]) -> Evaluation:
-    """How right scores [n, C] are about samples of these classes. Raises LearnerError."""
-    column_of = {name: column for column, name in enumerate(classes)}
-    if unknown := sorted(set(names) - column_of.keys()):
-        raise LearnerError(
-            f"unknown class{'es' * (len(unknown) > 1)} {listed(unknown)}: the learner knows "
-            f"{listed(classes)}"
-        )
-    truth = torch.tensor([column_of[name] for name in names])
-    accuracy, counts = per_class(scores, truth, classes)
-    right = sum(accuracy[name] * counts[name] for name in counts) / len(truth)
-    return Evaluation(right, accuracy, counts, calibration_error(scores, truth))

@@ -20,7 +20,15 @@ if TYPE_CHECKING:
     from remask.reports.decisions import decision_markdown, decision_table
     from remask.reports.figures import plot, write_figures
     from remask.reports.findings import TEST, Decision, decide, decide_by_the_paper
-    from remask.reports.history import LearntVisit, classes_table, visits_table, write_history
+    from remask.reports.history import (
+        KeptClass,
+        LearnerNow,
+        LearntVisit,
+        classes_table,
+        is_page,
+        visits_table,
+        write_history,
+    )
     from remask.reports.page import page_html
     from remask.reports.tables import (
         CURVES_NOTE,
@@ -38,7 +46,7 @@ _MODULES = {
     "decisions": "decision_markdown decision_table",
     "figures": "plot write_figures",
     "findings": "TEST Decision decide decide_by_the_paper",
-    "history": "LearntVisit classes_table visits_table write_history",
+    "history": "KeptClass LearnerNow LearntVisit classes_table is_page visits_table write_history",
     "page": "page_html",
     "tables": "CURVES_NOTE PlainTable curve_markdown curve_table results_table",
 }
@@ -51,6 +59,8 @@ __all__ = [
     "Comparison",
     "ConfigFacts",
     "Decision",
+    "KeptClass",
+    "LearnerNow",
     "LearntVisit",
     "PlainTable",
     "best_by_validation",
@@ -65,6 +75,7 @@ __all__ = [
     "decide_by_the_paper",
     "decision_markdown",
     "decision_table",
+    "is_page",
     "masks_chosen",
     "page_data",
     "page_html",

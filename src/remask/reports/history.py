@@ -1,4 +1,4 @@
-"""What a learner has learnt, visit by visit: as tables, a figure and a page."""
+"""The history of a learner, visit by visit, as tables, a figure and a page."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -47,6 +47,34 @@ class LearntVisit:
         """The accuracy over all classes, each weighing the same."""
         values = self.accuracy.values()
         return sum(values) / len(values) if values else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeptClass:
+    """The samples of one class."""
+
+    name: str
+    seen: int
+    """Samples that visits have learnt from."""
+    kept: int
+    """Samples in the memory."""
+    bytes: int
+    """Size of those."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnerNow:
+    """The memory of a learner, and what is measured on its held-out samples now."""
+
+    memory: Sequence[KeptClass]
+    calibration: str
+    """The temperature and the calibration error, for people."""
+    abstain: Sequence[tuple[float, float | None, float]] = ()
+    """Wanted accuracy, the confidence that it needs (None: not reached), and the coverage."""
+    confusion: Mapping[str, Mapping[str, int]] | None = None
+    """Held-out samples by true class, then by predicted class."""
+    missing: str | None = None
+    """Why nothing is measured, if nothing is."""
 
 
 def visits_table(visits: Sequence[LearntVisit]) -> PlainTable:
@@ -112,7 +140,7 @@ def history_figure(title: str, visits: Sequence[LearntVisit]) -> Figure:
     )
 
 
-def history_html(title: str, visits: Sequence[LearntVisit]) -> str:
+def history_html(title: str, visits: Sequence[LearntVisit], now: LearnerNow | None = None) -> str:
     """The page: one HTML file that needs nothing else."""
     shown = [{**asdict(visit), "mean": visit.mean} for visit in visits]
     data: dict[str, Any] = {
@@ -120,19 +148,29 @@ def history_html(title: str, visits: Sequence[LearntVisit]) -> str:
         "classes": _classes(visits),
         "visits": shown,
         "figure": asdict(history_figure(title, visits)) if visits else None,
+        "now": None if now is None else asdict(now),
     }
     return assembled("history.html", data, styles=_STYLES, scripts=_SCRIPTS)
 
 
-def write_history(title: str, visits: Sequence[LearntVisit], target: AnyPath) -> None:
+def is_page(target: AnyPath) -> bool:
+    """Whether a file is to be a page, by its name."""
+    return Path(target).suffix.lower() in (".html", ".htm")
+
+
+def write_history(
+    title: str, visits: Sequence[LearntVisit], target: AnyPath, now: LearnerNow | None = None
+) -> None:
     """Write a page, NAME.html, or the figure alone, NAME.png or NAME.svg.
+
+    `now` is shown on the page.
 
     Raises SettingsError, and without matplotlib for a figure MissingPackageError.
     """
     target = Path(target)
     kind = target.suffix.lower().removeprefix(".")
-    if kind in ("html", "htm"):
-        data = history_html(title, visits).encode()
+    if is_page(target):
+        data = history_html(title, visits, now).encode()
     elif kind in ("png", "svg"):
         if not visits:
             raise SettingsError(f"{title} has not learnt anything yet: there is nothing to draw")

@@ -1,0 +1,218 @@
+"""The result of `evaluate`, and how it is computed from scores."""
+
+import html
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from remask.learner.accounts import html_table, listed
+from remask.learner.calibration import calibration_error
+from remask.learner.novelty import auroc
+from remask.learner.prediction import per_class
+from remask.learner.results import Abstention, Predictions, UnknownTest
+
+_MOST_COLUMNS = 20  # of a confusion matrix that is printed
+_MOST_CONFUSIONS = 10
+
+
+@dataclass(frozen=True, repr=False)
+class Evaluation:
+    """Accuracy and calibration on samples whose classes are given, in percent."""
+
+    accuracy: float
+    """On all samples of known classes; NaN if there are none."""
+    per_class: dict[str, float]
+    """Accuracy of each known class that has samples."""
+    counts: dict[str, int]
+    """Samples of each known class."""
+    ece: float
+    """The expected calibration error on samples of known classes; NaN if there are none."""
+    confusion: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Samples by true class, then by predicted class; pairs without samples are left out."""
+    unknown_classes: dict[str, int] = field(default_factory=dict)
+    """Samples of classes that the learner does not know; no other figure includes them."""
+    abstention: Abstention | None = None
+    """When the learner abstains, if `abstain` was given."""
+    coverage: float | None = None
+    """Percent of the samples of known classes that are answered, if `abstain` was given."""
+    accuracy_answered: float | None = None
+    """Accuracy on those; NaN if there are none."""
+    unknown_test: UnknownTest | None = None
+    """When a sample is unknown, if `unknown` was given."""
+    false_alarms: float | None = None
+    """Percent of the samples of known classes that are marked as unknown."""
+    detected: float | None = None
+    """Percent of the samples of unknown classes that are marked as unknown."""
+    auroc: float | None = None
+    """How well the distance separates samples of unknown classes from known ones, 0 to 1."""
+
+    @property
+    def samples(self) -> int:
+        """Number of samples of known classes."""
+        return sum(self.counts.values())
+
+    @property
+    def classes(self) -> list[str]:
+        """Rows and columns of the confusion matrix: classes with samples, then others named."""
+        named = [name for row in self.confusion.values() for name in row]
+        return list(dict.fromkeys([*self.counts, *named]))
+
+    def confusion_matrix(self) -> npt.NDArray[np.int64]:
+        """Samples [true class, predicted class], in the order of `classes`."""
+        place = {name: number for number, name in enumerate(self.classes)}
+        matrix = np.zeros((len(place), len(place)), np.int64)
+        for true, row in self.confusion.items():
+            for named, count in row.items():
+                matrix[place[true], place[named]] = count
+        return matrix
+
+    def confusions(self) -> list[tuple[str, str, int]]:
+        """(true class, predicted class, samples) of wrong answers, the most frequent first."""
+        wrong = [
+            (true, named, count)
+            for true, row in self.confusion.items()
+            for named, count in row.items()
+            if true != named
+        ]
+        return sorted(wrong, key=lambda each: -each[2])
+
+    def __repr__(self) -> str:
+        return f"<Evaluation: {self._right()}>"
+
+    def _repr_html_(self) -> str:
+        notes = "".join(f"<p>{html.escape(line)}</p>" for line in (self._right(), *self._notes()))
+        if len(self.classes) > _MOST_COLUMNS:
+            head: tuple[str, ...] = ("true class", "predicted class", "samples")
+            return notes + html_table(head, self.confusions())
+        rows = [
+            (true, f"{self.per_class[true]:.1f}", *(int(count) or "" for count in counts))
+            for true, counts in zip(self.classes, self.confusion_matrix(), strict=True)
+            if true in self.per_class
+        ]
+        head = ("true class", "right (%)", *self.classes)
+        return notes + html_table(head, rows)
+
+    def __str__(self) -> str:
+        width = max(map(len, self.per_class), default=0)
+        per_class = [
+            f"  {name:<{width}}  {share:5.1f} % of {self.counts[name]}"
+            for name, share in self.per_class.items()
+        ]
+        return "\n".join([self._right(), *per_class, *self._confused(width), *self._notes()])
+
+    def _right(self) -> str:
+        if not self.counts:
+            return "no sample of a class that the learner knows"
+        return (
+            f"{self.accuracy:.1f} % of {self.samples} samples right, expected calibration error "
+            f"{self.ece:.1f} %"
+        )
+
+    def _confused(self, width: int) -> list[str]:
+        """Lines about wrong answers: the matrix if it is small, or the most frequent ones."""
+        if not (wrong := self.confusions()):
+            return []
+        classes = self.classes
+        if len(classes) > _MOST_COLUMNS:
+            return ["most frequent confusions (true class -> predicted class):"] + [
+                f"  {true} -> {named}: {count} of {self.counts[true]}"
+                for true, named, count in wrong[:_MOST_CONFUSIONS]
+            ]
+        matrix = self.confusion_matrix()
+        width = max(map(len, classes))
+        cell = max(len(str(len(classes))), len(str(matrix.max()))) + 1
+        lines = ["confusion matrix (a row per true class; columns are predicted classes):"]
+        numbers = "".join(f"{number + 1:>{cell}}" for number in range(len(classes)))
+        lines.append(f"  {'':{width + 3}}{numbers}")
+        for number, (true, counts) in enumerate(zip(classes, matrix, strict=True)):
+            row = "".join(f"{count or '.':>{cell}}" for count in counts.tolist())
+            lines.append(f"  {number + 1:>2} {true:<{width}}{row}")
+        return lines
+
+    def _notes(self) -> list[str]:
+        notes = []
+        if self.unknown_classes:
+            shown = [f"{name} ({count})" for name, count in self.unknown_classes.items()]
+            total = sum(self.unknown_classes.values())
+            notes.append(
+                f"not counted: {total} samples of {len(shown)} classes that the learner does not "
+                f"know: {listed(shown)}"
+            )
+        if self.abstention is not None and self.coverage is not None:
+            right = self.accuracy_answered
+            share = "" if not self.coverage else f", of which {right:.1f} % are right"
+            notes.append(f"answered {self.coverage:.1f} %{share}; {self.abstention}")
+        if self.unknown_test is not None:
+            parts = []
+            if self.counts:
+                parts.append(f"{self.false_alarms:.1f} % of samples of known classes")
+            if self.unknown_classes:
+                parts.append(f"{self.detected:.1f} % of samples of unknown classes")
+            separated = "" if self.auroc is None else f" (AUROC {self.auroc:.3f})"
+            notes.append(
+                f"marked as unknown: {' and '.join(parts)}{separated}; {self.unknown_test}"
+            )
+        return notes
+
+
+def evaluation(
+    scores: Tensor,
+    names: Sequence[str],
+    classes: Sequence[str],
+    predicted: Predictions,
+    distances: Tensor | None,
+) -> Evaluation:
+    """Compare scores [n, C] over `classes`, and `predicted`, with the true classes `names`.
+
+    `distances` [n] from known classes are None unless samples were tested for being unknown.
+    """
+    column_of = {name: column for column, name in enumerate(classes)}
+    columns = torch.tensor([column_of.get(name, -1) for name in names], dtype=torch.int64)
+    known = columns >= 0
+    scores, truth = scores[known], columns[known]
+    accuracy, counts = per_class(scores, truth, classes)
+    best = scores.argmax(1)
+    right = best == truth
+    tested = predicted.unknown_test is not None
+    marked = torch.tensor(predicted.unknown, dtype=torch.bool)
+    answered = torch.tensor([name is not None for name in predicted.names], dtype=torch.bool)[known]
+    separated = None
+    if distances is not None and bool(known.any()) and not bool(known.all()):
+        separated = auroc(distances[known], distances[~known])
+    return Evaluation(
+        accuracy=_percent(right),
+        per_class=accuracy,
+        counts=counts,
+        ece=calibration_error(scores, truth),
+        confusion=confusion_of(truth.tolist(), best.tolist(), classes),
+        unknown_classes=dict(sorted(Counter(n for n in names if n not in column_of).items())),
+        abstention=predicted.abstention,
+        coverage=None if predicted.abstention is None else _percent(answered),
+        accuracy_answered=None if predicted.abstention is None else _percent(right[answered]),
+        unknown_test=predicted.unknown_test,
+        false_alarms=_percent(marked[known]) if tested else None,
+        detected=_percent(marked[~known]) if tested else None,
+        auroc=separated,
+    )
+
+
+def confusion_of(
+    truth: Sequence[int], named: Sequence[int], classes: Sequence[str]
+) -> dict[str, dict[str, int]]:
+    """Count samples by true and predicted class, given as positions in `classes`."""
+    counted: Mapping[tuple[int, int], int] = Counter(zip(truth, named, strict=True))
+    found: dict[str, dict[str, int]] = {}
+    for (true, predicted), count in sorted(counted.items()):
+        found.setdefault(classes[true], {})[classes[predicted]] = count
+    return found
+
+
+def _percent(chosen: Tensor) -> float:
+    """Percent of [n] that are true; NaN if there are none."""
+    return 100 * float(chosen.double().mean()) if len(chosen) else math.nan
