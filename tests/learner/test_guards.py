@@ -103,14 +103,14 @@ def _configs(remembered: float | None, samples: int, **changes: Any) -> list[tup
 def test_a_first_visit_compares_learning_rates_and_later_ones_also_masks_that_differ() -> None:
     default, *_ = candidates_of(find_method("er_ema"), 1800)
     shown = f"{default.mask} {default.fade:g}"
-    first = [(shown, 0.05), (shown, round(0.05 / 3, 6)), (shown, 0.15)]
+    first = [(shown, 0.1), (shown, round(0.1 / 3, 6)), (shown, 0.3)]
     assert _configs(None, 360) == first
     later = _configs(0.15, 720)  # all masks that fade have done so: they are one
     assert later[:3] == [(shown, 0.15), (shown, 0.05), (shown, 0.45)]
     assert [mask for mask, _ in later[3:]] == ["-1.0 0"]
     assert len(_configs(0.15, 100_000)) == 6
     assert _configs(0.15, 720, lr=0.01, mask=-1.0) == [("-1.0 4", 0.01)]
-    assert all(rate >= 0.05 / 30 for _, rate in _configs(0.002, 720))
+    assert all(rate >= 0.1 / 30 for _, rate in _configs(0.004, 720))
 
 
 def test_the_learning_rate_is_remembered(tmp_path: Path) -> None:

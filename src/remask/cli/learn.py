@@ -63,7 +63,11 @@ _SETTINGS: dict[str, tuple[type, str | None, str]] = {
     "batch": (int, "N", "New samples per step. Default: as published."),
     "replay_batch": (int, "N", "Samples from the memory per step. Default: as published."),
     "optimizer": (str, "NAME", "sgd or adamw. Default: sgd."),
-    "augment": (bool, None, "Crop and mirror training images at random."),
+    "augment": (
+        bool,
+        None,
+        "Crop and mirror training images at random. Default: with the net conv.",
+    ),
     "image_size": (
         str,
         "SIZE",

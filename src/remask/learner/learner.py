@@ -77,7 +77,7 @@ class Learner(LearnerAnswers):
         batch: int | None = None,
         replay_batch: int | None = None,
         optimizer: Literal["sgd", "adamw"] = "sgd",
-        augment: bool = False,
+        augment: bool | None = None,
         image_size: int | tuple[int, int] | None = None,
         normalise: str | tuple[Sequence[float], Sequence[float]] = "auto",
         seed: int = 0,
@@ -111,7 +111,8 @@ class Learner(LearnerAnswers):
         that are not given are those published for this kind of net. `epochs` is the maximum: a
         visit ends when accuracy on held-out samples stops rising.
 
-        `augment` crops and mirrors training images at random. `image_size` is the size that image
+        `augment` crops and mirrors training images at random, by default only for the net "conv".
+        `image_size` is the size that image
         files are cropped and resized to; by default that of the encoder, or else that of the first
         image, at most 64 x 64. `normalise` is (means, deviations) per channel for inputs scaled to
         [0, 1] of a net that is trained, or "none"; "auto" takes those of the first visit, and

@@ -35,7 +35,7 @@ _MOST_SAMPLES = 10_000_000
 _OWN_WEIGHTS_LR = 0.01  # a net that has learnt before must not be thrown far from where it is
 _ADAMW_LR, _ADAMW_OWN_WEIGHTS_LR = 1e-3, 1e-4
 _CONV = "conv"
-_CONV_LR, _CONV_BATCH, _CONV_EPOCHS = 0.05, 32, 20
+_CONV_LR, _CONV_BATCH, _CONV_EPOCHS = 0.1, 16, 20
 _MOST_STEPS = 1200  # of a small net: an epoch of the paper's Split-MNIST
 
 
@@ -77,7 +77,7 @@ class LearnerSettings(BaseModel):
     batch: int | None = Field(None, ge=1, le=100_000)
     replay_batch: int | None = Field(None, ge=1, le=100_000)
     optimizer: Literal["sgd", "adamw"] = "sgd"
-    augment: bool = False
+    augment: bool | None = None
     image_size: tuple[_Side, _Side] | None = None
     normalise: Annotated[
         Literal["auto", "none"] | tuple[_Channels, _Channels], BeforeValidator(_check_normalise)
@@ -85,6 +85,10 @@ class LearnerSettings(BaseModel):
     seed: int = Field(0, ge=0, lt=2**63)
     keep_generations: int = Field(3, ge=0, le=100)
     statistics_bytes: int = Field(2 * 10**9, ge=0, le=1 << 50)
+
+    def augments(self, net: str) -> bool:
+        """Whether images are cropped and mirrored at random; the default for the net `conv`."""
+        return net.partition(":")[0] == _CONV if self.augment is None else self.augment
 
     @property
     def has_own_weights(self) -> bool:

@@ -72,7 +72,7 @@ def make_stack(
     """The engine of a learner, which has learnt nothing yet."""
     assert manifest.data is not None
     kept, seen = manifest.data.kept, manifest.data.kept_seen
-    augment = manifest.settings.augment and kept.is_image
+    augment = manifest.settings.augments(manifest.data.net) and kept.is_image
     description = DataDescription(
         input_shape=kept.shape,
         num_classes=manifest.outputs,
