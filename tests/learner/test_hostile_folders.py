@@ -377,7 +377,9 @@ def samples_in(folder: Path, samples: np.ndarray) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("owner", [f"{_HOST}-{os.getpid()}", "0123abcd-1"])
+@pytest.mark.parametrize(
+    "owner", [f"{_HOST}-{os.getpid()}", "0123abcd-1"], ids=["this process", "another host"]
+)
 def test_forgetting_removes_temporary_files_of_any_process(path: Path, owner: str) -> None:
     eels = blobs(["eel"], seed=7)[0]
     learner = Learner.open(path)

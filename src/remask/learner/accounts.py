@@ -32,10 +32,8 @@ class Choice(BaseModel):
     why: str = Field(max_length=10_000)
 
     def __str__(self) -> str:
-        if self.mask is None or self.lr is None:
-            return f"{self.head}: {self.why}"
-        if self.head != "net":
-            return f"{self.head}, and a trained head for comparison: {self.why}"
+        if self.head != "net" or self.mask is None or self.lr is None:
+            return f"head {self.head}: {self.why}"
         fading = f"{self.fade:g}" if self.fade_power == 1 else f"{self.fade:g}^{self.fade_power:g}"
         return f"m = {self.mask}, fade {fading}, learning rate {self.lr:g}: {self.why}"
 

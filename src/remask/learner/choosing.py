@@ -2,7 +2,7 @@
 
 A saved state is that of one net. A visit with C candidates begins with C copies of it, which share
 seed, batches and memory. After the visit one of them goes on. The rule is the engine's: the default
-unless another candidate is ahead of it by more than chance explains.
+unless another candidate is significantly better.
 """
 
 from collections.abc import Mapping, Sequence
@@ -100,20 +100,20 @@ def compare(names: Sequence[str], right: Tensor, truth: Tensor, usable: Sequence
         return Compared(0, "")
     if not len(truth):
         first = next((n for n, own in enumerate(usable) if own), 0)
-        return Compared(first, "the default: there are no held-out samples to compare on")
+        return Compared(first, "the default; there are no held-out samples to compare on")
     chosen, scores, errors = choice(right.numpy(), truth.numpy(), np.array(usable))
     found = ", ".join(
-        f"{name} {score:.1f}" if own else f"{name} diverged"
+        f"{name} {score:.1f} %" if own else f"{name} diverged"
         for name, score, own in zip(names, scores, usable, strict=True)
     )
-    compared = f"percent right of {len(truth)} held-out samples: {found}"
+    compared = f"accuracy on {len(truth)} held-out samples: {found}"
     if not usable[0]:
-        why = f"the default diverged; {compared}"
+        why = f"the default diverged ({compared})"
     elif chosen:
         ahead = scores[chosen] - scores[0]
-        why = f"ahead of the default by {ahead:.1f} \u00b1{errors[chosen]:.1f} points; {compared}"
+        why = f"{ahead:.1f} ±{errors[chosen]:.1f} points better than the default ({compared})"
     else:
-        why = f"the default, and none is ahead of it by more than chance explains; {compared}"
+        why = f"the default; no other is significantly better ({compared})"
     return Compared(chosen, why)
 
 
@@ -138,7 +138,7 @@ def compare_trials(
 def _why_alone(settings: LearnerSettings, config: TrialConfig) -> str:
     if settings.mask != AUTO or not config.buffer:
         return "as the learner was created"
-    return "the default: there is nothing to compare it with"
+    return "the default; there is nothing to compare it with"
 
 
 def _mask(config: TrialConfig) -> str:
