@@ -9,7 +9,7 @@ import numpy.typing as npt
 from remask.encoders import Encoder, default_encoder
 from remask.learner import staging
 from remask.learner.accounts import Visit
-from remask.learner.architecture import Parts
+from remask.learner.architecture import Parts, is_own_encoder
 from remask.learner.encoding import Encoding, OnProgress
 from remask.learner.errors import LearnerError, data_errors, texts_need_an_encoder
 from remask.learner.features import check_kind, image_size_for
@@ -81,6 +81,8 @@ class Arrival:
         if form.is_image:
             first = source.first_size() if isinstance(source, ImageSource) else form.shape[1:]
             size = self._settings.image_size or image_size_for(encoder, (first[0], first[1]))
+            if encoder.name == OWN_MODULE or is_own_encoder(encoder.name):
+                size = form.shape[1], form.shape[2]  # it was made for this size
             if isinstance(source, ImageSource) and size is not None:
                 form = InputFormat(shape=(3, *size), dtype="uint8")
         return DataNote(
