@@ -336,7 +336,7 @@ def test_classes_are_renamed_and_merged(remask: CommandLine, images: Path, copie
 def test_a_learner_is_shown_without_its_code(remask: CommandLine, taught: Path) -> None:
     shown = remask("show", str(taught))
     assert shown.code == 0, shown.err
-    for part in ("4 classes in 2 visits", "net mlp, method er_ema", "can take back: second, first"):
+    for part in ("4 classes in 2 visits", "net mlp, method auto", "can take back: second, first"):
         assert part in shown.out
     found = json.loads(remask("show", str(taught), "--json").out)
     assert [each["name"] for each in found["classes"]] == list("abcd")
@@ -492,7 +492,7 @@ def test_a_visit_has_a_bar_with_an_estimate_on_a_terminal_and_none_elsewhere() -
         assert isinstance(console.file, io.StringIO)
         written = console.file.getvalue()
         if terminal:
-            assert "reading the images" in written
+            assert "reading the samples" in written
             assert "week-12" in written
             assert "epoch 2, step 42 of at most 60" in written
             assert "0:00:0" in written.rpartition("at most 60")[2]
