@@ -69,7 +69,7 @@ def copied(taught: Path, tmp_path: Path) -> Path:
 
 def test_the_settings_of_learn_are_those_of_a_learner() -> None:
     offered = {option.name for option in SETTINGS.options}
-    assert offered == set(LearnerSettings.model_fields) - {"freeze"}  # needs a module
+    assert offered == set(LearnerSettings.model_fields)
     assert offered <= set(signature(Learner.create).parameters)
 
 
@@ -519,3 +519,36 @@ def test_a_net_of_your_own_is_named_again_and_nothing_is_imported_otherwise(
     assert "--net" in refused.text
     assert remask("predict", "r", image, *own).code == 0
     assert remask("history", "r").code == 0
+
+
+def test_a_visit_at_chance_exits_with_3_and_force_commits_it(
+    remask: CommandLine, tmp_path: Path
+) -> None:
+    random = np.random.default_rng(0)
+    for name in "abcdef":
+        (tmp_path / "noise" / name).mkdir(parents=True)
+        for number in range(60):
+            pixels = random.integers(0, 256, (6, 6), dtype=np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "noise" / name / f"{number}.png")
+    command = ("learn", str(tmp_path / "a"), "--data", str(tmp_path / "noise"), "--name", "v")
+    answer = remask(*command, "--memory", "60", "--epochs", "1", "--lr", "0.01")
+    assert answer.code == 3
+    assert "v was not committed" in answer.err
+    assert "--force" in answer.err
+    assert answer.out == ""
+    assert Learner.open(tmp_path / "a").classes == ()
+    answer = remask(*command, "--force")
+    assert answer.code == 0
+    assert "learnt 6 new classes" in answer.out
+
+
+def test_a_dry_run_estimates_and_creates_nothing(
+    remask: CommandLine, images: Path, tmp_path: Path
+) -> None:
+    answer = remask(
+        "learn", str(tmp_path / "a"), "--data", str(images / "first"), "--name", "v", "--dry-run"
+    )
+    assert answer.code == 0
+    assert "40 samples of 2 classes (2 new: a, b)" in answer.out
+    assert "to train (mlp): at most" in answer.out
+    assert not (tmp_path / "a").exists()
