@@ -69,7 +69,7 @@ def copied(taught: Path, tmp_path: Path) -> Path:
 
 def test_the_settings_of_learn_are_those_of_a_learner() -> None:
     offered = {option.name for option in SETTINGS.options}
-    assert offered == set(LearnerSettings.model_fields) - {"freeze"}  # needs a module
+    assert offered == set(LearnerSettings.model_fields)
     assert offered <= set(signature(Learner.create).parameters)
 
 
@@ -350,7 +350,7 @@ def test_classes_are_renamed_and_merged(remask: CommandLine, images: Path, copie
 def test_a_learner_is_shown_without_its_code(remask: CommandLine, taught: Path) -> None:
     shown = remask("show", str(taught))
     assert shown.code == 0, shown.err
-    for part in ("4 classes in 2 visits", "net mlp, method er_ema", "can take back: second, first"):
+    for part in ("4 classes in 2 visits", "net mlp, method auto", "can take back: second, first"):
         assert part in shown.out
     found = json.loads(remask("show", str(taught), "--json").out)
     assert [each["name"] for each in found["classes"]] == list("abcd")
@@ -506,7 +506,7 @@ def test_a_visit_has_a_bar_with_an_estimate_on_a_terminal_and_none_elsewhere() -
         assert isinstance(console.file, io.StringIO)
         written = console.file.getvalue()
         if terminal:
-            assert "reading the images" in written
+            assert "reading the samples" in written
             assert "week-12" in written
             assert "epoch 2, step 42 of at most 60" in written
             assert "0:00:0" in written.rpartition("at most 60")[2]
@@ -533,3 +533,36 @@ def test_a_net_of_your_own_is_named_again_and_nothing_is_imported_otherwise(
     assert "--net" in refused.text
     assert remask("predict", "r", image, *own).code == 0
     assert remask("history", "r").code == 0
+
+
+def test_a_visit_at_chance_exits_with_3_and_force_commits_it(
+    remask: CommandLine, tmp_path: Path
+) -> None:
+    random = np.random.default_rng(0)
+    for name in "abcdef":
+        (tmp_path / "noise" / name).mkdir(parents=True)
+        for number in range(60):
+            pixels = random.integers(0, 256, (6, 6), dtype=np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "noise" / name / f"{number}.png")
+    command = ("learn", str(tmp_path / "a"), "--data", str(tmp_path / "noise"), "--name", "v")
+    answer = remask(*command, "--memory", "60", "--epochs", "1", "--lr", "0.01")
+    assert answer.code == 3
+    assert "v was not committed" in answer.err
+    assert "--force" in answer.err
+    assert answer.out == ""
+    assert Learner.open(tmp_path / "a").classes == ()
+    answer = remask(*command, "--force")
+    assert answer.code == 0
+    assert "learnt 6 new classes" in answer.out
+
+
+def test_a_dry_run_estimates_and_creates_nothing(
+    remask: CommandLine, images: Path, tmp_path: Path
+) -> None:
+    answer = remask(
+        "learn", str(tmp_path / "a"), "--data", str(images / "first"), "--name", "v", "--dry-run"
+    )
+    assert answer.code == 0
+    assert "40 samples of 2 classes (2 new: a, b)" in answer.out
+    assert "to train (mlp): at most" in answer.out
+    assert not (tmp_path / "a").exists()

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from remask.learner import Learner, LearnerError
+from remask.learner import Learner, LearnerError, Progress, encoding
 from remask.learner.manifest import read_manifest
-from tests.learner.samples import blobs, create
+from tests.learner.samples import bits, blobs, create
 
 
 class Small(nn.Module):
@@ -143,3 +143,34 @@ def test_means_and_deviations_can_be_given(tmp_path: Path) -> None:
     learner = create(tmp_path / "b", normalise=((0.5,) * 3, (0.25,) * 3))
     with pytest.raises(LearnerError, match="3 means and 3 deviations, but the inputs have 1"):
         learner.learn(*blobs(["ant", "bee"]), name="0")
+
+
+def test_features_that_were_computed_are_not_computed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Stop(Exception):  # noqa: N818 - not a failure
+        pass
+
+    def stop(progress: Progress) -> None:
+        if progress.step > 512:
+            raise Stop
+
+    monkeypatch.setattr(encoding, "_KEEP_SECONDS", 0.0)
+    encoder = nn.Sequential(body(), nn.Flatten())
+    data = blobs(["ant", "bee"], each=400)
+    settings = {"net": "auto", "method": "ridge"}
+    learner = create(tmp_path / "a", encoder=encoder, **settings)
+    with pytest.raises(Stop):
+        learner.learn(*data, name="0", on_progress=stop)
+    assert len(list((tmp_path / "a" / "visit" / "parts").iterdir())) == 2
+    assert learner.unfinished is None
+    again = Learner.open(tmp_path / "a", encoder=encoder)
+    seen: list[Progress] = []
+    again.learn(*data, name="0", on_progress=seen.append)
+    assert [each.step for each in seen[:3]] == [256, 512, 576]
+    assert seen[0].resumed
+    assert all(each.phase == "encoding" for each in seen)
+    assert not (tmp_path / "a" / "visit").exists()
+    whole = create(tmp_path / "b", encoder=encoder, **settings)
+    whole.learn(*data, name="0")
+    assert bits(tmp_path / "a") == bits(tmp_path / "b")

@@ -76,6 +76,11 @@ _SETTINGS: dict[str, tuple[type, str | None, str]] = {
     ),
     "normalise": (str, "HOW", "auto: each channel by the first visit's samples; or none."),
     "seed": (int, "N", "What all random numbers are drawn from. Default: 0."),
+    "statistics_bytes": (
+        int,
+        "N",
+        "The most bytes of statistics of each class, which make forgetting exact. Default: 2 GB.",
+    ),
     "keep_generations": (int, "N", "Visits that `remask undo` can take back. Default: 3."),
 }
 SETTINGS = Group(
@@ -188,7 +193,8 @@ def _opened(
     folder: Path, data: "Path | TextFile", given: dict[str, Any], how: dict[str, Any]
 ) -> "Learner":
     from remask import Learner  # torch: not before it is needed
-    from remask.learner import LearnerError
+    from remask.encoders import default_encoder
+    from remask.learner.errors import LearnerError, texts_need_an_encoder
 
     # Checked before a folder is made for a learner that would stay empty.
     is_new = not (folder.expanduser() / "learner.json").exists()
@@ -199,6 +205,10 @@ def _opened(
         )
     if isinstance(data, Path) and not data.is_dir():
         raise LearnerError(f"{data} is not a folder: expected a folder per class, CLASS/NAME.png")
+    named = given.get("encoder", "auto")
+    lacks = named == "none" or (named == "auto" and default_encoder("text") is None)
+    if is_new and lacks and not isinstance(data, Path):
+        raise texts_need_an_encoder()
     if is_new:
         return Learner.create(folder, **given, **how)
     own = {key: given[key] for key in ("encoder", "net", "method") if key in given}

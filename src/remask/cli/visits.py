@@ -41,7 +41,7 @@ def visit_bar(name: str, console: PlainConsole) -> Iterator[Callable[["Advanced"
     )
     shown: dict[str, TaskID] = {}
     with bar:
-        reading = bar.add_task("reading", total=None, detail="")
+        reading = bar.add_task("reading the samples", total=None, detail="")
 
         def show(progress: "Advanced") -> None:
             if progress.phase not in shown:  # earlier steps and phases have another speed

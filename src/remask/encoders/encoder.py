@@ -161,7 +161,8 @@ class PreparedEncoder(Encoder):
                 f"the encoder {self.name!r} must turn inputs {list(inputs.shape)} into features "
                 f"[{rows}, F], but returned {shape}"
             )
-        return found.to(torch.float32)
+        features: Tensor = found.to(torch.float32)
+        return features
 
 
 @torch.no_grad()

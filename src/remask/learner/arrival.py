@@ -81,7 +81,9 @@ class Arrival:
         if form.is_image:
             first = source.first_size() if isinstance(source, ImageSource) else form.shape[1:]
             size = self._settings.image_size or image_size_for(encoder, (first[0], first[1]))
-            if encoder.name == OWN_MODULE or is_own_encoder(encoder.name):
+            if encoder.kind != "image":
+                size = None
+            elif encoder.name == OWN_MODULE or is_own_encoder(encoder.name):
                 size = form.shape[1], form.shape[2]  # it was made for this size
             if isinstance(source, ImageSource) and size is not None:
                 form = InputFormat(shape=(3, *size), dtype="uint8")

@@ -9,6 +9,7 @@ from remask import metrics
 from remask.learner.accounts import Calibration
 from remask.learner.results import Abstention
 
+_LEAST_SAMPLES, _MOST_SCORES = 500, 500_000
 _LOWEST, _HIGHEST = 0.05, 20.0
 _PARTS = 5  # of the held-out samples, each of which tests what the others say
 
@@ -22,6 +23,10 @@ def calibrate(scores: Tensor, truth: Tensor) -> Calibration | None:
     """
     if not len(truth) or scores.shape[1] < 2:
         return None
+    most = max(_LEAST_SAMPLES, _MOST_SCORES // scores.shape[1])
+    if len(truth) > most:  # more would cost time, and change nothing
+        some = torch.linspace(0, len(truth) - 1, most).long()
+        scores, truth = scores[some], truth[some]
     scores, weights = scores.double(), class_weights(truth)
     temperature = _best_temperature(scores, truth) if _scaling_helps(scores, truth) else 1.0
     return Calibration(

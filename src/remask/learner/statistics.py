@@ -166,14 +166,14 @@ class ClassFiles:
         Of each class they depend on nothing but its own statistics and the seed.
         """
         features, labels = [torch.zeros(0, self._features)], [torch.zeros(0, dtype=torch.int64)]
-        by_label = [(label, note) for note in notes for label in note.labels if label % 2]
-        read: dict[str, PerClassStatistics] = {}
-        for label, note in sorted(by_label, key=lambda pair: pair[0]):
-            stats = read.setdefault(note.file.name, self._read(note))
-            count = min(stats.count(label), _MOST_DRAWN)
-            rows = min(stats.count(label), self._features)
+        drawn = PerClassStatistics(self._features)
+        for note in notes:
+            drawn.take(self._read(note), (label for label in note.labels if label % 2))
+        for label in drawn.labels:
+            count = min(drawn.count(label), _MOST_DRAWN)
+            rows = min(drawn.count(label), self._features)
             noise = generator(seed, "held-out statistics").standard_normal((count, rows))
-            features.append(stats.draw(label, torch.from_numpy(noise)).float())
+            features.append(drawn.draw(label, torch.from_numpy(noise)).float())
             labels.append(torch.full((count,), label // 2))
         return Samples(torch.cat(features), torch.cat(labels))
 

@@ -44,6 +44,10 @@ class Summary:
 
     folder: str
     net: str
+    encoder: str | None
+    """What computes features; None if there is nothing like it."""
+    head: str
+    """What predicts: `net`, or a head in closed form."""
     method: str
     classes: tuple[ClassSummary, ...]
     visits: int
@@ -69,7 +73,7 @@ class Summary:
         size = sum(each.bytes for each in self.classes)
         lines = [
             f"{self.folder}: {len(self.classes)} classes in {self.visits} visits",
-            f"  net {self.net}, method {self.method}"
+            f"  {self._model()}, method {self.method}"
             + (
                 ""
                 if self.input_shape is None
@@ -100,6 +104,11 @@ class Summary:
             for each in self.classes
         ]
         return "\n".join(lines)
+
+    def _model(self) -> str:
+        if self.head == "net":
+            return f"net {self.net}" + ("" if self.encoder is None else f" on {self.encoder}")
+        return f"head {self.head}" + ("" if self.encoder is None else f" on {self.encoder}")
 
     def _repr_html_(self) -> str:
         about, *_ = str(self).splitlines()
@@ -135,7 +144,9 @@ def summary(folder: LearnerFolder) -> Summary:
     starts = [*(each.visits for each in manifest.earlier), len(manifest.history)]
     return Summary(
         folder=str(folder.path),
-        net=manifest.settings.net,
+        net=manifest.settings.net if data is None else data.net,
+        encoder=None if data is None or data.encoder is None else data.encoder.name,
+        head=manifest.head,
         method=manifest.settings.method,
         classes=tuple(
             ClassSummary(
