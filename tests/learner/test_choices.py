@@ -72,7 +72,7 @@ def test_a_small_memory_takes_the_default(tmp_path: Path) -> None:
     choice = learner.learn(*blobs(["ant", "bee"]), name="0").choice
     default, *_ = candidates_of(ER, 50)
     assert (float(choice.mask or "nan"), choice.fade) == (default.mask, default.fade)
-    assert "learning rate 0.1: the default: there is nothing to compare" in str(choice)
+    assert "learning rate 0.1: the default; there is nothing to compare" in str(choice)
 
 
 def test_a_temperature_finds_scores_that_are_too_sure() -> None:

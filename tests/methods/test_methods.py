@@ -985,6 +985,7 @@ def test_what_can_wear_no_mask_and_what_needs_no_tasks_is_as_the_papers_have_it(
     assert UNMASKABLE.keys() == METHODS.keys() - MASKABLE
     assert set(FREE_OF_TASKS) == {
         "sgd", "joint", "er", "gss", "der", "derpp", "er_ace", "er_las", "cls_er", "er_ema",
+        "ncm", "slda", "ridge",
     }  # fmt: skip
 
 

@@ -35,7 +35,7 @@ def test_without_ray_the_message_says_what_to_install(
     monkeypatch.setitem(sys.modules, "ray", None)
     answer = remask("run", "--on", "ray")
     assert answer.code == 1
-    assert "needs Ray, which is not installed: pip install 'remask[ray]'" in answer.text
+    assert "needs Ray, which is not installed: pip install ray" in answer.text
     assert "Traceback" not in answer.text
 
 

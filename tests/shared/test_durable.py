@@ -130,7 +130,7 @@ def test_temporaries_of_the_dead_are_removed_and_those_of_the_living_are_not(
     host, tail = durable._HOST, f"{'a' * 16}.tmp"
     names = {
         f".x.{host}-{dead.pid}-{tail}": False,
-        f".x.{host}-{os.getpid()}-{tail}": True,
+        f".x.{host}-{os.getpid()}-{tail}": False,  # an earlier process had our id
         f".x.{host}-1-{tail}": True,
         f".x.{host}-9999999999-{tail}": False,
         f".x.00000000-{dead.pid}-{tail}": True,  # of another host, a moment ago

