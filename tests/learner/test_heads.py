@@ -74,6 +74,11 @@ def test_a_forgotten_class_was_never_seen(
         assert Learner.open(tmp_path / f"with-{number}").predict(inputs) == learner.predict(inputs)
 
 
+def test_without_a_memory_the_default_head_is_not_compared_with_others(tmp_path: Path) -> None:
+    choice = taught(tmp_path / "a", *SPREAD[:2], memory=0).history[-1].choice
+    assert (choice.head, choice.why) == ("ridge", "as the learner was created")
+
+
 def test_what_is_learnt_after_forgetting_is_as_if_the_class_had_never_come(tmp_path: Path) -> None:
     learner = taught(tmp_path / "a", *SPREAD[:3], memory=0)
     learner.forget("b")

@@ -99,7 +99,8 @@ class LearnerSettings(BaseModel):
     def heads(self) -> tuple[HeadName, ...]:
         """The heads in closed form to compare where there are features; the first is preferred."""
         if self.method == AUTO:
-            return AUTO_HEADS
+            # Without a memory, samples to compare on are drawn from Gaussians, which favour slda.
+            return AUTO_HEADS if self.memory != 0 else AUTO_HEADS[:1]
         return tuple(name for name in CLOSED_FORM if name == self.method)
 
     def trains(self, *, features: bool) -> bool:
