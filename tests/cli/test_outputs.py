@@ -138,8 +138,11 @@ def test_a_report_from_python_leaves_its_store(tmp_path: Path) -> None:
 
 def test_an_export_may_be_written_again(learner: Path, tmp_path: Path) -> None:
     model = Learner.open(learner)
-    for _ in range(2):
-        model.export(tmp_path / "model.safetensors", to="safetensors")
+    model.export(tmp_path / "model.safetensors", to="safetensors")
+    first = (tmp_path / "model.safetensors").read_bytes()
+    (tmp_path / "model.safetensors").write_bytes(b"an older export")
+    model.export(tmp_path / "model.safetensors", to="safetensors")
+    assert (tmp_path / "model.safetensors").read_bytes() == first
 
 
 @pytest.mark.parametrize("name", ["results.json", "model.safetensors", "page.html", "notes-wal"])

@@ -1,4 +1,4 @@
-"""Evaluation: many tasks share a forward, with the figures of each task by itself."""
+"""Evaluation: tasks that share a forward have the figures of separate forwards."""
 
 from collections.abc import Callable
 

@@ -42,8 +42,8 @@ _ENTRY = 1
 def kill_at(call: int | None, work: Callable[[], object]) -> int:
     """Do `work` in a forked process that is killed before its changing call number `call`.
 
-    Returns how many such calls were made or reached; the process has ended by itself if there are
-    no more than `call` of them. Raises AssertionError if the work fails by itself.
+    Returns how many such calls were made or reached; the process has ended on its own if there are
+    no more than `call` of them. Raises AssertionError if the work fails without being killed.
     """
     ptrace = ctypes.CDLL(None, use_errno=True).ptrace
     ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]

@@ -242,7 +242,7 @@ def names_in(target: Target, before: Path, place: Path) -> list[tuple[Path, bool
             (path.relative_to(top), path.is_dir())
             for top in place.iterdir()
             for path in top.rglob("*")
-            if not path.name.endswith(".tmp")  # nobody can guess the name
+            if not path.name.endswith(".tmp")  # its name is random
         }
     )
 

@@ -187,7 +187,7 @@ def test_an_address_without_a_cluster_is_refused_within_seconds(
         if listener == "another program":
             Thread(target=_greet_as_ssh, args=[server]).start()
         executor = Ray(address if source == "given" else None)
-        with pytest.raises(ClusterError, match=f"there is no Ray cluster at {address}") as refused:
+        with pytest.raises(ClusterError, match=f"no Ray cluster answers at {address}") as refused:
             executor.at_once(RunOptions())
     assert "--address local" in str(refused.value)
     assert {"environment": "$RAY_ADDRESS", "file": str(tmp_path)}.get(source, "") in str(

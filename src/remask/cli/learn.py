@@ -140,8 +140,8 @@ def learn(
     visit that was stopped goes on where it was with the same command; until it is finished, the
     learner is as it was before.
 
-    A visit that is no better than guessing on held-out samples, or costs earlier classes too much,
-    is not committed, and the exit code is 3.
+    A visit that ends at chance level on held-out samples, or costs earlier classes too much, is not
+    committed, and the exit code is 3.
 
     Example: `remask learn animals --data photos/week-12 --name week-12`
     """

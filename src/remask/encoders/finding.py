@@ -43,7 +43,7 @@ def find_encoder(
         MissingPackageError: A package is not installed; the message has the command.
         EncoderError: The encoder cannot be loaded, or does not return features.
         OwnCodeError: `module:function` does not exist or failed.
-        UnknownNameError: There is no encoder of this name.
+        UnknownNameError: `given` is not the name of an encoder.
 
     """
     encoder = _named(given, input_shape) if isinstance(given, str) else _own(given, input_shape)

@@ -1,4 +1,4 @@
-"""Second moments of each class by itself, so that a class can be taken out exactly."""
+"""Second moments stored per class, so that a class can be removed exactly."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping
@@ -14,7 +14,7 @@ _NAME = re.compile(r"(0|[1-9][0-9]*)/(count|sum|factor)")
 
 
 def class_bytes(features: int, samples: int) -> int:
-    """Return what a class of so many samples takes in a file, in bytes."""
+    """Return the size in a file, in bytes, of a class with `samples` samples."""
     return 8 + 8 * features + 4 * _packed_size(samples, features)
 
 

@@ -46,7 +46,7 @@ def rename(folder: LearnerFolder, old: str, new: str, *, merge: bool) -> None:
             f"merge=True (--merge)."
         )
     if new not in now.known and merge:
-        raise LearnerError(f"there is no class {new!r} to merge {old!r} with.")
+        raise LearnerError(f"cannot merge {old!r} with {new!r}: {new!r} is not a known class.")
 
     def named(learnt: Learnt) -> tuple[str | None, ...]:
         return tuple(new if name == old else name for name in learnt.classes)

@@ -63,7 +63,7 @@ def _masks(
         return [config]
     chosen: dict[Candidate, TrialConfig] = {}
     for candidate in candidates_of(method, config.buffer):
-        # A mask that has faded from the first step to the last is no mask.
+        # A mask that has faded before the first step masks nothing.
         faded = candidate.fade * config.buffer >= samples
         does = Candidate(None) if faded else candidate
         chosen.setdefault(does, candidate.config(config, config.buffer))

@@ -38,7 +38,7 @@ def damaged(path: Path, reason: str, advice: str = RESTORE) -> LearnerError:
 
 
 class VisitRejectedError(LearnerError):
-    """A visit was learnt and not committed, since it is no better than guessing or costs too much.
+    """A visit was not committed: it is at chance level, or costs earlier classes too much.
 
     `learn(..., force=True)` with the same samples commits it, without training again.
     """

@@ -78,7 +78,7 @@ class Prediction:
     probability: float
     """Of the most probable class, whether it is named or not."""
     top: tuple[tuple[str, float], ...]
-    """The most probable classes with their probabilities, as many as were asked for."""
+    """The `top` most probable classes with their probabilities."""
     source: str | None = None
     """The file it was read from, if any."""
     unknown: bool = False

@@ -161,7 +161,7 @@ class ClassFiles:
         return Updated(pooled, tuple(kept), exact=True)
 
     def held_out(self, notes: Sequence[StatisticsNote], seed: int) -> Samples:
-        """Samples drawn from the statistics of held-out samples, as many as there were.
+        """Draw as many samples as were held out, from their statistics.
 
         Of each class they depend on nothing but its own statistics and the seed.
         """

@@ -32,7 +32,7 @@ def check_reachable(address: str | None) -> None:
         _greet(host.strip("[]"), int(port))
     except (OSError, OverflowError) as error:
         raise ClusterError(
-            f"there is no Ray cluster at {place}{source} ({error}). Start one with "
+            f"no Ray cluster answers at {place}{source} ({error}). Start one with "
             f"`ray start --head`, which prints its address, or use `--address local` for a new one "
             f"on this machine alone."
         ) from error
