@@ -134,7 +134,7 @@ def test_a_renamed_class_has_its_name_everywhere_and_predictions_stay(tmp_path: 
     ):
         with pytest.raises(LearnerError, match=message):
             learner.rename(old, new)
-    with pytest.raises(LearnerError, match="no class 'ox' to merge"):
+    with pytest.raises(LearnerError, match="'ox' is not a known class"):
         learner.rename("ant", "ox", merge=True)
 
 
