@@ -1,7 +1,5 @@
 """ER: experience replay (Rolnick et al. 2019; Riemer et al. 2019). With a mask: MSER."""
 
-import numpy as np
-
 from remask.methods.base import Method
 from remask.methods.step import Step, Term
 
@@ -15,12 +13,9 @@ class ER(Method):
     one_forward = True
 
     def terms(self, step: Step) -> list[Term]:
-        """Stream and replay weigh as many samples as they have."""
+        """Weight stream and replay by their number of samples."""
         if not step.replays:
             return step.stream_terms()
         (replay,) = step.replays
-        arrived, recalled = step.stream.labels.shape[1], replay.labels.shape[1]
-        # Rounded as the nets are: published runs were, and a last bit grows in thousands of steps.
-        share = np.float32(1 / (arrived + recalled))
-        weights = [float(np.float32(count) * share) for count in (arrived, recalled)]
-        return [*step.stream_terms(weights[0]), Term(replay, weights[1])]
+        share = step.stream.labels.shape[1] / (step.stream.labels.shape[1] + replay.labels.shape[1])
+        return [*step.stream_terms(share), Term(replay, 1 - share)]
