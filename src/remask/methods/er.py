@@ -1,5 +1,7 @@
 """ER: experience replay (Rolnick et al. 2019; Riemer et al. 2019). With a mask: MSER."""
 
+import numpy as np
+
 from remask.methods.base import Method
 from remask.methods.step import Step, Term
 
@@ -17,5 +19,7 @@ class ER(Method):
         if not step.replays:
             return step.stream_terms()
         (replay,) = step.replays
-        share = step.stream.labels.shape[1] / (step.stream.labels.shape[1] + replay.labels.shape[1])
-        return [*step.stream_terms(share), Term(replay, 1 - share)]
+        sizes = step.stream.labels.shape[1], replay.labels.shape[1]
+        # Rounded to float32: a weight has the same bits as a number and as a tensor [S].
+        stream, replayed = (float(np.float32(size / sum(sizes))) for size in sizes)
+        return [*step.stream_terms(stream), Term(replay, replayed)]
