@@ -90,12 +90,10 @@ def solve(
 
 
 def solver() -> Any:
-    """SciPy's solver, or a message that says how to get it."""
+    """SciPy's `nnls`, imported when it is needed: most runs need no SciPy."""
     require_room_for_scipy("GEM")
-    try:
-        from scipy.optimize import nnls  # type: ignore[import-untyped]
-    except ImportError as error:
-        raise MethodError("GEM needs SciPy: pip install scipy") from error
+    from scipy.optimize import nnls  # type: ignore[import-untyped]
+
     return nnls
 
 
