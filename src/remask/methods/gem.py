@@ -7,7 +7,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from remask.errors import MethodError
 from remask.machine import require_room_for_scipy
 from remask.memory import KeptRows, choose_rows
 from remask.methods.base import Method
