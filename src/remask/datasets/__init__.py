@@ -16,7 +16,7 @@ from remask.datasets.cifar import CIFAR10, CIFAR100
 from remask.datasets.dataset import Arrays, Dataset, FileStatus
 from remask.datasets.digits import DIGITS
 from remask.datasets.mnist import FASHION_MNIST, MNIST
-from remask.datasets.originals import DataError, Progress, users_path
+from remask.datasets.originals import DataError, Progress
 from remask.datasets.tiny_imagenet import TINY_IMAGENET
 from remask.names import UnknownNameError, unknown
 
@@ -46,7 +46,6 @@ __all__ = [
     "find_dataset",
     "is_complete",
     "load",
-    "users_path",
     "verify",
     "where",
 ]
