@@ -348,7 +348,7 @@ def test_what_the_reservoir_holds_now_can_be_recalled_at_any_step_also_after_a_r
 ) -> None:
     class Recalls(ER):
         def loss(self, step: Step) -> Tensor:
-            recalled.append(self.engine.recall(100).labels.shape[1])
+            recalled.append(self.context.recall(100).labels.shape[1])
             return super().loss(step)
 
     def stack() -> TrialStack:

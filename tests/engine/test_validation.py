@@ -308,7 +308,7 @@ def test_a_method_that_scores_unlike_the_one_it_is_made_of_is_validated_by_its_o
         """Says that everything is of the last class."""
 
         def scores(self, inputs: Tensor, task: int) -> Tensor:
-            said = torch.zeros(self.engine.trials, len(inputs), self.engine.num_classes)
+            said = torch.zeros(self.context.trials, len(inputs), self.context.num_classes)
             said[..., -1] = 1
             return said
 

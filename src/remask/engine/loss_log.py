@@ -57,7 +57,7 @@ class LossLog:
 
     def __init__(self, every: int = 0) -> None:
         self.noted: dict[str, list[Tensor]] = {TOTAL: []}
-        """What has come since the latest look, [S] each; `Engine.note` appends."""
+        """What has come since the latest look, [S] each; `Context.note` appends."""
         self._points: list[LossPoint] = []
         self._asked = every
         self._due: list[_Due] = []

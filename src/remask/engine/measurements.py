@@ -51,7 +51,7 @@ class Measurements:
         """`configs` are the trials as they were asked for."""
         self._configs, self._stream, self._method = configs, stream, method
         self._choosing, self._log = choosing, log
-        networks = method.engine.trials
+        networks = method.context.trials
         self._divergence = Divergence(networks)
         every_class = (networks, stream.data.num_classes)
         self._confidence = torch.full(every_class, torch.nan, dtype=torch.float64)

@@ -26,7 +26,7 @@ from remask.engine.stacking import initial_nets, stack_nets
 from remask.engine.state import GROWING, bytes_kept, grow_from, restore, state_of
 from remask.engine.stream import Position, Stream
 from remask.memory import StoredRows
-from remask.methods import Engine, Method
+from remask.methods import Context, Method
 from remask.nets import NetBuilder, net_builder
 from remask.record import MaskChoice, TrialRecord
 from remask.streams import DataDescription, StreamError, Task
@@ -95,7 +95,7 @@ class TrialStack:
             }
         )
         self._descent = Descent(self._net, self._method, configs, device, optimizer)
-        self._engine = self._method.engine = Engine(
+        self._context = self._method.context = Context(
             configs,
             net=self._net,
             samples=samples,
@@ -107,7 +107,7 @@ class TrialStack:
             announced_tasks=self.data.num_tasks,
         )
         self._log = log
-        self._engine.noted = None if log is None else log.noted
+        self._context.noted = None if log is None else log.noted
         self._method.prepare()
         self._stream.keep(self._method.memory)
         self._stream.plan_steps([self._method.extra_samples(task) for task in self.tasks])
