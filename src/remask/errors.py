@@ -16,6 +16,10 @@ class SettingsError(RemaskError, ValueError):
     """Invalid settings; the message has which, and what is allowed."""
 
 
+class MethodError(RemaskError, ValueError):
+    """A method cannot run with the given settings."""
+
+
 class Stopped(Exception):  # noqa: N818 - a request, not an error
     """A run stopped because of a signal. Everything is saved except `unsaved`."""
 
