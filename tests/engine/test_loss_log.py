@@ -215,5 +215,5 @@ def test_the_accuracies_after_each_task_are_those_of_the_matrix(
     for point in points:
         for trial, result in enumerate(results):
             seen = slice(0, point.task + 1)
-            assert point.class_il[trial][seen] == result.class_il[point.task][seen]
+            assert tuple(point.class_il[trial][seen]) == result.class_il[point.task][seen]
     assert stack.task_points(since=2) == points[2:]

@@ -95,8 +95,8 @@ def _loss(subject: Subject) -> _Answer:
     before = {n: t.clone() for n, t in stack.state().items() if n.startswith("net/")}
     next(stack.run())
     after = stack.state()
-    for trial, result in enumerate(stack.results()):
-        if result.diverged_at is not None:
+    for trial, diverged_at in enumerate(stack.diverged_at):
+        if diverged_at is not None:
             return "failed", "the very first loss is not a number; look for log(0), 0/0, inf - inf"
         if all(torch.equal(after[name][trial], old[trial]) for name, old in before.items()):
             return "failed", (

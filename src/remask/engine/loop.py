@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 from torch import Tensor
 
 from remask.engine.parts import Parts
-from remask.engine.showing import Position
 from remask.engine.state import network_tensors
+from remask.engine.stream import Position
 from remask.streams import Task
 
 _BEGIN, _END = -1, -2  # in place of an epoch, in the names of random numbers
