@@ -17,20 +17,23 @@ from remask.datasets.images import (
     pillow,
     user_formats,
 )
-from remask.user_data.class_names import checked_name
-from remask.user_data.formats import InputFormat
-from remask.user_data.skipping import Unreadable, unreadable_error
-from remask.user_data.source import Source
+from remask.user_data.samples import (
+    InputFormat,
+    SampleReader,
+    Unreadable,
+    checked_name,
+    unreadable_error,
+)
 
 ENDINGS = (
     *(".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".mpo", ".webp", ".gif", ".bmp", ".tif", ".tiff"),
     *(".heic", ".heif", ".hif", ".avif"),
 )
-"""What the names of images end in; other files are ignored."""
+"""The file name endings of images; other files are ignored."""
 LARGEST_SIDE = 64
-"""Images become this high and wide if no size is given and the first one is larger."""
+"""The default height and width if the first image is larger."""
 _LARGEST_FILE = 256 << 20
-_LOOKED_AT = 32  # images, of which one in colour makes all of them colour images
+_CHECKED_FOR_COLOUR = 32  # images
 
 
 @dataclass
@@ -39,11 +42,11 @@ class Listing:
 
     files: list[Path] = field(default_factory=list)
     classes: list[str] = field(default_factory=list)
-    """The name of each file's folder, or nothing if the images are in one folder."""
+    """The name of each file's folder; empty if all images are in one folder."""
     ignored: list[str] = field(default_factory=list)
     """Other files and folders."""
     root: Path | None = None
-    """The folder in which they were found; None if the files were given one by one."""
+    """The folder that was listed; None for a list of files."""
 
 
 def list_classes(path: Path) -> Listing:
@@ -77,7 +80,7 @@ def list_images(folder: Path) -> Listing:
 
 
 def has_classes(path: Path) -> bool:
-    """Whether a folder has folders in it that can be classes. Raises DataError."""
+    """Whether a folder contains folders of classes. Raises DataError."""
     return any(map(_is_class, _entries(path)))
 
 
@@ -89,17 +92,17 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def _is_class(entry: Path) -> bool:
-    # macOS puts the second one into ZIP files.
+    # macOS adds __MACOSX to ZIP files.
     return entry.is_dir() and not entry.name.startswith(".") and entry.name != "__MACOSX"
 
 
-class ImageSource(Source):
-    """Image files, each decoded when it is its turn.
+class ImageReader(SampleReader):
+    """Image files, decoded one by one.
 
-    They are cropped and resized to `size`; without it, to the size of the first one that can be
-    read, but at most `largest_side`. `channels` is 1 for grey, 3 for colour; without it, images are
-    grey if the first ones are. With `same_size` nothing is resized unless `size` is given, and
-    images of different sizes are refused.
+    They are cropped and resized to `size`; without it, to the size of the first readable one, but
+    at most LARGEST_SIDE. `channels` is 1 for grey, 3 for colour; without it, images are grey if
+    the first ones are. With `same_size` nothing is resized unless `size` is given, and images of
+    different sizes are refused.
     """
 
     def __init__(
@@ -130,7 +133,7 @@ class ImageSource(Source):
             height = width = LARGEST_SIDE
         channels = self._channels
         if channels is None:
-            step = -(-len(self._files) // _LOOKED_AT)
+            step = -(-len(self._files) // _CHECKED_FOR_COLOUR)
             channels = 1 if all(map(self._may_be_grey, self._files[::step])) else 3
         return InputFormat(shape=(channels, height, width), dtype="uint8")
 
@@ -138,8 +141,7 @@ class ImageSource(Source):
         """Yield the images. Raises DataError if one cannot be read, unless those are skipped."""
         if not form.is_image or form.dtype != "uint8":
             raise DataError(
-                f"this learner has learnt from {form}, and {self._files[0]} is an image. Use data "
-                f"like those of the first visit."
+                f"expected {form}, as in the first data, but {self._files[0]} is an image"
             )
         if self._skip and self._checked != form:
             self._leave_out(form)
@@ -156,7 +158,7 @@ class ImageSource(Source):
             raise unreadable_error(unreadable, self.count)
 
     def _leave_out(self, form: InputFormat) -> None:
-        """Find what cannot be read, so that the number of samples is known from the first one."""
+        """Drop the files that cannot be read, so that `count` is known from the first sample."""
         whole = []
         for number, file in enumerate(self._files):
             try:
@@ -186,7 +188,7 @@ class ImageSource(Source):
         if sample.shape != form.shape:
             raise DataError(
                 f"images differ in size: {file} has {sample.shape[1]} x {sample.shape[2]} pixels, "
-                f"earlier ones {height} x {width}. Give size=(height, width) to resize them all."
+                f"earlier ones {height} x {width}. Pass size=(height, width) to resize them all."
             )
         return sample
 
