@@ -293,7 +293,7 @@ def test_what_passes_the_filters_is_deleted_and_nothing_else(filled: CommandLine
 def test_deleting_needs_to_be_told_what_once(filled: CommandLine, arguments: list[str]) -> None:
     answer = filled("results", "delete", *arguments)
     assert answer.code == 1
-    assert "say which results to delete" in answer.text
+    assert "name the results to delete" in answer.text
     with Store(filled.store) as store:
         assert store.count() == 5
 
