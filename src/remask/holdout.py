@@ -12,7 +12,7 @@ from remask.randomness import generator
 
 @dataclass(frozen=True, eq=False)
 class Subset:
-    """A part of a data set. Its labels are the same in all trials of a stack; its samples differ."""
+    """A part of a data set, with the same labels but other samples in each trial of a stack."""
 
     labels: Tensor
     """int64 [N], one per row."""
@@ -46,9 +46,7 @@ def hold_out(labels: Tensor, share: float, seeds: Sequence[int]) -> tuple[Subset
     return Subset(labels[learnt[0]], learnt), Subset(labels[apart[0]], apart)
 
 
-def set_apart(
-    subset: Subset, share: float, seeds: Sequence[int]
-) -> tuple[Subset, Subset | None]:
+def set_apart(subset: Subset, share: float, seeds: Sequence[int]) -> tuple[Subset, Subset | None]:
     """Split a subset again, as `hold_out` splits a whole set."""
     learnt, apart = hold_out(subset.labels, share, seeds)
     if apart is None or subset.places is None or learnt.places is None or apart.places is None:
@@ -66,6 +64,6 @@ def check_share(labels: Tensor, share: float, name: str, class_names: Sequence[s
         names = ", ".join(repr(class_names[label]) for label in alone[:5])
         raise SplitError(
             f"cannot hold out {share:g} of every class of {name}: {names}"
-            f"{', ...' if len(alone) > 5 else ''} has only one training sample. Hold out nothing, "
+            f"{', ...' if len(alone) > 5 else ''} has one training sample. Hold out nothing, "
             f"add samples, or drop the class."
         )

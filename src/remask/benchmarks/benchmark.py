@@ -45,7 +45,7 @@ class Benchmark:
     std: tuple[float, ...] | None = None
     """Per channel, divided by last; given with `mean` or not at all."""
     crop_padding: int = 0
-    """Zeros on every side of train images before they are cropped back at random; 0: no cropping."""
+    """Zeros on every side of train images before they are cropped back at random."""
     flip: bool = False
     """Whether a random half of the train images is mirrored left to right."""
     class_names: tuple[str, ...] = field(default=(), repr=False)

@@ -90,13 +90,9 @@ def image_folder(
         for place in ([path] if isinstance(test, float | int) else [path, test])
     ]
     _check_classes(readers[0].names or [], readers[-1].names or [])
-    parts = [_read(reader) for reader in readers]
-    for reader in readers:
-        ignored = reader.skipped.ignored
-        ignored[:] = [file for file in ignored if not os.path.basename(file).startswith((".", "_"))]
-    if any(reader.skipped for reader in readers):
-        lines = "\n".join(str(reader.skipped) for reader in readers if reader.skipped)
-        warnings.warn(lines, UnreadableImageWarning, stacklevel=2)
+    parts = [_read(reader, str(path)) for reader in readers]
+    if skipped := [str(reader.skipped) for reader in readers if reader.skipped]:
+        warnings.warn("\n".join(skipped), UnreadableImageWarning, stacklevel=2)
     held = test if isinstance(test, float | int) else parts[1]
     return _assemble(name, parts[0], held, tasks, seed)
 
@@ -147,7 +143,7 @@ def from_dataset(
 def _read_dataset(dataset: Dataset[Any], what: str) -> _Labelled:
     if not hasattr(dataset, "__len__"):
         raise DataError(f"{what} has no length, so it cannot be loaded")
-    return _read(ItemReader(dataset, labelled=True, what=what))  # type: ignore[arg-type]
+    return _read(ItemReader(dataset, labelled=True, what=what), what)  # type: ignore[arg-type]
 
 
 def _read_arrays(source: Arrays) -> tuple[_Labelled, _Labelled | None]:
@@ -189,11 +185,11 @@ def _labelled(inputs: npt.NDArray[Any], labels: npt.NDArray[Any], what: str) -> 
         names = class_names(labels)
     except DataError as error:
         raise DataError(f"{what}: {error}") from error
-    return _read(ArrayReader(as_bytes_or_floats(inputs, f"{what}: inputs"), names, what))
+    return _read(ArrayReader(inputs, names, what), what)
 
 
-def _read(reader: SampleReader) -> _Labelled:
-    inputs = reader.read_all()
+def _read(reader: SampleReader, what: str) -> _Labelled:
+    inputs = as_bytes_or_floats(reader.read_all(), f"{what}: inputs")
     return _Labelled(inputs, reader.names or [])
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from remask.memory import StoredRows, fetch
 from remask.metrics import CALIBRATION_BINS
 from remask.record import Answers
-from remask.streams import DataDescription, Standardise
+from remask.streams import DataDescription, Normaliser
 
 _ROWS_AT_ONCE = 512  # a chunk whose activations stay in cache
 _MOST_CLASSES = 100  # of a confusion matrix that is kept: it grows with their square
@@ -43,7 +43,7 @@ class TestSets:
 
     def __init__(self, data: DataDescription, device: torch.device) -> None:
         self._data, self._device = data, device
-        self._standardise = Standardise.of(data, device)
+        self._normalise = Normaliser.of(data, device)
         self._sets: dict[int, _TestSet] = {}
 
     def add(
@@ -126,8 +126,7 @@ class TestSets:
     def _see(self, pieces: "_Pieces") -> Tensor:
         axis = pieces[0][1].dim() - 1
         found = [fetch(inputs, places, self._device) for inputs, places in pieces]
-        inputs = self._data.scaled(found[0] if len(found) == 1 else torch.cat(found, axis))
-        return inputs if self._standardise is None else self._standardise(inputs)
+        return self._normalise(found[0] if len(found) == 1 else torch.cat(found, axis))
 
 
 _Pieces = list[tuple[Tensor | StoredRows, Tensor]]

@@ -17,9 +17,9 @@ from remask.methods import Method
 from remask.record import Curve
 from remask.streams import (
     DataDescription,
-    Part,
     Samples,
     StreamError,
+    Subset,
     Task,
     TaskData,
     batch_sizes,
@@ -63,7 +63,7 @@ class Stream:
         self._method, self._config, self._device = method, configs[0], device
         self._seeds = [config.seed for config in configs]
         self._share_apart = apart
-        self._apart: Part | None = None
+        self._apart: Subset | None = None
         self._dealt: Tasks = () if isinstance(source, DataDescription) else source.tasks
         self.tasks: list[Task] = []
         """Those of the benchmark, if there is one."""
@@ -279,7 +279,7 @@ class Stream:
 
     def _test(self, number: int, classes: Tensor, inputs: Tensor, labels: Tensor) -> None:
         """Measure a task on these samples, or on those of them that have its classes."""
-        part = Part(labels)
+        part = Subset(labels)
         _add(self.test, number, classes, inputs, part)
         if self.curves is not None:
             _add(self.curves, number, classes, inputs, part)
@@ -298,7 +298,7 @@ def _add(
     number: int,
     classes: Tensor,
     inputs: Tensor | StoredRows,
-    part: Part,
+    part: Subset,
 ) -> None:
     """Measure a task on the rows of a part that have its classes."""
     rows = classes.to(part.labels.device)[part.labels].nonzero().squeeze(-1)

@@ -24,7 +24,7 @@ from remask.learner.reference import NoHeldOutError, Reference
 from remask.learner.results import Abstention, Predictions
 from remask.learner.settings import LearnerSettings
 from remask.learner.summary import Summary, summary
-from remask.user_data import Data, Labels, Skipped, Source, UnreadableImageWarning, read
+from remask.user_data import Data, Labels, SampleReader, Skipped, UnreadableImageWarning, read
 
 if TYPE_CHECKING:
     from remask.learner.export import Exported
@@ -243,7 +243,7 @@ class LearnerAnswers:
         labelled: bool,
         skip_unreadable: bool,
         unknown: float | None,
-    ) -> tuple[Source, "_Scored"]:
+    ) -> tuple[SampleReader, "_Scored"]:
         """Read data and score them; with `unknown`, also measure distances from known classes."""
         module, manifest = self._ready(), self._manifest
         assert manifest.data is not None
@@ -267,7 +267,7 @@ class LearnerAnswers:
 
     def _answered(
         self,
-        source: Source,
+        source: SampleReader,
         scored: "_Scored",
         top: int,
         abstain: float | None,
@@ -298,7 +298,7 @@ class LearnerAnswers:
         module = self._ready()
         return Reference(self._folder, self._folder.read_state(), module, self._parts.device)
 
-    def _report_skipped(self, source: Source) -> None:
+    def _report_skipped(self, source: SampleReader) -> None:
         """Keep the report of what a source did not read, and warn of files that are unreadable."""
         self.skipped = source.skipped
         if line := source.skipped.unreadable_line:

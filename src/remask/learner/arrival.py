@@ -25,7 +25,7 @@ from remask.learner.settings import (
 from remask.learner.staging import Read, Staged, VisitNote
 from remask.memory import StoredRows
 from remask.own_code import names_own_code
-from remask.user_data import ImageSource, InputFormat, Source, in_order
+from remask.user_data import ImageReader, InputFormat, SampleReader, in_order
 
 _LEAST_SIDE = 32  # of what is taken for a photograph
 _DIGIT_SIDE = 32  # grey images of up to this side get the net of the paper
@@ -39,14 +39,19 @@ class Arrival:
         self._settings = manifest.settings
 
     def stage(
-        self, source: Source, name: str, *, discard: bool, on_progress: OnProgress | None = None
+        self,
+        source: SampleReader,
+        name: str,
+        *,
+        discard: bool,
+        on_progress: OnProgress | None = None,
     ) -> Staged | Visit:
         """Put the samples of a visit on disk. If it was learnt before, return its account."""
         manifest = self._manifest
         with data_errors():
             data = manifest.data or self.first_data(source)
             form = data.inputs
-            if form.is_image and not manifest.data and not isinstance(source, ImageSource):
+            if form.is_image and not manifest.data and not isinstance(source, ImageReader):
                 self._check_size(form, data)
             before = next((v for v in manifest.history if v.name == name and v.samples), None)
             if before is not None:
@@ -70,7 +75,7 @@ class Arrival:
 
             return staging.stage(self._place, source, form, encoding, describe, self._settings.seed)
 
-    def first_data(self, source: Source) -> DataNote:
+    def first_data(self, source: SampleReader) -> DataNote:
         """Decide the encoder, the net and the size of images, from the samples of a first visit."""
         form = source.format()
         encoder = self._encoder_for(form)
@@ -79,13 +84,13 @@ class Arrival:
         check_kind(encoder, form)
         size = None
         if form.is_image:
-            first = source.first_size() if isinstance(source, ImageSource) else form.shape[1:]
+            first = source.first_size() if isinstance(source, ImageReader) else form.shape[1:]
             size = self._settings.image_size or image_size_for(encoder, (first[0], first[1]))
             if encoder.kind != "image":
                 size = None
             elif encoder.name == OWN_MODULE or is_own_encoder(encoder.name):
                 size = form.shape[1], form.shape[2]  # it was made for this size
-            if isinstance(source, ImageSource) and size is not None:
+            if isinstance(source, ImageReader) and size is not None:
                 form = InputFormat(shape=(3, *size), dtype="uint8")
         return DataNote(
             inputs=form,
@@ -215,7 +220,7 @@ class Arrival:
                 f"{form.shape[2]} pixels. Resize them, or give image files, which are resized."
             )
 
-    def _learnt_before(self, before: Visit, source: Source, form: InputFormat) -> Visit:
+    def _learnt_before(self, before: Visit, source: SampleReader, form: InputFormat) -> Visit:
         if before.fingerprint is None:
             raise LearnerError(
                 f"a visit {before.name!r} was learnt on {before.finished[:10]}, and a class of it "

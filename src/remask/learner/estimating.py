@@ -16,7 +16,7 @@ from remask.learner.features import AT_ONCE
 from remask.learner.manifest import DataNote, Manifest, Seen
 from remask.learner.settings import most_epochs, places, trial_config
 from remask.learner.training import make_stack, outputs_for
-from remask.user_data import Source
+from remask.user_data import SampleReader
 
 _MEASURED_STEPS = 3
 
@@ -46,7 +46,7 @@ class Estimate:
         return "\n".join([*lines, "nothing was learnt"])
 
 
-def estimate(manifest: Manifest, folder: Path, parts: Parts, source: Source) -> Estimate:
+def estimate(manifest: Manifest, folder: Path, parts: Parts, source: SampleReader) -> Estimate:
     """Estimate a visit. Raises LearnerError or DataError if it could not be learnt."""
     data = manifest.data or Arrival(manifest, folder, parts).first_data(source)
     features = parts.features(data)

@@ -38,7 +38,7 @@ from remask.learner.settings import AUTO, NONE, OWN_MODULE, LearnerSettings, che
 from remask.learner.visiting import Visiting
 from remask.methods import Method
 from remask.planning.defaults import describe
-from remask.user_data import Data, Labels, Source, checked_name, class_name, read
+from remask.user_data import Data, Labels, SampleReader, checked_name, class_name, read
 
 _NO_ENCODER = (
     "no pretrained encoder is installed, so a small net is trained from scratch. With the encoder, "
@@ -243,7 +243,7 @@ class Learner(LearnerAnswers):
             source = self._source(data, labels, skip_unreadable=skip_unreadable)
             return estimate(self._manifest, self._folder.path, self._parts, source)
 
-    def _source(self, data: Data, labels: Labels, *, skip_unreadable: bool) -> Source:
+    def _source(self, data: Data, labels: Labels, *, skip_unreadable: bool) -> SampleReader:
         known = self._manifest.data
         return read(
             data,

@@ -16,8 +16,8 @@ from remask.learner.features import Features
 from remask.learner.manifest import Manifest, Seen
 from remask.learner.results import Abstention, Prediction, Predictions, UnknownTest
 from remask.learner.state import HEAD_BIAS, HEAD_WEIGHT, MISFITS
-from remask.streams import Standardise
-from remask.user_data import Source
+from remask.streams import Normaliser
+from remask.user_data import SampleReader
 
 _ROWS_AT_ONCE = 64  # more would leave the processor's cache
 
@@ -180,16 +180,8 @@ def _trained_net(manifest: Manifest, tensors: Mapping[str, Tensor], parts: Parts
 
 def as_seen(inputs: Tensor, seen: Seen, device: torch.device | str) -> Tensor:
     """Inputs [n, *shape] as they are kept to what a net sees."""
-    if inputs.dtype == torch.int64:
-        return inputs.to(device)
-    scaled = (
-        inputs.to(device).float().mul_(seen.scale)
-        if inputs.dtype != torch.float32
-        else (inputs.to(device) * seen.scale)
-    )
-    if seen.mean is None or seen.std is None:
-        return scaled
-    return Standardise(seen.mean, seen.std, tuple(inputs.shape[1:]), device)(scaled)
+    normalise = Normaliser(seen.scale, seen.mean, seen.std, inputs.shape[1:], device)
+    return normalise(inputs.to(device))
 
 
 def columns_of(labels: Tensor, manifest: Manifest) -> Tensor:
@@ -209,7 +201,7 @@ def kept_scores(
 @torch.no_grad()
 def source_scores(
     module: Scorer,
-    source: Source,
+    source: SampleReader,
     manifest: Manifest,
     device: torch.device | str,
     *,

@@ -28,7 +28,7 @@ from remask.learner.names import StoredName
 from remask.learner.npy import mapped, npy_pieces
 from remask.learner.sealed import seal, unseal
 from remask.memory import MappedRows, StoredRows
-from remask.user_data import InputFormat, Source, sample_bytes
+from remask.user_data import InputFormat, SampleReader, sample_bytes
 
 VISIT = "visit"
 _NOTE, _INPUTS, _REJECTED = "visit.json", "inputs.npy", "rejected"
@@ -100,7 +100,7 @@ class Read:
     keys: list[int]
 
 
-def fingerprint_of(source: Source, form: InputFormat) -> str:
+def fingerprint_of(source: SampleReader, form: InputFormat) -> str:
     """Read all samples; what they are, and their classes, as one number."""
     fingerprint = _Fingerprint()
     for sample in source.samples(form):
@@ -110,7 +110,7 @@ def fingerprint_of(source: Source, form: InputFormat) -> str:
 
 def stage(
     folder: Path,
-    source: Source,
+    source: SampleReader,
     form: InputFormat,
     encoding: Encoding | None,
     describe: Callable[[Read], VisitNote],
@@ -281,7 +281,7 @@ class _Fingerprint:
     def add(self, sample: Any) -> None:
         self._samples.update(sample_bytes(sample))
 
-    def digest(self, source: Source, form: InputFormat) -> str:
+    def digest(self, source: SampleReader, form: InputFormat) -> str:
         text = json.dumps([form.model_dump(), source.names, self._samples.hexdigest()])
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -293,7 +293,7 @@ def sample_key(sample: Any, seed: int) -> int:
 
 
 def _rows(
-    source: Source,
+    source: SampleReader,
     form: InputFormat,
     encoding: Encoding | None,
     fingerprint: _Fingerprint,

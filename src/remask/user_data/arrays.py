@@ -29,11 +29,11 @@ def as_bytes_or_floats(inputs: npt.NDArray[Any], what: str) -> npt.NDArray[Any]:
         with np.errstate(over="ignore"):  # too large values are reported later
             return inputs.astype(np.float32, copy=False)
     advice = (
-        "Convert pixels of 0..255 with inputs.astype(np.uint8), anything else with "
+        "Pixels of 0..255 become bytes by inputs.astype(np.uint8), anything else floats by "
         "inputs.astype(np.float32)"
     )
     if inputs.dtype == np.uint16:
-        advice = "Convert pixels of 16 bits with (inputs >> 8).astype(np.uint8)"
+        advice = "Pixels of 16 bits become bytes by (inputs >> 8).astype(np.uint8)"
     raise DataError(f"{what} must be uint8 or floats, got {inputs.dtype}. {advice}")
 
 
@@ -96,7 +96,7 @@ class ArrayReader(SampleReader):
         array = self._channels_first(form.shape[0] if form.is_image else None)
         if array.shape[1:] != form.shape or str(array.dtype) != form.dtype:
             raise DataError(
-                f"{self._what}: expected {form}, as in the first data; got "
+                f"{self._what}: the model takes {form}, as in the first data; got "
                 f"{list(array.shape[1:])}, {array.dtype}. Convert them."
             )
         for number, sample in enumerate(array):

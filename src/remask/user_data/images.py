@@ -53,7 +53,7 @@ def list_classes(path: Path) -> Listing:
     """Find CLASS/NAME.png, sorted by their names. Raises DataError."""
     found = Listing(root=path)
     for entry in _entries(path):
-        if not _is_class(entry):
+        if not entry.is_dir():
             found.ignored.append(entry.name)
             continue
         images = list_images(entry)
@@ -70,7 +70,7 @@ def list_images(folder: Path) -> Listing:
     """Find the images of one folder, sorted by their names. Raises DataError."""
     found = Listing(root=folder)
     for entry in _entries(folder):
-        if entry.suffix.lower() in ENDINGS and not entry.name.startswith("."):
+        if entry.suffix.lower() in ENDINGS:
             found.files.append(entry)
         else:
             found.ignored.append(entry.name)
@@ -81,19 +81,17 @@ def list_images(folder: Path) -> Listing:
 
 def has_classes(path: Path) -> bool:
     """Whether a folder contains folders of classes. Raises DataError."""
-    return any(map(_is_class, _entries(path)))
+    return any(entry.is_dir() for entry in _entries(path))
 
 
 def _entries(folder: Path) -> list[Path]:
+    """List a folder, sorted, without hidden files."""
     try:
-        return sorted(folder.iterdir())
+        entries = sorted(folder.iterdir())
     except OSError as error:
         raise DataError(f"cannot read {folder}: {error.strerror}") from error
-
-
-def _is_class(entry: Path) -> bool:
     # macOS adds __MACOSX to ZIP files.
-    return entry.is_dir() and not entry.name.startswith(".") and entry.name != "__MACOSX"
+    return [e for e in entries if not e.name.startswith(".") and e.name != "__MACOSX"]
 
 
 class ImageReader(SampleReader):
@@ -140,9 +138,7 @@ class ImageReader(SampleReader):
     def samples(self, form: InputFormat) -> Iterator[npt.NDArray[np.uint8]]:
         """Yield the images. Raises DataError if one cannot be read, unless those are skipped."""
         if not form.is_image or form.dtype != "uint8":
-            raise DataError(
-                f"expected {form}, as in the first data, but {self._files[0]} is an image"
-            )
+            raise DataError(f"the model has learnt from {form}, and {self._files[0]} is an image")
         if self._skip and self._checked != form:
             self._leave_out(form)
         unreadable = []

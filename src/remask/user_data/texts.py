@@ -66,7 +66,7 @@ class TextReader(SampleReader):
         """Yield the texts."""
         if not form.is_text:
             raise DataError(
-                f"expected {form}, as in the first data, but these are texts (pass image files as "
+                f"the model has learnt from {form}, and these are texts (pass image files as "
                 f"pathlib.Path)"
             )
         yield from self._texts
