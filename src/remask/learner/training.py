@@ -104,7 +104,7 @@ def choose_trial(
     truth = held.truth(manifest)
     right = stack_log_probabilities(stack, held, manifest, model).argmax(-1) == truth
     configs = stack.configs
-    usable = [result.diverged_at is None for result in stack.results()]
+    usable = [diverged_at is None for diverged_at in stack.diverged_at]
     chosen, why = _compare([_shown(config, configs) for config in configs], right, truth, usable)
     config = configs[chosen]
     if not why:
@@ -269,7 +269,7 @@ def make_stack(
 
 def all_diverged(stack: TrialStack) -> bool:
     """Whether the loss of every trial of a stack became NaN or infinite."""
-    return all(result.diverged_at is not None for result in stack.results())
+    return None not in stack.diverged_at
 
 
 class Training:
@@ -365,7 +365,7 @@ class Training:
         if saved is None:
             return False
         try:
-            self._stack.restore(saved.tensors, Position.read(saved.position))
+            self._stack.restore(saved.tensors, Position(**saved.position))
             notes: Any = saved.extra
             self._measured = [
                 [-math.inf if value is None else float(value) for value in (accuracy, likelihood)]
