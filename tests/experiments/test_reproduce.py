@@ -7,7 +7,7 @@ import pytest
 
 from remask.experiments import configs_of, wanted_cells
 from remask.experiments.plans import _write_time
-from remask.papers import (
+from remask.papers.experiments import (
     EXPERIMENTS,
     PaperCell,
     experiment_cells,

@@ -65,7 +65,7 @@ def list_(
     elif not found:
         output.print("No trial matches.")
     elif not trials:
-        from remask.reports import results_table  # not before it is needed
+        from remask.reports.tables import results_table
 
         output.print(results_table(summarise_listed(found)), crop=False)
     else:

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 
     from remask.config import TrialConfig
     from remask.experiments import Compared, Plan, Reproduction, Results
-    from remask.reports import ComparedCell, Comparison
+    from remask.reports.comparison import ComparedCell, Comparison
     from remask.results import AnyCell, Spread, TrialSummary
 
 
