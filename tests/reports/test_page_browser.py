@@ -170,7 +170,11 @@ def test_the_overview_counts_what_there_is(show: Open) -> None:
     assert "9 cells with results" in " ".join(reversed_pairs(page))
     assert "18" in facts
     assert "2 failed or diverged" in " ".join(reversed_pairs(page))
-    assert page.locator(".verdicts li").all_inner_texts()[0].split()[:3] == ["2", "no", "significant"]
+    assert page.locator(".verdicts li").all_inner_texts()[0].split()[:3] == [
+        "2",
+        "no",
+        "significant",
+    ]
     assert page.locator(".verdicts li").count() == 3
     verdicts = page.locator("#verdicts").inner_text()
     assert "2 of the 3 that were run are within two published standard deviations" in verdicts

@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from remask.metrics import CURVE_METRICS, METRICS, AccuracyCurve, binned_calibration_error
-from remask.results.record import TrialRecord
-from remask.results.record_parts import Curve, Matrix
+from remask.record import Curve, Matrix, TrialRecord
 
 Scores = NDArray[np.float64]
 _MATRICES = ("class_il", "task_il", "validation_class_il", "validation_task_il")
