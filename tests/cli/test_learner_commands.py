@@ -322,9 +322,7 @@ def test_a_visit_is_undone_and_learnt_again(
 ) -> None:
     done = remask("undo", str(copied))
     assert done.code == 0, done.err
-    assert done.out == (
-        "undid second: 2 classes known; no longer known: c, d\n"
-    )
+    assert done.out == ("undid second: 2 classes known; no longer known: c, d\n")
     assert (
         remask("learn", str(copied), "--data", str(images / "second"), "--name", "second").code == 0
     )
