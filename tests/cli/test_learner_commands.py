@@ -94,8 +94,8 @@ def test_a_visit_is_not_learnt_twice_and_settings_cannot_change(
     again = ("learn", str(copied), "--data", str(images / "second"), "--name", "second")
     answer = remask(*again, *SETTING)
     assert answer.code == 0
-    assert answer.out.startswith("second: learnt on 20")
-    assert answer.out.endswith("; nothing was learnt again\n")
+    assert answer.out.startswith("second: already learnt on 20")
+    assert answer.out.endswith("; nothing changed\n")
     refused = remask(*again, "--memory", "61")
     assert refused.code == 1
     assert "was created with memory 60, which cannot be changed to 61" in refused.text
@@ -290,9 +290,7 @@ def test_a_visit_is_undone_and_learnt_again(
 ) -> None:
     done = remask("undo", str(copied))
     assert done.code == 0, done.err
-    assert done.out == (
-        "undid second: the learner knows 2 classes as before it; c, d unknown again\n"
-    )
+    assert done.out == ("undid second: 2 classes known; no longer known: c, d\n")
     assert (
         remask("learn", str(copied), "--data", str(images / "second"), "--name", "second").code == 0
     )
