@@ -265,7 +265,7 @@ def test_a_history_is_printed_and_written_as_json_page_and_figure(
     assert "Scores are divided by a temperature of" in page
     refused = remask("history", str(taught), "--page", str(tmp_path / "page.docx"))
     assert refused.code == 1
-    assert "a page, .html, or a figure" in refused.text
+    assert "name a page (.html) or a figure" in refused.text
 
 
 def test_forgetting_asks_first_and_then_the_class_is_gone(
