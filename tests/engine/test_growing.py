@@ -11,9 +11,8 @@ from torch import Tensor, nn
 
 from remask.benchmarks import Benchmark
 from remask.config import TrialConfig
-from remask.engine import DataDescription, Position, StreamError, TrialStack, checkpoint_files
-from remask.engine.checkpoint_files import CheckpointError
-from remask.engine.checkpoints import CheckpointFolder
+from remask.engine import DataDescription, Position, StreamError, TrialStack, checkpoints
+from remask.engine.checkpoints import CheckpointError, CheckpointFolder
 from remask.methods import ER, METHODS, MethodError, Task
 from remask.nets import NetBuilder, mlp
 from tests.engine.stack_samples import assert_same, batch_normed, small_mlp, small_resnet, snapshot
@@ -282,6 +281,6 @@ def test_a_checkpoint_that_grew_too_far_or_otherwise_is_refused(
     ):
         with pytest.raises(CheckpointError, match="does not fit this run"):
             load({**fine, **change})
-    monkeypatch.setattr(checkpoint_files, "_MOST_GROWTH", 100)
-    with pytest.raises(CheckpointError, match="it has 108 bytes more than this run has now"):
+    monkeypatch.setattr(checkpoints, "_MOST_GROWTH", 100)
+    with pytest.raises(CheckpointError, match="it is 108 bytes larger"):
         load(fine)

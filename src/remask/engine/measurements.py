@@ -71,17 +71,17 @@ class Measurements:
         """The method has ended the task, which may change what is predicted."""
         self._measure_curves(task, self._due_at_end)
 
-    @torch.no_grad()
     def evaluate(self) -> None:
-        """Measure all tasks so far that have test data, after the latest one that was learnt."""
+        """Measure all tasks so far that have test data, after the latest task learnt."""
         stream, method = self._stream, self._method
         learnt = stream.position.task
         latest = stream.number(learnt - 1)
-        stream.test.grow(latest + 1)
-        stream.test.measure(method.scores, latest, class_il=method.class_il)
+        class_il = method.class_il
+        stream.test.grow(latest + 1, latest + 1)
+        stream.test.measure(method.scores, latest, latest, class_il=class_il)
         if stream.validation is not None:
-            stream.validation.grow(latest + 1)
-            stream.validation.measure(method.own_scores, latest, class_il=method.class_il)
+            stream.validation.grow(latest + 1, latest + 1)
+            stream.validation.measure(method.own_scores, latest, latest, class_il=class_il)
         if learnt == len(stream.tasks):
             self._answers = self._final_answers()
             if self._answers is not None and method.confidence:
@@ -91,7 +91,6 @@ class Measurements:
         """The stack has gone back to another state: what followed from this one is not known."""
         self._answers = None
 
-    @torch.no_grad()
     def _final_answers(self) -> Answers | None:
         method = self._method
         if not (method.class_il or method.confidence):
@@ -100,12 +99,12 @@ class Measurements:
             method.scores, class_il=method.class_il, confidence=method.confidence
         )
 
-    @torch.no_grad()
     def _measure_curves(self, task: Task, point: int | None) -> None:
         """Fill a point of the curves, if one is due."""
         if self._stream.curves is not None and point is not None:
             scores, class_il = self._method.scores, self._method.class_il
-            self._stream.curves.measure(scores, task.number, point, class_il=class_il)
+            curves = self._stream.curves.evaluator
+            curves.measure(scores, point, task.number, class_il=class_il)
 
     def _look(self) -> None:
         self._divergence.look(self._stream.steps_done)
@@ -209,13 +208,12 @@ class Measurements:
         test, held_out, curves = self._stream.test, self._stream.validation, self._stream.curves
         parts = {
             "metrics": {
-                "class_il": test.class_il,
-                "task_il": test.task_il,
+                **test.state(),
                 "confidence": self._confidence,
                 "diverged_at": self._divergence.first_steps,
-                **(curves.state() if curves is not None else {}),
+                **(curves.evaluator.state("curve_") if curves is not None else {}),
             }
         }
         if held_out is not None:
-            parts["validation"] = {"class_il": held_out.class_il, "task_il": held_out.task_il}
+            parts["validation"] = held_out.state()
         return parts

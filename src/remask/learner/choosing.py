@@ -13,8 +13,7 @@ from torch import Tensor
 
 from remask.config import TrialConfig
 from remask.engine import TrialStack
-from remask.engine.candidates import Candidate, candidates_of, fading_name
-from remask.engine.choosing import choice
+from remask.engine.choosing import Candidate, candidates_of, choice, fading_name
 from remask.learner.accounts import Choice
 from remask.learner.settings import AUTO, LearnerSettings
 from remask.methods import Method
@@ -62,7 +61,7 @@ def _masks(
     if settings.mask != AUTO or method.unmaskable or not method.uses_buffer():
         return [config]
     chosen: dict[Candidate, TrialConfig] = {}
-    for candidate in candidates_of(method, config.buffer):
+    for candidate in candidates_of(config.buffer):
         # A mask that has faded before the first step masks nothing.
         faded = candidate.fade * config.buffer >= samples
         does = Candidate(None) if faded else candidate
