@@ -157,7 +157,7 @@ def use_data(given: Callable[[Path], Any], folder: Path) -> None:
         lambda: fetch(DATASETS["mnist"], data=given(nowhere)),
         lambda: load(DATASETS["mnist"], given(nowhere)),
     ):
-        with pytest.raises(DataError, match=f"there is no {nowhere} to take"):
+        with pytest.raises(DataError, match=f"{nowhere} does not exist"):
             call()
 
 

@@ -192,7 +192,7 @@ def proportioned(shape: tuple[int, ...], classes: int) -> nn.Module:
     ("build", "message"),
     [
         (lambda shape, classes: Cosine(classes), "rows depends on the number of classes"),
-        (squashed, "a logit that is not 0, since something comes after that layer"),
+        (squashed, "a logit that is not 0, since another layer follows it"),
         (proportioned, "3.weight depends on the number of classes"),
     ],
 )
@@ -218,7 +218,7 @@ def test_a_method_that_cannot_grow_is_refused(config: MakeConfig, ordered: Bench
         remembers = ("pairs",)
 
         def prepare(self) -> None:
-            self.pairs = torch.zeros(self.engine.trials, self.engine.num_classes**2)
+            self.pairs = torch.zeros(self.context.trials, self.context.num_classes**2)
 
     for kind, message in (
         (Stubborn, "the head of Stubborn cannot grow: it has made up its mind"),

@@ -133,7 +133,7 @@ def test_a_page_that_cannot_be_written_gets_a_message(remask: CommandLine, tmp_p
         answer = remask("report", str(target))
         assert answer.code == 1
         assert str(target) in answer.text.replace(" ", "") or "nowhere" in answer.text
-        assert "mistake in remask" not in answer.text
+        assert "bug in remask" not in answer.text
 
 
 def test_figures_are_drawn_into_a_folder(remask: CommandLine, tmp_path: Path) -> None:

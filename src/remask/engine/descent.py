@@ -74,7 +74,7 @@ class Descent:
     ) -> tuple[Tensor, LossGradients]:
         """Compute the same without autograd, for a loss of terms."""
         trace = net.trace(joined.inputs)
-        joined.say(trace.logits)
+        joined.set_logits(trace.logits)
         terms = self._method.terms(step)
         losses, slope = losses_and_slope(terms, joined)
         loss = self._sum(step, terms, losses)
@@ -83,13 +83,13 @@ class Descent:
 
     def _sum(self, step: Step, terms: Sequence[Term], losses: Sequence[Tensor]) -> Tensor:
         """The sum of the terms' losses, [S]; logs each kind of term."""
-        engine = self._method.engine
-        if engine.noted is not None:
+        context = self._method.context
+        if context.noted is not None:
             kinds: dict[str, list[Tensor]] = {}
             for term, loss in zip(terms, losses, strict=True):
                 kinds.setdefault(term.kind(step), []).append(loss)
             for name, of_kind in kinds.items():
-                engine.note(name, added(of_kind))
+                context.note(name, added(of_kind))
         return added(losses)
 
     def _check_shape(self, loss: Tensor, lr: Tensor) -> None:

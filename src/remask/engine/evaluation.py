@@ -7,9 +7,9 @@ from itertools import accumulate, groupby
 import torch
 from torch import Tensor
 
-from remask.engine.showing import TrialAnswers, TrialCurve
 from remask.memory import StoredRows, fetch
 from remask.metrics import CALIBRATION_BINS
+from remask.record import Answers, Curve
 from remask.streams import DataDescription, Part, Standardise
 
 _ROWS_AT_ONCE = 512  # a chunk whose activations stay in the cache
@@ -134,7 +134,7 @@ class Evaluator:
         self.task_il[:, row, tasks] = right_of_task.double() * 100 / sizes
 
     @torch.no_grad()
-    def answers(self, scores: Scores, *, class_il: bool, confidence: bool) -> "Answers":
+    def answers(self, scores: Scores, *, class_il: bool, confidence: bool) -> "StackAnswers":
         """Predictions on all test samples. All K classes compete.
 
         Without `class_il`, predictions of a method that is given the task are not counted; without
@@ -142,7 +142,7 @@ class Evaluator:
         """
         every_label = torch.cat([test.labels for test in self._sets.values()])
         per_class = torch.bincount(every_label, minlength=self._data.num_classes)
-        found = Answers(len(self.class_il), per_class)
+        found = StackAnswers(len(self.class_il), per_class)
         for chunk in self._chunks(list(self._sets), together=class_il):
             rated = scores(self._inputs(chunk.inputs), chunk.task)
             if class_il:
@@ -192,7 +192,7 @@ def _pieces(tests: Sequence[_TestSet]) -> Iterator[_Pieces]:
         yield pieces
 
 
-class Answers:
+class StackAnswers:
     """The predictions of S trials on a test set, summed up."""
 
     def __init__(self, trials: int, per_class: Tensor) -> None:
@@ -232,11 +232,11 @@ class Answers:
         """The mean probability of the true class, for each class: [S, K]."""
         return self._sums / self._per_class
 
-    def of_trial(self, trial: int) -> TrialAnswers:
+    def of_trial(self, trial: int) -> Answers:
         """The predictions of one trial."""
         confusion = self._confusion[trial]
         counts, sure, right = self._bins[:, trial].tolist()
-        return TrialAnswers(
+        return Answers(
             confusion=confusion.tolist() if bool(confusion.any()) else [],
             counts=[int(count) for count in counts] if any(counts) else [],
             confidence=sure if any(counts) else [],
@@ -265,7 +265,7 @@ class Curves:
         first = sum(map(len, earlier))
         return {step: first + place for place, step in enumerate(last)}
 
-    def of_trials(self, lengths: Sequence[int], numbers: Sequence[int]) -> list[TrialCurve]:
+    def of_trials(self, lengths: Sequence[int], numbers: Sequence[int]) -> list[Curve]:
         """The curve of each trial so far, for tasks of these lengths and numbers."""
         starts = [0, *accumulate(lengths)]
         places = [
@@ -277,7 +277,10 @@ class Curves:
         known = (~task_il.isnan().all(-1).all(0)).nonzero().flatten().tolist()
         steps, learning = ([places[point][part] for point in known] for part in (0, 1))
         matrices = class_il[:, known].tolist(), task_il[:, known].tolist()
-        return [TrialCurve(steps, learning, *both) for both in zip(*matrices, strict=True)]
+        return [
+            Curve(steps=steps, learning=learning, class_il=own, task_il=own_task_il)
+            for own, own_task_il in zip(*matrices, strict=True)
+        ]
 
 
 def samples_per_class(num_classes: int) -> int:

@@ -16,15 +16,15 @@ from remask.engine.choosing import SHARE_APART, Choosing, candidates_of, concret
 from remask.engine.descent import Descent, Optimizer, per_trial_setting
 from remask.engine.feed import Feed
 from remask.engine.loss_log import LOG, LossLog, LossPoint
-from remask.engine.measurements import Measurements
+from remask.engine.measurements import Measurements, TaskPoint
 from remask.engine.predictors import assemble, check_predictor, trial_tensors
-from remask.engine.showing import Choice, Position, TaskPoint, TrialResult
 from remask.engine.stacking import initial_nets, stack_nets
 from remask.engine.state import check_fit, grown_state
-from remask.engine.stream import Stream
+from remask.engine.stream import Position, Stream
 from remask.memory import StoredRows
-from remask.methods import Engine, Method
+from remask.methods import Context, Method
 from remask.nets import NetBuilder, net_builder
+from remask.record import MaskChoice, TrialRecord
 from remask.streams import DataDescription, StreamError, Task
 
 _GROWING = ("metrics/", "validation/", "stream/", "method/", "choices/")
@@ -93,7 +93,7 @@ class TrialStack:
             }
         )
         self._descent = Descent(self._net, self._method, configs, device, optimizer)
-        self._engine = self._method.engine = Engine(
+        self._context = self._method.context = Context(
             configs,
             net=self._net,
             samples=samples,
@@ -105,7 +105,7 @@ class TrialStack:
             announced_tasks=self.data.num_tasks,
         )
         self._log = log
-        self._engine.noted = None if log is None else log.noted
+        self._context.noted = None if log is None else log.noted
         self._method.prepare()
         self._stream.keep(self._method.memory)
         self._stream.plan_steps([self._method.extra_samples(task) for task in self.tasks])
@@ -145,8 +145,8 @@ class TrialStack:
 
     # ---- Learning ------------------------------------------------------------------------------
 
-    def finish(self) -> list[TrialResult]:
-        """Learn the rest of the benchmark; returns the results."""
+    def finish(self) -> list[TrialRecord]:
+        """Learn the rest of the benchmark; returns the record of each trial."""
         for _ in self.run():
             pass
         return self.results()
@@ -200,7 +200,7 @@ class TrialStack:
         stream, feed, method, measured = self._stream, self._feed, self._method, self._measured
         index, begun, done = stream.position
         extra = self._begin(task)
-        epochs = self._engine.epochs
+        epochs = self._context.epochs
         steps = stream.steps_of(task, 0 if extra is None else extra.shape[1])
         stream.note(task, steps)
         measured.begin_task(steps * epochs)
@@ -237,7 +237,7 @@ class TrialStack:
         index, *steps_taken = self.position
         self._stream.begin(task)
         self._feed.begin_task(index)
-        self._engine.class_sizes = self._stream.class_sizes(task)
+        self._context.class_sizes = self._stream.class_sizes(task)
         if not any(steps_taken):
             self._enter(index, _BEGIN, lr=self._descent.rates(0))
             self._method.begin_task(task)
@@ -245,8 +245,8 @@ class TrialStack:
 
     def _enter(self, *key: int, lr: Tensor) -> None:
         """Name the random numbers drawn from now on by task, epoch and step."""
-        self._engine.lr = lr
-        self._engine.name_draws(*key)
+        self._context.lr = lr
+        self._context.name_draws(*key)
 
     def _choose(self, task: Task) -> None:
         """Copy the best candidate of each trial to all its candidates."""
@@ -281,13 +281,21 @@ class TrialStack:
         self._choosing.choose_on(inputs, labels)
 
     @property
-    def choices(self) -> list[tuple[Choice, ...]]:
+    def choices(self) -> list[tuple[MaskChoice, ...]]:
         """Each trial's choice after every task so far; empty unless the mask is "auto"."""
         return self._measured.choices
 
-    def results(self) -> list[TrialResult]:
-        """The results of each trial so far."""
+    def results(self) -> list[TrialRecord]:
+        """The record of each trial so far; its time is counted from when the stack was made.
+
+        Raises StreamError before anything is learnt of a stream without known tasks.
+        """
         return self._measured.results(self.memory_bytes)
+
+    @property
+    def diverged_at(self) -> list[int | None]:
+        """The step, from 0, at which the loss of each trial was not finite; None: none so far."""
+        return self._measured.diverged_at
 
     def loss_points(self, since: int = 0) -> list[LossPoint]:
         """The losses of each trial so far, except the first `since` points; needs a `log`.

@@ -29,7 +29,6 @@ _EXTRAS = {
     "report": "matplotlib",
     "parquet": "pyarrow",
     "images": "PIL",
-    "gem": "scipy",
     "ray": "ray",
     "onnx": "onnx",
     "tensorboard": "tensorboard",

@@ -1,9 +1,7 @@
-"""Options that are made from fields, so that a setting is written down once.
+"""Groups of options: one parameter of a command stands for several options, made from fields.
 
-A command has a group of them as one parameter, and gets what is made of those that were given:
-
-    @with_groups
-    def run(*, settings: Annotated[dict[str, Any], SETTINGS], store: StorePath = None) -> None: ...
+@with_groups
+def run(*, settings: Annotated[dict[str, Any], SETTINGS], store: StorePath = None) -> None: ...
 """
 
 import functools
@@ -15,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
 
 import typer
 
-from remask.cli.completing import VALUES
+from remask.cli.completion import VALUES
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -31,19 +29,19 @@ class Group:
     ) -> None:
         self.options = tuple(options)
         self.make = make
-        """Makes the parameter's value from those options that were given, by name."""
+        """Makes the parameter's value from the options that were given, by name."""
 
     def only(self, *names: str) -> "Group":
-        """Some of these options."""
+        """Return a group of the named options."""
         return Group((option for option in self.options if option.name in names), self.make)
 
     def without(self, *names: str) -> "Group":
-        """These options except some."""
+        """Return a group of all options but the named ones."""
         return Group((option for option in self.options if option.name not in names), self.make)
 
 
 def with_groups(command: Callable[..., None]) -> Callable[..., None]:
-    """Put the options of its groups in the place of a command's parameters for them."""
+    """Replace the parameters of a command that are groups by the options of the groups."""
     options: list[inspect.Parameter] = []
     groups: dict[str, Group] = {}
     for parameter in inspect.signature(command).parameters.values():
@@ -65,44 +63,62 @@ def with_groups(command: Callable[..., None]) -> Callable[..., None]:
     return parsed
 
 
+def opt(metavar: str, text: str, *names: str, **more: Any) -> Any:
+    """Return an option with a value."""
+    return typer.Option(*names, metavar=metavar, help=text, **more)
+
+
+def flag(name: str, text: str, panel: str | None = None, **more: Any) -> Any:
+    """Return an option without a value."""
+    return typer.Option(name, help=text, rich_help_panel=panel, **more)
+
+
+def arg(metavar: str, text: str, **more: Any) -> Any:
+    """Return an argument."""
+    return typer.Argument(metavar=metavar, help=text, **more)
+
+
+def member(name: str, annotation: Any, default: object = None) -> inspect.Parameter:
+    """Return a member of a group."""
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(name, kind, default=default, annotation=annotation)
+
+
+def option(
+    name: str, text: str, metavar: str | None, panel: str, kind: Any, *names: str, **more: Any
+) -> inspect.Parameter:
+    """Return a member of a group that is None unless it is given."""
+    info = typer.Option(
+        *names, help=text, metavar=metavar, rich_help_panel=panel, show_default=False, **more
+    )
+    return member(name, Annotated[kind | None, info])
+
+
 def option_for(
     name: str, field: "FieldInfo", panel: str, default: object = None
 ) -> inspect.Parameter:
-    """The option for a field of a model; the help text says the default, if there is one."""
+    """Return the option for a field of a model; the help text ends with the default, if any."""
     from remask.setting_types import OnCommandLine  # commands without settings need no pydantic
 
     written = next((part for part in field.metadata if isinstance(part, OnCommandLine)), None)
     kind = _plain_type(field.annotation)
     names = []
     if kind is bool:
-        names = [f"--{name.replace('_', '-')}"]  # and no --no-...
+        names = [f"--{name.replace('_', '-')}"]  # without --no-...
     elif written is not None and written.repeated_as is not None:
         kind, names = list[str], [f"--{written.repeated_as}"]
     elif written is not None and written.several:
         kind = str
     metavar = _METAVARS.get(kind) if written is None else written.metavar
-    meaning = field.description or ""
+    text = field.description or ""
     if default is not None and default is not False:
         shown = f"{default:g}" if isinstance(default, float) else default
-        meaning += f" Default: {shown}."
-    return option(name, meaning, metavar, panel, kind, *names, autocompletion=VALUES.get(name))
-
-
-def option(
-    name: str, meaning: str, metavar: str | None, panel: str, kind: Any, *names: str, **more: Any
-) -> inspect.Parameter:
-    """An option that is None unless it is given."""
-    info = typer.Option(
-        *names, help=meaning, metavar=metavar, rich_help_panel=panel, show_default=False, **more
-    )
-    annotation = Annotated[kind | None, info]
-    return inspect.Parameter(
-        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation
-    )
+        text += f" Default: {shown}."
+    return option(name, text, metavar, panel, kind, *names, autocompletion=VALUES.get(name))
 
 
 def _plain_type(annotation: Any) -> Any:
-    """What the command line reads for a field; what has no plain type is a text, read later."""
+    """Return the type that the command line parses; other types are parsed later, from text."""
     if get_origin(annotation) is Annotated:
         return _plain_type(get_args(annotation)[0])
     if get_origin(annotation) in (Union, UnionType):
