@@ -327,10 +327,10 @@ class TrialStack:
         stores = [self._method.state(), {} if reservoir is None else reservoir.state()]
         kept = sum(tensor.nbytes for store in stores for tensor in store.values())
         kept //= len(self.configs)
-        inputs = self._stream.samples.inputs
-        if memory is None or self._stream.open or not isinstance(inputs, Tensor):
+        if memory is None or self._stream.open:
             return kept
-        return kept + memory.filled * inputs[:1].nbytes
+        inputs = self._stream.samples.inputs
+        return kept + memory.filled * (inputs[:1].nbytes if isinstance(inputs, Tensor) else 0)
 
     # ---- Predicting ----------------------------------------------------------------------------
 
