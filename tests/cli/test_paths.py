@@ -28,7 +28,8 @@ from remask.experiments import (
 from remask.experiments.calls import AnyStore
 from remask.memory import MappedRows
 from remask.planning import SettingsError, configs_from, grid_configs, read_config, trial_configs
-from remask.reports import is_page, write_figures, write_history
+from remask.reports.figures import write_figures
+from remask.reports.history import is_page, write_history
 from remask.results import export, merge, read_export, read_store, store_path, summarise
 from remask.runs import (
     Job,

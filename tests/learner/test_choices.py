@@ -7,7 +7,7 @@ import torch
 
 from remask.engine.choosing import candidates_of
 from remask.learner import Learner, Progress
-from remask.learner import choosing as rules
+from remask.learner import training as rules
 from remask.learner.calibration import calibrate, calibration_error, class_weights
 from remask.learner.folder import LearnerFolder
 from tests.learner.samples import bits, blobs, create, taught

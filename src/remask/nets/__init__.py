@@ -15,6 +15,9 @@ from remask.nets.gradients import (
     Gradients,
     LossGradients,
     SampleGradients,
+    inner,
+    per_trial,
+    trial_sums,
 )
 from remask.nets.mlp import mlp
 from remask.nets.nearest_mean import NearestMean
@@ -99,8 +102,11 @@ __all__ = [
     "StackedNet",
     "State",
     "conv",
+    "inner",
     "mlp",
     "net_builder",
+    "per_trial",
     "resnet18",
     "stacked_state",
+    "trial_sums",
 ]

@@ -1,75 +1,79 @@
-"""What the page shows, as JSON: cells, what is published of them, and the paper's statements."""
+"""The contents of the page as JSON values: cells, comparisons, figures and statements."""
 
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from remask.config import TrialConfig
 from remask.names import system_name
-from remask.papers import (
+from remask.papers.experiments import (
     PaperCell,
     experiment_cells,
     experiments_of,
     published_benchmarks,
-    statements,
 )
+from remask.papers.statements import statements
 from remask.reports.comparison import (
-    MEASURES,
+    CONTRAST_TEST,
     VERDICT_TEST,
     ComparedCell,
+    Contrast,
     compare,
+    contrasts,
+    expected_by_chance,
     paper_cell,
-    told_apart_by_chance,
     verdicts,
 )
-from remask.reports.contrasts import CONTRAST_TEST, Contrast, contrasts
 from remask.reports.figures import page_figures
-from remask.reports.figures.data import FAVOURITES, Systems, mask_name
-from remask.reports.findings import TEST, Decision, Evidence, decide, decide_by_the_paper
-from remask.reports.measures import cell_value, known_measures, trial_values
-from remask.results import Cell, Spread, TrialRecord, summarise
-from remask.setting_types import MaskValue, write_mask
+from remask.reports.figures.systems import FAVOURITES, Systems, mask_name
+from remask.reports.measures import (
+    MEASURES,
+    VALIDATION_MEASURES,
+    cell_value,
+    known_measures,
+    trial_values,
+)
+from remask.reports.statements import (
+    STATEMENT_TEST,
+    Decision,
+    Evidence,
+    decide,
+    decide_by_the_paper,
+)
+from remask.reports.statistics import TTest
+from remask.results import Cell, Spread, TrialRecord
+from remask.setting_types import write_mask
 
-_VALIDATED = {
-    **{measure: f"test {title}" for measure, title in MEASURES.items()},
-    "validation_class_il_A_T": "validation Class-IL A_T",
-    "validation_task_il_A_T": "validation Task-IL A_T",
-}
-
-
-@dataclass(frozen=True)
-class ConfigFacts:
-    """What the page says about a config that its record does not, so the caller must."""
-
-    is_published: Callable[[TrialConfig], bool]
-    """Whether its settings are the published ones."""
-    command: Callable[[TrialConfig, Sequence[int]], str]
-    """How to run the trials of these seeds again."""
+Command = Callable[[TrialConfig, Sequence[int]], str]
+"""Returns the command that runs the trials of a config with these seeds."""
 
 
 def page_data(
-    records: Sequence[TrialRecord], facts: ConfigFacts, *, paper: bool = False
+    cells: Sequence[Cell], published: Sequence[Cell], command: Command, *, paper: bool = False
 ) -> dict[str, Any]:
-    """Everything on the page, as JSON values; with `paper`, also what of the paper was not run."""
-    cells = sorted(summarise(records), key=_place)
-    compared = published_beside(cells, facts, paper=paper)
+    """Everything on the page, as JSON values.
+
+    `published` are the cells with the published settings. With `paper`, the page also lists the
+    cells and statements of the paper that were not run.
+    """
+    cells = sorted(cells, key=_place)
+    compared = published_beside(published, paper=paper)
     beside = {id(cell.ours): cell for cell in compared if cell.ours}
-    ours = {paper_cell(cell): cell for cell in cells if facts.is_published(cell.config)}
-    begun = dict.fromkeys(cell.paper.benchmark for cell in compared)
     systems = Systems(cells, compared)
     known = known_measures(cells)
     shown = [
-        *(
-            (_place(cell), _cell(cell, beside.get(id(cell)), facts, systems, known))
-            for cell in cells
-        ),
-        *((_place(cell), _not_run(cell)) for cell in compared if cell.ours is None),
+        *((_place(c), _cell(c, beside.get(id(c)), systems, known, command)) for c in cells),
+        *((_place(c), _not_run(c)) for c in compared if c.ours is None),
     ]
-    decided = [row for benchmark in begun for row in _statements(benchmark, ours)]
+    ours = {paper_cell(cell): cell for cell in published}
+    benchmarks = dict.fromkeys(cell.paper.benchmark for cell in compared)
+    decided = [row for benchmark in benchmarks for row in _statements(benchmark, ours)]
+    tested = {name: f"test {title}" for name, title in MEASURES.items()}
+    has_validation = any(cell.has_validation for cell in cells)
     return {
-        "measures": _VALIDATED if any(cell.has_validation for cell in cells) else MEASURES,
+        "measures": {**tested, **VALIDATION_MEASURES} if has_validation else MEASURES,
         "metrics": {name: asdict(measure) for name, measure in known.items()},
         "cells": [cell for _, cell in sorted(shown, key=lambda placed: placed[0])],
         "contrasts": [_contrast(found, systems) for found in contrasts(cells)],
@@ -79,21 +83,19 @@ def page_data(
         "favourites": FAVOURITES,
         "counts": verdicts(compared),
         "near": sum(figure.is_near for cell in compared for figure in cell.figures.values()),
-        "by_chance": told_apart_by_chance(compared),
+        "by_chance": expected_by_chance(compared),
         "verdict_test": VERDICT_TEST,
-        "test": TEST,
+        "test": STATEMENT_TEST,
         "statements": [row for row in decided if paper or row["finding"] != "not run"],
     }
 
 
-def published_beside(
-    cells: Sequence[Cell], facts: ConfigFacts, *, paper: bool = False
-) -> list[ComparedCell]:
-    """The published cells that were run with the published settings.
+def published_beside(ours: Sequence[Cell], *, paper: bool = False) -> list[ComparedCell]:
+    """Compare our cells, all with the published settings, with the paper's.
 
-    And those that were not, of experiments of which most were run; with `paper`, of all.
+    Cells that were not run are included if they belong to an experiment of which most cells were
+    run; with `paper`, all of them.
     """
-    ours = [cell for cell in cells if facts.is_published(cell.config)]
     begun = {cell.config.benchmark for cell in ours}
     benchmarks = [name for name in published_benchmarks() if name in begun]
     compared = compare([c for name in benchmarks for c in experiment_cells("all", name)], ours)
@@ -102,32 +104,30 @@ def published_beside(
     ]
     wanted = Counter(part for _, own in parts for part in own)
     run = Counter(part for cell, own in parts if cell.ours for part in own)
-    asked = {part for part in wanted if paper or 2 * run[part] > wanted[part]}
-    return [cell for cell, own in parts if cell.ours or own & asked]
+    listed = {part for part in wanted if paper or 2 * run[part] > wanted[part]}
+    return [cell for cell, own in parts if cell.ours or own & listed]
 
 
 def _place(cell: Cell | ComparedCell) -> tuple[object, ...]:
-    """By benchmark and buffer; there, a system comes before its masked forms."""
+    """Sort by benchmark, buffer and system, each system before its masked forms."""
     settings = cell.label.partition(", ")[2]
     one = cell.paper if isinstance(cell, ComparedCell) else cell.config
-    return one.benchmark, one.buffer, one.method, settings, _order_of_mask(one.mask)
-
-
-def _order_of_mask(mask: MaskValue) -> tuple[int, float]:
-    if isinstance(mask, float):
-        return 1, mask
-    return (0, 0.0) if mask is None else (2, 0.0)
+    if isinstance(one.mask, float):
+        mask = (1, one.mask)
+    else:
+        mask = (0, 0.0) if one.mask is None else (2, 0.0)
+    return one.benchmark, one.buffer, one.method, settings, mask
 
 
 def _cell(
     cell: Cell,
     compared: ComparedCell | None,
-    facts: ConfigFacts,
     systems: Systems,
     measures: Iterable[str],
+    command: Command,
 ) -> dict[str, Any]:
-    config = cell.config
     paper = paper_cell(cell)
+    values = {name: cell_value(cell, name) for name in measures}
     return {
         "id": systems.source(cell).cell,
         **_identity(paper, cell.label),
@@ -137,12 +137,12 @@ def _cell(
         "failed": cell.failed,
         "hardware": cell.hardware,
         "verdict": compared.verdict if compared else None,
-        "scores": {name: _known(cell_value(cell, name)) for name in measures},
+        "scores": {n: None if math.isnan(v.mean) else _spread(v) for n, v in values.items()},
         "claims": _claims(compared) if compared else {},
         "tasks": cell.tasks,
         "class_names": cell.class_names,
-        "config": config.model_dump(mode="json", exclude={"seed"}),
-        "command": facts.command(config, [record.seed for record in cell.records]),
+        "config": cell.config.model_dump(mode="json", exclude={"seed"}),
+        "command": command(cell.config, [record.seed for record in cell.records]),
         "records": [
             _record(record, summary.scores)
             for record, summary in zip(cell.records, cell.summaries, strict=True)
@@ -164,20 +164,18 @@ def _not_run(compared: ComparedCell) -> dict[str, Any]:
 
 
 def _identity(paper: PaperCell, label: str) -> dict[str, Any]:
+    if paper.mask is None:
+        name = "no mask"
+    else:
+        name = "mask chosen" if paper.mask == "auto" else f"mask m = {mask_name(paper.mask)}"
     return {
         "benchmark": paper.benchmark,
         "label": label,
         "method": paper.method,
         "mask": write_mask(paper.mask),
-        "mask_name": _mask_name(paper),
+        "mask_name": name,
         "buffer": paper.buffer,
     }
-
-
-def _mask_name(paper: PaperCell) -> str:
-    if paper.mask is None:
-        return "no mask"
-    return "mask chosen" if paper.mask == "auto" else f"mask m = {mask_name(paper.mask)}"
 
 
 def _claims(compared: ComparedCell) -> dict[str, Any]:
@@ -208,19 +206,17 @@ def _record(record: TrialRecord, scores: Mapping[str, float]) -> dict[str, Any]:
 
 
 def _contrast(found: Contrast, systems: Systems) -> dict[str, Any]:
-    config = found.masked.config
     return {
-        "benchmark": config.benchmark,
-        "buffer": config.buffer,
+        "benchmark": found.masked.config.benchmark,
+        "buffer": found.masked.config.buffer,
         "plain": found.plain.label,
         "masked": found.masked.label,
         "plain_id": systems.source(found.plain).cell,
         "masked_id": systems.source(found.masked).cell,
         "differences": {
             measure: {
-                "more": each.more,
-                "test": each.test.kind if each.test else None,
-                "freedom": each.test.freedom if each.test else None,
+                "more": each.mean,
+                **_test(each.test),
                 "p": each.test.p_different if each.test else None,
                 "verdict": each.verdict,
             }
@@ -231,12 +227,8 @@ def _contrast(found: Contrast, systems: Systems) -> dict[str, Any]:
 
 def _statements(benchmark: str, ours: Mapping[PaperCell, Cell]) -> list[dict[str, Any]]:
     stated = statements(benchmark)
-    return [
-        _statement(benchmark, decision, by_the_paper)
-        for decision, by_the_paper in zip(
-            decide(stated, ours), decide_by_the_paper(stated), strict=True
-        )
-    ]
+    decisions = zip(decide(stated, ours), decide_by_the_paper(stated), strict=True)
+    return [_statement(benchmark, decision, by_the_paper) for decision, by_the_paper in decisions]
 
 
 def _statement(benchmark: str, ours: Decision, theirs: Decision) -> dict[str, Any]:
@@ -253,35 +245,34 @@ def _statement(benchmark: str, ours: Decision, theirs: Decision) -> dict[str, An
 
 def _evidence(evidence: Evidence) -> dict[str, Any]:
     expected, measured = evidence.expectation, evidence.measured
+    higher, lower = (
+        None if found is None else {**_spread(found), "trials": found.trials}
+        for found in (measured.higher, measured.lower)
+    )
     return {
         "measure": expected.measure,
         "buffer": expected.higher.buffer,
         "higher": system_name(expected.higher.method, expected.higher.mask),
         "lower": system_name(expected.lower.method, expected.lower.mask),
-        "ours_higher": _sample(measured.higher),
-        "ours_lower": _sample(measured.lower),
-        "test": measured.test.kind if measured.test else None,
-        "freedom": measured.test.freedom if measured.test else None,
+        "ours_higher": higher,
+        "ours_lower": lower,
+        **_test(measured.test),
         "p": _number(evidence.p),
         "finding": evidence.finding,
     }
 
 
-def _sample(spread: Spread | None) -> dict[str, Any] | None:
-    return None if spread is None else {**_spread(spread), "trials": spread.trials}
-
-
-def _known(spread: Spread) -> dict[str, Any] | None:
-    return None if math.isnan(spread.mean) else _spread(spread)
+def _test(test: TTest | None) -> dict[str, Any]:
+    return {"test": test.kind if test else None, "freedom": test.freedom if test else None}
 
 
 def _spread(spread: Spread) -> dict[str, Any]:
-    """A mean and its spread, which one trial has not."""
+    """A mean with its standard deviation, which a single trial does not have."""
     return {"mean": spread.mean, "std": spread.std if spread.trials > 1 else None}
 
 
 def _number(value: float) -> float | str | None:
-    """A number as JSON can carry it; an infinite one as text."""
+    """A number for JSON: None for NaN, text for infinity."""
     if math.isnan(value):
         return None
     return value if math.isfinite(value) else str(value)

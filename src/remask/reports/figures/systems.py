@@ -17,23 +17,23 @@ from remask.results import Cell, Spread, Spreads, group_alike, group_but_mask
 Array = NDArray[np.float64]
 MINUS = "\N{MINUS SIGN}"
 FAVOURITES = ("ER", "MSER(-inf)", "DER++", "MSDER++(-inf)", "MSDER++(-1)")
-"""What the paper compares comes first, so that these systems have the clearest colours."""
+"""The systems that the paper compares; they get the clearest colours."""
 
 _RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 _PROPOSED_MASKS = (-math.inf, -1.0)
-"""The masks that the paper proposes; print, which has room for few, shows these."""
+"""The masks that the paper proposes; print has no room for more."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """Cells that are drawn into the same panels."""
+    """Cells that are drawn in the same panels."""
 
     cells: tuple[Cell, ...]
     title: str = ""
-    """What sets it apart from other rows, `lr=0.1`: the names of its cells need not say that."""
+    """Settings that distinguish it from other rows, `lr=0.1`; its legend omits them."""
 
     def name(self, cell: Cell) -> str:
-        """What its legend calls a cell, with the number of trials where they differ."""
+        """The name of a cell in the legend, with its number of trials if they differ."""
         label = cell.label.partition(", ")[0] if self.title else cell.label
         return label + (f" ({_trials([cell])})" if self._trials_differ else "")
 
@@ -44,12 +44,12 @@ class Row:
 
 @dataclass(frozen=True)
 class Family:
-    """Cells whose configs are equal but for the mask, and that have learnt the same tasks."""
+    """Cells that differ only in the mask and have learnt the same tasks."""
 
     plain: Cell | None
-    """The one without a mask."""
+    """Without a mask."""
     masked: tuple[Cell, ...]
-    """The others, by mask, -inf first."""
+    """In order of their masks."""
 
     @property
     def cells(self) -> tuple[Cell, ...]:
@@ -58,10 +58,7 @@ class Family:
 
     @property
     def contrast(self) -> Row | None:
-        """The cell without a mask, then those with -inf and -1, or else with the lowest mask.
-
-        None if there is no cell without a mask or none with one.
-        """
+        """The cell without a mask, and those with -inf and -1 or else with the lowest mask."""
         if self.plain is None or not self.masked:
             return None
         chosen = [cell for cell in self.masked if cell.config.mask in _PROPOSED_MASKS]
@@ -69,15 +66,12 @@ class Family:
 
     @property
     def settings(self) -> str:
-        """What sets it apart from families of the same method and buffer: `lr=0.1`, or nothing."""
+        """Settings that distinguish it from similar families: `lr=0.1`, or nothing."""
         return max((cell.label.partition(", ")[2] for cell in self.cells), key=len)
 
 
 def families(cells: Iterable[Cell]) -> list[Family]:
-    """Group the cells with a Class-IL accuracy at the end, in the order of the cells.
-
-    Those that choose their mask have no place among masks.
-    """
+    """Group the cells with a Class-IL accuracy and without the mask "auto"."""
     measured = (
         cell
         for cell in cells
@@ -92,59 +86,60 @@ def families(cells: Iterable[Cell]) -> list[Family]:
 
 
 class Systems:
-    """What tells cells apart in every figure of a report, and what is published of them."""
+    """The ids and looks of cells, the same in all figures of a report, and published figures."""
 
     def __init__(self, cells: Sequence[Cell], compared: Iterable[ComparedCell] = ()) -> None:
         self._published = {id(cell.ours): cell.figures for cell in compared}
-        self._ids: dict[int, str] = {}
+        self._sources: dict[int, Source] = {}
         seen = Counter[str]()
         for cell in cells:
             name = cell.config.cell.hash[:12]
             seen[name] += 1  # cells of one config are numbered
-            self._ids[id(cell)] = name if seen[name] == 1 else f"{name}-{seen[name]}"
+            place = name if seen[name] == 1 else f"{name}-{seen[name]}"
+            self._sources[id(cell)] = Source(place, cell.label, cell.trials)
         labels = dict.fromkeys(cell.label for cell in cells if cell.trials)
         ordered = dict.fromkeys([*(name for name in FAVOURITES if name in labels), *labels])
         self.looks = {label: Look.number(number) for number, label in enumerate(ordered)}
 
     def rows(self, cells: Sequence[Cell], title: str = "") -> list[Row]:
-        """A row for each group of cells that have learnt the same, its cells in order of looks."""
+        """A row per group of cells that have learnt the same, in the order of their looks."""
         order = {label: place for place, label in enumerate(self.looks)}
         known = [cell for cell in cells if cell.trials]
         ranked = sorted(known, key=lambda cell: order[cell.label])
         return [Row(tuple(group), title) for group in group_alike(ranked, lambda cell: cell.learnt)]
 
     def source(self, cell: Cell) -> Source:
-        """Where points of this cell come from; `cell` is its id in the page's addresses."""
-        return Source(self._ids[id(cell)], cell.label, cell.trials)
+        """The source of points of this cell."""
+        return self._sources[id(cell)]
 
     def published(self, cell: Cell, measure: str) -> Spread | None:
-        """What is published of a cell, if anything."""
+        """The published figure of a cell, if any."""
         figure = self._published.get(id(cell), {}).get(measure)
         return figure.published if figure else None
 
     def mark(
         self, kind: Any, name: str, cells: Sequence[Cell], x: Iterable[float], **parts: Any
     ) -> Mark:
-        """A mark of one cell, or with one cell for each point, in the look of the first."""
+        """A mark of one cell, or of one cell per point, with the look of the first."""
         sources = tuple(self.source(cell) for cell in cells)
         parts = {"look": self.looks[cells[0].label], "sources": sources, **parts}
         return Mark(kind, name, x=known(x), **parts)
 
 
 def heights(spreads: Sequence[Spread]) -> dict[str, Numbers]:
-    """The y and std of a mark; one trial has no spread."""
+    """The `y` and `std` of a mark; a single trial has no standard deviation."""
     stds = [one.std if one.trials > 1 else math.nan for one in spreads]
     return {"y": known(one.mean for one in spreads), "std": known(stds)}
 
 
-def over_trials(values: Array) -> list[Spread]:
-    """Mean and standard deviation over trials: [S, places] -> one per place."""
+def over_trials(values: Array) -> dict[str, Numbers]:
+    """The `y` and `std` of a mark from the values of trials, [S, places]."""
     places = [str(place) for place in range(values.shape[1])]
-    return list(Spreads(places, values.T).values())
+    return heights(list(Spreads(places, values.T).values()))
 
 
 def known(values: Iterable[float]) -> Numbers:
-    """The numbers, None for what was not measured, rounded beyond what anyone reads."""
+    """The numbers rounded, None instead of NaN."""
     return tuple(None if math.isnan(value) else round(float(value), 4) for value in values)
 
 
@@ -155,8 +150,13 @@ def matrices(cell: Cell, setting: str) -> Array:
 
 
 def is_measured(values: Array) -> bool:
-    """Whether there is any number in it."""
+    """Whether any value is not NaN."""
     return not bool(np.isnan(values).all())
+
+
+def numbered(count: int) -> tuple[str, ...]:
+    """`1`, `2`, ..."""
+    return tuple(str(number) for number in range(1, count + 1))
 
 
 def mask_name(mask: float) -> str:
@@ -166,7 +166,7 @@ def mask_name(mask: float) -> str:
     exponent = round(math.log10(-mask)) if mask < 0 else 0
     if exponent >= 3 and -mask == 10.0**exponent:
         return f"{MINUS}10{str(exponent).translate(_RAISED)}"
-    return f"{mask + 0.0:g}".replace("-", MINUS)  # + 0.0 takes the sign off a zero
+    return f"{mask + 0.0:g}".replace("-", MINUS)  # + 0.0 removes the sign of -0.0
 
 
 def buffer_name(cell: Cell) -> str:
@@ -175,18 +175,20 @@ def buffer_name(cell: Cell) -> str:
 
 
 def summary(rows: Iterable[Row], what: str) -> str:
-    """What is drawn: `split-mnist, buffer 200: Class-IL, mean ± std over 10 trials`."""
+    """`split-mnist, buffer 200: Class-IL, mean ± std over 10 trials`."""
     cells = [cell for row in rows for cell in row.cells]
+    if not cells:
+        return ""
     benchmarks = ", ".join(dict.fromkeys(cell.config.benchmark for cell in cells))
     buffers = {buffer_name(cell) for cell in cells}
     shared = f", {buffers.pop()}" if len(buffers) == 1 else ""
-    if all(cell.trials == 1 for cell in cells):  # one trial has no spread
+    if all(cell.trials == 1 for cell in cells):
         what = what.replace(" ± std", "")
-    return f"{benchmarks}{shared}: {what} over {_trials(cells)}" if cells else ""
+    return f"{benchmarks}{shared}: {what} over {_trials(cells)}"
 
 
 def own_trials(cells: Sequence[Cell], drawn: Sequence[Cell]) -> str:
-    """` (9 trials)`, for after the name of these cells; nothing if all that is drawn agrees."""
+    """` (9 trials)` for these cells; empty if all drawn cells have the same number."""
     return f" ({_trials(cells)})" if len({cell.trials for cell in drawn}) > 1 else ""
 
 
