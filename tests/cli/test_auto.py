@@ -40,11 +40,11 @@ def test_a_grid_can_have_auto_beside_other_masks(remask: CommandLine, tmp_path: 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--method", "sgd", "--mask", "auto"), "SGD keeps none"),
-        (("--method", "icarl", "--mask", "auto"), "cannot wear a mask"),
-        (("--method", "er", "--mask", "auto", "--fade", "4"), "chosen with the mask"),
-        (("--method", "derpp", "--mask", "auto", "--mask-stored"), "auto may choose either"),
-        (("--method", "er", "--mask", "auto", "--task-free"), "task-free"),
+        (("--method", "sgd", "--mask", "auto"), "SGD has no memory to choose a mask with"),
+        (("--method", "icarl", "--mask", "auto"), "does not support a mask"),
+        (("--method", "er", "--mask", "auto", "--fade", "4"), "a mask other than 'auto'"),
+        (("--method", "derpp", "--mask", "auto", "--mask-stored"), "needs a finite mask"),
+        (("--method", "er", "--mask", "auto", "--task-free"), "task_free"),
         (("--method", "er", "--mask", "automatic"), "'none', 'auto' or a number"),
     ],
 )

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from remask.own_sources import find_source
-from remask.planning import trial_configs
+from remask.experiments import trial_configs
+from remask.own_code import find_source
 from remask.results import Store, TrialRecord
 from remask.runs import data, plan_run
 from tests.command_line import QUICK, Answer, CommandLine
@@ -452,8 +452,8 @@ OWN_METHOD = ("--method", "my_method:WeightedReplay")
         (["--benchmark", "data:nothing", "--method", "sgd", "--lr", "1"], "say --batch, --epochs"),
         (["--benchmark", "my_data:photos", *DATA, "--data", "photos"], "--data"),
         ([*OWN_METHOD, "--weight", "pats=2"], "no weight 'pats'; did you mean 'past'?"),
-        ([*OWN_METHOD, "--weight", "past=two"], "'past=two' is no weight"),
-        ([*OWN_METHOD, "--weight", "past"], "'past' is no weight"),
+        ([*OWN_METHOD, "--weight", "past=two"], "invalid weight 'past=two'"),
+        ([*OWN_METHOD, "--weight", "past"], "invalid weight 'past'"),
         ([*OWN_METHOD, "--weight", "past=nan"], "past must be a finite number"),
         (["--method", "er", "--weight", "past=2"], "ER has no weight 'past'"),
     ],
@@ -625,7 +625,10 @@ def test_results_of_an_older_version_of_own_code_are_used_and_said_to_be_older(
     plain.write_text(PLAIN + "# mended\n")
     answer = remask(*RUN_PLAIN, "--trials", "3")
     assert answer.code == 0, answer.err
-    assert "2 trials are of an older version of plain.py; --again runs them anew" in answer.text
+    assert (
+        "2 stored trials were run with an older version of plain.py; `again` (--again) runs"
+        in answer.text
+    )
     assert _records(store)[:2] == before
     answer = remask(*RUN_PLAIN, "--trials", "3", "--again")
     assert answer.code == 0, answer.err
@@ -642,7 +645,7 @@ def test_what_own_code_imports_of_the_user_s_own_counts_as_well(
     plain.touch()
     assert "older version" not in remask(*RUN_PLAIN).text
     (plain.parent / "shared" / "losses.py").write_text(WEIGH.replace("1.0", "2.0"))
-    assert "2 trials are of an older version of plain.py" in remask(*RUN_PLAIN).text
+    assert "2 stored trials were run with an older version of plain.py" in remask(*RUN_PLAIN).text
 
 
 @pytest.mark.processes
@@ -686,7 +689,7 @@ def test_a_trial_that_began_with_an_older_version_stays_one_of_that(
     (record,) = _records(store)
     assert old is not None
     assert record.own_code == {"mine": old.fingerprint}
-    assert "1 trial is of an older version of mine.py" in remask(*command).text
+    assert "1 stored trial was run with an older version of mine.py" in remask(*command).text
 
 
 def test_a_stopped_run_that_goes_on_says_which_of_its_trials_are_older(
@@ -701,7 +704,7 @@ def test_a_stopped_run_that_goes_on_says_which_of_its_trials_are_older(
         opened.add(finished.model_copy(update={"config": configs[1]}))  # before it was stopped
     answer = remask("resume", "--own-code", "--workers", "1")
     assert answer.code == 0, answer.err
-    expected = "1 trial is of an older version of plain.py; `remask run --again` runs it anew"
+    expected = "1 stored trial was run with an older version of plain.py"
     assert expected in answer.text
 
 

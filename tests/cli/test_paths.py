@@ -17,17 +17,21 @@ from remask import Learner, Store, TrialStack, load_benchmark, load_net
 from remask.benchmarks import DataError, arrays, image_folder
 from remask.datasets import DATASETS, fetch, load
 from remask.engine import read_saved_net, save_net
+from remask.errors import SettingsError
 from remask.experiments import (
     Written,
+    configs_from,
     examine,
+    grid_configs,
     learner_now,
     learnt_visits,
+    read_config,
+    trial_configs,
     watch,
     write_learner_history,
 )
 from remask.experiments.calls import AnyStore
 from remask.memory import MappedRows
-from remask.planning import SettingsError, configs_from, grid_configs, read_config, trial_configs
 from remask.reports import is_page, write_figures, write_history
 from remask.results import export, merge, read_export, read_store, store_path, summarise
 from remask.runs import (

@@ -860,7 +860,7 @@ def test_a_method_that_replays_needs_a_buffer_and_a_replay_batch(
 
 
 def test_joint_cannot_wear_a_mask(config: MakeConfig, tiny: Benchmark) -> None:
-    with pytest.raises(ValueError, match=r"JOINT cannot wear a mask: .* no absent class"):
+    with pytest.raises(ValueError, match=r"JOINT does not support a mask: .* no absent class"):
         stack_of([config(method="joint"), config(method="joint", mask=-1.0)], tiny)
 
 

@@ -15,10 +15,10 @@ from torch import Tensor
 from remask.benchmarks import Benchmark
 from remask.config import TrialConfig
 from remask.engine import TrialStack
-from remask.experiments.rerun import rerun_command
+from remask.errors import SettingsError
+from remask.experiments import rerun_command, trial_configs
 from remask.memory.reservoir import draw_distinct
 from remask.methods import MethodError
-from remask.planning import SettingsError, trial_configs
 from remask.randomness import generator
 from remask.results import Store
 from tests.command_line import CommandLine

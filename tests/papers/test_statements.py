@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
+from remask.experiments import trial_configs
 from remask.papers import (
     Expectation,
     PaperCell,
@@ -14,7 +15,6 @@ from remask.papers import (
     statements,
 )
 from remask.papers.statements import Quantifier
-from remask.planning import trial_configs
 from remask.reports import Decision, decide, decide_by_the_paper
 from remask.reports.student import paired, welch
 from remask.results import Cell, spread, summarise

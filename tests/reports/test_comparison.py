@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import pytest
 
 from remask.config import TrialConfig
+from remask.experiments import trial_configs
 from remask.papers import Claim, PaperCell, claims
-from remask.planning import trial_configs
 from remask.reports import (
     Comparison,
     compare,

@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from remask.experiments import rerun_command
-from remask.planning import changed_settings, trial_configs
+from remask.experiments import changed_settings, rerun_command, trial_configs
 from remask.reports import ConfigFacts, best_by_validation, page_data
 from remask.results import Store, TrialRecord, export, read_export, scores, summarise, write
 from tests.command_line import CommandLine

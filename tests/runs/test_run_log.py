@@ -49,7 +49,6 @@ def run(folder: Path, logger: Logger, **options: Any) -> list[TrialRecord]:
             store,
             trials(),
             RunOptions(log=[logger], progress=False, **{"workers": 1, **options}),
-            remedy="",
         )
         assert failures == []
         return list(store.records())
@@ -94,7 +93,7 @@ def test_logging_changes_no_result(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     logged = run(tmp_path / "a", Remembering())
     with Store(tmp_path / "b" / "results.db") as store:
-        run_missing(store, trials(), RunOptions(workers=1, progress=False), remedy="")
+        run_missing(store, trials(), RunOptions(workers=1, progress=False))
         plain = list(store.records())
     for one, other in zip(logged, plain, strict=True):
         assert other.losses is None
@@ -117,7 +116,6 @@ def test_a_run_that_was_stopped_logs_every_point_once(tmp_path: Path) -> None:
             store,
             trials(),
             RunOptions(log=[f"csv:{path}", parts], progress=False, workers=1),
-            remedy="",
         )
     assert sorted(parts.steps) == sorted(
         whole.steps
@@ -147,7 +145,7 @@ def test_worker_processes_log_what_one_process_logs(tmp_path: Path) -> None:
 def test_losses_can_go_into_the_store_alone_and_into_exports(tmp_path: Path) -> None:
     with Store(tmp_path / "results.db") as store:
         options = RunOptions(log_every=5, workers=1, progress=False)
-        run_missing(store, trials(1), options, remedy="")
+        run_missing(store, trials(1), options)
         (record,) = store.records()
     assert record.losses is not None
     assert record.losses.steps[:2] == (5, 10)
@@ -160,7 +158,7 @@ def test_a_log_that_cannot_be_written_is_refused_before_anything_is_run(tmp_path
     with Store(tmp_path / "results.db") as store:
         options = RunOptions(log=[f"csv:{tmp_path}"], workers=1, progress=False)
         with pytest.raises(RemaskError, match="cannot write"):
-            run_missing(store, trials(1), options, remedy="")
+            run_missing(store, trials(1), options)
         assert store.count() == 0
 
 
@@ -169,5 +167,5 @@ def test_a_checkpoint_of_before_losses_were_logged_is_taken(tmp_path: Path) -> N
         stop_in_second_task(store, trials(1), RunOptions(workers=1, progress=False))
         logger = Remembering()
         logging = RunOptions(log=[logger], workers=1, progress=False)
-        assert run_missing(store, trials(1), logging, remedy="") == []
+        assert run_missing(store, trials(1), logging) == []
     assert logger.steps[0][1] > 1

@@ -9,6 +9,7 @@ from remask.cli.completing import BENCHMARK, METHOD, NET
 from remask.cli.console import output
 from remask.cli.generated import with_groups
 from remask.cli.printer import Printing
+from remask.errors import SettingsError
 from remask.setting_types import read_weights
 
 _STYLES = {"passed": "green", "failed": "bold red", "not checked": "yellow"}
@@ -53,7 +54,10 @@ def check(
     from remask.checking import check_method
 
     torch.set_num_threads(1)
-    weights = read_weights(settings.get("weights", ()))
+    given = read_weights(settings.get("weights", ()))
+    if any(len(values) > 1 for values in given.values()):
+        raise SettingsError("give one value per weight")
+    weights = {name: values[0] for name, values in given.items()}
     findings = check_method(method, net=net, benchmark=benchmark, weights=weights)
     if printer.json:
         printer.result(findings)

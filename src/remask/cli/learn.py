@@ -245,12 +245,12 @@ def _notes(printer: Printing) -> Iterator[None]:
 
 def _check_same(folder: Path, there: "LearnerSettings", given: dict[str, Any]) -> None:
     """Refuse options that would change what a learner was created with."""
-    from remask.planning.defaults import describe  # torch: not before it is needed
+    from remask.setting_types import describe_errors  # torch: not before it is needed
 
     try:
         wanted = there.model_validate({**there.model_dump(), **given})
     except ValidationError as error:
-        raise SettingsError(describe(error)) from None
+        raise SettingsError(describe_errors(error)) from None
     for key in given:
         now, then = getattr(wanted, key), getattr(there, key)
         if now != then:

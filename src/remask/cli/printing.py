@@ -51,12 +51,9 @@ def print_reproduction(found: "Reproduction", *, markdown: bool) -> None:
         _say(found.markdown())
         return
     print_comparison(found.compared, markdown=False)
-    if found.decided:
-        output.print(found.decision_table())
-        _say(found.test)
-    if found.within_tasks:
-        output.print(found.curve_table(), crop=False)
-        _say(found.within_tasks_note)
+    for table, note in found.tables():
+        output.print(table, crop=False)
+        _say(note)
 
 
 def leave_if_failed(failures: Sequence[str]) -> None:

@@ -64,15 +64,17 @@ def reproduce(
     """
     if not dry_run:
         prepare_workers(options)
-    from remask.experiments import cell_configs, run_cells, wanted_cells  # torch: only when needed
+    from remask import experiments  # torch: only when needed
 
-    cells = wanted_cells(experiment, benchmark, filters)
+    cells = experiments.wanted_cells(experiment, benchmark, filters)
+    configs = experiments.cell_configs(cells, trials)
     if dry_run:
-        print_plan(store, cell_configs(cells, trials), options, printer)
+        print_plan(store, configs, options, printer)
         return
     how = printer.applied_to(options)
     with Store(store_path(store)) as opened:
-        found = run_cells(opened, cells, trials, how, remedy="--again runs")
+        results = experiments.run_trials(opened, configs, how)
+    found = experiments.Reproduction.of(cells, results)
     if printer.json:
         printer.result(reproduction_shape(found))
     else:

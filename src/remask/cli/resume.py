@@ -41,7 +41,7 @@ def resume(
         for unfinished in runs_to_resume(opened, name, own_code=own_code):
             if not printer.json:
                 printer.result(None, f"run {unfinished.name}")
-            results = resume_run(opened, unfinished, how, remedy="`remask run --again` runs")
+            results = resume_run(opened, unfinished, how)
             if printer.json:
                 shapes.append(results_shape(results, run=unfinished.name))
             else:

@@ -43,7 +43,7 @@ def run(
     """
     if not dry_run:
         prepare_workers(options)
-    from remask.planning import configs_from  # torch: not before it is needed
+    from remask.experiments import configs_from  # torch: not before it is needed
 
     given = settings if trials is None else {**settings, "trials": trials}
     configs = configs_from(given, file=config, own_code=own_code)

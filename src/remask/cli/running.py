@@ -33,7 +33,7 @@ def run_and_print(
 
     if target is not None:
         check_output(target, [store.path, *([source] if source else [])])
-    results = run_trials(store, configs, printer.applied_to(options), remedy="--again runs")
+    results = run_trials(store, configs, printer.applied_to(options))
     if target is not None:  # before anything is printed: nobody may be there to read it
         export(results, "json", target)
     if printer.json:

@@ -39,7 +39,7 @@ def sweep(
     """
     if not dry_run:
         prepare_workers(options)
-    from remask.planning import grid_configs  # torch: not before it is needed
+    from remask.experiments import grid_configs  # torch: not before it is needed
 
     given = settings if trials is None else {**settings, "trials": trials}
     configs = grid_configs(grid, given, own_code=own_code)

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from remask.benchmarks import Benchmark
 from remask.config import TrialConfig
-from remask.engine.agreement import check_earlier_samples, check_stack
 from remask.engine.candidates import SHARE_APART, candidates_of, concrete_configs
 from remask.engine.choosing import Choosing
 from remask.engine.descent import Descent, Optimizer, per_trial_setting
@@ -26,6 +25,7 @@ from remask.engine.showing import Choice, Position, TaskPoint, TrialResult
 from remask.engine.stacking import initial_nets, stack_nets
 from remask.engine.state import GROWING, bytes_kept, grow_from, restore, state_of
 from remask.engine.stream import Stream
+from remask.engine.validation import check_earlier_samples, check_stack
 from remask.memory import StoredRows
 from remask.methods import Engine, Method
 from remask.nets import NetBuilder, net_builder

@@ -37,7 +37,7 @@ from remask.learner.manifest import MANIFEST, Manifest
 from remask.learner.settings import AUTO, NONE, OWN_MODULE, LearnerSettings, check_settings
 from remask.learner.visiting import Visiting
 from remask.methods import Method
-from remask.planning.defaults import describe
+from remask.setting_types import describe_errors
 from remask.user_data import Data, Labels, Source, checked_name, class_name, read
 
 _NO_ENCODER = (
@@ -146,7 +146,7 @@ class Learner(LearnerAnswers):
                 statistics_bytes=statistics_bytes,
             )
         except ValidationError as error:
-            raise LearnerError(describe(error)) from None
+            raise LearnerError(describe_errors(error)) from None
         kind = method_of(settings, method)
         check_settings(settings, kind)
         parts = Parts(settings, net, encoder, kind, usable_device(device))

@@ -1,7 +1,7 @@
 """What methods raise."""
 
-from remask.errors import RemaskError
+from remask.errors import SettingsError
 
 
-class MethodError(RemaskError, ValueError):
+class MethodError(SettingsError):
     """A method that cannot run with these settings; the message says why, and what to do."""

@@ -11,7 +11,7 @@ from remask.config import TrialConfig
 from remask.durable import DurabilityError, make_folder, remove_quietly
 from remask.errors import SettingsError, Stopped
 from remask.locks import Lock, LockHeldError
-from remask.planning import check_trusted
+from remask.own_code import check_trusted
 from remask.results import Store, StoreMovedError, TrialRecord
 from remask.runs.display import Display
 from remask.runs.events import Event, Failed, Finished, Lost
@@ -26,7 +26,7 @@ from remask.runs.plans import (
     unfinished_runs,
     write_plan,
 )
-from remask.runs.preparing import check_memory, fetch_data, largest_stacks, note_changed_code
+from remask.runs.preparing import fetch_data, largest_stacks, note_changed_code
 from remask.runs.queue import Claims, JobQueue, jobs_left
 from remask.runs.run_log import RunLog
 from remask.runs.signals import StopRequest
@@ -39,27 +39,24 @@ def run_missing(
     store: Store,
     configs: Sequence[TrialConfig],
     options: RunOptions,
-    *,
-    remedy: str,
     executor: Executor | None = None,
 ) -> list[str] | None:
     """Run what the store lacks of these trials; returns what failed, or None: nothing was lacking.
 
-    `remedy` is what the user can do to run stored trials again. Raises `Stopped` if asked to stop.
+    Raises `Stopped` if asked to stop.
     """
     executor = executor_for(options) if executor is None else executor
     if not options.again:
-        note_changed_code(store, configs, remedy, options.console)
+        note_changed_code(store, configs, options.console)
     _check(options, executor)
     largest: dict[str, int] = {}
     fitting = None
     missing = [c for c in configs if options.again or not store.is_done(c.hash)]
     if missing:
         fetch_data(configs, options)
-        largest = largest_stacks(configs, options)
-        if executor is None or executor.on_this_machine:
-            check_memory(missing, largest, options)
-        else:
+        is_here = executor is None or executor.on_this_machine
+        largest = largest_stacks(configs, options, check_memory=is_here)
+        if executor is not None and not is_here:
             fitting = executor.largest_stacks(missing, options)
     run = plan_run(
         store,
@@ -96,13 +93,13 @@ def runs_to_resume(store: Store, name: str | None, *, own_code: bool = False) ->
 
 
 def finish_run(
-    store: Store, run: Run, options: RunOptions, *, remedy: str, executor: Executor | None = None
+    store: Store, run: Run, options: RunOptions, executor: Executor | None = None
 ) -> list[str]:
     """Go on with a run to its end; returns what failed."""
     executor = executor_for(options) if executor is None else executor
     _check(options, executor)
     if not run.again:
-        note_changed_code(store, run.configs, remedy, options.console)
+        note_changed_code(store, run.configs, options.console)
     return _run_and_show(store, run, options, executor)
 
 

@@ -78,7 +78,7 @@ def describe_failure(error: Exception) -> str:
     if isinstance(error, RemaskError):
         return str(error)
     if lacks_memory(error):
-        return "there is not enough memory; take a smaller buffer or --stack, or fewer --workers"
+        return "out of memory; use a smaller buffer, net or stack, or fewer workers"
     place = traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__}: {error} (at {place.filename}:{place.lineno})"
 
