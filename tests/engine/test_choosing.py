@@ -356,7 +356,7 @@ def test_samples_to_choose_on_are_refused_where_nothing_is_chosen_or_they_do_not
 def test_auto_is_refused_where_nothing_could_tell_which_mask_is_best(
     changes: dict[str, Any], message: str, config: MakeConfig, tiny: Benchmark
 ) -> None:
-    with pytest.raises(MethodError, match=message):
+    with pytest.raises(ValueError, match=message):
         auto_stack(config, tiny, **changes)
 
 
