@@ -16,6 +16,10 @@ class SettingsError(RemaskError, ValueError):
     """Settings that cannot be run; the message says which, and what is allowed."""
 
 
+class MethodError(SettingsError):
+    """A method cannot run with the given settings."""
+
+
 class Stopped(Exception):  # noqa: N818 - a request that was granted, not an error
     """The run was asked to stop, and everything is saved but what is listed."""
 

@@ -51,33 +51,33 @@ class Chance:
         return {kind: [every[trial] for every in noted] for kind, noted in self.noted.items()}
 
 
-class NotingEngine:
-    """An engine that notes all that it draws."""
+class NotingContext:
+    """A context that records every draw."""
 
-    def __init__(self, engine: Any, chance: Chance) -> None:
-        self._engine, self._noted = engine, chance.noted
+    def __init__(self, context: Any, chance: Chance) -> None:
+        self._context, self._noted = context, chance.noted
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._engine, name)
+        return getattr(self._context, name)
 
     def draw(self, filled: int, size: int) -> Tensor:
-        drawn: Tensor = self._engine.draw(filled, size)
+        drawn: Tensor = self._context.draw(filled, size)
         self._noted["draw"].append([(filled, own.tolist()) for own in drawn])
         return drawn
 
     def generators(self, purpose: str) -> list[np.random.Generator]:
-        randoms: list[np.random.Generator] = self._engine.generators(purpose)
+        randoms: list[np.random.Generator] = self._context.generators(purpose)
         self._noted[f"random {purpose}"].append(copy.deepcopy(randoms))
         return randoms
 
     def shuffled(self, task: Task, purpose: str) -> Iterator[Tensor]:
-        batches = list(self._engine.shuffled(task, purpose))
+        batches = list(self._context.shuffled(task, purpose))
         orders = [[rows[trial].tolist() for rows in batches] for trial in range(len(batches[0]))]
         self._noted[f"shuffled {purpose}"].append(orders)
         yield from batches
 
     def recall(self, size: int) -> Batch:
-        batch: Batch = self._engine.recall(size)
+        batch: Batch = self._context.recall(size)
         self._noted["recall"].append(list(zip(batch.inputs, batch.labels, strict=True)))
         return batch
 
@@ -87,10 +87,10 @@ def noting(method: str, chance: Chance) -> type[Method]:
     base = find_method(method)
 
     class Noting(base):  # type: ignore[misc, valid-type]
-        engine: Any
+        context: Any
 
         def prepare(self) -> None:
-            self.engine = NotingEngine(self.engine, chance)
+            self.context = NotingContext(self.context, chance)
             super().prepare()
 
         def loss(self, step: Step) -> Tensor:
@@ -973,9 +973,9 @@ UNMASKABLE = {
     "joint": "no absent class to mask",
     "icarl": "outputs are sigmoids",
     "icarl-dark": "outputs are sigmoids",
-    "er_ace": "itself says which classes compete",
-    "er_las": "itself says which classes compete",
-    "lode": "itself says how new classes compete",
+    "er_ace": "itself defines which classes compete",
+    "er_las": "itself defines how classes compete",
+    "lode": "itself defines how new classes compete",
     **dict.fromkeys(["ncm", "slda", "ridge"], "no softmax loss"),
 }
 TOLD_OF_TASKS = [name for name, kind in METHODS.items() if kind.uses_tasks()]

@@ -100,7 +100,7 @@ def test_a_matrix_of_absurdly_many_tasks_is_refused() -> None:
 
 
 def test_a_probability_that_rounding_took_above_one_is_kept() -> None:
-    assert make_record(confidence=[1.0000005]).confidence == (1.0000005,)
+    assert make_record(confidence=[1.0000005] * 4).confidence == (1.0000005,) * 4
 
 
 def test_an_import_that_fails_half_way_leaves_the_store_as_it_was(tmp_path: Path) -> None:

@@ -160,7 +160,7 @@ def _holm(p_values: Sequence[float]) -> list[float]:
 
 def _confidence(measure: str, record: TrialRecord) -> float:
     """The mean probability of the true class in the first or the last task, in percent."""
-    if record.tasks is None:
+    if not record.tasks:
         return math.nan
     classes = record.tasks[0] if measure == "confidence_first_task" else record.tasks[-1]
     return 100 * float(np.mean([record.confidence[label] for label in classes]))

@@ -1,5 +1,6 @@
 """The results store: every trial that came to an end, in one SQLite file."""
 
+from remask.record import Answers, Curve, Losses, MaskChoice, Status, TrialRecord
 from remask.results.errors import NoResultsError, StoreError, StoreMovedError
 from remask.results.export import (
     FORMATS,
@@ -13,8 +14,6 @@ from remask.results.export import (
 from remask.results.filters import FILTERS, check_filters
 from remask.results.labels import cell_labels
 from remask.results.merging import Merged, merge, read_store
-from remask.results.record import Status, TrialRecord
-from remask.results.record_parts import Answers, ChoiceRecord, Curve, Losses
 from remask.results.store import Store, TrialOutline, store_path
 from remask.results.summary import (
     AnyCell,
@@ -37,10 +36,10 @@ __all__ = [
     "Answers",
     "AnyCell",
     "Cell",
-    "ChoiceRecord",
     "Curve",
     "ListedCell",
     "Losses",
+    "MaskChoice",
     "Merged",
     "NoResultsError",
     "Spread",

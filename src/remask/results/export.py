@@ -17,9 +17,9 @@ from pydantic import ValidationError
 from remask.config import TrialConfig
 from remask.durable import AnyPath, DurabilityError, read_limited, write_output
 from remask.names import UnknownNameError, unknown
+from remask.record import TrialRecord
 from remask.results.errors import StoreError
 from remask.results.latex import latex_table
-from remask.results.record import TrialRecord
 from remask.results.summary import summarise_listed
 from remask.results.trial_scores import SCORES, scores
 from remask.results.trial_summary import summary_of

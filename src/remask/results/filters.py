@@ -15,8 +15,8 @@ from remask.names import (
     unknown_method,
 )
 from remask.own_code import names_own_code
+from remask.record import Status, write_moment
 from remask.results.errors import StoreError
-from remask.results.record import Status, write_moment
 from remask.setting_types import Integer, Mask
 
 

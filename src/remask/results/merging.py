@@ -9,9 +9,9 @@ from tempfile import TemporaryDirectory
 from typing import Literal
 
 from remask.durable import AnyPath
+from remask.record import TrialRecord
 from remask.results.database import check_pages, copy_database, open_database
 from remask.results.errors import StoreError
-from remask.results.record import TrialRecord
 from remask.results.schema import COLUMNS, check_summary, from_row
 from remask.results.store import Store
 

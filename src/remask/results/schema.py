@@ -19,8 +19,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from remask.config import TrialConfig
+from remask.record import TrialRecord, write_moment
 from remask.results.errors import StoreError
-from remask.results.record import TrialRecord, write_moment
 from remask.results.trial_scores import SCORES
 from remask.results.trial_summary import Learnt, TrialSummary, summary_of
 

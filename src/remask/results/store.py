@@ -9,6 +9,7 @@ from typing import NamedTuple, Self, TypeVar
 
 from remask.config import TrialConfig
 from remask.durable import AnyPath
+from remask.record import TrialRecord
 from remask.results.database import (
     check_version,
     open_database,
@@ -19,7 +20,6 @@ from remask.results.database import (
 )
 from remask.results.errors import StoreError, StoreMovedError, explained
 from remask.results.filters import where
-from remask.results.record import TrialRecord
 from remask.results.schema import COLUMNS, SUMMARY, from_row, summary_from_row, to_row
 from remask.results.trial_summary import TrialSummary
 

@@ -10,8 +10,8 @@ from typing import TypeVar
 
 from remask.classes import Tasks
 from remask.config import TrialConfig
+from remask.record import TrialRecord
 from remask.results.labels import COLUMNS, cell_labels
-from remask.results.record import TrialRecord
 from remask.results.trial_scores import COSTS, SCORES, Spread, Spreads, spread, unpacked
 from remask.results.trial_summary import Learnt, Trial, TrialSummary, learnt_by, summary_of
 

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from remask.metrics import CURVE_METRICS, METRICS, AccuracyCurve, calibration_error
-from remask.results.record import TrialRecord
-from remask.results.record_parts import Curve, Matrix
+from remask.metrics import CURVE_METRICS, METRICS, AccuracyCurve, binned_calibration_error
+from remask.record import Curve, Matrix, TrialRecord
 
 Scores = NDArray[np.float64]
 _MATRICES = ("class_il", "task_il", "validation_class_il", "validation_task_il")
@@ -59,7 +58,7 @@ def _calibration_error(record: TrialRecord) -> float:
     answers = record.answers
     if answers is None:
         return math.nan
-    return calibration_error(answers.counts, answers.confidence, answers.right)
+    return binned_calibration_error(answers.counts, answers.confidence, answers.right)
 
 
 def _curve(record: TrialRecord, setting: str) -> AccuracyCurve:

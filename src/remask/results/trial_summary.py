@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 from remask.classes import Tasks
 from remask.config import TrialConfig
 from remask.names import system_name
-from remask.results.record import TrialRecord
+from remask.record import TrialRecord
 from remask.results.trial_scores import SCORES, packed_scores, unpacked
 
 
@@ -86,8 +86,7 @@ def summary_of(record: TrialRecord) -> TrialSummary:
 
 def learnt_by(record: TrialRecord) -> Learnt:
     """What a trial has learnt, as far as its record contains it."""
-    known = record.tasks is not None and record.class_names is not None
-    classes = _fingerprint(record.tasks or (), record.class_names or ()) if known else None
+    classes = _fingerprint(record.tasks, record.class_names) if record.tasks else None
     return Learnt(len(record.class_il), len(record.confidence), classes)
 
 

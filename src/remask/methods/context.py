@@ -1,4 +1,4 @@
-"""What a method sees of the engine: the networks, what is learnt from, and named random numbers."""
+"""What a method may use besides a step: networks, samples and named random numbers."""
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from remask.config import TrialConfig
+from remask.errors import MethodError
 from remask.memory import KeptRows, Reservoir
-from remask.methods.errors import MethodError
 from remask.methods.step import Batch
 from remask.nets import LossGradients, StackedNet
 from remask.randomness import generator
@@ -19,10 +19,10 @@ _MOST_TERMS = 16
 _TERM = re.compile(r"\w[\w -]{0,39}")
 
 
-class Engine:
-    """What a method may use besides a step, as `self.engine`.
+class Context:
+    """Networks, samples and random numbers, as `self.context` of a method.
 
-    What is held out for validation has no row here: a method cannot come upon it.
+    Held-out data is invisible to methods.
     """
 
     def __init__(
@@ -42,31 +42,31 @@ class Engine:
         self.net = net
         """The networks."""
         self.lr = lr
-        """The learning rates at this moment, [S]."""
+        """The current learning rates, [S]."""
         self.trials = len(configs)
         """S."""
         self.num_classes = len(class_sizes)
         """K."""
         self.announced_tasks = announced_tasks
-        """T; None if nobody knows how many tasks will come."""
+        """T; None if the number of tasks is unknown."""
         self.input_shape = input_shape
         """The shape of one input."""
         self.class_sizes = class_sizes
-        """How many samples of each class are learnt from, as far as they have come: int64 [K]."""
+        """Training samples per class so far, int64 [K]."""
         self.largest_task = largest_task
-        """How many samples the largest task has; 0 if nobody knows."""
+        """Size of the largest task; 0 if unknown."""
         self.capacity = shape.buffer
-        """How many samples a trial may keep."""
+        """Memory size of a trial."""
         self.replay_batch = shape.replay_batch
-        """How many of them it draws at once."""
+        """Samples per draw."""
         self.batch_size = shape.batch
-        """How many samples of the stream a step has."""
+        """Stream samples per step."""
         self.epochs = shape.epochs
-        """How often a task is passed over."""
+        """Passes over each task."""
         self.device = lr.device
         """Where tensors live."""
         self.noted: dict[str, list[Tensor]] | None = None
-        """Where `note` puts what it is given; None: nobody wants it."""
+        """Values given to `note`, by name; None: losses are not logged."""
         self._samples, self._reservoir = samples, reservoir
         self._seeds = [config.seed for config in configs]
         self._key: tuple[int, ...] = ()
@@ -74,24 +74,24 @@ class Engine:
 
     @property
     def num_tasks(self) -> int:
-        """T, which only a method that says `needs_task_count` may rely on."""
+        """T; only for methods that set `needs_task_count`."""
         if self.announced_tasks is None:
             raise MethodError(
-                "nobody knows how many tasks will come; a method that must know says so in "
+                "the number of tasks is unknown; a method that depends on it must set "
                 "needs_task_count"
             )
         return self.announced_tasks
 
     def name_draws(self, *key: int) -> None:
-        """Name what is drawn from now on by task, epoch and step: no random state to save."""
+        """Key the following draws by task, epoch and step, so that no random state is saved."""
         self._key, self._draws = key, 0
         self.net.name_draws(*key)
 
     def note(self, name: str, value: Tensor) -> None:
-        """Log a term of this step's loss, [S], by name. Does nothing unless losses are logged."""
+        """Log a term of this step's loss, [S]; does nothing unless losses are logged."""
         if self.noted is None:
             return
-        if name == "loss" or name not in self.noted:  # the first time: a step has no time for it
+        if name == "loss" or name not in self.noted:  # checked once, not in every step
             _check_term(name, self.noted)
             if value.shape != self.lr.shape:
                 raise MethodError(
@@ -102,13 +102,13 @@ class Engine:
         self.noted[name].append(value.detach())
 
     def batch(self, rows: Tensor, *, augment: bool = True) -> Batch:
-        """Samples to learn from, by their rows int64 [S, n], seen as in training."""
+        """Return training samples by row number, int64 [S, n], augmented as in training."""
         return self._batch(rows, [rows.shape[1]], augment=augment)
 
     def gradients(self, rows: Tensor, sizes: Sequence[int]) -> list[LossGradients]:
-        """The gradients of the mean cross-entropy of each of several batches.
+        """Return the gradients of the mean cross-entropy of each of several batches.
 
-        Their rows lie side by side, int64 [S, sum of sizes].
+        Their row numbers are concatenated, int64 [S, sum of sizes].
         """
         found: list[LossGradients] = []
         first = 0
@@ -120,7 +120,7 @@ class Engine:
         return found
 
     def recall(self, size: int) -> Batch:
-        """Samples that the engine's reservoir holds now, drawn without replacement."""
+        """Draw from the engine's reservoir, without replacement."""
         if self._reservoir is None:
             raise ValueError("there is no reservoir: the method must set draws")
         slots = self.draw(self._reservoir.filled, size)
@@ -129,22 +129,22 @@ class Engine:
         return Batch(self._decode(inputs, named), labels, self.net)
 
     def labels_of(self, rows: Tensor) -> Tensor:
-        """The labels of rows, the same in all trials."""
+        """Return the labels of row numbers."""
         return self._samples.labels_of(rows)
 
     def generators(self, purpose: str) -> list[np.random.Generator]:
-        """A generator per trial, named by its seed, the purpose and the place in the run."""
+        """Return a generator per trial, keyed by seed, purpose and position in the run."""
         key = self._next_key()
         return [generator(seed, purpose, *key) for seed in self._seeds]
 
     def draw(self, filled: int, size: int) -> Tensor:
-        """Distinct numbers below `filled`, drawn by each trial: int64 [S, min(size, filled)]."""
+        """Draw distinct numbers below `filled` per trial: int64 [S, min(size, filled)]."""
         size = min(size, filled)
         chosen = [random.choice(filled, size, replace=False) for random in self.generators("draw")]
         return torch.from_numpy(np.stack(chosen)).to(self.device)
 
     def shuffled(self, task: Task, purpose: str) -> Iterator[Tensor]:
-        """The batches of one pass over a task, in an order that each trial draws: int64 [S, B]."""
+        """Yield the row numbers of one shuffled pass over a task: int64 [S, B]."""
         orders = [random.permutation(len(task.rows)) for random in self.generators(purpose)]
         rows = task.rows[torch.from_numpy(np.stack(orders)).to(self.device)]
         yield from torch.split(rows, self.batch_size, dim=1)
@@ -157,7 +157,7 @@ class Engine:
         apart: bool = False,
         names: tuple[str, str] = ("rows", "sizes"),
     ) -> KeptRows:
-        """An empty memory of rows, for a method's `memory`; see `KeptRows`."""
+        """Return an empty memory of row numbers, for a method's `memory`; see `KeptRows`."""
         return KeptRows(
             trials=self.trials,
             places=places,
@@ -168,7 +168,7 @@ class Engine:
         )
 
     def _batch(self, rows: Tensor, sizes: Sequence[int], *, augment: bool) -> Batch:
-        """Samples of several batches side by side, each augmented by numbers of its own."""
+        """Return several concatenated batches, each augmented by its own random numbers."""
         keys = [self._next_key() for _ in sizes]
         places = self._samples.places(rows)
         inputs, labels = self._samples.take(places), self._samples.labels[places]
@@ -176,7 +176,7 @@ class Engine:
         return Batch(seen, labels, self.net)
 
     def _decode(self, inputs: Tensor, named: Iterable[tuple[int, tuple[int, ...]]]) -> Tensor:
-        """What the networks see, so many samples at a time augmented by the numbers of a name."""
+        """Decode and augment inputs; `named` has the size and random key of each batch."""
         planned = [self._samples.plan_views(1, size, key) for size, key in named]
         views = [plan[0] for plan in planned if plan is not None]
         return self._samples.decode(torch.cat(views, dim=1) if views else None, inputs)
@@ -187,7 +187,7 @@ class Engine:
 
 
 def _together(sizes: Sequence[int], most: int) -> list[list[int]]:
-    """Sizes in groups, whose sums are `most` at most unless one alone is more."""
+    """Group sizes so that no sum exceeds `most`, unless a single one does."""
     groups: list[list[int]] = []
     for size in sizes:
         if groups and sum(groups[-1]) + size <= most:
@@ -200,11 +200,11 @@ def _together(sizes: Sequence[int], most: int) -> list[list[int]]:
 def _check_term(name: str, known: Collection[str]) -> None:
     if name == "loss" or not _TERM.fullmatch(name):
         raise MethodError(
-            f"{name!r} cannot name a term of a loss: up to 40 letters, digits, spaces, - and _ "
-            f"can, except `loss`, which is the total"
+            f"invalid name of a loss term: {name!r}. Use up to 40 letters, digits, spaces, - and "
+            f"_, but not `loss`, which is the total"
         )
     if len(known) > _MOST_TERMS:
         raise MethodError(
-            f"a method can note {_MOST_TERMS} terms, and {name!r} would be one more: the name of a "
-            f"term must not change from step to step"
+            f"{name!r} is one term too many: a method can log {_MOST_TERMS}, and their names must "
+            f"not change between steps"
         )
