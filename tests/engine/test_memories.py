@@ -264,7 +264,7 @@ def test_earlier_samples_that_could_not_be_used_are_refused(
     data = DataDescription.of(tiny)
     with pytest.raises(StreamError, match="need tasks that arrive one by one"):
         TrialStack([config()], tiny, build_net=small_mlp, earlier_samples=[])
-    with pytest.raises(MethodError, match="does not draw from a reservoir"):
+    with pytest.raises(MethodError, match="copies the samples it keeps"):
         TrialStack([config(method="gss")], data, build_net=small_mlp, earlier_samples=[])
     other = in_file(tmp_path, torch.zeros(2, 1, 4, 4, dtype=torch.uint8))
     with pytest.raises(StreamError, match=r"must be torch.uint8 \[1, 3, 3\] each"):

@@ -165,14 +165,14 @@ def test_a_config_file_that_never_ends_is_refused(remask: CommandLine, tmp_path:
     for path in ("/dev/zero", str(tmp_path / "pipe.toml")):
         answer = remask("run", "--config", path)
         assert answer.code == 1
-        assert "cannot be read: not a regular file" in answer.text
+        assert "not a regular file" in answer.text
 
 
 @pytest.mark.thorough
 def test_a_run_of_too_many_trials_is_refused_at_once(remask: CommandLine, tmp_path: Path) -> None:
     answer = remask("run", "--trials", "60000", "--mask", "none,-1", "--epochs", "1")
     assert answer.code == 1
-    assert "these are 120,000 trials; one run has at most 100,000" in answer.text
+    assert "120,000 trials; a run has at most 100,000" in answer.text
     grid = tmp_path / "grid.toml"
     rates = ", ".join(f"{number + 1}e-6" for number in range(1_000))
     for trials, found in ((1_000_000, "1,000,000"), (60_000, "120,000")):
@@ -255,14 +255,11 @@ def test_a_control_group_has_left_what_is_not_used_and_what_can_be_taken_back(
 
 @pytest.mark.processes
 @linux_only
-@pytest.mark.parametrize("kilobytes", [2_000_000, 2_900_000])
-def test_a_buffer_beyond_a_memory_limit_is_refused_before_it_runs(
-    tmp_path: Path, kilobytes: int
-) -> None:
+def test_a_buffer_beyond_a_memory_limit_is_reported_in_a_sentence(tmp_path: Path) -> None:
     arguments = ("--buffer", "10000000", "--limit", "5", "--workers", "1")
     command = [sys.executable, "-m", "remask", "run", *QUICK[:4], "--trials", "1", *arguments]
     done = subprocess.run(
-        ["sh", "-c", f'ulimit -v {kilobytes}; exec "$@"', "sh", *command],
+        ["sh", "-c", f'ulimit -v 2000000; exec "$@"', "sh", *command],
         env={**os.environ, "OMP_NUM_THREADS": "1", "REMASK_STORE": str(tmp_path / "results.db")},
         capture_output=True,
         text=True,
@@ -271,7 +268,7 @@ def test_a_buffer_beyond_a_memory_limit_is_refused_before_it_runs(
     )
     assert done.returncode == 1, done
     assert "Traceback" not in done.stderr
-    assert "training 1 trial at once takes at least 2.9 GB of memory" in done.stderr
+    assert "out of memory; use a smaller buffer" in done.stderr
 
 
 @pytest.mark.processes

@@ -71,7 +71,8 @@ def run_job(
 def _failed(job: Job, error: Exception) -> Failed:
     # A disk, or the lock of a process that is about to die, may be in another state by then.
     may_pass = not isinstance(error, RemaskError) or isinstance(error, OSError | LockHeldError)
-    place = "".join(traceback.format_exception(error)).rstrip() if may_pass else ""
+    is_unknown = may_pass and not lacks_memory(error)
+    place = "".join(traceback.format_exception(error)).rstrip() if is_unknown else ""
     return Failed(job.name, describe_failure(error), place, may_pass)
 
 
