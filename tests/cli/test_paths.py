@@ -32,7 +32,8 @@ from remask.experiments import (
 )
 from remask.experiments.calls import AnyStore
 from remask.memory import MappedRows
-from remask.reports import is_page, write_figures, write_history
+from remask.reports.figures import write_figures
+from remask.reports.history import is_page, write_history
 from remask.results import export, merge, read_export, read_store, store_path, summarise
 from remask.runs import (
     Job,
@@ -161,7 +162,7 @@ def use_data(given: Callable[[Path], Any], folder: Path) -> None:
         lambda: fetch(DATASETS["mnist"], data=given(nowhere)),
         lambda: load(DATASETS["mnist"], given(nowhere)),
     ):
-        with pytest.raises(DataError, match=f"there is no {nowhere} to take"):
+        with pytest.raises(DataError, match=f"{nowhere} does not exist"):
             call()
 
 

@@ -199,7 +199,7 @@ def test_a_trial_that_the_store_has_says_that_it_has_no_net_and_how_to_get_one(
     answer = remask(*command, "--save-nets", str(folder))
     assert answer.code == 0
     assert f"Nets in {folder}: 0." in answer.text
-    assert "Trials without one: 2. The store had them already" in answer.text
+    assert "Trials without one: 2. They were in the store already" in answer.text
     assert "--again" in answer.text
     answer = remask(*command, "--save-nets", str(folder), "--again")
     assert f"Nets in {folder}: 2." in answer.text

@@ -16,7 +16,7 @@ import pytest
 from pydantic import ValidationError
 
 from remask.config import TrialConfig
-from remask.reports import write_figures
+from remask.reports.figures import write_figures
 from remask.results import Store, TrialRecord, export, summarise
 from tests.command_line import CommandLine
 from tests.results.store_samples import contents, make_config, make_record, make_records
@@ -293,7 +293,7 @@ def test_what_passes_the_filters_is_deleted_and_nothing_else(filled: CommandLine
 def test_deleting_needs_to_be_told_what_once(filled: CommandLine, arguments: list[str]) -> None:
     answer = filled("results", "delete", *arguments)
     assert answer.code == 1
-    assert "say which results to delete" in answer.text
+    assert "name the results to delete" in answer.text
     with Store(filled.store) as store:
         assert store.count() == 5
 

@@ -42,7 +42,7 @@ def run(*args: str, shell: str = "", **environment: str) -> subprocess.Completed
         timeout=120,
     )
     assert b"Traceback" not in done.stderr, done.stderr
-    assert b"mistake in remask" not in done.stderr, done.stderr
+    assert b"bug in remask" not in done.stderr, done.stderr
     return done
 
 
@@ -157,7 +157,7 @@ def test_absurd_config_files_get_a_message(
         answer = remask(*command)
         assert answer.code == 1
         assert expected in answer.text
-        assert "mistake in remask" not in answer.text
+        assert "bug in remask" not in answer.text
 
 
 def test_a_config_file_that_never_ends_is_refused(remask: CommandLine, tmp_path: Path) -> None:
@@ -259,7 +259,7 @@ def test_a_buffer_beyond_a_memory_limit_is_reported_in_a_sentence(tmp_path: Path
     arguments = ("--buffer", "10000000", "--limit", "5", "--workers", "1")
     command = [sys.executable, "-m", "remask", "run", *QUICK[:4], "--trials", "1", *arguments]
     done = subprocess.run(
-        ["sh", "-c", f'ulimit -v 2000000; exec "$@"', "sh", *command],
+        ["sh", "-c", 'ulimit -v 2000000; exec "$@"', "sh", *command],
         env={**os.environ, "OMP_NUM_THREADS": "1", "REMASK_STORE": str(tmp_path / "results.db")},
         capture_output=True,
         text=True,

@@ -13,7 +13,7 @@ from remask.errors import RemaskError, SettingsError
 from remask.methods import MASKED_NAMES, METHODS, Method, find_method
 from remask.names import did_you_mean
 from remask.own_code import names_own_code
-from remask.papers import published_settings
+from remask.papers.published import published_settings
 from remask.setting_types import MaskValue, describe_errors
 
 _BUFFERS = {"split-digits": 20}

@@ -14,23 +14,13 @@ from remask.experiments.defaults import changed_settings, rerun_command
 from remask.learner import Learner
 from remask.learner.manifest import read_manifest
 from remask.learner.summary import summarise as summarise_learner
-from remask.reports import (
-    ConfigFacts,
-    KeptClass,
-    LearnerNow,
-    LearntVisit,
-    page_data,
-    page_html,
-    published_beside,
-    write_figures,
-    write_history,
-)
+from remask.reports.figures import write_figures
+from remask.reports.history import KeptClass, LearnerNow, LearntVisit, write_history
+from remask.reports.page import page_html
+from remask.reports.page_data import page_data, published_beside
 from remask.results import Store, StoreError, check_filters, summarise
 from remask.runs import RunError, StopRequest, runs_folder, unfinished_runs
 
-_FACTS = ConfigFacts(
-    is_published=lambda config: not changed_settings(config), command=rerun_command
-)
 _SECONDS_BETWEEN_LOOKS = 2.0
 _SECONDS_BETWEEN_RELOADS = 5.0
 
@@ -63,8 +53,10 @@ def write_report(
     target = Path(target)
     damaged: list[StoreError] = []
     records = list(store.sound_records(damaged, filters))
+    cells = summarise(records)
+    published = [cell for cell in cells if not changed_settings(cell.config)]
     data = {
-        **page_data(records, _FACTS, paper=paper),
+        **page_data(cells, published, rerun_command, paper=paper),
         "title": "remask results",
         "generated": datetime.now(UTC).isoformat(timespec="seconds"),
         "store": store.path.name,
@@ -74,8 +66,7 @@ def write_report(
     write_output(target, page_html(data, refresh_seconds=refresh_seconds).encode(), [store.path])
     drawn = []
     if figures is not None:
-        cells = summarise(records)
-        drawn = write_figures(cells, figures, published_beside(cells, _FACTS))
+        drawn = write_figures(cells, figures, published_beside(published))
     return Written(target, len(records), damaged, drawn)
 
 

@@ -7,7 +7,12 @@ from remask.errors import SettingsError
 from remask.experiments.configs import several
 from remask.experiments.defaults import trial_configs
 from remask.names import UnknownNameError, systems_named, unknown, unknown_method
-from remask.papers import PaperCell, experiment_cells, published_benchmarks, published_figures
+from remask.papers.experiments import (
+    PaperCell,
+    experiment_cells,
+    published_benchmarks,
+    published_figures,
+)
 from remask.setting_types import read_mask
 
 _DEFAULT_TRIALS = 10  # of a cell without published figures

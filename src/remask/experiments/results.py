@@ -9,29 +9,26 @@ from typing import Any, overload
 from remask.config import TrialConfig
 from remask.errors import MissingPackageError
 from remask.experiments.defaults import changed_settings
-from remask.papers import PaperCell, statements
-from remask.reports import (
-    CURVES_NOTE,
-    TEST,
+from remask.papers.experiments import PaperCell
+from remask.papers.statements import statements
+from remask.reports.comparison import (
     ComparedCell,
-    Decision,
-    PlainTable,
-    best_by_validation,
     compare,
     comparison_markdown,
     comparison_summary,
     comparison_table,
-    curve_markdown,
-    curve_table,
+    paper_cell,
+)
+from remask.reports.figures import plot
+from remask.reports.selection import best_by_validation, masks_chosen
+from remask.reports.statements import (
+    STATEMENT_TEST,
+    Decision,
     decide,
     decide_by_the_paper,
-    decision_markdown,
     decision_table,
-    masks_chosen,
-    paper_cell,
-    plot,
-    results_table,
 )
+from remask.reports.tables import CURVES_NOTE, PlainTable, curve_table, results_table
 from remask.results import Cell, TrialRecord, column_types, flat_row, summarise
 
 NOTHING_PUBLISHED = (
@@ -198,19 +195,17 @@ class Reproduction:
         """The tables of decided statements and of accuracy within tasks, each with a note."""
         found = []
         if self.decided:
-            found.append((decision_table(self.decided, self.by_the_paper), f"Test: {TEST}."))
+            found.append(
+                (decision_table(self.decided, self.by_the_paper), f"Test: {STATEMENT_TEST}.")
+            )
         if cells := self.within_tasks:
             found.append((curve_table(cells), CURVES_NOTE))
         return found
 
     def markdown(self) -> str:
         """The comparison and the tables in Markdown."""
-        parts = [self.compared.markdown()]
-        if self.decided:
-            parts += [decision_markdown(self.decided, self.by_the_paper) + f"Test: {TEST}."]
-        if cells := self.within_tasks:
-            parts += [curve_markdown(cells) + CURVES_NOTE]
-        return "\n".join(parts)
+        tables = [table.markdown() + note for table, note in self.tables()]
+        return "\n".join([self.compared.markdown(), *tables])
 
     def __repr__(self) -> str:
         parts = [str(self.compared)]
