@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from remask.engine import TrialStack
-from remask.engine.candidates import candidates_of
+from remask.engine.choosing import candidates_of
 from remask.methods import METHODS
 from remask.results import Store
 from tests.command_line import QUICK, CommandLine
@@ -86,6 +86,6 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_result(
 def test_every_masked_method_with_a_memory_has_a_default_and_others_to_choose_from() -> None:
     for method in METHODS.values():
         if method.uses_buffer() and not method.unmaskable:
-            few, many = candidates_of(method, 999), candidates_of(method, 1000)
+            few, many = candidates_of(999), candidates_of(1000)
             assert few == many[:1]
             assert len({candidate.name for candidate in many}) == len(many) > 1

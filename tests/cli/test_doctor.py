@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from remask.engine.checkpoint_files import damage_of
-from remask.engine.checkpoints import CheckpointFolder
+from remask.engine.checkpoints import CheckpointFolder, damage_of
 from remask.locks import Lock
 from remask.results import Store
 from remask.runs import Run, plan_run

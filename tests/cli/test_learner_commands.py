@@ -95,8 +95,8 @@ def test_a_visit_that_was_learnt_is_not_learnt_again(
     before = {path.name: path.read_bytes() for path in copied.iterdir()}
     again = remask("learn", str(copied), "--data", str(images / "second"), "--name", "second")
     assert again.code == 0
-    assert again.out.startswith("second: learnt on 20")
-    assert again.out.endswith("; nothing was learnt again\n")
+    assert again.out.startswith("second: already learnt on 20")
+    assert again.out.endswith("; nothing changed\n")
     assert {path.name: path.read_bytes() for path in copied.iterdir()} == before
 
 
@@ -322,9 +322,7 @@ def test_a_visit_is_undone_and_learnt_again(
 ) -> None:
     done = remask("undo", str(copied))
     assert done.code == 0, done.err
-    assert done.out == (
-        "undid second: the learner knows 2 classes as before it; c, d unknown again\n"
-    )
+    assert done.out == ("undid second: 2 classes known; no longer known: c, d\n")
     assert (
         remask("learn", str(copied), "--data", str(images / "second"), "--name", "second").code == 0
     )
