@@ -165,7 +165,7 @@ def test_a_stopped_run_with_auto_resumes_to_the_same_result(
         (["--method", "icarl", "--mask", "auto"], "does not support a mask"),
         (["--method", "er", "--mask", "auto", "--fade", "4"], "a mask other than 'auto'"),
         (["--method", "derpp", "--mask", "auto", "--mask-stored"], "needs a finite mask"),
-        (["--method", "er", "--mask", "auto", "--task-free"], "task-free"),
+        (["--method", "er", "--mask", "auto", "--task-free"], "task_free"),
         (["--method", "er", "--mask", "automatic"], "'none', 'auto' or a number"),
     ],
 )
