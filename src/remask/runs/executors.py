@@ -107,8 +107,10 @@ class WorkerProcesses(Executor):
     def run(self, queue: JobQueue, options: RunOptions, stop: StopRequest) -> Generator[Event]:
         """See `Executor.run`."""
         if self._count == 1 or len(queue) <= 1:
-            yield from ThisProcess().run(queue, options, stop)
-            return
+            return ThisProcess().run(queue, options, stop)
+        return self._run(queue, options, stop)
+
+    def _run(self, queue: JobQueue, options: RunOptions, stop: StopRequest) -> Generator[Event]:
         messages: _Messages = queues.SimpleQueue()
         workers: list[_Worker] = []
         try:
