@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from remask.papers import experiment_cells
+from remask.papers.experiments import experiment_cells
 from remask.planning import trial_configs
 from remask.results import Store, StoreError
 from tests.command_line import CommandLine, start

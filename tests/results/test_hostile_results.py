@@ -16,7 +16,7 @@ import pytest
 from pydantic import ValidationError
 
 from remask.config import TrialConfig
-from remask.reports import write_figures
+from remask.reports.figures import write_figures
 from remask.results import Store, TrialRecord, export, summarise
 from tests.command_line import CommandLine
 from tests.results.store_samples import contents, make_config, make_record, make_records

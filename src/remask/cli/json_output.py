@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     from remask.config import TrialConfig
     from remask.experiments import Compared, Plan, Reproduction, Results
-    from remask.reports import Comparison
+    from remask.reports.comparison import Comparison
     from remask.results import AnyCell, TrialSummary
 
 

@@ -57,7 +57,7 @@ def list_(
     elif trials:
         printer.show(*map(_line, found))
     else:
-        from remask.reports import results_table  # not before it is needed
+        from remask.reports.tables import results_table  # not before it is needed
 
         printer.show(results_table(summarise_listed(found)))
     exit_if_any(damaged)

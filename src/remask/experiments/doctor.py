@@ -16,8 +16,7 @@ import torch
 import remask
 from remask.datasets import DATASETS, DataError, data_folder, where
 from remask.durable import AnyPath, DurabilityError
-from remask.engine.checkpoint_files import damage_of
-from remask.engine.checkpoints import checkpoints_in
+from remask.engine.checkpoints import checkpoints_in, damage_of
 from remask.locks import holder_of
 from remask.machine import free_memory, write_bytes
 from remask.results import NoResultsError, StoreError, read_store, store_path

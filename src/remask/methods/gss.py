@@ -8,7 +8,7 @@ from torch import Tensor
 
 from remask.errors import MethodError
 from remask.memory import KeptRows, challenge
-from remask.memory.challenge import Floats
+from remask.memory.selection import Floats
 from remask.methods.base import Method
 from remask.methods.step import Step, Term
 
