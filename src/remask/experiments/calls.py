@@ -20,7 +20,16 @@ from remask.experiments.results import Reproduction, Results
 from remask.methods import Method
 from remask.names import did_you_mean
 from remask.results import Store, TrialRecord, store_path
-from remask.runs import Executor, Run, RunOptions, finish_run, run_missing, runs_to_resume
+from remask.runs import (
+    Executor,
+    Run,
+    RunOptions,
+    executor_for,
+    finish_run,
+    prepare_run,
+    runs_to_resume,
+)
+from remask.runs.preparing import note_changed_code
 
 AnyStore = Store | AnyPath | None
 """An open store, the path of one, or None for the default one."""
@@ -177,16 +186,20 @@ def run_trials(
 
     Raises `Stopped` if asked to stop.
     """
-    failures = run_missing(store, configs, options, executor)
-    ran = failures is not None
-    return Results(_stored(store, configs), asked=configs, failures=failures or (), ran=ran)
+    executor = executor or executor_for(options)
+    run = prepare_run(store, configs, options, executor)
+    failures = [] if run is None else finish_run(store, run, options, executor)
+    ran = run is not None
+    return Results(_stored(store, configs), asked=configs, failures=failures, ran=ran)
 
 
 def resume_run(
     store: Store, run: Run, options: RunOptions, executor: Executor | None = None
 ) -> Results:
     """Continue a run to its end, and return the results of its trials."""
-    failures = finish_run(store, run, options, executor)
+    if not run.again:
+        note_changed_code(store, run.configs, options.console)
+    failures = finish_run(store, run, options, executor or executor_for(options))
     return Results(_stored(store, run.configs), asked=run.configs, failures=failures, ran=True)
 
 

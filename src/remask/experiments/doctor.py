@@ -21,7 +21,7 @@ from remask.locks import holder_of
 from remask.machine import free_memory, write_bytes
 from remask.results import NoResultsError, StoreError, read_store, store_path
 from remask.runs import RunError, RunOptions, runs_folder
-from remask.runs.plans import Run, read_plan
+from remask.runs.jobs import Run, read_plan
 
 State = Literal["ok", "note", "wrong"]
 _AT_LEAST = re.compile(r"([A-Za-z0-9_.-]+)\s*>=\s*([0-9.]+)")
