@@ -1,5 +1,6 @@
 """`remask results`: list, show, compare, export, import, merge, delete."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from enum import StrEnum
@@ -21,7 +22,6 @@ from remask.results import (
     FORMATS,
     Store,
     StoreError,
-    TrialOutline,
     TrialSummary,
     export,
     merge,
@@ -59,7 +59,7 @@ def list_(
     """
     damaged: list[StoreError] = []
     with _existing(store) as opened:
-        found = list(opened.summaries(damaged, filters))
+        found = list(opened.summaries(filters, damaged=damaged))
     if printer.json:
         printer.result(stored_shape(summarise_listed(found), found))
     elif not found:
@@ -78,10 +78,10 @@ def _line(trial: TrialSummary) -> str:
     """A trial in `list --trials`."""
     measured = trial.scores
     test, validation = measured["class_il_A_T"], measured["validation_class_il_A_T"]
-    held_out = trial.cell.validation > 0
+    held_out = not math.isnan(validation)
     return (
-        f"{trial.config_hash[:12]}  {trial.cell.benchmark}  {trial.system}  "
-        f"buffer {trial.cell.buffer}  seed {trial.seed}  {trial.status}  "
+        f"{trial.config_hash[:12]}  {trial.benchmark}  {trial.system}  "
+        f"buffer {trial.buffer}  seed {trial.seed}  {trial.status}  "
         f"{'test ' if held_out else ''}Class-IL A_T {test:.2f}"
         f"{f', validation {validation:.2f}' if held_out else ''}"
     )
@@ -132,7 +132,7 @@ def export_(
     damaged: list[StoreError] = []
     with _existing(store) as opened:
         check_output(target, [opened.path])
-        written = export(opened.sound_records(damaged, filters), chosen, target)
+        written = export(opened.records(filters, damaged=damaged), chosen, target)
     if printer.json:
         printer.result({"file": target, "format": chosen, "trials": written})
     printer.note(f"{written} trials written to {target}")
@@ -210,7 +210,7 @@ def delete(
             "or say --all; not both. Nothing was deleted."
         )
     with _existing(store) as opened:
-        found = opened.outline(filters)
+        found = list(opened.unchecked(filters))
         if not found:
             printer.result({"deleted": []}, "No trial matches.")
             return
@@ -241,7 +241,7 @@ def compare_(
 
     damaged: list[StoreError] = []
     with _existing(store) as opened:
-        compared = Results(opened.sound_records(damaged, filters)).compare()
+        compared = Results(opened.records(filters, damaged=damaged)).compare()
     if printer.json or not compared:
         published = compared_shape(compared)
         printer.result(published, str(compared))
@@ -250,7 +250,7 @@ def compare_(
     leave_if_damaged(damaged)
 
 
-def _outlined(trials: Sequence[TrialOutline]) -> list[str]:
+def _outlined(trials: Sequence[TrialSummary]) -> list[str]:
     """A line for all trials of one benchmark, method, mask, buffer and status."""
     seeds: dict[tuple[object, ...], list[str]] = {}
     for trial in trials:

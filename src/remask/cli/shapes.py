@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from remask.config import TrialConfig
     from remask.experiments import Compared, Plan, Reproduction, Results
     from remask.reports import ComparedCell, Comparison
-    from remask.results import AnyCell, Spread, TrialSummary
+    from remask.results import Cell, Spread, TrialSummary
 
 
 def results_shape(results: "Results", **more: object) -> dict[str, Any]:
@@ -24,7 +24,7 @@ def results_shape(results: "Results", **more: object) -> dict[str, Any]:
     }
 
 
-def stored_shape(cells: "Iterable[AnyCell]", trials: "Iterable[TrialSummary]") -> dict[str, Any]:
+def stored_shape(cells: "Iterable[Cell]", trials: "Iterable[TrialSummary]") -> dict[str, Any]:
     """Cells and trials as the store has them."""
     return {
         "cells": [_cell_shape(cell) for cell in cells],
@@ -83,7 +83,7 @@ def config_shape(config: "TrialConfig") -> dict[str, Any]:
     return config.model_dump(mode="json", exclude={"seed"})
 
 
-def _cell_shape(cell: "AnyCell") -> dict[str, Any]:
+def _cell_shape(cell: "Cell") -> dict[str, Any]:
     return {
         "label": cell.label,
         "config": config_shape(cell.config),
@@ -101,9 +101,9 @@ def _cell_shape(cell: "AnyCell") -> dict[str, Any]:
 def _trial_shape(trial: "TrialSummary") -> dict[str, Any]:
     return {
         "hash": trial.config_hash,
-        "benchmark": trial.cell.benchmark,
+        "benchmark": trial.benchmark,
         "system": trial.system,
-        "buffer": trial.cell.buffer,
+        "buffer": trial.buffer,
         "seed": trial.seed,
         "status": trial.status,
         "error": trial.error,

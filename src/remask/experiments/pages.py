@@ -49,7 +49,7 @@ def write_report(
     """
     target = Path(target)
     damaged: list[StoreError] = []
-    records = list(store.sound_records(damaged, filters))
+    records = list(store.records(filters, damaged=damaged))
     data = {
         **page_data(records, _FACTS, paper=paper),
         "title": "remask results",

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from remask.console import PlainConsole
 from remask.printable import printable
-from remask.results import AnyCell, Cell, Spread
+from remask.results import Cell, Spread
 
 _TESTED = (
     ("Class-IL A_T", "class_il_A_T"),
@@ -104,7 +104,7 @@ def _text(cell: object) -> str:
     return "" if cell is None else str(cell)
 
 
-def results_table(cells: Sequence[AnyCell]) -> PlainTable:
+def results_table(cells: Sequence[Cell]) -> PlainTable:
     """Mean and standard deviation of A_T and F_T, a row per cell.
 
     What all cells have in common stands in the title instead of in a column. Where a cell held
@@ -194,7 +194,7 @@ def write_spread(spread: Spread) -> str:
     return f"{spread.mean:.2f} " + (f"±{spread.std:.2f}" if spread.trials > 1 else "    -")
 
 
-def _write_trials(cell: AnyCell) -> str:
+def _write_trials(cell: Cell) -> str:
     notes = [
         f"{count} {what}"
         for count, what in ((cell.diverged, "diverged"), (cell.failed, "failed"))
