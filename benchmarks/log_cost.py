@@ -20,12 +20,12 @@ from typing import Any
 
 import remask
 from remask.engine.loss_log import LossLog
-from remask.methods.engine import Engine
+from remask.methods.context import Context
 from remask.runs import Job, Run, RunOptions, StopRequest, run_job, train
 from remask.runs.run_log import RunLog
 
 _LOGGING: list[tuple[Any, str]] = [
-    (Engine, "note"),
+    (Context, "note"),
     (LossLog, "begin_task"),
     (LossLog, "after_step"),
     (LossLog, "close"),

@@ -12,7 +12,7 @@ from remask.benchmarks import Benchmark, load_benchmark
 from remask.config import COMMON_WEIGHTS, TrialConfig
 from remask.engine.bfloat16 import require_bfloat16
 from remask.methods import METHODS
-from remask.runs.storing import provenance
+from remask.provenance import provenance
 from tests.command_line import CommandLine
 
 _STARTING_A_PROCESS = {"os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "subprocess.Popen"}

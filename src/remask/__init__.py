@@ -8,17 +8,17 @@ The loss, for anyone's training loop:
 
 and `ReplayMemory`, which keeps and draws the samples to replay.
 
-Trials, stored and never run twice, with the published settings where nothing else is said:
+Trials, stored and never run twice, with the published settings unless others are given:
 
     results = remask.run("split-digits", "derpp", mask=[None, -1.0], buffer=20)
 
-One model for years, which learns new classes as they come and survives restarts:
+One model for years, which learns new classes and survives restarts:
 
     learner = remask.Learner.create("animals", net="resnet18", memory=2000)
     learner.learn("photos/week-12", name="week-12")
 
-`sweep`, `reproduce`, `resume` and `report` do what the commands of these names do; `settings` are
-the published ones. `TrialStack` is the engine underneath, step by step.
+`sweep`, `reproduce`, `resume` and `report` do what the commands of these names do; `settings`
+returns the published ones. `TrialStack` is the engine underneath, step by step.
 """
 
 from typing import TYPE_CHECKING
@@ -62,8 +62,7 @@ _MODULES = {
     "planning": "settings",
     "results": "Store",
 }
-"""Where each name is. Importing torch takes seconds: nobody who wants the loss waits for the
-engine, and `remask results list` does not wait for torch."""
+"""The module of each name, imported on first use: `remask results list` needs no torch."""
 
 __all__ = [
     "Batch",

@@ -1,8 +1,4 @@
-"""Where remask says something on the way: standard error, as plain text.
-
-Whoever reads may leave before a run has ended: a terminal is closed, the reader of a pipe ends.
-That is no reason to end the run, so what is said on the way goes astray then without a word.
-"""
+"""Consoles that print plain text; progress and notes go to standard error."""
 
 import sys
 from contextlib import suppress
@@ -16,10 +12,10 @@ from remask.printable import printable
 
 
 class PlainConsole(Console):
-    """Prints texts as they are: names come from files, and are neither markup nor commands."""
+    """Prints text unwrapped and as it is: names from files are neither markup nor control codes."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(markup=False, emoji=False, **options)
+        super().__init__(markup=False, emoji=False, highlight=False, soft_wrap=True, **options)
 
     @override
     def render_str(self, text: str, **options: Any) -> Text:
@@ -27,10 +23,10 @@ class PlainConsole(Console):
 
 
 class _StandardError:
-    """Standard error, whatever it is at the moment; nothing that is written to it ever fails."""
+    """The current standard error. Writing never fails: a closed terminal must not end a run."""
 
     def write(self, text: str) -> int:
-        with suppress(OSError, ValueError):  # ValueError: it was closed
+        with suppress(OSError, ValueError):  # ValueError: closed
             self._stream.write(text)
         return len(text)
 
@@ -43,10 +39,9 @@ class _StandardError:
 
     @property
     def _stream(self) -> IO[str]:
-        # While bars are shown, rich puts itself in the place of the stream.
+        # rich replaces the stream while it shows progress bars.
         return cast(IO[str], getattr(sys.stderr, "rich_proxied_file", sys.stderr))
 
 
 errors = PlainConsole(stderr=True, file=cast(IO[str], _StandardError()))
 silence = PlainConsole(quiet=True, force_terminal=False)
-"""For those who want to hear nothing."""

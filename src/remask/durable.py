@@ -1,7 +1,6 @@
 """Files that survive a crash.
 
-Every change to the disk goes through one of the small functions at the end of this file, so that
-the tests can make each of them fail in turn.
+Every change to the disk goes through the small functions at the end, which fault tests replace.
 """
 
 import errno
@@ -21,7 +20,6 @@ from pathlib import Path
 from remask.errors import RemaskError
 
 AnyPath = str | os.PathLike[str]
-"""A path as people give it; a Path inside."""
 
 _ADVICE = {
     errno.ENOSPC: "Free some space there, or choose another folder",
@@ -39,8 +37,6 @@ _HOST = hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
 _TEMPORARY = re.compile(r"\..+\.([0-9a-f]{8})-([0-9]{1,10})-[0-9a-f]{16}\.tmp")
 _DAY = 24 * 60 * 60
 _FILE, _PRIVATE_FILE, _FOLDER, _PRIVATE_FOLDER = 0o666, 0o600, 0o777, 0o700  # less the umask
-
-
 _BEGINNINGS = {
     re.compile(mark, re.DOTALL): kind
     for mark, kind in (
@@ -52,16 +48,16 @@ _BEGINNINGS = {
         (rb"\x93NUMPY", "a NumPy array"),
     )
 }
-"""How the files begin that no output may replace, and what they are."""
-_LONGEST_BEGINNING = 512
+"""The first bytes of files that no output may replace."""
+_BEGINNING_BYTES = 512
 _LEARNER_FILE = re.compile(r"[a-z]+-[0-9]{6,12}\.(?:safetensors|npy)")
 _SIDE_FILE = re.compile(r"(.+)-(?:wal|shm|journal)")
 _writing: set[str] = set()
-"""The names of the temporary files that this process is writing."""
+"""The temporary files that this process is writing."""
 
 
 class DurabilityError(RemaskError, OSError):
-    """The disk refused; the message says what failed, where, why, and what to do."""
+    """A file operation failed; the message has the path, the reason and what to do."""
 
 
 def write_atomically(
@@ -71,12 +67,11 @@ def write_atomically(
     like: os.stat_result | None = None,
     private: bool = False,
 ) -> None:
-    """Write a file that is there whole or not at all, and still there after a power cut.
+    """Write a whole file or nothing, so that it survives a power cut.
 
-    When this raises, the old file is as it was; only if the very last step failed the new one has
-    taken its place, whole, but may not survive a power cut. Pieces that raise OSError themselves
-    are taken for a failing disk. With `like`, the file gets that mode and, where allowed, owner.
-    With `private`, only its owner can read it.
+    When this raises, the old file is unchanged; only if the last step, syncing the folder, fails,
+    the new one is in place. With `like`, the file gets that mode and, where allowed, owner. With
+    `private`, only its owner can read it.
     """
     temporary = path.with_name(f".{path.name}.{_HOST}-{os.getpid()}-{secrets.token_hex(8)}.tmp")
     _writing.add(temporary.name)
@@ -90,8 +85,7 @@ def write_atomically(
         _rename(temporary, path)
         _sync_folder(path.parent)
     except BaseException as error:
-        with suppress(OSError):  # not there when creating it failed, or after the renaming
-            _remove(temporary)
+        remove_quietly(temporary)
         if isinstance(error, OSError):
             raise refusal("write", path, error) from error
         raise
@@ -100,10 +94,10 @@ def write_atomically(
 
 
 def check_output(path: Path, in_use: Sequence[Path] = ()) -> os.stat_result | None:
-    """Refuse a file that `write_output` would not write, before hours are spent on its contents.
+    """Refuse a file that `write_output` would refuse, before hours are spent on its contents.
 
-    It refuses folders, the files `in_use` that the caller reads, and every file that begins as
-    one of remask's own or another database. Returns what is there now, or None.
+    Refused are folders, the files `in_use` that the caller reads, databases, and remask's own
+    files. Returns the status of the existing file, or None.
     """
     try:
         there = path.stat()
@@ -116,31 +110,31 @@ def check_output(path: Path, in_use: Sequence[Path] = ()) -> os.stat_result | No
     if there is not None and stat.S_ISDIR(there.st_mode):
         raise refusal("write", path, OSError(errno.EISDIR, "it is a folder"))
     if (kept := _kept_as(path, there, in_use)) is not None:
-        raise DurabilityError(f"{path} is {kept}. It was left as it is. Name another file.")
+        raise DurabilityError(f"{path} is {kept}. It was not changed. Name another file.")
     return there
 
 
 def _kept_as(path: Path, there: os.stat_result | None, in_use: Sequence[Path]) -> str | None:
-    """What a file is that no output may replace; None for any other."""
+    """Describe a file that no output may replace; None for any other."""
     used = [file.resolve() for file in in_use]
     if path.resolve() in used:
         return "read or written by the same command"
     if beside := _SIDE_FILE.fullmatch(path.name):
         store = path.with_name(beside[1])
         if store.resolve() in used or _begins_as(store) is not None:
-            return f"a part of {store.name}, which is an SQLite database"
+            return f"part of {store.name}, which is an SQLite database"
     if _LEARNER_FILE.fullmatch(path.name) and _begins_as(path.with_name("learner.json")):
-        return "a part of the learner beside it"
+        return "part of the learner beside it"
     return _begins_as(path) if there is not None and stat.S_ISREG(there.st_mode) else None
 
 
 def _begins_as(path: Path) -> str | None:
-    """The kind of a file by its first bytes, if it is one to keep."""
+    """Describe a file to keep by its first bytes; None for any other."""
     try:
         with open_regular(path) as stream:
-            beginning = stream.read(_LONGEST_BEGINNING)
+            beginning = stream.read(_BEGINNING_BYTES)
     except PermissionError:
-        return "protected from reading, so what it holds is unknown"
+        return "not readable, so its content is unknown"
     except OSError:
         return None
     return next((kind for mark, kind in _BEGINNINGS.items() if mark.match(beginning)), None)
@@ -149,14 +143,14 @@ def _begins_as(path: Path) -> str | None:
 def write_output(path: Path, data: bytes | Iterable[bytes], in_use: Sequence[Path] = ()) -> None:
     """Write a file that a user named, if `check_output` allows it.
 
-    A regular file is replaced atomically and keeps its mode; a symbolic link stays one. A pipe or
-    a device is written into, and so is what this process has for its standard output.
+    A regular file is replaced atomically and keeps its mode; a symbolic link stays one. Pipes,
+    devices and the standard output of this process are written into.
     """
     there = check_output(path, in_use)
     if there is None:
         write_atomically(path.resolve(), data)
         return
-    # Replacing the file behind /dev/stdout would take away what was printed to it before.
+    # Replacing the file behind /dev/stdout would remove what was printed before.
     own = next((number for number in (1, 2) if _is_open_as(number, there)), None)
     if own is None and stat.S_ISREG(there.st_mode):
         write_atomically(path.resolve(), data, like=there)
@@ -168,14 +162,14 @@ def write_output(path: Path, data: bytes | Iterable[bytes], in_use: Sequence[Pat
                 _write(stream, piece)
     except OSError as error:
         if own is not None and isinstance(error, BrokenPipeError):
-            raise  # as for anything that is printed when nobody reads on
+            raise  # as for print
         raise refusal("write", path, error) from error
 
 
 def make_folder(folder: Path, *, private: bool = False) -> None:
-    """Make a folder and its parents unless they are there, so that they survive a power cut.
+    """Make a folder and missing parents, so that they survive a power cut.
 
-    With `private`, only its owner can look into what is made.
+    With `private`, only its owner can list the new folders.
     """
     try:
         missing = [path for path in (folder, *folder.parents) if not path.exists()]
@@ -189,17 +183,13 @@ def make_folder(folder: Path, *, private: bool = False) -> None:
 
 
 def remove_quietly(path: Path) -> None:
-    """Remove a file that does no harm if it stays."""
+    """Remove a file; errors are ignored."""
     with suppress(OSError):
         _remove(path)
 
 
 def remove_stale_temporaries(folder: Path) -> None:
-    """Remove the files that `write_atomically` left in a folder when its process died.
-
-    Another process may be writing there, so its files stay. The owner of a lock on the folder can
-    remove all of them: see `is_temporary`.
-    """
+    """Remove the files that `write_atomically` left in a folder when its process died."""
     with suppress(OSError):
         for path in folder.glob(".*.tmp"):
             if (match := _TEMPORARY.fullmatch(path.name)) and _is_stale(path, *match.groups()):
@@ -207,14 +197,14 @@ def remove_stale_temporaries(folder: Path) -> None:
 
 
 def is_temporary(name: str) -> bool:
-    """Whether `write_atomically` gives this name to a file that is not complete yet."""
+    """Whether `write_atomically` gives this name to an incomplete file."""
     return _TEMPORARY.fullmatch(name) is not None
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a file, a link or a folder with all that is in it. Links are not followed.
+    """Remove a file, a link or a folder and its contents. Links are not followed.
 
-    Raises DurabilityError if something cannot be removed; the rest is removed nevertheless.
+    Raises DurabilityError if something cannot be removed, after removing the rest.
     """
     failed: list[tuple[Path, OSError]] = []
     _remove_below(path, failed)
@@ -237,14 +227,14 @@ def _remove_below(path: Path, failed: list[tuple[Path, OSError]]) -> None:
 
 
 def open_regular(path: Path) -> BufferedReader:
-    """Open a file for reading, refusing what may never end: pipes, devices, folders."""
+    """Open a regular file for reading; pipes and devices, which may never end, raise OSError."""
     if not stat.S_ISREG(path.stat().st_mode):
         raise OSError(errno.EINVAL, "not a regular file")
     return path.open("rb")
 
 
 def read_limited(path: Path, max_bytes: int) -> bytes:
-    """Read a whole file, taking no memory for one that is larger than it may be."""
+    """Read a whole file; a larger one raises OSError and takes no memory."""
     with open_regular(path) as stream:
         size = os.fstat(stream.fileno()).st_size
         if size > max_bytes:
@@ -253,24 +243,22 @@ def read_limited(path: Path, max_bytes: int) -> bytes:
 
 
 def _is_stale(path: Path, host: str, pid: str) -> bool:
-    """Whether the writer of a temporary file is dead; of another host's, when a day has passed."""
+    """Whether the writer of a temporary file is dead; on another host, whether a day has passed."""
     if host == _HOST and int(pid) == os.getpid():
-        return path.name not in _writing  # in a container, the process before may have had our id
+        return path.name not in _writing  # in a container, an earlier process may have had our id
     if host == _HOST and not is_running(int(pid)):
         return True
     return time.time() - path.stat().st_mtime > _DAY
 
 
 def is_running(pid: int) -> bool:
-    """Whether there is such a process on this machine."""
-    if os.name != "posix":  # os.kill would do more than ask there
-        return True
+    """Whether this machine has a process of this number."""
     try:
         os.kill(pid, 0)
+    except PermissionError:  # of another user
+        return True
     except (ProcessLookupError, OverflowError):
         return False
-    except PermissionError:  # someone else's
-        return True
     return True
 
 
@@ -282,7 +270,7 @@ def _is_open_as(descriptor: int, there: os.stat_result) -> bool:
 
 
 def refusal(what: str, path: Path, error: OSError | NotImplementedError) -> DurabilityError:
-    """The disk's refusal as a message for people."""
+    """Return the exception for a failed file operation, with advice."""
     reason = getattr(error, "strerror", None) or str(error)
     advice = _ADVICE.get(getattr(error, "errno", None) or 0, "Choose another folder")
     return DurabilityError(f"cannot {what} {path}: {reason}. {advice}, then try again.")
@@ -294,14 +282,12 @@ def _create(path: Path, mode: int) -> FileIO:
 
 def _write(stream: FileIO, piece: bytes | memoryview) -> None:
     rest = memoryview(piece)
-    while rest:  # the system may take a part only
+    while rest:  # the system may write a part only
         rest = rest[stream.write(rest) :]
 
 
 def _imitate(stream: FileIO, like: os.stat_result) -> None:
-    if os.name != "posix":
-        return
-    with suppress(PermissionError):  # only root may give files away
+    with suppress(PermissionError):  # only root may change owners
         os.fchown(stream.fileno(), like.st_uid, like.st_gid)
     os.fchmod(stream.fileno(), stat.S_IMODE(like.st_mode))
 
@@ -315,8 +301,6 @@ def _rename(source: Path, target: Path) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    if os.name != "posix":  # elsewhere a folder cannot be opened, and the rename is journalled
-        return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""Packages whose names are imported when they are used, so that nobody waits for the others."""
+"""Packages that import their names on first use, because importing torch takes seconds."""
 
 import sys
 from collections.abc import Callable, Mapping
@@ -7,13 +7,10 @@ from typing import Any
 
 
 def lazy_names(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
-    """The `__getattr__` of a package: `modules` has the names that each of its modules defines.
+    """Return the `__getattr__` of a package: `modules` has the names that each module defines.
 
-    Also gives the package a `__dir__`, so that notebooks and editors complete these names.
-
-    A package that uses it also imports the names under `if TYPE_CHECKING`, for type checkers, and
-    defines `__getattr__` under `if not TYPE_CHECKING`: otherwise they would take every name for one
-    of the package's.
+    Also sets the `__dir__` of the package, for completion. The package must import the names under
+    `if TYPE_CHECKING`, and define `__getattr__` under `if not TYPE_CHECKING`.
     """
     homes = {name: module for module, names in modules.items() for name in names.split()}
 
@@ -21,7 +18,7 @@ def lazy_names(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         found = getattr(import_module(f"{package}.{homes[name]}"), name)
-        setattr(sys.modules[package], name, found)  # so it is looked for once
+        setattr(sys.modules[package], name, found)
         return found
 
     vars(sys.modules[package])["__dir__"] = lambda: sorted({*vars(sys.modules[package]), *homes})

@@ -26,15 +26,16 @@ from remask.printable import printable
 _DAY = 24 * 60 * 60
 _MAX_OWNER_BYTES = 1 << 16
 _LONGEST_COMMAND = 200
+_HOST = socket.gethostname()
 
 
 class LockHeldError(RemaskError):
-    """Another process holds the lock; the message says which, since when, and what to do."""
+    """Another process or call holds the lock; the message has which, since when, what to do."""
 
 
 @dataclass(frozen=True)
 class LockOwner:
-    """Who holds a lock."""
+    """The process that holds a lock."""
 
     pid: int
     host: str
@@ -44,23 +45,22 @@ class LockOwner:
 
 
 class Lock:
-    """Hold a lock while in its `with` block; no other process can at the same time.
+    """Holds a lock between processes while in its `with` block.
 
-    The operating system frees the lock of a process that dies, however it dies. What is written
-    beside it, in NAME.owner.json, is for messages only and decides nothing.
+    The operating system frees the lock of a process that dies. NAME.owner.json beside it is for
+    messages only.
     """
 
     def __init__(self, path: Path, *, timeout: float = 0.0) -> None:
-        """Prepare to lock the file `path`, waiting for at most `timeout` seconds."""
+        """Lock the file `path` on entry, waiting for at most `timeout` seconds."""
         self._path = path
-        self._owner_path = path.with_name(f"{path.name}.owner.json")
         self._timeout = max(timeout, 0.0)
         self._lock = filelock.FileLock(path, timeout=self._timeout, thread_local=False)
 
     def __enter__(self) -> Self:
         """Take the lock."""
         make_folder(self._path.parent)
-        # filelock would let the same object take it twice, and the inner block would free it.
+        # filelock lets the same object take it twice, and the inner block would free it.
         if self._lock.is_locked:
             raise self._held()
         try:
@@ -71,65 +71,58 @@ class Lock:
             raise refusal("lock", self._path, error) from error
         try:
             self._sign()
-        except BaseException:  # without a block to leave, nobody else would free it
+        except BaseException:
             self._lock.release()
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
         """Free the lock."""
-        remove_quietly(self._owner_path)
+        remove_quietly(_owner_path(self._path))
         self._lock.release()
 
     def _sign(self) -> None:
         command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])[:_LONGEST_COMMAND]
-        owner = LockOwner(os.getpid(), socket.gethostname(), command, time.time())
+        owner = LockOwner(os.getpid(), _HOST, command, time.time())
         try:
-            write_atomically(self._owner_path, json.dumps(asdict(owner)).encode())
-        except OSError:  # we do hold the lock; but an earlier owner must not be named
-            remove_quietly(self._owner_path)
+            write_atomically(_owner_path(self._path), json.dumps(asdict(owner)).encode())
+        except OSError:  # an earlier owner must not be named
+            remove_quietly(_owner_path(self._path))
 
     def _held(self) -> LockHeldError:
-        owner = _read_owner(self._owner_path)
-        # Between taking the lock and signing, what is there is the dead holder's before.
-        if owner is None or not _may_be_alive(owner):
-            return LockHeldError(
-                f"{self._path} is held by another process. Wait for it to end, then try again."
-            )
-        held = f"for {_duration(time.time() - owner.since)} now"
+        owner = holder_of(self._path)
+        by, end = "another process", ""
+        if owner is not None and owner.pid == os.getpid() and owner.host == _HOST:
+            by = f"another call in this process ({owner.command})"
+        elif owner is not None:
+            by = f"process {owner.pid} on {owner.host} ({owner.command})"
+            here = owner.host == _HOST
+            end = f", or end it ({f'kill {owner.pid}' if here else f'on {owner.host}'})"
+        if owner is not None:
+            by += f", for {_duration(time.time() - owner.since)} now"
         if self._timeout:
-            held += f" (waited {self._timeout:g} s)"
-        if owner.host != socket.gethostname():
-            advice = f"Wait for it to end, or end it on {owner.host}, then try again."
-        elif owner.pid == os.getpid():
-            return LockHeldError(
-                f"{self._path} is held by another call in this process ({owner.command}), {held}. "
-                f"Wait for that call to end, then try again."
-            )
-        else:
-            advice = f"Wait for it to end, or end it (kill {owner.pid}), then try again."
+            by += f" (waited {self._timeout:g} s)"
         return LockHeldError(
-            f"{self._path} is held by process {owner.pid} on {owner.host} ({owner.command}), "
-            f"{held}. {advice}"
+            f"{self._path} is held by {by}. Wait for it to end{end}, then try again."
         )
 
 
 def holder_of(path: Path) -> LockOwner | None:
-    """Who seems to hold the lock at `path`, without trying to take it; None: nobody is known."""
-    owner = _read_owner(path.with_name(f"{path.name}.owner.json"))
-    return owner if owner is not None and _may_be_alive(owner) else None
-
-
-def _read_owner(path: Path) -> LockOwner | None:
-    """Who signed, or None if nobody did or it cannot be read."""
+    """Return the process that holds the lock at `path`, if it is known, without taking the lock."""
     try:
-        match json.loads(read_limited(path, _MAX_OWNER_BYTES)):
+        match json.loads(read_limited(_owner_path(path), _MAX_OWNER_BYTES)):
             case {"pid": int(pid), "host": str(host), "command": str(command), "since": since}:
-                if pid > 1:  # the message tells to kill it, and below are others than it
+                # A dead owner did not remove its file. The message may advise to kill the process,
+                # and kill treats numbers below 2 differently.
+                if pid > 1 and (host != _HOST or is_running(pid)):
                     return LockOwner(pid, _shown(host), _shown(command), float(since))
     except (OSError, ValueError, TypeError, OverflowError, RecursionError):
         pass
     return None
+
+
+def _owner_path(path: Path) -> Path:
+    return path.with_name(f"{path.name}.owner.json")
 
 
 def _shown(text: str) -> str:
@@ -141,7 +134,3 @@ def _duration(seconds: float) -> str:
         if seconds >= 2 * size:
             return f"{seconds // size:.0f} {unit}"
     return f"{max(seconds, 0):.0f} s"
-
-
-def _may_be_alive(owner: LockOwner) -> bool:
-    return owner.host != socket.gethostname() or is_running(owner.pid)

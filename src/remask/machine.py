@@ -1,17 +1,15 @@
-"""What the machine, and the limits set on this process, leave to be used."""
+"""Free memory, and how this process uses it."""
 
 import ctypes
 import errno
 import os
+import resource
 import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
 from remask.errors import RemaskError
-
-if sys.platform != "win32":
-    import resource
 
 _NO_MEMORY = ("not enough memory", "can't allocate memory", "out of memory", "Unable to allocate")
 _SCIPY, _BLAS_OF_A_CORE = 192 << 20, 64 << 20
@@ -21,18 +19,18 @@ _GROUPS = Path("/sys/fs/cgroup")
 
 
 class TooLargeError(RemaskError):
-    """What was asked for needs more memory than there is; the message says how much."""
+    """Not enough memory; the message has the sizes."""
 
 
 def lacks_memory(error: BaseException) -> bool:
-    """Whether this is what Python, torch or the system raise when memory has run out."""
+    """Whether Python, torch or the system raised this because memory ran out."""
     if isinstance(error, OSError) and error.errno == errno.ENOMEM:
         return True
     return isinstance(error, MemoryError) or any(words in str(error) for words in _NO_MEMORY)
 
 
 def write_bytes(size: float) -> str:
-    """A size for people: `1.5 GB`."""
+    """Format a size, such as `1.5 GB`."""
     for unit, length in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
         if size >= length:
             return f"{size / length:,.{0 if size >= 10 * length else 1}f} {unit}"
@@ -40,24 +38,20 @@ def write_bytes(size: float) -> str:
 
 
 def free_memory() -> int | None:
-    """Bytes that are free on the machine and within the limits of its control group.
-
-    None where the system does not say.
-    """
+    """Bytes that are free on the machine and in its control group; None: unknown."""
     return min((*_free_on_the_machine(), *_free_in_groups()), default=None)
 
 
 def free_in_process() -> int | None:
-    """Bytes that this process, or another like it, may take beyond what it has; None: no limit."""
+    """Bytes that this process may still allocate; None: no limit."""
     return min(_free_within_limits(), default=None)
 
 
 def keep_freed_memory() -> None:
-    """Let this process keep up to 256 MB that it has freed, to use them again.
+    """Let this process keep up to 256 MB of freed memory for reuse, if it has glibc.
 
-    As a rule, glibc gives the memory of large tensors back to the system, which clears every page
-    of it anew when the next step asks for it: up to a third of the time of a step. For processes
-    that only train; does nothing where there is no glibc.
+    Otherwise glibc returns the memory of large tensors to the system, which clears every page
+    when the next step allocates it: up to a third of the time of a step.
     """
     if sys.platform == "linux":
         mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
@@ -67,17 +61,14 @@ def keep_freed_memory() -> None:
 
 
 def fork() -> int:
-    """As `os.fork`, without Python's warning of other threads.
-
-    It counts numpy's, which survive a fork: OpenBLAS sees to that.
-    """
+    """As `os.fork`, without Python's warning of other threads: those of OpenBLAS are harmless."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         return os.fork()
 
 
 def require_room(size: int, purpose: str) -> None:
-    """Refuse what would take more than there is, or than this process may have."""
+    """Raise TooLargeError if `size` bytes cannot be allocated."""
     known = [free for free in (free_memory(), free_in_process()) if free is not None]
     _refuse_beyond(min(known, default=None), size, purpose)
 
@@ -104,7 +95,7 @@ def _free_on_the_machine() -> Iterator[int]:
 
 
 def _free_in_groups() -> Iterator[int]:
-    """What each control group that the process is in has left, of either version."""
+    """Yield what is free in each control group of the process, of version 1 or 2."""
     try:
         lines = Path("/proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -127,14 +118,12 @@ def _free_in_groups() -> Iterator[int]:
 def _free_in_group(folder: Path, limit: str, used: str, reclaimable: str) -> int | None:
     try:
         free = int((folder / limit).read_text()) - int((folder / used).read_text())
-    except (OSError, ValueError):  # not a group that is seen from here, or "max": no limit
+    except (OSError, ValueError):  # not visible here, or "max": no limit
         return None
     return free + _table(folder / "memory.stat").get(reclaimable, 0)
 
 
 def _free_within_limits() -> Iterator[int]:
-    if sys.platform == "win32":
-        return
     try:
         pages = Path("/proc/self/statm").read_text().split()
     except OSError:
@@ -147,7 +136,7 @@ def _free_within_limits() -> Iterator[int]:
 
 
 def _table(path: Path) -> dict[str, int]:
-    """A file of the system's with a name and a number in each line."""
+    """Read a system file that has a name and a number in each line."""
     try:
         lines = [line.split() for line in path.read_text().splitlines()]
     except OSError:

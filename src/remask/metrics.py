@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 Accuracies = NDArray[np.float64]
 _SOON = 0.1
@@ -174,22 +174,35 @@ CURVE_METRICS: dict[str, Callable[[AccuracyCurve], float]] = {
 
 
 CALIBRATION_BINS = 15
-"""Bins of equal width from 0 to 1 for `calibration_error`, as most publications have."""
+"""Number of bins of equal width from 0 to 1 in the calibration error, as in most publications."""
 
 
-def calibration_error(
-    counts: Sequence[float], confidence: Sequence[float], right: Sequence[float]
+def expected_calibration_error(
+    confidence: ArrayLike, correct: ArrayLike, weights: ArrayLike | None = None
 ) -> float:
-    """ECE: how far the probability of an answer is from how often it is right, in points.
+    """ECE of Guo et al. (2017) in percent; NaN without predictions.
 
-    As Guo et al. (2017): answers are put into bins by their probability. Of each bin, `counts` are
-    its answers, `confidence` the sum of their probabilities, `right` how many of them are right;
-    the error is the mean of |confidence - right| over all answers, within each bin.
+    `confidence` [n] holds the probabilities of the predicted classes, `correct` [n] whether each
+    prediction is correct, `weights` [n] how much each counts (default: all the same).
     """
-    total = sum(counts)
-    if not total:
-        return math.nan
-    return 100 * sum(abs(sure - hits) for sure, hits in zip(confidence, right, strict=True)) / total
+    sure, right = np.asarray(confidence, np.float64), np.asarray(correct, np.float64)
+    share = np.ones(len(sure)) if weights is None else np.asarray(weights, np.float64)
+    bins = np.minimum((sure * CALIBRATION_BINS).astype(np.int64), CALIBRATION_BINS - 1)
+    sums = [
+        np.bincount(bins, part, CALIBRATION_BINS) for part in (share, share * sure, share * right)
+    ]
+    return binned_calibration_error(*sums)
+
+
+def binned_calibration_error(counts: ArrayLike, confidence: ArrayLike, correct: ArrayLike) -> float:
+    """ECE in percent from sums over the predictions of each bin, [bins] each.
+
+    `counts` is the number of predictions, `confidence` the sum of their probabilities, `correct`
+    the number of correct ones.
+    """
+    total = np.sum(np.asarray(counts, np.float64))
+    gaps = np.abs(np.asarray(confidence, np.float64) - np.asarray(correct, np.float64))
+    return float(100 * gaps.sum() / total) if total else math.nan
 
 
 def _lowest(values: Accuracies) -> float:

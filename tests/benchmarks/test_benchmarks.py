@@ -1,11 +1,6 @@
-"""Benchmarks: tasks, validation, the shipped digits, MNIST from idx files, names."""
+"""Benchmarks: tasks, validation, the shipped digits, names."""
 
-import gzip
-import hashlib
-import warnings
 from collections.abc import Callable
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,11 +9,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remask.benchmarks import BENCHMARKS, Benchmark, DataError, load_benchmark, split_classes
-from remask.datasets import DATASETS, find_dataset, mnist, verify, where
+from remask.benchmarks import BENCHMARKS, Benchmark, load_benchmark, split_classes
+from remask.datasets import DATASETS, find_dataset, verify, where
 from remask.names import UnknownNameError, nearest, unknown
-from tests.datasets.test_catalogue import use
-from tests.datasets.test_idx import write_small_mnist
 
 
 def small_benchmark(**changes: Any) -> Benchmark:
@@ -156,59 +149,6 @@ def test_the_shipped_digits_have_their_checksum_and_their_attribution() -> None:
     attribution = (where(dataset) / "digits.ATTRIBUTION.txt").read_text()
     assert "CC BY 4.0" in attribution
     assert "Alpaydin" in attribution
-
-
-# MNIST
-
-
-@pytest.fixture
-def tiny_mnist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache with idx files in the layout of MNIST, ten train and ten test images."""
-    monkeypatch.setenv("REMASK_DATA", str(tmp_path))
-    folder = tmp_path / "mnist"
-    folder.mkdir()
-    files = write_small_mnist(folder)
-    use(replace(mnist.MNIST, files=files, sources=()), monkeypatch)
-    return folder
-
-
-def test_split_mnist_reads_the_cached_idx_files(tiny_mnist: Path) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")  # torch warns when it is given a read-only array
-        benchmark = load_benchmark("split-mnist")
-    assert benchmark.input_shape == (1, 28, 28)
-    assert benchmark.tasks == ((0, 1), (2, 3), (4, 5), (6, 7), (8, 9))
-    assert benchmark.train_indices(1).tolist() == [2, 3]
-    assert benchmark.train_inputs[1, 0, 0, :3].tolist() == [16, 17, 18]  # 784 mod 256 = 16
-    assert 255 * benchmark.scale == pytest.approx(1.0)
-
-
-def test_writing_to_loaded_images_leaves_the_cached_file_alone(tiny_mnist: Path) -> None:
-    before = (tiny_mnist / "train-images-idx3-ubyte").read_bytes()
-    load_benchmark("split-mnist").train_inputs.zero_()
-    assert (tiny_mnist / "train-images-idx3-ubyte").read_bytes() == before
-
-
-def test_split_mnist_takes_gz_files_supplied_by_hand(tiny_mnist: Path) -> None:
-    path = tiny_mnist / "train-images-idx3-ubyte"
-    (tiny_mnist / f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
-    path.unlink()
-    assert len(load_benchmark("split-mnist").train_inputs) == 10
-
-
-def test_a_damaged_cached_file_is_reported_on_load_and_left_alone(tiny_mnist: Path) -> None:
-    path = tiny_mnist / "t10k-labels-idx1-ubyte"
-    damaged = path.read_bytes()[:-1]
-    path.write_bytes(damaged)
-    with pytest.raises(DataError) as caught:
-        load_benchmark("split-mnist")
-    message = str(caught.value)
-    assert f"{path} is damaged" in message
-    assert "expected: 18 bytes" in message
-    assert "found:    17 bytes" in message
-    assert hashlib.sha256(damaged).hexdigest() in message
-    assert "remask data fetch mnist --force" in message
-    assert path.read_bytes() == damaged
 
 
 @pytest.mark.data

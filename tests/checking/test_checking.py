@@ -54,12 +54,12 @@ class Sound(ER):
     pull: Tensor
 
     def prepare(self) -> None:
-        self.trail = {n: t.detach().clone() for n, t in self.engine.net.parameters.items()}
-        self.count = torch.zeros(self.engine.trials, device=self.engine.device)
+        self.trail = {n: t.detach().clone() for n, t in self.context.net.parameters.items()}
+        self.count = torch.zeros(self.context.trials, device=self.context.device)
 
     def adjust_gradients(self, step: Step, gradients: Gradients) -> Gradients:
         return {
-            n: g + self.pull.view(-1, *[1] * (g.ndim - 1)) * (self.engine.net.parameters[n] - t)
+            n: g + self.pull.view(-1, *[1] * (g.ndim - 1)) * (self.context.net.parameters[n] - t)
             for n, g in gradients.items()
             for t in [self.trail[n]]
         }
@@ -67,7 +67,7 @@ class Sound(ER):
     @torch.no_grad()
     def after_step(self, step: Step) -> None:
         self.count += 1
-        for name, tensor in self.engine.net.parameters.items():
+        for name, tensor in self.context.net.parameters.items():
             self.trail[name].lerp_(tensor, 0.1)
 
 
@@ -106,14 +106,14 @@ class Raises(ER):
 
 class Dice(ER):
     def loss(self, step: Step) -> Tensor:
-        return super().loss(step) * torch.rand(1, device=self.engine.device)
+        return super().loss(step) * torch.rand(1, device=self.context.device)
 
 
 class Forgetful(ER):
     """Its step depends on how many there were, and that is not saved."""
 
     def prepare(self) -> None:
-        self.steps_taken = torch.zeros(self.engine.trials, device=self.engine.device)
+        self.steps_taken = torch.zeros(self.context.trials, device=self.context.device)
 
     def loss(self, step: Step) -> Tensor:
         return super().loss(step) / (1 + self.steps_taken)
@@ -126,20 +126,20 @@ class ForgetsWhatItPredictsWith(ER):
     """As iCaRL was: right in a run that is never stopped between tasks."""
 
     def prepare(self) -> None:
-        self.offset = torch.zeros(self.engine.num_classes, device=self.engine.device)
+        self.offset = torch.zeros(self.context.num_classes, device=self.context.device)
 
     def end_task(self, task: Task) -> None:
         self.offset = task.seen.float()
 
     def scores(self, inputs: Tensor, task: int) -> Tensor:
-        return self.engine.net.predict(inputs) + self.offset
+        return self.context.net.predict(inputs) + self.offset
 
 
 class Grows(ER):
     remembers = ("norms",)
 
     def prepare(self) -> None:
-        self.norms = torch.zeros(self.engine.trials, 1, device=self.engine.device)
+        self.norms = torch.zeros(self.context.trials, 1, device=self.context.device)
 
     def after_step(self, step: Step) -> None:
         self.norms = torch.cat([self.norms, self.norms[:, :1]], dim=1)
@@ -161,13 +161,13 @@ class Panics(ER):
 
 class KnowsTheNet(ER):
     def loss(self, step: Step) -> Tensor:
-        plain = type(self.engine.net.module) is nn.Sequential
+        plain = type(self.context.net.module) is nn.Sequential
         return super().loss(step) * (1 if plain else 2)
 
 
 class SaysOtherwise(ER):
     def scores(self, inputs: Tensor, task: int) -> Tensor:
-        return -self.engine.net.predict(inputs)
+        return -self.context.net.predict(inputs)
 
     @classmethod
     def predictor(cls, net: nn.Module, own: Any) -> nn.Module:
@@ -181,7 +181,7 @@ class Asks(ER):
 
 class Mixes(ER):
     def loss(self, step: Step) -> Tensor:
-        return super().loss(step) + torch.zeros(self.engine.trials)
+        return super().loss(step) + torch.zeros(self.context.trials)
 
 
 @pytest.mark.thorough
@@ -192,7 +192,7 @@ class Mixes(ER):
         (Nowhere, "loss", "moved nothing"),
         (NotANumber, "loss", "not a number"),
         (Raises, "loss", "KeyError: 'width'"),
-        (Dice, "determinism", "self.engine.generators"),
+        (Dice, "determinism", "self.context.generators"),
         (Forgetful, "resume", "Not saved, but changed: steps_taken. Name them in `remembers`"),
         (ForgetsWhatItPredictsWith, "resume", "predicts differently. Not saved, but changed: off"),
         (Grows, "resume", "method/norms must be [S, ...] and of one shape"),
@@ -201,7 +201,7 @@ class Mixes(ER):
         (KnowsTheNet, "any net", "plain and wrapped in a class, takes different steps"),
         (SaysOtherwise, "prediction", "`predictor` must compute what `scores` does"),
         (Asks, "device", f"{__file__}:"),
-        (Mixes, "device", "make its tensors on self.engine.device"),
+        (Mixes, "device", "make its tensors on self.context.device"),
     ],
 )  # fmt: skip
 def test_a_defect_is_found_and_the_way_out_is_said(

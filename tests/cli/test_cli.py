@@ -256,7 +256,7 @@ def test_asking_wrongly_for_results_gets_a_message(
     answer = remask("results", *arguments)
     assert answer.code == 1
     assert expected in answer.text
-    assert "mistake in remask" not in answer.text
+    assert "bug in remask" not in answer.text
 
 
 def test_a_store_that_is_not_there_is_not_made_by_looking(remask: CommandLine) -> None:

@@ -83,7 +83,7 @@ def test_damaged_trials_and_data_are_named_with_what_to_do(
     connection.close()
     mnist = tmp_path / "data" / "mnist"
     mnist.mkdir(parents=True)
-    (mnist / "train-images-idx3-ubyte").write_bytes(b"not images")
+    (mnist / "manifest.json").write_bytes(b"damaged")
     found = _symptoms(healthy, code=1)
     (wrong,) = [symptom for symptom in found["store"] if symptom["state"] == "wrong"]
     assert "remask results delete --hash" in wrong["text"]

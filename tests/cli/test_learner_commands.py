@@ -17,8 +17,7 @@ import pytest
 from PIL import Image
 
 from remask import Learner
-from remask.cli import visits
-from remask.cli.learn import SETTINGS
+from remask.cli.learn import SETTINGS, visit_progress
 from remask.console import PlainConsole
 from remask.learner import Progress
 from remask.learner.settings import LearnerSettings
@@ -286,7 +285,7 @@ def test_a_history_is_printed_and_written_as_json_page_and_figure(
     shown = remask("history", str(taught))
     assert shown.code == 0
     assert "first" in shown.out
-    assert "Right on held-out samples after each visit" in shown.out
+    assert "Accuracy on held-out samples after each visit" in shown.out
     first, second = json.loads(remask("history", str(taught), "--json").out)
     assert (first["new_classes"], second["new_classes"]) == (["a", "b"], ["c", "d"])
     assert set(second["accuracy"]) == set("abcd")
@@ -306,7 +305,7 @@ def test_forgetting_asks_first_and_then_the_class_is_gone(
 ) -> None:
     asked = remask("forget", str(copied), "b")
     assert asked.code == 1
-    assert "nothing was forgotten. To forget without being asked, say --yes." in asked.text
+    assert "nothing was forgotten. To forget without being asked, add --yes." in asked.text
     assert "b" in Learner.open(copied).classes
     done = remask("forget", str(copied), "b", "--yes")
     assert done.code == 0, done.err
@@ -430,7 +429,7 @@ def test_a_visit_that_is_stopped_while_images_are_read_has_not_begun(
     monkeypatch.setattr("remask.user_data.images.decode", interrupt)
     answer = remask("learn", str(copied), "--data", str(images / "test"), "--name", "third")
     assert answer.code == 130
-    assert f"stopped before anything was learnt; {copied} is as it was." in answer.text
+    assert f"stopped before anything was learnt; {copied} is unchanged." in answer.text
     assert {path.name: path.read_bytes() for path in copied.iterdir()} == before
 
 
@@ -457,7 +456,7 @@ def test_a_visit_that_is_stopped_is_saved_and_the_same_command_goes_on(
     process.send_signal(number)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 128 + number
-    assert "The same command goes on with it." in " ".join(said.split())
+    assert "Run the same command to continue." in " ".join(said.split())
     learner = Learner.open(folder)
     assert (learner.classes, learner.unfinished) == ((), "one")
     finished = remask(*given)
@@ -499,7 +498,7 @@ def test_while_one_process_learns_others_predict_and_none_may_learn(
 def test_a_visit_has_a_bar_with_an_estimate_on_a_terminal_and_none_elsewhere() -> None:
     for terminal in (True, False):
         console = PlainConsole(file=io.StringIO(), force_terminal=terminal, width=140)
-        with visits.visit_bar("week-12", console) as show:
+        with visit_progress("week-12", console) as show:
             for step in (40, 41, 42):
                 show(Progress(step=step, steps=60, epoch=2, resumed=True))
                 time.sleep(0.15)  # so often is it drawn

@@ -56,9 +56,9 @@ def kept(tmp_path_factory: pytest.TempPathFactory, learner: Path) -> dict[str, P
 def test_an_output_never_replaces_a_file_to_keep(kept: dict[str, Path], kind: str) -> None:
     path = kept[kind]
     before = path.read_bytes() if path.exists() else None
-    with pytest.raises(DurabilityError, match=r"It was left as it is\. Name another file"):
+    with pytest.raises(DurabilityError, match=r"It was not changed\. Name another file"):
         check_output(path)
-    with pytest.raises(DurabilityError, match=r"It was left as it is\. Name another file"):
+    with pytest.raises(DurabilityError, match=r"It was not changed\. Name another file"):
         write_output(path, b"new")
     assert (path.read_bytes() if path.exists() else None) == before
 
@@ -96,7 +96,7 @@ def test_no_command_replaces_a_file_to_keep(
     places = {"FILE": str(file), "LEARNER": str(learner)}
     answer = remask(*(places.get(part, part) for part in command))
     assert answer.code == 1
-    assert "It was left as it is. Name another file." in answer.text
+    assert "It was not changed. Name another file." in answer.text
     assert (Path(file).read_bytes() if Path(file).exists() else None) == before
     with Store(remask.store) as store:
         assert list(store.records()) == [make_record()]
@@ -130,7 +130,7 @@ def test_a_report_from_python_leaves_its_store(tmp_path: Path) -> None:
     path = tmp_path / "r.db"
     with Store(path) as store:
         store.add(make_record())
-        with pytest.raises(DurabilityError, match="It was left as it is"):
+        with pytest.raises(DurabilityError, match="It was not changed"):
             report(path, store=store)
     with Store(path) as store:
         assert list(store.records()) == [make_record()]

@@ -146,7 +146,7 @@ def _one_line(answer: Answer) -> str:
     assert answer.out == ""
     assert answer.err.startswith("error: ")
     assert answer.err.count("\n") == 1, answer.err
-    assert "mistake in remask" not in answer.err
+    assert "bug in remask" not in answer.err
     return answer.err
 
 

@@ -28,7 +28,8 @@ from remask.experiments import (
 from remask.experiments.calls import AnyStore
 from remask.memory import MappedRows
 from remask.planning import SettingsError, configs_from, grid_configs, read_config, trial_configs
-from remask.reports import is_page, write_figures, write_history
+from remask.reports.figures import write_figures
+from remask.reports.history import is_page, write_history
 from remask.results import export, merge, read_export, store_path, summarise
 from remask.runs import (
     Job,
@@ -156,7 +157,7 @@ def use_data(given: Callable[[Path], Any], folder: Path) -> None:
         lambda: fetch(DATASETS["mnist"], data=given(nowhere)),
         lambda: load(DATASETS["mnist"], given(nowhere)),
     ):
-        with pytest.raises(DataError, match=f"there is no {nowhere} to take"):
+        with pytest.raises(DataError, match=f"{nowhere} does not exist"):
             call()
 
 

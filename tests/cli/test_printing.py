@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from remask.cli.commands import COMMANDS, load
+from remask.cli.app import COMMANDS, load
 from remask.results import Store
 from tests.command_line import QUICK, Answer, CommandLine
 from tests.results.store_samples import make_config, make_record
@@ -183,6 +183,6 @@ def test_deleting_asks_on_standard_error_and_without_a_terminal_deletes_nothing(
     answer = stored("results", "delete", "--all", "--json")
     assert answer.code == 1
     assert answer.out == ""
-    assert "To delete without being asked, say --yes" in answer.text
+    assert "To delete without being asked, add --yes" in answer.text
     with Store(stored.store) as store:
         assert store.count() == 3

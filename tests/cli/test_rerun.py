@@ -1,16 +1,15 @@
 """The command that runs a cell again, as a report shows it."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
-from remask.cli import run
+from remask.cli import trials
 from remask.config import TrialConfig
 from remask.experiments import rerun_command
 from remask.planning import changed_settings, trial_configs
-from remask.results import Store
 from remask.runs.options import RunOptions
 from tests.command_line import CommandLine
 from tests.results.store_samples import make_config
@@ -47,11 +46,11 @@ def test_the_command_to_run_a_cell_again_asks_for_exactly_its_trials(
     seen: list[tuple[Sequence[TrialConfig], RunOptions]] = []
 
     def look(
-        _store: Store, configs: Sequence[TrialConfig], options: RunOptions, *_: Any, **__: Any
+        configs: Callable[[], Sequence[TrialConfig]], options: RunOptions, *_: Any, **__: Any
     ) -> None:
-        seen.append((configs, options))
+        seen.append((configs(), options))
 
-    monkeypatch.setattr(run, "run_and_print", look)
+    monkeypatch.setattr(trials, "_run", look)
     seeds = [config.seed, config.seed + 1]
     program, *arguments = shlex.split(rerun_command(config, seeds))
     assert program == "remask"

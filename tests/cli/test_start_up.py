@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from remask.cli.commands import COMMANDS, load
+from remask.cli.app import COMMANDS, load
 from remask.results import Store
 from tests.results.store_samples import make_config, make_record
 
@@ -68,7 +68,7 @@ def test_remask_and_the_options_of_a_run_are_imported_without_torch_and_numpy() 
 def test_the_summary_of_a_command_is_the_first_line_of_its_own_help(name: str) -> None:
     command = load(name)
     assert command.name in (name, "")
-    assert inspect.cleandoc(command.help).split("\n")[0] == COMMANDS[name].summary
+    assert inspect.cleandoc(command.help).split("\n")[0] == COMMANDS[name][1]
 
 
 def test_a_lazy_name_that_does_not_exist_is_an_attribute_error() -> None:

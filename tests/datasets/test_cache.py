@@ -1,12 +1,14 @@
-"""The cache of prepared arrays: finished or not, damaged or not, one copy for all."""
+"""The cache of prepared arrays: complete or not, damaged or not, verified once."""
 
 import hashlib
 import json
+import os
 import subprocess
 import sys
-import threading
-from concurrent.futures import ThreadPoolExecutor
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,53 +16,70 @@ import torch
 
 from remask import durable
 from remask.benchmarks import load_benchmark
-from remask.datasets import DataError, fetch, verify
-from remask.datasets.cache import load
-from remask.datasets.files import SourceError
-from tests.datasets.test_catalogue import (
-    TARBALL,
-    TOY,
-    Unpacked,
-    contents,
-    toy_cache,
-    toy_dataset,
-    unpacked_toy,
+from remask.datasets import (
+    DATASETS,
+    DataError,
+    FileStatus,
+    fetch,
+    is_complete,
+    load,
+    verify,
+    where,
 )
-
-__all__ = ["toy_cache", "unpacked_toy"]  # fixtures
+from remask.datasets.originals import SourceError
+from tests.datasets.toy import TARBALL, TOY, Unpacked, assert_complete, contents, toy_dataset
 
 ROOT = Path(__file__).parents[2]
 
 
-def test_a_full_cache_asks_no_source_and_needs_no_data(unpacked: Path) -> None:
+def states(statuses: list[FileStatus]) -> list[str]:
+    return [status.state for status in statuses]
+
+
+def test_the_cache_is_remask_data_then_xdg_then_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    monkeypatch.setenv("REMASK_DATA", str(tmp_path / "data"))
+    assert where(toy_dataset()) == tmp_path / "data" / "cifar10"
+    monkeypatch.setenv("REMASK_DATA", "")
+    assert where(toy_dataset()) == tmp_path / "xdg" / "remask" / "cifar10"
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    assert where(toy_dataset()) == tmp_path / "home" / ".cache" / "remask" / "cifar10"
+
+
+def test_data_that_ships_with_the_package_is_never_fetched(tmp_path: Path) -> None:
+    digits = DATASETS["digits"]
+    assert fetch(digits, force=True) == where(digits)
+    assert states(verify(digits)) == ["ok"]
+    assert not (tmp_path / "cache").exists()
+    with pytest.raises(DataError, match="digits ships with remask"):
+        load_benchmark("split-digits", data=tmp_path)
+
+
+def test_a_full_cache_needs_no_source_and_no_data(unpacked: Path) -> None:
     load_benchmark("split-cifar10", data=unpacked)
     for path in unpacked.iterdir():
         path.unlink()
     assert len(load_benchmark("split-cifar10").train_labels) == 50
     assert len(load_benchmark("split-cifar10", data=unpacked).train_labels) == 50
-    assert [status.state for status in verify(toy_dataset())] == ["ok"] * 4
 
 
-def test_writing_to_loaded_images_leaves_the_cached_arrays_alone(
+def test_the_arrays_are_mapped_and_writing_to_them_does_not_change_the_files(
     unpacked: Path, cache: Path
 ) -> None:
-    benchmark = load_benchmark("split-cifar10", data=unpacked)
+    mapped = load(toy_dataset(), unpacked)["train_images"]
     before = contents(cache)
-    benchmark.train_inputs.zero_()
-    assert contents(cache) == before
-    assert load_benchmark("split-cifar10").train_inputs.any()
-
-
-def test_the_arrays_are_mapped_rather_than_read(unpacked: Path) -> None:
-    load_benchmark("split-cifar10", data=unpacked)
-    dataset = toy_dataset()
-    mapped = load(dataset)["train_images"]
     assert isinstance(mapped, np.memmap)
     assert torch.from_numpy(mapped).data_ptr() == mapped.ctypes.data
+    mapped[:] = 0
+    assert contents(cache) == before
+    assert load(toy_dataset())["train_images"].any()
 
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt(), OSError(28, "No space left on device")])
-def test_a_preparation_that_stops_before_its_manifest_never_counts_as_finished(
+def test_a_preparation_that_stops_before_its_manifest_does_not_count(
     unpacked: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, stop: BaseException
 ) -> None:
     write = durable.write_atomically
@@ -74,22 +93,10 @@ def test_a_preparation_that_stops_before_its_manifest_never_counts_as_finished(
         patch.setattr(durable, "write_atomically", stopped)
         with pytest.raises((KeyboardInterrupt, DataError)):
             load_benchmark("split-cifar10", data=unpacked)
-    assert [status.state for status in verify(toy_dataset())] == ["missing"]
-    with pytest.raises(DataError, match="it has no sources"):
+    assert states(verify(toy_dataset())) == ["missing"]
+    with pytest.raises(DataError, match="no sources"):
         load_benchmark("split-cifar10")
     assert len(load_benchmark("split-cifar10", data=unpacked).train_labels) == 50
-
-
-def test_what_a_killed_preparation_left_is_not_used_and_is_cleared_away(
-    unpacked: Path, cache: Path
-) -> None:
-    load_benchmark("split-cifar10", data=unpacked)
-    (cache / "manifest.json").unlink()  # as if the process had been killed just before it
-    left = contents(cache)
-    assert [status.state for status in verify(toy_dataset())] == ["missing"]
-    load_benchmark("split-cifar10", data=unpacked)
-    assert len(contents(cache)) == 5
-    assert not contents(cache).keys() & left.keys()
 
 
 SLOW_PREPARATION = """
@@ -97,7 +104,7 @@ import sys, time
 from pathlib import Path
 from remask.datasets import fetch
 from remask.datasets.originals import Folder
-from tests.datasets.test_catalogue import Unpacked, toy_dataset
+from tests.datasets.toy import Unpacked, toy_dataset
 
 real_open = Folder.open
 def slow_open(self, name, most):
@@ -111,9 +118,7 @@ fetch(toy_dataset(Unpacked(Path(sys.argv[1]))))
 
 
 @pytest.mark.processes
-def test_a_preparation_that_is_killed_leaves_no_data_and_no_remains(
-    unpacked: Path, cache: Path
-) -> None:
+def test_a_killed_preparation_leaves_no_data_and_is_cleaned_up(unpacked: Path, cache: Path) -> None:
     command = [sys.executable, "-c", SLOW_PREPARATION, str(unpacked)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -122,51 +127,31 @@ def test_a_preparation_that_is_killed_leaves_no_data_and_no_remains(
     left = [path.name for path in cache.iterdir()]
     assert any(name.startswith("train_images.") for name in left)
     assert any(name.endswith(".tmp") for name in left)
-    assert [status.state for status in verify(toy_dataset())] == ["missing"]
+    assert states(verify(toy_dataset())) == ["missing"]
     fetch(toy_dataset(Unpacked(unpacked)))
-    assert [status.state for status in verify(toy_dataset())] == ["ok"] * 4
-    assert len(contents(cache)) == 5
-    assert not set(left) - {".lock"} & contents(cache).keys()
+    assert_complete(cache)
+    assert not (set(left) - {".lock"}) & contents(cache).keys()
 
 
-def test_a_forced_preparation_that_fails_keeps_the_finished_one(
+def test_a_forced_preparation_replaces_the_old_one_only_if_it_succeeds(
     unpacked: Path, cache: Path
 ) -> None:
     fetch(toy_dataset(Unpacked(unpacked)))
     before = contents(cache)
-    broken = unpacked / "test_batch.bin"  # the last to be read
-    broken.write_bytes(bytes(len(TOY.files["test_batch.bin"])))
+    test_batch = unpacked / "test_batch.bin"  # the last one to be read
+    test_batch.write_bytes(bytes(len(TOY.files["test_batch.bin"])))
     with pytest.raises(DataError, match=r"the test: test_batch\.bin: expected sha256"):
         fetch(toy_dataset(Unpacked(unpacked)), force=True)
     assert contents(cache) == before
-    assert [status.state for status in verify(toy_dataset())] == ["ok"] * 4
-
-
-def test_a_forced_preparation_takes_the_place_of_the_old_one(unpacked: Path, cache: Path) -> None:
-    fetch(toy_dataset(Unpacked(unpacked)))
+    test_batch.write_bytes(TOY.files["test_batch.bin"])
     damaged = next(cache.glob("train_images.*"))
     damaged.write_bytes(b"scratched")
     fetch(toy_dataset(Unpacked(unpacked)), force=True)
     assert not damaged.exists()
-    assert len(contents(cache)) == 5
-    assert [status.state for status in verify(toy_dataset())] == ["ok"] * 4
+    assert_complete(cache)
 
 
-def test_a_damaged_array_is_reported_on_load_and_left_alone(unpacked: Path, cache: Path) -> None:
-    load_benchmark("split-cifar10", data=unpacked)
-    path = next(cache.glob("test_images.*"))
-    data = bytearray(path.read_bytes())
-    data[-1] ^= 1
-    path.write_bytes(data)
-    with pytest.raises(DataError, match=r"is damaged(.|\n)*remask data fetch cifar10 --force"):
-        load_benchmark("split-cifar10", data=unpacked)
-    assert path.read_bytes() == data
-    states = {status.path: status.state for status in verify(toy_dataset())}
-    assert states[path] == "damaged"
-    assert sorted(states.values()) == ["damaged", "ok", "ok", "ok"]
-
-
-def test_verify_compares_the_arrays_with_the_published_checksums_of_the_files(
+def test_verify_compares_the_arrays_with_the_published_checksums(
     unpacked: Path, cache: Path
 ) -> None:
     load_benchmark("split-cifar10", data=unpacked)
@@ -177,7 +162,7 @@ def test_verify_compares_the_arrays_with_the_published_checksums_of_the_files(
     manifest["arrays"]["train_labels"]["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
     (cache / "manifest.json").write_text(json.dumps(manifest))
     *others, last = verify(toy_dataset())
-    assert [status.state for status in others] == ["ok"] * 4
+    assert states(others) == ["ok"] * 4
     assert last.state == "damaged"
     published = hashlib.sha256(TOY.files["data_batch_5.bin"]).hexdigest()
     assert last.expected == f"data_batch_5.bin with sha256 {published}"
@@ -187,7 +172,6 @@ def test_verify_compares_the_arrays_with_the_published_checksums_of_the_files(
     "manifest",
     [
         "",
-        "{",
         "[]",
         '{"format": 1, "dataset": "cifar10"}',
         '{"format": 1, "dataset": "cifar100", "arrays": {}}',
@@ -196,16 +180,14 @@ def test_verify_compares_the_arrays_with_the_published_checksums_of_the_files(
         " " * 100_000,
     ],
 )
-def test_a_manifest_that_cannot_be_made_out_is_reported(
-    unpacked: Path, cache: Path, manifest: str
-) -> None:
+def test_a_damaged_manifest_is_reported(unpacked: Path, cache: Path, manifest: str) -> None:
     load_benchmark("split-cifar10", data=unpacked)
     (cache / "manifest.json").write_text(manifest)
     with pytest.raises(DataError, match=r"(?s)manifest\.json is damaged.*fetch cifar10 --force"):
         load_benchmark("split-cifar10")
-    assert [status.state for status in verify(toy_dataset())] == ["damaged"]
+    assert states(verify(toy_dataset())) == ["damaged"]
     fetch(toy_dataset(Unpacked(unpacked)), force=True)
-    assert [status.state for status in verify(toy_dataset())] == ["ok"] * 4
+    assert states(verify(toy_dataset())) == ["ok"] * 4
 
 
 @pytest.mark.parametrize(
@@ -223,23 +205,7 @@ def test_a_manifest_that_leads_elsewhere_is_refused(
         load_benchmark("split-cifar10")
 
 
-def test_preparations_at_the_same_time_make_one_copy(unpacked: Path, cache: Path) -> None:
-    source = Unpacked(unpacked)
-    together = threading.Barrier(3, timeout=120)
-
-    def prepare() -> Path:
-        together.wait()
-        return fetch(toy_dataset(source))
-
-    with ThreadPoolExecutor(3) as pool:
-        assert [done.result() for done in [pool.submit(prepare) for _ in range(3)]] == [cache] * 3
-    assert source.asked == 1
-    assert len(contents(cache)) == 5
-
-
-def test_the_next_source_is_asked_when_one_fails_and_its_name_is_kept(
-    unpacked: Path, cache: Path
-) -> None:
+def test_the_manifest_names_the_source_that_worked(unpacked: Path, cache: Path) -> None:
     seen: list[tuple[str, int, int | None]] = []
     first = Unpacked(unpacked, SourceError("no network"))
     fetch(toy_dataset(first, Unpacked(unpacked)), progress=lambda *report: seen.append(report))
@@ -247,19 +213,6 @@ def test_the_next_source_is_asked_when_one_fails_and_its_name_is_kept(
     assert json.loads((cache / "manifest.json").read_text())["source"] == "the test"
     size = next(cache.glob("train_images.*")).stat().st_size
     assert ("cifar10 train_images", size, size) in seen
-
-
-def test_when_no_source_works_the_error_says_what_was_tried_and_what_to_do(
-    unpacked: Path, cache: Path
-) -> None:
-    with pytest.raises(DataError) as caught:
-        fetch(toy_dataset(Unpacked(unpacked, SourceError("no network"))))
-    message = str(caught.value)
-    assert "the test: no network" in message
-    assert f"md5 {hashlib.md5(TARBALL).hexdigest()}" in message
-    assert "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz" in message
-    assert "data=" in message
-    assert f"into\n{cache}\n" in message
 
 
 def test_a_cache_that_cannot_be_written_is_not_blamed_on_the_data(
@@ -270,27 +223,116 @@ def test_a_cache_that_cannot_be_written_is_not_blamed_on_the_data(
         load_benchmark("split-cifar10", data=unpacked)
 
 
-def test_an_archive_put_into_the_cache_by_hand_is_used_and_kept(
-    unpacked: Path, cache: Path
+@pytest.mark.parametrize("body", [TARBALL, TARBALL[:-1]], ids=["whole", "damaged"])
+def test_an_archive_in_the_cache_is_used_or_reported_and_kept(
+    unpacked: Path, cache: Path, body: bytes
 ) -> None:
     source = Unpacked(unpacked)
     cache.mkdir(parents=True)
     archive = cache / "cifar-10-binary.tar.gz"
-    archive.write_bytes(TARBALL)
-    fetch(toy_dataset(source))
-    assert [status.state for status in verify(toy_dataset())] == ["ok"] * 4
-    assert archive.read_bytes() == TARBALL
-    assert source.asked == 0
-
-
-def test_a_damaged_archive_put_into_the_cache_by_hand_is_named_and_kept(
-    unpacked: Path, cache: Path
-) -> None:
-    source = Unpacked(unpacked)
-    cache.mkdir(parents=True)
-    archive = cache / "cifar-10-binary.tar.gz"
-    archive.write_bytes(TARBALL[:-1])
-    with pytest.raises(DataError, match=r"cifar-10-binary\.tar\.gz: expected .* found"):
+    archive.write_bytes(body)
+    if body == TARBALL:
         fetch(toy_dataset(source))
-    assert contents(cache) == {archive.name: TARBALL[:-1]}
+        assert states(verify(toy_dataset())) == ["ok"] * 4
+    else:
+        with pytest.raises(DataError, match=r"cifar-10-binary\.tar\.gz: expected .* found"):
+            fetch(toy_dataset(source))
+        assert contents(cache).keys() == {archive.name}
+    assert archive.read_bytes() == body
     assert source.asked == 0
+
+
+# Stamps: a file is hashed once per version.
+
+
+@pytest.fixture
+def hashed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The arrays that are hashed from now on."""
+    names: list[str] = []
+    file_digest = hashlib.file_digest
+
+    def digest(stream: Any, name: str) -> Any:
+        names.append(Path(stream.name).name.partition(".")[0])
+        return file_digest(stream, name)
+
+    monkeypatch.setattr(hashlib, "file_digest", digest)
+    return names
+
+
+def test_an_array_is_hashed_once_and_by_verify_always(unpacked: Path, hashed: list[str]) -> None:
+    fetch(toy_dataset(), data=unpacked)
+    for _ in range(3):
+        fetch(toy_dataset())
+        assert is_complete(toy_dataset())
+    assert len(hashed) == 4
+    verify(toy_dataset())
+    assert len(hashed) == 8
+    fetch(toy_dataset())
+    assert len(hashed) == 8
+
+
+def spoilt(path: Path) -> bytes:
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    return bytes(data)
+
+
+def overwrite(path: Path) -> None:
+    path.write_bytes(spoilt(path))
+
+
+def overwrite_and_set_the_time_back(path: Path) -> None:
+    before = path.stat()
+    path.write_bytes(spoilt(path))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def replace_and_set_the_time_back(path: Path) -> None:
+    before = path.stat()
+    other = path.with_name("other")
+    other.write_bytes(spoilt(path))
+    os.utime(other, ns=(before.st_atime_ns, before.st_mtime_ns))
+    other.replace(path)
+
+
+@pytest.mark.parametrize(
+    "change", [overwrite, overwrite_and_set_the_time_back, replace_and_set_the_time_back]
+)
+def test_a_changed_array_is_hashed_again_refused_and_left_alone(
+    unpacked: Path, cache: Path, hashed: list[str], change: Callable[[Path], None]
+) -> None:
+    fetch(toy_dataset(), data=unpacked)
+    assert is_complete(toy_dataset())
+    hashed.clear()
+    time.sleep(0.02)  # beyond the resolution of the file system's clock
+    path = next(cache.glob("test_images.*"))
+    change(path)
+    data = path.read_bytes()
+    for _ in range(2):
+        with pytest.raises(DataError, match=r"is damaged(.|\n)*data fetch cifar10 --force"):
+            fetch(toy_dataset(), data=unpacked)
+    assert hashed == ["test_images"] * 2
+    assert path.read_bytes() == data
+    damaged = [status.path for status in verify(toy_dataset()) if status.state == "damaged"]
+    assert damaged == [path]
+
+
+@pytest.mark.parametrize("stamps", ["", "[]", "null", "[" * 9_999, " " * 99_999, None])
+def test_damaged_stamps_are_ignored(
+    unpacked: Path, cache: Path, hashed: list[str], stamps: str | None
+) -> None:
+    fetch(toy_dataset(), data=unpacked)
+    fetch(toy_dataset())
+    path = cache / ".verified.json"
+    whole = path.read_text()
+    path.unlink()
+    if stamps is None:
+        path.mkdir()  # stamps cannot be written
+    else:
+        path.write_text(stamps)
+    hashed.clear()
+    for _ in range(2):
+        fetch(toy_dataset())
+    assert len(hashed) == (8 if stamps is None else 4)
+    if stamps is not None:
+        assert path.read_text() == whole

@@ -1,4 +1,4 @@
-"""Archives that mean harm, or are merely broken: nothing is extracted, nothing is believed."""
+"""Malicious and broken archives: nothing is extracted, and no declared size is trusted."""
 
 import gzip
 import io
@@ -12,8 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from remask.datasets.files import SourceError, WrongContentsError
-from remask.datasets.originals import Folder, Originals, open_archive, read_pieces, read_small
+from remask.datasets.originals import (
+    Folder,
+    Originals,
+    SourceError,
+    WrongContentsError,
+    open_archive,
+    read_pieces,
+    read_small,
+)
 
 BODY = random.Random(0).randbytes(5_000)
 
@@ -71,7 +78,7 @@ def test_a_folder_is_read_like_an_archive(tmp_path: Path) -> None:
     originals = Originals(Folder((tmp_path,)).open)
     assert read_small(originals, "sub/b", 1) == b"b"
     for name in ("sub/c", "sub"):
-        with pytest.raises(SourceError, match=f"there is no {name}, as it is or as .gz"):
+        with pytest.raises(SourceError, match=f"neither {name} nor {name}.gz is in"):
             read_small(originals, name, 1)
 
 
@@ -97,14 +104,14 @@ def test_members_that_point_outside_are_passed_over(tmp_path: Path, name: str) -
     assert list(inside.iterdir()) == []
 
 
-def test_a_file_that_is_there_twice_is_refused(tmp_path: Path) -> None:
-    with (
-        pytest.raises(WrongContentsError, match="top/a is in the archive twice"),
-        opened(tarball(("top/a", FILE, b"1"), ("top/a", FILE, b"2")), tmp_path),
-    ):
-        pass
-    with pytest.warns(UserWarning, match="Duplicate name"):
-        packed = zipped(("top/a", b"1"), ("top/a", b"2"))
+@pytest.mark.parametrize("kind", ["tar", "zip"])
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_a_file_that_is_there_twice_is_refused(tmp_path: Path, kind: str) -> None:
+    packed = (
+        tarball(("top/a", FILE, b"1"), ("top/a", FILE, b"2"))
+        if kind == "tar"
+        else zipped(("top/a", b"1"), ("top/a", b"2"))
+    )
     with (
         pytest.raises(WrongContentsError, match="top/a is in the archive twice"),
         opened(packed, tmp_path),
@@ -112,28 +119,70 @@ def test_a_file_that_is_there_twice_is_refused(tmp_path: Path) -> None:
         pass
 
 
-@pytest.mark.parametrize(
-    "kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE]
-)
-def test_links_and_devices_in_a_tarball_are_refused(tmp_path: Path, kind: bytes) -> None:
-    with (
-        opened(tarball(("top/a", kind, b"")), tmp_path) as originals,
-        pytest.raises(WrongContentsError, match="not a regular file"),
-    ):
-        read_small(originals, "a", 100)
-
-
-def test_links_in_a_zip_are_refused(tmp_path: Path) -> None:
+def zipped_link() -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as packed:
         info = zipfile.ZipInfo("top/a")
         info.external_attr = (stat.S_IFLNK | 0o777) << 16
         packed.writestr(info, "/etc/hostname")
+    return buffer.getvalue()
+
+
+def encrypted() -> bytes:
+    packed = bytearray(zipped(("top/a", BODY)))
+    packed[6] |= 1  # the flag "encrypted" in the file's header,
+    packed[packed.index(b"PK\x01\x02") + 8] |= 1  # and in the directory
+    return bytes(packed)
+
+
+def altered() -> bytes:
+    packed = bytearray(zipped(("top/a", BODY), compression=zipfile.ZIP_STORED))
+    packed[packed.index(BODY[:20]) + 5] ^= 1
+    return bytes(packed)
+
+
+def understated() -> bytes:
+    """A zip that declares a smaller size than its file has."""
+    packed, size = zipped(("top/a", b"x" * 4_999)), (4_999).to_bytes(4, "little")
+    assert packed.count(size) == 2  # in the file's own header and in the directory
+    return packed.replace(size, (10).to_bytes(4, "little"))
+
+
+@pytest.mark.parametrize(
+    ("packed", "reason"),
+    [
+        *(
+            (tarball(("top/a", kind, b"")), "not a regular file")
+            for kind in (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE)
+        ),
+        (zipped_link(), "not a regular file"),
+        (zipped(("top/a", BODY), compression=zipfile.ZIP_LZMA), "unsupported compression"),
+        (zipped(("top/a", BODY), compression=zipfile.ZIP_BZIP2), "unsupported compression"),
+        (encrypted(), "password"),
+        (altered(), "cannot be read: Bad CRC"),
+        (understated(), "cannot be read: Bad CRC"),
+    ],
+    ids=[
+        "symlink",
+        "hardlink",
+        "fifo",
+        "device",
+        "zip-link",
+        "lzma",
+        "bzip2",
+        "password",
+        "altered",
+        "understated",
+    ],
+)
+def test_a_file_that_cannot_be_trusted_is_refused(
+    tmp_path: Path, packed: bytes, reason: str
+) -> None:
     with (
-        opened(buffer.getvalue(), tmp_path) as originals,
-        pytest.raises(WrongContentsError, match="not a regular file"),
+        opened(packed, tmp_path) as originals,
+        pytest.raises(WrongContentsError, match=reason),
     ):
-        read_small(originals, "a", 100)
+        read_small(originals, "a", 5_000)
 
 
 def test_a_tarball_that_grows_beyond_its_size_is_refused(tmp_path: Path) -> None:
@@ -149,60 +198,19 @@ def test_a_large_file_in_a_small_zip_is_refused_before_it_is_read(tmp_path: Path
     bomb = zipped(("top/a", bytes(50_000_000)))
     assert len(bomb) < 100_000
     with opened(bomb, tmp_path) as originals:
-        with pytest.raises(WrongContentsError, match="50000000 bytes, where at most 1000"):
+        with pytest.raises(WrongContentsError, match="50000000 bytes, expected at most 1000"):
             read_small(originals, "a", 1_000)
-        with pytest.raises(WrongContentsError, match="50000000 bytes, where at most 10"):
+        with pytest.raises(WrongContentsError, match="50000000 bytes, expected at most 10"):
             next(read_pieces(originals, "a", 10, 10))
-
-
-def test_a_zip_that_understates_a_size_gives_no_more_than_it_states(tmp_path: Path) -> None:
-    honest = zipped(("top/a", b"x" * 5_000))
-    size = (5_000).to_bytes(4, "little")
-    assert honest.count(size) == 2  # in the file's own header and in the directory
-    with (
-        opened(honest.replace(size, (10).to_bytes(4, "little")), tmp_path) as originals,
-        pytest.raises(WrongContentsError, match="cannot be read: Bad CRC"),
-    ):
-        read_small(originals, "a", 100)
-
-
-@pytest.mark.parametrize("compression", [zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2])
-def test_unusual_compression_is_refused(tmp_path: Path, compression: int) -> None:
-    with (
-        opened(zipped(("top/a", BODY), compression=compression), tmp_path) as originals,
-        pytest.raises(WrongContentsError, match="unusual way"),
-    ):
-        read_small(originals, "a", 5_000)
-
-
-def test_a_zip_that_asks_for_a_password_is_refused(tmp_path: Path) -> None:
-    packed = bytearray(zipped(("top/a", BODY)))
-    packed[6] |= 1  # the flag "encrypted" in the file's header,
-    packed[packed.index(b"PK\x01\x02") + 8] |= 1  # and in the directory
-    with (
-        opened(bytes(packed), tmp_path) as originals,
-        pytest.raises(WrongContentsError, match="password"),
-    ):
-        read_small(originals, "a", 5_000)
-
-
-def test_altered_bytes_in_a_zip_are_noticed(tmp_path: Path) -> None:
-    packed = bytearray(zipped(("top/a", BODY), compression=zipfile.ZIP_STORED))
-    packed[packed.index(BODY[:20]) + 5] ^= 1
-    with (
-        opened(bytes(packed), tmp_path) as originals,
-        pytest.raises(WrongContentsError, match="cannot be read: Bad CRC"),
-    ):
-        read_small(originals, "a", 5_000)
 
 
 @pytest.mark.parametrize(
     ("packed", "reason"),
     [
         (WHOLE["tar"][:-50], "the tarball cannot be read: .* ended before"),
-        (gzip.compress(b"not a tarball" * 100), "not a whole tarball"),
-        (WHOLE["zip"][:-50], "not a whole zip file"),
-        (b"PK\x03\x04", "not a whole zip file"),
+        (gzip.compress(b"not a tarball" * 100), "not a complete tarball"),
+        (WHOLE["zip"][:-50], "not a complete zip file"),
+        (b"PK\x03\x04", "not a complete zip file"),
         (b"<html>Please log in</html>", r"neither a \.tar\.gz nor a \.zip"),
         (b"", r"neither a \.tar\.gz nor a \.zip"),
     ],
@@ -217,7 +225,7 @@ def test_a_broken_archive_is_refused(tmp_path: Path, packed: bytes, reason: str)
 def test_a_tarball_cut_within_a_file_is_refused(tmp_path: Path) -> None:
     plain = gzip.decompress(tarball(("top/a", FILE, BODY)))
     with (
-        pytest.raises(WrongContentsError, match=r"not a whole tarball: unexpected end of data"),
+        pytest.raises(WrongContentsError, match=r"not a complete tarball: unexpected end of data"),
         opened(gzip.compress(plain[:2_000]), tmp_path) as originals,
     ):
         read_small(originals, "a", 5_000)

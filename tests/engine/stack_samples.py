@@ -1,5 +1,7 @@
 """Small nets, stacks that are trained to their end, and their states side by side."""
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -31,6 +33,12 @@ def finish(stack: TrialStack) -> TrialStack:
     for _ in stack.run():
         pass
     return stack
+
+
+def measured(stack: TrialStack) -> list[dict[str, Any]]:
+    """What the trials of a stack showed, without the time it took."""
+    timing = {"started", "seconds", "created"}
+    return [record.model_dump(exclude=timing) for record in stack.results()]
 
 
 def snapshot(stack: TrialStack) -> dict[str, Tensor]:

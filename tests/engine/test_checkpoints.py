@@ -312,8 +312,3 @@ def test_a_stack_that_goes_on_from_a_checkpoint_ends_as_if_it_had_never_stopped(
         pass
     ends = straight.state()
     assert all(bits(tensor) == bits(ends[name]) for name, tensor in second.state().items())
-
-
-def test_a_position_that_an_earlier_version_wrote_is_read() -> None:
-    assert Position.read({"phase": 2, "epoch": 1, "step": 7}) == Position(2, 1, 7)
-    assert Position.read(Position(2, 1, 7)._asdict()) == Position(2, 1, 7)

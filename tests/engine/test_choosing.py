@@ -24,7 +24,7 @@ from remask.engine.choosing import choice
 from remask.methods import METHODS, MethodError
 from remask.nets import NetBuilder
 from remask.streams import hold_out
-from tests.engine.stack_samples import batch_normed, finish, small_mlp, snapshot
+from tests.engine.stack_samples import batch_normed, finish, measured, small_mlp, snapshot
 
 MakeConfig = Callable[..., TrialConfig]
 BUFFER, SEEDS = 1000, (4, 0)
@@ -253,14 +253,14 @@ def test_a_stack_that_was_left_in_a_task_goes_on_to_the_same_bits(
     finish(again)
     assert same(whole.state(), again.state())
     assert whole.choices == again.choices
-    assert str(whole.results()) == str(again.results())
+    assert measured(whole) == measured(again)
 
 
 def test_a_trial_chooses_the_same_alone_and_in_company(config: MakeConfig, tiny: Benchmark) -> None:
     together = finish(auto_stack(config, tiny))
     for trial, asked in enumerate(together.configs):
         alone = finish(TrialStack([asked], tiny, build_net=small_mlp))
-        assert str(alone.results()[0]) == str(together.results()[trial])
+        assert measured(alone)[0] == measured(together)[trial]
 
 
 def test_a_result_says_what_was_chosen_by_how_many_samples_and_why(

@@ -18,6 +18,7 @@ from tests.engine.stack_samples import (
     batch_normed,
     finish,
     learn_all,
+    measured,
     small_mlp,
     snapshot,
     task_of,
@@ -80,12 +81,12 @@ def test_the_curve_has_the_steps_of_the_stream_and_the_task_being_learnt(
     curve = stack.results()[1].curve
     assert curve is not None
     steps = [3, 6, 9, 10, *(10 + s for s in (3, 6, 8)), *(18 + s for s in (3, 6, 9, 12, 15, 18))]
-    assert curve.steps == steps
-    assert curve.learning == [0] * 4 + [1] * 3 + [2] * 6
+    assert list(curve.steps) == steps
+    assert curve.learning == (0,) * 4 + (1,) * 3 + (2,) * 6
     assert stack.total_steps == sum(LENGTHS)
-    for measured in (torch.tensor(curve.class_il), torch.tensor(curve.task_il)):
+    for matrix in (torch.tensor(curve.class_il), torch.tensor(curve.task_il)):
         seen = torch.arange(3) <= torch.tensor(curve.learning).unsqueeze(-1)
-        assert torch.equal(~measured.isnan(), seen)
+        assert torch.equal(~matrix.isnan(), seen)
 
 
 @every_method
@@ -124,7 +125,7 @@ def test_it_is_measured_on_the_first_samples_of_each_class(
         expected.append((rated.argmax(-1) == labels[own]).double().mean(-1) * 100)
     for trial, result in enumerate(stack.results()):
         assert result.curve is not None
-        assert result.curve.class_il[-1] == [float(of_task[trial]) for of_task in expected]
+        assert result.curve.class_il[-1] == tuple(float(of_task[trial]) for of_task in expected)
 
 
 # That it changes nothing
@@ -179,7 +180,7 @@ def test_a_stopped_stack_goes_on_to_the_same_curve(
     resumed = stack_of(config, tiny, method)
     resumed.restore(snapshot(stopped), Position(*stopped.position))
     assert_same(snapshot(whole), snapshot(finish(resumed)))
-    assert repr(whole.results()) == repr(resumed.results())
+    assert measured(whole) == measured(resumed)
 
 
 def test_tasks_that_come_by_themselves_have_the_curves_of_a_benchmark(

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from remask.benchmarks import Benchmark
 from remask.config import TrialConfig
-from remask.engine import Position, TrialResult, TrialStack
+from remask.engine import Position, TrialRecord, TrialStack
 from remask.memory.reservoir import draw_distinct
 from remask.methods import (
     DER,
@@ -96,7 +96,7 @@ def of_trial(name: str, tensor: Tensor, trial: int, trials: int) -> Tensor:
     return tensor[trial]
 
 
-def assert_equal_results(ours: TrialResult, theirs: TrialResult) -> None:
+def assert_equal_results(ours: TrialRecord, theirs: TrialRecord) -> None:
     for mine, other in (
         (ours.class_il, theirs.class_il),
         (ours.task_il, theirs.task_il),
@@ -712,7 +712,7 @@ def test_accuracies_and_confidence_equal_a_slow_count(
             right += int(answer) == label
             sure.append(chance.item())
         assert result.answers is not None
-        assert result.answers.confusion == confusion.tolist()
+        np.testing.assert_array_equal(result.answers.confusion, confusion)
         assert (sum(result.answers.counts), sum(result.answers.right)) == (len(sure), right)
         assert sum(result.answers.confidence) == pytest.approx(sum(sure), rel=1e-4)
         in_bins = zip(result.answers.counts, result.answers.confidence, strict=True)
@@ -769,7 +769,7 @@ def test_classes_that_have_not_come_yet_compete_in_class_il_and_not_in_task_il(
     (result,) = finish(stack).results()
     assert result.class_il[0][0] == 0
     assert result.task_il[0][0] == pytest.approx(100 * 3 / (3 + 6))
-    assert result.class_il[1][:2] == [0, 0]
+    assert result.class_il[1][:2] == (0, 0)
     assert result.task_il[1][1] == 100  # the only class of its task, and exactly 100
     assert result.class_il[2] == pytest.approx([0, 0, 100 * 8 / (4 + 5 + 8)])
     assert result.task_il[2] == pytest.approx([100 * 3 / 9, 100, 100 * 8 / 17])
@@ -780,8 +780,8 @@ def test_all_right_is_exactly_100_percent(config: MakeConfig) -> None:
     inputs, labels = torch.ones(45, 1, dtype=torch.uint8), torch.zeros(45, dtype=torch.int64)
     single = Benchmark("tiny", inputs, labels, inputs, labels, ((0,),), 1 / 255)
     (result,) = finish(stack_of([config(method="sgd")], single)).results()
-    assert result.class_il == [[100.0]]
-    assert result.task_il == [[100.0]]
+    assert result.class_il == ((100.0,),)
+    assert result.task_il == ((100.0,),)
 
 
 @pytest.mark.thorough

@@ -314,7 +314,7 @@ def test_a_batch_that_a_method_replays_is_learnt_from_together_with_the_stream(
         """Sees every batch of the stream twice."""
 
         def begin_step(self, step: Step) -> None:
-            step.replay(self.engine.batch(step.rows))
+            step.replay(self.context.batch(step.rows))
 
         def terms(self, step: Step) -> list[Term]:
             (again,) = step.replays
@@ -340,10 +340,10 @@ def test_a_method_that_draws_cannot_replay_by_itself_as_well(
 ) -> None:
     class Both(ER):
         def begin_step(self, step: Step) -> None:
-            step.replay(self.engine.batch(step.rows))
+            step.replay(self.context.batch(step.rows))
 
     stack = TrialStack([config(method="Both")], tiny, method=Both, build_net=small_mlp)
-    with pytest.raises(MethodError, match="has a replay already"):
+    with pytest.raises(MethodError, match="already has a replay"):
         finish(stack)
 
 
@@ -352,7 +352,7 @@ def penalised(kind: type[Method], strength: float) -> type[Method]:
 
     class Penalised(kind):  # type: ignore[misc,valid-type]
         def loss(self, step: Step) -> Tensor:
-            penalty = over_parameters(self.engine.net.parameters, torch.square)
+            penalty = over_parameters(self.context.net.parameters, torch.square)
             loss: Tensor = super().loss(step) + strength * penalty
             return loss
 
@@ -423,7 +423,7 @@ def test_terms_on_samples_of_elsewhere_are_refused_in_words(
 ) -> None:
     class Elsewhere(Method):
         def terms(self, step: Step) -> list[Term]:
-            return [Term(self.engine.batch(step.rows))]
+            return [Term(self.context.batch(step.rows))]
 
     with pytest.raises(MethodError, match="write any other loss as `loss`"):
         finish(

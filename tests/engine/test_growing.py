@@ -219,7 +219,7 @@ def test_a_method_that_cannot_grow_is_refused(config: MakeConfig, ordered: Bench
         remembers = ("pairs",)
 
         def prepare(self) -> None:
-            self.pairs = torch.zeros(self.engine.trials, self.engine.num_classes**2)
+            self.pairs = torch.zeros(self.context.trials, self.context.num_classes**2)
 
     for kind, message in (
         (Stubborn, "the head of Stubborn cannot grow: it has made up its mind"),

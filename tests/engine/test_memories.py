@@ -252,7 +252,7 @@ def test_a_memory_on_disk_goes_on_in_another_stack(
 
     forgetful = stack_with([])
     forgetful.restore(snapshot(whole), whole.position)
-    with pytest.raises(SampleFileError, match="not all earlier samples were given"):
+    with pytest.raises(SampleFileError, match="pass all earlier samples"):
         forgetful.learn(task_in_file(forgetful, tiny, 1, tmp_path))
 
 

@@ -326,8 +326,9 @@ def test_the_page_on_your_own_code_learns_tasks_as_they_come(
 
 def test_an_open_stack_starts_with_nothing_to_run(config: MakeConfig, tiny: Benchmark) -> None:
     stack = TrialStack([config()], described(tiny), build_net=small_mlp)
-    (result,) = stack.finish()
-    assert (result.class_il, result.tasks, stack.total_steps) == ([], (), 0)
+    assert stack.total_steps == 0
+    with pytest.raises(StreamError, match="nothing has been learnt"):
+        stack.finish()
 
 
 def test_a_method_that_adapts_its_net_must_know_how_many_tasks_come(
@@ -347,7 +348,7 @@ def test_what_the_reservoir_holds_now_can_be_recalled_at_any_step_also_after_a_r
 ) -> None:
     class Recalls(ER):
         def loss(self, step: Step) -> Tensor:
-            recalled.append(self.engine.recall(100).labels.shape[1])
+            recalled.append(self.context.recall(100).labels.shape[1])
             return super().loss(step)
 
     def stack() -> TrialStack:

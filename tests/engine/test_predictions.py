@@ -27,7 +27,7 @@ class Opposite(ER):
     name = "opposite"
 
     def scores(self, inputs: Tensor, task: int) -> Tensor:
-        return -self.engine.net.predict(inputs) + 10 * task
+        return -self.context.net.predict(inputs) + 10 * task
 
 
 def test_confidence_is_of_the_scores_that_the_accuracy_is_of(

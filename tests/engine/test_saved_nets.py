@@ -94,16 +94,16 @@ class Slow(ER):
     predicts_with = ("slow",)
 
     def prepare(self) -> None:
-        self.slow = {n: t.detach().clone() for n, t in self.engine.net.state().items()}
+        self.slow = {n: t.detach().clone() for n, t in self.context.net.state().items()}
 
     @torch.no_grad()
     def after_step(self, step: Any) -> None:
-        for name, tensor in self.engine.net.state().items():
+        for name, tensor in self.context.net.state().items():
             self.slow[name].lerp_(tensor, 0.05)
 
     def scores(self, inputs: Tensor, task: int) -> Tensor:
-        shared = inputs.expand(self.engine.trials, *inputs.shape)
-        return self.engine.net.evaluate(shared, self.slow)
+        shared = inputs.expand(self.context.trials, *inputs.shape)
+        return self.context.net.evaluate(shared, self.slow)
 
 
 class SlowOut(Slow):
@@ -199,7 +199,7 @@ def test_a_trial_that_the_store_has_says_that_it_has_no_net_and_how_to_get_one(
     answer = remask(*command, "--save-nets", str(folder))
     assert answer.code == 0
     assert f"Nets in {folder}: 0." in answer.text
-    assert "Trials without one: 2. The store had them already" in answer.text
+    assert "Trials without one: 2. They were in the store already" in answer.text
     assert "--again" in answer.text
     answer = remask(*command, "--save-nets", str(folder), "--again")
     assert f"Nets in {folder}: 2." in answer.text

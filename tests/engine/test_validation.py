@@ -247,7 +247,7 @@ def test_a_trial_without_validation_has_no_such_figures_and_saves_none(
 ) -> None:
     stack = finish(stack_of([config(method="er")], tiny))
     (result,) = stack.results()
-    assert result.validation_class_il == result.validation_task_il == []
+    assert result.validation_class_il == result.validation_task_il == ()
     assert not [name for name in stack.state() if name.startswith("validation/")]
 
 
@@ -308,7 +308,7 @@ def test_a_method_that_scores_unlike_the_one_it_is_made_of_is_validated_by_its_o
         """Says that everything is of the last class."""
 
         def scores(self, inputs: Tensor, task: int) -> Tensor:
-            said = torch.zeros(self.engine.trials, len(inputs), self.engine.num_classes)
+            said = torch.zeros(self.context.trials, len(inputs), self.context.num_classes)
             said[..., -1] = 1
             return said
 
@@ -318,5 +318,5 @@ def test_a_method_that_scores_unlike_the_one_it_is_made_of_is_validated_by_its_o
     stack = TrialStack([asked], tiny, method=Fixed, build_net=small_mlp)
     (result,) = finish(stack).results()
     ended = result.validation_class_il[-1]
-    assert ended[:2] == [0, 0]
+    assert ended[:2] == (0, 0)
     assert ended[2] > 0

@@ -121,7 +121,7 @@ def test_logits_may_get_wider_and_earlier_ones_are_zero_for_new_classes() -> Non
     again = ReplayMemory(10)
     again.load_state_dict(memory.state_dict())
     again.add(*numbered(4, 5), logits=torch.ones(1, 6))
-    with pytest.raises(ReplayMemoryError, match="wider, but not narrower: they had 6 classes"):
+    with pytest.raises(ReplayMemoryError, match="at least 6 classes, as before"):
         again.add(*numbered(5, 6), logits=torch.ones(1, 5))
 
 
@@ -159,12 +159,12 @@ def test_samples_live_on_the_device_of_the_first_ones() -> None:
 @pytest.mark.parametrize(
     ("x", "y", "logits", "message"),
     [
-        (torch.ones(2, 3), torch.tensor([0]), None, r"one label for each sample; got x \[2, 3\]"),
-        (torch.ones(2, 3), torch.tensor([0.0, 1.0]), None, "labels are integers"),
+        (torch.ones(2, 3), torch.tensor([0]), None, r"one label per sample; got x \[2, 3\]"),
+        (torch.ones(2, 3), torch.tensor([0.0, 1.0]), None, "labels must be integers"),
         (torch.ones(2, 4), torch.tensor([0, 1]), None, r"holds samples torch.float32 \[3\]"),
-        (torch.ones(2, 3).int(), torch.tensor([0, 1]), None, "these are torch.int32"),
-        (torch.ones(2, 3), torch.tensor([0, 1]), torch.ones(2), r"logits are \[B, K\], B = 2"),
-        (torch.ones(2, 3), torch.tensor([0, 1]), torch.ones(2, 4), "were added without them"),
+        (torch.ones(2, 3).int(), torch.tensor([0, 1]), None, "got torch.int32"),
+        (torch.ones(2, 3), torch.tensor([0, 1]), torch.ones(2), r"logits must be \[2, K\]"),
+        (torch.ones(2, 3), torch.tensor([0, 1]), torch.ones(2, 4), "were added without logits"),
     ],
 )
 @pytest.mark.parametrize("policy", POLICIES)
@@ -181,18 +181,18 @@ def test_samples_that_do_not_fit_are_refused_and_change_nothing(
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
-def test_an_empty_memory_says_so() -> None:
+def test_drawing_from_an_empty_memory_raises() -> None:
     memory = ReplayMemory(4)
-    with pytest.raises(ReplayMemoryError, match="the memory is empty: add samples before you draw"):
+    with pytest.raises(ReplayMemoryError, match="the memory is empty; add samples first"):
         memory.draw(1)
     assert len(memory) == 0
     assert memory.class_counts() == {}
 
 
-def test_what_no_memory_can_be_is_refused() -> None:
-    with pytest.raises(ReplayMemoryError, match="at least 1 sample, not 0"):
+def test_invalid_arguments_are_refused() -> None:
+    with pytest.raises(ReplayMemoryError, match="at least 1, got 0"):
         ReplayMemory(0)
-    with pytest.raises(ReplayMemoryError, match="reservoir, balanced, merging, not 'fifo'"):
+    with pytest.raises(ReplayMemoryError, match="reservoir, balanced, merging, got 'fifo'"):
         ReplayMemory(3, "fifo")  # type: ignore[arg-type]
 
 
@@ -246,16 +246,16 @@ def test_what_is_not_a_tensor_is_refused_with_a_message() -> None:
     memory = ReplayMemory(4)
     labels = torch.zeros(2, dtype=torch.int64)
     for x, message in (
-        (["a text", "another"], r"x cannot be made a tensor.*texts have to be tokenised"),
-        ({"text": ["a", "b"]}, r"x\['text'\] cannot be made a tensor"),
-        ({}, "a dict without tensors"),
+        (["a text", "another"], r"x is a list that torch cannot convert.*tokenise texts"),
+        ({"text": ["a", "b"]}, r"x\['text'\] is a list that torch"),
+        ({}, "non-empty dict"),
         ({"a": torch.zeros(2), "b": torch.zeros(3)}, r"got x a: \[2\], b: \[3\], y \[2\]"),
     ):
         with pytest.raises(ReplayMemoryError, match=message):
             memory.add(x, labels)
-    with pytest.raises(ReplayMemoryError, match="y cannot be made a tensor"):
+    with pytest.raises(ReplayMemoryError, match="y is a list that torch cannot convert"):
         memory.add(torch.zeros(2), ["cat", "dog"])
-    with pytest.raises(ReplayMemoryError, match="one tensor, not a dict"):
+    with pytest.raises(ReplayMemoryError, match="needs a tensor x, not a dict"):
         ReplayMemory(4, "merging").add({"a": torch.zeros(2)}, labels)
     assert len(memory) == 0
     memory.add({"a": torch.zeros(2)}, labels)

@@ -296,16 +296,17 @@ def test_a_newer_method_equals_a_slow_one_alone_and_in_a_stack(
         slow = NEWER[method](own, tiny, chance.of_trial(trial))
         slow.run()
         assert_same_outcome(stack, trial, slow)
-        assert_same_outcome(finish(TrialStack([own], tiny, build_net=small_mlp)), 0, slow)
+        if trial == 0:
+            assert_same_outcome(finish(TrialStack([own], tiny, build_net=small_mlp)), 0, slow)
         happened += slow.happened
     assert happened.keys() >= HAPPENS[method]
 
 
 @pytest.mark.parametrize("window", [0.0, 0.5])
-def test_er_las_needs_a_window_of_a_step_at_least(
+def test_er_las_needs_a_window_of_at_least_one_step(
     window: float, config: MakeConfig, tiny: Benchmark
 ) -> None:
-    with pytest.raises(MethodError, match="a window of at least 1 step"):
+    with pytest.raises(MethodError, match="window >= 1"):
         TrialStack(
             [config(method="er_las", weights={"tau": 1.0, "window": window})],
             tiny,
@@ -314,9 +315,7 @@ def test_er_las_needs_a_window_of_a_step_at_least(
 
 
 @pytest.mark.parametrize("method", ["er_ema", "cls_er"])
-def test_a_net_that_is_taken_out_is_the_slow_copy(
-    method: str, config: MakeConfig, tiny: Benchmark
-) -> None:
+def test_an_exported_net_is_the_slow_copy(method: str, config: MakeConfig, tiny: Benchmark) -> None:
     configs = [config(method=method, seed=seed) for seed in (0, 1)]
     stack = finish(TrialStack(configs, tiny, build_net=small_mlp))
     inputs = torch.rand(4, *tiny.input_shape)
@@ -328,8 +327,8 @@ def test_a_net_that_is_taken_out_is_the_slow_copy(
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("method", ["er", "hal", "er_ema"])
-def test_a_mask_fades_as_far_as_the_memory_covers_what_has_come(
+@pytest.mark.parametrize("method", ["er", "er_ema"])
+def test_a_mask_fades_with_the_share_of_the_stream_in_memory(
     method: str, config: MakeConfig, tiny: Benchmark
 ) -> None:
     # A stack in which masks fade at rates of their own, or never, and one trial wears none. The

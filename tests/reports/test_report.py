@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from remask.papers import experiment_cells
+from remask.papers.experiments import experiment_cells
 from remask.planning import trial_configs
 from remask.results import Store, StoreError
 from tests.command_line import CommandLine, start
@@ -133,7 +133,7 @@ def test_a_page_that_cannot_be_written_gets_a_message(remask: CommandLine, tmp_p
         answer = remask("report", str(target))
         assert answer.code == 1
         assert str(target) in answer.text.replace(" ", "") or "nowhere" in answer.text
-        assert "mistake in remask" not in answer.text
+        assert "bug in remask" not in answer.text
 
 
 def test_figures_are_drawn_into_a_folder(remask: CommandLine, tmp_path: Path) -> None:

@@ -63,7 +63,8 @@ def curve_with_drop(tasks: int, accuracy: float, drop: float) -> dict[str, Any]:
 
 def _classes(values: dict[str, Any]) -> dict[str, Any]:
     """Tasks and class names for results of that size: dealt by label, and called by it."""
-    num_tasks, num_classes = len(values["class_il"]), len(values["confidence"])
+    num_tasks = len(values["class_il"])
+    num_classes = len(values["confidence"]) or 2 * num_tasks
     if not 1 <= num_tasks <= num_classes:
         return {}
     names = [str(label) for label in range(num_classes)]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from remask.reports import results_table
+from remask.reports.tables import results_table
 from remask.results import Cell, Store, TrialRecord, summarise
 from tests.command_line import CommandLine
 from tests.reports.test_report import data_of

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from remask.reports import masks_chosen
-from remask.results import ChoiceRecord, Store, TrialRecord, export, read_export, summarise
+from remask.reports.selection import masks_chosen
+from remask.results import MaskChoice, Store, TrialRecord, export, read_export, summarise
 from tests.results.store_samples import make_config, make_record
 
 
-def chose(name: str) -> ChoiceRecord:
-    return ChoiceRecord(
+def chose(name: str) -> MaskChoice:
+    return MaskChoice(
         chosen=name,
         reason="1.2 ±0.5 points ahead",
         scores={"0 fading 12": 80.0, "none": 81.2},
@@ -41,9 +41,9 @@ def test_a_store_keeps_what_was_chosen_and_finds_trials_by_the_mask_auto(tmp_pat
 
 
 def test_only_a_trial_that_chooses_its_mask_has_choices_and_one_for_each_task() -> None:
-    with pytest.raises(ValidationError, match="chooses after each task"):
-        auto_record("none")
-    with pytest.raises(ValidationError, match="chooses after each task"):
+    with pytest.raises(ValidationError, match="one per task"):
+        auto_record("none", "none", "none")
+    with pytest.raises(ValidationError, match="one per task"):
         make_record(choices=(chose("none"),))
 
 

@@ -82,9 +82,9 @@ def test_a_curve_that_contradicts_itself_is_refused(damage: dict[str, Any]) -> N
 
 
 def test_a_curve_is_there_where_the_config_asks_for_one_and_only_there() -> None:
-    with pytest.raises(ValidationError, match="where the config asks"):
+    with pytest.raises(ValidationError, match="if the config asks"):
         measured_record(None)
-    with pytest.raises(ValidationError, match="where the config asks"):
+    with pytest.raises(ValidationError, match="if the config asks"):
         measured_record(evaluate_every=0)
 
 

@@ -64,7 +64,7 @@ def remask(
 
 def _is_an_answer_or_a_message(answer: Answer) -> bool:
     assert "Traceback" not in answer.text, answer.text
-    assert "mistake in remask" not in answer.text, answer.text
+    assert "bug in remask" not in answer.text, answer.text
     assert answer.code in (0, 1, 2), answer
     assert answer.code == 0 or answer.text, "a failure without a word"
     return True

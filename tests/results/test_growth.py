@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from remask.reports import results_table
-from remask.reports.tables import PlainTable
+from remask.reports.tables import PlainTable, results_table
 from remask.results import (
     SCORES,
     Spread,

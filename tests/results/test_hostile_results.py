@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from remask.reports import write_figures
+from remask.reports.figures import write_figures
 from remask.results import Store, TrialRecord, export, summarise
 from tests.command_line import CommandLine
 from tests.results.store_samples import contents, make_config, make_record, make_records

@@ -76,7 +76,7 @@ def _broken(change: str, value: Any) -> Any:
         (lambda _: {"trials": 3}, "has no trials"),
         (lambda _: {"trials": ["x"]}, "trial 0 of"),
         (_broken("seconds", -1), "trial 1 of"),
-        (_broken("tasks", [[0, 1], [1, 2]]), "class 1 is in task 0 and again in task 1"),
+        (_broken("tasks", [[0, 1], [2, 4]]), "each task needs classes from 0 to 3"),
         (_broken("class_il", [[1.0]]), "square matrices"),
         (_broken("config_hash", "0" * 64), "its hash is not that of its config"),
         (_broken("unknown", 1), "unknown"),

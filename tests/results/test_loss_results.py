@@ -34,9 +34,9 @@ def test_a_loss_that_is_infinite_is_kept_as_no_number() -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"steps": [20, 10]}, "one step or more after each other"),
-        ({"learning": [0]}, "every point of the losses has a step"),
-        ({"values": [[1.0], [1.0]]}, "a value for each name"),
+        ({"steps": [20, 10]}, "must increase"),
+        ({"learning": [0]}, "each point needs a step"),
+        ({"values": [[1.0], [1.0]]}, "a value for every name"),
     ],
 )
 def test_losses_that_make_no_sense_are_refused(changed: dict[str, Any], message: str) -> None:

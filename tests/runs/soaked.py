@@ -83,7 +83,7 @@ class Soaked(AnyRun):
     def fault(self) -> str | None:
         """What is wrong with how it has ended."""
         code = self.process.returncode
-        broken = "Traceback" in self.said or "mistake in remask" in self.said
+        broken = "Traceback" in self.said or "bug in remask" in self.said
         said_why = not self.has_reader or any(reason in self.said for reason in _REASONS)
         if not broken and (code in self.codes or (code == 1 and said_why)):
             return None

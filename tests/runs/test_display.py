@@ -1,18 +1,17 @@
 """The live display of a run."""
 
 import io
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from remask.config import TrialConfig
 from remask.console import PlainConsole
-from remask.engine import TrialResult
+from remask.record import TrialRecord
 from remask.runs import Advanced, Finished, Job, Note
 from remask.runs.display import Display
 from tests.command_line import QUICK, CommandLine
-from tests.results.store_samples import make_config
+from tests.results.store_samples import make_config, make_record
 
 _FIRST = Job(tuple(make_config(mask=mask, seed=seed) for mask in (None, -1.0) for seed in (0, 1)))
 _SECOND = Job(tuple(make_config(mask=-1.0, seed=seed) for seed in (2, 3)))
@@ -32,21 +31,19 @@ def _progress(job: Job, done: int) -> Advanced:
     return Advanced(job.name, 2, 5, done, 100, 61.25)
 
 
-def _result(config: TrialConfig, *, diverged_at: int | None = None) -> TrialResult:
-    return TrialResult(
-        config=config,
+def _result(config: TrialConfig, *, diverged_at: int | None = None) -> TrialRecord:
+    return make_record(
+        config,
         class_il=[[90.0, float("nan")], [60.0, 80.0]],
         task_il=[[90.0, float("nan")], [60.0, 80.0]],
-        confidence=[0.5] * 4,
-        tasks=((0, 1), (2, 3)),
-        class_names=("a", "b", "c", "d"),
+        status="finished" if diverged_at is None else "diverged",
         diverged_at=diverged_at,
     )
 
 
 def _finished(job: Job) -> Finished:
     results = [_result(config) for config in job.configs]
-    return Finished(job.name, results, "2026-01-31T12:00:00+00:00", 1.0)
+    return Finished(job.name, results)
 
 
 def test_every_cell_in_hand_and_the_whole_run_have_a_bar(console: PlainConsole) -> None:
@@ -85,7 +82,7 @@ def test_a_cell_is_done_when_the_last_stack_with_its_trials_is(console: PlainCon
 def test_what_diverges_or_is_worth_a_note_is_said(console: PlainConsole) -> None:
     with Display([_FIRST, _SECOND], console) as display:
         result = _result(_SECOND.configs[0], diverged_at=1234)
-        display.show(Finished(_SECOND.name, [result], "2026-01-31T12:00:00+00:00", 1.0))
+        display.show(Finished(_SECOND.name, [result]))
         display.show(Note(_FIRST.name, "a checkpoint was damaged [sic]"))
     assert "MSER(-1) with seed 2 diverged at step 1,234" in _written(console)
     assert "note: a checkpoint was damaged [sic]" in _written(console)
@@ -97,10 +94,10 @@ def test_a_diverged_trial_is_counted_and_its_accuracy_is_not(console: PlainConso
     broken: Any = {"class_il": [[0.0, float("nan")], [0.0, 0.0]], "diverged_at": 3}
     with Display([plain, masked], console) as display:
         sound, other = map(_result, plain.configs)
-        results = [sound, replace(other, **broken)]
-        display.show(Finished(plain.name, results, "2026-01-31T12:00:00+00:00", 1.0))
-        results = [replace(_result(config), **broken) for config in masked.configs]
-        display.show(Finished(masked.name, results, "2026-01-31T12:00:00+00:00", 1.0))
+        results = [sound, other.model_copy(update=broken)]
+        display.show(Finished(plain.name, results))
+        results = [_result(config).model_copy(update=broken) for config in masked.configs]
+        display.show(Finished(masked.name, results))
     said = _written(console)
     assert "ER, buffer 200: 2 trials, 1 diverged, accuracy 70.00  " in said
     assert "MSER(-1), buffer 200: 2 trials, 2 diverged  " in said

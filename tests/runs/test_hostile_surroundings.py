@@ -49,7 +49,7 @@ def run(*args: str, shell: str = "", **environment: str) -> subprocess.Completed
         timeout=120,
     )
     assert b"Traceback" not in done.stderr, done.stderr
-    assert b"mistake in remask" not in done.stderr, done.stderr
+    assert b"bug in remask" not in done.stderr, done.stderr
     return done
 
 
@@ -164,7 +164,7 @@ def test_absurd_config_files_get_a_message(
         answer = remask(*command)
         assert answer.code == 1
         assert expected in answer.text
-        assert "mistake in remask" not in answer.text
+        assert "bug in remask" not in answer.text
 
 
 def test_a_config_file_that_never_ends_is_refused(remask: CommandLine, tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ def _with_files_up_to(limit: int, *args: str, store: Path) -> Answer:
 def _is_a_message(answer: Answer) -> bool:
     assert answer.code == 1, answer
     assert "Traceback" not in answer.text
-    assert "mistake in remask" not in answer.text
+    assert "bug in remask" not in answer.text
     return True
 
 

@@ -90,7 +90,7 @@ def _events(store: Store, run: Run, stop: StopRequest | None = None) -> Iterator
 
 def _seeds(event: Event) -> list[int]:
     assert isinstance(event, Finished | PickedUp)
-    return [result.config.seed for result in event.results]
+    return [result.config.seed for result in event.records]
 
 
 def _claimed(store: Path, seeds: Sequence[int]) -> AbstractContextManager["subprocess.Popen[str]"]:

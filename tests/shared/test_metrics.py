@@ -12,7 +12,8 @@ from remask.metrics import (
     average_accuracy,
     average_anytime_accuracy,
     backward_transfer,
-    calibration_error,
+    binned_calibration_error,
+    expected_calibration_error,
     forgetting,
     forward_transfer,
     min_accuracy,
@@ -188,11 +189,13 @@ def test_tasks_that_were_not_learnt_yet_are_not_in_the_average_incremental_accur
     assert accuracy_over_time(ahead) == accuracy_over_time(FALLING)
 
 
-def test_the_calibration_error_is_the_distance_between_probability_and_right_answers() -> None:
-    # 4 answers at 0.25 on average, one right; 6 at 0.9 on average, three right.
-    assert calibration_error([4, 0, 6], [1.0, 0.0, 5.4], [1, 0, 3]) == pytest.approx(24.0)
-    assert calibration_error([10], [7.0], [7]) == 0.0
-    assert np.isnan(calibration_error([], [], []))
+def test_the_calibration_error_is_the_gap_between_confidence_and_accuracy_within_bins() -> None:
+    # Four predictions at 0.25, one correct; six at 0.9, three correct: |1 - 1| + |5.4 - 3| of 10.
+    confidence, correct = [0.25] * 4 + [0.9] * 6, [1, 0, 0, 0] + [1, 0] * 3
+    assert expected_calibration_error(confidence, correct) == pytest.approx(24.0)
+    assert expected_calibration_error([1.0, 0.8], [1, 1], [3, 1]) == pytest.approx(5.0)
+    assert binned_calibration_error([4, 0, 6], [1.0, 0.0, 5.4], [1, 0, 3]) == pytest.approx(24.0)
+    assert np.isnan(expected_calibration_error([], []))
 
 
 @pytest.mark.parametrize("name", [name for name in CURVE_METRICS if name != "AAA"])

@@ -109,7 +109,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 def test_the_oldest_versions_tested_are_the_oldest_allowed() -> None:
     extras = PROJECT["project"]["optional-dependencies"]
     allowed = _oldest(PROJECT["project"]["dependencies"])
-    for extra in ("gem", "images", "parquet", "report", "test"):
+    for extra in ("images", "parquet", "report", "test"):
         allowed |= _oldest(extras[extra])
     lines = (ROOT / "constraints-oldest.txt").read_text("utf-8").splitlines()
     pinned = dict(line.partition(" ")[0].split("==") for line in lines if "==" in line)

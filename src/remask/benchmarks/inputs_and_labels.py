@@ -11,7 +11,7 @@ import torch
 from remask import randomness
 from remask.benchmarks.benchmark import Benchmark, first_not_finite
 from remask.classes import Tasks, spread_classes
-from remask.datasets.files import DataError
+from remask.datasets import DataError
 from remask.user_data import as_bytes_or_floats
 
 TaskList = int | Sequence[Sequence[int | str]]

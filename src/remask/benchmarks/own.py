@@ -28,7 +28,7 @@ from remask.benchmarks.inputs_and_labels import (
     assemble,
     from_numpy,
 )
-from remask.datasets.files import DataError, users_path
+from remask.datasets.originals import DataError, users_path
 from remask.durable import AnyPath
 from remask.machine import require_room
 from remask.user_data import (

@@ -95,8 +95,8 @@ def _loss(subject: Subject) -> _Answer:
     before = {n: t.clone() for n, t in stack.state().items() if n.startswith("net/")}
     next(stack.run())
     after = stack.state()
-    for trial, result in enumerate(stack.results()):
-        if result.diverged_at is not None:
+    for trial, diverged_at in enumerate(stack.diverged_at):
+        if diverged_at is not None:
             return "failed", "the very first loss is not a number; look for log(0), 0/0, inf - inf"
         if all(torch.equal(after[name][trial], old[trial]) for name, old in before.items()):
             return "failed", (
@@ -125,7 +125,7 @@ def _determinism(subject: Subject) -> _Answer:
     if odd:
         return "failed", (
             f"the same run twice ends differently, in {_some(odd)}; draw random numbers from "
-            f"self.engine.generators or self.engine.draw only, and keep nothing on the class"
+            f"self.context.generators or self.context.draw only, and keep nothing on the class"
         )
     return "passed", "the same run twice ends with the same bits"
 
@@ -229,7 +229,7 @@ def _any_net(subject: Subject) -> _Answer:
         return "failed", (
             f"the same MLP, plain and wrapped in a class, takes different steps, in {_some(odd)}; "
             f"let the loss depend on the nets through logits, features and parameters of "
-            f"self.engine.net only"
+            f"self.context.net only"
         )
     return "passed", "the same net, plain and wrapped in a class, takes the same step"
 
@@ -264,7 +264,7 @@ def _device(subject: Subject) -> _Answer:
             return "not checked", f"a step of it waits for the host: {on_host}"
         why = failure_of("a step without data", error)
         return "failed", (
-            f"{why}. A step must make its tensors on self.engine.device and ask for no values "
+            f"{why}. A step must make its tensors on self.context.device and ask for no values "
             f"(.item(), .cpu(), nonzero, if); where it must, say why in `works_on_host`"
         )
     return "passed", "a step stays on its device and does not wait for the host"

@@ -1,40 +1,44 @@
-"""`remask learn`: teach a learner new classes, and make it at its first visit."""
+"""`remask learn`: teach a learner new classes; the first visit creates it."""
 
 import signal
 import tempfile
+import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from pydantic import ValidationError
-
-from remask.cli import options as o
-from remask.cli.completing import ENCODER, METHOD, NET
-from remask.cli.console import errors
-from remask.cli.generated import Group, option, with_groups
-from remask.cli.printer import Printing
-from remask.cli.user_data import (
-    LabelColumn,
-    SkipUnreadable,
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TaskID,
     TextColumn,
-    labelled_data,
-    skipped_reported,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
 )
-from remask.cli.visits import stopping, visit_bar
+
+from remask.cli import learner as o
+from remask.cli.completion import ENCODER, METHOD, NET
+from remask.cli.groups import Group, flag, opt, option, with_groups
+from remask.cli.printing import Printing
+from remask.console import PlainConsole, errors
 from remask.errors import SettingsError
 from remask.machine import keep_freed_memory
 
 if TYPE_CHECKING:
     from remask import Learner
+    from remask.learner import Progress as VisitProgress
     from remask.learner.settings import LearnerSettings
     from remask.user_data import TextFile
 
-_MOST_DIGITS = 12
 REJECTED = 3
 """The exit code of a visit that was not committed."""
+_MAX_DIGITS = 12
+_SECONDS_BETWEEN_LINES = 10.0
 _NEW = "Settings of a new learner; fixed from its first visit on"
 # Not made from LearnerSettings, because importing it takes torch's seconds; a test compares them.
 _SETTINGS: dict[str, tuple[type, str | None, str]] = {
@@ -63,11 +67,7 @@ _SETTINGS: dict[str, tuple[type, str | None, str]] = {
     "batch": (int, "N", "New samples per step. Default: as published."),
     "replay_batch": (int, "N", "Samples from the memory per step. Default: as published."),
     "optimizer": (str, "NAME", "sgd or adamw. Default: sgd."),
-    "augment": (
-        bool,
-        None,
-        "Crop and mirror training images at random. Default: with the net conv.",
-    ),
+    "augment": (bool, None, "Crop and mirror training images at random. Default: with net conv."),
     "image_size": (
         str,
         "SIZE",
@@ -75,14 +75,15 @@ _SETTINGS: dict[str, tuple[type, str | None, str]] = {
         "or without one the size of the first image, at most 64.",
     ),
     "normalise": (str, "HOW", "auto: each channel by the first visit's samples; or none."),
-    "seed": (int, "N", "What all random numbers are drawn from. Default: 0."),
+    "seed": (int, "N", "Seed of all random numbers. Default: 0."),
     "statistics_bytes": (
         int,
         "N",
         "The most bytes of statistics of each class, which make forgetting exact. Default: 2 GB.",
     ),
-    "keep_generations": (int, "N", "Visits that `remask undo` can take back. Default: 3."),
+    "keep_generations": (int, "N", "Visits that `remask undo` can undo. Default: 3."),
 }
+_COMPLETIONS = {"encoder": ENCODER, "net": NET, "method": METHOD}
 SETTINGS = Group(
     option(
         name,
@@ -91,7 +92,7 @@ SETTINGS = Group(
         _NEW,
         kind,
         *(["--augment"] if kind is bool else []),
-        autocompletion={"encoder": ENCODER, "net": NET, "method": METHOD}.get(name),
+        autocompletion=_COMPLETIONS.get(name),
     )
     for name, (kind, metavar, text) in _SETTINGS.items()
 )
@@ -100,45 +101,39 @@ SETTINGS = Group(
 @with_groups
 def learn(
     *,
-    folder: o.LearnerFolder,
+    folder: o.Folder,
     data: Annotated[
-        Path,
-        typer.Option(
-            metavar="FOLDER", help="The images, CLASS/NAME.jpg; or FILE.csv, FILE.jsonl of texts."
-        ),
+        Path, opt("FOLDER", "The images, CLASS/NAME.jpg; or FILE.csv, FILE.jsonl of texts.")
     ],
-    name: Annotated[str, typer.Option(metavar="NAME", help="What to call this visit.")],
+    name: Annotated[str, opt("NAME", "The name of this visit.")],
     settings: Annotated[dict[str, Any], SETTINGS],
-    text: TextColumn = None,
-    label: LabelColumn = None,
-    skip_unreadable: SkipUnreadable = False,
-    discard: Annotated[
-        bool, typer.Option("--discard", help="Give up another visit that is not finished.")
-    ] = False,
+    text: o.TextColumn = None,
+    label: o.LabelColumn = None,
+    skip_unreadable: o.SkipUnreadable = False,
+    discard: Annotated[bool, flag("--discard", "Discard another, unfinished visit.")] = False,
     max_drop: Annotated[
         float,
-        typer.Option(
-            metavar="POINTS",
+        opt(
+            "POINTS",
+            "Do not commit a visit that costs earlier classes more than this.",
             min=0,
             max=100,
-            help="Do not commit a visit that costs earlier classes more than this.",
         ),
     ] = 25.0,
     force: Annotated[
-        bool, typer.Option("--force", help="Commit the visit however little it has learnt.")
+        bool, flag("--force", "Commit the visit however little it has learnt.")
     ] = False,
     dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run", help="Learn nothing; print what would be learnt, and how long."),
+        bool, flag("--dry-run", "Learn nothing; print what would be learnt, and how long.")
     ] = False,
     device: o.Device = "cpu",
     printer: Printing,
 ) -> None:
-    """Teach a learner the classes of images or texts; the first visit creates the learner.
+    """Teach a learner the classes of images or texts.
 
-    Earlier classes are kept by a memory of their samples, and may come back in later visits. A
-    visit that was stopped goes on where it was with the same command; until it is finished, the
-    learner is as it was before.
+    The first visit creates the learner. A memory keeps samples of earlier classes, which may be in
+    later visits again. A visit that was stopped continues with the same command; until it is
+    finished, the learner predicts as before.
 
     A visit that ends at chance level on held-out samples, or costs earlier classes too much, is not
     committed, and the exit code is 3.
@@ -148,19 +143,21 @@ def learn(
     from remask.learner import VisitRejectedError  # torch: not before it is needed
 
     keep_freed_memory()
-    how = {"device": device}
-    given = labelled_data(data, text, label)
+    given = o.labelled_data(data, text, label)
+    parsed = _parsed(settings)
     if dry_run:
-        with _for_estimate(folder, given, _read(settings), how) as learner:
+        with tempfile.TemporaryDirectory() as temporary:
+            place = folder if _exists(folder) else Path(temporary) / "learner"
+            learner = _opened(place, given, parsed, device)
             found = learner.estimate(given, skip_unreadable=skip_unreadable)
         printer.result(found, str(found))
         return
-    learner = _opened(folder, given, _read(settings), how)
-    with stopping() as stopped:
+    learner = _opened(folder, given, parsed, device)
+    with _stopping() as stopped:
         try:
             with (
-                skipped_reported(learner, printer),
-                visit_bar(name, printer.console) as show,
+                o.reported_skips(learner, printer),
+                visit_progress(name, printer.console) as show,
                 _notes(printer),
             ):
                 visit = learner.learn(
@@ -173,65 +170,93 @@ def learn(
                     on_progress=show,
                 )
         except VisitRejectedError as error:
-            errors.print(str(error), highlight=False, soft_wrap=True)
+            errors.print(str(error))
             raise typer.Exit(REJECTED) from None
         except KeyboardInterrupt:
-            _say_what_is_left(folder, learner.unfinished)
-            raise typer.Exit(128 + (stopped() or signal.SIGINT)) from None
+            if learner.unfinished is None:
+                errors.print(f"stopped before anything was learnt; {folder} is unchanged.")
+            else:
+                errors.print(
+                    f"stopped; {learner.unfinished} is saved up to here, and {folder} predicts as "
+                    f"before. Run the same command to continue."
+                )
+            raise typer.Exit(128 + (stopped[0] if stopped else signal.SIGINT)) from None
     lines = [str(visit)]
     if not visit.repeated:
         lines.append(f"  {visit.choice}")
-    if visit.calibration is not None and not visit.repeated:
-        lines.append(
-            f"  expected calibration error {visit.calibration.ece_before:.1f} % -> "
-            f"{visit.calibration.ece_after:.1f} %, on {visit.calibration.samples} held-out samples"
-        )
+        if visit.calibration is not None:
+            lines.append(
+                f"  expected calibration error {visit.calibration.ece_before:.1f} % -> "
+                f"{visit.calibration.ece_after:.1f} %, on {visit.calibration.samples} held-out "
+                f"samples"
+            )
     printer.result({**visit.model_dump(mode="json"), "repeated": visit.repeated}, *lines)
 
 
-def _opened(
-    folder: Path, data: "Path | TextFile", given: dict[str, Any], how: dict[str, Any]
-) -> "Learner":
+def _exists(folder: Path) -> bool:
+    return (folder.expanduser() / "learner.json").exists()
+
+
+def _opened(folder: Path, data: "Path | TextFile", given: dict[str, Any], device: str) -> "Learner":
     from remask import Learner  # torch: not before it is needed
     from remask.encoders import default_encoder
     from remask.learner.errors import LearnerError, texts_need_an_encoder
 
-    # Checked before a folder is made for a learner that would stay empty.
-    is_new = not (folder.expanduser() / "learner.json").exists()
-    if isinstance(data, Path) and data.is_file():
-        raise LearnerError(
-            f"{data} is not a folder: expected a folder per class, CLASS/NAME.png. For texts, name "
-            f"the columns: --text COLUMN --label COLUMN"
-        )
+    # Checked before a folder is created for a learner that would stay empty.
     if isinstance(data, Path) and not data.is_dir():
-        raise LearnerError(f"{data} is not a folder: expected a folder per class, CLASS/NAME.png")
+        columns = " For texts, name the columns: --text COLUMN --label COLUMN" * data.is_file()
+        raise LearnerError(
+            f"{data} is not a folder: expected a folder per class, CLASS/NAME.png.{columns}"
+        )
+    if _exists(folder):
+        own = {key: given[key] for key in ("encoder", "net", "method") if key in given}
+        learner = Learner.open(folder, **own, device=device)
+        _check_same(folder, learner.settings, given)
+        return learner
     named = given.get("encoder", "auto")
-    lacks = named == "none" or (named == "auto" and default_encoder("text") is None)
-    if is_new and lacks and not isinstance(data, Path):
+    lacks_encoder = named == "none" or (named == "auto" and default_encoder("text") is None)
+    if lacks_encoder and not isinstance(data, Path):
         raise texts_need_an_encoder()
-    if is_new:
-        return Learner.create(folder, **given, **how)
-    own = {key: given[key] for key in ("encoder", "net", "method") if key in given}
-    learner = Learner.open(folder, **own, **how)
-    _check_same(folder, learner.settings, given)
-    return learner
+    return Learner.create(folder, **given, device=device)
 
 
-@contextmanager
-def _for_estimate(
-    folder: Path, data: "Path | TextFile", given: dict[str, Any], how: dict[str, Any]
-) -> Iterator["Learner"]:
-    """The learner, or one with these settings in a temporary folder if there is none yet."""
-    if (folder.expanduser() / "learner.json").exists():
-        yield _opened(folder, data, given, how)
-        return
-    with tempfile.TemporaryDirectory() as place:
-        yield _opened(Path(place) / "learner", data, given, how)
+def _check_same(folder: Path, current: "LearnerSettings", given: dict[str, Any]) -> None:
+    """Refuse options that would change the settings of a learner."""
+    from remask.planning.defaults import describe  # torch: not before it is needed
+
+    try:
+        wanted = current.model_validate({**current.model_dump(), **given})
+    except ValidationError as error:
+        raise SettingsError(describe(error)) from None
+    for key in given:
+        now, then = getattr(wanted, key), getattr(current, key)
+        if now != then:
+            raise SettingsError(
+                f"{folder} was created with {key.replace('_', ' ')} {then}, which cannot be "
+                f"changed to {now}: leave the option out, or create another learner."
+            )
+
+
+def _parsed(settings: dict[str, Any]) -> dict[str, Any]:
+    """Parse the options whose text is a number or a size."""
+    parsed = dict(settings)
+    if (memory := settings.get("memory", "")).isdecimal():
+        if len(memory) > _MAX_DIGITS:
+            raise SettingsError(f"--memory {memory[:20]}...: a learner keeps fewer samples")
+        parsed["memory"] = int(memory)
+    if size := settings.get("image_size"):
+        sides = size.lower().split("x")
+        if len(sides) > 2 or not all(s.isdecimal() and len(s) <= _MAX_DIGITS for s in sides):
+            raise SettingsError(
+                f"--image-size {size:.40}: give 64, or 48x64 for a height of 48 and a width of 64"
+            )
+        parsed["image_size"] = (int(sides[0]), int(sides[-1]))
+    return parsed
 
 
 @contextmanager
 def _notes(printer: Printing) -> Iterator[None]:
-    """Print what a learner warns of as notes."""
+    """Print the warnings of a learner as notes."""
     from remask.learner import NoEncoderWarning  # torch: not before it is needed
 
     def show(message: Warning | str, *_: object, **__: object) -> None:
@@ -243,47 +268,72 @@ def _notes(printer: Printing) -> Iterator[None]:
         yield
 
 
-def _check_same(folder: Path, there: "LearnerSettings", given: dict[str, Any]) -> None:
-    """Refuse options that would change what a learner was created with."""
-    from remask.planning.defaults import describe  # torch: not before it is needed
+@contextmanager
+def visit_progress(name: str, console: PlainConsole) -> Iterator[Callable[["VisitProgress"], None]]:
+    """Show the progress of a visit: a bar on a terminal, otherwise a line every ten seconds."""
+    bar = Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TextColumn("{task.fields[detail]}", markup=False),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        disable=not console.is_terminal,
+        transient=True,
+    )
+    phases: dict[str, TaskID] = {}
+    printed = time.monotonic()
+    with bar:
+        reading = bar.add_task("reading the samples", total=None, detail="")
 
+        def show(progress: "VisitProgress") -> None:
+            nonlocal printed
+            phase = progress.phase
+            if phase not in phases:  # each phase has its own speed
+                for task in (reading, *phases.values()):
+                    bar.update(task, visible=False)
+                phases[phase] = bar.add_task(
+                    name, total=progress.steps, completed=progress.step, detail=""
+                )
+            bar.update(phases[phase], completed=progress.step, detail=_detail(progress))
+            if not console.is_terminal and time.monotonic() - printed >= _SECONDS_BETWEEN_LINES:
+                printed = time.monotonic()
+                seconds = bar.tasks[-1].time_remaining
+                most = "at most" if phase == "training" else "about"
+                left = "" if seconds is None else f", {most} {_duration(seconds)} left"
+                console.print(f"{name}: {_detail(progress)}{left}")
+
+        yield show
+
+
+def _detail(progress: "VisitProgress") -> str:
+    if progress.phase == "encoding":
+        return f"encoding, {progress.step:,} of {progress.steps:,} samples"
+    return f"training, epoch {progress.epoch}, step {progress.step:,} of at most {progress.steps:,}"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+@contextmanager
+def _stopping() -> Iterator[list[int]]:
+    """Treat SIGTERM and SIGHUP like Ctrl-C; yields a list of those that were received."""
+    received: list[int] = []
+
+    def interrupt(number: int, _: FrameType | None) -> None:
+        received.append(number)
+        signal.raise_signal(signal.SIGINT)
+
+    before = {
+        number: signal.signal(number, interrupt)
+        for number in (signal.SIGTERM, signal.SIGHUP)
+        if signal.getsignal(number) != signal.SIG_IGN  # as under nohup
+    }
     try:
-        wanted = there.model_validate({**there.model_dump(), **given})
-    except ValidationError as error:
-        raise SettingsError(describe(error)) from None
-    for key in given:
-        now, then = getattr(wanted, key), getattr(there, key)
-        if now != then:
-            raise SettingsError(
-                f"{folder} was created with {key.replace('_', ' ')} {then}, which cannot be "
-                f"changed to {now}: leave the option out, or create another learner."
-            )
-
-
-def _read(settings: dict[str, Any]) -> dict[str, Any]:
-    """What the options mean, where it is more than their text."""
-    read = dict(settings)
-    if (memory := settings.get("memory", "")).isdecimal():
-        if len(memory) > _MOST_DIGITS:
-            raise SettingsError(f"--memory {memory[:20]}...: a learner keeps fewer samples")
-        read["memory"] = int(memory)
-    if size := settings.get("image_size"):
-        height, _, width = size.lower().partition("x")
-        sides = height, width or height
-        if not all(side.isdecimal() and len(side) <= _MOST_DIGITS for side in sides):
-            raise SettingsError(
-                f"--image-size {size:.40}: give 64, or 48x64 for a height of 48 and a width of 64"
-            )
-        read["image_size"] = (int(height), int(width or height))
-    return read
-
-
-def _say_what_is_left(folder: Path, unfinished: str | None) -> None:
-    if unfinished is None:
-        said = f"stopped before anything was learnt; {folder} is as it was."
-    else:
-        said = (
-            f"stopped; what was learnt of {unfinished} so far is saved, and {folder} predicts as "
-            f"before. The same command goes on with it."
-        )
-    errors.print(said, highlight=False, soft_wrap=True)
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

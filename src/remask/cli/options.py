@@ -5,17 +5,15 @@ import os
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
-from remask.cli.completing import VALUES
-from remask.cli.generated import Group, option, option_for
+from remask.cli.completion import VALUES
+from remask.cli.groups import Group, flag, opt, option, option_for
 from remask.config import IDENTITY, TrialConfig
 from remask.results import FILTERS
 from remask.runs.options import RunOptions
 
 WHAT = "What to run"
-_SETTINGS = "Settings; the paper's unless given"
 HOW = "How to run it"
+_SETTINGS = "Settings; the paper's unless given"
 _ONLY = "Only these results; several values with commas between them"
 
 SETTINGS = Group(
@@ -47,118 +45,44 @@ Settings = Annotated[dict[str, Any], SETTINGS]
 Options = Annotated[RunOptions, RUN_OPTIONS]
 Filters = Annotated[dict[str, Any], FILTER_OPTIONS]
 
-Trials = Annotated[
-    int | None,
-    typer.Option(metavar="N", help="Seeds to run. Default: 10.", rich_help_panel=WHAT),
-]
-Data = Annotated[
-    Path | None,
-    typer.Option(metavar="PATH", help="A folder or archive that has the dataset already."),
-]
-OwnCode = Annotated[
-    bool,
-    typer.Option(
-        "--own-code",
-        help="Import the `module:name` that a file names, too: importing runs it.",
-        rich_help_panel=HOW,
-    ),
-]
 
-
-def _skip_unreadable(asked: bool) -> None:
-    if asked:
+def _skip_unreadable(given: bool) -> None:
+    if given:
         os.environ["REMASK_SKIP_UNREADABLE"] = "1"  # the user's own function loads the folder
 
 
+Trials = Annotated[int | None, opt("N", "Seeds to run. Default: 10.", rich_help_panel=WHAT)]
+OwnCode = Annotated[
+    bool,
+    flag("--own-code", "Import the `module:name` that a file names, too: importing runs it.", HOW),
+]
 SkipUnreadable = Annotated[
     bool,
-    typer.Option(
+    flag(
         "--skip-unreadable",
-        help="Leave out images that cannot be read, and name them, instead of refusing the folder.",
+        "Skip images that cannot be read, and name them, instead of refusing the folder.",
+        HOW,
         callback=_skip_unreadable,
-        rich_help_panel=HOW,
     ),
 ]
 OutputFile = Annotated[
     Path | None,
-    typer.Option(
+    opt(
+        "FILE",
+        "Also write everything about the trials to this file, as JSON.",
         "--output",
-        metavar="FILE",
-        help="Also write everything about the trials to this file, as JSON.",
         rich_help_panel=HOW,
     ),
 ]
 DryRun = Annotated[
-    bool,
-    typer.Option(
-        "--dry-run",
-        help="Say what would be run and how long it would take, and leave.",
-        rich_help_panel=HOW,
-    ),
+    bool, flag("--dry-run", "Print what would be run and how long it would take.", HOW)
 ]
-Markdown = Annotated[
-    bool, typer.Option("--markdown", help="A table for a document, not for the terminal.")
-]
+Markdown = Annotated[bool, flag("--markdown", "Print a table for a document.")]
 StorePath = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="The results store, an SQLite file. Default: $REMASK_STORE, else "
+    opt(
+        "FILE",
+        "The results store, an SQLite file. Default: $REMASK_STORE, else "
         "`~/.local/share/remask/results.db`.",
-    ),
-]
-LearnerFolder = Annotated[Path, typer.Argument(metavar="DIR", help="The learner's folder.")]
-DiscardVisit = Annotated[
-    bool, typer.Option("--discard", help="Give up a visit that is not finished.")
-]
-OwnEncoder = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME", help="The learner's encoder, if it is your own code: `module:function`."
-    ),
-]
-OwnNet = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME", help="The learner's net, if it is your own code: `module:function`."
-    ),
-]
-Abstain = Annotated[
-    float | None,
-    typer.Option(
-        metavar="ACCURACY",
-        help="Name no class where the accuracy on held-out samples would be lower, such as 0.9.",
-    ),
-]
-Unknown = Annotated[
-    float | None,
-    typer.Option(
-        metavar="RATE",
-        help="Mark what resembles no known class, at this rate of false alarms, such as 0.05.",
-    ),
-]
-OwnMethod = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME", help="The learner's method, if it is your own code: `module:Class`."
-    ),
-]
-
-
-def _usable(device: str) -> str:
-    if device != "cpu":
-        from remask.runs.train import check_device  # torch: not before it is needed
-
-        check_device(device)
-    return device
-
-
-Device = Annotated[
-    str,
-    typer.Option(
-        metavar="NAME",
-        help="Where to compute, as torch names it: cpu, cuda, mps.",
-        callback=_usable,
-        autocompletion=VALUES["device"],
     ),
 ]

@@ -1,4 +1,4 @@
-"""`remask results`: list, show, compare, export, import, merge, delete."""
+"""`remask results` and `remask report`: what is in the store."""
 
 import math
 from collections.abc import Sequence
@@ -10,13 +10,10 @@ from typing import Annotated
 import typer
 
 from remask.cli import options as o
-from remask.cli.commands import COMMANDS, MARKUP
-from remask.cli.completing import FORMAT, HASH
-from remask.cli.console import output
-from remask.cli.generated import with_groups
-from remask.cli.printer import Printing
-from remask.cli.printing import confirmed, leave_if_damaged, print_comparison
-from remask.cli.shapes import compared_shape, stored_shape
+from remask.cli.completion import FORMAT, HASH
+from remask.cli.groups import arg, flag, opt, with_groups
+from remask.cli.json_output import compared_json, stored_json
+from remask.cli.printing import Printing, confirm, exit_if_any
 from remask.durable import check_output
 from remask.results import (
     FORMATS,
@@ -31,23 +28,16 @@ from remask.results import (
     trial_json,
 )
 
+_ENDINGS = {".csv": "csv", ".parquet": "parquet", ".json": "json", ".tex": "latex"}
 _SEEDS_SHOWN = 10
 
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=MARKUP,
-    help=COMMANDS["results"].summary,
-)
 
-
-@app.command("list")
 @with_groups
 def list_(
     *,
     filters: o.Filters,
     trials: Annotated[
-        bool, typer.Option("--trials", help="A line per trial, with its hash, not per cell.")
+        bool, flag("--trials", "A line per trial, with its hash, not per cell.")
     ] = False,
     store: o.StorePath = None,
     printer: Printing,
@@ -55,45 +45,40 @@ def list_(
     """Print the results, a row for all trials that differ in their seed only.
 
     Means of the finished trials ± their population standard deviation, if there is more than one.
-    They are of the test set, except in columns that say `validation`.
+    They are of the test set, except in columns headed `validation`.
     """
     damaged: list[StoreError] = []
     with _existing(store) as opened:
         found = list(opened.summaries(filters, damaged=damaged))
     if printer.json:
-        printer.result(stored_shape(summarise_listed(found), found))
+        printer.result(stored_json(summarise_listed(found), found))
     elif not found:
-        output.print("No trial matches.")
-    elif not trials:
-        from remask.reports import results_table  # not before it is needed
-
-        output.print(results_table(summarise_listed(found)), crop=False)
+        printer.show("No trial matches.")
+    elif trials:
+        printer.show(*map(_line, found))
     else:
-        for trial in found:
-            output.print(_line(trial), highlight=False, soft_wrap=True)
-    leave_if_damaged(damaged)
+        from remask.reports.tables import results_table  # not before it is needed
+
+        printer.show(results_table(summarise_listed(found)))
+    exit_if_any(damaged)
 
 
 def _line(trial: TrialSummary) -> str:
     """A trial in `list --trials`."""
-    measured = trial.scores
-    test, validation = measured["class_il_A_T"], measured["validation_class_il_A_T"]
-    held_out = not math.isnan(validation)
-    return (
+    line = (
         f"{trial.config_hash[:12]}  {trial.benchmark}  {trial.system}  "
         f"buffer {trial.buffer}  seed {trial.seed}  {trial.status}  "
-        f"{'test ' if held_out else ''}Class-IL A_T {test:.2f}"
-        f"{f', validation {validation:.2f}' if held_out else ''}"
     )
+    test = f"Class-IL A_T {trial.scores['class_il_A_T']:.2f}"
+    validation = trial.scores["validation_class_il_A_T"]
+    return line + (test if math.isnan(validation) else f"test {test}, validation {validation:.2f}")
 
 
-@app.command()
 @with_groups
 def show(
     *,
     hash: Annotated[  # noqa: A002
-        str,
-        typer.Argument(help="The trial's hash, or enough of its beginning.", autocompletion=HASH),
+        str, arg("HASH", "The trial's hash, or enough of its beginning.", autocompletion=HASH)
     ],
     store: o.StorePath = None,
     printer: Printing,
@@ -106,15 +91,15 @@ def show(
     replace(printer, json=True).result(trial_json(record))
 
 
-@app.command("export")
 @with_groups
 def export_(
     *,
-    target: Annotated[Path, typer.Argument(help="The file to write.")],
+    target: Annotated[Path, arg("TARGET", "The file to write.")],
     format: Annotated[  # noqa: A002
         str | None,
-        typer.Option(
-            help=f"One of {', '.join(FORMATS)}. Default: by the file's ending.",
+        opt(
+            "FORMAT",
+            f"One of {', '.join(FORMATS)}. Default: by the file's ending.",
             autocompletion=FORMAT,
         ),
     ] = None,
@@ -123,31 +108,28 @@ def export_(
     printer: Printing,
 ) -> None:
     """Write results to a file: CSV, Parquet, JSON (everything), or a LaTeX table of means."""
-    endings = {".csv": "csv", ".parquet": "parquet", ".json": "json", ".tex": "latex"}
-    chosen = format or endings.get(target.suffix)
+    chosen = format or _ENDINGS.get(target.suffix)
     if chosen is None:
         raise StoreError(
-            f"{target.name} has none of the endings {', '.join(endings)}: say --format."
+            f"{target.name} has none of the endings {', '.join(_ENDINGS)}: add --format."
         )
     damaged: list[StoreError] = []
     with _existing(store) as opened:
         check_output(target, [opened.path])
         written = export(opened.records(filters, damaged=damaged), chosen, target)
-    if printer.json:
-        printer.result({"file": target, "format": chosen, "trials": written})
+    printer.result({"file": target, "format": chosen, "trials": written})
     printer.note(f"{written} trials written to {target}")
-    leave_if_damaged(damaged)
+    exit_if_any(damaged)
 
 
-@app.command("import")
 @with_groups
 def import_(
     *,
-    source: Annotated[Path, typer.Argument(help="A JSON file that `results export` wrote.")],
+    source: Annotated[Path, arg("SOURCE", "A JSON file that `results export` wrote.")],
     store: o.StorePath = None,
     printer: Printing,
 ) -> None:
-    """Add the trials of an exported JSON file, all or none; what the store has stays as it is."""
+    """Add the trials of an exported JSON file, all or none; existing trials stay unchanged."""
     records = read_export(source)
     with Store(store_path(store)) as opened:
         new = opened.add_all(records)
@@ -155,20 +137,19 @@ def import_(
     printer.result(counts, f"{len(records)} trials read, {new} of them new")
 
 
-class Whose(StrEnum):
-    """Whose result of a trial to keep, if two stores differ."""
+class Prefer(StrEnum):
+    """Which result of a trial to keep, if two stores differ."""
 
     OURS = "ours"
     THEIRS = "theirs"
 
 
-@app.command("merge")
 @with_groups
 def merge_(
     *,
-    other: Annotated[Path, typer.Argument(metavar="OTHER.db", help="The store to take from.")],
+    other: Annotated[Path, arg("OTHER.db", "The store to take from.")],
     prefer: Annotated[
-        Whose | None,
+        Prefer | None,
         typer.Option(help="Whose result to keep where the two differ. Default: refuse."),
     ] = None,
     store: o.StorePath = None,
@@ -176,58 +157,70 @@ def merge_(
 ) -> None:
     """Add the trials of another store, all or none; the other one is only read.
 
-    A trial that both have, with the same result, stays as it is. If their results differ, nothing
-    is merged and the trials are named, unless you say --prefer.
+    A trial that both have, with the same result, stays unchanged. If their results differ, nothing
+    is merged and the trials are named, unless `--prefer` is given.
 
     Example: `remask results merge from-the-cluster.db`
     """
-    if not other.exists():  # said before a store is made for nothing
+    if not other.exists():  # checked before a store is created
         raise StoreError(f"there are no results at {other}: no such file.")
     with Store(store_path(store)) as opened:
         merged = merge(opened, other, prefer=None if prefer is None else prefer.value)
-    told = f"{merged.read} trials read, {merged.new} of them new"
+    text = f"{merged.read} trials read, {merged.new} of them new"
     if merged.replaced:
-        told += f", {merged.replaced} in place of others"
+        text += f", {merged.replaced} replaced ours"
     if merged.kept:
-        told += f", {merged.kept} left out for those that are here"
-    printer.result(merged, told)
+        text += f", {merged.kept} left out in favour of ours"
+    printer.result(merged, text)
 
 
-@app.command()
 @with_groups
 def delete(
     *,
     filters: o.Filters,
-    every: Annotated[bool, typer.Option("--all", help="Every trial of the store.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Remove them without a question.")] = False,
+    every: Annotated[bool, flag("--all", "Every trial of the store.")] = False,
+    yes: Annotated[bool, flag("--yes", "Delete without asking.")] = False,
     store: o.StorePath = None,
     printer: Printing,
 ) -> None:
-    """Remove the results that pass all filters, once you have confirmed it."""
+    """Delete the results that pass all filters, after asking."""
     if bool(filters) == every:
         raise StoreError(
-            "say which results to delete, by the filters of `remask results list` or by --hash, "
-            "or say --all; not both. Nothing was deleted."
+            "name the results to delete, by the filters of `remask results list` or by --hash, "
+            "or give --all; not both. Nothing was deleted."
         )
     with _existing(store) as opened:
         found = list(opened.unchecked(filters))
         if not found:
             printer.result({"deleted": []}, "No trial matches.")
             return
-        for line in _outlined(found):
+        for line in _outline(found):
             printer.note(line)
-        what = f"{len(found)} trial{'s' * (len(found) > 1)}"
-        if not yes and not confirmed(
-            f"Delete {what} from {opened.path}?", "nothing was deleted", "delete"
-        ):
-            printer.note("Nothing was deleted.")
-            raise typer.Exit(1)
+        count = f"{len(found)} trial{'s' * (len(found) > 1)}"
+        if not yes:
+            confirm(f"Delete {count} from {opened.path}?", "delete", "deleted")
         hashes = [trial.config_hash for trial in found]
-        gone = opened.delete(hashes)
-    printer.result({"deleted": hashes}, f"{gone} trial{'s' * (gone != 1)} deleted")
+        opened.delete(hashes)
+    printer.result({"deleted": hashes}, f"{count} deleted")
 
 
-@app.command("compare")
+def _outline(trials: Sequence[TrialSummary]) -> list[str]:
+    """A line for all trials of one benchmark, method, mask, buffer and status."""
+    seeds: dict[str, list[str]] = {}
+    for trial in trials:
+        cell = (
+            f"{trial.benchmark}  {trial.method}  "
+            f"mask {'none' if trial.mask is None else trial.mask}  "
+            f"buffer {trial.buffer}  {trial.status}  "
+        )
+        seeds.setdefault(cell, []).append(str(trial.seed))
+    return [
+        f"{cell}{'seeds' if len(own) > 1 else 'seed'} {', '.join(own[:_SEEDS_SHOWN])}"
+        + (f" and {len(own) - _SEEDS_SHOWN} more" if len(own) > _SEEDS_SHOWN else "")
+        for cell, own in seeds.items()
+    ]
+
+
 @with_groups
 def compare_(
     *,
@@ -236,33 +229,78 @@ def compare_(
     store: o.StorePath = None,
     printer: Printing,
 ) -> None:
-    """Put results beside the published figures, where the settings are the published ones."""
+    """Compare results with the published figures, where the settings are the published ones."""
     from remask.experiments import Results  # torch: not before it is needed
 
     damaged: list[StoreError] = []
     with _existing(store) as opened:
         compared = Results(opened.records(filters, damaged=damaged)).compare()
-    if printer.json or not compared:
-        published = compared_shape(compared)
-        printer.result(published, str(compared))
+    if markdown or not compared:
+        printer.result(compared_json(compared), compared.markdown())
     else:
-        print_comparison(compared, markdown=markdown)
-    leave_if_damaged(damaged)
+        printer.result(compared_json(compared), compared.table(), *compared.summary())
+    exit_if_any(damaged)
 
 
-def _outlined(trials: Sequence[TrialSummary]) -> list[str]:
-    """A line for all trials of one benchmark, method, mask, buffer and status."""
-    seeds: dict[tuple[object, ...], list[str]] = {}
-    for trial in trials:
-        cell = (trial.benchmark, trial.method, trial.mask, trial.buffer, trial.status)
-        seeds.setdefault(cell, []).append(str(trial.seed))
-    return [
-        f"{benchmark}  {method}  mask {'none' if mask is None else mask}  buffer {buffer}  "
-        f"{status}  {'seeds' if len(own) > 1 else 'seed'} {', '.join(own[:_SEEDS_SHOWN])}"
-        + (f" and {len(own) - _SEEDS_SHOWN} more" if len(own) > _SEEDS_SHOWN else "")
-        for (benchmark, method, mask, buffer, status), own in seeds.items()
-    ]
+@with_groups
+def report(
+    *,
+    target: Annotated[Path, arg("FILE", "The HTML file to write.")] = Path("remask-report.html"),
+    figures: Annotated[
+        Path | None, opt("FOLDER", "Also draw the figures, as SVG and PNG, in this folder.")
+    ] = None,
+    watch: Annotated[bool, flag("--watch", "Update the page whenever a trial is stored.")] = False,
+    paper: Annotated[bool, flag("--paper", "Also list what of the paper was not run.")] = False,
+    filters: o.Filters,
+    store: o.StorePath = None,
+    printer: Printing,
+) -> None:
+    """Write the results as a page, with tables and figures.
+
+    It is one HTML file that needs nothing else and no network: tables beside the paper's, curves,
+    every trial. With `--watch` it is updated while
+    trials are stored, and reloads itself, until Ctrl-C; it waits for a store that does not exist
+    yet.
+    """
+    from remask import experiments  # torch: not before it is needed
+
+    path = store_path(store)
+    check_output(target, [path])
+    if watch:
+        if not path.exists():
+            printer.note(f"waiting for {path}")
+        written = experiments.watch(
+            path,
+            target,
+            filters,
+            lambda new: printer.note(f"{new.trials} trials in {new.page}"),
+            paper=paper,
+        )
+        if written is None:  # stopped before there was a store
+            return
+    else:
+        with Store(path, create=False) as opened:
+            experiments.check_trials(opened, filters)
+            written = experiments.write_report(
+                opened, target, filters, figures=figures, paper=paper
+            )
+        printer.note(f"{written.trials} trials in {written.page}")
+        if figures is not None:
+            printer.note(f"{len(written.figures)} figures in {figures}")
+    printer.result(written)
+    exit_if_any(written.damaged)
 
 
 def _existing(store: Path | None) -> Store:
     return Store(store_path(store), create=False)
+
+
+COMMANDS = {
+    "list": list_,
+    "show": show,
+    "export": export_,
+    "import": import_,
+    "merge": merge_,
+    "delete": delete,
+    "compare": compare_,
+}

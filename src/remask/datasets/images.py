@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from remask.datasets.files import DataError, WrongContentsError
+from remask.datasets.originals import DataError, WrongContentsError
 
 _MODES = {1: "L", 3: "RGB"}
 _ORIENTATION = 0x0112  # the EXIF tag

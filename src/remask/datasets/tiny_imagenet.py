@@ -1,7 +1,8 @@
 """Tiny-ImageNet: 200 classes of ImageNet at 64 x 64 pixels.
 
-Class ids are the places of the WordNet ids in sorted order. The test images were published
-without labels, so the validation images are the test set, as everywhere in the literature.
+Classes are numbered in the order of their WordNet ids. The test images were published without
+labels, so the validation images are the test set, as everywhere in the literature. There are no
+published checksums of the arrays: decoded pixels depend on the version of the JPEG library.
 """
 
 import re
@@ -11,13 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from remask.datasets.dataset import Arrays
-from remask.datasets.files import WrongContentsError
+from remask.datasets.dataset import PreparedDataset
 from remask.datasets.images import decode, pillow
-from remask.datasets.local import Version
-from remask.datasets.originals import Archive, Originals, read_small
-from remask.datasets.prepared import ArrayDataset
-from remask.datasets.web import WebArchive
+from remask.datasets.originals import Originals, WrongContentsError, read_small
+from remask.datasets.sources import Archive, Version, WebArchive
 
 _SIDE = 64
 _LARGEST_JPEG = 1 << 20
@@ -26,7 +24,7 @@ _WORDNET_ID = re.compile(r"n[0-9]{8}")
 
 
 @dataclass(frozen=True, kw_only=True)
-class TinyImageNet(ArrayDataset):
+class TinyImageNet(PreparedDataset):
     """JPEG files in a folder per class for training, and listed in a file for validation."""
 
     num_classes: int
@@ -35,17 +33,14 @@ class TinyImageNet(ArrayDataset):
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Images [N, 3, 64, 64]; labels [N]."""
-        train = self.num_classes * self.train_per_class
-        test = self.num_classes * self.test_per_class
-        return {
-            "train_images": (train, 3, _SIDE, _SIDE),
-            "train_labels": (train,),
-            "test_images": (test, 3, _SIDE, _SIDE),
-            "test_labels": (test,),
-        }
+        shapes: dict[str, tuple[int, ...]] = {}
+        for part, per_class in (("train", self.train_per_class), ("test", self.test_per_class)):
+            count = self.num_classes * per_class
+            shapes[f"{part}_images"], shapes[f"{part}_labels"] = (count, 3, _SIDE, _SIDE), (count,)
+        return shapes
 
     def arrays(self, originals: Originals) -> Iterator[tuple[str, Iterable[bytes]]]:
-        """Decode the images, training ones class by class, validation ones as they are listed."""
+        """Decode the images, training ones by class, validation ones in the order of their list."""
         ids = self._wordnet_ids(originals)
         train = [
             f"train/{wordnet_id}/images/{wordnet_id}_{number}.JPEG"
@@ -60,10 +55,6 @@ class TinyImageNet(ArrayDataset):
         yield "test_images", _pixels(originals, test)
         yield "test_labels", [bytes(test.values())]
 
-    def differences(self, arrays: Arrays) -> Iterator[tuple[str, str, str]]:
-        """Find none: decoded pixels differ a little between versions of the JPEG library."""
-        return iter(())
-
     def _wordnet_ids(self, originals: Originals) -> list[str]:
         ids = sorted(set(_text(originals, "wnids.txt").split()))
         for wordnet_id in ids:
@@ -76,15 +67,15 @@ class TinyImageNet(ArrayDataset):
         return ids
 
     def _test_images(self, originals: Originals, label_of: dict[str, int]) -> dict[str, int]:
-        """Map the validation images, in the order they are listed, to their labels."""
+        """Return the labels of the validation images, by path, in the order of their list."""
         labels: dict[str, int] = {}
         for number, line in enumerate(_text(originals, "val/val_annotations.txt").splitlines(), 1):
             name, _, rest = line.partition("\t")
             wordnet_id = rest.partition("\t")[0]
             if "/" in name or not name.endswith(".JPEG") or wordnet_id not in label_of:
                 raise WrongContentsError(
-                    f"val/val_annotations.txt, line {number}: {line[:80]!r} is not an image "
-                    f"and one of the classes"
+                    f"val/val_annotations.txt, line {number}: {line[:80]!r} does not name "
+                    f"an image and a class"
                 )
             labels[f"val/images/{name}"] = label_of[wordnet_id]
         counts = Counter(labels.values())
@@ -110,7 +101,7 @@ def _pixels(originals: Originals, names: Iterable[str]) -> Iterator[bytes]:
         yield decode(data, name, formats=["JPEG"], size=(_SIDE, _SIDE)).tobytes()
 
 
-# The WordNet ids, in sorted order: what the folders of the dataset are called.
+# The names of the class folders, which are WordNet ids.
 _IDS = """
     n01443537 n01629819 n01641577 n01644900 n01698640 n01742172 n01768244 n01770393 n01774384
     n01774750 n01784675 n01855672 n01882714 n01910747 n01917289 n01944390 n01945685 n01950731
@@ -149,7 +140,7 @@ TINY_IMAGENET = TinyImageNet(
     summary="Tiny-ImageNet, 110,000 photos of 64 x 64 pixels",
     class_names=tuple(_IDS.split()),
     sources=(WebArchive(_ARCHIVE),),
-    versions=(Version("wnids.txt", _ARCHIVE),),
+    versions=(Version(("wnids.txt",), _ARCHIVE),),
     require=pillow,
     num_classes=200,
     train_per_class=500,

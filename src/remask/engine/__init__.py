@@ -9,10 +9,11 @@ from remask.engine.saved_nets import (
     read_saved_net,
     save_net,
 )
-from remask.engine.showing import Position, TrialResult
 from remask.engine.stacking import preferred_stack, stack_nets
+from remask.engine.stream import Position
 from remask.engine.trials import TrialStack
 from remask.nets import StackedNet
+from remask.record import TrialRecord
 from remask.streams import DataDescription, StreamError
 
 __all__ = [
@@ -23,7 +24,7 @@ __all__ = [
     "SavedNetError",
     "StackedNet",
     "StreamError",
-    "TrialResult",
+    "TrialRecord",
     "TrialStack",
     "check_config",
     "check_predictor",

@@ -17,8 +17,8 @@ from torch import Tensor
 from remask.config import TrialConfig
 from remask.engine.candidates import Candidate, held_out_places
 from remask.engine.evaluation import Scores
-from remask.engine.showing import Choice
 from remask.randomness import generator
+from remask.record import MaskChoice
 from remask.streams import DataDescription, Standardise, Task
 
 Z = 1.0
@@ -113,21 +113,34 @@ class Choosing:
         latest = self._chosen[:, learnt - 1].tolist() if learnt else [0] * len(self._seeds)
         return [trial * len(self._names) + own for trial, own in enumerate(latest)]
 
-    def choices(self, learnt: int) -> list[tuple[Choice, ...]]:
+    def choices(self, learnt: int) -> list[tuple[MaskChoice, ...]]:
         """What was chosen after each of so many tasks, for each trial."""
         return [
-            tuple(
-                Choice(
-                    chosen=self._names[int(self._chosen[trial, index])],
-                    scores=dict(zip(self._names, self._scores[trial, index].tolist(), strict=True)),
-                    errors=dict(zip(self._names, self._errors[trial, index].tolist(), strict=True)),
-                    old_samples=int(self._samples[index, 0]),
-                    samples=int(self._samples[index, 1]),
-                )
-                for index in range(learnt)
-            )
+            tuple(self._choice(trial, index) for index in range(learnt))
             for trial in range(len(self._seeds))
         ]
+
+    def _choice(self, trial: int, index: int) -> MaskChoice:
+        chosen = self._names[int(self._chosen[trial, index])]
+        scores = dict(zip(self._names, self._scores[trial, index].tolist(), strict=True))
+        errors = dict(zip(self._names, self._errors[trial, index].tolist(), strict=True))
+        default = self._names[0]
+        if len(scores) == 1:
+            reason = "the default; the memory is too small to hold samples out"
+        elif chosen == default:
+            reason = "the default; no other is clearly better"
+        else:
+            ahead = scores[chosen] - scores[default]
+            reason = f"{ahead:.1f} ±{errors[chosen]:.1f} points ahead of {default}"
+        old_samples, samples = self._samples[index].tolist()
+        return MaskChoice(
+            chosen=chosen,
+            reason=reason,
+            scores=scores,
+            errors=errors,
+            old_samples=old_samples,
+            samples=samples,
+        )
 
     def state(self) -> dict[str, Tensor]:
         """The tensors to save and restore; the live ones, not copies."""

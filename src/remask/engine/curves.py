@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from remask.engine.evaluation import Scores, TestSets
-from remask.engine.showing import TrialCurve
 from remask.memory import StoredRows
+from remask.record import Curve
 from remask.streams import DataDescription
 
 # Chosen for cost: with ten classes and a batch of 10 with as many replayed, 50 steps see 1,000
@@ -92,7 +92,7 @@ class Curves:
         """What must be saved, by name."""
         return {"curve_class_il": self.class_il, "curve_task_il": self.task_il}
 
-    def of_trials(self, lengths: Sequence[int], numbers: Sequence[int]) -> list[TrialCurve]:
+    def of_trials(self, lengths: Sequence[int], numbers: Sequence[int]) -> list[Curve]:
         """The curve of each trial so far; tasks have so many steps, and these numbers."""
         starts = [0, *itertools.accumulate(lengths)]
         places = [
@@ -103,4 +103,7 @@ class Curves:
         known = (~self.task_il.isnan().all(-1).all(0)).nonzero().flatten().tolist()
         steps, learning = ([places[point][part] for point in known] for part in (0, 1))
         matrices = self.class_il[:, known].tolist(), self.task_il[:, known].tolist()
-        return [TrialCurve(steps, learning, *both) for both in zip(*matrices, strict=True)]
+        return [
+            Curve(steps=steps, learning=learning, class_il=class_il, task_il=task_il)
+            for class_il, task_il in zip(*matrices, strict=True)
+        ]

@@ -65,7 +65,7 @@ class Descent:
         """The same, for a loss of terms, without autograd."""
         with torch.no_grad():
             trace = self._net.trace(joined.inputs)
-            joined.say(trace.logits)
+            joined.set_logits(trace.logits)
             terms = self._method.terms(step)
             losses, slope = losses_and_slope(terms, joined)
             loss = self._noted(step, terms, losses)
@@ -76,13 +76,13 @@ class Descent:
 
     def _noted(self, step: Step, terms: Sequence[Term], losses: Sequence[Tensor]) -> Tensor:
         """The sum of the terms' losses, [S]; each kind of term is logged, if losses are."""
-        engine = self._method.engine
-        if engine.noted is not None:
+        context = self._method.context
+        if context.noted is not None:
             kinds: dict[str, list[Tensor]] = {}
             for term, loss in zip(terms, losses, strict=True):
                 kinds.setdefault(term.kind(step), []).append(loss)
             for name, of_kind in kinds.items():
-                engine.note(name, added(of_kind))
+                context.note(name, added(of_kind))
         return added(losses)
 
     def _check_shape(self, loss: Tensor, lr: Tensor) -> None:

@@ -7,9 +7,9 @@ from itertools import groupby
 import torch
 from torch import Tensor
 
-from remask.engine.showing import TrialAnswers
 from remask.memory import StoredRows, fetch
 from remask.metrics import CALIBRATION_BINS
+from remask.record import Answers
 from remask.streams import DataDescription, Standardise
 
 _ROWS_AT_ONCE = 512  # a chunk whose activations stay in cache
@@ -83,7 +83,7 @@ class TestSets:
         # In float64, and divided last, so that all right is exactly 100.
         return tasks, right_of_all.double() * 100 / sizes, right_of_task.double() * 100 / sizes
 
-    def answers(self, scores: Scores, *, class_il: bool, confidence: bool) -> "Answers":
+    def answers(self, scores: Scores, *, class_il: bool, confidence: bool) -> "StackAnswers":
         """Predictions on all test samples. All K classes compete.
 
         Without `class_il`, predictions of a method that is given the task are not counted; without
@@ -91,11 +91,11 @@ class TestSets:
         """
         every_label = torch.cat([test.labels for test in self._sets.values()])
         per_class = torch.bincount(every_label, minlength=self._data.num_classes)
-        found: Answers | None = None
+        found: StackAnswers | None = None
         for chunk in self._chunks(list(self._sets), together=class_il):
             rated = scores(self._see(chunk.inputs), chunk.task)
             if found is None:
-                found = Answers.none(len(rated), per_class, rated.device)
+                found = StackAnswers.none(len(rated), per_class, rated.device)
             if class_il:
                 found.count(rated, chunk.labels)
             if confidence:
@@ -165,7 +165,7 @@ def _pieces(tests: Sequence[_TestSet]) -> Iterator[_Pieces]:
 
 
 @dataclass(frozen=True, eq=False)
-class Answers:
+class StackAnswers:
     """What S trials answer on a test set, summed up."""
 
     per_class: Tensor
@@ -179,7 +179,7 @@ class Answers:
     many are right."""
 
     @classmethod
-    def none(cls, trials: int, per_class: Tensor, device: torch.device) -> "Answers":
+    def none(cls, trials: int, per_class: Tensor, device: torch.device) -> "StackAnswers":
         """Before the first sample."""
         classes = len(per_class)
         kept = classes if classes <= _MOST_CLASSES else 0
@@ -214,11 +214,11 @@ class Answers:
         """The mean probability of the true class, for each class: [S, K]."""
         return self.sums / self.per_class
 
-    def of_trial(self, trial: int) -> TrialAnswers:
+    def of_trial(self, trial: int) -> Answers:
         """Those of one trial."""
         confusion = self.confusion[trial]
         counts, sure, right = self.bins[:, trial].tolist()
-        return TrialAnswers(
+        return Answers(
             confusion=confusion.tolist() if bool(confusion.any()) else [],
             counts=[int(count) for count in counts] if any(counts) else [],
             confidence=sure if any(counts) else [],
@@ -266,6 +266,6 @@ class Evaluator:
             self.class_il[:, task, earlier] = of_all.cpu()
         self.task_il[:, task, earlier] = of_task.cpu()
 
-    def answers(self, scores: Scores, *, class_il: bool, confidence: bool) -> Answers:
+    def answers(self, scores: Scores, *, class_il: bool, confidence: bool) -> StackAnswers:
         """What is answered on all test samples, see `TestSets.answers`."""
         return self._sets.answers(scores, class_il=class_il, confidence=confidence)

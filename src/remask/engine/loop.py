@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 from torch import Tensor
 
 from remask.engine.parts import Parts
-from remask.engine.showing import Position
 from remask.engine.state import network_tensors
+from remask.engine.stream import Position
 from remask.streams import Task
 
 _BEGIN, _END = -1, -2  # in place of an epoch, in the names of random numbers
@@ -19,7 +19,7 @@ def learn_steps(
     stream, feed, method, descent = parts.stream, parts.feed, parts.method, parts.descent
     index, begun, done = stream.position
     extra = _begin(parts, task)
-    epochs = method.engine.epochs
+    epochs = method.context.epochs
     steps = stream.steps_of(task, 0 if extra is None else extra.shape[1])
     stream.note(task, steps)
     parts.measured.begin_task(steps * epochs)
@@ -58,7 +58,7 @@ def _begin(parts: Parts, task: Task) -> Tensor | None:
     index, *steps_taken = stream.position
     stream.begin(task)
     parts.feed.begin_task(index)
-    method.engine.class_sizes = stream.class_sizes(task)
+    method.context.class_sizes = stream.class_sizes(task)
     if not any(steps_taken):
         _enter(parts, index, _BEGIN, lr=parts.descent.rates(0))
         method.begin_task(task)
@@ -67,8 +67,8 @@ def _begin(parts: Parts, task: Task) -> Tensor | None:
 
 def _enter(parts: Parts, *key: int, lr: Tensor) -> None:
     """Come to a task, epoch and step: what is drawn from now on is named after them."""
-    parts.method.engine.lr = lr
-    parts.method.engine.name_draws(*key)
+    parts.method.context.lr = lr
+    parts.method.context.name_draws(*key)
 
 
 def _choose(parts: Parts, task: Task) -> None:

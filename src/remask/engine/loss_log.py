@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from remask.engine.showing import TrialLosses
+from remask.record import Losses
 
 _Array = NDArray[np.float64]
 
@@ -57,7 +57,7 @@ class LossLog:
 
     def __init__(self, every: int = 0) -> None:
         self.noted: dict[str, list[Tensor]] = {TOTAL: []}
-        """What has come since the latest look, [S] each; `Engine.note` appends."""
+        """What has come since the latest look, [S] each; `Context.note` appends."""
         self._points: list[LossPoint] = []
         self._asked = every
         self._due: list[_Due] = []
@@ -129,7 +129,7 @@ class LossLog:
 
     def of_trials(
         self, nets: Callable[[int], Sequence[int]], number: Callable[[int], int]
-    ) -> list[TrialLosses]:
+    ) -> list[Losses]:
         """The points of each trial, thinned out.
 
         `nets` says which network stood for each trial in the task after so many others, and
@@ -141,7 +141,10 @@ class LossLog:
         if not chosen:  # nothing has been learnt yet
             return []
         of_trial = np.stack(chosen, axis=1)  # [S, points, names]
-        return [TrialLosses(self.names, steps, learning, _rounded(own)) for own in of_trial]
+        return [
+            Losses(names=self.names, steps=steps, learning=learning, values=_rounded(own))
+            for own in of_trial
+        ]
 
     def _thinned(self) -> tuple[list[int], list[int], _Array]:
         """Steps, tasks and values [points, S, names], neighbours of a task taken together."""

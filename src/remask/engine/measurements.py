@@ -1,6 +1,8 @@
 """What the trials of a stack have shown so far, and how it is measured on the way."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import torch
 from torch import Tensor
@@ -8,13 +10,27 @@ from torch import Tensor
 from remask.config import TrialConfig
 from remask.engine.choosing import Choosing
 from remask.engine.divergence import Divergence
-from remask.engine.evaluation import Answers
+from remask.engine.evaluation import StackAnswers
 from remask.engine.loss_log import LossLog, LossPoint
-from remask.engine.showing import Choice, TaskPoint, TrialResult
 from remask.engine.stream import Stream
 from remask.methods import Method
 from remask.names import title_of
+from remask.provenance import provenance
+from remask.record import MaskChoice, TrialRecord
 from remask.streams import StreamError, Task
+
+
+@dataclass(frozen=True)
+class TaskPoint:
+    """The accuracies of the trials of a stack after a task."""
+
+    step: int
+    """The steps of the whole stream taken so far."""
+    task: int
+    """The number of the task."""
+    class_il: list[list[float]]
+    """Percent, [S, T]; NaN where not measured."""
+    task_il: list[list[float]]
 
 
 class Measurements:
@@ -35,13 +51,14 @@ class Measurements:
         """`configs` are the trials as they were asked for."""
         self._configs, self._stream, self._method = configs, stream, method
         self._choosing, self._log = choosing, log
-        networks = method.engine.trials
+        networks = method.context.trials
         self._divergence = Divergence(networks)
         every_class = (networks, stream.data.num_classes)
         self._confidence = torch.full(every_class, torch.nan, dtype=torch.float64)
         self._due: dict[int, int] = {}  # points of the curves, by the steps of the task before them
         self._due_at_end: int | None = None
-        self._answers: Answers | None = None  # not state: it follows from the rest
+        self._answers: StackAnswers | None = None  # not state: it follows from the rest
+        self._started = datetime.now(UTC)
 
     def begin_task(self, steps: int) -> None:
         """Come to the next task, which has at most so many steps."""
@@ -92,7 +109,7 @@ class Measurements:
         self._answers = None
 
     @torch.no_grad()
-    def _final_answers(self) -> Answers | None:
+    def _final_answers(self) -> StackAnswers | None:
         method = self._method
         if not (method.class_il or method.confidence):
             return None
@@ -130,7 +147,7 @@ class Measurements:
         return self._choosing.networks(min(index + 1, self._stream.position.task))
 
     @property
-    def choices(self) -> list[tuple[Choice, ...]]:
+    def choices(self) -> list[tuple[MaskChoice, ...]]:
         """What each trial chose after every task so far; empty without candidates."""
         if self._choosing is None:
             return [()] * len(self._configs)
@@ -165,38 +182,54 @@ class Measurements:
         measured = rows[~rows.isnan()]
         return float(measured[-1]) if len(measured) else float("nan")
 
-    def results(self, memory_bytes: int) -> list[TrialResult]:
-        """What each trial has shown so far."""
+    @property
+    def diverged_at(self) -> list[int | None]:
+        """The step, from 0, at which the loss of each trial was not finite; None: none so far."""
         self._look()
+        steps = self._divergence.first_steps.tolist()
+        return [None if steps[net] < 0 else steps[net] for net in self.networks]
+
+    def results(self, memory_bytes: int) -> list[TrialRecord]:
+        """The record of each trial so far."""
         stream, learnt = self._stream, self._stream.position.task
         test, held_out = stream.test, stream.validation
         tasks = stream.classes_of_tasks(learnt)
+        if not tasks:
+            raise StreamError("nothing has been learnt yet: call learn() first")
+        test.grow(len(tasks))
+        if held_out is not None:
+            held_out.grow(len(tasks))
         curves = stream.trial_curves()
         losses = None
         if self._log is not None:
             losses = self._log.of_trials(self._networks_in, stream.number)
-        diverged_at = self._divergence.first_steps.tolist()
+        diverged_at = self.diverged_at
         title = str(self._method.title)
         if self._answers is None and 0 < len(stream.tasks) == learnt:
             self._answers = self._final_answers()  # a run that was stopped just before its end
         answers = self._answers
+        seconds = (datetime.now(UTC) - self._started).total_seconds()
         return [
-            TrialResult(
+            TrialRecord(
                 config=config,
+                title=None if title == title_of(config.method) else title,
+                status="finished" if diverged_at[trial] is None else "diverged",
+                diverged_at=diverged_at[trial],
                 class_il=test.class_il[net].tolist(),
                 task_il=test.task_il[net].tolist(),
-                validation_class_il=held_out.class_il[net].tolist() if held_out else [],
-                validation_task_il=held_out.task_il[net].tolist() if held_out else [],
+                validation_class_il=held_out.class_il[net].tolist() if held_out else (),
+                validation_task_il=held_out.task_il[net].tolist() if held_out else (),
                 confidence=self._confidence[net].tolist(),
-                tasks=tasks,
-                class_names=stream.data.class_names,
-                diverged_at=None if diverged_at[net] < 0 else diverged_at[net],
-                title=None if title == title_of(config.method) else title,
                 answers=answers.of_trial(net) if answers else None,
                 memory_bytes=memory_bytes,
                 curve=curves[net] if curves else None,
                 losses=losses[trial] if losses else None,
                 choices=chosen,
+                tasks=tasks,
+                class_names=stream.data.class_names,
+                started=self._started,
+                seconds=seconds / len(self._configs),
+                **provenance(),
             )
             for trial, (config, net, chosen) in enumerate(
                 zip(self._configs, self.networks, self.choices, strict=True)

@@ -11,7 +11,7 @@ from remask.engine.fitting import check_fit
 from remask.engine.growing import grown_state
 from remask.engine.loss_log import LOG
 from remask.engine.parts import Parts
-from remask.engine.showing import Position
+from remask.engine.stream import Position
 from remask.streams import StreamError
 
 State = dict[str, Tensor]

@@ -1,6 +1,7 @@
 """The stream of a stack: the tasks of a benchmark, or tasks as they come."""
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,9 +12,9 @@ from remask.config import TrialConfig
 from remask.engine.agreement import check_open, check_room
 from remask.engine.curves import Curves
 from remask.engine.evaluation import Evaluator
-from remask.engine.showing import Position, TrialCurve
 from remask.memory import KeptRows, StoredRows, fetch
 from remask.methods import Method
+from remask.record import Curve
 from remask.streams import (
     DataDescription,
     Part,
@@ -29,6 +30,15 @@ from remask.streams import (
     set_apart,
     union_task,
 )
+
+
+class Position(NamedTuple):
+    """The next step that a stack takes."""
+
+    task: int = 0
+    """The number of tasks learnt."""
+    epoch: int = 0
+    step: int = 0
 
 
 class Stream:
@@ -226,7 +236,7 @@ class Stream:
         self.curves.grow(max(points.values()) + 1, self.number(index) + 1)
         return points
 
-    def trial_curves(self) -> list[TrialCurve]:
+    def trial_curves(self) -> list[Curve]:
         """The curve of each trial so far; empty if there are none."""
         if self.curves is None:
             return []

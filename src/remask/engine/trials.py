@@ -19,16 +19,16 @@ from remask.engine.descent import Descent, Optimizer, per_trial_setting
 from remask.engine.feed import Feed
 from remask.engine.loop import learn_steps
 from remask.engine.loss_log import LossLog, LossPoint
-from remask.engine.measurements import Measurements
+from remask.engine.measurements import Measurements, TaskPoint
 from remask.engine.parts import Parts
 from remask.engine.predictors import assemble, check_predictor, trial_tensors
-from remask.engine.showing import Choice, Position, TaskPoint, TrialResult
 from remask.engine.stacking import initial_nets, stack_nets
 from remask.engine.state import GROWING, bytes_kept, grow_from, restore, state_of
-from remask.engine.stream import Stream
+from remask.engine.stream import Position, Stream
 from remask.memory import StoredRows
-from remask.methods import Engine, Method
+from remask.methods import Context, Method
 from remask.nets import NetBuilder, net_builder
+from remask.record import MaskChoice, TrialRecord
 from remask.streams import DataDescription, StreamError, Task
 
 
@@ -95,7 +95,7 @@ class TrialStack:
             }
         )
         self._descent = Descent(self._net, self._method, configs, device, optimizer)
-        self._engine = self._method.engine = Engine(
+        self._context = self._method.context = Context(
             configs,
             net=self._net,
             samples=samples,
@@ -107,7 +107,7 @@ class TrialStack:
             announced_tasks=self.data.num_tasks,
         )
         self._log = log
-        self._engine.noted = None if log is None else log.noted
+        self._context.noted = None if log is None else log.noted
         self._method.prepare()
         self._stream.keep(self._method.memory)
         self._stream.plan_steps([self._method.extra_samples(task) for task in self.tasks])
@@ -204,7 +204,7 @@ class TrialStack:
         self._choosing.choose_on(inputs, labels)
 
     @property
-    def choices(self) -> list[tuple[Choice, ...]]:
+    def choices(self) -> list[tuple[MaskChoice, ...]]:
         """What each trial chose after every task so far; empty unless its mask is "auto"."""
         return self._measured.choices
 
@@ -238,8 +238,8 @@ class TrialStack:
         """
         return bytes_kept(self._parts, trials=len(self.configs))
 
-    def finish(self) -> list[TrialResult]:
-        """Train from where the stack stands to the end; returns what each trial has shown."""
+    def finish(self) -> list[TrialRecord]:
+        """Train to the end; returns the record of each trial."""
         for _ in self.run():
             pass
         return self.results()
@@ -264,9 +264,17 @@ class TrialStack:
         """The mean Class-IL accuracy over trials and tasks after the latest task; NaN before."""
         return self._measured.running_accuracy()
 
-    def results(self) -> list[TrialResult]:
-        """What each trial has shown so far."""
+    def results(self) -> list[TrialRecord]:
+        """The record of each trial so far; its time is counted from when the stack was made.
+
+        Raises StreamError before anything is learnt of a stream without known tasks.
+        """
         return self._measured.results(self.memory_bytes)
+
+    @property
+    def diverged_at(self) -> list[int | None]:
+        """The step, from 0, at which the loss of each trial was not finite; None: none so far."""
+        return self._measured.diverged_at
 
     @torch.no_grad()
     def scores(self, inputs: Tensor, task: int) -> Tensor:

@@ -5,25 +5,24 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, overload
 
-from remask.papers import PaperCell, statements
-from remask.reports import (
-    CURVES_NOTE,
-    TEST,
+from remask.papers.experiments import PaperCell
+from remask.papers.statements import statements
+from remask.reports.comparison import (
     ComparedCell,
-    Decision,
-    PlainTable,
     compare,
     comparison_markdown,
     comparison_summary,
     comparison_table,
-    curve_markdown,
-    curve_table,
-    decide,
-    decide_by_the_paper,
-    decision_markdown,
-    decision_table,
     paper_cell,
 )
+from remask.reports.statements import (
+    STATEMENT_TEST,
+    Decision,
+    decide,
+    decide_by_the_paper,
+    decision_table,
+)
+from remask.reports.tables import CURVES_NOTE, PlainTable, curve_table
 
 if TYPE_CHECKING:
     from remask.experiments.results import Results
@@ -108,7 +107,7 @@ class Reproduction:
     @property
     def test(self) -> str:
         """By which test statements are decided."""
-        return f"Test: {TEST}."
+        return f"Test: {STATEMENT_TEST}."
 
     @property
     def within_tasks(self) -> "list[Cell]":
@@ -132,9 +131,9 @@ class Reproduction:
         """All of it for a document."""
         parts = [self.compared.markdown()]
         if self.decided:
-            parts += [decision_markdown(self.decided, self.by_the_paper) + self.test]
+            parts += [self.decision_table().markdown() + self.test]
         if self.within_tasks:
-            parts += [curve_markdown(self.within_tasks) + self.within_tasks_note]
+            parts += [self.curve_table().markdown() + self.within_tasks_note]
         return "\n".join(parts)
 
     def __repr__(self) -> str:

@@ -30,7 +30,6 @@ _EXTRAS = {
     "report": "matplotlib",
     "parquet": "pyarrow",
     "images": "PIL",
-    "gem": "scipy",
     "ray": "ray",
     "onnx": "onnx",
     "tensorboard": "tensorboard",

@@ -7,7 +7,7 @@ from remask.errors import RemaskError
 from remask.learner import Learner
 from remask.learner.manifest import read_manifest
 from remask.learner.summary import summarise
-from remask.reports import KeptClass, LearnerNow, LearntVisit, write_history
+from remask.reports.history import KeptClass, LearnerNow, LearntVisit, write_history
 
 
 def learnt_visits(folder: AnyPath) -> list[LearntVisit]:

@@ -11,13 +11,12 @@ import remask
 from remask.durable import AnyPath, write_output
 from remask.experiments.rerun import rerun_command
 from remask.planning import changed_settings
-from remask.reports import ConfigFacts, page_data, page_html, published_beside, write_figures
+from remask.reports.figures import write_figures
+from remask.reports.page import page_html
+from remask.reports.page_data import page_data, published_beside
 from remask.results import Store, StoreError, check_filters, summarise
 from remask.runs import RunError, StopRequest, runs_folder, unfinished_runs
 
-_FACTS = ConfigFacts(
-    is_published=lambda config: not changed_settings(config), command=rerun_command
-)
 _SECONDS_BETWEEN_LOOKS = 2.0
 _SECONDS_BETWEEN_RELOADS = 5.0
 
@@ -50,8 +49,10 @@ def write_report(
     target = Path(target)
     damaged: list[StoreError] = []
     records = list(store.records(filters, damaged=damaged))
+    cells = summarise(records)
+    published = [cell for cell in cells if not changed_settings(cell.config)]
     data = {
-        **page_data(records, _FACTS, paper=paper),
+        **page_data(cells, published, rerun_command, paper=paper),
         "title": "remask results",
         "generated": datetime.now(UTC).isoformat(timespec="seconds"),
         "store": store.path.name,
@@ -61,8 +62,7 @@ def write_report(
     write_output(target, page_html(data, refresh_seconds=refresh_seconds).encode(), [store.path])
     drawn = []
     if figures is not None:
-        cells = summarise(records)
-        drawn = write_figures(cells, figures, published_beside(cells, _FACTS))
+        drawn = write_figures(cells, figures, published_beside(published))
     return Written(target, len(records), damaged, drawn)
 
 

@@ -8,7 +8,7 @@ from remask.benchmarks import BENCHMARKS
 from remask.config import TrialConfig
 from remask.datasets import is_complete
 from remask.own_code import own_title
-from remask.reports import PlainTable
+from remask.reports.tables import PlainTable
 from remask.results import Store, cell_labels
 from remask.runs import (
     Executor,

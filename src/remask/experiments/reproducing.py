@@ -11,7 +11,12 @@ from remask.names import (
     unknown,
     unknown_method,
 )
-from remask.papers import PaperCell, experiment_cells, published_benchmarks, published_figures
+from remask.papers.experiments import (
+    PaperCell,
+    experiment_cells,
+    published_benchmarks,
+    published_figures,
+)
 from remask.planning import SettingsError, several, trial_configs
 from remask.results import Store
 from remask.runs import Executor, RunOptions

@@ -9,15 +9,10 @@ from remask.config import TrialConfig
 from remask.errors import MissingPackageError
 from remask.experiments.comparing import Compared
 from remask.planning import changed_settings, trial_configs
-from remask.reports import (
-    PlainTable,
-    best_by_validation,
-    compare,
-    masks_chosen,
-    paper_cell,
-    plot,
-    results_table,
-)
+from remask.reports.comparison import compare, paper_cell
+from remask.reports.figures import plot
+from remask.reports.selection import best_by_validation, masks_chosen
+from remask.reports.tables import PlainTable, results_table
 from remask.results import (
     Cell,
     Store,

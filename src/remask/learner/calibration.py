@@ -39,14 +39,8 @@ def calibrate(scores: Tensor, truth: Tensor) -> Calibration | None:
 
 def calibration_error(scores: Tensor, truth: Tensor, weights: Tensor | None = None) -> float:
     """Compute the expected calibration error of scores [n, C] for true columns [n], in percent."""
-    if weights is None:
-        weights = torch.ones(len(truth), dtype=torch.float64)
     confident, right = named(scores.double(), truth)
-    bins = (confident * metrics.CALIBRATION_BINS).long().clamp(max=metrics.CALIBRATION_BINS - 1)
-    sums = torch.zeros(3, metrics.CALIBRATION_BINS, dtype=torch.float64)
-    for total, values in zip(sums, (weights, weights * confident, weights * right), strict=True):
-        total.index_add_(0, bins, values)
-    return metrics.calibration_error(*sums.tolist())
+    return metrics.expected_calibration_error(confident, right, weights)
 
 
 def abstention(scores: Tensor, truth: Tensor, wanted: float) -> Abstention:

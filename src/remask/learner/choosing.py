@@ -122,7 +122,7 @@ def compare_trials(
 ) -> tuple[int, Choice]:
     """Which trial of a stack goes on, and the settings that it was trained with."""
     configs = stack.configs
-    usable = [result.diverged_at is None for result in stack.results()]
+    usable = [diverged_at is None for diverged_at in stack.diverged_at]
     found = compare([_shown(config, configs) for config in configs], right, truth, usable)
     config = configs[found.chosen]
     return found.chosen, Choice(

@@ -13,7 +13,7 @@ from remask.engine.agreement import check_open
 from remask.heads import HeadName
 from remask.learner.errors import LearnerError
 from remask.methods import Method
-from remask.papers import published_settings
+from remask.papers.published import published_settings
 from remask.planning.defaults import describe
 from remask.setting_types import Mask, Name
 

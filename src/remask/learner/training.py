@@ -97,7 +97,7 @@ def make_stack(
 
 def all_diverged(stack: TrialStack) -> bool:
     """Whether no trial of a stack has a loss that is a number."""
-    return all(result.diverged_at is not None for result in stack.results())
+    return None not in stack.diverged_at
 
 
 class VisitTraining:
@@ -193,7 +193,7 @@ class VisitTraining:
             return False
         begun = self._stack.position.task
         try:
-            self._stack.restore(saved.tensors, Position.read(saved.position))
+            self._stack.restore(saved.tensors, Position(**saved.position))
             names = ("measured", "steps", "seconds", "epochs")
             measured, steps, seconds, epochs = (saved.extra[name] for name in names)
             assert isinstance(measured, list)

@@ -1,15 +1,13 @@
-"""Replay memories: what is kept of the past. One policy per file."""
+"""Replay memories."""
 
 from remask.memory.balanced import EMPTY, fair_shares, plan_balanced
-from remask.memory.challenge import challenge
 from remask.memory.contents import Reservoir
-from remask.memory.herding import herd
 from remask.memory.kept import KeptRows
 from remask.memory.merging import SPARSE, WINDOW
-from remask.memory.quota import choose_rows
 from remask.memory.replay import ReplayBatch, ReplayMemory, ReplayMemoryError
 from remask.memory.reservoir import ReservoirPlan, plan_reservoir
 from remask.memory.rows import JoinedRows, MappedRows, SampleFileError, StoredRows, fetch
+from remask.memory.selection import challenge, choose_rows, herd
 
 __all__ = [
     "EMPTY",

@@ -1,19 +1,17 @@
-"""Class-balanced memories: no class vanishes, however unequal the classes are.
+"""Class-balanced memories.
 
-Every class keeps min(its samples, its fair share) of the places, and what it keeps is a uniform
-sample of what came. There are two ways to get there:
+Every class keeps min(its samples, its fair share) of the slots, a uniform sample of the class.
 
-- `ClassBalance` does not know what will come (Chrysakis and Moens 2020). While there is room,
-  everything is kept. Then a sample of a class that has all of its samples in memory, and fewer than
-  the largest class, replaces a random sample of the largest; any other takes a random place of its
-  own class with the probability that makes the memory a uniform sample of the class.
-- `TaskBalance` knows how many samples of each class the task has, so a new class need not push the
-  old ones out at once: while its samples come, it gets its share step by step, as it would in a
-  plain reservoir. With classes of one size, that ends about a point higher on Split-MNIST.
+- `ClassBalance` does not know the future (Chrysakis and Moens 2020). While there is room,
+  everything is kept. Then a sample of a class that is entirely in memory, and smaller than the
+  largest class, replaces a random sample of the largest; any other replaces a sample of its own
+  class with the probability of reservoir sampling.
+- `TaskBalance` knows the number of samples of each class in the task, so that a new class gets its
+  share gradually, as in a plain reservoir. On Split-MNIST this is about one point better.
 
-What a memory does next depends on the classes in its slots, on how many samples of each class it
-has been offered and on those still to come, and on nothing else of the past. The random numbers of
-a sample depend on its place in the epoch alone. So a plan can begin at any step of an epoch.
+The next decision depends only on the classes in the slots, the samples offered per class and those
+still to come; the random numbers of a sample depend only on its position in the epoch. A plan can
+therefore begin at any step of an epoch.
 """
 
 from bisect import insort
@@ -34,14 +32,14 @@ from remask.memory.reservoir import (
 from remask.randomness import generator
 
 EMPTY = -1
-"""The class of a slot that holds nothing. Slots are filled in their order."""
+"""The class of an empty slot. Slots are filled in order."""
 
 
 class _Slots:
-    """Which class is in each slot of one memory."""
+    """The class in each slot of one memory."""
 
     def __init__(self, classes: Integers, known: int) -> None:
-        """Go on from the classes in all slots, [M], of so many classes that are known."""
+        """Start from the classes in all slots, [M]; `known` is the number of classes."""
         self._capacity = len(classes)
         self.of_class: list[list[int]] = [[] for _ in range(known)]  # ascending
         for slot, label in enumerate(classes.tolist()):
@@ -50,15 +48,15 @@ class _Slots:
         self._filled = sum(map(len, self.of_class))
 
     def fill(self, label: int) -> int | None:
-        """The next empty slot, which a sample of this class gets; None if there is none."""
+        """Give the next empty slot to a sample of this class; None if all are full."""
         if self._filled == self._capacity:
             return None
         self._filled += 1
-        self.of_class[label].append(self._filled - 1)  # later than all others
+        self.of_class[label].append(self._filled - 1)
         return self._filled - 1
 
     def take(self, label: int, losers: Sequence[int], chance: float, choice: float) -> int:
-        """A random slot of one of the losing classes, which a sample of this class gets."""
+        """Give a random slot of one of the losing classes to a sample of this class."""
         slots = self.of_class[losers[int(chance * len(losers))]]
         slot = slots.pop(int(choice * len(slots)))
         insort(self.of_class[label], slot)
@@ -66,15 +64,15 @@ class _Slots:
 
 
 class ClassBalance:
-    """Decides where each sample goes in a memory that does not know what will come."""
+    """Chooses the slot of each sample, without knowing the future."""
 
     def __init__(self, classes: Integers, offered: Integers) -> None:
-        """Go on from the classes in all slots, [M], and the samples offered of each class, [K]."""
+        """Start from the classes in all slots, [M], and the samples offered per class, [K]."""
         self.offered: list[int] = offered.tolist()
         self._slots = _Slots(classes, len(self.offered))
 
     def offer(self, label: int, chance: float, choice: float) -> int:
-        """The slot that a sample of this class takes, or -1; both numbers are random in [0, 1)."""
+        """Return the slot of a sample of this class, or -1; both numbers are random in [0, 1)."""
         self.offered[label] += 1
         if (slot := self._slots.fill(label)) is not None:
             return slot
@@ -87,19 +85,19 @@ class ClassBalance:
         return _reservoir_slot(own, self.offered[label], chance, choice)
 
     def grow(self, classes: int) -> None:
-        """Know so many classes."""
+        """Grow to `classes` classes."""
         for _ in range(classes - len(self.offered)):
             self.offered.append(0)
             self._slots.of_class.append([])
 
 
 class TaskBalance:
-    """Decides where each sample of a task goes in a memory that knows how many will come."""
+    """Chooses the slot of each sample of a task whose class sizes are known."""
 
     def __init__(self, classes: Integers, offered: Integers, coming: Integers) -> None:
-        """Go on from the classes in all slots, [M]; of each class, `coming` [K] are still to come.
+        """Start from the classes in all slots, [M].
 
-        `offered` [K] have come, in this task and before it.
+        Per class, `offered` [K] samples came before, and `coming` [K] are still to come.
         """
         self._offered: list[int] = offered.tolist()
         self._slots = _Slots(classes, len(self._offered))
@@ -107,15 +105,15 @@ class TaskBalance:
         self._shares = fair_shares(self._in_the_end, len(classes))
 
     def offer(self, label: int, chance: float, choice: float) -> int:
-        """The slot that a sample of this class takes, or -1; both numbers are random in [0, 1)."""
+        """Return the slot of a sample of this class, or -1; both numbers are random in [0, 1)."""
         self._offered[label] += 1
         if (slot := self._slots.fill(label)) is not None:
             return slot
         own, offered = self._slots.of_class[label], self._offered[label]
         share, in_the_end = self._shares[label], self._in_the_end[label]
-        if len(own) * in_the_end >= share * offered:  # it has its share of what has come, or more
+        if len(own) * in_the_end >= share * offered:  # the class has its share
             return _reservoir_slot(own, offered, chance, choice)
-        if share * offered // in_the_end == len(own):  # its next place is not due yet
+        if share * offered // in_the_end == len(own):  # its next slot is not due yet
             return -1
         surplus = [
             len(slots) - due for slots, due in zip(self._slots.of_class, self._shares, strict=True)
@@ -126,12 +124,12 @@ class TaskBalance:
 
 
 def _reservoir_slot(own: list[int], offered: int, chance: float, choice: float) -> int:
-    """Reservoir sampling within the slots of a class, with this sample the last offered; or -1."""
+    """Return a slot by reservoir sampling within a class, or -1."""
     return own[int(choice * len(own))] if chance * offered < len(own) else -1
 
 
 def fair_shares(counts: Sequence[int], places: int) -> list[int]:
-    """Divide places among classes that have so many samples each: equally, as far as they have."""
+    """Divide places equally among classes, at most `counts` each."""
     shares = [0] * len(counts)
     open_classes = [label for label, count in enumerate(counts) if count]
     while places and open_classes:
@@ -147,9 +145,9 @@ def fair_shares(counts: Sequence[int], places: int) -> list[int]:
 def task_slots(
     classes: Integers, offered: Integers, labels: Integers, numbers: NDArray[np.float64]
 ) -> Integers:
-    """The slot of each of the samples of a task that are left, with labels [n], or -1: [n].
+    """Return the slots, or -1, of the remaining samples of a task with labels [n]: [n].
 
-    The memory has `classes` [M] in its slots and was `offered` [K] samples of each class; `numbers`
+    The memory has `classes` [M] in its slots and was `offered` [K] samples per class; `numbers`
     [n, 2] are random in [0, 1).
     """
     memory = TaskBalance(classes, offered, np.bincount(labels, minlength=len(offered)))
@@ -172,10 +170,9 @@ def plan_balanced(
 ) -> ReservoirPlan:
     """Plan the steps of an epoch whose batches have `sizes`, from step `begin` on.
 
-    Before that step, the slots have `classes` [S, M], and each memory has been `offered` [S, K]
-    samples of each class. In the epoch, samples with `labels` [S, N] come. In the first epoch of a
-    task, `key` (task, 0), they are offered to the memory; later they are not, so that no sample is
-    in memory twice. What the plan says of steps before `begin` means nothing.
+    Before that step, the slots have `classes` [S, M], and each memory was `offered` [S, K] samples
+    per class. The epoch has samples with `labels` [S, N]. Only the first epoch of a task, `key`
+    (task, 0), offers them, so that no sample is stored twice. Steps before `begin` are undefined.
     """
     trials, capacity = classes.shape
     arrived = cumulative(sizes)
@@ -185,7 +182,7 @@ def plan_balanced(
     come = arrived - first if offers else np.zeros_like(arrived)
     filled = np.clip(held + come, 0, capacity)
     chosen, slots = [], []
-    known: dict[tuple[int, bytes], Integers] = {}  # trials of one seed have one memory
+    known: dict[tuple[int, bytes], Integers] = {}  # trials with the same seed share a memory
     last = last_candidates(np.repeat(filled[:-1], draws), draw_size)
     for trial in range(trials):
         seed = seeds[trial]

@@ -1,4 +1,4 @@
-"""What the slots of a replay memory hold. Which sample takes which slot is a policy's to say."""
+"""The contents of replay memories; a policy decides which sample takes which slot."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from remask.memory.rows import JoinedRows, SampleFileError, StoredRows
 
 
 class Reservoir:
-    """The stored samples of a stack of trials: rows [S * M] of inputs, labels and logits."""
+    """The samples of a stack of trials: rows [S * M] of inputs, labels and logits."""
 
     def __init__(
         self,
@@ -27,16 +27,16 @@ class Reservoir:
         earlier_samples: Sequence[StoredRows] | None = None,
         device: torch.device | str = "cpu",
     ) -> None:
-        """Make an empty memory; one that is `balanced` also counts what each class was offered.
+        """Make an empty memory.
 
-        One that is `merging` counts what has come to each place, for `merge`. With
-        `earlier_samples`, it has no inputs of its own: see `SourcedInputs`.
+        A `balanced` one counts the samples offered per class, a `merging` one those merged into
+        each slot. With `earlier_samples`, it stores no inputs: see `SourcedInputs`.
         """
         rows = trials * capacity
         self._trials, self._capacity = trials, capacity
         self._device = torch.device(device)
         self.filled = 0
-        """How many samples each trial holds."""
+        """Samples per trial."""
         self.inputs = (
             torch.zeros((rows, *input_shape), dtype=input_type, device=device)
             if earlier_samples is None
@@ -46,40 +46,40 @@ class Reservoir:
         self.logits = torch.zeros((rows, num_classes), device=device) if stores_logits else None
         shape = (trials, num_classes)
         self.offered = torch.zeros(shape, dtype=torch.int64, device=device) if balanced else None
-        """How many samples of each class a balanced memory has been offered: int64 [S, K]."""
+        """Samples offered per class, if balanced: int64 [S, K]."""
         self.counts = torch.ones(rows, dtype=torch.uint8, device=device) if merging else None
-        """How many samples have come to each place of a merging memory, as far as it counts."""
+        """Samples merged into each slot, if merging."""
 
     @property
     def classes(self) -> Tensor:
-        """The class in each slot, int64 [S, M]; in an empty one of a balanced memory, -1."""
+        """The class in each slot, int64 [S, M]; -1 in empty slots of a balanced memory."""
         return self.labels.view(self._trials, self._capacity)
 
     @property
     def planned_on(self) -> torch.device:
-        """Where plans for it are wanted: where its inputs are."""
+        """The device for plans: that of the inputs."""
         return self._device if isinstance(self.inputs, Tensor) else torch.device("cpu")
 
     def begin_task(self, number: int, inputs: Tensor | StoredRows) -> None:
-        """Know the inputs from which the samples of a task will be kept."""
+        """Register the inputs of a task."""
         if isinstance(self.inputs, SourcedInputs):
             self.inputs.begin_task(number, inputs)
 
     def take(self, rows: Tensor) -> Tensor:
-        """The inputs in rows of each trial, int64 [S * n], on the device: [S, n, *shape]."""
+        """Return the inputs in rows, int64 [S * n], on the device: [S, n, *shape]."""
         if isinstance(self.inputs, Tensor):
             found = self.inputs.index_select(0, rows)
             return found.view(self._trials, -1, *found.shape[1:])
         return self.inputs.take(rows.view(self._trials, -1), self._device)
 
     def at(self, slots: Tensor) -> tuple[Tensor, Tensor]:
-        """Inputs and labels in slots of each trial, int64 [S, n]: [S, n, *shape], [S, n]."""
+        """Return the inputs and labels in slots, int64 [S, n]: [S, n, *shape], [S, n]."""
         trials = torch.arange(self._trials, device=slots.device)
         rows = slots + self._capacity * trials.unsqueeze(1)
         return self.take(rows.flatten().to(self.planned_on)), self.labels[rows]
 
     def count(self, labels: Tensor) -> None:
-        """Know that samples with these labels, [S, B], are offered; only if it is balanced."""
+        """Count offered samples with labels [S, B], if balanced."""
         if self.offered is not None:
             self.offered.scatter_add_(1, labels, torch.ones_like(labels))
 
@@ -92,7 +92,7 @@ class Reservoir:
         logits: Tensor,
         number: int,
     ) -> None:
-        """Merge what is not kept of a batch [S, B, ...], in a memory that does; see `merge`."""
+        """Merge the samples of a batch [S, B, ...] that are not kept; see `merge`."""
         assert self.counts is not None
         assert isinstance(self.inputs, Tensor)
         places = Places(self.inputs, self.labels, self.logits, self.counts)
@@ -129,7 +129,7 @@ class Reservoir:
             self.logits.index_copy_(0, target, logits.flatten(0, 1).index_select(0, source))
 
     def state(self) -> dict[str, Tensor]:
-        """The tensors to save and restore; they are the live ones, not copies."""
+        """Return the tensors to save and restore, not copies of them."""
         if isinstance(self.inputs, Tensor):
             tensors = {"inputs": self.inputs, "labels": self.labels}
         else:
@@ -144,24 +144,23 @@ class Reservoir:
 
 
 class SourcedInputs:
-    """The inputs of a memory whose samples stay where they are: it knows where, slot by slot.
+    """The inputs of a memory that stores row numbers ("sources") instead of copies.
 
-    A sample's source is its number among the rows of `earlier_samples`, counted through, and behind
-    them those of the tasks that were learnt since, in their order, with the samples that are held
-    out. So whoever goes on with a saved memory hands in the same rows in the same order, or changes
-    the sources accordingly. All is on the host: rows are gathered there, and go to the device.
+    Sources count through the rows of `earlier_samples` and then those of the tasks learnt since,
+    held-out samples included. To continue from a saved memory, pass the same rows in the same order
+    or renumber the sources. Rows are gathered on the host and copied to the device.
     """
 
     def __init__(self, slots: int, earlier_samples: Sequence[StoredRows]) -> None:
         self.sources = torch.zeros(slots, dtype=torch.int64)
-        """Of each slot, where its sample is; 0 if it holds none. int64 [S * M]."""
+        """The source of each slot, 0 if empty: int64 [S * M]."""
         self._earlier = list(earlier_samples)
         self._learnt: dict[int, StoredRows | Tensor] = {}
         self._rows: StoredRows | None = None
         self._first = 0  # the source of the first sample of the task
 
     def begin_task(self, number: int, inputs: Tensor | StoredRows) -> None:
-        """Have the samples of a task behind all others; raises SampleFileError if some are gone."""
+        """Append the samples of a task; raises SampleFileError if earlier ones are missing."""
         self._learnt = {n: rows for n, rows in self._learnt.items() if n < number}
         self._learnt[number] = inputs.cpu() if isinstance(inputs, Tensor) else inputs
         self._rows = JoinedRows([*self._earlier, *self._learnt.values()])
@@ -169,15 +168,15 @@ class SourcedInputs:
         lowest, highest = int(self.sources.min()), int(self.sources.max())
         if lowest < 0 or highest >= len(self._rows):
             raise SampleFileError(
-                f"the memory has samples in the places {lowest}..{highest}, but there are only "
-                f"{len(self._rows)}, with those of the task: not all earlier samples were given"
+                f"the memory refers to samples {lowest}..{highest}, but only {len(self._rows)} are "
+                f"given, including those of the task; pass all earlier samples"
             )
 
     def take(self, rows: Tensor, device: torch.device) -> Tensor:
-        """The inputs in rows of the memory, int64 [S, n]: [S, n, *shape]."""
+        """Return the inputs in rows of the memory, int64 [S, n]: [S, n, *shape]."""
         assert self._rows is not None  # a task has begun
         return self._rows.take_stacked(self.sources[rows], device)
 
     def put(self, target: Tensor, places: Tensor) -> None:
-        """Know that slots [n] now hold the samples in these places of the task's inputs [n]."""
+        """Put the samples with these row numbers [n] of the task into slots [n]."""
         self.sources[target] = self._first + places.cpu()

@@ -1,13 +1,12 @@
-"""A memory that merges what it does not keep.
+"""A reservoir that merges the samples that it does not keep.
 
-Its places are given as a reservoir gives them. But a sample x that gets none is not lost: the
-nearest sample c of its class moves towards it, c <- c + (x - c) / min(n, MOST), where n counts what
-has come to that place, x included. So a place comes to hold the mean of its neighbourhood, and then
-of the latest in it. A few means say more about a class than as many single samples. Many say no
-more, so nothing is merged while the memory has a place for one in SPARSE samples so far, or more.
+A sample x without a slot moves the nearest sample c of its class: c <- c + (x - c) / min(n, MOST),
+where n counts the samples merged into that slot, including x. A slot thus becomes the mean of its
+neighbourhood. A few means represent a class better than single samples; many do not, so merging
+starts when the memory holds less than one in SPARSE of the samples so far.
 
-The nearest is looked for among WINDOW places, in every step the next ones: what a step costs does
-not depend on the size of the memory.
+The nearest sample is searched among WINDOW slots, different ones in every step, so the cost of a
+step does not depend on the size of the memory.
 """
 
 from typing import NamedTuple
@@ -21,16 +20,16 @@ WINDOW = 256
 
 
 class Places(NamedTuple):
-    """What the memories of S trials hold, M places each, one trial after the other."""
+    """The memories of S trials with M slots each, concatenated."""
 
     inputs: Tensor
-    """[S * M, *shape], numbers with a fraction or bytes."""
+    """[S * M, *shape], floating point or uint8."""
     labels: Tensor
     """int64 [S * M]."""
     logits: Tensor | None
     """[S * M, K]."""
     counts: Tensor
-    """uint8 [S * M]: how many samples have come to each place, as far as is counted; at first 1."""
+    """uint8 [S * M]: samples merged into each slot, at most MOST; initially 1."""
 
 
 @torch.no_grad()
@@ -45,8 +44,8 @@ def merge(
 ) -> None:
     """Merge batches [S, B, *shape] with labels [S, B] and logits [S, B, K] into full memories.
 
-    `kept` are the samples that have a place of their own, by their numbers among all S * B. The
-    `number` of the step says where to look. Nothing waits for the host.
+    `kept` are the numbers, among all S * B, of samples with a slot of their own. The `number` of
+    the step selects the window. Does not wait for the host.
     """
     trials, batch = labels.shape
     capacity = len(places.labels) // trials
@@ -74,7 +73,7 @@ def merge(
 def _nearest(
     inputs: Tensor, labels: Tensor, places: Tensor, classes: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Of each input [S, B, D] the nearest of the places [S, C, D] of its class, and if any is."""
+    """Return the nearest slot [S, C, D] of the same class for inputs [S, B, D], and if any is."""
     squares = torch.linalg.vector_norm(places, dim=2).square().unsqueeze(1)
     distances = torch.baddbmm(squares, inputs, places.transpose(1, 2), alpha=-2)
     others = labels.unsqueeze(2) != classes.unsqueeze(1)
@@ -83,18 +82,18 @@ def _nearest(
 
 
 def _last_at_each_place(near: Tensor, loose: Tensor) -> Tensor:
-    """Of the loose samples that go to one place, only the last: bool [S, B]."""
+    """Mark the last of the loose samples that go to the same slot: bool [S, B]."""
     same = near.unsqueeze(2) == near.unsqueeze(1)
     later = (same & loose.unsqueeze(1)).triu(1).any(2)
     return loose & ~later
 
 
 def _move(stored: Tensor, rows: Tensor, towards: Tensor, shares: Tensor) -> None:
-    """Move rows [n] of what is stored towards others [n, ...], by shares [n] of the way."""
+    """Move stored rows [n] towards others [n, ...], by a share [n] of the distance."""
     old = stored.index_select(0, rows)
     shares = shares.view(-1, *[1] * (old.ndim - 1))
     change = (towards.float() - old.float()) * shares
-    change = change.masked_fill(shares == 0, 0)  # of what is not finite, nothing would be NaN
-    if not stored.is_floating_point():  # a sum of bytes wraps around: to add 255 is to take off 1
+    change = change.masked_fill(shares == 0, 0)  # 0 * inf is NaN
+    if not stored.is_floating_point():  # uint8 wraps around: adding 255 subtracts 1
         change = change.round().to(torch.int16)
     stored.index_add_(0, rows, change.to(stored.dtype))

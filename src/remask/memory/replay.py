@@ -1,4 +1,4 @@
-"""A replay memory for anyone's training loop."""
+"""A replay memory for any training loop."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -18,31 +18,31 @@ from remask.setting_types import MemoryPolicy
 
 Values = Tensor | NDArray[Any] | Sequence[Any]
 Inputs = Tensor | dict[str, Tensor]
-"""[n, *shape], or several such tensors by name, as tokenisers return them."""
+"""[n, *shape], or several such tensors by name, as tokenisers return."""
 
 _POLICIES = get_args(MemoryPolicy)
 _PART = "inputs/"
-"""How the inputs that have names are called in a state."""
+"""The prefix of named inputs in a state."""
 _TENSORS = ("inputs", "labels", "classes", "offered", "counters", "made_with")
 
 
 class ReplayMemoryError(RemaskError, ValueError):
-    """Something that a replay memory cannot do; the message says what, and nothing has changed."""
+    """Invalid samples or state; the memory is unchanged."""
 
 
 class ReplayBatch(NamedTuple):
-    """Samples that were drawn from a memory."""
+    """Samples drawn from a memory."""
 
     inputs: Any
-    """[n, *shape], as they were added: a tensor, or a dict of tensors (`Inputs`)."""
+    """[n, *shape], as added: a tensor, or a dict of tensors (`Inputs`)."""
     labels: Tensor
     """int64 [n]."""
     logits: Tensor | None
-    """[n, K], what was added with them; None if that was nothing."""
+    """[n, K], or None if the samples were added without logits."""
 
 
 class ReplayMemory:
-    """Up to `capacity` samples of everything that was added, to be replayed.
+    """Keeps up to `capacity` of the added samples for replay.
 
         memory = ReplayMemory(500, policy="balanced")
         for x, y in stream:
@@ -50,15 +50,13 @@ class ReplayMemory:
             ...  # a step on both
             memory.add(x, y)
 
-    With the policy "reservoir" they are a uniform sample of all that came. With "balanced", every
-    class keeps as many samples as any other, or all that it had: no class vanishes, however rare.
-    "merging" is a reservoir whose samples become means: once it has room for less than one sample
-    in sixteen, those that it does not keep are merged, each into the nearest of its class.
+    The policy "reservoir" keeps a uniform sample of everything added. "balanced" keeps the same
+    number of samples of every class, or all of a rare one. "merging" is a reservoir that, once it
+    holds less than one sample in sixteen, merges the others into the nearest of their class.
 
     The same calls with the same seed keep and draw the same samples, also after a restore.
 
-    The samples live on `device`, or where those are that are added first. What is added or drawn on
-    another device is copied there.
+    Samples are stored on `device`, by default that of the first samples added.
     """
 
     def __init__(
@@ -70,15 +68,15 @@ class ReplayMemory:
         device: torch.device | str | None = None,
     ) -> None:
         if capacity < 1:
-            raise ReplayMemoryError(f"a memory has room for at least 1 sample, not {capacity}")
+            raise ReplayMemoryError(f"capacity must be at least 1, got {capacity}")
         if policy not in _POLICIES:
-            raise ReplayMemoryError(f"the policy is one of {', '.join(_POLICIES)}, not {policy!r}")
+            raise ReplayMemoryError(f"policy must be one of {', '.join(_POLICIES)}, got {policy!r}")
         self.capacity, self.policy, self.seed = capacity, policy, seed
         self._device = None if device is None else torch.device(device)
-        self._samples: ReplayBatch | None = None  # of all slots; there from the first add on
-        self._counts: Tensor | None = None  # with them, in a memory that merges
+        self._samples: ReplayBatch | None = None  # all slots; None before the first add
+        self._counts: Tensor | None = None  # samples merged into each slot
         self._filled = self._seen = self._adds = self._draws = 0
-        self._classes: dict[int, int] = {}  # label -> its number, in the order in which they came
+        self._classes: dict[int, int] = {}  # label -> number, in order of arrival
         self._balance = ClassBalance(np.full(capacity, -1), np.zeros(0, dtype=np.int64))
 
     def __len__(self) -> int:
@@ -88,13 +86,12 @@ class ReplayMemory:
     def add(
         self, x: Values | Mapping[str, Values], y: Values, logits: Tensor | None = None
     ) -> None:
-        """Offer samples x [B, *shape] with labels y [B], and perhaps the network's logits [B, K].
+        """Offer samples x [B, *shape] with labels y [B] and, optionally, logits [B, K].
 
-        `x` may be a dict of tensors [B, *shape], such as `input_ids` and `attention_mask`; all
-        batches then have the same names, and `draw` returns a dict.
-        The first samples say which type and shape all have, and whether logits come with them. The
-        logits may get wider, when a head has grown: those of before are 0 for the new classes.
-        Raises ReplayMemoryError if samples do not fit.
+        `x` may be a dict of tensors [B, *shape], such as `input_ids` and `attention_mask`; `draw`
+        then returns a dict. All samples have the type, shape and names of the first ones, and all
+        or none have logits. Logits may become wider when a head grows; stored ones are padded with
+        0. Raises ReplayMemoryError if samples do not fit.
         """
         batch = self._checked(_as_inputs(x), _as_tensor("y", y), logits)
         random = generator(self.seed, "add", self._adds)
@@ -112,14 +109,14 @@ class ReplayMemory:
 
     @torch.no_grad()
     def draw(self, n: int, device: torch.device | str | None = None) -> ReplayBatch:
-        """Draw n different samples at random, or all if there are fewer.
+        """Return copies of n distinct random samples, or of all if there are fewer.
 
-        They are copies. Raises ReplayMemoryError if the memory is empty: check `len(memory)` first.
+        Raises ReplayMemoryError if the memory is empty: check `len(memory)` first.
         """
         if self._samples is None or not self._filled:
-            raise ReplayMemoryError("the memory is empty: add samples before you draw")
+            raise ReplayMemoryError("the memory is empty; add samples first")
         if n < 1:
-            raise ReplayMemoryError(f"at least 1 sample can be drawn, not {n}")
+            raise ReplayMemoryError(f"n must be at least 1, got {n}")
         random = generator(self.seed, "draw", self._draws)
         self._draws += 1
         chosen = random.choice(self._filled, min(n, self._filled), replace=False)
@@ -128,13 +125,13 @@ class ReplayMemory:
         return _each(self._samples, lambda part: part.index_select(0, slots).to(home))
 
     def class_counts(self) -> dict[int, int]:
-        """How many samples of each class are in memory, by label."""
+        """Return the number of samples per label."""
         if self._samples is None:
             return {}
         return dict(Counter(self._samples.labels[: self._filled].tolist()))
 
     def state_dict(self) -> dict[str, Tensor]:
-        """All that a memory is, as tensors: for `torch.save`, safetensors, or another memory."""
+        """Return the state as tensors, for `torch.save` or safetensors."""
         state = {
             "counters": torch.tensor([self._seen, self._adds, self._draws]),
             "made_with": torch.tensor([self.capacity, _POLICIES.index(self.policy), self.seed]),
@@ -148,7 +145,7 @@ class ReplayMemory:
         return state
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Become the memory that was saved, which must have been made with the same arguments."""
+        """Restore a state saved by a memory with the same arguments."""
         seen, adds, draws, filled = self._check_state(state)
         self._seen, self._adds, self._draws, self._filled = seen, adds, draws, filled
         self._samples = self._counts = None
@@ -177,7 +174,7 @@ class ReplayMemory:
         return np.array(slots, dtype=np.int64)
 
     def _make_room(self, batch: ReplayBatch) -> None:
-        """Have places for samples like these, with logits as wide."""
+        """Allocate slots for samples like these, with logits as wide."""
         if self._samples is None:
             home = self._device or _parts(batch.inputs)[0].device
             self._samples = _each(batch, lambda part: self._room_for(part).to(home))
@@ -189,8 +186,8 @@ class ReplayMemory:
             self._samples = self._samples._replace(logits=torch.nn.functional.pad(stored, more))
 
     def _put(self, batch: ReplayBatch, slots: Integers) -> None:
-        """Copy the samples [B] to their slots [B]; of several in one slot, the last stays."""
-        assert self._samples is not None  # there is room
+        """Copy samples [B] to their slots [B]; the last one in a slot wins."""
+        assert self._samples is not None
         last = {slot: place for place, slot in enumerate(slots.tolist()) if slot >= 0}
         target, source = (
             torch.tensor(list(part), dtype=torch.int64) for part in (last.keys(), last.values())
@@ -205,14 +202,14 @@ class ReplayMemory:
             self._counts.index_fill_(0, target.to(self._counts.device), 1)
 
     def _merge(self, batch: ReplayBatch, slots: Integers) -> None:
-        """Merge the samples that get no slot, if this memory does."""
+        """Merge the samples without a slot, if the policy is "merging"."""
         if self._samples is None or self._counts is None:
             return
         home = self._counts.device
         own = torch.from_numpy(np.flatnonzero(slots >= 0)).to(home)
         new = _each(batch, lambda part: part.detach().to(home).unsqueeze(0))
         inputs, labels, logits = self._samples
-        assert isinstance(inputs, Tensor)  # a memory that merges takes no dicts
+        assert isinstance(inputs, Tensor)
         assert isinstance(new.inputs, Tensor)
         places = Places(inputs, labels, logits, self._counts)
         merge(places, new.inputs, new.labels, new.logits, kept=own, number=self._adds)
@@ -221,62 +218,60 @@ class ReplayMemory:
         return part.new_zeros((self.capacity, *part.shape[1:]))
 
     def _checked(self, x: Inputs, y: Tensor, logits: Tensor | None) -> ReplayBatch:
-        """Samples that fit what is there; labels as int64."""
+        """Return the batch with int64 labels; raises ReplayMemoryError if it does not fit."""
         for part in _parts(x):
             if part.ndim < 1 or y.shape != part.shape[:1]:
                 raise ReplayMemoryError(
-                    f"a batch has one label for each sample; got x {_shapes(x)}, y {list(y.shape)}"
+                    f"y must have one label per sample; got x {_shapes(x)}, y {list(y.shape)}"
                 )
         if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
-            raise ReplayMemoryError(f"labels are integers, not {y.dtype}")
+            raise ReplayMemoryError(f"labels must be integers, got {y.dtype}")
         if logits is not None and (logits.ndim != 2 or len(logits) != len(y)):
-            raise ReplayMemoryError(
-                f"logits are [B, K], B = {len(y)} here; got {list(logits.shape)}"
-            )
+            raise ReplayMemoryError(f"logits must be [{len(y)}, K], got {list(logits.shape)}")
         batch = ReplayBatch(x, y.to(torch.int64), logits)
         if self._samples is None:
             if self.policy == "merging" and not isinstance(x, Tensor):
-                raise ReplayMemoryError("a memory that merges holds one tensor, not a dict")
+                raise ReplayMemoryError('policy "merging" needs a tensor x, not a dict')
             if self.policy == "merging" and isinstance(x, Tensor) and not _can_be_merged(x):
                 raise ReplayMemoryError(
-                    f"a memory that merges holds floats or bytes, not {x.dtype}"
+                    f'policy "merging" needs floating point or uint8 x, got {x.dtype}'
                 )
             return batch
         inputs, _, stored = self._samples
         if _samples_in(x) != _samples_in(inputs):
             raise ReplayMemoryError(
-                f"the memory holds samples {_samples_in(inputs)}, and these are {_samples_in(x)}"
+                f"the memory holds samples {_samples_in(inputs)}, got {_samples_in(x)}"
             )
         if (logits is None) != (stored is None):
             raise ReplayMemoryError(
-                "logits come with all samples of a memory or with none; the first ones were added "
-                f"{'without' if stored is None else 'with'} them"
+                "either all samples have logits or none; the first ones were added "
+                f"{'without' if stored is None else 'with'} logits"
             )
         if logits is not None and stored is not None:
             if logits.dtype != stored.dtype:
-                raise ReplayMemoryError(f"the logits were {stored.dtype}, and are {logits.dtype}")
+                raise ReplayMemoryError(f"logits must be {stored.dtype}, got {logits.dtype}")
             if logits.shape[1] < stored.shape[1]:
                 raise ReplayMemoryError(
-                    f"logits may get wider, but not narrower: they had {stored.shape[1]} classes, "
-                    f"and now have {logits.shape[1]}"
+                    f"logits must have at least {stored.shape[1]} classes, as before, got "
+                    f"{logits.shape[1]}"
                 )
         return batch
 
     def _check_state(self, state: Mapping[str, Tensor]) -> tuple[int, int, int, int]:
-        """What a state counts, if it is one that this memory can have."""
+        """Return the counters of a state; raises ReplayMemoryError if it does not fit."""
         filled = len(state["labels"]) if "labels" in state else 0
         needed = {*_TENSORS} if filled else {*_TENSORS} - {"inputs", "labels"}
         if filled and self.policy == "merging":
             needed |= {"counts"}
         found = {"inputs" if name.startswith(_PART) else name for name in state} - {"logits"}
         if found != needed:
-            raise ReplayMemoryError(f"not the state of a replay memory: it has {sorted(state)}")
+            raise ReplayMemoryError(f"not the state of a replay memory: {sorted(state)}")
         own = [self.capacity, _POLICIES.index(self.policy), self.seed]
         made = state["made_with"].tolist()
         if made != own:
             raise ReplayMemoryError(
-                f"the state is of a memory made with capacity, policy, seed = {made}, and this one "
-                f"with {own} (policies: 0 reservoir, 1 balanced, 2 merging)"
+                f"the state has (capacity, policy, seed) = {made}, this memory {own} (policies: "
+                f"0 reservoir, 1 balanced, 2 merging)"
             )
         seen, adds, draws = state["counters"].tolist()
         per_sample = {"inputs", "labels", "logits", "counts"}
@@ -289,7 +284,7 @@ class ReplayMemory:
             and (self.policy != "balanced" or not filled or {*state["labels"].tolist()} <= known)
         )
         if not fits:
-            raise ReplayMemoryError("the state contradicts itself: its tensors do not fit together")
+            raise ReplayMemoryError("the tensors of the state do not fit together")
         return seen, adds, draws, filled
 
 
@@ -297,7 +292,7 @@ def _as_inputs(x: Values | Mapping[str, Values]) -> Inputs:
     if not isinstance(x, Mapping):
         return _as_tensor("x", x)
     if not x or not all(isinstance(name, str) for name in x):
-        raise ReplayMemoryError("x is a dict without tensors, or its keys are not strings")
+        raise ReplayMemoryError("x must be a tensor or a non-empty dict with string keys")
     return {name: _as_tensor(f"x[{name!r}]", part) for name, part in x.items()}
 
 
@@ -309,8 +304,8 @@ def _as_tensor(name: str, values: Values) -> Tensor:
             raise
         kind = type(values).__name__
         raise ReplayMemoryError(
-            f"{name} cannot be made a tensor: it is a {kind} ({error}). Give tensors or arrays of "
-            f"numbers; texts have to be tokenised, and labels numbered, first"
+            f"{name} is a {kind} that torch cannot convert ({error}). Pass tensors or arrays of "
+            f"numbers; tokenise texts and number labels first"
         ) from None
 
 
@@ -329,7 +324,7 @@ def _parts(inputs: Inputs) -> list[Tensor]:
 
 
 def _named(batch: ReplayBatch | None) -> dict[str, Tensor]:
-    """The tensors of a batch by the names that they have in a state."""
+    """Return the tensors of a batch by their names in a state."""
     if batch is None:
         return {}
     inputs = batch.inputs
@@ -341,7 +336,7 @@ def _named(batch: ReplayBatch | None) -> dict[str, Tensor]:
 
 
 def _samples_in(inputs: Inputs) -> str:
-    """The type and shape of one sample, for messages and to compare."""
+    """Return the type and shape of one sample."""
     if isinstance(inputs, dict):
         return ", ".join(f"{name}: {_samples_in(inputs[name])}" for name in sorted(inputs))
     return f"{inputs.dtype} {list(inputs.shape[1:])}"

@@ -1,10 +1,7 @@
-"""Reservoir sampling: at any time a uniform sample of everything presented so far.
+"""Reservoir sampling: a uniform sample of everything presented so far.
 
-Which slot a sample takes and which slots a step replays depend on counters and random numbers
-only, never on the network. So both are planned ahead for a whole epoch, and the inner step does
-nothing but gather and copy rows (`Reservoir`).
-
-Trials of a stack are laid out one after the other: slot j of trial s is row s * M + j.
+Slots and draws depend only on counters and random numbers, so both are planned for a whole epoch;
+a step only gathers and copies rows (`Reservoir`). Slot j of trial s is row s * M + j.
 """
 
 from collections.abc import Sequence
@@ -21,16 +18,16 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class ReservoirPlan:
-    """What the memory does in each step of an epoch."""
+    """The draws and insertions of each step of an epoch."""
 
     draws: list[torch.Tensor | None]
     """Per step, the rows to replay: int64 [S, D * R] (D independent draws); None while empty."""
     kept: list[tuple[torch.Tensor, torch.Tensor] | None]
     """Per step, (rows of the stacked batch [n], the slots they go to [n]); None if none is kept."""
     filled: list[int]
-    """Before each step, and after the last, how many samples each trial holds."""
+    """Samples in memory before each step and after the last."""
     offers: bool = True
-    """Whether the samples of the epoch are offered to the memory at all."""
+    """Whether the epoch's samples are offered to the memory."""
 
 
 def plan_reservoir(
@@ -46,7 +43,7 @@ def plan_reservoir(
 ) -> ReservoirPlan:
     """Plan the steps of an epoch whose batches have `sizes`, after `seen` presentations.
 
-    A step first draws from what was there before it, then offers its own batch.
+    A step first draws, then offers its own batch.
     """
     filled = np.minimum(capacity, seen + cumulative(sizes))
     chosen = [
@@ -70,10 +67,10 @@ def lay_out(
     offers: bool = True,
     device: torch.device | str,
 ) -> ReservoirPlan:
-    """The plan of a stack from what each trial does by itself.
+    """Combine the trials' own draws and insertions into the plan of a stack.
 
-    Of each trial, `chosen` has the slots of all draws, step by step [steps * D, R], and `slots` the
-    slot of each sample that is offered, or -1, [N]. `filled` is that of the plan, [steps + 1].
+    Per trial, `chosen` has the slots of all draws, [steps * D, R], and `slots` the slot of each
+    offered sample or -1, [N]. `filled` is that of the plan, [steps + 1].
     """
     trials, draw_size = len(chosen), chosen[0].shape[1]
     offsets = np.arange(trials, dtype=np.int64) * capacity
@@ -102,15 +99,14 @@ def lay_out(
 
 
 def cumulative(sizes: Sequence[int]) -> Integers:
-    """How many samples have come before each step, and after the last: [steps + 1]."""
+    """Return the number of samples before each step and after the last: [steps + 1]."""
     return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
 
 
 def offer_slots(random: np.random.Generator, seen: int, count: int, capacity: int) -> Integers:
-    """The slot of each of the next `count` samples, or -1 where it is not kept: [count].
+    """Return the slot of each of the next `count` samples, or -1 if it is not kept: [count].
 
-    Sample number n (from 0) takes slot n while there is room, then a slot drawn from 0..n if that
-    is one of the memory's.
+    Sample n (from 0) takes slot n while there is room, then a slot drawn from 0..n, if it exists.
     """
     numbers = np.arange(seen, seen + count, dtype=np.int64)
     drawn = random.integers(0, numbers + 1)
@@ -118,23 +114,22 @@ def offer_slots(random: np.random.Generator, seen: int, count: int, capacity: in
 
 
 def draw_distinct(random: np.random.Generator, filled: Integers, size: int) -> Integers:
-    """For each of n draws, min(size, filled) distinct slots of 0..filled-1: [n, size].
+    """Draw n times min(size, filled) distinct slots of 0..filled-1: [n, size].
 
-    Every subset is equally likely. Where fewer slots are filled than asked for, the entries beyond
-    min(size, filled) mean nothing.
+    Every subset is equally likely. Entries beyond min(size, filled) are undefined.
     """
     last = last_candidates(filled, size)
     return make_distinct(random.integers(0, last + 1), last)
 
 
 def last_candidates(filled: Integers, size: int) -> Integers:
-    """Floyd's algorithm, on all draws at once: entry j may come from 0..last, [n, size]."""
+    """Return the bounds of Floyd's algorithm: entry j is drawn from 0..last, [n, size]."""
     last: Integers = (filled - np.minimum(filled, size))[:, None] + np.arange(size)
     return last
 
 
 def make_distinct(candidates: Integers, last: Integers) -> Integers:
-    """Replace an entry that was taken before by its `last`, which cannot have been: [n, size]."""
+    """Replace repeated entries by their `last`, which is always free: [n, size]."""
     chosen = np.empty_like(candidates)
     for j in range(candidates.shape[1]):
         repeated = (chosen[:, :j] == candidates[:, j, None]).any(axis=1)
@@ -143,9 +138,9 @@ def make_distinct(candidates: Integers, last: Integers) -> Integers:
 
 
 def _drop_overwritten(slots: Integers) -> Integers:
-    """Mark as not kept what a later sample of the same batch overwrites: [S, B] -> [S, B].
+    """Drop samples that a later one of the same batch overwrites: [S, B] -> [S, B].
 
-    A copy to repeated indices has no defined order in torch.
+    Torch does not define the order of copies to repeated indices.
     """
     same = (slots[:, :, None] == slots[:, None, :]) & (slots[:, :, None] >= 0)
     overwritten = np.triu(same, k=1).any(axis=2)

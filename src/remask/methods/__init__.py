@@ -1,17 +1,17 @@
 """The methods by name. A new one is a file here, an entry in METHODS, and two in `remask.names`."""
 
+from remask.errors import MethodError
 from remask.methods.agem import AGEM
 from remask.methods.base import Method
 from remask.methods.closed_form import NCM, SLDA, ClosedForm, Ridge
 from remask.methods.cls_er import CLSER
+from remask.methods.context import Context
 from remask.methods.der import DER
 from remask.methods.derpp import DERpp
-from remask.methods.engine import Engine
 from remask.methods.er import ER
 from remask.methods.er_ace import ERACE
 from remask.methods.er_ema import EREMA
 from remask.methods.er_las import ERLAS
-from remask.methods.errors import MethodError
 from remask.methods.fdr import FDR
 from remask.methods.gem import GEM
 from remask.methods.gss import GSS
@@ -50,13 +50,13 @@ def find_method(name: str) -> type[Method]:
     if name in MASKED_NAMES:
         method, mask = MASKED_NAMES[name]
         raise UnknownNameError(
-            f"{name!r} is the method {method!r} with the mask {mask:g}: give both, as "
+            f"{name!r} is the method {method!r} with the mask {mask:g}; use "
             f"`--method {method} --mask {mask:g}`"
         )
     if not names_own_code(name):
         known = [*METHODS, *MASKED_NAMES]
         raise UnknownNameError(
-            unknown("method", name, known) + "; or say module:Class for one of your own"
+            unknown("method", name, known) + "; for your own method, use module:Class"
         )
     own = import_own("method", name)
     if not (isinstance(own, type) and issubclass(own, Method)):
@@ -89,9 +89,9 @@ __all__ = [
     "SLDA",
     "Batch",
     "ClosedForm",
+    "Context",
     "DERpp",
     "DarkICaRL",
-    "Engine",
     "Gradients",
     "ICaRL",
     "IndependentPNN",

@@ -12,37 +12,37 @@ from remask.streams import Task
 class AGEM(Method):
     """g <- g - min(0, <g, r>) / <r, r> * r, where r is the gradient of CE on a draw from memory.
 
-    The memory has as many places for every task, floor(buffer / tasks), filled at its end.
+    The memory holds floor(buffer / tasks) samples per task, chosen when the task ends.
     """
 
     name = "agem"
     title = "A-GEM"
     own_memory = "drawn"
-    needs_task_count = "divides its memory among all tasks ahead"
+    needs_task_count = "divides its memory among all tasks"
     memory: KeptRows
 
     @classmethod
     def least_buffer(cls, num_tasks: int, num_classes: int) -> int:
-        """Every task has a place."""
+        """One sample per task."""
         return num_tasks
 
     def prepare(self) -> None:
-        """The memory is empty."""
-        tasks = self.engine.num_tasks
-        self.quota = self.engine.capacity // tasks
-        self.memory = self.engine.keeps(self.quota * tasks, names=("rows", "filled"))
+        """Start with an empty memory."""
+        tasks = self.context.num_tasks
+        self.quota = self.context.capacity // tasks
+        self.memory = self.context.keeps(self.quota * tasks, names=("rows", "filled"))
 
     def terms(self, step: Step) -> list[Term]:
-        """The cross-entropy."""
+        """Return the cross-entropy on the stream."""
         return step.stream_terms()
 
     def adjust_gradients(self, step: Step, gradients: LossGradients) -> Gradients:
-        """Take off what points against the memory's gradient."""
+        """Remove the component that opposes the memory's gradient."""
         filled = self.memory.filled
         if not filled:
             return gradients
-        slots = self.engine.draw(filled, self.engine.replay_batch)
-        (reference,) = self.engine.gradients(self.memory.at(slots), [slots.shape[1]])
+        slots = self.context.draw(filled, self.context.replay_batch)
+        (reference,) = self.context.gradients(self.memory.at(slots), [slots.shape[1]])
         against = gradients.inner(reference).clamp(max=0)
         length = reference.inner(reference).clamp(min=torch.finfo(against.dtype).tiny)
         gradients.add(reference, -against / length)
@@ -50,4 +50,4 @@ class AGEM(Method):
 
     def end_task(self, task: Task) -> None:
         """Keep a random sample of the task."""
-        self.memory.put(choose_rows(self.engine.generators("memory"), task.rows, self.quota))
+        self.memory.put(choose_rows(self.context.generators("memory"), task.rows, self.quota))

@@ -1,4 +1,4 @@
-"""What a method is: a loss over the batches of one step, and perhaps more.
+"""The base class of methods.
 
 A loss has one entry per trial, [S]; no reduction crosses trials.
 """
@@ -9,76 +9,73 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+from remask.errors import MethodError
 from remask.memory import KeptRows
-from remask.methods.engine import Engine
-from remask.methods.errors import MethodError
+from remask.methods.context import Context
 from remask.methods.step import Step, Term, total
 from remask.nets import Gradients, LossGradients, NetBuilder
 from remask.streams import Task
 
 
 class Method:
-    """A way to learn from a stream. A subclass is mainly its loss.
+    """A continual learning method. A subclass is mainly its loss.
 
-    Most methods are a loss and a few declarations. One that needs more may adjust the gradients,
-    act after a step and where a task begins or ends, and predict in its own way; `self.engine` then
-    has the networks, the data and named random numbers. Nothing may be computed across trials.
+    Most methods are a loss and a few declarations. Others also adjust gradients, act after a step
+    or at the start or end of a task, or predict in their own way, with the networks, data and
+    random numbers in `self.context`. Nothing may be computed across trials.
     """
 
     name: ClassVar[str] = ""
-    """Its name on the command line, and in the published settings."""
+    """Name on the command line and in the published settings."""
     title: ClassVar[str]
-    """Its name in tables; the name of the class unless it says otherwise."""
+    """Name in tables; by default the class name."""
     weights: ClassVar[Mapping[str, float]] = {}
-    """Its loss weights, each with its value where none is published; each becomes an attribute, a
-    tensor [S]."""
+    """Loss weights with their default values; each becomes an attribute, a tensor [S]."""
     trains_net: ClassVar[bool] = True
-    """Whether steps follow the gradient of a loss. If not, the method learns in `after_step` and
-    `end_task` alone, passes over each task once, and has no loss and no learning rate."""
+    """Whether steps follow the gradient of a loss. If not, the method learns only in `after_step`
+    and `end_task`, in one pass over each task, without a loss or a learning rate."""
     draws: ClassVar[int] = 0
-    """How many independent draws it makes in a step from a reservoir that the engine keeps."""
+    """Independent draws per step from the engine's reservoir."""
     stores_logits: ClassVar[bool] = False
-    """Whether the reservoir keeps the logits of the moment of insertion."""
+    """Whether the reservoir stores the logits at insertion."""
     one_forward: ClassVar[bool] = False
-    """Whether stream and replay go through the network as one batch. It matters to batch
-    statistics only; without them, the engine always takes one forward."""
+    """Whether stream and replay share batch statistics, in nets that have them."""
     own_memory: ClassVar[Literal["no", "whole", "drawn"]] = "no"
-    """Whether it keeps samples itself, up to the buffer's size, and uses all of them, or draws as
-    many as the replay batch has."""
+    """Whether the method keeps up to `buffer` samples itself, and uses all of them in a step or
+    draws `replay_batch` of them."""
     learns: ClassVar[Literal["tasks", "union"]] = "tasks"
-    """Task after task, or all tasks at once at the end."""
+    """One task after the other, or all tasks together at the end."""
     needs_task_count: ClassVar[str | None] = None
-    """What it does for which it must know how many tasks will come, if it must: "divides ..."."""
+    """Why the number of tasks must be known in advance, if it must: "divides ..."."""
     usual_mask: ClassVar[float | None] = None
-    """The mask it has unless one is given."""
+    """The default mask."""
     usual_fade: ClassVar[float] = 0.0
-    """How its mask fades unless that is given; see `TrialConfig.fade`."""
+    """The default of `TrialConfig.fade`."""
     unmaskable: ClassVar[str | None] = None
-    """Why it cannot have a mask, if it cannot."""
+    """Why the method does not support a mask; None if it does."""
     works_on_host: ClassVar[str | None] = None
-    """Why a step of it must wait for values from the device, if it must."""
+    """Why a step waits for values from the device; None if it does not."""
     ungrowable: ClassVar[str | None] = None
-    """Why its head cannot grow, if it cannot. If it can, what it remembers of a new class begins at
-    0, in every axis of classes."""
+    """Why the head cannot grow; None if it can. State along an axis of classes grows by zeros."""
     class_il: ClassVar[bool] = True
-    """Whether it can tell classes of different tasks apart without being told the task."""
+    """Whether it predicts classes of all tasks without the task being given."""
     confidence: ClassVar[bool] = True
     """Whether the softmax of its scores is a probability."""
     remembers: ClassVar[tuple[str, ...]] = ()
-    """Names of attributes that change from step to step and are to be saved and restored: tensors
-    [S, ...], or dicts of them, made in `prepare`, whose shapes never change."""
+    """Attributes to save and restore: tensors [S, ...] of fixed shape, or dicts of them, that
+    `prepare` creates."""
     predicts_with: ClassVar[tuple[str, ...]] = ()
-    """Those of them that `scores` uses besides the networks."""
+    """Those of them that `scores` uses."""
 
     memory: KeptRows | None = None
-    """The samples that it keeps itself, made in `prepare`; saved and restored, too."""
-    engine: Engine
-    """What it may use besides a step; there from `prepare` on."""
+    """The samples that the method keeps itself; created in `prepare`, saved and restored."""
+    context: Context
+    """Networks, data and random numbers; available from `prepare` on."""
 
     def __init_subclass__(cls) -> None:
-        cls.title = cls.__dict__.get("title", cls.__name__)  # not the one of the class above
+        cls.title = cls.__dict__.get("title", cls.__name__)  # not inherited
         if "scores" in vars(cls) and "own_scores" not in vars(cls):
-            # That of the class above would say what its `scores` says, not what this one's does.
+            # The inherited one would disagree with the new `scores`.
             cls.own_scores = Method.own_scores  # type: ignore[method-assign]
 
     def __init__(self, weights: Mapping[str, Tensor]) -> None:
@@ -87,46 +84,46 @@ class Method:
 
     @classmethod
     def uses_buffer(cls) -> bool:
-        """Whether samples are kept, by the engine or by the method itself."""
+        """Whether the engine or the method keeps samples."""
         return cls.draws > 0 or cls.own_memory != "no"
 
     @classmethod
     def least_buffer(cls, num_tasks: int, num_classes: int) -> int:
-        """How many places its memory needs to be of any use."""
+        """The smallest usable memory."""
         return 1
 
     @classmethod
     def uses_replay_batch(cls) -> bool:
-        """Whether it draws from what is kept."""
+        """Whether it draws from memory."""
         return cls.draws > 0 or cls.own_memory == "drawn"
 
     @classmethod
     def uses_tasks(cls) -> bool:
-        """Whether it does something where a task begins or ends, so that it must be told."""
+        """Whether it needs to know where a task begins or ends."""
         return cls.begin_task is not Method.begin_task or cls.end_task is not Method.end_task
 
     @classmethod
     def adapt_net(cls, build: NetBuilder, num_tasks: int) -> NetBuilder:
-        """The builder of the networks it trains, from that of the plain ones."""
+        """Return the builder of the networks that it trains, given that of the plain ones."""
         return build
 
     def prepare(self) -> None:
-        """Make what the method remembers; called once, before everything else."""
+        """Create the method's state; called once, first."""
 
     def begin_task(self, task: Task) -> None:
         """Called once before the first step of a task."""
 
     def begin_step(self, step: Step) -> None:
-        """Called before the loss; it may add what is learnt from besides, by `step.replay`."""
+        """Called before the loss; may add samples with `step.replay`."""
 
     def loss(self, step: Step) -> Tensor:
-        """The loss of each trial, [S]: any differentiable one."""
+        """Return the loss of each trial, [S]."""
         return total(self.terms(step))
 
     def terms(self, step: Step) -> list[Term]:
-        """The loss as a sum of terms on the step's batches, in place of `loss`.
+        """Return the loss as terms on the step's batches; an alternative to `loss`.
 
-        A chain of linear layers then follows it without autograd, which is faster.
+        Chains of linear layers are then trained without autograd, which is faster.
         """
         raise MethodError(f"{self.title} must define loss")
 
@@ -141,40 +138,40 @@ class Method:
         """Called once after the last step of a task, before it is evaluated."""
 
     def extra_samples(self, task: Task) -> int:
-        """How many samples every epoch of a task has besides its own; known before the run."""
+        """The number of samples that each epoch of a task has in addition to its own."""
         return 0
 
     def extra_rows(self, task: Task) -> Tensor:
-        """Their rows, the same in all epochs of the task: int64 [S, extra_samples]."""
-        return torch.empty((self.engine.trials, 0), dtype=torch.int64, device=self.engine.device)
+        """Row numbers of the additional samples, the same in all epochs: [S, extra_samples]."""
+        return torch.empty((self.context.trials, 0), dtype=torch.int64, device=self.context.device)
 
     def scores(self, inputs: Tensor, task: int) -> Tensor:
-        """Rate the classes for test inputs [B, *shape]: [S, B, K], the highest wins.
+        """Return class scores for test inputs [B, *shape]: [S, B, K].
 
-        With `class_il`, inputs of several tasks come together, and `task` is the latest of them:
-        do not use it. Without, it is the task of all inputs.
+        With `class_il`, the inputs are of several tasks, and `task` is the latest one: do not use
+        it. Otherwise it is the task of all inputs.
         """
-        return self.engine.net.predict(inputs)
+        return self.context.net.predict(inputs)
 
     def own_scores(self, inputs: Tensor, task: int) -> Tensor:
-        """Rate the classes for inputs of each trial's own, [S, B, *shape]: [S, B, K].
+        """Return class scores for inputs that differ by trial, [S, B, *shape]: [S, B, K].
 
-        It is what `scores` says of them; a method that defines both has to see to that.
+        A method that overrides both must make them agree with `scores`.
         """
         if type(self).scores is Method.scores:
-            return self.engine.net.evaluate(inputs)
+            return self.context.net.evaluate(inputs)
         return torch.stack([self.scores(own, task)[trial] for trial, own in enumerate(inputs)])
 
     @classmethod
     def predictor(cls, net: nn.Module, own: Mapping[str, Tensor]) -> nn.Module:
-        """An ordinary module that scores as `scores` does, for one trial: [B, *shape] -> [B, K].
+        """Return a module that computes one trial's `scores`: [B, *shape] -> [B, K].
 
-        `net` has the trial's weights. `own` has the trial's part of what `predicts_with` names.
+        `net` has the trial's weights, and `own` its part of what `predicts_with` names.
         """
         return net
 
     def grow_as(self, saved: Mapping[str, Tensor]) -> None:
-        """Take the shapes of a saved state, where tasks come that were not known ahead."""
+        """Resize the state to that of a saved one, for streams of unknown length."""
         if self.memory is not None:
             self.memory.grow_as({name: saved[f"method/{name}"] for name in self.memory.state()})
         for name, tensor in self.state().items():
@@ -182,7 +179,7 @@ class Method:
                 tensor.resize_(saved[f"method/{name}"].shape)
 
     def state(self) -> dict[str, Tensor]:
-        """The tensors to save and restore; the live ones, not copies."""
+        """Return the tensors to save and restore, not copies of them."""
         tensors = {} if self.memory is None else self.memory.state()
         for name in self.remembers:
             value = getattr(self, name)

@@ -7,9 +7,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from remask.errors import MethodError
 from remask.heads import ClassStatistics, LinearHead, accumulate, ncm, ridge, slda
 from remask.methods.base import Method
-from remask.methods.errors import MethodError
 from remask.methods.step import Step
 from remask.streams import Task
 
@@ -37,28 +37,28 @@ class ClosedForm(Method):
 
     def prepare(self) -> None:
         """Start with sums of 0."""
-        engine = self.engine
-        size = int(torch.Size(engine.input_shape).numel())
+        context = self.context
+        size = int(torch.Size(context.input_shape).numel())
         if self.second_moments and size > _MOST_FEATURES:
             raise MethodError(
-                f"{self.title} stores a matrix of {size} x {size} numbers for inputs of {size}, "
-                f"and {_MOST_FEATURES} is the most: use ncm, or features of an encoder as inputs"
+                f"{self.title} supports at most {_MOST_FEATURES} inputs, got {size}; use ncm, or "
+                f"the features of an encoder as inputs"
             )
-        shape = (engine.trials, engine.num_classes)
+        shape = (context.trials, context.num_classes)
 
         def zeros(*sizes: int, dtype: torch.dtype = torch.float64) -> Tensor:
-            return torch.zeros(sizes, dtype=dtype, device=engine.device)
+            return torch.zeros(sizes, dtype=dtype, device=context.device)
 
         self.counts, self.sums = zeros(*shape), zeros(*shape, size)
         side = size if self.second_moments else 0
-        self.gram = zeros(engine.trials, side, side)
+        self.gram = zeros(context.trials, side, side)
         self.weight = zeros(*shape, size, dtype=torch.float32)
         self.bias = zeros(*shape, dtype=torch.float32)
         self._fitted = True
 
     def after_step(self, step: Step) -> None:
         """Add the samples of the step, as they are, to the sums."""
-        batch = self.engine.batch(step.rows, augment=False)
+        batch = self.context.batch(step.rows, augment=False)
         features = batch.inputs.flatten(2).to(torch.float64)
         for trial, (own, labels) in enumerate(zip(features, batch.labels, strict=True)):
             gram = self.gram[trial] if self.second_moments else None
@@ -71,7 +71,7 @@ class ClosedForm(Method):
 
     @torch.no_grad()
     def _fit(self) -> None:
-        for trial in range(self.engine.trials):
+        for trial in range(self.context.trials):
             gram = self.gram[trial] if self.second_moments else None
             head = self.fit(ClassStatistics(self.counts[trial], self.sums[trial], gram), trial)
             self.weight[trial] = head.weight
@@ -84,7 +84,7 @@ class ClosedForm(Method):
 
     def scores(self, inputs: Tensor, task: int) -> Tensor:
         """Return the scores of the linear heads; -inf for classes without samples."""
-        return self.own_scores(inputs.expand(self.engine.trials, *inputs.shape), task)
+        return self.own_scores(inputs.expand(self.context.trials, *inputs.shape), task)
 
     def own_scores(self, inputs: Tensor, task: int) -> Tensor:
         """Return the same for inputs of each trial's own."""

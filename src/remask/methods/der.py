@@ -19,6 +19,6 @@ class DER(Method):
     alpha: torch.Tensor
 
     def terms(self, step: Step) -> list[Term]:
-        """The stream's cross-entropy, and the distance to what the network once said."""
+        """Return the stream's cross-entropy and the distance to the stored logits."""
         recalled = [Term(batch, self.alpha, stored=batch.recorded) for batch in step.replays]
         return step.stream_terms() + recalled

@@ -11,8 +11,8 @@ from remask.methods.step import Step, Term
 class DERpp(Method):
     """loss = CE(stream) + alpha * MSE(logits, stored logits) + beta * CE(replay).
 
-    alpha weighs the distillation and beta the replayed labels, as in DER++ itself; the caption of
-    the masked-softmax paper's table of settings has the two the other way round.
+    alpha weights the distillation and beta the replayed labels, as in DER++; the caption of the
+    masked-softmax paper's table of settings swaps the two.
     """
 
     name = "derpp"
@@ -24,7 +24,7 @@ class DERpp(Method):
     beta: torch.Tensor
 
     def terms(self, step: Step) -> list[Term]:
-        """The two replay terms come from two independent draws."""
+        """Return the terms; the two replay terms use independent draws."""
         terms = step.stream_terms()
         if step.replays:
             recalled, relearnt = step.replays

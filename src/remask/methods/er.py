@@ -15,12 +15,11 @@ class ER(Method):
     one_forward = True
 
     def terms(self, step: Step) -> list[Term]:
-        """Stream and replay weigh as many samples as they have."""
+        """Weight stream and replay by their number of samples."""
         if not step.replays:
             return step.stream_terms()
         (replay,) = step.replays
-        arrived, recalled = step.stream.labels.shape[1], replay.labels.shape[1]
-        # Rounded as the nets are: published runs were, and a last bit grows in thousands of steps.
-        share = np.float32(1 / (arrived + recalled))
-        weights = [float(np.float32(count) * share) for count in (arrived, recalled)]
-        return [*step.stream_terms(weights[0]), Term(replay, weights[1])]
+        sizes = step.stream.labels.shape[1], replay.labels.shape[1]
+        # Rounded to float32: a weight has the same bits as a number and as a tensor [S].
+        stream, replayed = (float(np.float32(size / sum(sizes))) for size in sizes)
+        return [*step.stream_terms(stream), Term(replay, replayed)]

@@ -9,22 +9,22 @@ from remask.methods.step import Step, Term
 class ERACE(Method):
     """loss = CE(stream, among the batch's own and the unseen classes) + CE(replay, among all).
 
-    The nearest relative of the masked softmax at -inf: there, unseen classes are left out, too.
+    Closely related to the masked softmax at -inf, which also excludes unseen classes.
     """
 
     name = "er_ace"
     title = "ER-ACE"
     draws = 1
     remembers = ("seen",)
-    unmaskable = "ER-ACE itself says which classes compete on the stream"
+    unmaskable = "ER-ACE itself defines which classes compete on the stream"
 
     def prepare(self) -> None:
-        """No class has been seen yet."""
-        shape = (self.engine.trials, self.engine.num_classes)
-        self.seen = torch.zeros(shape, dtype=torch.bool, device=self.engine.device)
+        """Start with no class seen."""
+        shape = (self.context.trials, self.context.num_classes)
+        self.seen = torch.zeros(shape, dtype=torch.bool, device=self.context.device)
 
     def terms(self, step: Step) -> list[Term]:
-        """Seen classes that are not in the batch are left in peace."""
+        """Exclude seen classes that are not in the batch."""
         present = torch.zeros_like(self.seen).scatter_(1, step.stream.labels, True)
         self.seen |= present
         competing = (present | ~self.seen).unsqueeze(1)

@@ -31,32 +31,32 @@ class EREMA(ER):
     ramp: Tensor
 
     def prepare(self) -> None:
-        """The copy begins where the networks do."""
-        self.slow = slow_copy(self.engine.net)
-        self.steps = torch.zeros(self.engine.trials, device=self.engine.device)
+        """Start the copy at the networks' weights."""
+        self.slow = slow_copy(self.context.net)
+        self.steps = torch.zeros(self.context.trials, device=self.context.device)
 
     def terms(self, step: Step) -> list[Term]:
-        """The slow copy teaches what it says now of the replayed samples."""
+        """Add the distance to the slow copy's current logits on replayed samples."""
         terms = super().terms(step)
         for replay in step.replays:
-            taught = self.engine.net.teach(replay.inputs, self.slow)
+            taught = self.context.net.teach(replay.inputs, self.slow)
             terms.append(Term(replay, self.alpha, stored=taught))
         return terms
 
     def after_step(self, step: Step) -> None:
-        """The copy follows."""
+        """Update the copy."""
         self.steps += 1
-        follow(self.slow, self.engine.net, share_of(self.steps, self.slowness, self.ramp))
+        follow(self.slow, self.context.net, share_of(self.steps, self.slowness, self.ramp))
 
     def scores(self, inputs: Tensor, task: int) -> Tensor:
-        """The slow copy predicts."""
-        return self.own_scores(inputs.expand(self.engine.trials, *inputs.shape), task)
+        """Return the scores of the slow copy."""
+        return self.own_scores(inputs.expand(self.context.trials, *inputs.shape), task)
 
     def own_scores(self, inputs: Tensor, task: int) -> Tensor:
-        """The same, of inputs that each trial has for itself."""
-        return self.engine.net.evaluate(inputs, self.slow)
+        """Return the scores of inputs that differ by trial."""
+        return self.context.net.evaluate(inputs, self.slow)
 
     @classmethod
     def predictor(cls, net: nn.Module, own: Mapping[str, Tensor]) -> nn.Module:
-        """The net with the weights of the slow copy."""
+        """Return the net with the weights of the slow copy."""
         return put_into(net, own, "slow")

@@ -5,40 +5,40 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from remask.errors import MethodError
 from remask.losses import trial_cross_entropy
 from remask.methods.base import Method
-from remask.methods.errors import MethodError
 from remask.methods.step import Step
 
 
 class ERLAS(Method):
     """loss = mean CE(f(x) + tau * log(n), y) over the samples of stream and replay together.
 
-    n_c counts the samples of class c in the latest `window` steps, stream and replay; a class that
-    was in none of them does not compete. So a class that comes often is not preferred for it.
+    n_c counts the samples of class c in the latest `window` steps, stream and replay; a class with
+    none is excluded. This removes the preference for frequent classes.
     """
 
     name = "er_las"
     title = "ER-LAS"
     weights: ClassVar = {"tau": 1.0, "window": 1.0}
-    works_on_host = "the length of the window is read there, once, before the first step"
+    works_on_host = "the window length is read there once, before the first step"
     draws = 1
     one_forward = True
     remembers = ("counts",)
-    unmaskable = "ER-LAS itself says which classes compete on the stream, and how"
+    unmaskable = "ER-LAS itself defines how classes compete on the stream"
     tau: Tensor
     window: Tensor
 
     def prepare(self) -> None:
-        """Nothing has come yet."""
-        engine = self.engine
+        """Start with zero counts."""
+        context = self.context
         if not (self.window >= 1).all():
-            raise MethodError("ER-LAS counts classes in a window of at least 1 step")
-        shape = (engine.trials, int(self.window.max()), engine.num_classes)
-        self.counts = torch.zeros(shape, device=engine.device)
+            raise MethodError("ER-LAS needs `window >= 1`")
+        shape = (context.trials, int(self.window.max()), context.num_classes)
+        self.counts = torch.zeros(shape, device=context.device)
 
     def loss(self, step: Step) -> Tensor:
-        """Stream and replay weigh as many samples as they have."""
+        """Weight stream and replay by their number of samples."""
         batches = [step.stream, *step.replays]
         labels = torch.cat([batch.labels for batch in batches], dim=1)
         came = torch.zeros_like(self.counts[:, 0]).scatter_add_(

@@ -9,10 +9,9 @@ from remask.streams import Task
 
 
 class FDR(Method):
-    """Two steps of descent: on CE(stream), then on the mean |softmax(f(x)) - softmax(stored)|.
+    """Two gradient steps: on CE(stream), then on the mean |softmax(f(x)) - softmax(stored)|_2.
 
-    The norm is the Euclidean one, not squared, on a draw from memory. At the end of a task every
-    task so far has as many places.
+    The second is on a draw from memory. After a task, all tasks so far share the memory equally.
     """
 
     name = "fdr"
@@ -23,46 +22,46 @@ class FDR(Method):
 
     @classmethod
     def least_buffer(cls, num_tasks: int, num_classes: int) -> int:
-        """Every task has a place."""
+        """One sample per task."""
         return num_tasks
 
     def prepare(self) -> None:
-        """The memory is empty."""
-        engine = self.engine
-        most_tasks = engine.announced_tasks or engine.capacity
-        self.memory = engine.keeps(engine.capacity, groups=most_tasks)
-        shape = (engine.trials, engine.capacity, engine.num_classes)
-        self.logits = torch.zeros(shape, device=engine.device)
+        """Start with an empty memory."""
+        context = self.context
+        most_tasks = context.announced_tasks or context.capacity
+        self.memory = context.keeps(context.capacity, groups=most_tasks)
+        shape = (context.trials, context.capacity, context.num_classes)
+        self.logits = torch.zeros(shape, device=context.device)
 
     def terms(self, step: Step) -> list[Term]:
-        """The cross-entropy."""
+        """Return the cross-entropy on the stream."""
         return step.stream_terms()
 
     def after_step(self, step: Step) -> None:
-        """Descend once more, on what the memory says."""
+        """Take the second step, on a draw from memory."""
         filled = self.memory.filled
         if not filled:
             return
-        slots = self.engine.draw(filled, self.engine.replay_batch)
-        recalled = self.engine.batch(self.memory.at(slots))
-        places = slots.unsqueeze(2).expand(-1, -1, self.engine.num_classes)
+        slots = self.context.draw(filled, self.context.replay_batch)
+        recalled = self.context.batch(self.memory.at(slots))
+        places = slots.unsqueeze(2).expand(-1, -1, self.context.num_classes)
         stored = self.logits.gather(1, places).softmax(2)
         distance = torch.linalg.vector_norm(recalled.logits.softmax(2) - stored, dim=2)
         distillation = distance.mean(1)
-        self.engine.note("distillation", distillation)
-        self.engine.net.descend(distillation, self.engine.lr)
+        self.context.note("distillation", distillation)
+        self.context.net.descend(distillation, self.context.lr)
 
     @torch.no_grad()
     def end_task(self, task: Task) -> None:
-        """Make room in every earlier task, and keep the first samples of another pass."""
-        quota = self.engine.capacity // (task.number + 1)
+        """Shrink the earlier tasks' shares, and store the first samples of another pass."""
+        quota = self.context.capacity // (task.number + 1)
         left = self.memory.trim(quota)
         self.logits[:, : len(left)] = self.logits[:, left]
         room = min(quota, len(task.rows))
-        for rows in self.engine.shuffled(task, "memory"):
+        for rows in self.context.shuffled(task, "memory"):
             if not room:
                 break
-            kept = self.engine.batch(rows).logits[:, :room]
+            kept = self.context.batch(rows).logits[:, :room]
             start, count = self.memory.filled, kept.shape[1]
             self.memory.put(rows[:, :count], task.number)
             self.logits[:, start : start + count] = kept

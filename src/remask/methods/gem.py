@@ -10,7 +10,6 @@ from torch import Tensor
 from remask.machine import require_room_for_scipy
 from remask.memory import KeptRows, choose_rows
 from remask.methods.base import Method
-from remask.methods.errors import MethodError
 from remask.methods.step import Step, Term
 from remask.nets import Gradients, LossGradients
 from remask.streams import Task
@@ -21,8 +20,8 @@ _RIDGE = 1e-3
 class GEM(Method):
     """g <- g + G'v, where the rows of G are the gradients of CE on each past task's memory.
 
-    If g points against one of them, v = argmin_v v'(GG' + 0.001 I)v / 2 + (Gg)'v with v >= gamma;
-    otherwise v = 0. The memory has floor(buffer / tasks) places for every task.
+    If g opposes one of them, v = argmin_v v'(GG' + 0.001 I)v / 2 + (Gg)'v with v >= gamma;
+    otherwise v = 0. The memory holds floor(buffer / tasks) samples per task.
     """
 
     name = "gem"
@@ -30,32 +29,32 @@ class GEM(Method):
     weights: ClassVar = {"gamma": 0.5}
     works_on_host = "its quadratic program is solved there"
     own_memory = "whole"
-    needs_task_count = "divides its memory among all tasks ahead"
+    needs_task_count = "divides its memory among all tasks"
     gamma: Tensor
     memory: KeptRows
 
     @classmethod
     def least_buffer(cls, num_tasks: int, num_classes: int) -> int:
-        """Every task has a place."""
+        """One sample per task."""
         return num_tasks
 
     def prepare(self) -> None:
-        """The memory is empty."""
+        """Start with an empty memory."""
         solver()
-        tasks = self.engine.num_tasks
-        self.quota = self.engine.capacity // tasks
-        self.memory = self.engine.keeps(self.quota, groups=tasks, apart=True)
+        tasks = self.context.num_tasks
+        self.quota = self.context.capacity // tasks
+        self.memory = self.context.keeps(self.quota, groups=tasks, apart=True)
 
     def terms(self, step: Step) -> list[Term]:
-        """The cross-entropy."""
+        """Return the cross-entropy on the stream."""
         return step.stream_terms()
 
     def adjust_gradients(self, step: Step, gradients: LossGradients) -> Gradients:
-        """Turn the gradient until no past task's loss rises, or more, as gamma says."""
+        """Rotate the gradient so that, to first order, no past task's loss rises."""
         sizes = [size for size in self.memory.sizes if size]
         if not sizes:
-            return dict(gradients)  # formed, as later on: what it does can hang on a last bit
-        references = self.engine.gradients(self.memory.rows(), sizes)
+            return dict(gradients)  # materialised, as in later tasks
+        references = self.context.gradients(self.memory.rows(), sizes)
         turned = [
             _turned(
                 _flat(gradients, trial),
@@ -68,7 +67,7 @@ class GEM(Method):
 
     def end_task(self, task: Task) -> None:
         """Keep a random sample of the task."""
-        chosen = choose_rows(self.engine.generators("memory"), task.rows, self.quota)
+        chosen = choose_rows(self.context.generators("memory"), task.rows, self.quota)
         self.memory.put(chosen, task.number)
 
 
@@ -81,7 +80,7 @@ def solve(
     |Au + A'^-1 (linear + A'A least)|, u >= 0.
     """
     values, vectors = np.linalg.eigh((gram + gram.T) / 2)
-    # Rounding may leave the smallest below zero, by more than the ridge where gradients are large.
+    # Rounding may make the smallest negative, by more than the ridge if gradients are large.
     quadratic = values.clip(min=0) + _RIDGE
     root = np.sqrt(quadratic)[:, None] * vectors.T
     slope = linear + vectors @ (quadratic * vectors.sum(0)) * least
@@ -90,30 +89,28 @@ def solve(
 
 
 def solver() -> Any:
-    """SciPy's solver, or a message that says how to get it."""
+    """SciPy's `nnls`, imported when it is needed: most runs need no SciPy."""
     require_room_for_scipy("GEM")
-    try:
-        from scipy.optimize import nnls  # type: ignore[import-untyped]
-    except ImportError as error:
-        raise MethodError("GEM needs SciPy: pip install scipy") from error
+    from scipy.optimize import nnls  # type: ignore[import-untyped]
+
     return nnls
 
 
 def _turned(own: Tensor, memory: Tensor, gamma: float) -> Tensor:
-    """One trial's gradient [P], turned by those of its memory [k, P]."""
+    """Return one trial's gradient [P], rotated by those of its memory [k, P]."""
     products = torch.stack([(own * past).sum() for past in memory])
     if not (products < 0).any():
         return own
     wide = memory.double()
     gram, linear = (wide @ wide.T).cpu().numpy(), products.double().cpu().numpy()
-    if np.isfinite(gram).all() and np.isfinite(linear).all():  # else it has diverged
+    if np.isfinite(gram).all() and np.isfinite(linear).all():  # otherwise the trial has diverged
         for share, past in zip(solve(gram, linear, gamma).tolist(), memory, strict=True):
             own.add_(past, alpha=share)
     return own
 
 
 def _flat(gradients: Gradients, trial: int) -> Tensor:
-    """One trial's gradient as a vector: one trial at a time fits in the cache."""
+    """Return one trial's gradient as a vector; a single trial fits in the cache."""
     return torch.cat([gradient[trial].flatten() for gradient in gradients.values()])
 
 

@@ -6,10 +6,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from remask.errors import MethodError
 from remask.memory import KeptRows, challenge
-from remask.memory.challenge import Floats
+from remask.memory.selection import Floats
 from remask.methods.base import Method
-from remask.methods.errors import MethodError
 from remask.methods.step import Step, Term
 
 _FIRST_SCORE = 0.1
@@ -19,67 +19,67 @@ _TINY = 1e-12
 class GSS(Method):
     """loss = mean CE over the samples of stream and replay together, as in ER.
 
-    The memory prefers samples whose gradients point away from those of others: a sample's score is
-    1 + its largest cosine with some samples in memory. Once the memory is full, a batch whose mean
-    gradient opposes all of them may replace samples that have high scores.
+    The memory prefers samples with diverse gradients: a sample's score is 1 + its largest cosine
+    with some samples in memory. Once the memory is full, a batch whose mean gradient opposes all of
+    them may replace samples with high scores.
     """
 
     name = "gss"
     title = "GSS"
     weights: ClassVar = {"probes": 10.0}
-    works_on_host = "samples challenge those in memory there, one by one"
+    works_on_host = "samples are replaced there, one by one"
     own_memory = "drawn"
     remembers = ("ratings",)
     probes: Tensor
     memory: KeptRows
 
     def prepare(self) -> None:
-        """The memory is empty."""
-        engine = self.engine
+        """Start with an empty memory."""
+        context = self.context
         counts = set(self.probes.tolist())
         if len(counts) > 1 or min(counts) < 1:
-            raise MethodError("GSS needs one number of probes, at least 1, for all trials of a run")
-        self.memory = engine.keeps(engine.capacity, names=("rows", "filled"))
-        self.ratings = torch.zeros((engine.trials, engine.capacity), dtype=torch.float64)
+            raise MethodError("GSS needs the same `probes >= 1` in all trials of a run")
+        self.memory = context.keeps(context.capacity, names=("rows", "filled"))
+        self.ratings = torch.zeros((context.trials, context.capacity), dtype=torch.float64)
 
     def begin_step(self, step: Step) -> None:
         """Draw from memory."""
         if filled := self.memory.filled:
-            slots = self.engine.draw(filled, self.engine.replay_batch)
-            step.replay(self.engine.batch(self.memory.at(slots)))
+            slots = self.context.draw(filled, self.context.replay_batch)
+            step.replay(self.context.batch(self.memory.at(slots)))
 
     def terms(self, step: Step) -> list[Term]:
-        """Stream and replay weigh as many samples as they have."""
+        """Weight stream and replay by their number of samples."""
         sizes = [batch.labels.shape[1] for batch in (step.stream, *step.replays)]
         weights = [size / sum(sizes) for size in sizes]
         replayed = zip(step.replays, weights[1:], strict=True)
         return [*step.stream_terms(weights[0]), *(Term(batch, own) for batch, own in replayed)]
 
     def after_step(self, step: Step) -> None:
-        """Keep everything while there is room, then what is unlike the rest."""
+        """Store everything while there is room, then replace samples with high scores."""
         filled, arrived = self.memory.filled, step.rows.shape[1]
-        room = min(self.engine.capacity - filled, arrived)
+        room = min(self.context.capacity - filled, arrived)
         if filled == 0:
-            batch_scores = np.full(self.engine.trials, _FIRST_SCORE)
-            sample_scores = np.full((self.engine.trials, arrived), _FIRST_SCORE)
+            batch_scores = np.full(self.context.trials, _FIRST_SCORE)
+            sample_scores = np.full((self.context.trials, arrived), _FIRST_SCORE)
         else:
             batch_scores, sample_scores = self._score(step.rows, filled)
         if room:
             self.memory.put(step.rows[:, :room])
             self.ratings[:, filled : filled + room] = torch.from_numpy(batch_scores).unsqueeze(1)
         if filled and room < arrived:
-            for trial, random in enumerate(self.engine.generators("replace")):
+            for trial, random in enumerate(self.context.generators("replace")):
                 if batch_scores[trial] < 1:
                     ratings = self.ratings[trial].numpy()  # shares its memory
                     late = sample_scores[trial, room:]
                     challenge(self.memory, ratings, trial, random, step.rows[trial, room:], late)
 
     def _score(self, rows: Tensor, filled: int) -> tuple[Floats, Floats]:
-        """1 + the largest cosine with the probes: of the mean gradient, [S], of each, [S, B]."""
-        slots = self.engine.draw(filled, int(self.probes[0]))
+        """Return 1 + the largest cosine with the probes: of the mean [S], of each sample [S, B]."""
+        slots = self.context.draw(filled, int(self.probes[0]))
         probes = slots.shape[1]
-        shown = [self.engine.batch(own, augment=False) for own in (self.memory.at(slots), rows)]
-        gradients = self.engine.net.sample_gradients(
+        shown = [self.context.batch(own, augment=False) for own in (self.memory.at(slots), rows)]
+        gradients = self.context.net.sample_gradients(
             torch.cat([batch.inputs for batch in shown], dim=1),
             torch.cat([batch.labels for batch in shown], dim=1),
         )

@@ -8,18 +8,18 @@ from torch import Tensor
 
 from remask.methods.er import ER
 from remask.methods.step import Step
-from remask.methods.trialwise import per_trial
 from remask.nets import Gradients, LossGradients
+from remask.nets.trialwise import per_trial
 from remask.streams import Task
 
 _STEPS_ON_ANCHORS = 100
 
 
 class HAL(ER):
-    """ER, and anchoring * mean (f(anchors; theta - lr g) - f(anchors; theta))^2.
+    """loss = ER's + anchoring * mean (f(anchors; theta - lr g) - f(anchors; theta))^2.
 
-    An anchor of each class of a finished task is an input that the network would forget most: it
-    descends CE(theta) - CE(theta after a step on memory) + gamma * |features - mean features|^2.
+    After a task, an anchor per class minimises CE(theta) - CE(theta after a step on memory) +
+    gamma * |features - mean features|^2: an input that the network is likely to forget.
     """
 
     name = "hal"
@@ -31,49 +31,51 @@ class HAL(ER):
     gamma: Tensor
 
     def prepare(self) -> None:
-        """No anchors yet."""
-        engine = self.engine
-        shape = (engine.trials, engine.num_classes, *engine.input_shape)
-        self.anchors = torch.zeros(shape, device=engine.device)
-        features = engine.net.features(self.anchors[:, :1], training=False)
+        """Start without anchors."""
+        context = self.context
+        shape = (context.trials, context.num_classes, *context.input_shape)
+        self.anchors = torch.zeros(shape, device=context.device)
+        features = context.net.features(self.anchors[:, :1], training=False)
         self.mean_features = torch.zeros_like(features[:, 0])
 
     def adjust_gradients(self, step: Step, gradients: LossGradients) -> Gradients:
-        """Add the gradient of what the step alone would change at the anchors."""
+        """Add the gradient of the change that the step causes at the anchors."""
         if not step.task.old_labels:
             return gradients
-        engine, anchors = self.engine, self.anchors[:, step.task.old_columns]
-        gradients.add(engine.net.gradients_of_change(anchors, gradients, engine.lr, self.anchoring))
+        context, anchors = self.context, self.anchors[:, step.task.old_columns]
+        gradients.add(
+            context.net.gradients_of_change(anchors, gradients, context.lr, self.anchoring)
+        )
         return gradients
 
     @torch.no_grad()
     def after_step(self, step: Step) -> None:
-        """Follow the mean of the stream's features."""
-        mean = self.engine.net.features(step.stream.inputs, training=True).mean(1)
+        """Update the moving average of the stream's features."""
+        mean = self.context.net.features(step.stream.inputs, training=True).mean(1)
         beta = self.beta.unsqueeze(1)
         self.mean_features.mul_(beta).add_((1 - beta) * mean)
 
     def end_task(self, task: Task) -> None:
-        """Find the anchors of the task's classes."""
-        engine = self.engine
-        memory = engine.recall(engine.batch_size)
+        """Compute the anchors of the task's classes."""
+        context = self.context
+        memory = context.recall(context.batch_size)
         loss = F.cross_entropy(memory.logits.transpose(1, 2), memory.labels, reduction="none").mean(
             1
         )
-        forgetful = engine.net.moved(engine.net.gradients(loss), engine.lr)
-        classes = torch.tensor(task.own_labels, device=engine.device)
-        labels = classes.expand(engine.trials, -1)
+        forgetful = context.net.moved(context.net.gradients(loss), context.lr)
+        classes = torch.tensor(task.own_labels, device=context.device)
+        labels = classes.expand(context.trials, -1)
         start = [
-            torch.from_numpy(random.random((len(classes), *engine.input_shape)))
-            for random in engine.generators("anchors")
+            torch.from_numpy(random.random((len(classes), *context.input_shape)))
+            for random in context.generators("anchors")
         ]
-        anchors = torch.stack(start).float().to(engine.device)
-        rates = per_trial(engine.lr, anchors)
+        anchors = torch.stack(start).float().to(context.device)
+        rates = per_trial(context.lr, anchors)
         for _ in range(_STEPS_ON_ANCHORS):
             anchors.requires_grad_()
-            features = engine.net.features(anchors, training=True)
-            kept = engine.net.head(features).transpose(1, 2)
-            forgotten = engine.net(anchors, parameters=forgetful).transpose(1, 2)
+            features = context.net.features(anchors, training=True)
+            kept = context.net.head(features).transpose(1, 2)
+            forgotten = context.net(anchors, parameters=forgetful).transpose(1, 2)
             away = (features - self.mean_features.unsqueeze(1)).square().sum(2)
             loss = (
                 F.cross_entropy(kept, labels, reduction="none")

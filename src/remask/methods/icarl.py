@@ -20,7 +20,7 @@ _AT_ONCE = 512
 class ICaRL(Method):
     """loss = mean BCE(f(x), old outputs for old classes, one-hot for new ones) + decay * |theta|^2.
 
-    The exemplars, chosen by herding, are learnt beside each task. A sample is of the class whose
+    Exemplars, chosen by herding, are part of each epoch. The prediction is the class whose
     exemplars' mean features are nearest.
     """
 
@@ -29,7 +29,7 @@ class ICaRL(Method):
     weights: ClassVar = {"decay": 0.0}
     own_memory = "whole"
     confidence = False
-    unmaskable = "iCaRL's outputs are sigmoids, so no class pushes another down"
+    unmaskable = "iCaRL's outputs are sigmoids, so classes do not compete"
     remembers = ("teacher", "means", "seen")
     predicts_with = ("means", "seen")
     decay: Tensor
@@ -37,61 +37,61 @@ class ICaRL(Method):
 
     @classmethod
     def least_buffer(cls, num_tasks: int, num_classes: int) -> int:
-        """Every class has an exemplar."""
+        """One exemplar per class."""
         return num_classes
 
     def prepare(self) -> None:
-        """The memory is empty."""
-        engine = self.engine
-        known = int(engine.class_sizes.max())  # 0 if no class has come yet
-        most = min(engine.capacity, known) if known else engine.capacity
-        self.memory = engine.keeps(
-            most, groups=engine.num_classes, apart=True, names=("exemplars", "sizes")
+        """Start with an empty memory."""
+        context = self.context
+        known = int(context.class_sizes.max())  # 0 before the first class
+        most = min(context.capacity, known) if known else context.capacity
+        self.memory = context.keeps(
+            most, groups=context.num_classes, apart=True, names=("exemplars", "sizes")
         )
-        self.teacher: State = {n: t.detach().clone() for n, t in engine.net.state().items()}
-        blank = torch.zeros((engine.trials, 1, *engine.input_shape), device=engine.device)
-        features = engine.net.features(blank, training=False)
+        self.teacher: State = {n: t.detach().clone() for n, t in context.net.state().items()}
+        blank = torch.zeros((context.trials, 1, *context.input_shape), device=context.device)
+        features = context.net.features(blank, training=False)
         self.means = torch.zeros(
-            (engine.trials, engine.num_classes, features.shape[2]), device=engine.device
+            (context.trials, context.num_classes, features.shape[2]), device=context.device
         )
         self.seen = torch.zeros(
-            (engine.trials, engine.num_classes), dtype=torch.bool, device=engine.device
+            (context.trials, context.num_classes), dtype=torch.bool, device=context.device
         )
 
     def extra_samples(self, task: Task) -> int:
-        """As many exemplars as all earlier classes have."""
+        """The number of exemplars of earlier classes."""
         old = list(task.old_labels)
         if not old:
             return 0
-        quota = self.engine.capacity // len(old)
-        return int(self.engine.class_sizes[old].clamp(max=quota).sum())
+        quota = self.context.capacity // len(old)
+        return int(self.context.class_sizes[old].clamp(max=quota).sum())
 
     def extra_rows(self, task: Task) -> Tensor:
-        """The exemplars of all earlier classes."""
+        """Return the exemplars of earlier classes."""
         return torch.cat([self.memory.group(label) for label in task.old_labels], dim=1)
 
     def loss(self, step: Step) -> Tensor:
-        """Old classes as the network of before the task had them, new ones as the labels say."""
+        """Return the BCE to the previous network's outputs (old classes) and the labels (new)."""
         logits = step.stream.logits
         wanted = F.one_hot(step.stream.labels, logits.shape[2]).to(logits.dtype)
         if step.task.number:
-            before = _sigmoid(self.engine.net.evaluate(step.stream.inputs, self.teacher))
+            before = _sigmoid(self.context.net.evaluate(step.stream.inputs, self.teacher))
             wanted = torch.where(step.task.old, before, wanted)
         each = _cross_entropy(logits, wanted)
         loss = each[..., step.task.seen_columns].mean((1, 2))
-        return loss + self.decay * squared_norm(self.engine.net.parameters)
+        return loss + self.decay * squared_norm(self.context.net.parameters)
 
     @torch.no_grad()
     def end_task(self, task: Task) -> None:
-        """Keep the network and as many exemplars as there is room for."""
-        for name, tensor in self.engine.net.state().items():
+        """Keep a copy of the network and choose the exemplars."""
+        for name, tensor in self.context.net.state().items():
             self.teacher[name].copy_(tensor)
-        quota = self.engine.capacity // len(task.seen_labels)
+        quota = self.context.capacity // len(task.seen_labels)
         self.memory.trim(quota)
-        labels = self.engine.labels_of(task.rows)
+        labels = self.context.labels_of(task.rows)
         for label in task.own_labels:
             rows = task.rows[labels == label]
-            chosen = herd(self._features(rows.expand(self.engine.trials, -1)), quota)
+            chosen = herd(self._features(rows.expand(self.context.trials, -1)), quota)
             self.memory.empty(label)
             self.memory.put(rows[chosen], label)
         for label in task.seen_labels:
@@ -99,34 +99,36 @@ class ICaRL(Method):
         self.seen.copy_(task.seen)
 
     def scores(self, inputs: Tensor, task: int) -> Tensor:
-        """The nearer a class's mean, the higher its score."""
-        shared = inputs.expand(self.engine.trials, *inputs.shape)
-        features = self.engine.net.features(shared, training=False)
+        """Return the negative squared distances to the class means."""
+        shared = inputs.expand(self.context.trials, *inputs.shape)
+        features = self.context.net.features(shared, training=False)
         distances = torch.cdist(features, self.means).square()
         return (-distances).masked_fill(~self.seen.unsqueeze(1), -torch.inf)
 
     @classmethod
     def predictor(cls, net: nn.Module, own: Mapping[str, Tensor]) -> nn.Module:
-        """By the nearest mean."""
+        """Return a nearest-mean classifier."""
         return NearestMean(net, own["means"], own["seen"])
 
     def _features(self, rows: Tensor) -> Tensor:
-        """What the network makes of samples as they are: int64 [S, n] -> [S, n, F]."""
+        """Return the features of samples by row number: int64 [S, n] -> [S, n, F]."""
         parts = [
-            self.engine.net.features(self.engine.batch(part, augment=False).inputs, training=False)
+            self.context.net.features(
+                self.context.batch(part, augment=False).inputs, training=False
+            )
             for part in torch.split(rows, _AT_ONCE, dim=1)
         ]
         return torch.cat(parts, dim=1)
 
 
-# Trial by trial: the last numbers of a tensor may be rounded otherwise than those before them, and
-# which are the last depends on how many trials there are.
+# Trial by trial: vectorised loops may round the last elements of a tensor differently, and which
+# ones are last depends on the number of trials.
 def _sigmoid(logits: Tensor) -> Tensor:
     return torch.stack([own.sigmoid() for own in logits])
 
 
 def _cross_entropy(logits: Tensor, wanted: Tensor) -> Tensor:
-    """Binary, of every output by itself: [S, B, K]."""
+    """Return the binary cross-entropy of every output, [S, B, K]."""
     return torch.stack(
         [
             F.binary_cross_entropy_with_logits(own, truth, reduction="none")
@@ -136,17 +138,16 @@ def _cross_entropy(logits: Tensor, wanted: Tensor) -> Tensor:
 
 
 class DarkICaRL(ICaRL):
-    """iCaRL as an early version of a published implementation ran it on MNIST.
+    """iCaRL with a bug of the implementation behind the published figures on MNIST.
 
-    There, the pixels of exemplars were cut to whole numbers on their way into training, which turns
-    all but the brightest black. It is here because it explains published figures.
+    It truncated the exemplars' pixels to integers, which turns all but the brightest black.
     """
 
     name = "icarl-dark"
     title = "iCaRL with dark exemplars"
 
     def loss(self, step: Step) -> Tensor:
-        """As iCaRL, on what the accident leaves of the exemplars."""
+        """Return iCaRL's loss with truncated exemplars."""
         inputs, labels = step.stream.inputs, step.stream.labels
         exemplar = step.task.old[labels].view(*labels.shape, *[1] * (inputs.ndim - 2))
         step.stream.inputs = torch.where(exemplar, inputs.floor(), inputs)

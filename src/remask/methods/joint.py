@@ -13,5 +13,5 @@ class Joint(Method):
     unmaskable = "JOINT sees every class at once, so there is no absent class to mask"
 
     def terms(self, step: Step) -> list[Term]:
-        """Cross-entropy over all classes."""
+        """Return the cross-entropy over all classes."""
         return step.stream_terms()

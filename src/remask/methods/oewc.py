@@ -7,8 +7,8 @@ import torch
 from remask.methods.base import Method
 from remask.methods.penalties import add_pull
 from remask.methods.step import Step, Term
-from remask.methods.trialwise import per_trial
 from remask.nets import Gradients, State
+from remask.nets.trialwise import per_trial
 from remask.streams import Task
 
 
@@ -27,34 +27,34 @@ class OEWC(Method):
     gamma: torch.Tensor
 
     def prepare(self) -> None:
-        """Nothing matters yet."""
-        parameters = self.engine.net.parameters
+        """Start with zero importance."""
+        parameters = self.context.net.parameters
         self.importance: State = {n: torch.zeros_like(p.detach()) for n, p in parameters.items()}
         self.anchor: State = {n: p.detach().clone() for n, p in parameters.items()}
 
     def terms(self, step: Step) -> list[Term]:
-        """The cross-entropy; `adjust_gradients` adds the penalty's gradient, which is faster."""
+        """Return the cross-entropy; `adjust_gradients` adds the penalty's gradient."""
         return step.stream_terms()
 
     def adjust_gradients(self, step: Step, gradients: Gradients) -> Gradients:
         """Add the penalty's gradient."""
-        parameters = self.engine.net.parameters
+        parameters = self.context.net.parameters
         add_pull(gradients, parameters, self.anchor, self.importance, self.penalty)
         return gradients
 
     def end_task(self, task: Task) -> None:
-        """Weigh every parameter by what the task's samples say of it."""
-        engine = self.engine
-        batches = -(-len(task.rows) // engine.batch_size)
-        share = 1 / (batches * engine.batch_size)
+        """Add the Fisher information of the task's samples to the importance."""
+        context = self.context
+        batches = -(-len(task.rows) // context.batch_size)
+        share = 1 / (batches * context.batch_size)
         for value in self.importance.values():
             value.mul_(per_trial(self.gamma, value))
-        for rows in torch.split(task.rows, engine.net.samples_at_once):
-            batch = engine.batch(rows.expand(engine.trials, -1))
-            logits = engine.net.evaluate(batch.inputs)
+        for rows in torch.split(task.rows, context.net.samples_at_once):
+            batch = context.batch(rows.expand(context.trials, -1))
+            logits = context.net.evaluate(batch.inputs)
             certainty = logits.softmax(2).gather(2, batch.labels.unsqueeze(2)).squeeze(2)
-            gradients = engine.net.sample_gradients(batch.inputs, batch.labels)
+            gradients = context.net.sample_gradients(batch.inputs, batch.labels)
             for name, squares in gradients.squares(certainty * share).items():
                 self.importance[name].add_(squares)
-        for name, parameter in engine.net.parameters.items():
+        for name, parameter in context.net.parameters.items():
             self.anchor[name].copy_(parameter.detach())

@@ -1,4 +1,4 @@
-"""PNN: progressive neural networks (Rusu et al. 2016). Only for tests that tell the task."""
+"""PNN: progressive neural networks (Rusu et al. 2016). Task-IL only."""
 
 from collections.abc import Mapping
 
@@ -12,9 +12,9 @@ from remask.nets.progressive import Columns, IndependentColumns, ProgressiveColu
 
 
 class PNN(Method):
-    """loss = CE(stream) of column t, which learns task t, sees older columns and never moves them.
+    """loss = CE(stream) of column t, which learns task t from the frozen features of older columns.
 
-    A test sample of task k is shown to column k.
+    Column k predicts the samples of task k.
     """
 
     name = "pnn"
@@ -25,12 +25,12 @@ class PNN(Method):
 
     @classmethod
     def uses_tasks(cls) -> bool:
-        """Whoever chooses a column must know the task."""
+        """The task selects the column."""
         return True
 
     @classmethod
     def adapt_net(cls, build: NetBuilder, num_tasks: int) -> NetBuilder:
-        """A column for every task, and lateral connections from old ones to new ones."""
+        """Return a column per task, with lateral connections from old to new ones."""
 
         def build_columns(input_shape: tuple[int, ...], num_classes: int) -> Columns:
             nets = [build(input_shape, num_classes) for _ in range(num_tasks)]
@@ -39,32 +39,31 @@ class PNN(Method):
         return build_columns
 
     def loss(self, step: Step) -> torch.Tensor:
-        """Cross-entropy on the stream, of the task's own column."""
+        """Return the cross-entropy of the task's column."""
         self._choose(step.task.number)
         return step.stream_loss()
 
     def scores(self, inputs: Tensor, task: int) -> Tensor:
-        """The logits of the task's own column."""
+        """Return the logits of the task's column."""
         self._choose(task)
-        return self.engine.net.predict(inputs)
+        return self.context.net.predict(inputs)
 
     @classmethod
     def predictor(cls, net: nn.Module, own: Mapping[str, Tensor]) -> nn.Module:
-        """A module that must be told the task, too."""
+        """Return a module that also takes the task."""
         assert isinstance(net, Columns)
         return ToldTask(net)
 
     def _choose(self, column: int) -> None:
-        columns = self.engine.net.module
+        columns = self.context.net.module
         assert isinstance(columns, Columns)
         columns.column = column
 
 
 class IndependentPNN(PNN):
-    """loss = CE(stream) of column t, a network of its own.
+    """loss = CE(stream) of column t, an independent network.
 
-    In the code behind the published figures the connections between MLPs were never switched on:
-    PNN on Split-MNIST was this.
+    The code behind the published figures on Split-MNIST never enabled the lateral connections.
     """
 
     name = "pnn-independent"
@@ -72,7 +71,7 @@ class IndependentPNN(PNN):
 
     @classmethod
     def adapt_net(cls, build: NetBuilder, num_tasks: int) -> NetBuilder:
-        """A column for every task."""
+        """Return a column per task."""
 
         def build_columns(input_shape: tuple[int, ...], num_classes: int) -> Columns:
             return IndependentColumns([build(input_shape, num_classes) for _ in range(num_tasks)])

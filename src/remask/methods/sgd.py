@@ -11,5 +11,5 @@ class SGD(Method):
     title = "SGD"
 
     def terms(self, step: Step) -> list[Term]:
-        """Cross-entropy on the stream."""
+        """Return the cross-entropy on the stream."""
         return step.stream_terms()

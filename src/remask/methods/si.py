@@ -7,8 +7,8 @@ import torch
 from remask.methods.base import Method
 from remask.methods.penalties import add_pull
 from remask.methods.step import Step, Term
-from remask.methods.trialwise import per_trial
 from remask.nets import Gradients, State
+from remask.nets.trialwise import per_trial
 from remask.streams import Task
 
 
@@ -27,29 +27,29 @@ class SI(Method):
     xi: torch.Tensor
 
     def prepare(self) -> None:
-        """Nothing matters yet."""
-        parameters = {n: p.detach() for n, p in self.engine.net.parameters.items()}
+        """Start with zero importance."""
+        parameters = {n: p.detach() for n, p in self.context.net.parameters.items()}
         self.importance: State = {n: torch.zeros_like(p) for n, p in parameters.items()}
         self.path: State = {n: torch.zeros_like(p) for n, p in parameters.items()}
         self.anchor: State = {n: p.clone() for n, p in parameters.items()}
 
     def terms(self, step: Step) -> list[Term]:
-        """The cross-entropy; `adjust_gradients` adds the penalty's gradient, which is faster."""
+        """Return the cross-entropy; `adjust_gradients` adds the penalty's gradient."""
         return step.stream_terms()
 
     @torch.no_grad()
     def adjust_gradients(self, step: Step, gradients: Gradients) -> Gradients:
-        """Add the penalty's gradient, clip, and lengthen the path."""
-        add_pull(gradients, self.engine.net.parameters, self.anchor, self.importance, self.c)
+        """Add the penalty's gradient, clip, and extend the path."""
+        add_pull(gradients, self.context.net.parameters, self.anchor, self.importance, self.c)
         for name, gradient in gradients.items():
             gradient.clamp_(-1, 1)
-            self.path[name].addcmul_(gradient.square(), per_trial(self.engine.lr, gradient))
+            self.path[name].addcmul_(gradient.square(), per_trial(self.context.lr, gradient))
         return gradients
 
     @torch.no_grad()
     def end_task(self, task: Task) -> None:
-        """Turn paths into importance."""
-        for name, parameter in self.engine.net.parameters.items():
+        """Convert paths to importance."""
+        for name, parameter in self.context.net.parameters.items():
             moved = (parameter - self.anchor[name]).square()
             self.importance[name].add_(self.path[name] / (moved + per_trial(self.xi, moved)))
             self.anchor[name].copy_(parameter)

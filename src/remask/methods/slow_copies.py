@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from remask.methods.trialwise import per_trial
 from remask.nets import StackedNet, State
+from remask.nets.trialwise import per_trial
 
 
 def slow_copy(net: StackedNet) -> State:

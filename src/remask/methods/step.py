@@ -1,4 +1,4 @@
-"""A step: what a method may look at to compute a loss.
+"""The data of one training step, and the terms of a loss on it.
 
 Axes: S stacked trials, B samples of the stream, R replayed samples, K classes.
 """
@@ -10,6 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from remask.errors import MethodError
 from remask.losses import (
     Weight,
     cross_entropy_and_slope,
@@ -17,12 +18,11 @@ from remask.losses import (
     mse_and_slope,
     trial_cross_entropy,
 )
-from remask.methods.errors import MethodError
 from remask.streams import Task
 
 
 class Joined:
-    """The samples of several batches side by side; they go through the network together."""
+    """Several batches that share one forward pass."""
 
     __slots__ = ("_parts", "forward", "inputs", "sizes")
 
@@ -30,36 +30,31 @@ class Joined:
         self, inputs: Tensor, sizes: Sequence[int], forward: Callable[[Tensor], Tensor]
     ) -> None:
         self.inputs = inputs
-        """What the network sees: [S, sum of sizes, *shape]."""
+        """Network inputs, [S, sum of sizes, *shape]."""
         self.sizes = list(sizes)
-        """How many samples each batch has."""
+        """Samples per batch."""
         self.forward = forward
         """The network."""
         self._parts: Sequence[Tensor] | None = None
 
-    @property
-    def said(self) -> bool:
-        """Whether it is known what the network says."""
-        return self._parts is not None
-
-    def say(self, logits: Tensor) -> None:
-        """Know what the network says of all samples, [S, sum of sizes, K]."""
+    def set_logits(self, logits: Tensor) -> None:
+        """Set the logits of all samples, [S, sum of sizes, K]."""
         self._parts = torch.split(logits, self.sizes, dim=1)
 
     def logits_of(self, number: int) -> Tensor:
-        """What the network says of one batch. The first look runs the forward, for all batches."""
+        """Return the logits of one batch; the first call runs the forward pass of all."""
         if self._parts is None:
-            self.say(self.forward(self.inputs))
+            self.set_logits(self.forward(self.inputs))
         assert self._parts is not None
         return self._parts[number]
 
     def inputs_of(self, number: int) -> Tensor:
-        """What the network sees of one batch."""
+        """Return the inputs of one batch."""
         return torch.split(self.inputs, self.sizes, dim=1)[number]
 
 
 class Batch:
-    """Samples of one step, of every trial of the stack."""
+    """Samples of one step, for every trial of the stack."""
 
     __slots__ = ("_forward", "_inputs", "_logits", "_recorded", "labels", "place")
 
@@ -71,18 +66,18 @@ class Batch:
         recorded: Tensor | None = None,
         place: tuple[Joined, int] | None = None,
     ) -> None:
-        """Make a batch of inputs of its own, or of those in a place among others."""
+        """Make a batch from its own inputs, or from its `place` in a joined batch."""
         self.labels = labels
         """int64 [S, B]."""
         self.place = place
-        """With which other samples it goes through the network, and its number among them."""
+        """The joined batch that it belongs to, and its number there."""
         self._inputs, self._forward = inputs, forward
         self._logits: Tensor | None = None
         self._recorded = recorded
 
     @property
     def inputs(self) -> Tensor:
-        """What the network sees: [S, B, *shape]."""
+        """Network inputs, [S, B, *shape]."""
         if self._inputs is None:
             assert self.place is not None
             joined, number = self.place
@@ -91,13 +86,13 @@ class Batch:
 
     @inputs.setter
     def inputs(self, inputs: Tensor) -> None:
-        if self.place is not None:  # from now on it goes by itself
+        if self.place is not None:  # from now on it has its own forward pass
             self._forward, self.place = self.place[0].forward, None
         self._inputs = inputs
 
     @property
     def logits(self) -> Tensor:
-        """What the network says now, [S, B, K]. The first look runs the forward, if need be."""
+        """The current logits, [S, B, K]; the first access runs the forward pass if necessary."""
         if self._logits is None:
             if self.place is not None:
                 joined, number = self.place
@@ -112,33 +107,33 @@ class Batch:
 
     @property
     def recorded(self) -> Tensor:
-        """What the network said when the samples were stored, [S, B, K]."""
+        """The logits that were stored with the samples, [S, B, K]."""
         if self._recorded is None:
             raise AttributeError("no logits were stored: the method must set stores_logits")
         return self._recorded
 
 
 class Term(NamedTuple):
-    """A part of a loss: weight * CE(batch), or with `stored` weight * MSE(logits, stored)."""
+    """One term of a loss: weight * CE(batch), or weight * MSE(logits, stored) with `stored`."""
 
     batch: Batch
     weight: Weight = 1.0
-    """One for all trials, or [S]."""
+    """A number for all trials, or [S]."""
     active: Tensor | None = None
-    """Which classes compete, bool [S or 1, 1, K]; None: all."""
+    """Boolean mask of the active classes, [S or 1, 1, K]; None: all."""
     mask_value: Tensor | None = None
-    """What the logits of the others are set to, [S, 1, 1]; None: -inf."""
+    """The value of masked logits, [S, 1, 1]; None: -inf."""
     stored: Tensor | None = None
-    """[S, B, K]."""
+    """Target logits, [S, B, K]."""
 
     def kind(self, step: "Step") -> str:
-        """What it is called in logs."""
+        """The name of the term in logs."""
         if self.stored is not None:
             return "distillation"
         return "stream" if self.batch is step.stream else "replay"
 
     def loss(self) -> Tensor:
-        """Its value per trial, [S], for autograd."""
+        """Return the value per trial, [S], for autograd."""
         logits = self.batch.logits
         if self.stored is not None:
             own = logit_mse(logits, self.stored)
@@ -147,7 +142,7 @@ class Term(NamedTuple):
         return own if isinstance(self.weight, float) and self.weight == 1 else self.weight * own
 
     def loss_and_slope(self) -> tuple[Tensor, Tensor]:
-        """Its value, [S], and its gradient in the logits, [S, B, K], without autograd."""
+        """Return the value, [S], and its gradient in the logits, [S, B, K], without autograd."""
         logits = self.batch.logits
         if self.stored is not None:
             return mse_and_slope(logits, self.stored, self.weight)
@@ -156,17 +151,17 @@ class Term(NamedTuple):
 
 
 def total(terms: Sequence[Term]) -> Tensor:
-    """The sum of all terms per trial, [S], for autograd."""
+    """Return the sum of all terms per trial, [S], for autograd."""
     return added([term.loss() for term in terms])
 
 
 def added(losses: Sequence[Tensor]) -> Tensor:
-    """The sum of losses per trial, [S], in their order."""
+    """Return the sum of losses per trial, [S], added in order."""
     return reduce(torch.add, losses)
 
 
 class Step:
-    """All that a method may look at to compute one step's loss."""
+    """The inputs of a method's loss."""
 
     __slots__ = ("active", "faded", "mask_value", "replays", "rows", "stream", "task")
 
@@ -181,29 +176,29 @@ class Step:
         faded: Tensor | None = None,
     ) -> None:
         self.stream = stream
-        """The samples that have just arrived."""
+        """The current samples of the stream."""
         self.replays = replays
-        """The method's independent draws from memory; empty while the memory is."""
+        """Independent draws from memory; empty while the memory is empty."""
         self.active = active
-        """The classes that compete on the stream, bool [S, 1, K]; None if no trial has a mask."""
+        """Boolean mask of the active classes, [S, 1, K]; None if no trial has a mask."""
         self.mask_value = mask_value
-        """What the logits of all other classes are set to, [S, 1, 1]; None as above."""
+        """The value of masked logits, [S, 1, 1]; None if no trial has a mask."""
         self.rows = rows
-        """The rows of the samples of the stream, as `Engine.batch` takes them: int64 [S, B]."""
+        """Row numbers of the stream's samples, for `Context.batch`: int64 [S, B]."""
         self.task = task
-        """The task that is being learnt."""
+        """The current task."""
         self.faded = faded
-        """How far each trial's mask has faded, from 0, not at all, to 1: [S]; None: none fades."""
+        """How far each mask has faded, from 0 (not at all) to 1, [S]; None: no mask fades."""
 
     def replay(self, batch: Batch) -> None:
-        """Learn from a batch of the method's own memory, too, together with the stream.
+        """Add a batch from the method's own memory to this step.
 
-        Once per step, and for methods that draw nothing from the engine's reservoir.
+        At most once per step, and only for methods without `draws`.
         """
         if self.replays or self.stream.place is None:
             raise MethodError(
-                "the step has a replay already: a method that replays its own memory does so once "
-                "per step, and sets no draws"
+                "the step already has a replay: call step.replay once per step, and only in a "
+                "method without draws"
             )
         forward, sizes = self.stream.place[0].forward, [self.rows.shape[1], batch.labels.shape[1]]
         joined = Joined(torch.cat([self.stream.inputs, batch.inputs], dim=1), sizes, forward)
@@ -211,15 +206,15 @@ class Step:
         self.replays = (Batch(None, batch.labels, place=(joined, 1)),)
 
     def stream_loss(self, among: Tensor | None = None) -> Tensor:
-        """Cross-entropy on the stream, [S]. The mask, where a trial has one, acts here.
+        """Return the cross-entropy on the stream, [S], with each trial's mask.
 
-        In trials without one, all classes compete, or those `among` [K], if given. Where a mask
-        fades, the masked loss and the one without a mask are mixed.
+        Trials without a mask use all classes, or those in `among` [K]. A fading mask mixes the
+        masked and the unmasked loss.
         """
         return total(self.stream_terms(among=among))
 
     def stream_terms(self, weight: float = 1.0, among: Tensor | None = None) -> list[Term]:
-        """The same times a weight, as terms."""
+        """Return the terms of `stream_loss`, times a weight."""
         active, value = self.active, self.mask_value
         if among is not None:
             if active is None or value is None:
@@ -236,5 +231,5 @@ class Step:
         ]
 
     def cross_entropy(self, batch: Batch, among: Tensor | None = None) -> Tensor:
-        """Ordinary cross-entropy, [S], over all classes, or `among` some: bool [S or 1, 1, K]."""
+        """Return the cross-entropy, [S], over all classes or `among` some: bool [S or 1, 1, K]."""
         return trial_cross_entropy(batch.logits, batch.labels, among, None)

@@ -11,7 +11,7 @@ from remask.errors import RemaskError, SettingsError
 from remask.methods import MASKED_NAMES, Method, find_method
 from remask.names import did_you_mean
 from remask.own_code import names_own_code
-from remask.papers import published_settings
+from remask.papers.published import published_settings
 from remask.setting_types import MaskValue, read_weights
 
 _LONGEST_VALUE = 200

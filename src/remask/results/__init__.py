@@ -1,5 +1,6 @@
 """The results store: every trial that came to an end, in one SQLite file."""
 
+from remask.record import Answers, Curve, Losses, MaskChoice, Status, TrialRecord
 from remask.results.cells import (
     Cell,
     TrialSummary,
@@ -23,8 +24,6 @@ from remask.results.export import (
 )
 from remask.results.filters import FILTERS, check_filters
 from remask.results.merge import Merged, merge
-from remask.results.record import Status, TrialRecord
-from remask.results.record_parts import Answers, ChoiceRecord, Curve, Losses
 from remask.results.scores import COSTS, SCORES, Spread, scores, spread, spreads
 from remask.results.store import Store, store_path
 
@@ -35,9 +34,9 @@ __all__ = [
     "SCORES",
     "Answers",
     "Cell",
-    "ChoiceRecord",
     "Curve",
     "Losses",
+    "MaskChoice",
     "Merged",
     "NoResultsError",
     "Spread",

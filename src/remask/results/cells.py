@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from remask.classes import Tasks
 from remask.config import TrialConfig
 from remask.names import system_name
-from remask.results.record import TrialRecord, write_moment
+from remask.record import TrialRecord, write_moment
 from remask.results.scores import COSTS, SCORES, Spread, pack, scores, spread, spreads, unpack
 from remask.setting_types import MaskValue
 
@@ -85,7 +85,7 @@ def summary_of(record: TrialRecord) -> TrialSummary:
         *(config.hash, config.benchmark, config.method, config.mask, config.buffer, config.seed),
         *(record.status, record.title, write_moment(record.created), record.error, record.seconds),
         *(len(record.class_il), len(record.confidence)),
-        classes=_fingerprint(record.tasks or (), record.class_names or ()),
+        classes=_fingerprint(record.tasks, record.class_names),
         hardware=", ".join([str(device), *([f"torch {torch}"] if torch else [])]) if device else "",
         cell=config.cell.canonical,
         packed=pack(scores(record).values()),

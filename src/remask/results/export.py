@@ -17,10 +17,10 @@ from pydantic import ValidationError
 from remask.config import TrialConfig
 from remask.durable import AnyPath, DurabilityError, read_limited, write_output
 from remask.names import UnknownNameError, unknown
+from remask.record import TrialRecord
 from remask.results.cells import summarise_listed, summary_of
 from remask.results.errors import StoreError
 from remask.results.latex import latex_table
-from remask.results.record import TrialRecord
 from remask.results.scores import SCORES, scores
 
 _LARGEST_IMPORT = 1024 * 1024 * 1024

@@ -8,8 +8,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, Valida
 
 from remask.names import TITLES, UnknownNameError, nearest, systems_named, unknown, unknown_method
 from remask.own_code import names_own_code
+from remask.record import Status, write_moment
 from remask.results.errors import StoreError
-from remask.results.record import Status, write_moment
 from remask.setting_types import Integer, Mask
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Literal
 
 from remask.durable import AnyPath
+from remask.record import TrialRecord
 from remask.results.errors import StoreError
-from remask.results.record import TrialRecord
 from remask.results.store import Store
 
 Preferred = Literal["ours", "theirs"]

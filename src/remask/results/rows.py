@@ -11,9 +11,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from remask.record import TrialRecord
 from remask.results.cells import TrialSummary, cell_config, summary_of
 from remask.results.errors import StoreError
-from remask.results.record import TrialRecord
 from remask.results.scores import SCORES
 
 SUMMARY = (*TrialSummary._fields, "details_digest", "digest")

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from remask.metrics import CURVE_METRICS, METRICS, AccuracyCurve, calibration_error
-from remask.results.record import TrialRecord
+from remask.metrics import CURVE_METRICS, METRICS, AccuracyCurve, binned_calibration_error
+from remask.record import TrialRecord
 
 _MATRICES = ("class_il", "task_il", "validation_class_il", "validation_task_il")
 _CURVES = ("class_il", "task_il")
@@ -58,7 +58,7 @@ def scores(record: TrialRecord) -> dict[str, float]:
             over_time = AccuracyCurve(accuracy, learning, steps)
             found |= {f"{name}_{m}": measure(over_time) for m, measure in CURVE_METRICS.items()}
     if answers := record.answers:
-        error = calibration_error(answers.counts, answers.confidence, answers.right)
+        error = binned_calibration_error(answers.counts, answers.confidence, answers.right)
         found["class_il_ECE"] = error
     return found
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from remask.durable import AnyPath
+from remask.record import TrialRecord
 from remask.results.cells import TrialSummary
 from remask.results.database import (
     check_pages,
@@ -19,7 +20,6 @@ from remask.results.database import (
 )
 from remask.results.errors import StoreError, StoreMovedError, explained
 from remask.results.filters import where
-from remask.results.record import TrialRecord
 from remask.results.rows import (
     COLUMNS,
     ORDER,

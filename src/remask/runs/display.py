@@ -21,11 +21,10 @@ from rich.text import Text
 from remask.config import TrialConfig
 from remask.console import PlainConsole, errors
 from remask.datasets import Progress as OnDownload
-from remask.engine import TrialResult
 from remask.metrics import average_accuracy
-from remask.names import system_name
 from remask.own_code import own_title
 from remask.printable import printable
+from remask.record import TrialRecord
 from remask.results import cell_labels
 from remask.runs.events import Advanced, Event, Finished, Note, PickedUp
 from remask.runs.plans import Job
@@ -49,7 +48,7 @@ class Display:
         self._trials = sum(self._cells.values(), Counter[TrialConfig]())
         self._names = _names(list(self._trials))
         self._fractions: dict[str, float] = {}  # of each job that is begun or done
-        self._results: dict[TrialConfig, list[TrialResult]] = {}
+        self._results: dict[TrialConfig, list[TrialRecord]] = {}
         self._cells_done = 0
         self._picked_up = 0
         self._steps = 0
@@ -90,7 +89,7 @@ class Display:
         elif isinstance(event, Finished):
             self._finish(event)
         elif isinstance(event, PickedUp):
-            self._picked_up += len(event.results)
+            self._picked_up += len(event.records)
             self._finish(event)
         elif isinstance(event, Note):
             self._console.print(f"note: {event.text}", highlight=False, soft_wrap=True)
@@ -108,13 +107,12 @@ class Display:
 
     def _finish(self, event: Finished | PickedUp) -> None:
         self._fractions[event.job] = 1.0
-        for result in event.results:
-            self._results.setdefault(result.config.cell, []).append(result)
-            if result.diverged_at is not None:
-                system = system_name(result.config.method, result.config.mask, result.title)
+        for record in event.records:
+            self._results.setdefault(record.config.cell, []).append(record)
+            if record.diverged_at is not None:
                 self._console.print(
-                    f"note: {system} with seed {result.config.seed} diverged at step "
-                    f"{result.diverged_at:,}: its loss was no longer a number",
+                    f"note: {record.system} with seed {record.seed} diverged at step "
+                    f"{record.diverged_at:,}: its loss was not finite",
                     highlight=False,
                 )
         for cell in self._cells[event.job]:

@@ -1,13 +1,13 @@
 """What a job says while it runs. Events cross process borders as lines of JSON."""
 
 import json
-from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from dataclasses import dataclass
+from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
-from remask.engine import TrialResult
-from remask.engine.showing import TaskPoint
+from remask.engine.measurements import TaskPoint
+from remask.record import TrialRecord
 
 
 @dataclass(frozen=True)
@@ -51,29 +51,19 @@ class Note:
 
 @dataclass(frozen=True)
 class Finished:
-    """A job's results."""
+    """The records of a job that ended."""
 
     job: str
-    results: list[TrialResult]
-    started: str
-    """UTC, ISO 8601."""
-    seconds: float
-    """Wall time of the whole stack, over all sessions."""
-    own_code: dict[str, str] = field(default_factory=dict)
-    """Fingerprints of the user's own modules, as they were in the first session."""
-    flops: float | None = None
-    """Floating-point operations per trial, as worked out; None: not known."""
-    ran_on: dict[str, Any] = field(default_factory=dict)
-    """`provenance` of another machine; empty: it was trained on this one."""
+    records: list[TrialRecord]
     kind: Literal["finished"] = "finished"
 
 
 @dataclass(frozen=True)
 class PickedUp:
-    """Results that the store has by now, of trials that a job was to run."""
+    """Trials of a job that another process has stored."""
 
     job: str
-    results: list[TrialResult]
+    records: list[TrialRecord]
     kind: Literal["picked up"] = "picked up"
 
 

@@ -17,7 +17,6 @@ from typing import Self
 
 from remask.config import TrialConfig
 from remask.durable import DurabilityError, make_folder
-from remask.engine import TrialResult
 from remask.engine.checkpoints import checkpoints_in
 from remask.results import Store, TrialRecord
 from remask.runs.events import Event, Failed, Finished, Lost, Note, PickedUp
@@ -112,8 +111,8 @@ class JobQueue:
         """The event as one of a job in the plan, which may have been split since."""
         job = self._split_from.get(event.job, event.job)
         if isinstance(event, Finished):
-            new = [result for result in event.results if result.config not in self._picked_up]
-            return replace(event, job=job, results=new)
+            new = [record for record in event.records if record.config not in self._picked_up]
+            return replace(event, job=job, records=new)
         return replace(event, job=job)
 
     def keep_plan(self) -> None:
@@ -138,7 +137,7 @@ class JobQueue:
             self._picked_up.update(record.config for record in found)
             if len(found) == len(left):
                 self._waiting.remove(job)
-            return PickedUp(job.name, [_result(record) for record in found])
+            return PickedUp(job.name, found)
         if not mine:
             return None
         begun = self._has_begun(job)
@@ -189,19 +188,6 @@ def _is_done(store: Store, run: Run, job: Job) -> bool:
 def _replace(jobs: list[Job], old: Job, new: Sequence[Job]) -> None:
     at = jobs.index(old)
     jobs[at : at + 1] = new
-
-
-def _result(record: TrialRecord) -> TrialResult:
-    return TrialResult(
-        config=record.config,
-        class_il=[list(row) for row in record.class_il],
-        task_il=[list(row) for row in record.task_il],
-        confidence=list(record.confidence),
-        diverged_at=record.diverged_at,
-        title=record.title,
-        tasks=record.tasks or (),
-        class_names=record.class_names or (),
-    )
 
 
 class Claims:

@@ -22,9 +22,9 @@ from remask.datasets import cache_folder
 from remask.durable import make_folder, read_limited, write_atomically
 from remask.engine import TrialStack
 from remask.errors import RemaskError
+from remask.provenance import provenance
 from remask.runs.cost import TRAINING_FACTOR, Cost, Sizes, cost_of, net_cost
 from remask.runs.options import RunOptions
-from remask.runs.storing import provenance
 
 _SECONDS = 0.4
 """How long each rate is measured for, at the least."""

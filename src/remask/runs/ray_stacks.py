@@ -176,7 +176,11 @@ class ClusterStacks:
             stack.ended = True
             # Its own module was imported here, and not on the node.
             own = fingerprints_of([stack.work.job.configs[0].benchmark])
-            yield replace(message, own_code={**own, **message.own_code})
+            records = [
+                record.model_copy(update={"own_code": {**own, **record.own_code}})
+                for record in message.records
+            ]
+            yield replace(message, records=records)
         else:
             stack.ended = isinstance(message, Failed)
             yield message

@@ -11,14 +11,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
-
 import remask
 from remask.benchmarks import Benchmark
 from remask.benchmarks.splitting import resplit
 from remask.config import TrialConfig
 from remask.engine.checkpoints import checkpoints_in
 from remask.machine import keep_freed_memory
+from remask.record import TrialRecord
 from remask.runs.checkpoint_mirror import CheckpointMirror, is_address
 from remask.runs.device_memory import largest_stack_on
 from remask.runs.events import Advanced, Event, Failed, Finished
@@ -27,7 +26,6 @@ from remask.runs.plans import Job
 from remask.runs.scratch import scratch_folder
 from remask.runs.shipping import Arrays, importable, read_files, write_files
 from remask.runs.signals import StopRequest
-from remask.runs.storing import provenance
 from remask.runs.train import run_job
 
 _MOST_LOG = 1 << 16
@@ -157,7 +155,7 @@ def _train(
         if isinstance(event, Finished):
             if options.save_nets is not None:
                 yield Files("nets", read_files(nets.glob("*")))
-            event = replace(event, ran_on=_ran_on(options.device))
+            event = replace(event, records=[_on_this_host(record) for record in event.records])
         yield event
     if not ended and shared is None:
         yield Files("checkpoints", read_files(checkpoints_in(folder).values()))
@@ -191,12 +189,9 @@ def _dealt(
     return resplit(benchmark, tasks=tasks, class_order=class_order, limit=limit)
 
 
-def _ran_on(device: str) -> dict[str, Any]:
-    known = provenance()
-    machine = {**known["machine"], "host": socket.gethostname()}
-    if torch.device(device).type == "cuda":
-        machine["device"] = torch.cuda.get_device_name()
-    return {**known, "machine": machine}
+def _on_this_host(record: TrialRecord) -> TrialRecord:
+    machine = {**record.machine, "host": socket.gethostname()}
+    return record.model_copy(update={"machine": machine})
 
 
 class _Log:

@@ -5,13 +5,12 @@ from collections.abc import Mapping, Sequence
 from typing import Self
 
 from remask.config import TrialConfig
-from remask.engine.showing import TaskPoint
+from remask.engine.measurements import TaskPoint
 from remask.loggers import Log, Logger, Setting, Source, open_logger
 from remask.results import scores
 from remask.runs.events import Event, Finished, Logged
 from remask.runs.options import RunOptions
 from remask.runs.plans import Run
-from remask.runs.storing import records_of
 from remask.runs.train import net_path
 
 
@@ -42,7 +41,7 @@ class RunLog:
         if isinstance(event, Logged):
             self._on_way(event)
         elif isinstance(event, Finished):
-            for record in records_of(event):
+            for record in event.records:
                 metrics = _known(scores(record))
                 step = self._steps.get(record.config_hash, 0)
                 self._log.end(self._sources[record.config_hash], step, metrics)

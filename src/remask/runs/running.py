@@ -30,7 +30,7 @@ from remask.runs.preparing import check_memory, fetch_data, largest_stacks, note
 from remask.runs.queue import Claims, JobQueue, jobs_left
 from remask.runs.run_log import RunLog
 from remask.runs.signals import StopRequest
-from remask.runs.storing import records_of, rescued, store_end
+from remask.runs.storing import rescued, store_end
 from remask.runs.train import check_device
 from remask.runs.worker_processes import WorkerProcesses
 
@@ -207,7 +207,10 @@ def _store_results(
             except StoreMovedError:
                 # What is running is saved as for any other stop.
                 stop.signal = stop.signal or signal.SIGTERM
-                unstored = [*(unstored or []), *records_of(event)]
+                unstored = [
+                    *(unstored or []),
+                    *(event.records if isinstance(event, Finished) else []),
+                ]
                 continue
             failed = failed or isinstance(event, Failed)
             yield queue.as_planned(event)

@@ -1,33 +1,17 @@
 """From a job's results to rows of the store; or to a file, if the store was taken away."""
 
-import os
-import platform
 import shutil
-import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict
 from datetime import UTC, datetime
-from functools import cache
-from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
-import remask
 from remask.durable import make_folder, write_atomically
 from remask.errors import RemaskError
-from remask.results import (
-    Answers,
-    ChoiceRecord,
-    Curve,
-    Losses,
-    Store,
-    StoreError,
-    TrialRecord,
-    export,
-)
-from remask.runs.events import Event, Failed, Finished
+from remask.record import TrialRecord
+from remask.results import Store, StoreError, export
+from remask.runs.events import Failed, Finished
 from remask.runs.plans import Job, Run
 
 
@@ -35,47 +19,13 @@ def store_end(store: Store, run: Run, job: Job, event: Finished | Failed) -> Non
     """Store how a job has ended; only then its checkpoints may go."""
     if isinstance(event, Failed):
         for config in job.configs:
-            store.add(TrialRecord.failure(config, event.error, **provenance()))
+            store.add(TrialRecord.failure(config, event.error))
         return
-    for record in records_of(event):
+    for record in event.records:
         store.add(record, replace=run.again)
     if run.again:
         write_atomically(run.mark(job), b"")
     shutil.rmtree(run.checkpoints(job), ignore_errors=True)
-
-
-def records_of(event: Event) -> Iterator[TrialRecord]:
-    """The trials that have come to their end."""
-    if not isinstance(event, Finished):
-        return
-    for result in event.results:
-        yield TrialRecord(
-            config=result.config,
-            title=result.title,
-            status="finished" if result.diverged_at is None else "diverged",
-            diverged_at=result.diverged_at,
-            error=None,
-            class_il=result.class_il,
-            task_il=result.task_il,
-            validation_class_il=result.validation_class_il,
-            validation_task_il=result.validation_task_il,
-            confidence=result.confidence,
-            answers=None if result.answers is None else Answers(**vars(result.answers)),
-            flops=event.flops,
-            memory_bytes=result.memory_bytes,
-            curve=None if result.curve is None else Curve(**vars(result.curve)),
-            losses=None if result.losses is None else Losses(**vars(result.losses)),
-            choices=tuple(
-                ChoiceRecord(**asdict(choice), reason=choice.reason) for choice in result.choices
-            ),
-            tasks=result.tasks,
-            class_names=result.class_names,
-            own_code=event.own_code,
-            started=event.started,
-            # Trials of a stack run at once: each has its share of the time.
-            seconds=event.seconds / len(event.results),
-            **(event.ran_on or provenance()),
-        )
 
 
 def rescued(store: Store, computed: Sequence[TrialRecord], folder: Path) -> StoreError:
@@ -112,43 +62,3 @@ def rescued(store: Store, computed: Sequence[TrialRecord], folder: Path) -> Stor
         f"{begun}has stopped, and {len(trials)} trials that were in it could not be kept "
         f"either: {reason}"
     )
-
-
-@cache
-def provenance() -> dict[str, Any]:
-    """`versions`, `commit` and `machine` of this process, as the store keeps them."""
-    return {
-        "versions": {
-            "remask": remask.__version__,
-            "python": platform.python_version(),
-            **{name: version(name) for name in ("torch", "numpy")},
-        },
-        "commit": _commit(),
-        "machine": {
-            "system": f"{platform.system()} {platform.release()}",
-            "processor": _processor(),
-            "cores": os.cpu_count() or 1,
-        },
-    }
-
-
-def _commit() -> str | None:
-    """The commit of remask's own source, if it runs from a checkout."""
-    root = Path(remask.__file__).resolve().parents[2]
-    if not (root / ".git").exists():
-        return None  # installed: a repository further up would be somebody else's
-    command = ["git", "-C", str(root), "rev-parse", "HEAD"]
-    try:
-        found = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return found.stdout.strip() or None
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor()

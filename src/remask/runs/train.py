@@ -20,6 +20,8 @@ from remask.errors import RemaskError, SettingsError
 from remask.locks import Lock, LockHeldError
 from remask.machine import lacks_memory
 from remask.own_code import fingerprints_of
+from remask.provenance import provenance
+from remask.record import TrialRecord
 from remask.runs.cost import training_flops
 from remask.runs.data import benchmark_of
 from remask.runs.events import Advanced, Event, Failed, Finished, Logged, Note
@@ -118,8 +120,22 @@ def _train(
         yield from news.since_last()
     if options.save_nets is not None:
         _save_nets(stack, options.save_nets)
-    results, flops = stack.results(), training_flops(stack)
-    yield Finished(job.name, results, saver.started, saver.seconds(), saver.own_code, flops)
+    yield Finished(job.name, _records(stack, saver, options.device))
+
+
+def _records(stack: TrialStack, saver: "_Saver", device: str) -> list[TrialRecord]:
+    """The records of a finished stack, with the time of all its sessions."""
+    machine = provenance()["machine"]
+    if torch.device(device).type == "cuda":
+        machine = {**machine, "device": torch.cuda.get_device_name(device)}
+    known = {
+        "started": datetime.fromisoformat(saver.started),
+        "seconds": saver.seconds() / len(stack.configs),
+        "own_code": saver.own_code,
+        "flops": training_flops(stack),
+        "machine": machine,
+    }
+    return [record.model_copy(update=known) for record in stack.results()]
 
 
 def check_device(name: str) -> None:
@@ -167,7 +183,7 @@ class _Saver:
         )
         if saved is None:
             return ()
-        self._stack.restore(saved.tensors, Position.read(saved.position))
+        self._stack.restore(saved.tensors, Position(**saved.position))
         self.started = str(saved.extra["started"])
         # What is half of one version and half of another is not of this one.
         begun_with = saved.extra.get("own_code")
@@ -244,9 +260,9 @@ def net_path(folder: AnyPath, config: TrialConfig) -> Path:
 
 def _save_nets(stack: TrialStack, folder: AnyPath) -> None:
     """Save the nets of a finished stack, but not of trials that diverged."""
-    for trial, result in enumerate(stack.results()):
-        if result.diverged_at is None:
-            save_net(stack, trial, net_path(folder, result.config))
+    for trial, diverged_at in enumerate(stack.diverged_at):
+        if diverged_at is None:
+            save_net(stack, trial, net_path(folder, stack.configs[trial]))
 
 
 def without_net(folder: AnyPath, configs: Sequence[TrialConfig]) -> list[TrialConfig]:

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from remask.datasets.files import DataError
+from remask.datasets import DataError
 from remask.user_data.class_names import class_name
 from remask.user_data.formats import InputFormat
 from remask.user_data.source import Source

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from remask.datasets.files import DataError
+from remask.datasets import DataError
 
 Labels = Sequence[Any] | npt.NDArray[Any] | Tensor | None
 """The class of each input: a name, or a whole number, which becomes its text."""

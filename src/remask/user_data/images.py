@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from remask import durable
-from remask.datasets.files import DataError
+from remask.datasets import DataError
 from remask.datasets.images import (
     UnreadableImageError,
     decode,

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from remask.datasets.files import DataError, users_path
+from remask.datasets.originals import DataError, users_path
 from remask.durable import AnyPath
 from remask.user_data.arrays import ArraySource, ItemSource, as_numpy
 from remask.user_data.class_names import Labels, class_names

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from remask.datasets.files import DataError
+from remask.datasets import DataError
 from remask.printable import printable
 
 SKIP_UNREADABLE = "REMASK_SKIP_UNREADABLE"

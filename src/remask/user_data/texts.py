@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from remask import durable
-from remask.datasets.files import DataError, users_path
+from remask.datasets.originals import DataError, users_path
 from remask.printable import printable
 from remask.user_data.class_names import class_name
 from remask.user_data.formats import InputFormat

@@ -1,0 +1,119 @@
+"""What commands print as JSON; docs/command-line.md describes it."""
+
+import math
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from remask.config import TrialConfig
+    from remask.experiments import Compared, Plan, Reproduction, Results
+    from remask.reports.comparison import Comparison
+    from remask.results import Cell, TrialSummary
+
+
+def results_json(results: "Results", **more: object) -> dict[str, Any]:
+    """Return the cells and trials of a run."""
+    from remask.results import summary_of
+
+    stored = stored_json(results.cells(), map(summary_of, results))
+    return {"ran": results.ran, **stored, "failures": results.failures, **more}
+
+
+def stored_json(cells: "Iterable[Cell]", trials: "Iterable[TrialSummary]") -> dict[str, Any]:
+    """Return cells and trials of a store."""
+    return {
+        "cells": [
+            {
+                "label": cell.label,
+                "config": _config(cell.config),
+                "finished": cell.trials,
+                "diverged": cell.diverged,
+                "failed": cell.failed,
+                "scores": {
+                    name: {"mean": spread.mean, "std": spread.std}
+                    for name, spread in cell.spreads.items()
+                    if not math.isnan(spread.mean)
+                },
+            }
+            for cell in cells
+        ],
+        "trials": [
+            {
+                "hash": trial.config_hash,
+                "benchmark": trial.benchmark,
+                "system": trial.system,
+                "buffer": trial.buffer,
+                "seed": trial.seed,
+                "status": trial.status,
+                "error": trial.error,
+                "seconds": trial.seconds,
+                "scores": {n: value for n, value in trial.scores.items() if not math.isnan(value)},
+            }
+            for trial in trials
+        ],
+    }
+
+
+def compared_json(compared: "Compared") -> list[dict[str, Any]]:
+    """Return our results beside the published figures, by cell."""
+    return [
+        {
+            "benchmark": cell.paper.benchmark,
+            "method": cell.paper.method,
+            "mask": "-inf" if cell.paper.mask == -math.inf else cell.paper.mask,
+            "buffer": cell.paper.buffer,
+            "label": cell.label,
+            "verdict": cell.verdict,
+            "figures": {name: _figure(figure) for name, figure in cell.figures.items()},
+        }
+        for cell in compared
+    ]
+
+
+def _figure(figure: "Comparison") -> dict[str, Any]:
+    return {
+        "ours": figure.ours and figure.ours._asdict(),
+        "published": figure.published._asdict(),
+        "p_different": figure.test and figure.test.p_different,
+        "verdict": figure.verdict,
+    }
+
+
+def reproduction_json(found: "Reproduction") -> dict[str, Any]:
+    """Return the trials, the comparison and the decided statements of an experiment."""
+    statements = [
+        {
+            "statement": ours.statement.text,
+            "section": ours.statement.section,
+            "ours": ours.finding,
+            "paper": paper.finding,
+        }
+        for ours, paper in zip(found.decided, found.by_the_paper, strict=True)
+    ]
+    compared = compared_json(found.compared)
+    return results_json(found.results, compared=compared, statements=statements)
+
+
+def plan_json(plan: "Plan") -> dict[str, Any]:
+    """Return what a run would do."""
+    counted = ("trials", "stored", "to_run", "flops", "seconds")
+    return {
+        "trials": plan.trials,
+        "to_run": plan.to_run,
+        "seconds": plan.seconds,
+        "flops": plan.flops,
+        "stacks": len(plan.stacks),
+        "at_once": plan.at_once,
+        "data_to_fetch": plan.lacking,
+        "cells": [
+            {"label": cell.label, "config": _config(cell.config)}
+            | {name: getattr(cell, name) for name in counted}
+            for cell in plan.cells
+        ],
+    }
+
+
+def _config(config: "TrialConfig") -> dict[str, Any]:
+    return config.model_dump(mode="json", exclude={"seed"})

@@ -1,0 +1,344 @@
+"""`remask run`, `sweep`, `reproduce`, `resume` and `demo`: train trials and print tables."""
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from remask.cli import app
+from remask.cli import options as o
+from remask.cli.completion import EXPERIMENT, RUN, VALUES
+from remask.cli.groups import arg, opt, with_groups
+from remask.cli.json_output import plan_json, reproduction_json, results_json
+from remask.cli.printing import Printer, Printing, exit_if_any
+from remask.config import TrialConfig
+from remask.durable import check_output
+from remask.results import Store, export, store_path
+from remask.runs.options import RunOptions
+
+if TYPE_CHECKING:
+    from remask.experiments import Compared, Results
+
+_DEMO = """\
+Five tasks, two digits each, learnt one after the other with a memory of 20 samples.
+Class-IL: which of the ten digits is it? Task-IL: which of its task's two?
+A_T: accuracy over all tasks at the end, in percent; higher is better.
+F_T: points lost since each task was at its best; lower is better.
+MS = masked softmax: while a task is learnt, the logits of all other classes are held
+at the value in brackets and get no gradient, so new classes do not push old ones down.
+
+Next: `remask reproduce --dry-run` for the paper's own tables, or the loss in your own loop, see
+README.md."""
+
+
+@with_groups
+def run(
+    *,
+    config: Annotated[
+        Path | None,
+        opt(
+            "FILE",
+            "A TOML file with any of the settings below; options override it.",
+            rich_help_panel=o.WHAT,
+        ),
+    ] = None,
+    settings: o.Settings,
+    trials: o.Trials = None,
+    options: o.Options,
+    own_code: o.OwnCode = False,
+    skip_unreadable: o.SkipUnreadable = False,
+    dry_run: o.DryRun = False,
+    output: o.OutputFile = None,
+    store: o.StorePath = None,
+    printer: Printing,
+) -> None:
+    """Train trials and print their accuracy and forgetting.
+
+    Settings that are not given are the paper's, for the benchmark, method and buffer. Trials that
+    are in the store are not run again, and a run that was stopped continues where it was.
+
+    Example: `remask run --benchmark split-mnist --method derpp --mask none,-1,-inf --buffer 200`
+    """
+
+    def configs() -> list[TrialConfig]:
+        from remask.planning import configs_from  # torch: not before it is needed
+
+        given = settings if trials is None else {**settings, "trials": trials}
+        return configs_from(given, file=config, own_code=own_code)
+
+    _run(configs, options, printer, store, output, dry_run=dry_run, source=config)
+
+
+@with_groups
+def sweep(
+    *,
+    grid: Annotated[Path, arg("GRID.toml", "What to sweep over.")],
+    settings: o.Settings,
+    trials: o.Trials = None,
+    options: o.Options,
+    own_code: o.OwnCode = False,
+    skip_unreadable: o.SkipUnreadable = False,
+    dry_run: o.DryRun = False,
+    output: o.OutputFile = None,
+    store: o.StorePath = None,
+    printer: Printing,
+) -> None:
+    """Train every combination of the settings in a file.
+
+    The file has settings that all trials share, as for `remask run --config`; under `[grid]` lists
+    that are crossed; in each `[[zip]]` lists of one length that go together. Options override what
+    all trials share. The trials are stored, resumed and reported like all others. See
+    `examples/sweep_masks.toml`.
+
+    With `--validation 0.1`, or `validation = 0.1` in the file, it also names the best cell: by
+    training data that was held out, not by the test set.
+    """
+
+    def configs() -> list[TrialConfig]:
+        from remask.planning import grid_configs  # torch: not before it is needed
+
+        given = settings if trials is None else {**settings, "trials": trials}
+        return grid_configs(grid, given, own_code=own_code)
+
+    _run(configs, options, printer, store, output, dry_run=dry_run, source=grid, choose=True)
+
+
+@with_groups
+def reproduce(
+    *,
+    experiment: Annotated[
+        str,
+        arg(
+            "EXPERIMENT",
+            "`main`, `low-buffer`, `ablation`, `confidence`, `appendix`, `all`, `gap`; or "
+            "several, comma-separated.",
+            autocompletion=EXPERIMENT,
+        ),
+    ] = "main",
+    benchmark: Annotated[
+        str,
+        opt(
+            "NAMES",
+            "On which benchmarks of the paper, or `all`. Several: `split-mnist,split-cifar10`.",
+            rich_help_panel=o.WHAT,
+            autocompletion=VALUES["benchmark"],
+        ),
+    ] = "split-mnist",
+    trials: Annotated[
+        int | None,
+        opt(
+            "N",
+            "Seeds to run. Default: as many as the paper.",
+            min=1,
+            max=1000,
+            rich_help_panel=o.WHAT,
+        ),
+    ] = None,
+    filters: Annotated[dict[str, Any], o.FILTER_OPTIONS.only("method", "mask", "buffer")],
+    dry_run: o.DryRun = False,
+    options: o.Options,
+    markdown: o.Markdown = False,
+    store: o.StorePath = None,
+    printer: Printing,
+) -> None:
+    """Run a table or figure of the paper, and compare.
+
+    `main`: ER and DER++ with and without masks, three buffers. `low-buffer`: buffers of 10, 50 and
+    100. `ablation`: nine masking values. `confidence`: the mean probability of each class.
+    `appendix`: every system of the paper's tables. `all`: all of them. `gap`, which the paper does
+    not have: how far old tasks fall right after a switch. Trials that are in the store are not run
+    again, and a run that was stopped continues where it was.
+    """
+    if not dry_run:
+        _prepare_workers(options)
+    from remask.experiments import cell_configs, run_cells, wanted_cells  # torch: only when needed
+
+    cells = wanted_cells(experiment, benchmark, filters)
+    if dry_run:
+        _print_plan(store, cell_configs(cells, trials), options, printer)
+        return
+    with Store(store_path(store)) as opened:
+        how = printer.applied_to(options)
+        found = run_cells(opened, cells, trials, how, remedy="--again runs")
+    if printer.json:
+        printer.result(reproduction_json(found))
+    else:
+        _show_if_stored(printer, found.results, opened.path)
+        if markdown:
+            printer.show(found.markdown())
+        else:
+            show_comparison(printer, found.compared)
+            if found.decided:
+                printer.show(found.decision_table(), found.test)
+            if found.within_tasks:
+                printer.show(found.curve_table(), found.within_tasks_note)
+    printer.note("`remask report` makes a page of it.")
+    exit_if_any(found.results.failures)
+
+
+@with_groups
+def resume(
+    *,
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            help="The run to continue. Default: every unfinished one.", autocompletion=RUN
+        ),
+    ] = None,
+    # The plan of a run fixes its data and stacks.
+    options: Annotated[RunOptions, o.RUN_OPTIONS.without("again", "data", "stack")],
+    own_code: o.OwnCode = False,
+    skip_unreadable: o.SkipUnreadable = False,
+    store: o.StorePath = None,
+    printer: Printing,
+) -> None:
+    """Continue runs that were stopped."""
+    _prepare_workers(options)
+    from remask.experiments import resume_run, runs_to_resume  # torch: not before it is needed
+
+    failures, found = [], []
+    with Store(store_path(store)) as opened:
+        for unfinished in runs_to_resume(opened, name, own_code=own_code):
+            printer.show(f"run {unfinished.name}")
+            how = printer.applied_to(options)
+            results = resume_run(opened, unfinished, how, remedy="`remask run --again` runs")
+            if printer.json:
+                found.append(results_json(results, run=unfinished.name))
+            else:
+                _show_results(printer, results, options.save_nets)
+            failures += results.failures
+    printer.result(found)
+    exit_if_any(failures)
+
+
+@with_groups
+def demo(
+    *,
+    trials: Annotated[int, opt("N", "Seeds to run.", min=1, max=1000, rich_help_panel=o.WHAT)] = 10,
+    options: Annotated[RunOptions, o.RUN_OPTIONS.only("workers")],
+    store: o.StorePath = None,
+    printer: Printing,
+) -> None:
+    """See masked replay forget less, in under a minute.
+
+    It trains on digits that ship with remask, and downloads nothing.
+    """
+
+    def configs() -> list[TrialConfig]:
+        from remask.experiments import demo_configs  # torch: not before it is needed
+
+        return demo_configs(trials)
+
+    _run(configs, options, printer, store)
+    from remask.experiments import write_report
+
+    with Store(store_path(store)) as opened:
+        page = opened.path.with_suffix(".html")
+        written = write_report(opened, page)
+    hint = f"Open {page} in a browser to see why: curves, every trial, how to run each again."
+    if printer.json:
+        printer.note(hint)
+    elif not printer.quiet:
+        printer.show(_DEMO, hint)
+    exit_if_any(written.damaged)
+
+
+def show_comparison(printer: Printer, compared: "Compared") -> None:
+    """Print our results beside the published figures, and how many of them agree."""
+    printer.show(compared.table(), *compared.summary())
+
+
+def _run(
+    make_configs: Callable[[], Sequence[TrialConfig]],
+    options: RunOptions,
+    printer: Printer,
+    store: Path | None,
+    target: Path | None = None,
+    *,
+    dry_run: bool = False,
+    source: Path | None = None,
+    choose: bool = False,
+) -> None:
+    """Run the trials that the store does not have, and print the table of all.
+
+    With `target`, also write them to that file, which may not be the store or the `source` of the
+    settings. With `choose`, also print the best cell by validation.
+    """
+    if not dry_run:
+        _prepare_workers(options)
+    configs = make_configs()
+    if dry_run:
+        _print_plan(store, configs, options, printer)
+        return
+    from remask.experiments import run_trials  # torch: not before it is needed
+
+    with Store(store_path(store)) as opened:
+        if target is not None:
+            check_output(target, [opened.path, *([source] if source else [])])
+        results = run_trials(opened, configs, printer.applied_to(options), remedy="--again runs")
+    if target is not None:  # first: printing may fail
+        export(results, "json", target)
+    if printer.json:
+        best = {"best_by_validation": results.best_by_validation()} if choose else {}
+        printer.result(results_json(results, **best))
+    else:
+        _show_if_stored(printer, results, opened.path)
+        _show_results(printer, results, options.save_nets, choose=choose)
+    exit_if_any(results.failures)
+
+
+def _prepare_workers(options: RunOptions) -> None:
+    """Load torch once for this process and all its workers, if there will be several.
+
+    Call it first: it forks, which is safe only without threads, open stores and users' code.
+    """
+    if app.own_process and options.on is None and options.processes > 1:
+        from remask.runs.forking import start_fork_server  # torch: not before it is needed
+
+        start_fork_server()
+
+
+def _print_plan(
+    store: Path | None, configs: Sequence[TrialConfig], options: RunOptions, printer: Printer
+) -> None:
+    """Print what would be run; creates no store."""
+    from remask.experiments import plan_trials  # torch: not before it is needed
+
+    path = store_path(store)
+    with Store(path, create=False) if path.exists() else nullcontext() as opened:
+        plan = plan_trials(opened, configs, options)
+    printer.result(plan_json(plan), plan.table(), plan.summary())
+
+
+def _show_if_stored(printer: Printer, results: "Results", store: Path) -> None:
+    if not results.ran:
+        printer.show(f"All {len(results)} trials are in {store} already.")
+
+
+def _show_results(
+    printer: Printer, results: "Results", nets: Path | None, *, choose: bool = False
+) -> None:
+    printer.show(results.table(), *results.masks_chosen())
+    if choose:
+        best = results.best_by_validation()
+        if not best and len(results.cells()) > 1:
+            best = ["To choose one of these without looking at the test set, add --validation 0.1."]
+        printer.show(*best)
+    if nets is None:
+        return
+    from remask.runs import without_net  # torch: not before it is needed
+
+    finished = [record.config for record in results if record.status == "finished"]
+    missing = len(without_net(nets, finished))
+    diverged = sum(record.status == "diverged" for record in results)
+    text = f"Nets in {nets}: {len(finished) - missing}."
+    if missing:
+        text += (
+            f" Trials without one: {missing}. They were in the store already, which keeps no nets; "
+            f"add --again to train them again and save their nets."
+        )
+    if diverged:
+        text += f" Diverged trials, without one: {diverged}."
+    printer.show(text)
