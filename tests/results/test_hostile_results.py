@@ -91,7 +91,7 @@ def test_a_matrix_of_absurdly_many_tasks_is_refused() -> None:
 
 
 def test_a_probability_that_rounding_took_above_one_is_kept() -> None:
-    assert make_record(confidence=[1.0000005]).confidence == (1.0000005,)
+    assert make_record(confidence=[1.0000005] * 4).confidence == (1.0000005,) * 4
 
 
 def test_an_import_that_fails_half_way_leaves_the_store_as_it_was(tmp_path: Path) -> None:
@@ -238,7 +238,7 @@ def test_what_passes_the_filters_is_deleted_and_nothing_else(filled: CommandLine
 def test_deleting_needs_to_be_told_what_once(filled: CommandLine, arguments: list[str]) -> None:
     answer = filled("results", "delete", *arguments)
     assert answer.code == 1
-    assert "say which results to delete" in answer.text
+    assert "name the results to delete" in answer.text
     with Store(filled.store) as store:
         assert store.count() == 5
 

@@ -1,7 +1,6 @@
 """What commands print as JSON; docs/command-line.md describes it."""
 
 import math
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
