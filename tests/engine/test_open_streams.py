@@ -265,7 +265,7 @@ def test_room_to_spare_in_the_head_never_moves_under_a_mask(
         ({"labels": torch.tensor([0, 1, 2])}, "one for each of the 4 inputs"),
         ({"labels": torch.tensor([0, 1, 2, 6])}, "must be in 0..5, for which the head has room"),
         ({"labels": torch.tensor([0, -1, 2, 3])}, "found -1..3"),
-        ({"test_labels": torch.arange(4)}, "given together or not at all"),
+        ({"test_labels": torch.arange(4)}, "give both test_inputs and test_labels"),
         (
             {"test_inputs": IMAGES, "test_labels": torch.tensor([0, 1, 2, 4])},
             r"must be those of the task, but \[4\] are not",
@@ -287,7 +287,7 @@ def test_tasks_are_learnt_in_their_order_and_once(config: MakeConfig, tiny: Benc
     stack = TrialStack([config()], tiny, build_net=small_mlp)
     with pytest.raises(StreamError, match=r"the next is stack.tasks\[0\]"):
         next(stack.learn_steps(stack.tasks[1]))
-    with pytest.raises(StreamError, match="has 3 tasks left, which come first"):
+    with pytest.raises(StreamError, match="learn the 3 remaining tasks"):
         task_of(stack, tiny, 0)
     with pytest.raises(StreamError, match="nothing has been learnt yet"):
         stack.evaluate()

@@ -198,7 +198,7 @@ def test_a_limit_beyond_64_bits_is_refused(remask: CommandLine) -> None:
 def test_a_plan_that_could_not_be_read_back_is_not_written(
     remask: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("remask.runs.plans._LARGEST_PLAN", 100)
+    monkeypatch.setattr("remask.runs.jobs._LARGEST_PLAN", 100)
     answer = remask("run", *QUICK)
     assert answer.code == 1
     assert "too large to be read back" in answer.text

@@ -290,12 +290,9 @@ def _run(
 
 
 def _prepare_workers(options: RunOptions) -> None:
-    """Load torch once for this process and all its workers, if there will be several.
-
-    Call it first: it forks, which is safe only without threads, open stores and users' code.
-    """
+    """Start loading torch for worker processes, if there will be several."""
     if app.own_process and options.on is None and options.processes > 1:
-        from remask.runs.forking import start_fork_server  # torch: not before it is needed
+        from remask.runs.fork_server import start_fork_server
 
         start_fork_server()
 

@@ -7,7 +7,7 @@ import torch
 from remask.benchmarks import Benchmark
 from remask.classes import ordered_classes
 from remask.config import COMMON_WEIGHTS, TrialConfig
-from remask.engine.candidates import held_out_places
+from remask.engine.choosing import held_out_places
 from remask.errors import RemaskError
 from remask.memory import StoredRows
 from remask.methods import MASKED_NAMES, METHODS, Method, MethodError, find_method

@@ -21,7 +21,8 @@ from remask.results import (
     flat_row,
     summarise,
 )
-from remask.runs import Executor, Run, RunOptions, finish_run, run_missing
+from remask.runs import Executor, Run, RunOptions, executor_for, finish_run, prepare_run
+from remask.runs.preparing import note_changed_code
 
 _DEMO: tuple[tuple[str, float | None], ...] = (
     ("er", None),
@@ -128,9 +129,11 @@ def run_trials(
 
     `remedy` is what the user can do to run stored trials again. Raises `Stopped` if asked to stop.
     """
-    failures = run_missing(store, configs, options, remedy=remedy, executor=executor)
-    ran = failures is not None
-    return Results(_stored(store, configs), asked=configs, failures=failures or (), ran=ran)
+    executor = executor or executor_for(options)
+    run = prepare_run(store, configs, options, executor, remedy=remedy)
+    failures = [] if run is None else finish_run(store, run, options, executor)
+    ran = run is not None
+    return Results(_stored(store, configs), asked=configs, failures=failures, ran=ran)
 
 
 def resume_run(
@@ -142,7 +145,10 @@ def resume_run(
     executor: Executor | None = None,
 ) -> Results:
     """Go on with a run to its end; returns what the store then has of it."""
-    failures = finish_run(store, run, options, remedy=remedy, executor=executor)
+    executor = executor or executor_for(options)
+    if not run.again:
+        note_changed_code(store, run.configs, remedy, options.console)
+    failures = finish_run(store, run, options, executor)
     return Results(_stored(store, run.configs), asked=run.configs, failures=failures, ran=True)
 
 

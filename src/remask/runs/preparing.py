@@ -24,8 +24,8 @@ from remask.own_sources import Source, find_source
 from remask.results import Store
 from remask.runs.data import benchmark_of
 from remask.runs.display import download_bar
+from remask.runs.jobs import Job, plan_jobs
 from remask.runs.options import RunOptions
-from remask.runs.plans import Job, plan_jobs
 
 _COPIES_IN_A_CHECKPOINT = 3
 """A checkpoint is put together in memory: copies of the tensors, their bytes, and the file."""

@@ -1,20 +1,16 @@
-"""How long a visit would take, measured on a few of its samples."""
+"""Estimate of how long a visit would take, measured on a few of its samples."""
 
 import time
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 
 import numpy as np
 import torch
 
-from remask.learner.accounts import listed
-from remask.learner.architecture import Parts
-from remask.learner.arrival import Arrival
-from remask.learner.choosing import candidate_configs
-from remask.learner.features import AT_ONCE
-from remask.learner.manifest import DataNote, Manifest, Seen
-from remask.learner.settings import most_epochs, places, trial_config
+from remask.learner.data import first_data
+from remask.learner.manifest import DataNote, Manifest
+from remask.learner.model import AT_ONCE, Model
+from remask.learner.results import listed
 from remask.learner.training import make_stack, outputs_for
 from remask.user_data import Source
 
@@ -46,10 +42,10 @@ class Estimate:
         return "\n".join([*lines, "nothing was learnt"])
 
 
-def estimate(manifest: Manifest, folder: Path, parts: Parts, source: Source) -> Estimate:
+def estimate(manifest: Manifest, model: Model, source: Source) -> Estimate:
     """Estimate a visit. Raises LearnerError or DataError if it could not be learnt."""
-    data = manifest.data or Arrival(manifest, folder, parts).first_data(source)
-    features = parts.features(data)
+    data = manifest.data or first_data(source, model)
+    features = model.features(data)
     if features is not None and not data.inputs.is_text:  # the first pass allocates
         features.encode([np.zeros(data.inputs.shape, data.inputs.dtype)] * 2)
     began = time.monotonic()
@@ -57,8 +53,7 @@ def estimate(manifest: Manifest, folder: Path, parts: Parts, source: Source) -> 
     if features is not None:
         features.encode(group)
     per_sample = (time.monotonic() - began) / len(group)
-    names = source.names or []
-    classes = tuple(dict.fromkeys(names))
+    classes = tuple(dict.fromkeys(source.names or []))
     trains = manifest.settings.trains(features=data.features is not None)
     return Estimate(
         samples=source.count,
@@ -67,38 +62,24 @@ def estimate(manifest: Manifest, folder: Path, parts: Parts, source: Source) -> 
         encoder=None if data.encoder is None else data.encoder.name,
         net=data.net if trains else None,
         reading_seconds=per_sample * source.count,
-        training_seconds=_training(manifest, data, parts, source.count) if trains else 0.0,
+        training_seconds=_training(manifest, data, model, source.count) if trains else 0.0,
     )
 
 
-def _training(manifest: Manifest, data: DataNote, parts: Parts, samples: int) -> float:
-    """The seconds of all steps, by a few steps on random inputs."""
-    settings, method = manifest.settings, parts.method
-    assert method is not None
-    replayed, _ = places(settings.memory, data.kept.sample_bytes)
-    config = trial_config(settings, method, replayed, data.net)
-    epochs = most_epochs(settings, config, samples, data.net)
-    configs = candidate_configs(settings, config, method, remembered=manifest.lr, samples=samples)
-    if data.features is not None and data.features_seen is None:
-        data = data.model_copy(update={"features_seen": Seen(scale=1.0)})
-    outputs = outputs_for(2, manifest.outputs)
-    stack = make_stack(
-        manifest.model_copy(update={"data": data, "outputs": outputs}),
-        configs,
-        method,
-        parts.architecture(data),
-        parts.device,
-        [] if method.draws else None,
-    )
+def _training(manifest: Manifest, data: DataNote, model: Model, samples: int) -> float:
+    """The seconds of all steps, from a few steps on random inputs."""
+    update = {"data": data, "outputs": outputs_for(2, manifest.outputs)}
+    stack = make_stack(manifest.model_copy(update=update), model, samples, seen=samples)
+    config = stack.configs[0]
     count = config.batch * (_MEASURED_STEPS + 1)
     if data.kept.dtype == "float32":
         inputs = torch.randn(count, *data.kept.shape)
     else:
         inputs = torch.randint(0, 2, (count, *data.kept.shape)).to(data.kept.tensor_type)
     task = stack.new_task(inputs, torch.arange(count) % 2)
-    began, steps = 0.0, 0
-    for steps, _ in enumerate(stack.learn_steps(task, enough=lambda _: True)):
-        if not steps:  # the first one allocates
+    began = 0.0
+    for step, _ in enumerate(stack.learn_steps(task, enough=lambda _: True)):
+        if not step:  # the first one allocates
             began = time.monotonic()
-    share = (time.monotonic() - began) / max(steps, 1)
-    return share * epochs * -(-samples // config.batch)
+    per_step = (time.monotonic() - began) / _MEASURED_STEPS
+    return per_step * config.epochs * -(-samples // config.batch)
