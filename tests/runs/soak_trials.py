@@ -125,7 +125,7 @@ class Expected:
             return [f"lost: {name}" for name in sorted(self.known)]
         damaged: list[StoreError] = []
         with Store(store) as opened:
-            records = list(opened.sound_records(damaged))
+            records = list(opened.records(damaged=damaged))
         faults = [f"changed: a row is damaged: {error}" for error in damaged]
         with closing(sqlite3.connect(store)) as connection:
             for (said,) in connection.execute("PRAGMA integrity_check"):

@@ -52,7 +52,7 @@ def write_report(
     """
     target = Path(target)
     damaged: list[StoreError] = []
-    records = list(store.sound_records(damaged, filters))
+    records = list(store.records(filters, damaged=damaged))
     cells = summarise(records)
     published = [cell for cell in cells if not changed_settings(cell.config)]
     data = {
