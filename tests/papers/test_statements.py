@@ -5,18 +5,11 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from remask.papers import (
-    Expectation,
-    PaperCell,
-    Statement,
-    experiment_cells,
-    published_benchmarks,
-    statements,
-)
-from remask.papers.statements import Quantifier
-from remask.planning import trial_configs
-from remask.reports import Decision, decide, decide_by_the_paper
-from remask.reports.student import paired, welch
+from remask.experiments import trial_configs
+from remask.papers.experiments import PaperCell, experiment_cells, published_benchmarks
+from remask.papers.statements import Expectation, Quantifier, Statement, statements
+from remask.reports.statements import Decision, decide, decide_by_the_paper
+from remask.reports.statistics import paired, welch
 from remask.results import Cell, spread, summarise
 from tests.results.store_samples import trial_with_accuracy
 

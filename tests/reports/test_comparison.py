@@ -6,15 +6,10 @@ from collections.abc import Sequence
 import pytest
 
 from remask.config import TrialConfig
-from remask.papers import Claim, PaperCell, claims
-from remask.planning import trial_configs
-from remask.reports import (
-    Comparison,
-    compare,
-    comparison_markdown,
-    paper_cell,
-    verdicts,
-)
+from remask.experiments import trial_configs
+from remask.papers.experiments import PaperCell
+from remask.papers.published import Claim, claims
+from remask.reports.comparison import Comparison, compare, comparison_markdown, paper_cell, verdicts
 from remask.results import Spread, Store, TrialRecord, summarise
 from tests.command_line import CommandLine
 from tests.results.store_samples import trial_with_accuracy
@@ -27,21 +22,21 @@ def _claim(mean: float, std: float, metric: str = "A_T") -> Claim:
 @pytest.mark.parametrize(
     ("ours", "claim", "metric", "verdict", "deviations"),
     [
-        (Spread(80.1, 0.5, 10), (80.0, 0.5), "A_T", "not told apart", 0.2),
+        (Spread(80.1, 0.5, 10), (80.0, 0.5), "A_T", "no significant difference", 0.2),
         # Within two standard deviations of the claim, and yet its mean is another.
         (Spread(80.8, 0.5, 10), (80.0, 0.5), "A_T", "better", 1.6),
         (Spread(79.2, 0.5, 10), (80.0, 0.5), "A_T", "worse", -1.6),
         (Spread(20.8, 0.5, 10), (20.0, 0.5), "F_T", "worse", 1.6),
         (Spread(19.2, 0.5, 10), (20.0, 0.5), "F_T", "better", -1.6),
         # Further off, but so spread that ten trials cannot tell: t = 1.1 / sqrt(4 + 0.03) = 0.5.
-        (Spread(81.1, 6.0, 10), (80.0, 0.5), "A_T", "not told apart", 2.2),
+        (Spread(81.1, 6.0, 10), (80.0, 0.5), "A_T", "no significant difference", 2.2),
         # The same means and spreads: p = 0.02 with 5 trials, 0.11 with 3, and no test with 2.
         (Spread(80.9, 0.5, 5), (80.0, 0.5), "A_T", "better", 1.8),
-        (Spread(80.9, 0.5, 3), (80.0, 0.5), "A_T", "not told apart", 1.8),
+        (Spread(80.9, 0.5, 3), (80.0, 0.5), "A_T", "no significant difference", 1.8),
         (Spread(80.9, 0.5, 2), (80.0, 0.5), "A_T", "too few trials", 1.8),
         (Spread(90.0, 0.0, 1), (80.0, 0.5), "A_T", "too few trials", 20.0),
         # Half of the last decimal that was printed is no difference.
-        (Spread(0.004, 0.0, 10), (0.0, 0.0), "F_T", "not told apart", 0.0),
+        (Spread(0.004, 0.0, 10), (0.0, 0.0), "F_T", "no significant difference", 0.0),
         (Spread(0.006, 0.0, 10), (0.0, 0.0), "F_T", "worse", math.inf),
     ],
 )
@@ -88,7 +83,7 @@ def test_a_cell_is_judged_by_its_worst_figure_and_by_none_where_nothing_is_publi
     cells = summarise([*_records(_configs(), 78.27), *_records(_configs("derpp", -5.0), 80.0)])
     unpublished, er = compare([paper_cell(cell) for cell in cells], cells)
     # Everything is 78.27: the published Class-IL accuracy, and far too low in Task-IL.
-    assert er.figures["class_il_A_T"].verdict == "not told apart"
+    assert er.figures["class_il_A_T"].verdict == "no significant difference"
     assert er.figures["task_il_A_T"].verdict == "worse"
     assert er.figures["class_il_F_T"].verdict == "better"
     assert er.verdict == "worse"
@@ -121,9 +116,9 @@ def test_only_trials_with_the_published_settings_are_compared(remask: CommandLin
     (row,) = [line for line in answer.out.splitlines() if line.startswith("| ER")]
     assert row.startswith("| ER | 200 | 3 | 78.27 ±0.00 | 78.27 ±1.37 | +0.0 |")
     told = " ".join(answer.out.splitlines()[-3:])
-    assert "Of 4 figures, 1 lie within 2 std" in told
-    assert "1 not told apart, 2 better, 1 worse" in told
-    assert "Published figures are of 10 trials" in told
+    assert "Of 4 figures, 1 are within 2 std" in told
+    assert "Of 4 figures, 3 differ significantly (!): 2 better, 1 worse" in told
+    assert "Published figures are over 10 trials" in told
 
 
 def test_one_trial_has_no_spread_and_gets_no_verdict(remask: CommandLine) -> None:

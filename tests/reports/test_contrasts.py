@@ -5,15 +5,13 @@ from typing import Any
 
 import pytest
 
-from remask.papers import experiment_cells
-from remask.reports.contrasts import contrasts
-from remask.reports.data import ConfigFacts, page_data
+from remask.papers.experiments import experiment_cells
+from remask.reports.comparison import contrasts
 from remask.reports.figures import plot
-from remask.reports.plain import plain_html
+from remask.reports.page import plain_html
 from remask.results import TrialRecord, summarise
+from tests.reports.samples import report_data
 from tests.results.store_samples import make_config, make_record, trial_with_accuracy
-
-PUBLISHED = ConfigFacts(lambda config: True, lambda config, seeds: "remask run")
 
 
 def trials(accuracies: list[float], **settings: Any) -> list[TrialRecord]:
@@ -28,11 +26,11 @@ def test_a_mask_is_tested_seed_by_seed() -> None:
     [found] = contrasts(cells)
     assert (found.plain.label, found.masked.label) == ("ER", "MSER(-1)")
     higher = found.differences["class_il_A_T"]
-    assert higher.more == pytest.approx((1 + 1.5 + 1.2) / 3)
+    assert higher.mean == pytest.approx((1 + 1.5 + 1.2) / 3)
     assert higher.test is not None
     assert higher.test.kind == "paired"
     assert higher.verdict == "better"  # though the spread over seeds is far larger
-    assert found.differences["class_il_F_T"].verdict == "not told apart"  # 0 both
+    assert found.differences["class_il_F_T"].verdict == "no significant difference"  # 0 both
 
 
 def test_less_forgetting_is_better_and_two_trials_are_too_few() -> None:
@@ -43,7 +41,7 @@ def test_less_forgetting_is_better_and_two_trials_are_too_few() -> None:
         ]
 
     [found] = contrasts(summarise(forgetful(20.0) + forgetful(10.0, mask=-math.inf)))
-    assert found.differences["class_il_F_T"].more == pytest.approx(-10)
+    assert found.differences["class_il_F_T"].mean == pytest.approx(-10)
     assert found.differences["class_il_F_T"].verdict == "better"
     [few] = contrasts(summarise(trials([70, 80]) + trials([71, 81], mask=-1.0)))
     assert few.differences["class_il_A_T"].verdict == "too few trials"
@@ -65,7 +63,7 @@ def test_what_of_the_paper_was_not_run_is_listed_where_most_of_an_experiment_was
             weights = {"alpha": 0.5, "beta": 0.5} if cell.method == "derpp" else {}
             own = {"method": cell.method, "mask": cell.mask, "buffer": cell.buffer, **weights}
             records.append(trial_with_accuracy(make_config(benchmark="split-mnist", **own), 80.0))
-        return [cell["verdict"] for cell in page_data(records, PUBLISHED)["cells"]]
+        return [cell["verdict"] for cell in report_data(records, published=True)["cells"]]
 
     few, most = shown(2), shown(len(wanted) - 1)
     assert len(few) == 2
@@ -74,7 +72,7 @@ def test_what_of_the_paper_was_not_run_is_listed_where_most_of_an_experiment_was
 
 def test_plain_tables_mark_the_best_and_cannot_be_broken_out_of() -> None:
     records = trials([70, 80]) + trials([90, 95], mask=-1.0)
-    text = plain_html(page_data(records, PUBLISHED))
+    text = plain_html(report_data(records, published=True))
     assert "<strong>92.50 ±2.50</strong>" in text
     assert "<strong>75.00" not in text
     cell = {"benchmark": "<b>", "label": "<i>", "buffer": 0, "trials": 1, "scores": {}, "id": "x"}
@@ -90,7 +88,9 @@ def test_a_confusion_matrix_is_the_mean_share_of_answers_in_the_order_of_learnin
         make_record(make_config(seed=seed), answers={"confusion": counts}, tasks=((2, 0), (1, 3)))
         for seed, counts in enumerate((first, second))
     ]
-    [figure] = [f for f in page_data(records, PUBLISHED)["figures"] if f["key"] == "confusion"]
+    [figure] = [
+        f for f in report_data(records, published=True)["figures"] if f["key"] == "confusion"
+    ]
     [panel] = figure["panels"]
     assert panel["x"]["places"] == ("2", "0", "1", "3")
     [heat] = panel["marks"]
@@ -107,7 +107,7 @@ def test_of_many_classes_the_tasks_are_confused() -> None:
     confusion = [[int(a == b) for a in range(classes)] for b in range(classes)]
     confusion[0] = [0] * (classes - 1) + [1]
     record = make_record(confidence=[0.5] * classes, answers={"confusion": confusion})
-    [figure] = [f for f in page_data([record], PUBLISHED)["figures"] if f["key"] == "confusion"]
+    [figure] = [f for f in report_data([record])["figures"] if f["key"] == "confusion"]
     [panel] = figure["panels"]
     assert panel["x"]["places"] == ("task 1", "task 2")
     assert panel["marks"][0]["values"] == pytest.approx((1000 / 11, 100 / 11, 100.0), abs=1e-3)

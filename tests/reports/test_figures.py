@@ -5,6 +5,7 @@ import logging
 import math
 import struct
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -15,12 +16,12 @@ import pytest
 import remask
 from remask.errors import MissingPackageError
 from remask.names import UnknownNameError
-from remask.papers import Claim
+from remask.papers.published import Claim
 from remask.reports.comparison import ComparedCell, Comparison, paper_cell
 from remask.reports.figures import FIGURES, page_figures, plot, write_figures
-from remask.reports.figures.data import Row, Systems, families, mask_name
 from remask.reports.figures.description import Figure, Mark, Panel, round_range
 from remask.reports.figures.drawing import draw
+from remask.reports.figures.systems import Row, Systems, families, mask_name
 from remask.results import Cell, TrialRecord, summarise
 from tests.results.store_samples import (
     NAN,
@@ -212,17 +213,6 @@ def test_classes_stand_in_the_order_in_which_they_were_learnt_under_their_names(
     names = [label.get_text() for label in left.get_xticklabels()]
     assert names == ["a very long…", "bee", "ant", "cat"]
     assert {"task 1", "task 2"} <= {text.get_text() for text in left.texts}
-
-
-def test_where_the_tasks_are_not_known_a_sentence_says_so_instead_of_a_guess() -> None:
-    figure = _described("confidence", summarise(_learning(None, None)))
-    unknown, right = figure.panels
-    assert "do not say which classes" in unknown.message
-    assert all(mark.y == () for mark in unknown.marks)
-    assert _heights(right)["ER"] == pytest.approx([42, 50])
-    left = draw(figure).axes[0]
-    assert not left.axison
-    assert "do not say which classes" in " ".join(left.texts[0].get_text().split())
 
 
 def test_cells_that_learnt_other_tasks_are_never_drawn_together() -> None:
@@ -542,10 +532,7 @@ def test_a_benchmark_of_your_own_has_a_file_name_without_a_colon(tmp_path: Path)
 
 
 def test_names_that_look_like_markup_are_printed_as_they_are() -> None:
-    cells = [
-        Cell(cell.config, "$\\frac{1}$ <b>", cell.records)
-        for cell in summarise(_trials(40, mask=None))
-    ]
+    cells = [replace(cell, label="$\\frac{1}$ <b>") for cell in summarise(_trials(40, mask=None))]
     row = Row(tuple(cells))
     drawing = draw(FIGURES["confidence"].describe([row], "class_il", Systems(cells)))
     drawing.draw_without_rendering()

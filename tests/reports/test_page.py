@@ -13,15 +13,15 @@ import pytest
 
 from remask.classes import spread_classes
 from remask.config import TrialConfig
-from remask.papers import Claim
+from remask.papers.published import Claim
 from remask.reports.comparison import ComparedCell, Comparison, paper_cell
-from remask.reports.data import ConfigFacts, page_data
 from remask.reports.figures import page_figures
-from remask.reports.figures.data import FAVOURITES, Systems
+from remask.reports.figures.systems import FAVOURITES, Systems
 from remask.reports.history import history_html
 from remask.reports.page import page_html
-from remask.results import Cell
+from remask.results import Cell, summary_of
 from remask.setting_types import read_mask
+from tests.reports.samples import report_data
 from tests.results.store_samples import diverged, failed, make_config, make_record, make_records
 
 MEASURES = {
@@ -32,7 +32,7 @@ MEASURES = {
 }
 HOSTILE = '<img src=x onerror="document.title=666"></script><b>&amp;'
 TASKS, CLASSES = 3, 6
-_VERDICTS = ("not told apart", "better", "worse", "too few trials", "not run")
+_VERDICTS = ("no significant difference", "better", "worse", "too few trials", "not run")
 
 
 def make_cell(label: str, mean: float, **parts: Any) -> dict[str, Any]:
@@ -144,7 +144,7 @@ def _real_cell(cell: Mapping[str, Any]) -> Cell:
         )
         for seed in range(trials)
     ]
-    return Cell(config, cell["label"], tuple(records))
+    return Cell(config, cell["label"], tuple(map(summary_of, records)), tuple(records))
 
 
 def figures_of(cells: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -157,9 +157,7 @@ def figures_of(cells: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             ours,
             {
                 measure: Comparison(
-                    Claim(
-                        "", "", None, None, "", "", told["mean"], told["std"], told["trials"], ""
-                    ),
+                    Claim("", "", None, 0, "", "", told["mean"], told["std"], told["trials"], ""),
                     None,
                 )
                 for measure, told in cell["claims"].items()
@@ -204,9 +202,9 @@ def rich_data() -> dict[str, Any]:
     nothing = dict.fromkeys([*MEASURES, "class_il_plasticity", "task_il_plasticity"])
     worse = {
         "class_il_A_T": claim(95.0, "-inf", "worse"),
-        "task_il_A_T": claim(90.0, 0.5, "not told apart"),
+        "task_il_A_T": claim(90.0, 0.5, "no significant difference"),
     }
-    good = {"class_il_A_T": claim(80.5, -0.5, "not told apart")}
+    good = {"class_il_A_T": claim(80.5, -0.5, "no significant difference")}
     main = {"experiments": ["main", "ablation"]}
     masked = [
         make_cell("MSDER++(-inf)", 84.0, mask="-inf", method="derpp", **main),
@@ -215,7 +213,7 @@ def rich_data() -> dict[str, Any]:
     ]
     return make_data(
         [
-            make_cell("ER", 80.0, claims=good, verdict="not told apart", **main),
+            make_cell("ER", 80.0, claims=good, verdict="no significant difference", **main),
             make_cell("ER", 9.5, buffer=500, claims=worse, verdict="worse", experiments=["main"]),
             make_cell("MSER(-inf)", 82.0, mask="-inf", method="er", **main),
             make_cell("DER++", 85.0, method="derpp", **main),
@@ -270,7 +268,6 @@ def rich_data() -> dict[str, Any]:
 
 def real_data() -> dict[str, Any]:
     """What page_data makes of records, with a failed and a diverged trial among them."""
-    facts = ConfigFacts(lambda config: False, lambda config, trials: f"remask run {config.method}")
     records = [
         *make_records(3, method="er"),
         *make_records(3, method="er", mask=-math.inf),
@@ -278,7 +275,7 @@ def real_data() -> dict[str, Any]:
         diverged(make_config(method="er", seed=8)),
         failed(TrialConfig.model_validate({**make_config().model_dump(), "buffer": 500})),
     ]
-    return {**make_data([]), **page_data(records, facts)}
+    return {**make_data([]), **report_data(records)}
 
 
 class Elements(HTMLParser):

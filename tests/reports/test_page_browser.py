@@ -14,13 +14,12 @@ from urllib.parse import urlencode
 import numpy as np
 import pytest
 
-from remask.reports.data import ConfigFacts, page_data
 from remask.reports.figures import plot
-from remask.reports.findings import t_test
 from remask.reports.history import KeptClass, LearnerNow, write_history
 from remask.reports.page import page_html
-from remask.reports.student import upper_tail
+from remask.reports.statistics import t_test, upper_tail
 from remask.results import summarise
+from tests.reports.samples import report_data
 from tests.reports.test_history import VISITS
 from tests.reports.test_page import HOSTILE, make_cell, make_data, real_data, rich_data
 from tests.results.store_samples import make_config, make_record, trial_with_accuracy
@@ -171,11 +170,15 @@ def test_the_overview_counts_what_there_is(show: Open) -> None:
     assert "9 cells with results" in " ".join(reversed_pairs(page))
     assert "18" in facts
     assert "2 failed or diverged" in " ".join(reversed_pairs(page))
-    assert page.locator(".verdicts li").all_inner_texts()[0].split()[:3] == ["2", "not", "told"]
+    assert page.locator(".verdicts li").all_inner_texts()[0].split()[:3] == [
+        "2",
+        "no",
+        "significant",
+    ]
     assert page.locator(".verdicts li").count() == 3
     verdicts = page.locator("#verdicts").inner_text()
-    assert "2 of the 3 that were run lie within two published standard deviations" in verdicts
-    assert "a test of figures. Chance alone would tell about 1 apart." in verdicts
+    assert "2 of the 3 that were run are within two published standard deviations" in verdicts
+    assert "a test of figures; about 1 expected by chance." in verdicts
     assert page.locator("progress").evaluate("bar => [bar.value, bar.max]") == [3, 10]
     assert "toy.db" in page.locator("#provenance").inner_text()
 
@@ -308,13 +311,13 @@ def test_filters_combine_and_can_be_cleared(show: Open) -> None:
 
 
 def test_ours_stands_beside_the_published_figure_and_the_difference(show: Open) -> None:
-    page = show(rich_data(), "#q=er&buffer=200&verdict=not+told+apart")
+    page = show(rich_data(), "#q=er&buffer=200&verdict=no+significant+difference")
 
     entry = page.locator(".results td.measure").first
     assert entry.locator(".ours").inner_text() == "80.00 ±1.00"
     assert "80.50 ±1.00" in entry.locator(".published").inner_text()
     assert entry.locator(".std").inner_text() == f"{MINUS}0.5 std"
-    assert page.locator(".results td.verdict").inner_text() == "not told apart"
+    assert page.locator(".results td.verdict").inner_text() == "no significant difference"
 
 
 def test_the_head_of_the_table_stays_in_sight(show: Open) -> None:
@@ -538,19 +541,6 @@ def test_systems_that_learnt_other_tasks_have_a_panel_of_their_own(show: Open) -
     assert "ER, 3 tasks (2) 60 → 30" in caption
 
 
-def test_what_the_records_do_not_say_is_said_and_not_drawn(show: Open) -> None:
-    cell = _learnt("old", None, None, [10.0, 50, 70, 20, 90, 30])
-    page = show(make_data([cell]))
-
-    panels = page.locator("#figure-confidence .panel")
-    assert panels.count() == 2
-    assert panels.nth(0).locator("svg").count() == 0
-    told = panels.nth(0).inner_text()
-    assert "The records of old do not say which classes each task has" in told
-    page.locator("tr[data-cell='old200'] a").click()
-    assert "do not say which classes each task has" in page.locator("dialog").inner_text()
-
-
 # -- one cell
 
 
@@ -762,8 +752,7 @@ def test_hostile_names_are_shown_as_text(show: Open) -> None:
 
 def test_test_and_validation_are_told_apart_in_the_table_and_in_a_cell(show: Open) -> None:
     records = [make_record(), make_record(make_config(validation=0.1), **HELD_OUT)]
-    facts = ConfigFacts(lambda config: False, lambda config, seeds: "remask run")
-    page = show({**make_data([]), **page_data(records, facts)})
+    page = show({**make_data([]), **report_data(records)})
     heads = page.locator(".results th.measure").all_inner_texts()
     assert [" ".join(head.split()) for head in heads] == [
         "test Class-IL AT",
@@ -841,8 +830,7 @@ def test_the_page_and_print_draw_the_same_marks_of_one_description(show: Open, s
         for trial in range(int(random.integers(1, 4)))
     ]
     cells = summarise(records)
-    facts = ConfigFacts(lambda config: False, lambda config, seeds: "remask run")
-    page = show({**make_data([]), **page_data(records, facts)})
+    page = show({**make_data([]), **report_data(records)})
     for key in ("confidence", "accuracy-over-tasks", "matrices"):
         drawing = plot(cells, key)
         assert drawing is not None
@@ -875,8 +863,7 @@ def test_the_page_draws_every_mark_that_a_description_has(show: Open) -> None:
         for buffer in (20, 50)
         for seed in range(2)
     ]
-    facts = ConfigFacts(lambda config: False, lambda config, seeds: "remask run")
-    data = {**make_data([]), **page_data(records, facts)}
+    data = {**make_data([]), **report_data(records)}
     chosen = urlencode([("memory", 20), *(("system", label) for label in data["looks"])])
     page = show(data, f"#{chosen}")
     of_buffer = {cell["id"] for cell in data["cells"] if cell["buffer"] == 20}
@@ -976,14 +963,13 @@ def _spread_out(method: str, accuracies: list[float], **settings: Any) -> list[A
 
 def own_data(**parts: Any) -> dict[str, Any]:
     """A system with and without a mask, another one, and a larger buffer."""
-    facts = ConfigFacts(lambda config: False, lambda config, seeds: "remask run")
     records = [
         *_spread_out("er", [70.0, 72.0, 75.0, 71.0]),
         *_spread_out("er", [74.0, 75.5, 79.5, 75.0], mask=-math.inf),
         *_spread_out("derpp", [75.0, 74.5, 79.0, 76.5], alpha=0.2, beta=0.5),
         *_spread_out("er", [90.0, 91.0], buffer=500),
     ]
-    return {**make_data([]), **page_data(records, facts), **parts}
+    return {**make_data([]), **report_data(records), **parts}
 
 
 def test_rows_stand_by_buffer_and_a_system_beside_its_masked_form(show: Open) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remask.reports.student import TTest, paired, upper_tail, welch
+from remask.reports.statistics import TTest, paired, upper_tail, welch
 from remask.results import Spread, spread
 
 stats = pytest.importorskip("scipy.stats")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from remask.reports import results_table
+from remask.reports.tables import results_table
 from remask.results import Cell, Store, TrialRecord, summarise
 from tests.command_line import CommandLine
 from tests.reports.test_report import data_of
@@ -42,14 +42,6 @@ def test_trials_whose_classes_were_dealt_or_called_otherwise_are_not_averaged_to
     renamed = _of(2, 2, class_names=("a", "b", "c", "d"), created=later)
     assert _shown([_of(2, 0), other]) == {"ER, 2 tasks (1)": [0], "ER, 2 tasks (2)": [1]}
     assert _shown([renamed, _of(2, 0)]) == {"ER, 2 tasks (1)": [0], "ER, 2 tasks (2)": [2]}
-
-
-def test_a_trial_that_does_not_say_its_tasks_is_averaged_with_others_of_its_size_alone() -> None:
-    unknown = {"tasks": None, "class_names": None}
-    (cell,) = summarise([_of(2, 0), _of(2, 1, **unknown)])
-    assert (cell.label, cell.trials) == ("ER", 2)
-    assert cell.tasks is None  # not all say it
-    assert _shown([_of(2, 0), _of(3, 1, **unknown)]) == {"ER, 2 tasks": [0], "ER, 3 tasks": [1]}
 
 
 def test_trials_that_all_failed_are_a_cell() -> None:

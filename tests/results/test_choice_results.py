@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from remask.reports import masks_chosen
+from remask.reports.selection import masks_chosen
 from remask.results import MaskChoice, Store, TrialRecord, export, read_export, summarise
 from tests.results.store_samples import make_config, make_record
 

@@ -5,26 +5,23 @@ import io
 import json
 import math
 import re
-import sqlite3
 from collections.abc import Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from remask.experiments import rerun_command
-from remask.planning import changed_settings, trial_configs
-from remask.reports import ConfigFacts, best_by_validation, page_data
+from remask.experiments import changed_settings, rerun_command, trial_configs
+from remask.reports.selection import best_by_validation
 from remask.results import Store, TrialRecord, export, read_export, scores, summarise, write
 from tests.command_line import CommandLine
+from tests.reports.samples import report_data
 from tests.results.store_samples import (
     NAN,
     diverged,
     failed,
     make_config,
     make_record,
-    redigest,
     trial_with_accuracy,
 )
 
@@ -64,19 +61,6 @@ def test_the_figures_come_back_from_the_store_and_from_an_export(tmp_path: Path)
         assert list(store.records()) == records
     export(records, "json", tmp_path / "trials.json")
     assert read_export(tmp_path / "trials.json") == records
-
-
-def test_figures_that_do_not_fit_their_config_are_found_out(remask: CommandLine) -> None:
-    with Store(remask.store) as store:
-        store.add(validated_record())
-    with closing(sqlite3.connect(remask.store)) as connection:
-        connection.execute("UPDATE trials SET validation_class_il = '[]'")
-        connection.commit()
-    redigest(remask.store)
-    answer = remask("results", "export", str(remask.store.with_name("out.csv")))
-    assert answer.code == 1
-    assert "is damaged" in answer.text
-    assert "validation_class_il" in answer.text
 
 
 def test_an_import_refuses_figures_that_do_not_fit(remask: CommandLine, tmp_path: Path) -> None:
@@ -129,7 +113,7 @@ def test_latex_is_of_the_test_set_unless_asked() -> None:
         stream = io.BytesIO()
         write([validated_record()], name, stream)
         texts[name] = stream.getvalue().decode()
-    assert "% figures of the test set, unless they say validation" in texts["latex"]
+    assert "% figures of the test set, unless marked validation" in texts["latex"]
     assert r"ER & 200 & 1 & $70.38$ & $48.50$ & $97.50$ & $1.50$ \\" in texts["latex"]
     asked = texts["latex-validation"]
     assert r"\begin{tabular}{lrrrrrrrr}" in asked
@@ -193,12 +177,11 @@ def _matrices_held_out(page: dict[str, Any]) -> list[tuple[float, ...]]:
 
 
 def test_the_page_names_both_only_where_something_was_held_out() -> None:
-    facts = ConfigFacts(lambda config: False, lambda config, seeds: "remask run")
-    plain = page_data([make_record()], facts)
+    plain = report_data([make_record()])
     assert not [name for name in plain["measures"] if name.startswith("validation")]
     assert plain["measures"]["class_il_A_T"] == "Class-IL A_T"
     assert _matrices_held_out(plain) == []
-    both = page_data([make_record(), validated_record()], facts)
+    both = report_data([make_record(), validated_record()])
     assert both["measures"]["class_il_A_T"] == "test Class-IL A_T"
     assert both["measures"]["validation_task_il_A_T"] == "validation Task-IL A_T"
     without, with_it = both["cells"]
@@ -233,8 +216,8 @@ def test_the_best_cell_is_chosen_by_validation_and_shown_on_the_test_set() -> No
         trials([80, 81, 82], [70, 71, 72], lr=0.1), trials([60, 61, 63], [90, 91, 92], lr=0.5)
     )
     assert line == (
-        "best by validation: ER, lr=0.1 (validation Class-IL A_T 81.00 ±0.82, n=3); its test "
-        "figure: 71.00 ±0.82. A t-test at 5 % tells it from every other cell."
+        "best by validation: ER, lr=0.1 (validation Class-IL A_T 81.00 ±0.82, n=3); test: "
+        "71.00 ±0.82. It differs significantly from every other cell (t-test at 5 %)."
     )
 
 
@@ -245,7 +228,7 @@ def test_a_choice_that_the_trials_do_not_bear_out_is_called_that() -> None:
         trials([20, 25, 21], [70, 71, 72], lr=0.01),
     )
     assert line.startswith("best by validation: ER, lr=0.1 (")
-    assert line.endswith("Of 2 other cells, a t-test at 5 % does not tell 1 from it.")
+    assert line.endswith("without a significant difference from it (t-test at 5 %): 1 of 2.")
 
 
 def test_cells_that_are_equally_good_are_all_named() -> None:
@@ -255,13 +238,13 @@ def test_cells_that_are_equally_good_are_all_named() -> None:
         trials([50, 50], [99, 99], lr=0.9),
     )
     assert line.startswith("tied as best by validation: ER, lr=0.1 (")
-    assert "its test figure: 71.00 ±1.00 | ER, lr=0.5 (" in line
-    assert "its test figure: 75.00 ±0.00. With fewer than 3 trials" in line
+    assert "test: 71.00 ±1.00 | ER, lr=0.5 (" in line
+    assert "test: 75.00 ±0.00. Fewer than 3 trials" in line
 
 
 def test_one_trial_each_is_called_a_first_look_and_has_no_spread() -> None:
     (line,) = choice(trials([80], [70], lr=0.1), trials([60], [90], lr=0.5))
-    assert "A_T 80.00, n=1); its test figure: 70.00. With fewer than 3 trials of a cell" in line
+    assert "A_T 80.00, n=1); test: 70.00. Fewer than 3 trials per cell" in line
 
 
 def test_what_a_choice_leaves_out_is_said() -> None:
@@ -278,7 +261,7 @@ def test_what_a_choice_leaves_out_is_said() -> None:
     )
     assert "n=2, 1 diverged)" in line
     assert "(validation Class-IL A_T 80.50 ±0.50" in line
-    assert line.endswith("Cells with no finished trial to judge by: 1.")
+    assert line.endswith("Cells without a finished trial: 1.")
 
 
 def test_buffers_are_named_where_they_differ() -> None:
@@ -299,7 +282,7 @@ def test_different_data_is_never_compared() -> None:
     assert [line.partition(" (")[0] for line in lines] == [
         "best by validation on benchmark=split-digits, validation=0.1: ER, lr=0.1",
         "best by validation on benchmark=split-mnist, validation=0.1: ER, lr=0.2, validation=0.1",
-        "nothing to choose on benchmark=split-mnist, validation=0.5: there is one cell only.",
+        "nothing to choose on benchmark=split-mnist, validation=0.5: there is only one cell.",
     ]
 
 
@@ -320,7 +303,7 @@ def test_a_method_that_must_be_told_the_task_is_judged_by_task_il() -> None:
 
 def test_nothing_is_chosen_where_nothing_has_finished_or_nothing_was_held_out() -> None:
     broken = [failed(make_config(lr=lr, validation=0.1)) for lr in (0.1, 0.2)]
-    assert choice(broken) == ["nothing to choose by: no trial has finished."]
+    assert choice(broken) == ["nothing to choose: no trial has finished."]
     assert choice([make_record()], [make_record(make_config(lr=0.5))], [diverged()]) == []
 
 

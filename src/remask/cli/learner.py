@@ -191,7 +191,7 @@ def history(
     Example: `remask history animals --page animals.html`
     """
     from remask.experiments import learner_now, learnt_visits, write_learner_history  # torch
-    from remask.reports import classes_table, is_page, visits_table
+    from remask.reports.history import classes_table, is_page, visits_table
 
     if page is not None:
         check_output(page)

@@ -1,4 +1,4 @@
-"""The cells that each of the paper's tables and figures consists of, and what goes beyond it."""
+"""The cells of the paper's tables and figures, and of one experiment beyond it."""
 
 import math
 from collections.abc import Callable
@@ -10,15 +10,21 @@ from remask.papers.published import Claim, claims
 from remask.setting_types import MaskValue
 
 ABLATION_MASKS = (-math.inf, -1e9, -1e6, -1e3, -10.0, -5.0, -2.0, -1.0, 0.0)
-_PAPERS_OWN = "paper-dagger"
-_IN_THE_PAPER = (_PAPERS_OWN, "buzzega2020")
-_SMALLEST_MAIN_BUFFER = 200
+_OWN_RUNS = "paper-dagger"
+_IN_THE_PAPER = (_OWN_RUNS, "buzzega2020")
 _BUFFERS = (200, 500, 5120)
+_GAP_SYSTEMS: tuple[tuple[str, float | None], ...] = (
+    ("er", None),
+    ("er", -math.inf),
+    ("derpp", None),
+    ("derpp", -1.0),
+    ("er_ema", 0.0),
+)
 
 
 @dataclass(frozen=True)
 class PaperCell:
-    """A method with its mask on a benchmark, with a memory of so many samples."""
+    """A method with a mask and a buffer on a benchmark."""
 
     benchmark: str
     method: str
@@ -26,23 +32,31 @@ class PaperCell:
     buffer: int
     """0 for a method without memory."""
     evaluate_every: int = 0
-    """Whether it is measured within tasks as well, which changes no result, and how often."""
+    """Steps between evaluations within tasks, which do not change results; 0: none."""
+
+
+def _claimed(benchmark: str, wanted: Callable[[Claim], bool]) -> list[PaperCell]:
+    return [
+        _cell_of(claim)
+        for claim in claims()
+        if claim.benchmark == benchmark and claim.source in _IN_THE_PAPER and wanted(claim)
+    ]
 
 
 def _main(benchmark: str) -> list[PaperCell]:
-    return _claimed(benchmark, lambda buffer, own: own and buffer >= _SMALLEST_MAIN_BUFFER)
+    return _claimed(benchmark, lambda c: c.source == _OWN_RUNS and c.buffer >= min(_BUFFERS))
 
 
 def _low_buffer(benchmark: str) -> list[PaperCell]:
-    return _claimed(benchmark, lambda buffer, own: own and buffer < _SMALLEST_MAIN_BUFFER)
+    return _claimed(benchmark, lambda c: c.source == _OWN_RUNS and c.buffer < min(_BUFFERS))
 
 
 def _appendix(benchmark: str) -> list[PaperCell]:
-    return _claimed(benchmark, lambda buffer, _: not 0 < buffer < _SMALLEST_MAIN_BUFFER)
+    return _claimed(benchmark, lambda c: not 0 < c.buffer < min(_BUFFERS))
 
 
 def _ablation(benchmark: str) -> list[PaperCell]:
-    """With DER++ without a mask, which is the figure's dotted line."""
+    """MSDER++ with every mask, and DER++ without one: the figure's dotted line."""
     if benchmark not in ("split-mnist", "split-cifar10"):
         return []
     return [
@@ -59,23 +73,13 @@ def _confidence(benchmark: str) -> list[PaperCell]:
     ]
 
 
-_GAP_SYSTEMS: tuple[tuple[str, float | None], ...] = (
-    ("er", None),
-    ("er", -math.inf),
-    ("derpp", None),
-    ("derpp", -1.0),
-    ("er_ema", 0.0),
-)
-_GAP_BUFFERS, _GAP_EVERY = (200, 500), 10
-
-
 def _gap(benchmark: str) -> list[PaperCell]:
-    """The stability gap: what happens to old tasks right after a switch. The paper has none."""
+    """The stability gap: accuracy on old tasks right after a switch. Not in the paper."""
     if benchmark != "split-mnist":
         return []
     return [
-        PaperCell(benchmark, method, mask, buffer, evaluate_every=_GAP_EVERY)
-        for buffer in _GAP_BUFFERS
+        PaperCell(benchmark, method, mask, buffer, evaluate_every=10)
+        for buffer in (200, 500)
         for method, mask in _GAP_SYSTEMS
     ]
 
@@ -87,34 +91,42 @@ _EXPERIMENTS: dict[str, Callable[[str], list[PaperCell]]] = {
     "confidence": _confidence,
     "appendix": _appendix,
 }
-_BEYOND_THE_PAPER = {"gap": _gap}
-EXPERIMENTS = (*_EXPERIMENTS, "all", *_BEYOND_THE_PAPER)
-"""The names that `experiment_cells` knows."""
+EXPERIMENTS = (*_EXPERIMENTS, "all", "gap")
+"""The names that `experiment_cells` accepts."""
 
 
 def experiment_cells(name: str, benchmark: str) -> list[PaperCell]:
-    """The cells of an experiment on a benchmark, in the paper's order; `all` is all of these."""
+    """The cells of an experiment on a benchmark, in the paper's order; `all` is the whole paper."""
     if name not in EXPERIMENTS:
         raise UnknownNameError(unknown("experiment", name, EXPERIMENTS))
-    known = {**_EXPERIMENTS, **_BEYOND_THE_PAPER}
-    chosen = _EXPERIMENTS.values() if name == "all" else [known[name]]
+    chosen = _EXPERIMENTS.values() if name == "all" else [{**_EXPERIMENTS, "gap": _gap}[name]]
     return list(dict.fromkeys(cell for cells in chosen for cell in cells(benchmark)))
 
 
 def experiments_of(cell: PaperCell) -> list[str]:
-    """The experiments that a cell is part of."""
-    return [name for name, cells in _EXPERIMENTS.items() if cell in cells(cell.benchmark)]
+    """The names of the paper's experiments that contain a cell."""
+    return _experiments().get(cell, [])
+
+
+@cache
+def _experiments() -> dict[PaperCell, list[str]]:
+    found: dict[PaperCell, list[str]] = {}
+    for benchmark in published_benchmarks():
+        for name in _EXPERIMENTS:
+            for cell in experiment_cells(name, benchmark):
+                found.setdefault(cell, []).append(name)
+    return found
 
 
 def published_benchmarks() -> list[str]:
-    """The benchmarks that the paper has figures for."""
+    """The benchmarks with published figures."""
     return list(dict.fromkeys(claim.benchmark for claim in claims()))
 
 
 def published_figures(cell: PaperCell) -> dict[str, Claim]:
-    """What is published of a cell, by measure, `class_il_A_T` and so on.
+    """The published figures of a cell by measure, such as `class_il_A_T`.
 
-    The paper's own runs come before those that it quotes.
+    The paper's own runs take precedence over those that it quotes.
     """
     return _figures().get(replace(cell, evaluate_every=0), {})
 
@@ -122,23 +134,11 @@ def published_figures(cell: PaperCell) -> dict[str, Claim]:
 @cache
 def _figures() -> dict[PaperCell, dict[str, Claim]]:
     found: dict[PaperCell, dict[str, Claim]] = {}
-    for claim in sorted(claims(), key=lambda claim: claim.source != _PAPERS_OWN):
+    for claim in sorted(claims(), key=lambda claim: claim.source != _OWN_RUNS):
         measure = f"{claim.setting.replace('-', '_')}_{claim.metric}"
         found.setdefault(_cell_of(claim), {}).setdefault(measure, claim)
     return found
 
 
 def _cell_of(claim: Claim) -> PaperCell:
-    return PaperCell(claim.benchmark, claim.method, claim.mask, claim.buffer or 0)
-
-
-def _claimed(benchmark: str, wanted: Callable[[int, bool], bool]) -> list[PaperCell]:
-    return list(
-        dict.fromkeys(
-            _cell_of(claim)
-            for claim in claims()
-            if claim.benchmark == benchmark
-            and claim.source in _IN_THE_PAPER
-            and wanted(claim.buffer or 0, claim.source == _PAPERS_OWN)
-        )
-    )
+    return PaperCell(claim.benchmark, claim.method, claim.mask, claim.buffer)

@@ -1,50 +1,61 @@
-"""Ours beside what was published: cells of the store and the claims about them."""
+"""Comparisons of our cells: with published figures, and with and without a mask."""
 
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from dataclasses import dataclass
+from typing import get_args
 
 from rich.text import Text
 
 from remask.names import system_name
-from remask.papers import Claim, PaperCell, published_figures
-from remask.reports.student import FEWEST_TRIALS, LEVEL, TTest, welch
+from remask.papers.experiments import PaperCell, published_figures
+from remask.papers.published import Claim
+from remask.reports.measures import ALL_MEASURES, MEASURES
+from remask.reports.statistics import (
+    FEWEST_TRIALS,
+    LEVEL,
+    TTest,
+    Verdict,
+    by_seed,
+    t_test,
+    verdict,
+    welch,
+)
 from remask.reports.tables import PlainTable, write_spread
-from remask.results import Cell, Spread
+from remask.results import Cell, Spread, group_but_mask, spread
 
-Verdict = Literal["not told apart", "better", "worse", "too few trials", "not run"]
-
-MEASURES = {
-    "class_il_A_T": "Class-IL A_T",
-    "class_il_F_T": "Class-IL F_T",
-    "task_il_A_T": "Task-IL A_T",
-    "task_il_F_T": "Task-IL F_T",
-}
-"""What is published of a cell, and how tables call it."""
 VERDICT_TEST = (
-    f"told apart by Welch's t-test, two-sided, at {100 * LEVEL:g} %, which needs "
-    f"{FEWEST_TRIALS} trials of ours"
+    f"Welch's t-test, two-sided, at {100 * LEVEL:g} %, with at least {FEWEST_TRIALS} trials of ours"
+)
+CONTRAST_TEST = (
+    f"t-test, two-sided, at {100 * LEVEL:g} %, paired over the seeds that both share, Welch's "
+    f"where they share fewer than {FEWEST_TRIALS}"
 )
 _ROUNDING = 0.005  # published figures have two decimals
+_WORST_FIRST: tuple[Verdict, ...] = (
+    "worse",
+    "better",
+    "no significant difference",
+    "too few trials",
+)
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """One published figure, and ours beside it if there is one."""
+    """A published figure, and ours if there is one."""
 
     claim: Claim
     ours: Spread | None
 
     @property
     def published(self) -> Spread:
-        """What the claim says."""
+        """The published mean and standard deviation."""
         return Spread(self.claim.mean, self.claim.std, self.claim.trials)
 
     @property
     def deviations(self) -> float:
-        """How many standard deviations of the claim ours lies above it: a description, no test."""
+        """Our mean minus the published one, in published standard deviations."""
         difference = math.nan if self.ours is None else self.ours.mean - self.claim.mean
         if abs(difference) <= _ROUNDING:
             return 0.0
@@ -54,34 +65,29 @@ class Comparison:
 
     @property
     def is_near(self) -> bool:
-        """Whether ours lies within two standard deviations of the claim."""
+        """Whether ours is within two published standard deviations."""
         return abs(self.deviations) <= 2
 
     @property
     def test(self) -> TTest | None:
-        """Welch's t-test of ours against the claim; None: not run, or too few trials."""
+        """Welch's t-test of ours against the published figure; None if there are too few trials."""
         if self.ours is None or self.ours.trials < FEWEST_TRIALS:
             return None
-        # What the claim's rounding may have hidden is no difference.
-        ours = self.ours if self.deviations else replace(self.ours, mean=self.claim.mean)
+        # A difference that rounding may explain does not count.
+        ours = self.ours if self.deviations else self.ours._replace(mean=self.claim.mean)
         return welch(ours, self.published)
 
     @property
     def verdict(self) -> Verdict:
-        """Better (more accuracy, less forgetting) or worse if Welch's test tells them apart."""
+        """Whether ours is significantly better (more accuracy, less forgetting) or worse."""
         if self.ours is None:
             return "not run"
-        if self.test is None:
-            return "too few trials"
-        if self.test.p_different >= LEVEL:
-            return "not told apart"
-        higher_is_better = self.claim.metric == "A_T"
-        return "better" if (self.test.t > 0) == higher_is_better else "worse"
+        return verdict(self.test, higher_is_better=self.claim.metric == "A_T")
 
 
 @dataclass(frozen=True)
 class ComparedCell:
-    """A cell of the paper, ours if it was run, and every figure that is published of it."""
+    """A cell of the paper, ours if it was run, and all figures published for it."""
 
     paper: PaperCell
     ours: Cell | None
@@ -90,23 +96,20 @@ class ComparedCell:
 
     @property
     def label(self) -> str:
-        """The system's name as tables print it."""
+        """The system's name in tables."""
         return system_name(self.paper.method, self.paper.mask)
 
     @property
     def verdict(self) -> Verdict | None:
-        """The first of worse, better, not told apart among its figures; None: none is published."""
+        """The worst verdict of its figures; None if nothing is published."""
         if self.ours is None:
             return "not run"
         found = [figure.verdict for figure in self.figures.values()]
         return next((name for name in _WORST_FIRST if name in found), None)
 
 
-_WORST_FIRST: tuple[Verdict, ...] = ("worse", "better", "not told apart", "too few trials")
-
-
 def paper_cell(cell: Cell) -> PaperCell:
-    """The cell of a paper that a cell of the store would be, if its settings are the paper's."""
+    """The cell of the paper that corresponds to ours, if our settings are the published ones."""
     config = cell.config
     return PaperCell(
         config.benchmark, config.method, config.mask, config.buffer, config.evaluate_every
@@ -114,74 +117,9 @@ def paper_cell(cell: Cell) -> PaperCell:
 
 
 def compare(wanted: Sequence[PaperCell], cells: Sequence[Cell]) -> list[ComparedCell]:
-    """Put what is published of the wanted cells beside ours, all with the published settings."""
+    """Compare the wanted cells with ours, all of which have the published settings."""
     ours = {paper_cell(cell): cell for cell in cells if cell.trials}
     return [_compared(paper, ours.get(paper)) for paper in wanted]
-
-
-def verdicts(compared: Sequence[ComparedCell]) -> dict[Verdict, int]:
-    """How many figures there are of each verdict."""
-    found = Counter(figure.verdict for cell in compared for figure in cell.figures.values())
-    return {verdict: found[verdict] for verdict in get_args(Verdict)}
-
-
-def told_apart_by_chance(compared: Sequence[ComparedCell]) -> int:
-    """How many figures would be called better or worse, more or less, if none differed."""
-    figures = [figure for cell in compared for figure in cell.figures.values()]
-    return round(LEVEL * sum(figure.test is not None for figure in figures))
-
-
-def comparison_summary(compared: Sequence[ComparedCell]) -> list[str]:
-    """What the table means and shows in all, in a few sentences, one per line."""
-    figures = [figure for cell in compared for figure in cell.figures.values()]
-    if not figures:
-        return ["Nothing is published of these cells."]
-    run = [figure for figure in figures if figure.ours]
-    counts = ", ".join(f"{count} {what}" for what, count in verdicts(compared).items() if count)
-    by_chance = told_apart_by_chance(compared)
-    sizes = " or ".join(map(str, sorted({figure.claim.trials for figure in figures})))
-    return [
-        f"Of {len(run)} figures, {sum(figure.is_near for figure in run)} lie within 2 std of the "
-        f"published one. std: how many published standard deviations ours lies above it.",
-        f"{counts}. Better or worse (!): {VERDICT_TEST}."
-        + f" Chance alone would tell about {by_chance} apart." * bool(by_chance),
-        f"±: population standard deviation over trials. Published figures are of {sizes} trials.",
-    ]
-
-
-def comparison_table(compared: Sequence[ComparedCell]) -> PlainTable:
-    """A row per cell: ours, below it the claim and how many of its std ours lies above it."""
-    table = PlainTable()
-    for name in ("method", "buffer", "trials", *MEASURES.values(), "verdict"):
-        table.add_column(name, justify="left" if name in _WORDS else "right", no_wrap=True)
-    for cell in compared:
-        method, buffer, trials, *figures, verdict = _row(cell)
-        ours, published, deviations = figures[::3], figures[1::3], figures[2::3]
-        both = [
-            mean
-            if claim == "-"
-            else Text.assemble(mean, "\n", (f"{claim} {_shorten(std):>6}", "dim"))
-            for mean, claim, std in zip(ours, published, deviations, strict=True)
-        ]
-        table.add_row(method, buffer, trials, *both, verdict)
-    return table
-
-
-def comparison_markdown(compared: Sequence[ComparedCell]) -> str:
-    """The same with a column for each, for a document."""
-    rules = ["---" if name in _WORDS else "---:" for name in _COLUMNS]
-    lines = [_COLUMNS, rules, *map(_row, compared)]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
-
-
-_WORDS = ("method", "verdict")
-_COLUMNS = [
-    "method",
-    "buffer",
-    "trials",
-    *(text for title in MEASURES.values() for text in (title, "published", "std")),
-    "verdict",
-]
 
 
 def _compared(paper: PaperCell, ours: Cell | None) -> ComparedCell:
@@ -193,24 +131,134 @@ def _compared(paper: PaperCell, ours: Cell | None) -> ComparedCell:
     return ComparedCell(paper, ours, figures)
 
 
-def _row(cell: ComparedCell) -> list[str]:
-    row = [cell.label, str(cell.paper.buffer or "-"), str(cell.ours.trials if cell.ours else 0)]
-    for measure in MEASURES:
-        figure = cell.figures.get(measure)
-        row.append(write_spread(cell.ours.spreads[measure]) if cell.ours else "-")
-        row += _published(figure) if figure else ["-", "-"]
-    return [*row, cell.verdict or "nothing published"]
+def verdicts(compared: Sequence[ComparedCell]) -> dict[Verdict, int]:
+    """The number of figures with each verdict."""
+    found = Counter(figure.verdict for cell in compared for figure in cell.figures.values())
+    return {verdict: found[verdict] for verdict in get_args(Verdict)}
 
 
-def _shorten(deviations: str) -> str:
-    """`-2.8 worse` as `-2.8!`: the verdict stands at the end of the row."""
-    number, _, verdict = deviations.partition(" ")
-    return number + ("!" if verdict else "")
+def expected_by_chance(compared: Sequence[ComparedCell]) -> int:
+    """The expected number of significant figures if there were no differences."""
+    figures = [figure for cell in compared for figure in cell.figures.values()]
+    return round(LEVEL * sum(figure.test is not None for figure in figures))
 
 
-def _published(figure: Comparison) -> list[str]:
+def comparison_summary(compared: Sequence[ComparedCell]) -> list[str]:
+    """How to read the table, and its totals: a sentence or two per line."""
+    figures = [figure for cell in compared for figure in cell.figures.values()]
+    if not figures:
+        return ["Nothing is published about these cells."]
+    run = [figure for figure in figures if figure.ours]
+    found = verdicts(compared)
+    counts = [f"{found[name]} {name}" for name in ("too few trials", "not run") if found[name]]
+    tested = sum(figure.test is not None for figure in figures)
+    if tested:
+        by_chance = expected_by_chance(compared)
+        about = f", about {by_chance} expected by chance" if by_chance else ""
+        counts.insert(
+            0,
+            f"Of {tested} figures, {found['better'] + found['worse']} differ significantly (!): "
+            f"{found['better']} better, {found['worse']} worse{about}",
+        )
+    sizes = " or ".join(map(str, sorted({figure.claim.trials for figure in figures})))
+    return [
+        f"Of {len(run)} figures, {sum(figure.is_near for figure in run)} are within 2 std of the "
+        f"published one. std: our difference in published standard deviations.",
+        f"{'; '.join(counts)}. Test: {VERDICT_TEST}.",
+        f"±: population standard deviation over trials. Published figures are over {sizes} trials.",
+    ]
+
+
+def comparison_table(compared: Sequence[ComparedCell]) -> PlainTable:
+    """A row per cell: ours, and below it the published figure and the difference in its std."""
+    rows = []
+    for cell in compared:
+        row: list[str | Text] = _identity(cell)
+        for measure in MEASURES:
+            ours, claim, std = _figures(cell, measure)
+            number, _, verdict = std.partition(" ")
+            below = f"{claim} {number + '!' * bool(verdict):>6}"
+            row.append(ours if claim == "-" else Text.assemble(ours, "\n", (below, "dim")))
+        rows.append([*row, cell.verdict or "nothing published"])
+    names = ["method", "buffer", "trials", *MEASURES.values(), "verdict"]
+    return PlainTable(names, rows, left=("method", "verdict"))
+
+
+def comparison_markdown(compared: Sequence[ComparedCell]) -> str:
+    """The same for a document, with a column for each figure."""
+    names = [name for title in MEASURES.values() for name in (title, "published", "std")]
+    rows = [
+        [
+            *_identity(cell),
+            *(text for measure in MEASURES for text in _figures(cell, measure)),
+            cell.verdict or "nothing published",
+        ]
+        for cell in compared
+    ]
+    names = ["method", "buffer", "trials", *names, "verdict"]
+    return PlainTable(names, rows, left=("method", "verdict")).markdown()
+
+
+def _identity(cell: ComparedCell) -> list[str | Text]:
+    return [cell.label, str(cell.paper.buffer or "-"), str(cell.ours.trials if cell.ours else 0)]
+
+
+def _figures(cell: ComparedCell, measure: str) -> tuple[str, str, str]:
+    """Ours, the published figure, and the difference with the verdict if it is significant."""
+    ours = write_spread(cell.ours.spreads[measure]) if cell.ours else "-"
+    figure = cell.figures.get(measure)
+    if figure is None:
+        return ours, "-", "-"
     claim = write_spread(figure.published)
     if figure.ours is None:
-        return [claim, "-"]
+        return ours, claim, "-"
     mark = f" {figure.verdict}" if figure.verdict in ("better", "worse") else ""
-    return [claim, f"{figure.deviations:+.1f}{mark}"]
+    return ours, claim, f"{figure.deviations:+.1f}{mark}"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The difference between two cells in one measure."""
+
+    mean: float
+    """First minus second; over the shared seeds where the test is paired."""
+    test: TTest | None
+    """None if there are too few trials."""
+    verdict: Verdict
+    """Of the first."""
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """A masked cell, the same one without a mask, and their differences."""
+
+    plain: Cell
+    masked: Cell
+    differences: dict[str, Difference]
+    """By measure, see MEASURES; only those that were measured."""
+
+
+def contrasts(cells: Sequence[Cell]) -> list[Contrast]:
+    """Compare every masked cell with its unmasked one."""
+    found = []
+    for alike in group_but_mask(cell for cell in cells if cell.trials):
+        plain = next((cell for cell in alike if cell.config.mask is None), None)
+        if plain is not None:
+            found += [_contrast(plain, c) for c in alike if c.config.mask is not None]
+    return found
+
+
+def _contrast(plain: Cell, masked: Cell) -> Contrast:
+    found = {}
+    for measure in MEASURES:
+        ours, theirs = by_seed(measure, masked), by_seed(measure, plain)
+        if not ours or not theirs:
+            continue
+        test = t_test(ours, theirs)
+        if test is not None and test.kind == "paired":
+            mean = spread([ours[seed] - theirs[seed] for seed in ours if seed in theirs]).mean
+        else:
+            mean = spread(list(ours.values())).mean - spread(list(theirs.values())).mean
+        higher_is_better = ALL_MEASURES[measure].better == "higher"
+        found[measure] = Difference(mean, test, verdict(test, higher_is_better=higher_is_better))
+    return Contrast(plain, masked, found)

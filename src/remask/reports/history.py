@@ -3,21 +3,16 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
-
-from rich.text import Text
 
 from remask.durable import AnyPath, write_output
 from remask.errors import SettingsError
 from remask.printable import printable
 from remask.reports.figures.description import Axis, Figure, Look, Mark, Panel, Source
-from remask.reports.figures.drawing import draw
-from remask.reports.figures.style import rendered
-from remask.reports.page import assembled
+from remask.reports.figures.drawing import draw, rendered
+from remask.reports.page import fill_template
 from remask.reports.tables import PlainTable
 
 _SCRIPTS = ("dom.js", "chart.js", "marks.js", "reader.js", "history.js")
-_STYLES = ("page.css", "results.css", "figures.css")
 _MOST_LINES = 20
 _LINES_OF_MANY = 10
 _ALL = "all classes"
@@ -25,26 +20,25 @@ _ALL = "all classes"
 
 @dataclass(frozen=True, kw_only=True)
 class LearntVisit:
-    """What is known of one visit. Accuracies are percentages, on samples that are held out."""
+    """One visit. Accuracies are percentages on held-out samples."""
 
     name: str
     finished: str
     """In UTC, as ISO 8601."""
     summary: str
-    """What happened, for people."""
     choice: str
     """The settings that were chosen, and why."""
     new_classes: tuple[str, ...]
     samples: Mapping[str, int]
-    """How many of each class were learnt from."""
+    """Training samples by class."""
     accuracy: Mapping[str, float]
-    """Of each class that was known afterwards."""
+    """By class, of all classes known afterwards."""
     held_out: Mapping[str, int]
-    """How many samples each class was measured on."""
+    """Held-out samples by class."""
 
     @property
     def mean(self) -> float | None:
-        """The accuracy over all classes, each weighing the same."""
+        """The mean accuracy over classes."""
         values = self.accuracy.values()
         return sum(values) / len(values) if values else None
 
@@ -59,18 +53,18 @@ class KeptClass:
     kept: int
     """Samples in the memory."""
     bytes: int
-    """Size of those."""
+    """Size of those in memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LearnerNow:
-    """The memory of a learner, and what is measured on its held-out samples now."""
+    """The memory of a learner, and measurements on its held-out samples."""
 
     memory: Sequence[KeptClass]
     calibration: str
-    """The temperature and the calibration error, for people."""
+    """The temperature and the calibration error, in words."""
     abstain: Sequence[tuple[float, float | None, float]] = ()
-    """Wanted accuracy, the confidence that it needs (None: not reached), and the coverage."""
+    """Target accuracy, required confidence (None: not reached) and coverage."""
     confusion: Mapping[str, Mapping[str, int]] | None = None
     """Held-out samples by true class, then by predicted class."""
     missing: str | None = None
@@ -78,92 +72,97 @@ class LearnerNow:
 
 
 def visits_table(visits: Sequence[LearntVisit]) -> PlainTable:
-    """A row per visit: when it was, what was new, and how right the learner was after it."""
-    table = PlainTable()
-    for heading in ("visit", "finished (UTC)", "new classes"):
-        table.add_column(heading)
-    for heading in ("samples", "classes", "accuracy"):
-        table.add_column(heading, justify="right")
-    for visit in visits:
-        table.add_row(
-            _text(visit.name),
+    """A row per visit: date, new classes, and the accuracy afterwards."""
+    left = ["visit", "finished (UTC)", "new classes"]
+    rows = [
+        [
+            visit.name,
             visit.finished[:16].replace("T", " "),
-            _text(", ".join(visit.new_classes) or "-"),
+            ", ".join(visit.new_classes) or "-",
             f"{sum(visit.samples.values()):,}",
             str(len(visit.accuracy)),
             _percent(visit.mean),
-        )
-    return table
+        ]
+        for visit in visits
+    ]
+    return PlainTable([*left, "samples", "classes", "accuracy"], rows, left=left, wrap=True)
 
 
 def classes_table(visits: Sequence[LearntVisit]) -> PlainTable:
-    """A row per class: right answers on held-out samples after each visit, in percent."""
-    table = PlainTable()
-    table.add_column("class")
-    for visit in visits:
-        table.add_column(_text(visit.name), justify="right")
-    for name in _classes(visits):
-        table.add_row(_text(name), *(_percent(visit.accuracy.get(name)) for visit in visits))
-    table.add_row(_ALL, *(_percent(visit.mean) for visit in visits))
-    return table
+    """A row per class: the accuracy on held-out samples after each visit."""
+    rows = [
+        [name, *(_percent(visit.accuracy.get(name)) for visit in visits)]
+        for name in _classes(visits)
+    ]
+    rows.append([_ALL, *(_percent(visit.mean) for visit in visits)])
+    columns = ["class", *(visit.name for visit in visits)]
+    return PlainTable(columns, rows, left=("class",), wrap=True)
 
 
 def history_figure(title: str, visits: Sequence[LearntVisit]) -> Figure:
-    """Accuracy per class over visits. Of very many classes, those that are lowest now."""
+    """Accuracy per class over visits; of many classes, those with the lowest accuracy now."""
     classes = _classes(visits)
-    shown = classes
-    if len(classes) > _MOST_LINES and visits:
+    shown, left_out = classes, ""
+    if len(classes) > _MOST_LINES:
         now = visits[-1].accuracy
-        known = sorted((name for name in classes if name in now), key=lambda name: now[name])
-        shown = sorted(known[:_LINES_OF_MANY], key=classes.index)
+        lowest = sorted((name for name in classes if name in now), key=lambda name: now[name])
+        shown = sorted(lowest[:_LINES_OF_MANY], key=classes.index)
+        left_out = f" Of {len(classes)} classes, the {len(shown)} lowest now are drawn."
     marks = [_line(name, Look.number(n), visits) for n, name in enumerate(shown)]
     marks.append(_line(_ALL, Look(None, marker="ring"), visits))
     places = tuple(printable(visit.name) for visit in visits)
-    left_out = f" Of {len(classes)} classes, the {len(shown)} that are lowest now are drawn."
+    panel = Panel(
+        "",
+        Axis("visit", places, tuple(f"after {place}" for place in places)),
+        Axis("accuracy (%)"),
+        tuple(marks),
+        std_as="bars",  # there are none, but equal lines are then shifted apart
+    )
     return Figure(
         key="history",
         title="Accuracy per class over visits",
         summary=f"{printable(title)}, on held-out samples",
-        caption="Each line begins with the visit that brought its class; where it falls, later "
-        "visits have cost the class something." + (left_out if len(shown) < len(classes) else ""),
+        caption="Each line begins with the visit that added its class. Where a line falls, later "
+        f"visits have cost accuracy.{left_out}",
         empty="Nothing has been learnt yet.",
-        panels=(
-            Panel(
-                "",
-                Axis("visit", places, tuple(f"after {place}" for place in places)),
-                Axis("right answers (%)"),
-                tuple(marks),
-                std_as="bars",  # there is none, but lines that are equal then stand side by side
-            ),
-        ),
+        panels=(panel,),
         inches=3.2,
     )
 
 
+def _line(name: str, look: Look, visits: Sequence[LearntVisit]) -> Mark:
+    if name == _ALL:
+        counts = [sum(visit.held_out.values()) for visit in visits]
+        accuracy = [visit.mean for visit in visits]
+    else:
+        counts = [visit.held_out.get(name, 0) for visit in visits]
+        accuracy = [visit.accuracy.get(name) for visit in visits]
+    shown = printable(name)
+    sources = tuple(Source("", shown, count, "held-out sample") for count in counts)
+    return Mark("line", shown, look, sources, x=tuple(range(len(visits))), y=tuple(accuracy))
+
+
 def history_html(title: str, visits: Sequence[LearntVisit], now: LearnerNow | None = None) -> str:
-    """The page: one HTML file that needs nothing else."""
-    shown = [{**asdict(visit), "mean": visit.mean} for visit in visits]
-    data: dict[str, Any] = {
+    """The history as one HTML file."""
+    data = {
         "title": title,
         "classes": _classes(visits),
-        "visits": shown,
+        "visits": [{**asdict(visit), "mean": visit.mean} for visit in visits],
         "figure": asdict(history_figure(title, visits)) if visits else None,
         "now": None if now is None else asdict(now),
     }
-    return assembled("history.html", data, styles=_STYLES, scripts=_SCRIPTS)
+    return fill_template("history.html", data, scripts=_SCRIPTS)
 
 
 def is_page(target: AnyPath) -> bool:
-    """Whether a file is to be a page, by its name."""
+    """Whether a file name is that of a page."""
     return Path(target).suffix.lower() in (".html", ".htm")
 
 
 def write_history(
     title: str, visits: Sequence[LearntVisit], target: AnyPath, now: LearnerNow | None = None
 ) -> None:
-    """Write a page, NAME.html, or the figure alone, NAME.png or NAME.svg.
-
-    `now` is shown on the page.
+    """Write a page, NAME.html, with `now`; or only the figure, NAME.png or NAME.svg.
 
     Raises SettingsError, and without matplotlib for a figure MissingPackageError.
     """
@@ -171,42 +170,18 @@ def write_history(
     kind = target.suffix.lower().removeprefix(".")
     if is_page(target):
         data = history_html(title, visits, now).encode()
-    elif kind in ("png", "svg"):
-        if not visits:
-            raise SettingsError(f"{title} has not learnt anything yet: there is nothing to draw")
-        data = rendered(draw(history_figure(title, visits)), kind)
+    elif kind not in ("png", "svg"):
+        raise SettingsError(f"{target}: name a page (.html) or a figure (.png or .svg)")
+    elif not visits:
+        raise SettingsError(f"{title} has not learnt anything yet: there is nothing to draw")
     else:
-        raise SettingsError(f"{target}: name a page, .html, or a figure, .png or .svg")
+        data = rendered(draw(history_figure(title, visits)), kind)
     write_output(target, data)
-
-
-def _line(name: str, look: Look, visits: Sequence[LearntVisit]) -> Mark:
-    every = name == _ALL
-    return Mark(
-        "line",
-        printable(name),
-        look,
-        tuple(
-            Source(
-                "",
-                printable(name),
-                sum(visit.held_out.values()) if every else visit.held_out.get(name, 0),
-                "held-out sample",
-            )
-            for visit in visits
-        ),
-        x=tuple(range(len(visits))),
-        y=tuple(visit.mean if every else visit.accuracy.get(name) for visit in visits),
-    )
 
 
 def _classes(visits: Sequence[LearntVisit]) -> list[str]:
     """In the order in which they were learnt."""
     return list(dict.fromkeys(name for visit in visits for name in visit.accuracy))
-
-
-def _text(text: str) -> Text:
-    return Text(printable(text))
 
 
 def _percent(value: float | None) -> str:

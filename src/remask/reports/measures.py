@@ -1,19 +1,28 @@
-"""What the page can show of a cell: every metric with its name, its unit and what it means."""
+"""The measures of a cell: their titles, units and meanings."""
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from remask.results import COSTS, Cell, Spread, TrialRecord
 
 SETTINGS = {"class_il": "Class-IL", "task_il": "Task-IL"}
-"""How the two ways to test are called, by the names of their matrices."""
+"""Titles of the two test settings."""
+MEASURES = {
+    f"{setting}_{metric}": f"{title} {metric}"
+    for setting, title in SETTINGS.items()
+    for metric in ("A_T", "F_T")
+}
+"""The measures that tables show and papers publish, with their titles."""
+VALIDATION_MEASURES = {
+    f"validation_{setting}_A_T": f"validation {title} A_T" for setting, title in SETTINGS.items()
+}
 
 
 @dataclass(frozen=True)
 class Measure:
-    """How the page calls a metric, and how to read it."""
+    """The title of a metric, and how to read it."""
 
     title: str
     about: str
@@ -29,59 +38,52 @@ _OF_A_SETTING = {
     "accuracy_over_time": Measure(
         "avg. incremental accuracy", "the mean over the ends of tasks of the accuracy so far"
     ),
-    "AAA": Measure("avg. anytime accuracy", "the same over all points within tasks, too"),
+    "AAA": Measure("avg. anytime accuracy", "the same, over all points within tasks as well"),
     "plasticity": Measure(
         "learning accuracy", "accuracy on each task right after learning it: plasticity"
     ),
     "backward_transfer": Measure(
         "backward transfer",
-        "points won (or lost) on earlier tasks since each was learnt",
-        "higher",
-        "points",
+        "points gained (or lost) on earlier tasks since each was learnt",
+        unit="points",
     ),
     "min_ACC": Measure("min-ACC", "the lowest accuracy on each earlier task since it was learnt"),
     "WC_ACC": Measure("WC-ACC", "worst case: min-ACC and the last task's accuracy, weighted"),
     "switch_drop": Measure(
         "drop after a switch",
-        "points that old tasks fall in the first tenth of a new one",
+        "points that old tasks lose in the first tenth of a new one",
         "lower",
         "points",
     ),
 }
-_OF_COST = {
-    "seconds": Measure("training time", "seconds per trial, tests included", "lower", "s"),
-    "flops": Measure("FLOPs", "operations of training, worked out", "lower", "FLOPs"),
-    "memory_bytes": Measure(
-        "memory", "what is kept from task to task beside the net", "lower", "bytes"
-    ),
-}
 
-
-def _all() -> dict[str, Measure]:
-    found: dict[str, Measure] = {}
-    for setting, title in SETTINGS.items():
-        for name, one in _OF_A_SETTING.items():
-            found[f"{setting}_{name}"] = Measure(
-                f"{title} {one.title}", one.about, one.better, one.unit
-            )
-    for setting, title in SETTINGS.items():
-        about = "A_T on training data that was held out"
-        found[f"validation_{setting}_A_T"] = Measure(f"validation {title} A_T", about)
-    found["class_il_ECE"] = Measure(
+ALL_MEASURES = {
+    **{
+        f"{setting}_{name}": replace(measure, title=f"{title} {measure.title}")
+        for setting, title in SETTINGS.items()
+        for name, measure in _OF_A_SETTING.items()
+    },
+    **{
+        name: Measure(title, "A_T on held-out training data")
+        for name, title in VALIDATION_MEASURES.items()
+    },
+    "class_il_ECE": Measure(
         "calibration error",
-        "how far the probability of an answer is from how often it is right",
+        "the gap between the probability of a prediction and how often it is correct",
         "lower",
         "points",
-    )
-    return {**found, **_OF_COST}
-
-
-ALL_MEASURES = _all()
-"""By the name of a score or a cost, in the order of the page."""
+    ),
+    "seconds": Measure("training time", "seconds per trial, tests included", "lower", "s"),
+    "flops": Measure("FLOPs", "operations of training, computed", "lower", "FLOPs"),
+    "memory_bytes": Measure(
+        "memory", "bytes kept between tasks in addition to the net", "lower", "bytes"
+    ),
+}
+"""All scores and costs by name, in the order of the page."""
 
 
 def known_measures(cells: Sequence[Cell]) -> dict[str, Measure]:
-    """Those that some cell has."""
+    """The measures that are defined for some cell."""
     return {
         name: measure
         for name, measure in ALL_MEASURES.items()
@@ -95,7 +97,7 @@ def cell_value(cell: Cell, name: str) -> Spread:
 
 
 def trial_values(record: TrialRecord, scores: Mapping[str, float]) -> dict[str, float]:
-    """All scores and costs of a trial that are known."""
+    """All scores and costs of a trial that are defined."""
     costs = {name: getattr(record, name) for name in COSTS}
     found = {**scores, **{n: v for n, v in costs.items() if v is not None}}
     return {n: found[n] for n in ALL_MEASURES if n in found and not math.isnan(found[n])}

@@ -1,4 +1,4 @@
-"""Tables for the terminal, as text, and as HTML."""
+"""Tables for the terminal, for notebooks and for documents."""
 
 import html
 import io
@@ -15,7 +15,7 @@ from rich.text import Text
 
 from remask.console import PlainConsole
 from remask.printable import printable
-from remask.results import AnyCell, Cell, Spread
+from remask.results import Cell, Spread
 
 _TESTED = (
     ("Class-IL A_T", "class_il_A_T"),
@@ -28,14 +28,32 @@ _VALIDATED = (
     ("validation\nClass-IL A_T", "validation_class_il_A_T"),
     ("validation\nTask-IL A_T", "validation_task_il_A_T"),
 )
+_CURVES = {
+    "A_T": "class_il_A_T",
+    "min-ACC": "class_il_min_ACC",
+    "WC-ACC": "class_il_WC_ACC",
+    "drop after a switch": "class_il_switch_drop",
+}
+CURVES_NOTE = (
+    "Class-IL. min-ACC, WC-ACC and the drop are measured within tasks, on the first test samples "
+    "of each class; the drop is that of old tasks in the first tenth of a new one."
+)
 _WIDER_THAN_ANY_TABLE = 10_000
 _LONGEST_RICH_TABLE = 500  # rows
 
 
 class PlainTable(Table):
-    """A rich Table that is one also as text, `str(table)`, and in a notebook."""
+    """A rich Table that is also readable as text, `str(table)`, in a notebook and as Markdown."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        columns: Sequence[str] = (),
+        rows: Iterable[Sequence[str | Text]] = (),
+        *,
+        left: Sequence[str] = (),
+        wrap: bool = False,
+    ) -> None:
+        """Columns align to the right, except for those in `left`."""
         super().__init__(
             box=box.SIMPLE_HEAD,
             pad_edge=False,
@@ -43,6 +61,13 @@ class PlainTable(Table):
             title_justify="left",
             title_style="bold",
         )
+        for name in columns:
+            heading = Text(printable(name))
+            self.add_column(heading, justify="left" if name in left else "right", no_wrap=not wrap)
+        for row in rows:
+            # As Text: a name that looks like markup is still a name.
+            cells = (Text(printable(cell)) if isinstance(cell, str) else cell for cell in row)
+            self.add_row(*cells)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Render a long table as plain lines: rich needs a millisecond per row."""
@@ -54,19 +79,17 @@ class PlainTable(Table):
         yield Segment("\n".join(body) + "\n")
 
     def _lines(self) -> tuple[list[str], list[str]]:
-        """The title and the headings, and the rows, as rich lays them out on a wide console."""
+        """The title with the headings, and the rows, as rich lays them out on a wide console."""
         heads = [_text(column.header).split("\n") for column in self.columns]
         depth = max(map(len, heads))
         columns = []
         for column, head in zip(self.columns, heads, strict=True):
-            empty = [""] * (depth - len(head))
-            texts = [*empty, *head, *(printable(_text(cell)) for cell in column.cells)]
+            texts = [*[""] * (depth - len(head)), *head, *map(_text, column.cells)]
             width = max(map(cell_len, texts))
+            right = column.justify == "right"
             padding = [" " * (width - cell_len(text)) for text in texts]
-            if column.justify == "right":
-                columns.append([f"{pad}{text}" for pad, text in zip(padding, texts, strict=True)])
-            else:
-                columns.append([f"{text}{pad}" for pad, text in zip(padding, texts, strict=True)])
+            pairs = zip(padding, texts, strict=True)
+            columns.append([pad + text if right else text + pad for pad, text in pairs])
         lines = [f" {'   '.join(parts)} " for parts in zip(*columns, strict=True)]
         rule = "\N{BOX DRAWINGS LIGHT HORIZONTAL}" * (cell_len(lines[0]) - 2)
         title = [_text(self.title)] if self.title else []
@@ -80,37 +103,43 @@ class PlainTable(Table):
             console.print(self)
         return "\n".join(line.rstrip() for line in captured.get().splitlines())
 
+    def markdown(self) -> str:
+        """The table for a document."""
+        rules = ["---" if column.justify == "left" else "---:" for column in self.columns]
+        lines = [[_text(column.header) for column in self.columns], rules, *self._rows_of_text()]
+        return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
     def _repr_html_(self) -> str:
-        return table_html(
-            _text(self.title),
-            [_text(column.header) for column in self.columns],
-            zip(*[map(_text, column.cells) for column in self.columns], strict=True),
-        )
+        heads = [html.escape(_text(column.header)) for column in self.columns]
+        rows = [map(html.escape, row) for row in self._rows_of_text()]
+        return table_html(html.escape(_text(self.title)), heads, rows)
+
+    def _rows_of_text(self) -> list[list[str]]:
+        columns = [map(_text, column.cells) for column in self.columns]
+        return [list(row) for row in zip(*columns, strict=True)]
 
 
-def table_html(title: str, columns: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
-    """A plain table, everything in it escaped."""
+def table_html(caption: str, columns: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """A table whose texts are HTML already."""
 
     def row(tag: str, texts: Iterable[str]) -> str:
-        cells = "".join(f"<{tag}>{html.escape(printable(text))}</{tag}>" for text in texts)
-        return f"<tr>{cells}</tr>"
+        return f"<tr>{''.join(f'<{tag}>{text}</{tag}>' for text in texts)}</tr>"
 
-    caption = f"<caption>{html.escape(printable(title))}</caption>" if title else ""
+    head = f"<caption>{caption}</caption>" * bool(caption)
     body = "".join(row("td", texts) for texts in rows)
-    return f"<table>{caption}<thead>{row('th', columns)}</thead><tbody>{body}</tbody></table>"
+    return f"<table>{head}<thead>{row('th', columns)}</thead><tbody>{body}</tbody></table>"
 
 
 def _text(cell: object) -> str:
-    return "" if cell is None else str(cell)
+    return "" if cell is None else printable(str(cell))
 
 
-def results_table(cells: Sequence[AnyCell]) -> PlainTable:
+def results_table(cells: Sequence[Cell]) -> PlainTable:
     """Mean and standard deviation of A_T and F_T, a row per cell.
 
-    What all cells have in common stands in the title instead of in a column. Where a cell held
-    training data out, the headings say which columns are of it and which of the test set.
+    The title has what all cells share. If any cell held training data out, the headings name the
+    columns of validation and of the test set.
     """
-    table = PlainTable()
     columns: list[tuple[str, list[str]]] = []
     shared = []
     for name, write, in_common in (
@@ -121,7 +150,7 @@ def results_table(cells: Sequence[AnyCell]) -> PlainTable:
     ):
         texts = [write(cell) for cell in cells]
         values = set(texts)
-        # What is out of the ordinary ("9, 1 diverged") stays in a column of its own.
+        # Exceptions ("9, 1 diverged") stay in a column.
         if in_common and len(values) == 1 and not any("," in value for value in values):
             shared.append(in_common.format(values.pop()))
         else:
@@ -130,76 +159,50 @@ def results_table(cells: Sequence[AnyCell]) -> PlainTable:
     shares = {cell.config.validation for cell in cells}
     if validated and len(shares) == 1:
         shared.append(f"held out for validation: {100 * shares.pop():g} %")
-    table.title = Text(printable(", ".join(shared)), style="bold")
-    measures = _VALIDATED if validated else _TESTED
     columns += [
         (heading, [write_spread(cell.spreads[measure]) for cell in cells])
-        for heading, measure in measures
+        for heading, measure in (_VALIDATED if validated else _TESTED)
     ]
-    for name, texts in columns:
-        left = name in ("benchmark", "method")
-        # So many columns do not fit every terminal, and a figure that is cut is worse than a fold.
-        least = max(map(len, [*name.splitlines(), *texts])) if validated else None
-        table.add_column(name, justify="left" if left else "right", no_wrap=True, min_width=least)
-    for row in zip(*[texts for _, texts in columns], strict=True):
-        # As Text: a name that looks like markup is a name all the same.
-        table.add_row(*[Text(printable(text)) for text in row])
+    rows = zip(*[texts for _, texts in columns], strict=True)
+    table = PlainTable([name for name, _ in columns], rows, left=("benchmark", "method"))
+    table.title = Text(printable(", ".join(shared)), style="bold")
+    if validated:  # too wide for some terminals: fold it, rather than cut figures off
+        for column, (name, texts) in zip(table.columns, columns, strict=True):
+            column.min_width = max(map(len, [*name.splitlines(), *texts]))
     return table
-
-
-_OF_CURVES = {
-    "A_T": "class_il_A_T",
-    "min-ACC": "class_il_min_ACC",
-    "WC-ACC": "class_il_WC_ACC",
-    "drop after a switch": "class_il_switch_drop",
-}
-CURVES_NOTE = (
-    "Class-IL. min-ACC, WC-ACC and the drop are measured within tasks, on the first test samples "
-    "of each class; the drop is that of old tasks in the first tenth of a new one."
-)
 
 
 def curve_table(cells: Sequence[Cell]) -> PlainTable:
-    """What was measured within tasks, a row per cell."""
-    table = PlainTable()
-    for name in ("method", "buffer", "trials", *_OF_CURVES):
-        table.add_column(name, justify="left" if name == "method" else "right", no_wrap=True)
-    for row in _curve_rows(cells):
-        table.add_row(*[Text(printable(text)) for text in row])
-    return table
-
-
-def curve_markdown(cells: Sequence[Cell]) -> str:
-    """The same for a document."""
-    names = ["method", "buffer", "trials", *_OF_CURVES]
-    lines = [names, ["---", *["---:"] * (len(names) - 1)], *_curve_rows(cells)]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
-
-
-def _curve_rows(cells: Sequence[Cell]) -> list[list[str]]:
-    return [
+    """Metrics that were measured within tasks, a row per cell."""
+    rows = [
         [
             *(cell.label, str(cell.config.buffer or "-"), str(cell.trials)),
-            *(write_spread(cell.spreads[measure]) for measure in _OF_CURVES.values()),
+            *(write_spread(cell.spreads[measure]) for measure in _CURVES.values()),
         ]
         for cell in cells
     ]
+    return PlainTable(["method", "buffer", "trials", *_CURVES], rows, left=("method",))
 
 
-def write_spread(spread: Spread) -> str:
-    """`85.29 ±2.05`; a dash where nothing was measured, and for the spread of one trial."""
+def write_spread(spread: Spread, *, aligned: bool = True) -> str:
+    """`85.29 ±2.05`; without the standard deviation for one trial, "-" if nothing was measured.
+
+    With `aligned`, the means in a column line up for most standard deviations.
+    """
     if math.isnan(spread.mean):
         return "-"
-    # As wide as most spreads are, so that the means of a column stay in line.
-    return f"{spread.mean:.2f} " + (f"±{spread.std:.2f}" if spread.trials > 1 else "    -")
+    none = "     -" if aligned else ""
+    return f"{spread.mean:.2f}" + (f" ±{spread.std:.2f}" if spread.trials > 1 else none)
 
 
-def _write_trials(cell: AnyCell) -> str:
-    notes = [
-        f"{count} {what}"
-        for count, what in ((cell.diverged, "diverged"), (cell.failed, "failed"))
-        if count
-    ]
+def lost_trials(cell: Cell) -> list[str]:
+    """`1 diverged`, `2 failed`."""
+    counts = ((cell.diverged, "diverged"), (cell.failed, "failed"))
+    return [f"{count} {status}" for count, status in counts if count]
+
+
+def _write_trials(cell: Cell) -> str:
+    notes = lost_trials(cell)
     if len(cell.hardware) > 1:
         notes.append(f"on {len(cell.hardware)} kinds of hardware")
     return ", ".join([str(cell.trials), *notes])

@@ -29,4 +29,4 @@ function rankedAt(group, key) {
     best.includes(cell) ? [[cell.id, "best"]] : isAlike(cell) ? [[cell.id, "alike"]] : []));
 }
 
-const STANDINGS = { best: "best at this buffer", alike: "not told apart from the best" };
+const STANDINGS = { best: "best at this buffer", alike: "no significant difference from the best" };

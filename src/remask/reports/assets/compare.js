@@ -17,7 +17,7 @@ function compareCells(one, other) {
   section.focus({ preventScroll: true });
 }
 
-// What the address says; otherwise the first system with a mask and without, or the first two.
+// The choice in the address; otherwise the first system with a mask and without, or the first two.
 function comparedCells() {
   const known = (name) => runCells.find((cell) => cell.id === state.get(name));
   const usual = report.contrasts?.[0];
@@ -95,7 +95,7 @@ function nameAt(cell, other) {
 
 function winner({ better }, { more, p }, one, other) {
   if (p === null) return badge("too few trials");
-  if (p >= LEVEL) return badge("not told apart");
+  if (p >= LEVEL) return badge("no significant difference");
   const first = (more > 0) === (better === "higher");
   return html("span", { class: "badge is-better" }, nameAt(...(first ? [one, other] : [other, one])));
 }

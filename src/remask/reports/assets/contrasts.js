@@ -26,13 +26,13 @@ function contrastIntro(contrasts) {
     const found = contrasts.map(({ differences }) => differences[key]?.verdict).filter(Boolean);
     if (!found.length) return [];
     const count = (verdict) => found.filter((each) => each === verdict).length;
-    const parts = [["better", "better with the mask"], ["worse", "worse with it"], ["not told apart", "not told apart"],
+    const parts = [["better", "better with the mask"], ["worse", "worse with it"], ["no significant difference", "without a significant difference"],
       ["too few trials", "without enough trials for a test"]];
-    const told = parts.filter(([verdict]) => count(verdict)).map(([verdict, text]) => `${count(verdict)} ${text}`);
-    return [`${name}, ${counted(found.length, "comparison")}: ${listed(told)}.`];
+    const counts = parts.filter(([verdict]) => count(verdict)).map(([verdict, text]) => `${count(verdict)} ${text}`);
+    return [`${name}, ${counted(found.length, "comparison")}: ${listed(counts)}.`];
   });
   return [`${sentences.join(" ")} Differences are in points, masked minus unmasked; more accuracy and less forgetting are better. `,
-    html("span", { class: "test" }, `The test: ${report.contrast_test}. Each is a test of its own: of twenty, chance alone would tell one apart.`)];
+    html("span", { class: "test" }, `The test: ${report.contrast_test}. Tests are not corrected for their number: of twenty, one is significant by chance.`)];
 }
 
 function differenceEntry(found) {

@@ -101,7 +101,7 @@ function confusionOf(cell) {
   if (!panel) return "";
   const low = lowestOf([panel]);
   const width = Math.min(520, byId("detail").clientWidth - 48);
-  return html("section", {}, html("h3", {}, "What is taken for what after the last task"), heatKey(low, panel.heat),
+  return html("section", {}, html("h3", {}, "Confusion matrix after the last task"), heatKey(low, panel.heat),
     drawPanel(panel, { shown: panel.marks, width, low }));
 }
 
@@ -118,13 +118,9 @@ function matricesOf(cell) {
 }
 
 function tasksOf(cell) {
-  const title = html("h3", {}, "Tasks");
-  if (!cell.tasks) {
-    return html("section", {}, title,
-      html("p", {}, "The records do not say which classes each task has; trials that are run again will."));
-  }
+  if (!cell.tasks) return "";
   const namesOf = (classes) => classes.map((id) => cell.class_names[id]).join(", ");
-  return html("section", {}, title, html("dl", { class: "tasks" }, cell.tasks.map((classes, task) =>
+  return html("section", {}, html("h3", {}, "Tasks"), html("dl", { class: "tasks" }, cell.tasks.map((classes, task) =>
     html("div", {}, html("dt", {}, `task ${task + 1}`), html("dd", {}, namesOf(classes))))));
 }
 

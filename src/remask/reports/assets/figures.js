@@ -34,7 +34,7 @@ function updateFigures() {
   for (const figure of drawn) drawFigure(figure, choice);
 }
 
-// What the address says, where that exists; otherwise what is likely to be wanted.
+// The choice in the address, as far as it exists; otherwise the default.
 function currentChoice() {
   const benchmarks = distinct(runCells.map((cell) => cell.benchmark));
   const asked = state.get("at");
@@ -90,8 +90,8 @@ function drawChoices(choice) {
 
 // Which classes the tasks of the figures have, where they are few enough to say.
 function tasksNote({ benchmark, labels }) {
-  const told = runCells.filter((cell) => cell.benchmark === benchmark && labels.includes(cell.label) && cell.tasks);
-  const known = distinct(told.map(({ tasks, class_names: names }) => JSON.stringify(tasks.map((task) => task.map((id) => names[id])))));
+  const shown = runCells.filter((cell) => cell.benchmark === benchmark && labels.includes(cell.label) && cell.tasks);
+  const known = distinct(shown.map(({ tasks, class_names: names }) => JSON.stringify(tasks.map((task) => task.map((id) => names[id])))));
   if (known.length !== 1) return "";
   const tasks = JSON.parse(known[0]);
   if (tasks.flat().length > 40) return "";
@@ -121,12 +121,10 @@ function drawFigure(figure, choice) {
   const isHeat = marks[0].kind === "heat";
   const low = isHeat ? lowestOf(panels) : null;
   const isLarge = (panel) => panel.large && columns > 2;
-  const charts = panels.map((panel) => panel.message
-    ? html("p", { class: "empty" }, panel.message)
-    : drawPanel({ ...panel, marks: panel.all }, {
-      shown: panel.marks, together: figure.same_range && !panel.large ? marksOf(panels.filter((each) => !each.large)) : panel.marks,
-      width: isLarge(panel) ? 2 * width + GAP : width, height: isLarge(panel) ? 2 * figure.size[1] + GAP + 28 : figure.size[1], low,
-    }));
+  const charts = panels.map((panel) => drawPanel({ ...panel, marks: panel.all }, {
+    shown: panel.marks, together: figure.same_range && !panel.large ? marksOf(panels.filter((each) => !each.large)) : panel.marks,
+    width: isLarge(panel) ? 2 * width + GAP : width, height: isLarge(panel) ? 2 * figure.size[1] + GAP + 28 : figure.size[1], low,
+  }));
   const notes = distinct(marks.map((mark) => mark.note).filter(Boolean));
   body.replaceChildren(
     html("div", { class: "drawn" },
@@ -169,7 +167,7 @@ function numbersOf(figure, panels, charts) {
   // Made only when opened: with 200 classes it is long.
   const fillIn = () => {
     if (!numbers.open || numbers.children.length > 1) return;
-    const lines = panels.flatMap((panel, index) => (charts[index].points ?? []).map((point) =>
+    const lines = panels.flatMap((panel, index) => charts[index].points.map((point) =>
       [panel.title, point.series, point.where, point.value]));
     numbers.append(scrolling(table(["Panel", "System", "Where", "Value"], lines), "The numbers of this figure"));
   };

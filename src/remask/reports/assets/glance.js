@@ -34,7 +34,7 @@ function drawGlance({ benchmark, buffer, setting }) {
     })),
     html("p", { class: "scale", "aria-hidden": "true" }, html("span", {}),
       html("span", { class: "track" }, ticks.map((tick) => html("i", { style: `left: ${at(tick)}` }, String(tick)))), html("span", {})),
-    html("p", { class: "note" }, "Mean ± standard deviation in percent. Bold: the best; dotted: a test does not tell it from the best." +
+    html("p", { class: "note" }, "Mean ± standard deviation in percent. Bold: the best; dotted: no significant difference from the best." +
       (left ? ` The ${shown.length} best of ${known.length} are shown.` : "")));
 }
 

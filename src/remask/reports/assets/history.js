@@ -9,7 +9,7 @@ function drawHistory() {
   const facts = [
     [visits.length, "visits"],
     [last ? Object.keys(last.accuracy).length : 0, "classes known"],
-    [last ? `${written(last.mean, 1)} %` : MISSING, "right, over all classes"],
+    [last ? `${written(last.mean, 1)} %` : MISSING, "accuracy over all classes"],
     [last ? last.finished.slice(0, 10) : MISSING, "last visit"],
   ];
   byId("facts").replaceChildren(...facts.map(([value, name]) =>

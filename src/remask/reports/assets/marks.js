@@ -113,7 +113,7 @@ function lowestOf(panels) {
   return Math.min(90, Math.floor(Math.min(...values) / 10) * 10);
 }
 
-function heatKey(low, what = "right answers") {
+function heatKey(low, what = "accuracy") {
   return html("p", { class: "heat-key" }, `${low} %`, html("span", { "aria-hidden": "true" }), `100 % ${what}`);
 }
 

@@ -9,11 +9,11 @@ const hasValidation = measures.some(([key]) => key.startsWith("validation_"));
 const hasClaims = cells.some((cell) => Object.keys(cell.claims ?? {}).length > 0);
 
 const VERDICTS = {
-  "not told apart": "no difference from the published mean is found, which does not prove that there is none",
-  better: "told apart, with more accuracy or less forgetting than published",
-  worse: "told apart, with less accuracy or more forgetting than published",
-  "too few trials": "run here, but too few times for a test",
-  "not run": "published, and not yet run here",
+  "no significant difference": "from the published mean, which does not prove that there is none",
+  better: "significantly more accuracy or less forgetting than published",
+  worse: "significantly less accuracy or more forgetting than published",
+  "too few trials": "run here, but too few trials for a test",
+  "not run": "published, but not run here",
 };
 
 // Every metric that some cell has: { title, about, better, unit }.
@@ -71,7 +71,7 @@ function writtenDifference(key, value) {
   return text.startsWith("−") ? text : `+${text}`;
 }
 
-// Trials of a stack share its time, and all else that a trial takes follows from its settings: nothing to test.
+// Trials of a stack share its time, and the other costs follow from the settings: nothing to test.
 function isTested(key) {
   return ["%", "points"].includes(metricOf(key).unit);
 }

@@ -46,9 +46,9 @@ function drawVerdicts() {
   byId("verdicts").replaceChildren(
     html("h2", { class: "small" }, `Beside ${counted(total, "published figure")}`),
     html("p", { class: "intro" },
-      `${report.near} of the ${total - report.counts["not run"]} that were run lie within two published standard ` +
-      `deviations. Better or worse: ${report.verdict_test}.` +
-      (report.by_chance ? ` Chance alone would tell about ${report.by_chance} apart.` : "")),
+      `${report.near} of the ${total - report.counts["not run"]} that were run are within two published standard ` +
+      `deviations. Better or worse: significant by ${report.verdict_test}` +
+      (report.by_chance ? `; about ${report.by_chance} expected by chance.` : ".")),
     html("div", { class: "share", "aria-hidden": "true" }, known.map((word) =>
       html("span", {
         class: `is-${word.replaceAll(" ", "-")}`,

@@ -1,4 +1,4 @@
-// What the paper says, and what our trials say to it.
+// The paper's statements, and the findings of our trials.
 
 const FINDINGS = ["holds", "contradicted", "undecided", "too few trials", "not run"];
 
@@ -35,8 +35,8 @@ function introduction(statements) {
   return [
     `Of ${counted(statements.length, "statement")}, ${listed(counts)}. `,
     "Each is a set of comparisons; open one to see them. ",
-    "Undecided means that the trials cannot settle it either way. Beside it stands what the figures that the paper ",
-    "printed say to it. ",
+    "Undecided means that the trials cannot settle it either way. Beside it is the finding by the ",
+    "paper's own figures. ",
     html("span", { class: "test" }, `The test: ${report.test}.`),
   ];
 }

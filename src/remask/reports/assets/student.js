@@ -1,4 +1,4 @@
-// Student's t, as remask.reports.student has it: two cells compared, seed by seed where they share enough.
+// Student's t, as in remask.reports.statistics: two cells compared, seed by seed where they share enough.
 
 const LEVEL = 0.05;
 const FEWEST_TRIALS = 3;

@@ -43,7 +43,7 @@ function drawResults() {
       ? "; beneath it the published figure, and how far ours lies from it in published standard deviations (std). " +
         "The small scale under it runs from −4 to +4 std, its shaded part is ±2."
       : ".") +
-    " Bold is the best at each buffer; a dotted line means that a t-test, paired by seed, does not tell it from the best." +
+    " Bold is the best at each buffer; a dotted line means no significant difference from the best (t-test, paired by seed)." +
     (hasValidation
       ? " Validation is measured on training data that was held out, everything else on the test set."
       : "") +
@@ -73,7 +73,7 @@ function drawTable() {
   updateRows();
 }
 
-// A table that does not fit becomes blocks. Only measuring tells: names may have any length.
+// A table that does not fit becomes blocks. It must be measured: names may have any length.
 function fitTable() {
   const box = byId("results-table");
   box.parentElement.classList.remove("narrow");
@@ -181,7 +181,7 @@ function inOrder(list) {
   });
 }
 
-// Unless the reader sorts them, rows stand by benchmark and buffer, under a line that says which.
+// Unless the reader sorts them, rows are grouped by benchmark and buffer.
 function grouped(shown) {
   if (groupsOf.length < 2 || COLUMNS.some(({ key }) => key === state.get("sort"))) return shown.map(rowOf);
   return shown.flatMap((cell, index) => {

@@ -1,8 +1,8 @@
 """Figures: each is described once, as plain data, and drawn by the page and by matplotlib.
 
 Cells that differ in more than mask and seed never share a line; in print, each group of equal
-settings (`families`) has a row or panel of its own. Means and standard deviations (of the
-population) are over finished trials alone.
+settings (`families`) has a row or panel of its own. Means and population standard deviations are
+over finished trials.
 """
 
 import re
@@ -14,38 +14,32 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from remask.durable import AnyPath, make_folder, write_output
 from remask.names import UnknownNameError, unknown
 from remask.reports.comparison import ComparedCell
-from remask.reports.figures.confusion import confusion_figure
-from remask.reports.figures.data import (
-    Row,
-    Systems,
-    buffer_name,
-    families,
-)
 from remask.reports.figures.description import Figure
-from remask.reports.figures.drawing import draw
-from remask.reports.figures.losses import losses_figure
-from remask.reports.figures.masks import mask_figure, swept_families
-from remask.reports.figures.over_tasks import accuracy_figure, confidence_figure, matrices_figure
-from remask.reports.figures.plane import plane_figure
-from remask.reports.figures.style import rendered
-from remask.reports.figures.within_tasks import within_tasks_figure
+from remask.reports.figures.drawing import draw, rendered
+from remask.reports.figures.masks import mask_figure, plane_figure, swept_families
+from remask.reports.figures.steps import losses_figure, within_tasks_figure
+from remask.reports.figures.systems import Row, Systems, buffer_name, families
+from remask.reports.figures.tasks import (
+    accuracy_figure,
+    confidence_figure,
+    confusion_figure,
+    matrices_figure,
+)
 from remask.reports.measures import SETTINGS
 from remask.results import Cell
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
 
-__all__ = ["FIGURES", "page_figures", "plot", "write_figures"]
-
 _ROWS = 4
-"""Families on one page of print; more go on to the next."""
+"""Families on one printed page."""
 _COLUMNS = 3
-"""Panels of a sweep on one page."""
-_LONGEST_NAME = 50  # so that a file name with it stays within what file systems take
+"""Panels of a sweep on one printed page."""
+_LONGEST_NAME = 50  # of a benchmark in a file name
 _VALIDATED = {f"validation_{name}": f"validation {title}" for name, title in SETTINGS.items()}
 
 Pages = Iterator[tuple[str, Sequence[Row]]]
-"""What print has on each of its pages, and what their file names end in."""
+"""The end of the file name, and the rows, of each printed page."""
 
 
 class Kind(NamedTuple):
@@ -53,9 +47,9 @@ class Kind(NamedTuple):
 
     describe: Callable[[Sequence[Row], str, Systems], Figure]
     pages: Callable[[Sequence[Cell]], Pages]
-    """How print deals cells to pages; the page draws all that have learnt the same together."""
+    """Distributes cells over printed pages."""
     printed: tuple[str, ...] = ("class_il",)
-    """The settings that print has, below each other."""
+    """The settings in print, one below the other."""
 
 
 def _contrasts(cells: Sequence[Cell]) -> Pages:
@@ -93,19 +87,16 @@ FIGURES = {
 
 
 def page_figures(cells: Sequence[Cell], systems: Systems) -> list[dict[str, Any]]:
-    """Every figure that the page's reader can choose and that some cell has data for, as JSON."""
+    """All figures that some cell has data for, as JSON values."""
     found = []
     for benchmark, own in _by_benchmark(cells).items():
         rows = systems.rows(own)
         for setting, title in {**SETTINGS, **_VALIDATED}.items():
-            for name, kind in FIGURES.items():
-                if setting not in SETTINGS and name != "matrices":
-                    continue
-                figure = kind.describe(rows, setting, systems)
-                if not figure.panels:
-                    continue
-                where = {"benchmark": benchmark, "setting": setting, "setting_title": title}
-                found.append({**where, **asdict(figure)})
+            for name in FIGURES if setting in SETTINGS else ["matrices"]:
+                figure = FIGURES[name].describe(rows, setting, systems)
+                if figure.panels:
+                    where = {"benchmark": benchmark, "setting": setting, "setting_title": title}
+                    found.append({**where, **asdict(figure)})
     return found
 
 
@@ -133,11 +124,9 @@ def write_figures(
 ) -> list[Path]:
     """Write every figure that the cells have data for, as SVG and PNG; return their paths.
 
-    For each benchmark, `NAME-` being its name: `NAME-confidence-bB`, `NAME-accuracy-over-tasks-bB`,
-    `NAME-matrices-bB`, `NAME-confusion-bB` if answers are on record, and
-    `NAME-accuracy-within-tasks-bB` if it was measured within tasks, for each buffer B with a family
-    that has cells with and without a mask; `NAME-mask-sweep` of families with at least three masks;
-    `NAME-stability-plasticity` of all cells. What does not fit on one page goes on in `...-2`.
+    Files are named BENCHMARK-FIGURE: `-mask-sweep` for families with at least three masks,
+    `-stability-plasticity` for all cells, and `-matrices-bB` and so on for each buffer B with cells
+    with and without a mask. Further pages end in `-2` and so on.
     Raises MissingPackageError without matplotlib.
     """
     folder = Path(folder)
@@ -155,7 +144,7 @@ def write_figures(
 
 def _printed(cells: Sequence[Cell], systems: Systems) -> Iterator[tuple[str, Figure]]:
     for benchmark, own in _by_benchmark(cells).items():
-        start = re.sub(r"[^\w.-]+", "-", benchmark)[:_LONGEST_NAME]  # that of own code has a colon
+        start = re.sub(r"[^\w.-]+", "-", benchmark)[:_LONGEST_NAME]
         for name, kind in FIGURES.items():
             for end, rows in kind.pages(own):
                 figures = [kind.describe(rows, setting, systems) for setting in kind.printed]
@@ -165,7 +154,7 @@ def _printed(cells: Sequence[Cell], systems: Systems) -> Iterator[tuple[str, Fig
 
 
 def _stacked(figures: Sequence[Figure]) -> Figure | None:
-    """Figures of one row each below each other, as one."""
+    """Figures of one row each, one below the other, as one figure."""
     if len(figures) < 2:
         return figures[0] if figures else None
     panels = [

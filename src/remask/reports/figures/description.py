@@ -1,7 +1,7 @@
-"""What a figure shows, as plain data. The page's script and matplotlib draw it; neither adds to it.
+"""Figures as plain data, which the page's scripts and matplotlib both draw.
 
-The page's reader can hide systems, so ranges follow from what is shown: `round_range` says how,
-here and, line by line, in the page's `chart.js`.
+Readers of the page can hide systems, so axis ranges depend on what is shown: `round_range`
+computes them here, and `chart.js` in the same way on the page.
 """
 
 import math
@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-PALETTE = (  # Okabe and Ito's, darkened for white paper and lightened for black
+PALETTE = (  # Okabe and Ito's, darkened for light mode and lightened for dark mode
     ("#0067a5", "#56b4e9"),
     ("#c24e00", "#ff8f4d"),
     ("#007f5c", "#2fc79c"),
@@ -19,7 +19,7 @@ PALETTE = (  # Okabe and Ito's, darkened for white paper and lightened for black
     ("#6a51a3", "#b9a6ee"),
 )
 HEAT = (("#eef3f7", "#20272f"), ("#004a7c", "#7cc8f8"))
-"""From the lowest value of a heat map to 100 %; on white paper and on black."""
+"""The lowest value of a heat map and 100 %; in light and in dark mode."""
 DASHES = ((5.0, 3.0), (), (9.0, 3.0, 2.0, 3.0), (2.0, 2.5), (12.0, 3.0))
 MARKERS = ("circle", "square", "triangle", "diamond", "cross", "plus", "down", "ring")
 Numbers = tuple[float | None, ...]
@@ -27,74 +27,75 @@ Numbers = tuple[float | None, ...]
 
 @dataclass(frozen=True)
 class Look:
-    """How a system is told from others: by colour, dash and marker."""
+    """Colour, dash and marker of a system."""
 
     colour: int | None
-    """Its number in PALETTE; None: that of text."""
+    """Index in PALETTE; None: the colour of text."""
     dash: tuple[float, ...] = ()
     marker: str = "circle"
 
     @classmethod
     def number(cls, n: int) -> "Look":
-        """The look of the n-th system: 7 x 5 x 8 pass before two look the same."""
+        """The n-th look; they repeat after 7 x 5 x 8."""
         return cls(n % len(PALETTE), DASHES[n % len(DASHES)], MARKERS[n % len(MARKERS)])
 
 
 @dataclass(frozen=True)
 class Source:
-    """The cell that a point was measured on, as the page knows it and as a tooltip names it."""
+    """The cell that a point was measured on."""
 
     cell: str
+    """Its id on the page."""
     label: str
     trials: int
-    """How many there were; of what else, `unit` says."""
+    """Number of `unit`s."""
     unit: str = "trial"
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A series of points, and how it is drawn.
+    """A series of points.
 
-    `line`: joined, its standard deviation a band or bars. `points`: markers with bars. `level`: a
-    horizontal line at one height. `thread`: markers joined by a thin line, with bars both ways.
-    `heat`: squares at (x, y), coloured by `values`.
+    `line`: joined, with the standard deviation as a band or bars. `points`: markers with bars.
+    `level`: a horizontal line. `thread`: markers joined by a thin line, with bars in both
+    directions. `heat`: squares at (x, y), coloured by `values`.
     """
 
     kind: Literal["line", "points", "level", "thread", "heat"]
     name: str
-    """Of its entry in the legend; nothing: it has none."""
+    """In the legend; empty: not in the legend."""
     look: Look
     sources: tuple[Source, ...]
-    """One for each point, or one for all."""
+    """One per point, or one for all."""
     x: Numbers
     y: Numbers
     std: Numbers = ()
     x_std: Numbers = ()
     values: Numbers = ()
     sizes: tuple[int, ...] = ()
-    """Numbers in the panel's `sizes`."""
+    """Indices in the panel's `sizes`."""
     note: str = ""
-    """What the caption says of it."""
+    """For the caption."""
 
 
 @dataclass(frozen=True)
 class Axis:
-    """Places with names, a scale in percent, or one of plain numbers."""
+    """Named places, a scale in percent, or a scale of plain numbers."""
 
     title: str
     places: tuple[str, ...] = ()
     where: tuple[str, ...] = ()
-    """What a tooltip calls each place."""
+    """Names of the places in tooltips."""
     name: str = ""
-    """What a tooltip calls a value, where both axes are scales."""
+    """Name of a value in tooltips, where both axes are scales."""
     near_100: bool = False
     """Logarithmic in the distance from 101: most systems differ near 100."""
     plain: bool = False
-    """Numbers from 0 on that are no percentages, such as losses."""
+    """Numbers from 0 on that are not percentages, such as losses."""
     broken: bool = False
-    """The first place is further away than the axis can show."""
+    """Whether the first place is infinitely far away."""
     spans: tuple[tuple[int, int, str], ...] = ()
-    """Places that belong together: the first, the one after the last, and their name."""
+    """Groups of places: first, one after the last, and name."""
 
 
 @dataclass(frozen=True)
@@ -106,17 +107,15 @@ class Panel:
     y: Axis
     marks: tuple[Mark, ...]
     row: int = 0
-    """Panels of a row stand side by side in print, under one legend."""
+    """Panels of a row are side by side in print, under one legend."""
     std_as: Literal["band", "bars"] = "band"
-    """How lines show their standard deviation; lines with bars stand a little apart."""
+    """How lines show standard deviations; lines with bars are shifted apart."""
     sizes: tuple[str, ...] = ()
-    """What the sizes of markers mean."""
+    """Meanings of marker sizes."""
     guides: tuple[tuple[str, float, float, float, float], ...] = ()
     """Thin straight lines in the background: name, x and y of both ends."""
-    message: str = ""
-    """What stands in place of marks."""
     large: bool = False
-    """Whether the page gives it the place of four."""
+    """Whether it takes the space of four panels on the page."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,33 +125,33 @@ class Figure:
     key: str
     title: str
     summary: str
-    """What is drawn: benchmark, buffer, number of trials."""
+    """Benchmark, buffer and number of trials."""
     caption: str
     notes: str = ""
-    """What introduces the notes of the marks."""
+    """Introduces the notes of the marks."""
     empty: str
-    """What to say where there is nothing to draw."""
+    """Shown if there is nothing to draw."""
     panels: tuple[Panel, ...]
     rows: tuple[str, ...] = ("",)
-    """What sets each row of panels apart."""
+    """Title of each row of panels."""
     follows: tuple[str, ...] = ("system", "buffer")
-    """Which of the reader's choices on the page say what is shown."""
+    """Which of the reader's choices filter the marks on the page."""
     same_range: bool = False
     """Whether all panels have the same vertical range."""
     size: tuple[int, int] = (400, 300)
-    """The least width and the height of a panel on the page, in pixels."""
+    """Minimum width and height of a panel on the page, in pixels."""
     inches: float = 1.9
-    """The height of a row in print."""
-    heat: str = "right answers"
-    """What the colours of heat maps are percentages of."""
+    """Height of a row in print."""
+    heat: str = "accuracy"
+    """What the colours of heat maps show, in percent."""
 
 
 def round_range(
     values: Iterable[float], least: float = 2.0, most: float = 100.0
 ) -> tuple[float, float, float]:
-    """The range with round ends that holds all values up to `most`, and the step of its ticks.
+    """A range with round ends that contains all values up to `most`, and its tick step.
 
-    It spans `least` points or more: differences that are nothing shall look it.
+    It spans at least `least`, so that negligible differences look negligible.
     """
     values = list(values)
     if not values:
@@ -166,7 +165,7 @@ def round_range(
 
 
 def ends(values: Numbers, stds: Numbers) -> list[float]:
-    """What a range must hold: each value, less and more its standard deviation."""
+    """Each value minus and plus its standard deviation."""
     known = stds or (None,) * len(values)
     pairs = [(v, std or 0.0) for v, std in zip(values, known, strict=True) if v is not None]
     return [value + sign * std for value, std in pairs for sign in (-1, 1)]

@@ -1,14 +1,17 @@
-"""Figures for print: matplotlib draws what a description says."""
+"""Figures for print, drawn by matplotlib."""
 
+import importlib
+import io
 import math
 import re
 import textwrap
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from remask.reports.figures.data import Array, mask_name
+from remask.errors import MissingPackageError
 from remask.reports.figures.description import (
     HEAT,
     PALETTE,
@@ -20,31 +23,69 @@ from remask.reports.figures.description import (
     ends,
     round_range,
 )
-from remask.reports.figures.style import GREY, PALE, matplotlib, new_figure, style
+from remask.reports.figures.systems import Array, mask_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Drawing
 
-_WIDTH = 7.0  # inches: of two columns of text
+_GREY, _PALE = "#6b6b6b", "#f0f0f0"
+_WIDTH = 7.0  # inches, two columns of text
 _LETTER = 0.065  # inches
 _MOST_NUMBERED = 10
-"""Tasks up to which a heat map has room for numbers."""
+"""Heat maps of more tasks have no room for numbers."""
 _MARKERS = dict(zip(("circle", "square", "triangle", "diamond"), "os^D", strict=True))
 _MARKERS |= {"cross": "x", "plus": "+", "down": "v", "ring": "o", "": ""}
 _NEAR_100 = (0, 20, 40, 60, 70, 80, 85, 90, 95, 98, 99, 100)
+_STYLE: dict[str, Any] = {
+    # matplotlib ships DejaVu; the others are for viewers of an SVG without it.
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans", "Verdana", "Arial", "Helvetica", "sans-serif"],
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "axes.labelsize": 8,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "legend.fontsize": 8,
+    "figure.titlesize": 8,
+    "axes.linewidth": 0.6,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlepad": 4,
+    "axes.labelpad": 3,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "xtick.major.size": 2.5,
+    "ytick.major.size": 2.5,
+    "lines.linewidth": 1.1,
+    "lines.markersize": 3.5,
+    "lines.markeredgewidth": 0.9,
+    "legend.frameon": False,
+    "legend.borderpad": 0.0,
+    "legend.borderaxespad": 0.0,
+    "legend.handlelength": 2.6,
+    "legend.columnspacing": 1.6,
+    "figure.dpi": 200,
+    "savefig.dpi": 200,
+    "text.parse_math": False,  # method names are arbitrary
+    "svg.fonttype": "none",
+    "svg.hashsalt": "remask",
+}
 
 
 def draw(figure: Figure) -> "Drawing":
-    """Draw a figure: its rows below each other, a legend above each."""
+    """Draw the rows of a figure, with a legend above each."""
     rows = list(_rows(figure))
     columns = max(len(row) for row in rows)
     weights = [2 if panel.x.spans else 1 for panel in max(rows, key=len)]
     is_heat = bool(figure.panels[0].y.places)
     width = min(_WIDTH, 1 + 2 * columns) if is_heat else _WIDTH
     height = (width - 1) / columns + 0.65 if is_heat else figure.inches
-    with style():
-        drawing = new_figure(width, 0.3 + height * len(rows))
+    with _style():
+        size = (width, 0.3 + height * len(rows))
+        drawing: Drawing = _matplotlib("figure").Figure(figsize=size, layout="constrained")
+        layout: Any = drawing.get_layout_engine()
+        layout.set(w_pad=0.03, h_pad=0.03, wspace=0.03, hspace=0.03)
         parts: Any = drawing.subfigures(len(rows), 1, squeeze=False)
         named: list[str] = []
         for part, row in zip(parts.flat, rows, strict=True):
@@ -58,43 +99,67 @@ def draw(figure: Figure) -> "Drawing":
                 _panel(axes, panel, figure, (width - 0.5) * weight / sum(weights))
             named = _legend(part, row, width, named)
             if title := figure.rows[row[0].row]:
-                part.suptitle(title, x=0.99, ha="right", color=GREY)
+                part.suptitle(title, x=0.99, ha="right", color=_GREY)
             if is_heat:
                 bar = part.colorbar(grid[0].images[0], ax=grid, aspect=25, pad=0.015)
                 bar.set_label(f"{figure.heat} (%)")
                 bar.outline.set_visible(False)
-        drawing.suptitle(_typeset(figure.summary), x=0.008, ha="left", color=GREY)
+        drawing.suptitle(_typeset(figure.summary), x=0.008, ha="left", color=_GREY)
     return drawing
 
 
+def rendered(figure: "Drawing", kind: str) -> bytes:
+    """The figure as a file, `svg` or `png`; equal figures give equal bytes."""
+    metadata = {"svg": {"Date": None, "Creator": "remask"}, "png": {"Software": "remask"}}[kind]
+    stream = io.BytesIO()
+    with _style():
+        figure.savefig(stream, format=kind, metadata=metadata)
+    return stream.getvalue()
+
+
+@contextmanager
+def _style() -> Iterator[None]:
+    """One style, independent of the user's matplotlib settings."""
+    with _matplotlib("style").context("default"), _matplotlib("").rc_context(_STYLE):
+        yield
+
+
+def _matplotlib(module: str) -> Any:
+    """A module of matplotlib, which is optional."""
+    try:
+        return importlib.import_module(f"matplotlib.{module}" if module else "matplotlib")
+    except ImportError:
+        raise MissingPackageError("figures need matplotlib: pip install matplotlib") from None
+
+
 def _rows(figure: Figure) -> Iterator[list[Panel]]:
-    """The panels that stand side by side."""
+    """The panels of each row."""
     for number in sorted({panel.row for panel in figure.panels}):
         row = [panel for panel in figure.panels if panel.row == number]
-        columns = 3 if row[0].y.places else 6  # the numbers in a heat map need room
+        columns = 3 if row[0].y.places else 6  # heat maps need room for numbers
         for start in range(0, len(row), columns):
             yield row[start : start + columns]
 
 
 def _typeset(text: str) -> str:
-    """Masks as print has them: `MSER(-inf)` as `MSER(−∞)`."""
+    """Typeset masks: `MSER(-inf)` as `MSER(−∞)`."""
     mask = re.compile(r"\((-inf|-?\d[\d.e+]*)\)")
     return mask.sub(lambda found: f"({mask_name(float(found[1]))})", text)
 
 
 def _legend(part: Any, row: Sequence[Panel], room: float, above: list[str]) -> list[str]:
-    """Name the marks of a row, and what sizes mean, unless the row above just did."""
+    """Name the marks and sizes of a row, unless they are those of the row above."""
     marks = {mark.name: mark for panel in row for mark in panel.marks if mark.name}
     sizes = {name: _size(n, row[0]) for n, name in enumerate(row[0].sizes)}
     if not marks or [*marks] == above:
         return above
     looks = [_styled(mark) for mark in marks.values()]
     looks += [
-        {"color": GREY, "marker": "o", "linestyle": "", "markersize": s} for s in sizes.values()
+        {"color": _GREY, "marker": "o", "linestyle": "", "markersize": s} for s in sizes.values()
     ]
     names = [_typeset(name) for name in (*marks, *sizes)]
     columns = max(1, int(room / (_LETTER * max(map(len, names)) + 0.6)))
-    handles = [matplotlib("lines").Line2D([], [], **look) for look in looks]
+    handles = [_matplotlib("lines").Line2D([], [], **look) for look in looks]
     place = {"loc": "outside upper left", "borderaxespad": 0.4}
     part.legend(handles, names, ncols=min(len(names), columns), **place)
     return [*marks]
@@ -103,14 +168,9 @@ def _legend(part: Any, row: Sequence[Panel], room: float, above: list[str]) -> l
 def _panel(axes: "Axes", panel: Panel, figure: Figure, room: float) -> None:
     guided = bool(panel.x.spans or panel.guides)
     axes.set_title(_typeset(panel.title), fontsize=7, pad=12 if guided else 4)
-    if panel.message:
-        axes.set_axis_off()
-        middle: dict[str, Any] = {"transform": axes.transAxes, "ha": "center", "va": "center"}
-        axes.text(0.5, 0.5, textwrap.fill(panel.message, 34), color=GREY, **middle)
-        return
     axes.set_xlabel(panel.x.title)
     if panel.y.places:
-        _heat_map(axes, panel, lowest(figure.panels))
+        _heat_map(axes, panel, _lowest(figure.panels))
         return
     if panel.x.near_100:
         _near_100(axes, "x", [end for mark in panel.marks for end in ends(mark.x, mark.x_std)])
@@ -155,7 +215,7 @@ def _near_100(axes: "Axes", name: str, values: Sequence[float]) -> None:
 
 
 def _places(axes: "Axes", axis: Axis, room: float) -> None:
-    """Write the names of places: slanted where they are long, and as many as fit."""
+    """Label places: slanted if long, and as many as fit."""
     count, longest = len(axis.places), max(map(len, axis.places))
     slanted = _LETTER * (longest + 1) * count > room and longest > 3
     every = math.ceil((2.2 if slanted else longest + 1) * _LETTER * count / room)
@@ -166,17 +226,17 @@ def _places(axes: "Axes", axis: Axis, room: float) -> None:
     top: Any = {"transform": axes.get_xaxis_transform()}
     for number, (start, end, name) in enumerate(axis.spans):
         if number % 2:
-            axes.axvspan(start - 0.5, end - 0.5, color=PALE, linewidth=0, zorder=0)
+            axes.axvspan(start - 0.5, end - 0.5, color=_PALE, linewidth=0, zorder=0)
         if (end - start) / count * room > _LETTER * len(name):
             middle = (start + end - 1) / 2
-            axes.text(middle, 1.02, name, ha="center", color=GREY, fontsize=6, **top)
+            axes.text(middle, 1.02, name, ha="center", color=_GREY, fontsize=6, **top)
     if axis.broken:
         slash: Any = {"marker": [(-1, -2), (1, 2)], "markersize": 5, "linestyle": ""}
         axes.plot([0.42, 0.58], [0, 0], color="k", clip_on=False, **slash, **top)
 
 
 def _guides(axes: "Axes", panel: Panel) -> None:
-    """Lines that the stretched axes bend, named where they leave through the top."""
+    """Straight lines, bent by the stretched axes, labelled where they cross the top."""
     (left, right), top = axes.get_xlim(), axes.get_ylim()[1]
     x = np.linspace(left, right, 300)
     last = math.inf
@@ -192,9 +252,9 @@ def _guides(axes: "Axes", panel: Panel) -> None:
 
 
 def _styled(mark: Mark) -> dict[str, Any]:
-    """How matplotlib draws a mark's line and markers."""
+    """The arguments of matplotlib for a mark."""
     look = mark.look
-    colour = GREY if look.colour is None else PALETTE[look.colour][0]
+    colour = _GREY if look.colour is None else PALETTE[look.colour][0]
     hollow = look.colour is None or look.marker == "ring"
     joined = mark.kind in ("line", "level")
     return {
@@ -214,9 +274,9 @@ def _mark(axes: "Axes", mark: Mark, panel: Panel, shift: float) -> None:
     x, y, looks = _array(mark.x) + shift, _array(mark.y), _styled(mark)
     std = np.nan_to_num(_array(mark.std)) if mark.std else np.zeros(len(y))
     if mark.kind == "level":
-        axes.axhline(y[0], color=GREY, linestyle=":", linewidth=1.2, zorder=1, label=mark.name)
+        axes.axhline(y[0], color=_GREY, linestyle=":", linewidth=1.2, zorder=1, label=mark.name)
         edge = len(panel.x.places) - 0.5
-        axes.errorbar(edge, y[0], std[0], color=GREY, linewidth=0.8, clip_on=False)
+        axes.errorbar(edge, y[0], std[0], color=_GREY, linewidth=0.8, clip_on=False)
     elif mark.kind == "thread":
         axes.plot(x, y, color=looks["color"], linewidth=0.7, alpha=0.6, zorder=2)
         across = np.nan_to_num(_array(mark.x_std))
@@ -235,8 +295,8 @@ def _size(number: int, panel: Panel) -> float:
     return 3.0 + 5.0 * number / max(1, len(panel.sizes) - 1)
 
 
-def lowest(panels: Sequence[Panel]) -> float:
-    """Where the colours of all heat maps of a figure begin: a multiple of 10, at most 90."""
+def _lowest(panels: Sequence[Panel]) -> float:
+    """The lowest value of the colour scale of all heat maps: a multiple of 10, at most 90."""
     values = [value for panel in panels for mark in panel.marks for value in mark.values]
     return min(10 * math.floor(min(value or 0.0 for value in values) / 10), 90)
 
@@ -246,7 +306,7 @@ def _heat_map(axes: "Axes", panel: Panel, low: float) -> None:
     tasks = len(panel.x.places)
     matrix = np.full((tasks, tasks), math.nan)
     matrix[_array(mark.y).astype(int), _array(mark.x).astype(int)] = mark.values
-    colours = matplotlib("colors").LinearSegmentedColormap.from_list("", [end[0] for end in HEAT])
+    colours = _matplotlib("colors").LinearSegmentedColormap.from_list("", [end[0] for end in HEAT])
     axes.imshow(matrix, cmap=colours, vmin=low, vmax=100)
     step = 1 if tasks <= _MOST_NUMBERED else 5
     for axis in (axes.xaxis, axes.yaxis):

@@ -1,10 +1,11 @@
-"""Final accuracy against the mask."""
+"""Figures across cells: accuracy against the mask, and stability against plasticity."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from remask.reports.figures.data import (
+from remask.reports.figures.description import Axis, Figure, Look, Panel
+from remask.reports.figures.systems import (
     MINUS,
     Family,
     Row,
@@ -16,7 +17,6 @@ from remask.reports.figures.data import (
     own_trials,
     summary,
 )
-from remask.reports.figures.description import Axis, Figure, Look, Panel
 from remask.reports.measures import SETTINGS
 from remask.results import Cell
 
@@ -29,19 +29,19 @@ def mask_figure(rows: Sequence[Row], setting: str, systems: Systems) -> Figure:
     Masks are evenly spaced in their order.
     """
     swept = swept_families([cell for row in rows for cell in row.cells])
-    drawn = [Row(family.cells) for family in swept]
-    masks = sorted({float(cell.config.mask or 0.0) for family in swept for cell in family.masked})
+    drawn = [cell for family in swept for cell in family.cells]
+    masks = sorted({_mask(cell) for family in swept for cell in family.masked})
     return Figure(
         key="mask-sweep",
         title="Final accuracy against the masking value m",
-        summary=summary(drawn, "mean ± std"),
-        caption=f"From left to right the mask lets go: at {MINUS}∞ old classes are left alone, "
-        "near 0 new ones have room. Above the dotted line, masking ends better than no mask.",
+        summary=summary([Row(tuple(drawn))], "mean ± std"),
+        caption=f"At {MINUS}∞ old classes are left alone; towards 0 new ones get more room. Above "
+        "the dotted line, masking ends better than no mask.",
         notes="The best masks:",
         empty="This needs three masking values of one method at one buffer. "
         "`remask reproduce ablation` runs the paper's.",
         panels=tuple(
-            _panel(family, setting, masks, systems, [cell for row in drawn for cell in row.cells])
+            _panel(family, setting, masks, systems, drawn)
             for family in swept
             if not math.isnan(family.masked[0].spreads[f"{setting}_A_T"].mean)
         ),
@@ -62,10 +62,10 @@ def _panel(
     measure = f"{setting}_A_T"
 
     def places(cells: Sequence[Cell]) -> list[int]:
-        return [masks.index(float(cell.config.mask or 0.0)) for cell in cells]
+        return [masks.index(_mask(cell)) for cell in cells]
 
-    # No line leads to what is infinitely far away.
-    far = sum(math.isinf(float(cell.config.mask or 0.0)) for cell in family.masked)
+    # No line leads to -inf.
+    far = sum(math.isinf(_mask(cell)) for cell in family.masked)
     marks = [
         systems.mark(
             "line",
@@ -86,23 +86,27 @@ def _panel(
         marks.append(
             systems.mark("level", "the same without a mask", [plain], (0,), **level, look=look)
         )
-    told = [(c, known) for c in family.masked if (known := systems.published(c, measure))]
-    if told:
+    claims = [(c, claim) for c in family.masked if (claim := systems.published(c, measure))]
+    if claims:
+        cells = [cell for cell, _ in claims]
         sources = tuple(
-            replace(systems.source(cell), label=f"{cell.label}, published", trials=known.trials)
-            for cell, known in told
+            replace(systems.source(cell), label=f"{cell.label}, published", trials=claim.trials)
+            for cell, claim in claims
         )
-        look = Look(None, (), "diamond")
-        more = {**heights([known for _, known in told]), "sources": sources, "look": look}
-        cells = [cell for cell, _ in told]
-        marks.append(systems.mark("points", "published", cells, places(cells), **more))
+        more = {"sources": sources, "look": Look(None, (), "diamond")}
+        means = heights([claim for _, claim in claims])
+        marks.append(systems.mark("points", "published", cells, places(cells), **means, **more))
     names = tuple(mask_name(mask) for mask in masks)
     where = tuple(f"m = {name}" for name in names)
     axis = Axis("masking value m, not to scale", names, where, broken=math.isinf(masks[0]))
-    apart = f", {family.settings}" if family.settings else ""
-    title = f"{_method(family)}(m), {buffer_name(family.masked[0])}{apart}"
+    settings = f", {family.settings}" if family.settings else ""
+    title = f"{_method(family)}(m), {buffer_name(family.masked[0])}{settings}"
     accuracy = Axis(f"final {SETTINGS[setting]} accuracy (%)")
     return Panel(title + own_trials(family.cells, drawn), axis, accuracy, tuple(marks))
+
+
+def _mask(cell: Cell) -> float:
+    return float(cell.config.mask or 0.0)
 
 
 def _method(family: Family) -> str:
@@ -111,9 +115,65 @@ def _method(family: Family) -> str:
 
 def _best(family: Family, measure: str) -> str:
     best = max(family.masked, key=lambda cell: cell.spreads[measure].mean)
-    mask = mask_name(float(best.config.mask or 0.0))
-    told = f"{_method(family)}, {buffer_name(best)}, m = {mask}: "
-    told += f"{best.spreads[measure].mean:.2f}\N{NO-BREAK SPACE}%"
+    text = f"{_method(family)}, {buffer_name(best)}, m = {mask_name(_mask(best))}: "
+    text += f"{best.spreads[measure].mean:.2f}\N{NO-BREAK SPACE}%"
     if family.plain is None:
-        return told
-    return f"{told}, without a mask {family.plain.spreads[measure].mean:.2f}\N{NO-BREAK SPACE}%"
+        return text
+    return f"{text}, without a mask {family.plain.spreads[measure].mean:.2f}\N{NO-BREAK SPACE}%"
+
+
+def plane_figure(rows: Sequence[Row], setting: str, systems: Systems) -> Figure:
+    """Stability 100 - F_T against plasticity, a point per cell; lines join a system's buffers."""
+    lost, learnt = f"{setting}_F_T", f"{setting}_plasticity"
+    found = sorted((c for row in rows for c in row.cells), key=lambda cell: cell.config.buffer)
+    drawn = [c for c in found if not math.isnan(c.spreads[lost].mean + c.spreads[learnt].mean)]
+    sizes = {cell.config.buffer: buffer_name(cell) for cell in drawn}
+    by_label: dict[str, list[Cell]] = {}
+    for cell in drawn:
+        by_label.setdefault(cell.label, []).append(cell)
+    marks = []
+    for label in systems.looks:
+        if own := by_label.get(label):
+            parts = {
+                **heights([cell.spreads[learnt] for cell in own]),
+                "x_std": heights([cell.spreads[lost] for cell in own])["std"],
+                "sizes": tuple(list(sizes).index(cell.config.buffer) for cell in own),
+            }
+            name = label + own_trials(own, drawn)
+            stable = [100 - cell.spreads[lost].mean for cell in own]
+            marks.append(systems.mark("thread", name, own, stable, **parts))
+    panel = Panel(
+        "All buffers",
+        Axis(f"stability, 100 {MINUS} forgetting (%)", name="stability", near_100=True),
+        Axis("plasticity, accuracy right after learning (%)", name="plasticity", near_100=True),
+        tuple(marks),
+        sizes=tuple(sizes.values()),
+        guides=_equal_accuracy({cell.learnt.num_tasks for cell in drawn}),
+    )
+    return Figure(
+        key="stability-plasticity",
+        title="Stability against plasticity",
+        summary=summary([Row(tuple(drawn))], f"{SETTINGS[setting]}, mean ± std"),
+        caption="Further right, less is forgotten; further up, a new task is learnt better at "
+        "first. The upper right corner is best. A mask should move a system to the right; moving "
+        "down is its cost. Larger marks are larger buffers. Both axes are stretched towards 100. "
+        "Points on a thin curve end at the same accuracy if learnt tasks only lose accuracy.",
+        empty="None of the chosen systems was tested both right after learning a task and at the "
+        "end.",
+        panels=(panel,) if drawn else (),
+        follows=("system",),
+        size=(760, 420),
+        inches=4.0,
+    )
+
+
+def _equal_accuracy(
+    numbers_of_tasks: set[int],
+) -> tuple[tuple[str, float, float, float, float], ...]:
+    """Lines of plasticity = A_T + F_T (T - 1) / T, named by A_T."""
+    if len(numbers_of_tasks) != 1:
+        return ()
+    (tasks,) = numbers_of_tasks
+    lost = 100 * (tasks - 1) / tasks
+    levels = (95, *range(90, 0, -10))
+    return tuple((f"ends at {level} %", 0.0, level + lost, 100.0, level) for level in levels)
