@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+_SECONDS = 600
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,11 @@ def survives(mutant: Mutant, tree: Path) -> bool:
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
     environment = {**os.environ, "PYTHONPATH": str(tree / "src"), "OMP_NUM_THREADS": "1"}
     try:
-        done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, check=False)
+        done = subprocess.run(
+            command, cwd=tree, env=environment, capture_output=True, timeout=_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:  # an endless loop is noticed, too
+        return False
     finally:
         path.write_text(source)
     if done.returncode not in (0, 1):
