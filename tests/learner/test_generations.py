@@ -139,8 +139,8 @@ def test_probabilities_of_merged_classes_add_up_and_learning_continues(
         shares = dict(then.top)
         shares["ant"] += shares.pop("cat")
         assert dict(own.top) == pytest.approx(shares, abs=1e-6)
-    for visit, then in zip(learner.history, history, strict=True):
-        assert visit.samples.get("ant", 0) == sum(then.samples.get(n, 0) for n in ("ant", "cat"))
+    for one, other in zip(learner.history, history, strict=True):
+        assert one.samples.get("ant", 0) == sum(other.samples.get(n, 0) for n in ("ant", "cat"))
     assert learner.history[2].held_out["ant"] > learner.history[0].held_out["ant"]
     seen = torch.from_numpy(inputs) * learner.preprocessing.scale
     assert learner.net()(seen).shape == (len(inputs), 4)

@@ -267,10 +267,10 @@ def test_every_damaged_byte_is_found(tmp_path: Path, before: Path) -> None:
         whole = (path / name).read_bytes()
         damaged = [whole[:cut] for cut in (0, 1, len(whole) // 2)]
         for _ in range(12):
-            data = bytearray(whole)
-            data[source.randrange(len(data))] ^= 1 << source.randrange(8)
-            if name != MANIFEST or data.split() != whole.split():
-                damaged.append(bytes(data))
+            flipped = bytearray(whole)
+            flipped[source.randrange(len(whole))] ^= 1 << source.randrange(8)
+            if name != MANIFEST or flipped.split() != whole.split():
+                damaged.append(bytes(flipped))
         for data in damaged:
             (path / name).write_bytes(data)
             with pytest.raises(LearnerError, match=r"damaged|newer|older"):
