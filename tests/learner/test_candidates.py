@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from remask.engine.candidates import candidates_of
+from remask.engine.choosing import candidates_of
 from remask.learner import (
     Learner,
     LearnerError,
@@ -105,7 +105,7 @@ def _configs(remembered: float | None, samples: int, **changes: Any) -> list[tup
 
 
 def test_a_first_visit_compares_learning_rates_and_later_ones_also_masks_that_differ() -> None:
-    default, *_ = candidates_of(find_method("er_ema"), 1800)
+    default, *_ = candidates_of(1800)
     shown = f"{default.mask} {default.fade:g}"
     first = [(shown, 0.1), (shown, round(0.1 / 3, 6)), (shown, 0.3)]
     assert _configs(None, 360) == first

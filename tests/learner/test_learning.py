@@ -218,7 +218,7 @@ def test_changes_wait_for_the_lock_and_name_its_holder(tmp_path: Path) -> None:
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"method": "pnn"}, "needs the task of every input"),
     ({"method": "joint"}, "all tasks at once"),
-    ({"method": "agem"}, "how many tasks"),
+    ({"method": "agem"}, "needs the number of tasks"),
     ({"method": "erema"}, "unknown method"),
     ({"net": "resnet81"}, "unknown net"),
     ({"memory": "many"}, "500 MB"),

@@ -22,9 +22,9 @@ from torch import Tensor
 
 from remask.config import TrialConfig
 from remask.engine import DataDescription, Position, TrialStack
-from remask.engine.candidates import Candidate as Masking
-from remask.engine.candidates import candidates_of, fading_name
 from remask.engine.checkpoints import CheckpointFolder
+from remask.engine.choosing import Candidate as Masking
+from remask.engine.choosing import candidates_of, fading_name
 from remask.engine.choosing import choice as choose_candidate
 from remask.learner.calibration import class_weights
 from remask.learner.errors import LearnerError
@@ -188,7 +188,7 @@ def _masks(
     if settings.mask != AUTO or method.unmaskable or not method.uses_buffer():
         return [config]
     chosen: dict[Masking, TrialConfig] = {}
-    for masking in candidates_of(method, config.buffer):
+    for masking in candidates_of(config.buffer):
         faded = masking.fade * config.buffer >= seen  # then it masks nothing from the first step on
         key = Masking(None) if faded else masking
         chosen.setdefault(key, masking.config(config, config.buffer))

@@ -1,4 +1,4 @@
-"""A module that lends its forward to the networks of a stack."""
+"""One module that is called with the parameters and buffers of any network of a stack."""
 
 import copy
 from typing import Any, Literal
@@ -11,27 +11,26 @@ from remask.methods import MethodError
 from remask.nets import State
 
 
-class LentModule:
-    """Calls a copy of a net with the state of one network at a time."""
+class FunctionalModule:
+    """A copy of a net that is called with the state of one network at a time."""
 
     def __init__(
         self, net: nn.Module, device: torch.device, *, channels_last: bool, bfloat16: bool
     ) -> None:
-        # It keeps its own parameters, because moving them to the meta device would untie the ones
-        # that are tied.
+        # It keeps its parameters, since moving them to the meta device would untie tied ones.
         self.module = copy.deepcopy(net)
         self.normalising = [
             (name, module)
             for name, module in self.module.named_modules()
             if isinstance(module, nn.modules.batchnorm._NormBase)
         ]
-        """Its layers with batch statistics, by name."""
+        """The layers with batch statistics, by name."""
         self.head: str | None = None
-        """The linear layer that is called last, once `features` has met it."""
+        """The linear layer that is called last, once `features` has found it."""
         self._device, self._channels_last, self._bfloat16 = device, channels_last, bfloat16
         self._tied = _has_tied_tensors(self.module)
-        self._mode = ""  # that the module is in
-        # Where the module keeps its parameters and buffers, by what they are called there and here.
+        self._mode = ""
+        # The dicts in which the module stores its tensors, with the names there and in the state.
         self._places: list[tuple[dict[str, Any], str, str]] = [
             (tensors, key, f"{prefix}.{key}" if prefix else key)
             for prefix, part in self.module.named_modules()
@@ -41,8 +40,8 @@ class LentModule:
         ]
 
     def enter(self, mode: Literal["training", "evaluation", "teaching"]) -> None:
-        """Put the module in a mode, if it is in another: that is a walk through all its parts."""
-        if mode == self._mode:
+        """Switch the mode; "teaching" is evaluation with the statistics of the batch."""
+        if mode == self._mode:  # train() walks through all modules
             return
         self.module.train(mode == "training")
         for _, module in self.normalising if mode == "teaching" else ():
@@ -54,18 +53,16 @@ class LentModule:
         if self._channels_last and inputs.ndim == 4:
             inputs = inputs.contiguous(memory_format=torch.channels_last)
         if not self._bfloat16:
-            logits: Tensor = self._run(state, inputs)
-            return logits
-        # No cache: under vmap it would keep tensors that end with the forward.
+            return self._run(state, inputs)
+        # No cache: under vmap it would keep tensors that end with the forward pass.
         with torch.autocast(self._device.type, torch.bfloat16, cache_enabled=False):
-            logits = self._run(state, inputs)
-        return logits.float()
+            return self._run(state, inputs).float()
 
     def _run(self, state: State, inputs: Tensor) -> Tensor:
         if self._tied:
-            outputs: Tensor = functional_call(self.module, state, (inputs,), tie_weights=self._tied)
+            outputs: Tensor = functional_call(self.module, state, (inputs,), tie_weights=True)
             return outputs
-        # The same, in less time: it looks for every tensor's place anew.
+        # As functional_call, but faster: the places of the tensors are known.
         own = [(tensors, key, tensors[key]) for tensors, key, _ in self._places]
         try:
             for tensors, key, name in self._places:
@@ -77,16 +74,14 @@ class LentModule:
         return outputs
 
     def features(self, state: State, inputs: Tensor) -> Tensor:
-        """What the last linear layer sees: [B, *shape] -> [B, F]; `head` is then its name."""
-        caught: list[tuple[nn.Linear, Tensor]] = []
-        linears: dict[nn.Module, str] = {
-            layer: name
+        """The inputs of the last linear layer, [B, *shape] -> [B, F]; sets `head` to its name."""
+        caught: list[tuple[str, Tensor]] = []
+        hooks = [
+            layer.register_forward_pre_hook(
+                lambda _, given, name=name: caught.append((name, given[0]))
+            )
             for name, layer in self.module.named_modules()
             if isinstance(layer, nn.Linear)
-        }
-        hooks = [
-            layer.register_forward_pre_hook(lambda own, given: caught.append((own, given[0])))
-            for layer in linears
         ]
         try:
             self.call(state, inputs)
@@ -95,13 +90,12 @@ class LentModule:
                 hook.remove()
         if not caught:
             raise MethodError("a method that uses features needs a net with a linear last layer")
-        last, features = caught[-1]
-        self.head = linears[last]
+        self.head, features = caught[-1]
         return features.float() if self._bfloat16 else features
 
 
 def _has_tied_tensors(net: nn.Module) -> bool:
-    """Whether a parameter or buffer has two names; to look for them takes longer than a layer."""
+    """Whether a parameter or buffer has two names."""
     return any(
         len(list(named())) < len(list(named(remove_duplicate=False)))
         for named in (net.named_parameters, net.named_buffers)

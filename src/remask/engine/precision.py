@@ -1,7 +1,7 @@
-"""Whether layers in bfloat16 crash the process.
+"""Whether bfloat16 crashes the process.
 
-Some virtual machines announce Intel's AMX instructions, grant them, and then trap every use. torch
-believes the announcement, so only a try tells: in a child process, which may crash or hang.
+Some virtual machines announce Intel's AMX instructions and then trap every use. torch believes the
+announcement, so only a try in a child process shows it.
 """
 
 import faulthandler
@@ -21,20 +21,19 @@ _LONGEST_TRY = 30.0  # seconds; it takes milliseconds
 
 
 class PrecisionError(RemaskError):
-    """The processor cannot compute in the precision that was asked for."""
+    """The processor does not support the precision."""
 
 
 @functools.cache
 def require_bfloat16() -> None:
-    """Do without AMX where it is trapped, or say how to; for layers on the CPU."""
+    """Disable AMX if it crashes, for layers on the CPU. Raises PrecisionError if it is too late."""
     if not _announces_amx() or _survives():
         return
     os.environ.setdefault(_LIMIT, _WITHOUT_AMX)  # read when torch's layers are first used
     if not _survives():
         raise PrecisionError(
-            "bf16 would crash this process: the processor announces AMX instructions and refuses "
-            f"them. Set {_LIMIT}={_WITHOUT_AMX} in the environment before Python starts, or use "
-            "float32"
+            "bf16 crashes this process: the processor announces AMX instructions and refuses them. "
+            f"Set {_LIMIT}={_WITHOUT_AMX} in the environment before Python starts, or use float32"
         )
 
 
@@ -51,18 +50,17 @@ def _survives() -> bool:
     if child == 0:
         try:
             faulthandler.disable()  # suppress the crash dump
-            torch.set_num_threads(1)  # the parent's other threads are not here
+            torch.set_num_threads(1)  # the parent's other threads do not exist here
             ones = torch.ones(64, 64, dtype=torch.bfloat16)
             torch.mm(ones, ones)
         finally:
             os._exit(0)
     deadline = time.monotonic() + _LONGEST_TRY
-    while True:
+    while time.monotonic() < deadline:
         ended, status = os.waitpid(child, os.WNOHANG)
         if ended:
             return not os.WIFSIGNALED(status)
-        if time.monotonic() > deadline:
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-            return False
         time.sleep(0.005)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return False
