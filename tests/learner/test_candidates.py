@@ -22,7 +22,7 @@ from remask.learner.guards import check_chance, check_drop
 from remask.learner.manifest import read_manifest
 from remask.learner.settings import LearnerSettings, trial_config
 from remask.learner.training import candidate_configs
-from remask.methods import ER, find_method
+from remask.methods import find_method
 from tests.learner.samples import bits, blobs, create, interrupted, taught
 
 
@@ -200,6 +200,6 @@ def test_the_chosen_candidate_is_the_one_that_is_saved() -> None:
 def test_a_small_memory_takes_the_default(tmp_path: Path) -> None:
     learner = create(tmp_path / "a", mask="auto", memory=50)
     choice = learner.learn(*blobs(["ant", "bee"]), name="0").choice
-    default, *_ = candidates_of(ER, 50)
+    default, *_ = candidates_of(50)
     assert (float(choice.mask or "nan"), choice.fade) == (default.mask, default.fade)
     assert "learning rate 0.1: the default; there is nothing to compare" in str(choice)
