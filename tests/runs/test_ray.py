@@ -23,7 +23,7 @@ from remask.runs import (
     rates_of,
     unfinished_runs,
 )
-from remask.runs.ray_address import ClusterError
+from remask.runs.ray_cluster import ClusterError
 from tests.command_line import CommandLine, start
 from tests.runs.ray_nodes import Nodes, nodes, planned, run_here, shown, small, tries_of
 from tests.runs.ray_nodes import write_method as method
@@ -330,5 +330,5 @@ def test_a_dry_run_plans_for_the_cluster_at_hand(cluster: Nodes, remask: Command
 def test_what_fails_on_a_node_while_planning_is_told(cluster: Nodes) -> None:
     (config,) = small(trials=1)
     wrong = RunOptions(device="no-such-device", on="ray", address=cluster.address)
-    with pytest.raises(ClusterError, match="what was to be measured on a node failed"):
+    with pytest.raises(ClusterError, match="a measurement on a node failed"):
         Ray.of(wrong).call(rates_of, config, 1, wrong, options=wrong)
