@@ -16,8 +16,8 @@ import remask as public
 from remask.benchmarks import Benchmark, load_benchmark
 from remask.engine import TrialStack
 from remask.errors import MissingPackageError, SettingsError
+from remask.experiments import trial_configs
 from remask.machine import TooLargeError
-from remask.planning import trial_configs
 from remask.results import Store
 from remask.runs import RunOptions, ray_cluster
 from remask.runs.checkpoint_mirror import CheckpointMirror

@@ -21,15 +21,13 @@ import numpy as np
 import torch
 
 import remask
-from remask.benchmarks import Benchmark
-from remask.benchmarks.splitting import resplit
+from remask.benchmarks import Benchmark, resplit
 from remask.config import TrialConfig
 from remask.durable import make_folder, write_atomically
 from remask.engine import TrialStack
 from remask.engine.checkpoints import checkpoints_in
 from remask.machine import TooLargeError, keep_freed_memory, write_bytes
-from remask.own_code import names_own_code
-from remask.own_sources import find_source
+from remask.own_code import find_source, names_own_code
 from remask.runs.checkpoint_mirror import CheckpointMirror, is_address
 from remask.runs.events import Advanced, Event, Failed, Finished
 from remask.runs.jobs import Job
