@@ -4,7 +4,6 @@ Ray decides where a task runs. This process hands out the work, shows events, an
 store.
 """
 
-import asyncio
 import os
 import shutil
 import socket
@@ -47,7 +46,7 @@ from remask.runs.ray_node import (
     train_stack,
     write_files,
 )
-from remask.runs.signals import StopRequest
+from remask.runs.signals import StopFlag, StopRequest
 from remask.runs.train import describe_failure
 
 _SECONDS_TO_ANSWER = 10.0
@@ -255,21 +254,6 @@ class Ray(Executor):
         cpus, gpus = self._resources(options)
         nodes = (node["Resources"] for node in self._ray.nodes() if node["Alive"])
         return sum(places_on(node, cpus, gpus) for node in nodes)
-
-
-class StopFlag:
-    """The body of a Ray actor: a flag that all nodes can wait for."""
-
-    def __init__(self) -> None:
-        self._raised = asyncio.Event()
-
-    async def wait(self) -> None:
-        """Return when the flag is raised."""
-        await self._raised.wait()
-
-    async def raise_it(self) -> None:
-        """Release all who wait."""
-        self._raised.set()
 
 
 @dataclass(eq=False)
