@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import remask
 from remask.results import TrialRecord
 from tests.runs.disturbances import Disturbed, rows
 
@@ -23,9 +24,9 @@ LONG = (*SMALL, "--epochs", "400", "--trials", "2")
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> list[TrialRecord]:
-    """What SMALL stores if nobody disturbs it."""
+    """What SMALL stores if it is not disturbed."""
     store = tmp_path_factory.mktemp("whole") / "results.db"
-    Disturbed(*SMALL, store=store).end(0)
+    remask.run("split-digits", "er", epochs=4, trials=6, store=store, workers=1, progress=False)
     assert len(rows(store)) == 6
     return rows(store)
 
@@ -54,6 +55,7 @@ def test_a_worker_that_dies_at_work_is_replaced_and_its_job_goes_on(
     assert rows(run.store) == whole
 
 
+@pytest.mark.faults
 @pytest.mark.processes
 def test_workers_whose_fork_server_dies_are_replaced_by_new_ones(
     tmp_path: Path, whole: list[TrialRecord]
