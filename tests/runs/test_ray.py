@@ -89,7 +89,7 @@ def test_a_worker_that_is_killed_is_replaced(
         events = list(continue_run(store, run, RunOptions(), StopRequest(), Ray(cluster.address)))
         (note,) = (event.text for event in events if isinstance(event, Note))
         assert "the worker process on" in note
-        assert note.endswith("died; another one starts over")
+        assert note.endswith("died; retrying from the start")
         assert shown(store) == run_here(tmp_path, configs)
     assert len(tries_of(tmp_path, "killed_once")) == 3, "two on the cluster, one here"
 
@@ -118,8 +118,8 @@ def test_a_node_that_dies_costs_no_trial(
                 cluster.kill(doomed)
                 doomed = None
         assert len(notes) == 1
-        how = "starts over" if shared == "nothing" else "goes on from the latest checkpoint"
-        assert notes[0].endswith(f"; another one {how}")
+        how = "the start" if shared == "nothing" else "the latest checkpoint"
+        assert notes[0].endswith(f"; retrying from {how}")
         (lost,) = (steps for steps in begun.values() if -1 in steps)
         first_of_the_next = lost[lost.index(-1) + 1]
         assert (first_of_the_next == 0) == (shared == "nothing")
