@@ -1,9 +1,11 @@
 """Records and the data of pages, for tests of reports."""
 
+import json
 import math
 from collections.abc import Sequence
 from typing import Any
 
+from remask.reports.page import to_json
 from remask.reports.page_data import page_data
 from remask.results import TrialRecord, summarise
 from tests.results.store_samples import diverged, failed, make_config, trial_with_accuracy
@@ -16,8 +18,9 @@ def report_data(
 ) -> dict[str, Any]:
     """The data of a page of records whose settings are all the published ones, or none."""
     cells = summarise(records)
+    data = page_data(cells, cells if published else [], lambda config, seeds: "remask run")
     return {
-        **page_data(cells, cells if published else [], lambda config, seeds: "remask run"),
+        **json.loads(to_json(data)),
         "title": "Toy results",
         "generated": "2026-01-31T12:00:00+00:00",
         "store": "toy.db",

@@ -156,8 +156,13 @@ def test_the_page_lists_cells_that_were_not_run_if_most_of_their_experiment_was(
     def shown(run: int) -> list[str | None]:
         records: list[TrialRecord] = []
         for cell in wanted[:run]:
-            own = {"method": cell.method, "mask": cell.mask, "buffer": cell.buffer}
-            records += trials([80.0], benchmark="split-mnist", **own)
+            records += trials(
+                [80.0],
+                benchmark="split-mnist",
+                method=cell.method,
+                mask=cell.mask,
+                buffer=cell.buffer,
+            )
         return [cell["verdict"] for cell in report_data(records, published=True)["cells"]]
 
     few, most = shown(2), shown(len(wanted) - 1)

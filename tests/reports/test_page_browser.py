@@ -81,7 +81,7 @@ def show(context: "BrowserContext", tmp_path: Path) -> Iterator[Open]:
     complaints: list[str] = []
     page.on("console", lambda message: complaints.append(message.text))
     page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.on("request", lambda r: r.url.startswith("file:") or complaints.append(r.url))
+    page.on("request", lambda r: complaints.extend([r.url] * (r.url[:5] != "file:")))
 
     def show(
         data: dict[str, Any] | str,
