@@ -110,7 +110,6 @@ format: $(READY) ## Put the code in order.
 
 bench: $(READY) ## Measure speed, as ratios: trials, products, mask, memory, heads, ResNet, methods, growth, workers.
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/stacked_trials.py
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/products.py
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/mask_cost.py
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/merging_cost.py
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/linear_head.py

@@ -10,7 +10,7 @@ import torch
 
 from remask.benchmarks import Benchmark, load_benchmark
 from remask.config import COMMON_WEIGHTS, TrialConfig
-from remask.engine.bfloat16 import require_bfloat16
+from remask.engine.precision import require_bfloat16
 from remask.methods import METHODS
 from remask.provenance import provenance
 from tests.command_line import CommandLine

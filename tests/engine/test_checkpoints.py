@@ -14,9 +14,8 @@ from pydantic import JsonValue
 from remask.benchmarks import load_benchmark
 from remask.config import TrialConfig
 from remask.durable import DurabilityError
-from remask.engine import Position, TrialStack, checkpoint_files
-from remask.engine.checkpoint_files import CheckpointError
-from remask.engine.checkpoints import Checkpoint, CheckpointFolder
+from remask.engine import Position, TrialStack, checkpoints
+from remask.engine.checkpoints import Checkpoint, CheckpointError, CheckpointFolder
 from tests.runs.faults import filled, reopened, save, state, version_of
 
 DTYPES = (
@@ -203,7 +202,7 @@ def test_a_checkpoint_cut_within_its_header_is_said_to_be(tmp_path: Path, length
     filled(tmp_path)
     for path in tmp_path.iterdir():
         path.write_bytes(path.read_bytes()[:length])
-    with pytest.raises(CheckpointError, match=f"its {length} bytes are no checkpoint, or not all"):
+    with pytest.raises(CheckpointError, match=f"its {length} bytes are not a complete checkpoint"):
         reopened(tmp_path).load(state(0))
 
 
@@ -223,7 +222,7 @@ def test_a_newer_format_is_refused_and_an_older_checkpoint_is_not_taken_instead(
 ) -> None:
     folder = filled(tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint_files, "_FORMAT", 2)
+        patch.setattr(checkpoints, "_FORMAT", 2)
         save(folder, 4)
     newest = tmp_path / "checkpoint-00000004.safetensors"
     with pytest.raises(CheckpointError) as caught:
@@ -237,9 +236,9 @@ def test_a_newer_format_is_refused_and_an_older_checkpoint_is_not_taken_instead(
     [
         (
             {"net/weight": torch.zeros(3, 2)},
-            "'memory/inputs' is 'torch.uint8 [7]', this run's is not",
+            "'memory/inputs' is 'torch.uint8 [7]', this run's is missing",
         ),
-        ({**state(0), "z": torch.zeros(1)}, "'z' is not there, this run's is 'torch.float32 [1]'"),
+        ({**state(0), "z": torch.zeros(1)}, "'z' is missing, this run's is 'torch.float32 [1]'"),
         (
             {**state(0), "net/weight": torch.zeros(2, 3)},
             "[3, 2]', this run's is 'torch.float32 [2, 3]'",

@@ -10,7 +10,7 @@ import torch
 from remask.benchmarks import Benchmark
 from remask.config import TrialConfig
 from remask.engine import DataDescription, Position, TrialStack
-from remask.engine.curves import measured_steps, samples_per_class
+from remask.engine.evaluation import measured_steps, samples_per_class
 from remask.methods import METHODS
 from remask.nets import NetBuilder
 from tests.engine.stack_samples import (

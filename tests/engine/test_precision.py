@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from remask import run, settings
-from remask.engine import bfloat16, stack_nets
+from remask.engine import precision, stack_nets
 from remask.engine.module_stack import ModuleStack
 from remask.losses import trial_cross_entropy
 from remask.nets import net_builder
@@ -56,9 +56,9 @@ def test_bfloat16_works_or_is_refused_but_never_ends_the_process(layers_first: b
 @pytest.mark.processes
 def test_a_try_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "mm", lambda *_: time.sleep(60))  # the child inherits it
-    monkeypatch.setattr(bfloat16, "_LONGEST_TRY", 0.2)
+    monkeypatch.setattr(precision, "_LONGEST_TRY", 0.2)
     started = time.monotonic()
-    assert not bfloat16._survives()
+    assert not precision._survives()
     assert time.monotonic() - started < 30
 
 

@@ -654,16 +654,6 @@ def test_gradients_of_single_samples_are_found_where_no_graph_is_wanted() -> Non
             assert torch.equal(found[key], value)
 
 
-def test_gradients_of_single_samples_of_two_kinds_of_stack_have_no_product() -> None:
-    ((inputs, labels),) = batches(3, steps=1)
-    linear, general = (
-        stacked(name, 3)[1].sample_gradients(inputs, labels) for name in ("mlp", "residual")
-    )
-    for one, other in ((linear, general), (general, linear)):
-        with pytest.raises(TypeError, match="their own kind only"):
-            one.inner(other)
-
-
 @one_or_three
 @every_stack
 def test_a_call_with_other_parameters_uses_those_and_has_their_gradients(

@@ -7,11 +7,9 @@ from torch import Tensor
 
 from remask.heads import (
     RIDGE_GRID,
-    SHRINKAGE_GRID,
     ClassStatistics,
     LinearHead,
     StatisticsError,
-    choose_held_out,
     choose_penalty,
     ncm,
     ridge,
@@ -159,23 +157,6 @@ def test_few_samples_do_not_count_against_a_class(head: object) -> None:
     assert right(found, test_features[rare], test_labels[rare]) > 60
 
 
-@pytest.mark.parametrize(("name", "fit"), [("slda", slda), ("ridge", ridge)])
-def test_held_out_samples_choose_what_is_right_most_often(name: str, fit: object) -> None:
-    features, labels = samples([6, 9, 12, 6, 8])
-    held_out = samples([20, 30, 10, 5, 40], seed=3)
-    stats = statistics(features, labels)
-    grid = RIDGE_GRID if name == "ridge" else SHRINKAGE_GRID
-    accuracies = []
-    for value in grid:
-        answers = fit(stats, value).scores(held_out[0]).argmax(1) == held_out[1]  # type: ignore[operator]
-        per_class = [answers[held_out[1] == label].double().mean() for label in range(CLASSES)]
-        accuracies.append(float(torch.stack(per_class).mean()) * 100)
-    best = max(v for v, a in zip(grid, accuracies, strict=True) if a >= max(accuracies) - 1e-6)
-    chosen, accuracy = choose_held_out(name, stats, *held_out)  # type: ignore[arg-type]
-    assert chosen == best
-    assert accuracy == pytest.approx(max(accuracies))
-
-
 def test_statistics_are_read_back_as_they_were_written() -> None:
     stats = statistics(*samples([9, 3, 7, 0, 4]))
     again = ClassStatistics.from_tensors(stats.to_tensors())
@@ -190,10 +171,10 @@ def test_statistics_are_read_back_as_they_were_written() -> None:
     ("name", "damage", "message"),
     [
         ("counts", lambda t: t - 10, "whole numbers, 0 or more"),
-        ("counts", lambda t: t[1:], "fit"),
+        ("counts", lambda t: t[1:], "sums must be"),
         ("sums", lambda t: t / 0, "not finite"),
         ("sums", lambda t: t.float(), "must be torch.float64"),
-        ("gram", lambda t: t[1:], "78 numbers"),
+        ("gram", lambda t: t[1:], r"\[78\]"),
         ("gram", lambda t: -t, "below 0"),
     ],
 )

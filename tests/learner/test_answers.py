@@ -13,9 +13,8 @@ from torch import Tensor, nn
 
 from remask.heads import ClassStatistics
 from remask.learner import Evaluation, Learner, LearnerError, Prediction, Predictions
-from remask.learner.calibration import abstention, class_weights
+from remask.learner.calibration import Novelty, abstention, auroc, class_weights, unknown_test
 from remask.learner.evaluation import confusion_of
-from remask.learner.novelty import Novelty, auroc, unknown_test
 from tests.learner.samples import blobs, taught
 
 

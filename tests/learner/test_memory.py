@@ -9,7 +9,7 @@ import pytest
 
 from remask.learner import Learner, LearnerError
 from remask.learner.folder import LearnerFolder
-from remask.learner.segments import joined, open_segments
+from remask.learner.samples import kept_rows
 from remask.memory import fair_shares
 from tests.learner.samples import Arrays, blobs, create
 
@@ -22,8 +22,7 @@ class Kept:
         manifest = folder.manifest
         assert manifest.state is not None
         tensors = folder.read_tensors(manifest.state)
-        rows = joined(open_segments(folder))
-        assert rows is not None
+        rows = kept_rows(folder)
         filled = tensors["memory/labels"] >= 0
         self.replayed = tensors["memory/sources"][filled].tolist()
         self.held_out = tensors["held_out/sources"].tolist()
@@ -94,7 +93,7 @@ def test_a_memory_can_be_given_in_bytes(tmp_path: Path) -> None:
     assert len(kept.replayed) == 23
     assert len(kept.held_out) == 2
     learner = create(tmp_path / "b", memory="20 B")
-    with pytest.raises(LearnerError, match="no room for one of 36 bytes"):
+    with pytest.raises(LearnerError, match="too small for a sample of 36 bytes"):
         teach(learner, [blobs(["ant", "bee"])])
 
 

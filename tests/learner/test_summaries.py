@@ -54,7 +54,7 @@ def test_a_visit_that_hurts_one_class_and_helps_another_does_not_lose_nothing(
     assert "old classes lost nothing on average" in str(mixed)
     assert "worst: ant, 60 -> 40" in str(mixed)
     same = changed(before={"ant": 60.0}, accuracy={"ant": 60.0, "cat": 50.0}, held_out=held_out)
-    assert "old classes lost nothing on the held-out memory" in str(same)
+    assert "old classes lost nothing on held-out samples" in str(same)
 
 
 def test_the_history_keeps_no_name_or_fingerprint_of_forgotten_samples(tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ def test_an_unfinished_visit_is_not_mixed_with_another(
         (*blobs(["emu"]), "another name"),
         (*blobs(["emu"], seed=5), "first try"),
     ):
-        with pytest.raises(LearnerError, match=r"'first try' was begun .* discard=True"):
+        with pytest.raises(LearnerError, match=r"'first try' was started .* discard=True"):
             learner.learn(inputs, labels, name=name)
     second(learner, discard=True)
     assert bits(path) == bits(after)
@@ -274,9 +274,9 @@ def test_every_damaged_byte_is_found(tmp_path: Path, before: Path) -> None:
 def test_a_newer_versions_learner_is_left_alone(tmp_path: Path, before: Path) -> None:
     path = tmp_path / "a"
     shutil.copytree(before, path)
-    text = (path / MANIFEST).read_text().replace('"format": 2', '"format": 3', 1)
+    text = (path / MANIFEST).read_text().replace('"format": 3', '"format": 4', 1)
     (path / MANIFEST).write_text(text)
-    with pytest.raises(LearnerError, match=r"newer remask \(format 3.*Update"):
+    with pytest.raises(LearnerError, match=r"newer remask \(format 4.*Update"):
         Learner.open(path)
     assert (path / MANIFEST).read_text() == text
 

@@ -5,6 +5,7 @@ import logging
 import math
 import struct
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -526,10 +527,7 @@ def test_what_was_not_measured_leaves_a_gap_and_no_warning(tmp_path: Path) -> No
 
 
 def test_names_that_look_like_markup_are_printed_verbatim() -> None:
-    cells = [
-        Cell(cell.config, "$\\frac{1}$ <b>", cell.records)
-        for cell in summarise(_trials(40, mask=None))
-    ]
+    cells = [replace(cell, label="$\\frac{1}$ <b>") for cell in summarise(_trials(40, mask=None))]
     row = Row(tuple(cells))
     drawing = draw(FIGURES["confidence"].describe([row], "class_il", Systems(cells)))
     drawing.draw_without_rendering()

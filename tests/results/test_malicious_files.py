@@ -16,8 +16,8 @@ import pytest
 import torch
 
 import remask
-from remask.engine import checkpoint_files
-from remask.engine.checkpoint_files import CheckpointError
+from remask.engine import checkpoints
+from remask.engine.checkpoints import CheckpointError
 from remask.locks import Lock, LockHeldError
 from tests.payload import Payload
 from tests.runs.faults import filled, reopened, save, state, version_of
@@ -47,7 +47,7 @@ def raw(header: bytes, data: bytes = DATA, length: int | None = None) -> bytes:
 def sealed(entries: str, note: str = json.dumps(NOTE), data: bytes = DATA) -> bytes:
     """A file whose checksums are right: its maker knew how to compute them."""
     line = json.dumps("0" * 128 + note)
-    head, rest = checkpoint_files._seal(
+    head, rest = checkpoints._seal(
         raw(f'{{"__metadata__":{{"remask":{line}}},{entries[1:]}'.encode(), data)
     )
     return head + bytes(rest)

@@ -1,13 +1,14 @@
-"""Choosing: which candidate of a trial goes on after a task, by samples that nobody learnt from.
+"""The mask "auto": candidates are trained side by side, and held-out samples choose among them.
 
-Candidates i and the default 0 are compared on held-out samples j, each class with the same weight:
+Candidate i and the default 0 are compared on held-out samples j, each class with the same weight:
 w_j = 1 / (classes * samples of j's class), d_i = sum_j w_j * (right_ij - right_0j). If both were
-equally good, a sample on which they differ would speak for either with the same probability, and
-d_i would have the standard deviation s_i = sqrt(sum_j w_j^2 * (right_ij - right_0j)^2). The
-candidate with the highest d_i - Z * s_i is chosen if that is above 0, and else the default.
+equally good, either could be right where they differ, with equal probability, and d_i would have
+the standard deviation s_i = sqrt(sum_j w_j^2 * (right_ij - right_0j)^2). The candidate with the
+highest d_i - Z * s_i is chosen if that is above 0, and otherwise the default.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
 
 import numpy as np
 import torch
@@ -15,51 +16,113 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from remask.config import TrialConfig
-from remask.engine.candidates import Candidate, held_out_places
 from remask.engine.evaluation import Scores
+from remask.names import short_number
 from remask.randomness import generator
 from remask.record import MaskChoice
 from remask.streams import DataDescription, Standardise, Task
 
 Z = 1.0
 """How many standard deviations another candidate must be ahead of the default."""
+SHARE_APART = 0.05
+"""The share of every task's samples that candidates are compared on and never learn from."""
+_LEAST_BUFFER = 1000
+"""Below it, held-out samples cost more accuracy than a choice among candidates gains."""
+_SLOTS_PER_HELD_OUT = 20
+"""One in this many slots of the memory stores a held-out sample of an earlier task."""
 _ROWS_AT_ONCE = 256
-_EMPTY = -1  # the label of a place that holds nothing
+_EMPTY = -1  # the label of an empty slot
 
 Floats = NDArray[np.float64]
 
 
-class Choosing:
-    """What the candidates of a stack are compared on, and what was chosen.
+@dataclass(frozen=True)
+class Candidate:
+    """One way to mask, among several that are trained side by side."""
 
-    There are C candidates for each of S trials, and S * C networks: those of a trial adjoin.
+    mask: float | None
+    fade: float = 0.0
+    fade_power: float = 1.0
+
+    @property
+    def name(self) -> str:
+        """As in tables: `none`, `0 fading 4`, `0 fading 16^1.5`."""
+        shown = "none" if self.mask is None else short_number(self.mask)
+        return f"{shown} fading {fading_name(self)}" if self.fade else shown
+
+    def config(self, trial: TrialConfig, buffer: int) -> TrialConfig:
+        """The config of a trial with this mask and buffer."""
+        return trial.model_copy(update={**asdict(self), "buffer": buffer})
+
+
+_CANDIDATES = (
+    Candidate(0.0, fade=12.0),
+    Candidate(None),
+    Candidate(0.0, fade=4.0),
+    Candidate(-1.0),
+)
+"""The first, the default, was near the best on short and long streams at all buffers. The others
+are no mask, a slower fading, and the paper's mask for DER++, which does not fade."""
+
+
+def fading_name(fading: Candidate | TrialConfig) -> str:
+    """How a mask fades: `4`, or `16^1.5` for min(1, 16 M / n)^1.5."""
+    power = "" if fading.fade_power == 1 else f"^{fading.fade_power:g}"
+    return f"{fading.fade:g}{power}"
+
+
+def held_out_places(buffer: int) -> int:
+    """How many slots of a memory store samples that candidates are compared on."""
+    return 0 if buffer < _LEAST_BUFFER else buffer // _SLOTS_PER_HELD_OUT
+
+
+def candidates_of(buffer: int) -> tuple[Candidate, ...]:
+    """The candidates for the mask "auto"; the first is the default."""
+    return _CANDIDATES if held_out_places(buffer) else _CANDIDATES[:1]
+
+
+def concrete_configs(configs: Sequence[TrialConfig]) -> list[TrialConfig]:
+    """The configs to train: each trial, or all of its candidates if its mask is "auto"."""
+    concrete = []
+    for config in configs:
+        if config.mask != "auto":
+            concrete.append(config)
+            continue
+        buffer = config.buffer - held_out_places(config.buffer)
+        concrete += [candidate.config(config, buffer) for candidate in candidates_of(config.buffer)]
+    return concrete
+
+
+class Choosing:
+    """The held-out samples that candidates are compared on, and the choices so far.
+
+    There are C candidates for each of S trials: S * C networks, those of a trial side by side.
     """
 
     def __init__(
         self,
-        candidates: Sequence[Candidate],
         configs: Sequence[TrialConfig],
         data: DataDescription,
         tasks: int,
         device: torch.device,
     ) -> None:
-        """`configs` are the trials as they were asked for; so many `tasks` are known ahead."""
-        self._names = [candidate.name for candidate in candidates]
+        """`configs` are the trials, with the mask "auto"; `tasks` the number of known tasks."""
+        self._names = [candidate.name for candidate in candidates_of(configs[0].buffer)]
         self._seeds = [config.seed for config in configs]
         self._data, self._device = data, device
         self._standardise = Standardise.of(data, device)
         trials, places = len(configs), held_out_places(configs[0].buffer)
         shape = (trials, places, *data.input_shape)
         self._inputs = torch.zeros(shape, dtype=data.input_type, device=device)
-        self._labels = torch.full((places,), _EMPTY, dtype=torch.int64)  # alike in all trials
+        self._labels = torch.full((places,), _EMPTY, dtype=torch.int64)  # the same in all trials
         self._given: list[tuple[Tensor, Tensor]] = []
         self._chosen = torch.zeros((trials, tasks), dtype=torch.int64)
-        self._scores = torch.zeros((trials, tasks, len(candidates)), dtype=torch.float64)
+        self._scores = torch.zeros((trials, tasks, len(self._names)), dtype=torch.float64)
         self._errors = torch.zeros_like(self._scores)
         self._samples = torch.zeros((tasks, 2), dtype=torch.int64)  # of earlier tasks, and in all
 
     def choose_on(self, inputs: Tensor, labels: Tensor) -> None:
-        """Compare candidates on these samples of earlier tasks as well, from now on."""
+        """Also compare candidates on these samples of earlier tasks from now on."""
         self._data.check("held-out", inputs, labels)
         shared = inputs.to(self._device).expand(len(self._seeds), *inputs.shape)
         self._given = [(shared, labels.cpu())]
@@ -73,24 +136,22 @@ class Choosing:
         apart: tuple[Tensor, Tensor] | None,
         diverged: Tensor,
     ) -> None:
-        """Choose after a task, the one after `index` others, for each trial.
+        """Choose a candidate for each trial after the task with this index.
 
         `scores` takes inputs [S * C, B, *shape]. `apart` are samples of the task that were not
         learnt: inputs [S * C, n, *shape], labels [n]. `diverged` is bool [S * C].
         """
-        self._grow(index + 1)
+        self.grow(index + 1)
         count, filled = len(self._names), self._labels != _EMPTY
         old = [(self._inputs[:, filled.to(self._device)], self._labels[filled]), *self._given]
         new = [] if apart is None else [(apart[0][::count], apart[1])]
         labels = torch.cat([own for _, own in (*old, *new)])
         self._samples[index] = torch.tensor([sum(len(own) for _, own in old), len(labels)])
         if count > 1 and len(labels):
-            right = torch.cat(
-                [self._right(scores, task, *part) for part in (*old, *new)], dim=2
-            ).numpy()
+            right = torch.cat([self._right(scores, task, *part) for part in (*old, *new)], dim=2)
             usable = ~diverged.view(-1, count).cpu().numpy()
             for trial in range(len(self._seeds)):
-                chosen, found, errors = choice(right[trial], labels.numpy(), usable[trial])
+                chosen, found, errors = choice(right[trial].numpy(), labels.numpy(), usable[trial])
                 self._chosen[trial, index] = chosen
                 self._scores[trial, index] = torch.from_numpy(found)
                 self._errors[trial, index] = torch.from_numpy(errors)
@@ -99,32 +160,31 @@ class Choosing:
 
     @torch.no_grad()
     def spread(self, tensors: Iterable[Tensor], index: int) -> None:
-        """Give all candidates what the chosen one has, of tensors [S * C, ...] or [S * C * n]."""
+        """Copy the chosen candidate's part of tensors [S * C, ...] or [S * C * n] to all others."""
         trials, count = len(self._seeds), len(self._names)
         for tensor in tensors if count > 1 else ():
             own = len(tensor) // (trials * count)
-            each = tensor.view(trials, count, own, *tensor.shape[1:])  # whatever its strides
+            each = tensor.view(trials, count, own, *tensor.shape[1:])
             chosen = self._chosen[:, index].to(tensor.device)
             won = each[torch.arange(trials, device=tensor.device), chosen]
             each.copy_(won.unsqueeze(1).expand_as(each))
 
     def networks(self, learnt: int) -> list[int]:
-        """Which of the S * C networks each trial predicts with, after so many tasks."""
+        """Which of the S * C networks each trial predicts with after `learnt` tasks."""
         latest = self._chosen[:, learnt - 1].tolist() if learnt else [0] * len(self._seeds)
         return [trial * len(self._names) + own for trial, own in enumerate(latest)]
 
     def choices(self, learnt: int) -> list[tuple[MaskChoice, ...]]:
-        """What was chosen after each of so many tasks, for each trial."""
+        """The choices after each of the first `learnt` tasks, for each trial."""
         return [
             tuple(self._choice(trial, index) for index in range(learnt))
             for trial in range(len(self._seeds))
         ]
 
     def _choice(self, trial: int, index: int) -> MaskChoice:
-        chosen = self._names[int(self._chosen[trial, index])]
+        chosen, default = self._names[int(self._chosen[trial, index])], self._names[0]
         scores = dict(zip(self._names, self._scores[trial, index].tolist(), strict=True))
         errors = dict(zip(self._names, self._errors[trial, index].tolist(), strict=True))
-        default = self._names[0]
         if len(scores) == 1:
             reason = "the default; the memory is too small to hold samples out"
         elif chosen == default:
@@ -153,11 +213,8 @@ class Choosing:
             "samples": self._samples,
         }
 
-    def grow_as(self, saved: Mapping[str, Tensor]) -> None:
-        """Have room for as many choices as a saved state has."""
-        self._grow(len(saved["choices/samples"]))
-
-    def _grow(self, tasks: int) -> None:
+    def grow(self, tasks: int) -> None:
+        """Make room for choices after `tasks` tasks."""
         more = tasks - len(self._samples)
         if more > 0:
             pad = torch.nn.functional.pad
@@ -181,14 +238,14 @@ class Choosing:
         return torch.cat(found, dim=1).view(len(self._seeds), len(self._names), -1)
 
     def _hold(self, index: int, inputs: Tensor, labels: Tensor) -> None:
-        """Keep samples of a task, inputs [S, n, *shape], as many of each class as of any other."""
+        """Store samples of a task, inputs [S, n, *shape], with equal numbers of each class."""
         filled = self._labels != _EMPTY
         drawn = np.stack(
             [
                 np.lexsort((generator(seed, "held-out", index).random(len(labels)), labels))
                 for seed in self._seeds
             ]
-        )  # [S, n]: class by class, in an order of each trial's own
+        )  # [S, n]: class by class, in each trial's own order
         order = torch.from_numpy(drawn).to(self._device)
         trials = torch.arange(len(order), device=self._device).unsqueeze(1)
         every = torch.cat([self._inputs[:, filled.to(self._device)], inputs[trials, order]], dim=1)
@@ -204,8 +261,8 @@ def choice(
     """Choose among candidates that were right [C, n] about samples with these labels [n].
 
     Returns the choice, the candidates' accuracies, averaged over classes, and the standard
-    deviations of their distance from the first one's, [C] each and in percent. Candidates that are
-    not `usable` [C] are not chosen.
+    deviations of their distance from the first one's, [C] each and in percent. Only candidates
+    that are `usable` [C] are chosen.
     """
     _, of_class, sizes = np.unique(labels, return_inverse=True, return_counts=True)
     by_class = np.stack([np.bincount(of_class, own) for own in right])

@@ -1,7 +1,7 @@
-"""Gradients of a chain of linear layers, in factors.
+"""Gradients of linear layers in factors.
 
-The gradient of a weight is the sum over samples of outer products: of the gradient of the layer's
-outputs with its inputs. Much that is done with gradients is done faster with these two.
+The gradient of a weight is a sum over samples of outer products of the gradient of the layer's
+outputs with its inputs. Most operations on gradients are faster on these two factors.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,73 +11,85 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from remask.engine.linear_chain import products
-from remask.engine.products import add_product_, product
-from remask.nets import (
-    Factors,
-    FormedGradients,
-    Gradients,
-    LossGradients,
-    SampleGradients,
-)
-from remask.nets.trialwise import trial_sums
+from remask.nets import FormedGradients, Gradients, LossGradients, SampleGradients, trial_sums
+
+Factors = list[tuple[str, Tensor, Tensor]]
+"""Per linear layer: its name, the gradient of its outputs [S, B, out], its inputs [S, B, in]."""
+
+
+def form(gradient: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
+    """The gradients of a linear layer's weight and bias, from their factors."""
+    return torch.bmm(gradient.mT, inputs), gradient.sum(1)
 
 
 class FactoredGradients(LossGradients):
-    """The gradients of losses: those of forwards in factors, and what is beside them.
+    """The gradients of losses: factors, and ordinary gradients beside them.
 
-    To be looked at by name they are all formed, and the factors are forgotten: whoever changes a
-    tensor changes the gradient.
+    Access by name forms all of them and drops the factors, so a tensor may be changed in place.
     """
 
     def __init__(self, factors: Factors, others: Gradients, order: Iterable[str]) -> None:
-        """Factors of layers, gradients of parameters, and the names of all parameters in order."""
+        """`others` are ordinary gradients, `order` the names of all parameters."""
         self._factors, self._others, self._order = factors, FormedGradients(others), order
 
     @override
     def inner(self, other: LossGradients) -> Tensor:
-        factors, others = _parts(other)
+        factors, others = _split(other)
         parts = [
-            _products_of_samples(own, theirs)
+            _inner_of_samples(own, theirs)
             for own in self._factors
             for theirs in factors
             if own[0] == theirs[0]
         ]
-        parts += _seen_by(self._factors, others) + _seen_by(factors, self._others)
-        beside = [self._others.inner(others)] if self._others and others else []
+        parts += _inner_with_formed(self._factors, others)
+        parts += _inner_with_formed(factors, self._others)
+        sums = [self._others.inner(others)] if self._others and others else []
         if parts:
-            beside.append(trial_sums(torch.cat([part.flatten(1) for part in parts], dim=1)))
-        return reduce(torch.add, beside)
+            sums.append(trial_sums(torch.cat([part.flatten(1) for part in parts], dim=1)))
+        return reduce(torch.add, sums)
 
     @override
     def add(self, other: LossGradients, shares: Tensor | None = None) -> None:
-        factors, others = _parts(other)
+        factors, others = _split(other)
         if shares is not None:
             factors = [(name, g * shares.view(-1, 1, 1), inputs) for name, g, inputs in factors]
         self._factors = self._factors + factors
         self._others.add(others, shares)
 
     def outputs(self, name: str, inputs: Tensor) -> list[Tensor]:
-        """What a layer with the gradients for weight and bias makes of inputs [S, n, in]: a sum."""
+        """Summands of a layer's outputs for inputs [S, n, in], with the gradients as parameters."""
         found = [
-            product(product(inputs, seen.mT) + 1, gradient)  # + 1 for the bias
+            torch.bmm(torch.bmm(inputs, seen.mT) + 1, gradient)  # + 1 for the bias
             for layer, gradient, seen in self._factors
             if layer == name
         ]
         if (weight := self._others.get(f"{name}.weight")) is not None:
-            found.append(product(inputs, weight.mT))
+            found.append(torch.bmm(inputs, weight.mT))
         if (bias := self._others.get(f"{name}.bias")) is not None:
             found.append(bias.unsqueeze(1))
         return found
 
     @torch.no_grad()
     def move(self, parameters: Mapping[str, Tensor], lr: Tensor) -> Gradients:
-        """Move parameters against what is in factors, with learning rates [S]; gives the rest."""
+        """Take a step along the factors with learning rates [S]; returns the other gradients."""
         step = -lr.view(-1, 1, 1)
         for name, gradient, inputs in self._factors:
             scaled = gradient * step
-            add_product_(parameters[f"{name}.weight"], scaled.mT, inputs)
+            parameters[f"{name}.weight"].baddbmm_(scaled.mT, inputs)
             parameters[f"{name}.bias"].add_(scaled.sum(1))
+        return self._others
+
+    def formed(self) -> FormedGradients:
+        """All gradients by name; drops the factors."""
+        if self._factors:
+            found = self._others
+            for name, *factors in self._factors:
+                for kind, value in zip(("weight", "bias"), form(*factors), strict=True):
+                    key = f"{name}.{kind}"
+                    # A layer occurs once per forward pass in the loss.
+                    found[key] = found[key] + value if key in found else value
+            self._factors = []
+            self._others = FormedGradients({n: found[n] for n in self._order if n in found})
         return self._others
 
     @override
@@ -100,68 +112,47 @@ class FactoredGradients(LossGradients):
     def __len__(self) -> int:
         return len(self.formed())
 
-    def formed(self) -> FormedGradients:
-        """All of them, by name; the factors are forgotten."""
-        if self._factors:
-            found = self._others
-            for name, gradient, inputs in self._factors:
-                names = (f"{name}.weight", f"{name}.bias")
-                for key, value in zip(names, products(gradient, inputs), strict=True):
-                    # A layer is met again by every forward in the loss.
-                    found[key] = found[key] + value if key in found else value
-            self._factors = []
-            self._others = FormedGradients({n: found[n] for n in self._order if n in found})
-        return self._others
 
-
-class FactoredSamples:
+class FactoredSamples(SampleGradients):
     """Gradients of single samples: outer products that are never formed."""
 
     def __init__(self, factors: Factors) -> None:
-        self._factors = sorted(factors, key=lambda entry: entry[0])
+        self._factors = factors
 
+    @override
     def inner(self, other: SampleGradients) -> Tensor:
-        """All inner products: of outer products it is the product of two inner products."""
-        if not isinstance(other, FactoredSamples):
-            raise TypeError("gradients of one kind of stack have products with their own kind only")
-        total: Tensor | None = None
-        for own, theirs in zip(self._factors, other._factors, strict=True):
-            part = _products_of_samples(own, theirs)
-            total = part if total is None else total + part
-        assert total is not None  # a net has a layer
-        return total
+        assert isinstance(other, FactoredSamples)  # of the same stack
+        pairs = zip(self._factors, other._factors, strict=True)
+        return reduce(torch.add, [_inner_of_samples(*pair) for pair in pairs])
 
+    @override
     def squares(self, weights: Tensor) -> Gradients:
-        """The weighted sums: an outer product squared is the outer product of the squares."""
         sums = {}
         for name, gradient, inputs in self._factors:
             squared = gradient.square() * weights.unsqueeze(2)
-            sums[f"{name}.weight"] = product(squared.mT, inputs.square())
-            sums[f"{name}.bias"] = squared.sum(1)
+            sums[f"{name}.weight"], sums[f"{name}.bias"] = form(squared, inputs.square())
         return sums
 
 
-def _parts(gradients: LossGradients) -> tuple[Factors, LossGradients]:
-    """What is in factors, and what is beside them."""
+def _split(gradients: LossGradients) -> tuple[Factors, LossGradients]:
+    """The factors, and the ordinary gradients."""
     if isinstance(gradients, FactoredGradients):
         return gradients._factors, gradients._others
     return [], gradients
 
 
-def _products_of_samples(
-    one: tuple[str, Tensor, Tensor], other: tuple[str, Tensor, Tensor]
-) -> Tensor:
-    """The inner products of the gradients of n samples and of m others, of one layer: [S, n, m]."""
+def _inner_of_samples(one: tuple[str, Tensor, Tensor], other: tuple[str, Tensor, Tensor]) -> Tensor:
+    """The inner products of the gradients of n and m samples in one layer: [S, n, m]."""
     (_, gradient, inputs), (_, others, their) = one, other
-    return product(gradient, others.mT) * (product(inputs, their.mT) + 1)  # + 1 for the bias
+    return torch.bmm(gradient, others.mT) * (torch.bmm(inputs, their.mT) + 1)  # + 1 for the bias
 
 
-def _seen_by(factors: Factors, others: Gradients) -> list[Tensor]:
-    """Tensors whose sum is the inner product of factors and what is formed."""
+def _inner_with_formed(factors: Factors, others: Gradients) -> list[Tensor]:
+    """Tensors whose sum is the inner product of factors and ordinary gradients."""
     parts = []
     for name, gradient, inputs in factors:
         if (weight := others.get(f"{name}.weight")) is not None:
-            parts.append(gradient * product(inputs, weight.mT))
+            parts.append(gradient * torch.bmm(inputs, weight.mT))
         if (bias := others.get(f"{name}.bias")) is not None:
             parts.append(gradient.sum(1) * bias)
     return parts

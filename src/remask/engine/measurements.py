@@ -1,4 +1,4 @@
-"""What the trials of a stack have shown so far, and how it is measured on the way."""
+"""Measurements of a stack's trials: losses, divergence, accuracies, and the resulting records."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,6 @@ from torch import Tensor
 
 from remask.config import TrialConfig
 from remask.engine.choosing import Choosing
-from remask.engine.divergence import Divergence
 from remask.engine.evaluation import StackAnswers
 from remask.engine.loss_log import LossLog, LossPoint
 from remask.engine.stream import Stream
@@ -18,6 +17,8 @@ from remask.names import title_of
 from remask.provenance import provenance
 from remask.record import MaskChoice, TrialRecord
 from remask.streams import StreamError, Task
+
+_STEPS_BETWEEN_LOOKS = 100
 
 
 @dataclass(frozen=True)
@@ -33,11 +34,38 @@ class TaskPoint:
     task_il: list[list[float]]
 
 
+class Divergence:
+    """Records the first step at which each trial's loss was not finite.
+
+    Looking at a loss waits for the device, so it looks at many steps at once.
+    """
+
+    def __init__(self, trials: int) -> None:
+        self.first_steps = torch.full((trials,), -1, dtype=torch.int64)
+        """Counted from 0; -1 if its loss has always been finite. int64 [S]."""
+        self._losses: list[Tensor] = []  # [S] each, of the latest steps
+
+    def note(self, loss: Tensor) -> bool:
+        """Note the losses [S] of a step; returns whether it is time to `look`."""
+        self._losses.append(loss)
+        return len(self._losses) == _STEPS_BETWEEN_LOOKS
+
+    def look(self, steps_done: int) -> None:
+        """Look at the losses of all steps since the last look."""
+        if not self._losses:
+            return
+        broken = ~torch.stack(self._losses).isfinite().cpu()  # [steps, S]
+        first_step = steps_done - len(self._losses)
+        found = broken.any(0) & (self.first_steps < 0)
+        self.first_steps[found] = first_step + broken.int().argmax(0)[found]
+        self._losses.clear()
+
+
 class Measurements:
     """Losses, divergence and accuracies of the networks that learn a stream.
 
     There is one network per trial, or there are several candidates, of which one was chosen after
-    every task and stands for the trial.
+    every task and represents the trial.
     """
 
     def __init__(
@@ -48,7 +76,7 @@ class Measurements:
         choosing: Choosing | None,
         log: LossLog | None,
     ) -> None:
-        """`configs` are the trials as they were asked for."""
+        """`configs` are those of the trials, not of the candidates."""
         self._configs, self._stream, self._method = configs, stream, method
         self._choosing, self._log = choosing, log
         networks = method.context.trials
@@ -61,7 +89,7 @@ class Measurements:
         self._started = datetime.now(UTC)
 
     def begin_task(self, steps: int) -> None:
-        """Come to the next task, which has at most so many steps."""
+        """Start the next task, of at most `steps` steps."""
         index = self._stream.position.task
         self._due = self._stream.points_due()
         self._due_at_end = self._due.pop(steps, None)
@@ -78,37 +106,35 @@ class Measurements:
         self._measure_curves(task, self._due.get(taken))
 
     def after_last_step(self) -> None:
-        """All steps of a task are taken, and its method has not ended it yet."""
+        """Complete the records of a task's steps."""
         self._look()
         if self._log is not None:
             before = self._stream.steps_before(self._stream.position.task)
             self._log.close(self._stream.steps_done - before)
 
     def end_task(self, task: Task) -> None:
-        """The method has ended the task, which may change what is predicted."""
+        """Measure the last point of a task's curve, after the method has ended the task."""
         self._measure_curves(task, self._due_at_end)
 
-    @torch.no_grad()
     def evaluate(self) -> None:
-        """Measure all tasks so far that have test data, after the latest one that was learnt."""
+        """Measure all tasks so far that have test data, after the latest task learnt."""
         stream, method = self._stream, self._method
-        learnt = stream.position.task
+        learnt, class_il = stream.position.task, method.class_il
         latest = stream.number(learnt - 1)
-        stream.test.grow(latest + 1)
-        stream.test.measure(method.scores, latest, class_il=method.class_il)
+        stream.test.grow(latest + 1, latest + 1)
+        stream.test.measure(method.scores, latest, latest, class_il=class_il)
         if stream.validation is not None:
-            stream.validation.grow(latest + 1)
-            stream.validation.measure(method.own_scores, latest, class_il=method.class_il)
+            stream.validation.grow(latest + 1, latest + 1)
+            stream.validation.measure(method.own_scores, latest, latest, class_il=class_il)
         if learnt == len(stream.tasks):
             self._answers = self._final_answers()
             if self._answers is not None and method.confidence:
                 self._confidence.copy_(self._answers.confidence())
 
     def restored(self) -> None:
-        """The stack has gone back to another state: what followed from this one is not known."""
+        """Forget what follows from the state before a restore."""
         self._answers = None
 
-    @torch.no_grad()
     def _final_answers(self) -> StackAnswers | None:
         method = self._method
         if not (method.class_il or method.confidence):
@@ -117,28 +143,35 @@ class Measurements:
             method.scores, class_il=method.class_il, confidence=method.confidence
         )
 
-    @torch.no_grad()
     def _measure_curves(self, task: Task, point: int | None) -> None:
         """Fill a point of the curves, if one is due."""
         if self._stream.curves is not None and point is not None:
             scores, class_il = self._method.scores, self._method.class_il
-            self._stream.curves.measure(scores, task.number, point, class_il=class_il)
+            curves = self._stream.curves.evaluator
+            curves.measure(scores, point, task.number, class_il=class_il)
 
     def _look(self) -> None:
         self._divergence.look(self._stream.steps_done)
 
     @property
     def diverged(self) -> Tensor:
-        """Which networks had a loss that was not a number, bool, as far as has been looked at."""
+        """Which networks had a loss that was not finite, bool, up to the last look."""
         return self._divergence.first_steps >= 0
 
     @property
+    def diverged_at(self) -> list[int | None]:
+        """The step, from 0, at which the loss of each trial was not finite; None: none so far."""
+        self._look()
+        steps = self._divergence.first_steps.tolist()
+        return [None if steps[net] < 0 else steps[net] for net in self.networks]
+
+    @property
     def networks(self) -> list[int]:
-        """The network that stands for each trial now."""
+        """The network that represents each trial now."""
         return self._networks_in(self._stream.position.task)
 
     def _networks_in(self, index: int) -> list[int]:
-        """The network that stands for each trial in the task after `index` others.
+        """The network that represents each trial in the task after `index` others.
 
         It is the one that was chosen after the task; until then, the one chosen last.
         """
@@ -148,7 +181,7 @@ class Measurements:
 
     @property
     def choices(self) -> list[tuple[MaskChoice, ...]]:
-        """What each trial chose after every task so far; empty without candidates."""
+        """Each trial's choice after every task so far; empty without candidates."""
         if self._choosing is None:
             return [()] * len(self._configs)
         return self._choosing.choices(self._stream.position.task)
@@ -167,7 +200,7 @@ class Measurements:
         ]
 
     def task_points(self, since: int) -> list[TaskPoint]:
-        """What was measured after each task, except the first `since`."""
+        """The accuracies after each task, except the first `since`."""
         return [self._task_point(index) for index in range(since, self._stream.position.task)]
 
     def _task_point(self, index: int) -> TaskPoint:
@@ -182,13 +215,6 @@ class Measurements:
         measured = rows[~rows.isnan()]
         return float(measured[-1]) if len(measured) else float("nan")
 
-    @property
-    def diverged_at(self) -> list[int | None]:
-        """The step, from 0, at which the loss of each trial was not finite; None: none so far."""
-        self._look()
-        steps = self._divergence.first_steps.tolist()
-        return [None if steps[net] < 0 else steps[net] for net in self.networks]
-
     def results(self, memory_bytes: int) -> list[TrialRecord]:
         """The record of each trial so far."""
         stream, learnt = self._stream, self._stream.position.task
@@ -196,9 +222,9 @@ class Measurements:
         tasks = stream.classes_of_tasks(learnt)
         if not tasks:
             raise StreamError("nothing has been learnt yet: call learn() first")
-        test.grow(len(tasks))
+        test.grow(len(tasks), len(tasks))
         if held_out is not None:
-            held_out.grow(len(tasks))
+            held_out.grow(len(tasks), len(tasks))
         curves = stream.trial_curves()
         losses = None
         if self._log is not None:
@@ -206,7 +232,7 @@ class Measurements:
         diverged_at = self.diverged_at
         title = str(self._method.title)
         if self._answers is None and 0 < len(stream.tasks) == learnt:
-            self._answers = self._final_answers()  # a run that was stopped just before its end
+            self._answers = self._final_answers()  # of a run that was stopped just before its end
         answers = self._answers
         seconds = (datetime.now(UTC) - self._started).total_seconds()
         return [
@@ -239,16 +265,15 @@ class Measurements:
     def state(self) -> dict[str, dict[str, Tensor]]:
         """All its tensors, by part and name; the live ones, not copies."""
         self._look()
-        test, held_out, curves = self._stream.test, self._stream.validation, self._stream.curves
+        held_out, curves = self._stream.validation, self._stream.curves
         parts = {
             "metrics": {
-                "class_il": test.class_il,
-                "task_il": test.task_il,
+                **self._stream.test.state(),
                 "confidence": self._confidence,
                 "diverged_at": self._divergence.first_steps,
-                **(curves.state() if curves is not None else {}),
+                **(curves.evaluator.state("curve_") if curves is not None else {}),
             }
         }
         if held_out is not None:
-            parts["validation"] = {"class_il": held_out.class_il, "task_il": held_out.task_il}
+            parts["validation"] = held_out.state()
         return parts

@@ -1,7 +1,7 @@
-"""Stacks of any modules: torch.func's functional_call, under vmap or trial after trial.
+"""Stacks of any modules, under vmap or trial by trial.
 
-Trial after trial where that is faster (convolutions on a CPU, which run with channels last), where
-there is one trial only, and where the net draws random numbers (dropout).
+Trial by trial where that is faster (convolutions on a CPU, in the channels-last format, and single
+trials) and where the net draws random numbers (dropout).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,37 +14,42 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from typing_extensions import override
 
-from remask.engine.bfloat16 import require_bfloat16
-from remask.engine.channels_last import convolves, safe_with_channels_last, with_channels_last
-from remask.engine.lent_module import LentModule
-from remask.engine.plain_gradients import PlainGradients
-from remask.engine.transposed import transpose_in_memory
+from remask.engine.functional_module import FunctionalModule
+from remask.engine.precision import require_bfloat16
 from remask.errors import RemaskError
 from remask.losses import trial_cross_entropy
-from remask.nets import FormedGradients, LossGradients, StackedNet, State, stacked_state
+from remask.nets import (
+    FormedGradients,
+    Gradients,
+    LossGradients,
+    SampleGradients,
+    StackedNet,
+    State,
+    stacked_state,
+)
 from remask.own_code import own_place
 from remask.randomness import torch_seed
 
 _LARGEST_GRADIENTS = 1 << 26  # numbers, a quarter of a GiB
-_NOT_OF_THE_NET = ("randomness", "not enough memory", "out of memory")
-_TOO_FEW = "Expected more than 1 value per channel"  # so torch begins to say it
+_UNRELATED_TO_VMAP = ("randomness", "not enough memory", "out of memory")
+_TOO_FEW = "Expected more than 1 value per channel"  # the beginning of torch's message
 _Forward = Callable[[State, Tensor], Tensor]
 """One trial's: (state, inputs [B, *shape]) -> outputs."""
 
 
 class NotStackableError(RemaskError):
-    """A net that runs by itself, but not for many trials or samples at once."""
+    """A net that runs by itself, but not for several trials or samples at once."""
 
 
 class BatchTooSmallError(RemaskError):
-    """A net that normalises over its batch, and a batch that has too little to normalise over."""
+    """A batch with too few values for batch normalisation."""
 
 
 class ModuleStack(StackedNet):
-    """A stack of any modules; `name` is what messages call the net.
+    """A stack of any modules; messages call the net `name`.
 
-    With `bfloat16` autocast computes the layers that gain from it in bfloat16. Parameters, their
-    gradients and what the net returns stay float32.
+    With `bfloat16`, autocast runs layers in bfloat16. Parameters, gradients and logits stay
+    float32.
     """
 
     def __init__(
@@ -61,65 +66,67 @@ class ModuleStack(StackedNet):
         on_cpu = self._device.type == "cpu"
         if bfloat16 and on_cpu:
             require_bfloat16()
-        self._channels_last = on_cpu and convolves(nets[0]) and safe_with_channels_last(nets[0])
+        channels_last = on_cpu and has_convolutions(nets[0]) and _safe_channels_last(nets[0])
         self.parameters, self.buffers = stacked_state(nets, device)
-        if self._channels_last:
-            self.parameters = {n: with_channels_last(v) for n, v in self.parameters.items()}
-        self._lent = LentModule(
-            nets[0], self._device, channels_last=self._channels_last, bfloat16=bfloat16
+        self._functional = FunctionalModule(
+            nets[0], self._device, channels_last=channels_last, bfloat16=bfloat16
         )
-        self.module = self._lent.module
+        self.module = self._functional.module
         weights = sum(parameter.numel() for parameter in self.parameters.values())
         self.samples_at_once = max(1, _LARGEST_GRADIENTS // max(weights, 1))
         self._seeds = list(seeds)
         self._key: tuple[int, ...] = ()
-        self._forwards = 0  # since it was set
-        modules = list(nets[0].modules())
-        draws = any(isinstance(module, nn.modules.dropout._DropoutNd) for module in modules)
-        # Trial after trial: the plain module, at its own speed, with random numbers of its own.
-        self._in_turn = len(nets) == 1 or self._channels_last or draws
+        self._forwards = 0  # since the key was set
+        draws = any(isinstance(m, nn.modules.dropout._DropoutNd) for m in nets[0].modules())
+        self._in_turn = len(nets) == 1 or channels_last or draws
+        if channels_last:
+            self.parameters = {n: _with_channels_last(v) for n, v in self.parameters.items()}
         if not self._in_turn:
-            transpose_in_memory(self.parameters, nets[0])
-        self.couples_samples = bool(self._lent.normalising)
+            _transpose_in_memory(self.parameters, nets[0])
+        self.couples_samples = bool(self._functional.normalising)
         self.statistics = frozenset(
             f"{place}.{name}" if place else name
-            for place, module in self._lent.normalising
+            for place, module in self._functional.normalising
             for name, _ in module.named_buffers()
         )
 
     @override
     def __call__(self, inputs: Tensor, parameters: Mapping[str, Tensor] | None = None) -> Tensor:
         state = self.state() if parameters is None else {**parameters, **self.buffers}
-        return self._train(self._lent.call, state, inputs)
+        return self._train(self._functional.call, state, inputs)
 
     @override
     @torch.no_grad()
     def predict(self, inputs: Tensor) -> Tensor:
-        return self._test(self._lent.call, self.state(), inputs, shared=True)
+        self._functional.enter("evaluation")
+        return self._without_draws(self._functional.call, self.state(), inputs, shared=True)
 
     @override
     @torch.no_grad()
     def evaluate(self, inputs: Tensor, state: State | None = None) -> Tensor:
-        return self._test(self._lent.call, self.state() if state is None else state, inputs)
+        self._functional.enter("evaluation")
+        own = self.state() if state is None else state
+        return self._without_draws(self._functional.call, own, inputs)
 
     @override
     @torch.no_grad()
     def teach(self, inputs: Tensor, state: State) -> Tensor:
-        self._lent.enter("teaching")
-        return self._without_draws(self._lent.call, state, inputs)
+        self._functional.enter("teaching")
+        return self._without_draws(self._functional.call, state, inputs)
 
     @override
     def features(self, inputs: Tensor, *, training: bool) -> Tensor:
         if training:
-            return self._train(self._lent.features, self.state(), inputs)
+            return self._train(self._functional.features, self.state(), inputs)
+        self._functional.enter("evaluation")
         with torch.no_grad():
-            return self._test(self._lent.features, self.state(), inputs)
+            return self._without_draws(self._functional.features, self.state(), inputs)
 
     @override
     def head(self, features: Tensor) -> Tensor:
-        weight = self.parameters[f"{self._lent.head}.weight"]
+        weight = self.parameters[f"{self._functional.head}.weight"]
         logits = torch.bmm(features, weight.transpose(1, 2))
-        bias = self.parameters.get(f"{self._lent.head}.bias")
+        bias = self.parameters.get(f"{self._functional.head}.bias")
         return logits if bias is None else logits + bias.unsqueeze(1)
 
     @override
@@ -144,12 +151,12 @@ class ModuleStack(StackedNet):
         return [self.gradients(loss) for loss in losses]
 
     @override
-    def sample_gradients(self, inputs: Tensor, labels: Tensor) -> PlainGradients:
-        self._lent.enter("evaluation")
-        trained = {n for n, value in self.parameters.items() if value.requires_grad}
+    def sample_gradients(self, inputs: Tensor, labels: Tensor) -> SampleGradients:
+        self._functional.enter("evaluation")
+        trained = [n for n, value in self.parameters.items() if value.requires_grad]
 
-        def loss(own: dict[str, Tensor], rest: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
-            # Not _call: vmap knows no channels last.
+        def loss(own: State, rest: State, x: Tensor, y: Tensor) -> Tensor:
+            # functional_call, since vmap does not support channels last.
             logits = functional_call(self.module, {**own, **rest}, (x.unsqueeze(0),))
             return F.cross_entropy(logits, y.unsqueeze(0))
 
@@ -159,51 +166,39 @@ class ModuleStack(StackedNet):
             detached = {name: value.detach() for name, value in state.items()}
             ours = {name: detached.pop(name) for name in trained}
             with self._vectorised(
-                partial(self._lent.call, state, own[:1]),
-                "sample by sample, as this method needs it for the gradients of single samples",
-                "take another net or method",
+                partial(self._functional.call, state, own[:1]),
+                "sample by sample, which this method needs for the gradients of single samples",
+                "use another net or method",
             ):
                 trials.append(each(ours, detached, own, truth))
         return PlainGradients({n: torch.stack([trial[n] for trial in trials]) for n in trained})
 
     def _train(self, call: _Forward, state: State, inputs: Tensor) -> Tensor:
-        self._lent.enter("training")
+        self._functional.enter("training")
         self._forwards += 1
-        with self._enough_samples(inputs.shape[1]):
+        try:
             if not self._in_turn:
                 try:
                     return self._at_once(call, state, inputs)
                 except RuntimeError as error:
                     if "randomness" not in str(error):
                         raise
-                    self._take_turns()  # it draws in a way that no module of it tells: F.dropout
+                    self._stop_vmap()  # it calls F.dropout or the like, which no module shows
             return self._one_by_one(call, state, list(inputs), drawing=True)
-
-    def _take_turns(self) -> None:
-        """Do without vmap from now on, and without what only vmap is faster with."""
-        self._in_turn = True
-        for parameter in self.parameters.values():
-            parameter.data = parameter.data.contiguous()
-
-    @contextmanager
-    def _enough_samples(self, batch: int) -> Iterator[None]:
-        """Say in plain words that there is nothing to normalise over."""
-        try:
-            yield
         except ValueError as error:
             if _TOO_FEW not in str(error):
                 raise
             raise BatchTooSmallError(
-                f"the net {self._name!r} normalises over its batch, and cannot learn from a batch "
-                f"of {batch} where inputs are so small: take a larger one, --batch, such that a "
-                f"last, smaller batch has two samples or more, or a net without batch normalisation"
+                f"the net {self._name!r} normalises over its batch, and a batch of "
+                f"{inputs.shape[1]} is too small for inputs of this size: choose a batch size that "
+                f"leaves at least 2 samples in the last batch, or a net without batch normalisation"
             ) from error
 
-    def _test(
-        self, call: _Forward, state: State, inputs: Tensor, *, shared: bool = False
-    ) -> Tensor:
-        self._lent.enter("evaluation")
-        return self._without_draws(call, state, inputs, shared=shared)
+    def _stop_vmap(self) -> None:
+        """Run trial by trial from now on, and undo the memory layout for vmap."""
+        self._in_turn = True
+        for parameter in self.parameters.values():
+            parameter.data = parameter.data.contiguous()
 
     def _without_draws(
         self, call: _Forward, state: State, inputs: Tensor, *, shared: bool = False
@@ -220,20 +215,20 @@ class ModuleStack(StackedNet):
         with self._vectorised(
             lambda: call(self._states(state)[0], inputs if shared else inputs[0]),
             "stacked with other trials",
-            "run it with --stack 1 (in Python, a TrialStack of one trial)",
+            "run one trial at a time (a stack of 1)",
         ):
             stacked: Tensor = run(state, inputs)
         return stacked
 
     @contextmanager
     def _vectorised(self, alone: Callable[[], object], how: str, advice: str) -> Iterator[None]:
-        """Tell a net that fails under vmap only from one that also fails alone."""
+        """Raise NotStackableError if the net fails only under vmap."""
         try:
             yield
         except Exception as error:
-            if any(cause in str(error) for cause in _NOT_OF_THE_NET):
+            if any(cause in str(error) for cause in _UNRELATED_TO_VMAP):
                 raise
-            alone()  # what is wrong without vmap too is raised here, in plain words
+            alone()  # raises the net's own error, if it also fails without vmap
             raise NotStackableError(
                 f"the net {self._name!r} runs alone but not {how}{own_place(error)}: {advice}, or "
                 "rewrite what depends on values, such as `if x.sum() > 0` or `.item()`"
@@ -250,7 +245,7 @@ class ModuleStack(StackedNet):
 
     @contextmanager
     def _random_numbers_of(self, seed: int) -> Iterator[None]:
-        """Let what the net draws, in dropout say, depend on the trial and on time alone."""
+        """Seed torch by the trial, the position and the forward pass."""
         devices = [] if self._device.type == "cpu" else [self._device]
         with torch.random.fork_rng(devices, device_type=self._device.type):
             torch.manual_seed(torch_seed(seed, "forward", *self._key, self._forwards))
@@ -258,7 +253,72 @@ class ModuleStack(StackedNet):
 
     def _states(self, stacked: State) -> list[State]:
         """The state of each trial, as views: name -> [...]."""
-        if len(self._seeds) == 1:  # not unbind, whose backward would copy every gradient
+        if len(self._seeds) == 1:  # the backward of unbind would copy every gradient
             return [{name: value.squeeze(0) for name, value in stacked.items()}]
         parts = {name: value.unbind(0) for name, value in stacked.items()}
         return [{name: p[trial] for name, p in parts.items()} for trial in range(len(self._seeds))]
+
+
+class PlainGradients(SampleGradients):
+    """Gradients of single samples by name, each [S, n, ...]."""
+
+    def __init__(self, gradients: Gradients) -> None:
+        self._gradients = gradients
+
+    @override
+    def inner(self, other: SampleGradients) -> Tensor:
+        assert isinstance(other, PlainGradients)  # of the same stack
+        products = [
+            torch.bmm(own.flatten(2), other._gradients[name].flatten(2).mT)
+            for name, own in self._gradients.items()
+        ]
+        return torch.stack(products).sum(0)
+
+    @override
+    def squares(self, weights: Tensor) -> Gradients:
+        return {
+            name: torch.einsum("sn...,sn->s...", own.square(), weights)
+            for name, own in self._gradients.items()
+        }
+
+
+def has_convolutions(net: nn.Module) -> bool:
+    """Whether the net has 2D convolutions."""
+    return any(isinstance(module, nn.Conv2d) for module in net.modules())
+
+
+def _safe_channels_last(net: nn.Module) -> bool:
+    """Whether oneDNN can train the net in the channels-last format.
+
+    It writes past its own memory if a 1x1 convolution with a stride has fewer input channels
+    than one of its blocks, which are 8 or 16 (https://github.com/uxlfoundation/oneDNN/issues/6035).
+    """
+    return not any(
+        set(module.kernel_size) == {1} and set(module.stride) != {1} and module.in_channels < 16
+        for module in net.modules()
+        if isinstance(module, nn.Conv2d)
+    )
+
+
+def _with_channels_last(stacked: Tensor) -> Tensor:
+    """Kernels [S, out, in, h, w] in the channels-last format; other tensors unchanged."""
+    if stacked.ndim != 5:
+        return stacked
+    # contiguous() of a permuted tensor would leave a 1x1 kernel as it is.
+    memory = torch.empty_like(stacked.movedim(2, -1), memory_format=torch.contiguous_format)
+    copied = memory.movedim(-1, 2).copy_(stacked.detach())
+    return copied.requires_grad_(stacked.requires_grad)
+
+
+def _transpose_in_memory(parameters: dict[str, Tensor], net: nn.Module) -> None:
+    """Store the weights [S, out, in] of linear layers as [S, in, out].
+
+    Their gradients under vmap are stored like that, and a step along a gradient in another layout
+    takes seven times as long.
+    """
+    for place, layer in net.named_modules():
+        name = f"{place}.weight" if place else "weight"
+        if type(layer) is nn.Linear and name in parameters:  # tied weights have one name only
+            weight = parameters[name]
+            transposed = weight.detach().mT.contiguous().mT
+            parameters[name] = transposed.requires_grad_(weight.requires_grad)

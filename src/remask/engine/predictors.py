@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from remask.engine.fitting import check_fit
+from remask.engine.state import check_fit
 from remask.methods import Method, MethodError
 from remask.nets import StackedNet
 

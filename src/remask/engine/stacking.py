@@ -1,7 +1,6 @@
 """Stacking: S networks of one architecture, trained as one.
 
-Every parameter carries a leading axis S. Parameters of different trials never meet in a reduction,
-so trials cannot disturb each other.
+Every parameter has a leading axis S. No reduction crosses trials, so they cannot affect each other.
 """
 
 from collections.abc import Sequence
@@ -9,10 +8,8 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from remask.engine.channels_last import convolves
-from remask.engine.linear_chain import linear_chain
-from remask.engine.linear_stack import LinearStack
-from remask.engine.module_stack import ModuleStack
+from remask.engine.linear_stack import LinearStack, linear_layers
+from remask.engine.module_stack import ModuleStack, has_convolutions
 from remask.nets import NetBuilder, StackedNet
 from remask.randomness import torch_seed
 from remask.setting_types import Precision
@@ -20,7 +17,7 @@ from remask.streams import DataDescription
 
 
 def initial_nets(build: NetBuilder, data: DataDescription, seeds: Sequence[int]) -> list[nn.Module]:
-    """A net per trial, whose initial weights depend on its seed alone."""
+    """One net per trial, with initial weights that depend only on its seed."""
     nets = []
     for seed in seeds:
         with torch.random.fork_rng(devices=[]):
@@ -37,22 +34,22 @@ def stack_nets(
     name: str | None = None,
     precision: Precision = "float32",
 ) -> StackedNet:
-    """Stack networks of one architecture, in the fastest way that fits it.
+    """Stack networks of one architecture, in the fastest way that supports it.
 
-    `seeds`, one per net, name the random numbers that a net may draw in training (dropout).
-    `name` is what messages call the net. With the precision "bf16" layers compute in bfloat16.
+    `seeds`, one per net, seed the random numbers that a net draws in training (dropout). Messages
+    call the net `name`. With the precision "bf16", layers compute in bfloat16.
     """
-    chain = linear_chain(nets[0])
-    if chain is not None and precision == "float32":
-        return LinearStack(nets, chain, device)
+    layers = linear_layers(nets[0])
+    if layers is not None and precision == "float32":
+        return LinearStack(nets, layers, device)
     seeds = range(len(nets)) if seeds is None else seeds
     return ModuleStack(nets, seeds, device, name, bfloat16=precision == "bf16")
 
 
 def preferred_stack(net: nn.Module, device: torch.device | str = "cpu") -> int:
-    """How many trials of a net to stack.
+    """The recommended number of trials per stack.
 
-    Small matrix products leave a machine idle, and stacked ones do not; a convolution fills a CPU
-    by itself, and stacked ones only take more memory.
+    Small matrix products leave a machine idle unless they are stacked. A convolution fills a CPU by
+    itself, and stacking would only use more memory.
     """
-    return 1 if convolves(net) and torch.device(device).type == "cpu" else 10
+    return 1 if has_convolutions(net) and torch.device(device).type == "cpu" else 10

@@ -1,96 +1,123 @@
-"""The state of a stack: every tensor that changes while it learns, by name.
+"""Saved states: whether they fit a stack, and how they grow to more classes.
 
-Random numbers have no state (see `remask.randomness`), so these tensors and the stack's position
-are all there is to save.
+Random numbers have no state (see `remask.randomness`), so named tensors and a position are all
+there is to save.
 """
 
-import torch
-from torch import Tensor
+from collections.abc import Mapping
 
-from remask.engine.fitting import check_fit
-from remask.engine.growing import grown_state
-from remask.engine.loss_log import LOG
-from remask.engine.parts import Parts
-from remask.engine.stream import Position
+import torch
+from torch import Tensor, nn
+
+from remask.methods import Method, MethodError
+from remask.nets import StackedNet
 from remask.streams import StreamError
 
-State = dict[str, Tensor]
-
-GROWING = ("metrics/", "validation/", "stream/", "method/", "choices/")
-"""The prefixes of the names of tensors that grow with the tasks of an open stream."""
-_SHARED = ("stream/counts", "stream/steps", "choices/", LOG)  # by the candidates of a trial
+_COUNTS, _LOGITS, _CONFIDENCE = "stream/counts", "memory/logits", "metrics/confidence"
 
 
-def state_of(parts: Parts) -> State:
-    """All tensors of a stack; the live ones, not copies."""
-    named = {"net": parts.net.state(), "method": parts.method.state()}
-    if parts.descent.adamw is not None:
-        named["optimizer"] = parts.descent.adamw.state()
-    if parts.feed.reservoir is not None:
-        named["memory"] = parts.feed.reservoir.state()
-    named |= parts.measured.state()
-    named["stream"] = parts.stream.state()
-    if parts.choosing is not None:
-        named["choices"] = parts.choosing.state()
-    if parts.log is not None:
-        named["log"] = parts.log.state()
-    return {f"{part}/{name}": tensor for part, own in named.items() for name, tensor in own.items()}
+def check_fit(
+    saved: Mapping[str, Tensor],
+    own: Mapping[str, Tensor],
+    owner: str,
+    growing: tuple[str, ...] = (),
+) -> None:
+    """Raise ValueError unless saved tensors have the names, shapes and types of the owner's.
 
-
-def bytes_kept(parts: Parts, trials: int) -> int:
-    """What each of so many trials keeps from task to task; see `TrialStack.memory_bytes`."""
-    reservoir, memory, stream = parts.feed.reservoir, parts.method.memory, parts.stream
-    stores = [parts.method.state(), {} if reservoir is None else reservoir.state()]
-    kept = sum(tensor.nbytes for store in stores for tensor in store.values()) // trials
-    if memory is None or stream.open:
-        return kept
-    inputs = stream.samples.inputs
-    sample = inputs[:1].nbytes if isinstance(inputs, Tensor) else 0
-    return kept + memory.filled * sample
-
-
-def network_tensors(parts: Parts) -> list[Tensor]:
-    """Those in which every network has its own part."""
-    return [tensor for name, tensor in state_of(parts).items() if not name.startswith(_SHARED)]
-
-
-@torch.no_grad()
-def restore(parts: Parts, state: State, position: Position) -> None:
-    """Go back to a saved state; refuses one that does not fit before it changes anything."""
-    logged, state = _without_log(state)
-    _, own = _without_log(state_of(parts))
-    if parts.stream.open:
-        check_fit(state, own, "this stack", growing=GROWING)
-        parts.stream.grow_as(state)
-        parts.method.grow_as(state)
-        if parts.choosing is not None:
-            parts.choosing.grow_as(state)
-        _, own = _without_log(state_of(parts))
-    check_fit(state, own, "this run")
+    Tensors whose names begin with `growing` only need the same number of axes.
+    """
+    if odd := sorted(saved.keys() ^ own.keys()):
+        raise ValueError(f"{owner} has other tensors than were saved: {', '.join(odd[:5])}")
     for name, tensor in own.items():
-        tensor.copy_(state[name])
-    if parts.log is not None:
-        parts.log.restore(logged)
-    parts.stream.position = Position(*position)
-    parts.measured.restored()
+        found = saved[name]
+        may_grow = name.startswith(growing)
+        fits = found.ndim == tensor.ndim if may_grow else found.shape == tensor.shape
+        if not fits or found.dtype != tensor.dtype:
+            raise ValueError(
+                f"the saved {name} is {found.dtype} {list(found.shape)}, that of {owner} is "
+                f"{tensor.dtype} {list(tensor.shape)}"
+            )
 
 
-def grow_from(parts: Parts, state: State, position: Position) -> None:
-    """Go on from a state that was saved with fewer classes; see `TrialStack.grow_from`."""
-    if parts.stream.position != Position():
-        raise StreamError("only a stack that has learnt nothing yet can take over a state")
-    grown = grown_state(
-        _without_log(state)[1],
-        _without_log(state_of(parts))[1],
-        net=parts.net,
-        method=type(parts.method),
-        absent_logits=parts.feed.absent_logits(),
-        input_shape=parts.stream.data.input_shape,
-    )
-    restore(parts, grown, position)
+def grown_state(
+    saved: Mapping[str, Tensor],
+    own: Mapping[str, Tensor],
+    *,
+    net: StackedNet,
+    method: type[Method],
+    absent_logits: Tensor,
+    input_shape: tuple[int, ...],
+) -> dict[str, Tensor]:
+    """Convert a state saved with K classes to one of a stack with more, whose state is `own`.
+
+    The new rows of the last linear layer, and of all copies of it that a method keeps, are 0. So
+    the weights of known classes keep their bits, and the logits of new classes are exactly 0.
+    Stored logits are filled up with 0 or, where the mask is stored with them, with
+    `absent_logits` [S * M]. Everything else with an axis of classes, such as counts, starts at 0.
+
+    A tensor's axes of classes are those with K entries in the saved state and as many as there are
+    classes in the new one. Raises StreamError if the state is not that of an open stream with fewer
+    classes, and MethodError if the net or the method cannot grow.
+    """
+    if _COUNTS not in saved or _COUNTS not in own:
+        raise StreamError("only a stack whose tasks come one by one can grow its head")
+    known, classes = saved[_COUNTS].shape[1], own[_COUNTS].shape[1]
+    if known > classes:
+        raise StreamError(f"the state has {known} classes, but the stack only {classes}")
+    if known == classes:
+        return dict(saved)
+    if method.ungrowable:
+        raise MethodError(f"the head of {method.title} cannot grow: {method.ungrowable}")
+    grown = {
+        name: _padded(name, tensor, own[name], known, classes) if name in own else tensor
+        for name, tensor in saved.items()
+    }
+    if _LOGITS in grown:
+        grown[_LOGITS][:, known:] = absent_logits.to(grown[_LOGITS].device).unsqueeze(1)
+    _check_head(net, saved, grown, known, input_shape)
+    return grown
 
 
-def _without_log(state: State) -> tuple[State, State]:
-    """What was logged, by its own names, and everything else."""
-    logged = {name.removeprefix(LOG): state[name] for name in state if name.startswith(LOG)}
-    return logged, {name: state[name] for name in state if not name.startswith(LOG)}
+def _padded(name: str, saved: Tensor, own: Tensor, known: int, classes: int) -> Tensor:
+    """A tensor with entries for new classes in every axis of classes."""
+    if saved.ndim != own.ndim:
+        return saved  # `check_fit` will refuse it
+    pad: list[int] = []
+    for had, has in zip(reversed(saved.shape), reversed(own.shape), strict=True):
+        if had < has and (had, has) != (known, classes):
+            raise MethodError(
+                f"the head cannot grow: {name} is {list(saved.shape)} with {known} classes and "
+                f"{list(own.shape)} with {classes}, so its axis of classes is ambiguous"
+            )
+        pad += [0, classes - known if had < has else 0]
+    value = torch.nan if name == _CONFIDENCE else 0  # not measured yet
+    return nn.functional.pad(saved, pad, value=value) if any(pad) else saved
+
+
+def _check_head(
+    net: StackedNet,
+    saved: Mapping[str, Tensor],
+    grown: Mapping[str, Tensor],
+    known: int,
+    input_shape: tuple[int, ...],
+) -> None:
+    """Raise MethodError unless zero rows in the last linear layer give logits of 0."""
+    linear = {name for name, part in net.module.named_modules() if isinstance(part, nn.Linear)}
+    state = {name: grown[f"net/{name}"] for name in net.state()}
+    for name, tensor in state.items():
+        before, (layer, _, kind) = saved[f"net/{name}"], name.rpartition(".")
+        if tensor.shape == before.shape:
+            continue
+        if layer not in linear or (kind == "weight" and tensor.shape[2] != before.shape[2]):
+            raise MethodError(
+                f"the net cannot grow: {name} depends on the number of classes, and only the "
+                f"outputs of an nn.Linear may"
+            )
+    some = next(iter(state.values()))
+    probe = torch.rand((len(some), 2, *input_shape), generator=torch.Generator().manual_seed(0))
+    logits = net.evaluate(probe.to(some.device), state)
+    if bool((logits[..., known:] != 0).any()):
+        raise MethodError(
+            "the net cannot grow: a row of zeros in its last linear layer gives a logit that is "
+            "not 0, since another layer follows it"
+        )

@@ -1,7 +1,6 @@
-"""A stack of trials: the public interface.
+"""A stack of trials: the public interface, the training loop, and what is saved.
 
-What it is made of is in `parts.py`, how it learns in `loop.py`, what is saved in `state.py`, and
-what its trials have shown in `measurements.py`.
+A step gathers its batches in `feed.py` and updates the networks in `descent.py`.
 """
 
 import copy
@@ -12,50 +11,49 @@ from torch import Tensor, nn
 
 from remask.benchmarks import Benchmark
 from remask.config import TrialConfig
-from remask.engine.agreement import check_earlier_samples, check_stack
-from remask.engine.candidates import SHARE_APART, candidates_of, concrete_configs
-from remask.engine.choosing import Choosing
+from remask.engine.choosing import SHARE_APART, Choosing, candidates_of, concrete_configs
 from remask.engine.descent import Descent, Optimizer, per_trial_setting
 from remask.engine.feed import Feed
-from remask.engine.loop import learn_steps
-from remask.engine.loss_log import LossLog, LossPoint
+from remask.engine.loss_log import LOG, LossLog, LossPoint
 from remask.engine.measurements import Measurements, TaskPoint
-from remask.engine.parts import Parts
 from remask.engine.predictors import assemble, check_predictor, trial_tensors
 from remask.engine.stacking import initial_nets, stack_nets
-from remask.engine.state import GROWING, bytes_kept, grow_from, restore, state_of
+from remask.engine.state import check_fit, grown_state
 from remask.engine.stream import Position, Stream
+from remask.engine.validation import check_earlier_samples, check_stack
 from remask.memory import StoredRows
 from remask.methods import Context, Method
 from remask.nets import NetBuilder, net_builder
 from remask.record import MaskChoice, TrialRecord
 from remask.streams import DataDescription, StreamError, Task
 
+_GROWING = ("metrics/", "validation/", "stream/", "method/", "choices/")
+"""The prefixes of the names of tensors that grow with the tasks of an open stream."""
+_SHARED = ("stream/counts", "stream/steps", "choices/", LOG)  # by the candidates of a trial
+_BEGIN, _END = -1, -2  # in place of an epoch, in the names of random numbers
+
 
 class TrialStack:
     """S trials that run as one. They may differ in seed, mask, learning rate and loss weights.
 
-    If their mask is "auto", several candidates of each are trained side by side, and after every
-    task the best one by held-out samples goes on alone: `choices` says which, and why.
+    They learn the tasks of a benchmark, with `run`, or one by one with `learn` and `evaluate`. With
+    a `DataDescription` instead of a benchmark, `new_task` makes each task when its data arrive.
 
-    They learn the tasks of a benchmark, with `run`, or one by one with `learn` and `evaluate`. Or,
-    made with a `DataDescription`, they learn tasks as they come, which `new_task` makes.
+    With the mask "auto", several candidates of each trial are trained side by side, and after every
+    task the best one on held-out samples continues; see `choices`.
 
     `method` and `build_net` are for a method and a net that cannot be imported by name; the configs
-    call them by names that remask does not use. Raises ContradictionError if a config contradicts
-    what it is run with.
+    then use names of their own. Raises ContradictionError if a config contradicts its benchmark,
+    method or net.
 
-    `earlier_samples`, for a method that draws from a reservoir and for tasks that come one by one,
-    leaves the memory's inputs where they are: in these rows, as a rule `MappedRows` of files, and
-    in those of the tasks that are learnt, which may be mapped as well. The memory then only knows
-    each slot's source, a number that counts through them: `memory/sources` in `state()`, in place
-    of `memory/inputs`. It is an empty sequence where nothing has been learnt yet. To go on with a
-    saved state in another stack, give it the same rows in the same order: those of its earlier
-    samples, and behind them those of the tasks that it had learnt. (Or copy the rows that are still
-    in memory to a new file, and replace the sources by their new numbers.)
+    `earlier_samples`, for reservoir methods and tasks that come one by one, leaves the inputs of
+    the memory where they are: in these rows, usually `MappedRows` of files, and in those of the
+    tasks that are learnt. The state then has `memory/sources`, row numbers that count through them,
+    instead of `memory/inputs`. Pass an empty sequence at first. To restore a state in another
+    stack, pass the same rows in the same order: its earlier samples, then those of its tasks.
 
-    `optimizer` is "sgd", plain gradient descent as in all published runs, or "adamw". With a `log`,
-    the losses of the trials are gathered on the way; nothing else changes.
+    `optimizer` is "sgd" (plain gradient descent, as in all published runs) or "adamw". A `log`
+    collects the losses.
     """
 
     def __init__(
@@ -75,10 +73,10 @@ class TrialStack:
             check_earlier_samples(earlier_samples, benchmark, kind, configs[0])
         device, shape = torch.device(device), configs[0]
         self.configs = list(configs)
-        candidates = candidates_of(kind, shape.buffer) if shape.mask == "auto" else ()
-        configs = concrete_configs(configs, kind)
         self.method = kind
-        share_apart = SHARE_APART if len(candidates) > 1 else 0.0
+        auto = shape.mask == "auto"
+        configs = concrete_configs(configs)
+        share_apart = SHARE_APART if auto and len(candidates_of(shape.buffer)) > 1 else 0.0
         self._stream = Stream(benchmark, configs, kind, device, share_apart)
         builder = build_net or net_builder(shape.net)
         if self.data.num_tasks is not None:
@@ -112,25 +110,13 @@ class TrialStack:
         self._stream.keep(self._method.memory)
         self._stream.plan_steps([self._method.extra_samples(task) for task in self.tasks])
         self._choosing = (
-            Choosing(candidates, self.configs, self.data, len(self.tasks), device)
-            if candidates
-            else None
+            Choosing(self.configs, self.data, len(self.tasks), device) if auto else None
         )
         self._measured = Measurements(self.configs, self._stream, self._method, self._choosing, log)
-        self._parts = Parts(
-            net=self._net,
-            stream=self._stream,
-            feed=self._feed,
-            method=self._method,
-            descent=self._descent,
-            choosing=self._choosing,
-            log=log,
-            measured=self._measured,
-        )
 
     @property
     def data(self) -> DataDescription:
-        """What is known about all the data, including what has not arrived yet."""
+        """The description of all data, including what has not arrived yet."""
         return self._stream.data
 
     @property
@@ -140,7 +126,7 @@ class TrialStack:
 
     @property
     def position(self) -> Position:
-        """Where the stack stands: the next step to take."""
+        """The next step to take."""
         return self._stream.position
 
     @position.setter
@@ -149,16 +135,24 @@ class TrialStack:
 
     @property
     def total_steps(self) -> int:
-        """How many steps all known tasks take."""
+        """The number of steps of all known tasks."""
         return self._stream.total_steps
 
     @property
     def steps_done(self) -> int:
-        """How many steps have been taken."""
+        """The number of steps taken."""
         return self._stream.steps_done
 
+    # ---- Learning ------------------------------------------------------------------------------
+
+    def finish(self) -> list[TrialRecord]:
+        """Learn the rest of the benchmark; returns the record of each trial."""
+        for _ in self.run():
+            pass
+        return self.results()
+
     def run(self) -> Iterator[Position]:
-        """Learn the benchmark's tasks from where the stack stands, yielding after every step.
+        """Learn the rest of the benchmark, yielding after every step.
 
         At a yield the stack may be saved or abandoned.
         """
@@ -175,94 +169,121 @@ class TrialStack:
         test_inputs: Tensor | None = None,
         test_labels: Tensor | None = None,
     ) -> Task:
-        """Make the next task from samples that have just arrived; pass it to `learn`.
+        """Make the next task from samples that have just arrived, for `learn`.
 
-        Inputs are [N, *shape]; those in a file, `MappedRows`, stay there, and are read batch by
-        batch. The labels say which classes the task has. With test data it is measured, now and
-        after every later task. Raises StreamError if the data are not as described, and MethodError
-        if the method has no room for another task.
+        Inputs are [N, *shape]; `MappedRows` stay in their file and are read batch by batch. The
+        labels define the classes of the task. With test data it is measured, now and after every
+        later task. Raises StreamError if the data do not match the description, and MethodError if
+        the method has no room for another task.
         """
         test = None
         if test_inputs is not None and test_labels is not None:
             test = (test_inputs, test_labels)
         elif test_inputs is not None or test_labels is not None:
-            raise StreamError("test_inputs and test_labels are given together or not at all")
+            raise StreamError("give both test_inputs and test_labels, or neither")
         return self._stream.new_task(inputs, labels, test, self._method.memory)
 
-    def test_on(self, task: int, inputs: Tensor, labels: Tensor) -> None:
-        """Measure a task that was learnt on these samples from now on, as after a restore."""
-        self._stream.test_on(task, inputs, labels)
-
-    def choose_on(self, inputs: Tensor, labels: Tensor) -> None:
-        """Compare candidates on these samples of earlier tasks as well, from now on.
-
-        What the stack holds out itself is a part of its buffer and of its state; these are not, so
-        they are given again after a restore. Raises StreamError if there is nothing to choose.
-        """
-        if self._choosing is None:
-            raise StreamError('only trials whose mask is "auto" choose by held-out samples')
-        self._choosing.choose_on(inputs, labels)
-
-    @property
-    def choices(self) -> list[tuple[MaskChoice, ...]]:
-        """What each trial chose after every task so far; empty unless its mask is "auto"."""
-        return self._measured.choices
-
     def learn(self, task: Task) -> None:
-        """Learn one task from where the stack stands."""
+        """Learn one task from the current position."""
         for _ in self.learn_steps(task):
             pass
 
     def learn_steps(
         self, task: Task, *, enough: Callable[[int], bool] | None = None
     ) -> Iterator[Position]:
-        """Learn one task from where the stack stands, yielding after every step.
+        """Learn one task from the current position, yielding after every step.
 
         At a yield the stack may be saved or abandoned; after a restore, call this with the same
         task again. The task is learnt when the iterator ends: after all epochs, or as soon as
         `enough`, called after each with the number of epochs so far, returns True.
         """
-        return learn_steps(self._parts, task, enough)
+        stream, feed, method, measured = self._stream, self._feed, self._method, self._measured
+        index, begun, done = stream.position
+        extra = self._begin(task)
+        epochs = self._context.epochs
+        steps = stream.steps_of(task, 0 if extra is None else extra.shape[1])
+        stream.note(task, steps)
+        measured.begin_task(steps * epochs)
+        masking = feed.masking(task)
+        earlier = int(stream.counts[:index].sum())
+        for epoch in range(begun, epochs):
+            lr = self._descent.rates(epoch)
+            plan = feed.plan(task.rows, (index, epoch), earlier, extra, begin=done)
+            for number in range(done, steps):
+                self._enter(index, epoch, number, lr=lr)
+                step = feed.step(plan, number, masking, task)
+                method.begin_step(step)
+                loss = self._descent.step(step, lr) if method.trains_net else None
+                feed.remember(plan, number, step)
+                method.after_step(step)
+                stream.position = Position(index, epoch, number + 1)
+                measured.after_step(task, loss, epoch * steps + number + 1)
+                yield stream.position
+            stream.position = Position(index, epoch + 1)
+            done = 0
+            if enough is not None and enough(epoch + 1):
+                break
+        measured.after_last_step()
+        feed.count_memory(earlier + len(task.rows))
+        self._enter(index, _END, lr=self._descent.rates(epochs - 1))
+        method.end_task(task)
+        stream.keep(method.memory)
+        self._choose(task)
+        measured.end_task(task)
+        stream.position = Position(index + 1)
+
+    def _begin(self, task: Task) -> Tensor | None:
+        """Start or resume a task; returns the rows that the method adds to it, [S, n], if any."""
+        index, *steps_taken = self.position
+        self._stream.begin(task)
+        self._feed.begin_task(index)
+        self._context.class_sizes = self._stream.class_sizes(task)
+        if not any(steps_taken):
+            self._enter(index, _BEGIN, lr=self._descent.rates(0))
+            self._method.begin_task(task)
+        return self._method.extra_rows(task) if self._method.extra_samples(task) else None
+
+    def _enter(self, *key: int, lr: Tensor) -> None:
+        """Name the random numbers drawn from now on by task, epoch and step."""
+        self._context.lr = lr
+        self._context.name_draws(*key)
+
+    def _choose(self, task: Task) -> None:
+        """Copy the best candidate of each trial to all its candidates."""
+        if self._choosing is None:
+            return
+        index, apart = self.position.task, self._stream.apart_of(task)
+        scores, diverged = self._method.own_scores, self._measured.diverged
+        self._choosing.choose(scores, task, index, apart, diverged)
+        own = [tensor for name, tensor in self.state().items() if not name.startswith(_SHARED)]
+        self._choosing.spread(own, index)
+
+    # ---- Measuring -----------------------------------------------------------------------------
 
     def evaluate(self) -> None:
-        """Measure all tasks so far that have test data, after the latest one that was learnt."""
+        """Measure all tasks so far that have test data, after the latest task learnt."""
         if not self.position.task:
             raise StreamError("nothing has been learnt yet: call learn() first")
         self._measured.evaluate()
 
-    @property
-    def memory_bytes(self) -> int:
-        """What each trial keeps from task to task beside its net: samples, logits, copies of nets.
+    def test_on(self, task: int, inputs: Tensor, labels: Tensor) -> None:
+        """Measure a task on these samples from now on, as after a restore."""
+        self._stream.test_on(task, inputs, labels)
 
-        Rows that a method keeps of a benchmark count as the samples that they stand for.
+    def choose_on(self, inputs: Tensor, labels: Tensor) -> None:
+        """Also compare candidates on these samples of earlier tasks from now on.
+
+        They are not part of the state: pass them again after a restore. Raises StreamError unless
+        the mask is "auto".
         """
-        return bytes_kept(self._parts, trials=len(self.configs))
-
-    def finish(self) -> list[TrialRecord]:
-        """Train to the end; returns the record of each trial."""
-        for _ in self.run():
-            pass
-        return self.results()
-
-    def loss_points(self, since: int = 0) -> list[LossPoint]:
-        """The losses of each trial so far, except the first `since` points; needs a `log`.
-
-        With candidates, they are those of the one chosen after the task, and missing until then.
-        """
-        return self._measured.loss_points(since)
+        if self._choosing is None:
+            raise StreamError('choose_on needs trials with the mask "auto"')
+        self._choosing.choose_on(inputs, labels)
 
     @property
-    def loss_names(self) -> list[str]:
-        """What the values of loss points are called."""
-        return [] if self._log is None else self._log.names
-
-    def task_points(self, since: int = 0) -> list[TaskPoint]:
-        """The accuracies after each task that was learnt and measured, except the first `since`."""
-        return self._measured.task_points(since)
-
-    def running_accuracy(self) -> float:
-        """The mean Class-IL accuracy over trials and tasks after the latest task; NaN before."""
-        return self._measured.running_accuracy()
+    def choices(self) -> list[tuple[MaskChoice, ...]]:
+        """Each trial's choice after every task so far; empty unless the mask is "auto"."""
+        return self._measured.choices
 
     def results(self) -> list[TrialRecord]:
         """The record of each trial so far; its time is counted from when the stack was made.
@@ -276,47 +297,129 @@ class TrialStack:
         """The step, from 0, at which the loss of each trial was not finite; None: none so far."""
         return self._measured.diverged_at
 
+    def loss_points(self, since: int = 0) -> list[LossPoint]:
+        """The losses of each trial so far, except the first `since` points; needs a `log`.
+
+        With candidates, they are those of the one chosen after the task, and missing until then.
+        """
+        return self._measured.loss_points(since)
+
+    @property
+    def loss_names(self) -> list[str]:
+        """The names of the values of loss points."""
+        return [] if self._log is None else self._log.names
+
+    def task_points(self, since: int = 0) -> list[TaskPoint]:
+        """The accuracies after each task that was learnt and measured, except the first `since`."""
+        return self._measured.task_points(since)
+
+    def running_accuracy(self) -> float:
+        """The mean Class-IL accuracy over trials and tasks after the latest task; NaN before."""
+        return self._measured.running_accuracy()
+
+    @property
+    def memory_bytes(self) -> int:
+        """The size of what each trial stores between tasks beside its net.
+
+        Samples, logits and copies of nets; rows of a benchmark count as the samples they refer to.
+        """
+        reservoir, memory = self._feed.reservoir, self._method.memory
+        stores = [self._method.state(), {} if reservoir is None else reservoir.state()]
+        kept = sum(tensor.nbytes for store in stores for tensor in store.values())
+        kept //= len(self.configs)
+        if memory is None or self._stream.open:
+            return kept
+        inputs = self._stream.samples.inputs
+        return kept + memory.filled * (inputs[:1].nbytes if isinstance(inputs, Tensor) else 0)
+
+    # ---- Predicting ----------------------------------------------------------------------------
+
     @torch.no_grad()
     def scores(self, inputs: Tensor, task: int) -> Tensor:
-        """How each trial rates the classes for inputs [B, *shape] of a task: [S, B, K]."""
+        """Each trial's scores of the classes for inputs [B, *shape] of a task: [S, B, K]."""
         scores = self._method.scores(inputs, task)
         return scores if self._choosing is None else scores[self._measured.networks]
 
     def net(self, trial: int) -> nn.Module:
-        """One trial's net by itself, a copy that predicts as the trial does now.
+        """A copy of one trial's net that predicts as the trial does now.
 
         It maps inputs [B, *shape] as the nets see them, `(raw * scale - mean) / std` of the
-        benchmark, to scores [B, K]; of PNN, `net(inputs, task)`. Raises MethodError if the method
-        predicts in its own way, and does not say how a net by itself would.
+        benchmark, to scores [B, K]; that of PNN is called as `net(inputs, task)`. Raises
+        MethodError if the method overrides `scores` without `predictor`.
         """
         return assemble(self.method, copy.deepcopy(self._net.module), self.net_tensors(trial))
 
     def net_tensors(self, trial: int) -> dict[str, Tensor]:
-        """Copies of all that one trial predicts with, by name."""
+        """Copies of all tensors that one trial predicts with, by name."""
         check_predictor(self.method)
         return trial_tensors(self._net, self._method, self._measured.networks[trial])
 
+    # ---- Saving --------------------------------------------------------------------------------
+
     def state(self) -> dict[str, Tensor]:
         """Every tensor that changes during the run, by name; the live ones, not copies."""
-        return state_of(self._parts)
+        named = {"net": self._net.state(), "method": self._method.state()}
+        if self._descent.adamw is not None:
+            named["optimizer"] = self._descent.adamw.state()
+        if self._feed.reservoir is not None:
+            named["memory"] = self._feed.reservoir.state()
+        named |= self._measured.state()
+        named["stream"] = self._stream.state()
+        if self._choosing is not None:
+            named["choices"] = self._choosing.state()
+        if self._log is not None:
+            named["log"] = self._log.state()
+        return {
+            f"{part}/{name}": tensor for part, own in named.items() for name, tensor in own.items()
+        }
 
+    @torch.no_grad()
     def restore(self, state: dict[str, Tensor], position: Position) -> None:
-        """Go back to a saved state; refuses one that does not fit before it changes anything.
+        """Go back to a saved state; raises ValueError if it does not fit, and changes nothing.
 
-        What was logged goes on if this stack logs, and is left out if it does not.
+        Logged losses are restored if this stack has a log, and ignored otherwise.
         """
-        restore(self._parts, state, position)
+        logged = {name.removeprefix(LOG): state[name] for name in state if name.startswith(LOG)}
+        state, own = _without_log(state), _without_log(self.state())
+        if self._stream.open:
+            check_fit(state, own, "this stack", growing=_GROWING)
+            self._stream.grow_as(state)
+            self._method.grow_as(state)
+            if self._choosing is not None:
+                self._choosing.grow(len(state["choices/samples"]))
+            own = _without_log(self.state())
+        check_fit(state, own, "this run")
+        for name, tensor in own.items():
+            tensor.copy_(state[name])
+        if self._log is not None:
+            self._log.restore(logged)
+        self.position = Position(*position)
+        self._measured.restored()
 
     def grow_from(self, state: dict[str, Tensor], position: Position) -> None:
-        """Go on from a state that was saved with fewer classes, in a stack that has learnt nothing.
+        """Restore a state that was saved with fewer classes, in a stack that has learnt nothing.
 
-        Both stacks are the same except for `num_classes`, which is larger here. The nets give the
-        same logits for the known classes, and 0 for the new ones; see `grown_state`. Raises
-        StreamError or MethodError if the head cannot grow, and then changes nothing.
+        Both stacks are the same except for `num_classes`. The nets compute the same logits for the
+        known classes, and 0 for the new ones; see `grown_state`. Raises StreamError or MethodError
+        if the head cannot grow, and then changes nothing.
         """
-        grow_from(self._parts, state, position)
+        if self.position != Position():
+            raise StreamError("grow_from needs a stack that has learnt nothing")
+        grown = grown_state(
+            _without_log(state),
+            _without_log(self.state()),
+            net=self._net,
+            method=self.method,
+            absent_logits=self._feed.absent_logits(),
+            input_shape=self.data.input_shape,
+        )
+        self.restore(grown, position)
 
     @property
     def growing(self) -> tuple[str, ...]:
-        """The prefixes of those names in `state()` whose tensors grow with the tasks."""
-        return GROWING if self._stream.open else ()
+        """The prefixes of the names in `state()` whose tensors grow with the tasks."""
+        return _GROWING if self._stream.open else ()
+
+
+def _without_log(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor for name, tensor in state.items() if not name.startswith(LOG)}

@@ -1,7 +1,7 @@
 """Linear heads in closed form: nearest class mean, linear discriminant analysis, ridge regression.
 
-Each is a function of `ClassStatistics` and perhaps of held-out samples, of nothing else. So a head
-does not depend on the order of visits, and a class whose statistics were taken out leaves no trace.
+Each depends on `ClassStatistics` alone, so not on the order of visits, and a class whose statistics
+are removed leaves no trace.
 """
 
 from collections.abc import Sequence
@@ -11,14 +11,12 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from remask.heads.statistics import ClassStatistics, StatisticsError, checked_samples
+from remask.heads.statistics import ClassStatistics, StatisticsError
 
 HeadName = Literal["ncm", "slda", "ridge"]
 
 RIDGE_GRID = tuple(10 ** (exponent / 4) for exponent in range(-16, 13))
 """Penalties to choose from, in units of the mean variance of a feature: 1e-4 to 1e3."""
-SHRINKAGE_GRID = tuple(penalty / (1 + penalty) for penalty in RIDGE_GRID)
-"""Shares of the identity in the covariance to choose from, equivalent to those penalties."""
 _TIE = 1e-9
 _LEAST_LEFT = 1e-6  # of the degrees of freedom, below which GCV is a quotient of rounding errors
 
@@ -40,9 +38,9 @@ class LinearHead(NamedTuple):
 
 def ncm(stats: ClassStatistics) -> LinearHead:
     """Score -|x - mean_c|^2 / 2, up to what is the same for all classes."""
-    means = _means(stats)
-    centre = _centre(stats, means)
-    # Without what all classes share, the numbers are smaller and float32 has more of them.
+    means = stats.means
+    centre = _centre(stats)
+    # Without what all classes share, the numbers are smaller and float32 is more precise.
     bias = -((means + centre) * (means - centre)).sum(1) / 2
     return _head(stats.seen, means - centre, bias, 0.0)
 
@@ -53,8 +51,8 @@ def slda(stats: ClassStatistics, shrinkage: float | None = None) -> LinearHead:
     The covariance within classes, the same for all, is (1 - shrinkage) S + shrinkage tr(S) / D I.
     `None` chooses the shrinkage from the statistics, see `choose_shrinkage`.
 
-    The mean of n samples is off by noise of covariance S / n, which adds tr(P S) / n to its squared
-    length under the precision P. This is taken off: few samples do not count against a class.
+    The mean of n samples has noise of covariance S / n, which adds tr(P S) / n to its squared
+    length under the precision P. This is subtracted: few samples do not count against a class.
     """
     if shrinkage is None:
         shrinkage = choose_shrinkage(stats)
@@ -63,7 +61,7 @@ def slda(stats: ClassStatistics, shrinkage: float | None = None) -> LinearHead:
     moments = _Moments.of(stats)
     covariance = moments.within * (1 - shrinkage)
     covariance.diagonal().add_(shrinkage * moments.scale)
-    centre = _centre(stats, moments.means)
+    centre = _centre(stats)
     weight = _solve(covariance, moments.means - centre)
     noise = _solve(covariance, moments.within).trace() / stats.counts
     bias = (noise - (weight * (moments.means + centre)).sum(1)) / 2
@@ -76,9 +74,9 @@ def ridge(stats: ClassStatistics, penalty: float | None = None) -> LinearHead:
     The penalty is in units of the mean variance of a feature. `None` chooses it by generalised
     cross-validation, see `choose_penalty`.
 
-    Samples are weighted such that each class counts alike. Where classes have different numbers of
-    samples this takes the covariance within them for the same, as `slda` does; where they have the
-    same number it is ordinary ridge regression.
+    If classes have the same number of samples, it is ordinary ridge regression. Otherwise samples
+    are weighted such that all classes count the same, with one covariance within classes as in
+    `slda`.
     """
     if penalty is None:
         penalty = choose_penalty(stats)
@@ -101,7 +99,7 @@ def choose_penalty(stats: ClassStatistics, grid: Sequence[float] = RIDGE_GRID) -
     if not bool(stats.seen.any()):
         return max(grid)
     regression = _Regression.of(stats)
-    values, vectors = regression.spectrum()
+    values, vectors = _spectrum(regression.covariance)
     cross = regression.cross @ vectors
     samples = stats.seen.sum().square() / (1 / stats.counts[stats.seen]).sum()
     scores = []
@@ -112,7 +110,7 @@ def choose_penalty(stats: ClassStatistics, grid: Sequence[float] = RIDGE_GRID) -
         left = 1 - (1 + (values * inverse).sum()) / samples
         scores.append(residual.clamp(min=0) / left.clamp(min=_LEAST_LEFT).square())
     found = torch.stack(scores)
-    best = found <= found.min() * (1 + _TIE)  # of equals the strongest, whatever rounding decides
+    best = found <= found.min() * (1 + _TIE)  # the strongest of equals, despite rounding
     return max(penalty for penalty, good in zip(grid, best.tolist(), strict=True) if good)
 
 
@@ -124,62 +122,6 @@ def choose_shrinkage(stats: ClassStatistics) -> float:
     regression = _Regression.of(stats)
     added = choose_penalty(stats) * regression.scale
     return float(added / (added + _Moments.of(stats).scale))
-
-
-def choose_held_out(
-    head: Literal["slda", "ridge"],
-    stats: ClassStatistics,
-    features: Tensor,
-    labels: Tensor,
-    grid: Sequence[float] | None = None,
-) -> tuple[float, float]:
-    """Choose the regularisation that is right most often on held-out samples [n, D], int [n].
-
-    Every class has the same weight. Returns the regularisation, of equals the strongest, and the
-    accuracy in percent.
-    """
-    features, labels = checked_samples(features, labels, *stats.sums.shape)
-    if not len(labels):
-        raise StatisticsError("there are no held-out samples to choose by")
-    if grid is None:
-        grid = RIDGE_GRID if head == "ridge" else SHRINKAGE_GRID
-    present = torch.bincount(labels, minlength=len(stats.counts)).to(torch.float64)
-    share = 100 / present[labels] / (present > 0).sum()
-    found = torch.tensor(
-        [
-            float(share[scores.argmax(1) == labels].sum())
-            for scores in _grid_scores(head, stats, features, grid)
-        ],
-        dtype=torch.float64,
-    )
-    best = found >= found.max() - 1e-6
-    chosen = max(value for value, good in zip(grid, best.tolist(), strict=True) if good)
-    return chosen, float(found.max())
-
-
-def _grid_scores(
-    head: Literal["slda", "ridge"], stats: ClassStatistics, features: Tensor, grid: Sequence[float]
-) -> list[Tensor]:
-    """Scores [n, K] for each regularisation, by one eigendecomposition."""
-    moments = _Moments.of(stats)
-    unseen = ~stats.seen
-    found = []
-    if head == "slda":
-        values, vectors = _spectrum(moments.within)
-        means, turned = moments.means @ vectors, features @ vectors
-        for shrinkage in grid:
-            inverse = 1 / ((1 - shrinkage) * values + shrinkage * moments.scale)
-            noise = (values * inverse).sum() / stats.counts
-            scores = turned @ (means * inverse).T + (noise - means.square() @ inverse) / 2
-            found.append(scores.masked_fill(unseen, -torch.inf))
-        return found
-    regression = _Regression.of(stats)
-    values, vectors = regression.spectrum()
-    cross, turned = regression.cross @ vectors, (features - regression.centre) @ vectors
-    for penalty in grid:
-        scores = turned @ (cross / (values + penalty * regression.scale)).T + regression.priors
-        found.append(scores.masked_fill(unseen, -torch.inf))
-    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,11 +139,11 @@ class _Moments:
     def of(cls, stats: ClassStatistics) -> "_Moments":
         if stats.gram is None:
             raise StatisticsError("these statistics have no second moments, which slda, ridge need")
-        means = _means(stats)
+        means = stats.means
         free = stats.counts.sum() - stats.seen.sum()
         within = (stats.gram - stats.sums.T @ means) / free.clamp(min=1)
         within = (within + within.T) / 2
-        # What is left of equal numbers is rounding error, and its scale would be no scale.
+        # The variance of equal numbers is rounding error, which cannot be a scale.
         noise = 1e-12 * float(stats.gram.diagonal().mean())
         scale = float(within.diagonal().mean())
         if not scale > noise:
@@ -236,18 +178,10 @@ class _Regression:
         covariance = moments.within * (free / samples) + apart.T @ cross
         return cls(covariance, cross, priors, centre, float(covariance.diagonal().mean()) or 1.0)
 
-    def spectrum(self) -> tuple[Tensor, Tensor]:
-        return _spectrum(self.covariance)
 
-
-def _means(stats: ClassStatistics) -> Tensor:
-    """The mean of each class, [K, D]; 0 without samples."""
-    return stats.sums / stats.counts.clamp(min=1).unsqueeze(1)
-
-
-def _centre(stats: ClassStatistics, means: Tensor) -> Tensor:
+def _centre(stats: ClassStatistics) -> Tensor:
     """The mean of the means of all classes that have samples, [D]."""
-    return means.sum(0) / stats.seen.sum().clamp(min=1)
+    return stats.means.sum(0) / stats.seen.sum().clamp(min=1)
 
 
 def _spectrum(matrix: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,12 +1,14 @@
 """Sums over samples from which linear heads are computed in closed form."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from remask.errors import RemaskError
+
+_ROWS_AT_ONCE = 4096  # one product of many rows is faster than many products
 
 
 class StatisticsError(RemaskError, ValueError):
@@ -42,25 +44,24 @@ class ClassStatistics:
     """float64 [D, D]: the sum of x x^T over all samples. None: not stored, enough for `ncm`."""
 
     @classmethod
-    def empty(
-        cls, classes: int, features: int, *, gram: bool = True, device: torch.device | str = "cpu"
-    ) -> "ClassStatistics":
+    def empty(cls, classes: int, features: int) -> "ClassStatistics":
         """Return the statistics of no samples, for K classes and D features."""
-
-        def zeros(*shape: int) -> Tensor:
-            return torch.zeros(shape, dtype=torch.float64, device=device)
-
-        second = zeros(features, features) if gram else None
-        return cls(zeros(classes), zeros(classes, features), second)
+        shapes = (classes,), (classes, features), (features, features)
+        return cls(*(torch.zeros(shape, dtype=torch.float64) for shape in shapes))
 
     @property
     def seen(self) -> Tensor:
         """Bool [K]: the classes that have samples."""
         return self.counts > 0
 
+    @property
+    def means(self) -> Tensor:
+        """The mean of each class, [K, D]; 0 without samples."""
+        return self.sums / self.counts.clamp(min=1).unsqueeze(1)
+
     def add(self, features: Tensor, labels: Tensor) -> None:
         """Add samples: features [n, D], labels int [n]. Raises StatisticsError."""
-        features, labels = checked_samples(features, labels, *self.sums.shape)
+        features, labels = _checked(features, labels, *self.sums.shape)
         accumulate(self.counts, self.sums, self.gram, features, labels)
 
     def merge(self, other: "ClassStatistics") -> None:
@@ -68,7 +69,7 @@ class ClassStatistics:
         self._combine(other, 1.0)
 
     def remove(self, other: "ClassStatistics") -> None:
-        """Take out samples that were added before.
+        """Remove samples that were added before.
 
         Raises StatisticsError if a class would have fewer than 0 samples.
         """
@@ -76,40 +77,21 @@ class ClassStatistics:
             labels = (other.counts > self.counts).nonzero().flatten().tolist()
             raise StatisticsError(f"classes {labels[:5]} have fewer samples than are to be removed")
         self._combine(other, -1.0)
-        self.sums[~self.seen] = 0.0  # nothing remains of a class without samples, not even rounding
+        self.sums[~self.seen] = 0.0  # no rounding error remains of a class without samples
         if self.gram is not None and not bool(self.seen.any()):
             self.gram.zero_()
 
     def _combine(self, other: "ClassStatistics", factor: float) -> None:
-        if self.sums.shape != other.sums.shape or (self.gram is None) != (other.gram is None):
-            raise StatisticsError(
-                f"statistics of {list(self.sums.shape)} classes and features cannot be combined "
-                f"with those of {list(other.sums.shape)}, nor those with second moments with those "
-                f"without"
-            )
         self.counts.add_(other.counts, alpha=factor)
         self.sums.add_(other.sums, alpha=factor)
         if self.gram is not None and other.gram is not None:
             self.gram.add_(other.gram, alpha=factor)
 
-    def select(self, classes: Tensor) -> "ClassStatistics":
-        """Return the statistics with other class numbers: class k was `classes[k]`, or new if -1.
-
-        No class with samples may be left out; `remove` it first.
-        """
-        old = classes >= 0
-        counts = torch.where(old, self.counts[classes.clamp(min=0)], 0.0)
-        if not torch.equal(counts.sum(), self.counts.sum()):
-            raise StatisticsError("a class that has samples would be left out: remove it first")
-        sums = torch.where(old.unsqueeze(1), self.sums[classes.clamp(min=0)], 0.0)
-        return ClassStatistics(counts, sums, self.gram)
-
     def to_tensors(self) -> dict[str, Tensor]:
         """Return everything as a flat dict of tensors, for a file; the gram as its upper half."""
         tensors = {"counts": self.counts, "sums": self.sums}
         if self.gram is not None:
-            size = len(self.gram)
-            rows, columns = torch.triu_indices(size, size)
+            rows, columns = torch.triu_indices(*self.gram.shape)
             tensors["gram"] = self.gram[rows, columns]
         return tensors
 
@@ -118,23 +100,15 @@ class ClassStatistics:
         """Read what `to_tensors` returned. Raises StatisticsError if it is damaged."""
         if not {"counts", "sums"} <= tensors.keys() <= {"counts", "sums", "gram"}:
             raise StatisticsError(f"statistics need counts, sums, gram; found {sorted(tensors)}")
-        for name, tensor in tensors.items():
-            check_stored(name, tensor, torch.float64)
         counts, sums, packed = tensors["counts"], tensors["sums"], tensors.get("gram")
-        if counts.ndim != 1 or sums.ndim != 2 or len(counts) != len(sums):
-            raise StatisticsError(
-                f"counts are {list(counts.shape)} and sums {list(sums.shape)}; [K] and [K, D] fit"
-            )
+        classes, size = (len(counts), sums.shape[-1]) if counts.ndim and sums.ndim else (0, 0)
+        _check("counts", counts, torch.float64, (classes,))
+        _check("sums", sums, torch.float64, (classes, size))
         if bool((counts < 0).any()) or not torch.equal(counts, counts.round()):
             raise StatisticsError("counts must be whole numbers, 0 or more")
-        size = sums.shape[1]
         if packed is None:
             return cls(counts.clone(), sums.clone(), None)
-        if packed.shape != (size * (size + 1) // 2,):
-            raise StatisticsError(
-                f"the gram of {size} features has {size * (size + 1) // 2} numbers, not "
-                f"{list(packed.shape)}"
-            )
+        _check("gram", packed, torch.float64, (size * (size + 1) // 2,))
         gram = torch.zeros(size, size, dtype=torch.float64)
         rows, columns = torch.triu_indices(size, size)
         gram[rows, columns] = packed
@@ -144,9 +118,156 @@ class ClassStatistics:
         return cls(counts.clone(), sums.clone(), gram)
 
 
-def checked_samples(
-    features: Tensor, labels: Tensor, classes: int, size: int
-) -> tuple[Tensor, Tensor]:
+@dataclass(frozen=True, eq=False)
+class _ClassMoments:
+    """Count, sum, and second moments about the mean as a triangular factor."""
+
+    count: int
+    total: Tensor
+    """float64 [D]."""
+    factor: Tensor
+    """float64 [min(count, D), D], upper triangular: factor^T factor is the sum of
+    (x - mean)(x - mean)^T."""
+
+    @property
+    def mean(self) -> Tensor:
+        return self.total / self.count
+
+    def merged(self, other: "_ClassMoments") -> "_ClassMoments":
+        """The moments of both sets of samples together."""
+        count = self.count + other.count
+        between = (self.mean - other.mean) * (self.count * other.count / count) ** 0.5
+        rows = torch.cat([self.factor, other.factor, between.unsqueeze(0)])
+        factor = _triangular(rows)[: min(count, rows.shape[1])]
+        return _ClassMoments(count, self.total + other.total, factor)
+
+
+class PerClassStatistics:
+    """The statistics of each class: what `ClassStatistics` sums up, class by class.
+
+    The second moments of n samples with D features are a triangular factor of min(n, D) rows, which
+    takes fewer numbers than the samples, and never more than D (D + 1) / 2. The sum over some
+    classes gives the heads of a learner that never saw the others.
+    """
+
+    def __init__(self, features: int) -> None:
+        self.features = features
+        """D."""
+        self._classes: dict[int, _ClassMoments] = {}
+
+    @property
+    def labels(self) -> list[int]:
+        """The classes that have samples, in ascending order."""
+        return sorted(self._classes)
+
+    def count(self, label: int) -> int:
+        """Return how many samples of a class have been added."""
+        return self._classes[label].count if label in self._classes else 0
+
+    def add(self, label: int, features: Tensor) -> None:
+        """Add samples [n, D] to a class. Raises StatisticsError."""
+        labels = torch.zeros(len(features), dtype=torch.int64)
+        features, _ = _checked(features, labels, 1, self.features)
+        if len(features):
+            total = features.sum(0)
+            factor = _triangular(features - total / len(features))
+            self._put(label, _ClassMoments(len(features), total, factor))
+
+    def take(self, other: "PerClassStatistics", labels: Mapping[int, int]) -> None:
+        """Add samples of other statistics of the same features; `labels` maps theirs to own."""
+        for old, new in labels.items():
+            self._put(new, other._classes[old])
+
+    def total(self, classes: int) -> ClassStatistics:
+        """Sum up the statistics of all classes, for heads of K classes."""
+        stats = ClassStatistics.empty(classes, self.features)
+        assert stats.gram is not None
+        for label in self.labels:
+            own = self._classes[label]
+            stats.counts[label], stats.sums[label] = own.count, own.total
+        for rows in _grouped(self._rows(label) for label in self.labels):
+            stats.gram.addmm_(rows.T, rows)
+        return stats
+
+    def draw(self, label: int, noise: Tensor) -> Tensor:
+        """Draw samples [n, D] from a normal distribution with the moments of a class.
+
+        `noise` is standard normal, [n, r] with r at least the rows of the factor, min(count, D).
+        """
+        own = self._classes[label]
+        noise = noise[:, : len(own.factor)].to(torch.float64)
+        drawn: Tensor = own.mean + noise @ own.factor / max(own.count - 1, 1) ** 0.5
+        return drawn
+
+    def to_tensors(self) -> dict[str, Tensor]:
+        """Return all classes as a flat dict of tensors, for a file.
+
+        Factors are rounded to float32; counts and sums are exact.
+        """
+        tensors = {}
+        for label in self.labels:
+            own = self._classes[label]
+            rows, columns = torch.triu_indices(*own.factor.shape)
+            tensors[f"{label}/count"] = torch.tensor(own.count, dtype=torch.int64)
+            tensors[f"{label}/sum"] = own.total.clone()
+            tensors[f"{label}/factor"] = own.factor[rows, columns].to(torch.float32)
+        return tensors
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, Tensor], features: int) -> "PerClassStatistics":
+        """Read what `to_tensors` returned. Raises StatisticsError if anything is damaged."""
+        found = cls(features)
+        names = {name.partition("/")[0] for name in tensors}
+        if not all(name.isdecimal() for name in names):
+            raise StatisticsError(f"class numbers expected, found {sorted(names)[:5]}")
+        for label in sorted(map(int, names)):
+            parts = [tensors.get(f"{label}/{part}") for part in ("count", "sum", "factor")]
+            count, total, packed = parts
+            if count is None or total is None or packed is None:
+                raise StatisticsError(f"class {label} needs count, sum and factor")
+            _check(f"{label}/count", count, torch.int64, ())
+            number, rows = int(count), min(int(count), features)
+            if number < 1:
+                raise StatisticsError(f"{label}/count must be 1 or more, found {number}")
+            size = rows * features - rows * (rows - 1) // 2
+            _check(f"{label}/sum", total, torch.float64, (features,))
+            _check(f"{label}/factor", packed, torch.float32, (size,))
+            factor = torch.zeros(rows, features, dtype=torch.float64)
+            factor[*torch.triu_indices(*factor.shape)] = packed.to(torch.float64)
+            found._classes[label] = _ClassMoments(number, total.clone(), factor)
+        return found
+
+    def _put(self, label: int, moments: _ClassMoments) -> None:
+        earlier = self._classes.get(label)
+        self._classes[label] = moments if earlier is None else earlier.merged(moments)
+
+    def _rows(self, label: int) -> Tensor:
+        """Rows [r, D] whose products sum up to the second moments about 0."""
+        own = self._classes[label]
+        return torch.cat([own.factor, (own.mean * own.count**0.5).unsqueeze(0)])
+
+
+def _triangular(rows: Tensor) -> Tensor:
+    """The upper triangular R with R^T R = rows^T rows, [min(n, D), D].
+
+    Its diagonal is not negative, so it does not depend on the order of rows.
+    """
+    factor: Tensor = torch.linalg.qr(rows, mode="r").R
+    return factor * torch.where(factor.diagonal() < 0, -1.0, 1.0).unsqueeze(1)
+
+
+def _grouped(parts: Iterable[Tensor]) -> Iterable[Tensor]:
+    group: list[Tensor] = []
+    for part in parts:
+        group.append(part)
+        if sum(map(len, group)) >= _ROWS_AT_ONCE:
+            yield torch.cat(group)
+            group = []
+    if group:
+        yield torch.cat(group)
+
+
+def _checked(features: Tensor, labels: Tensor, classes: int, size: int) -> tuple[Tensor, Tensor]:
     """Return features as float64 [n, D] and labels as int64 [n]. Raises StatisticsError."""
     if features.ndim != 2 or features.shape[1] != size or labels.shape != features.shape[:1]:
         raise StatisticsError(
@@ -164,9 +285,10 @@ def checked_samples(
     return features, labels
 
 
-def check_stored(name: str, tensor: Tensor, dtype: torch.dtype) -> None:
-    """Refuse a stored tensor of another type, or with numbers that are not finite."""
-    if tensor.dtype != dtype:
-        raise StatisticsError(f"{name} must be {dtype}, found {tensor.dtype}")
+def _check(name: str, tensor: Tensor, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+    if tensor.dtype != dtype or tuple(tensor.shape) != shape:
+        raise StatisticsError(
+            f"{name} must be {dtype} {list(shape)}, found {tensor.dtype} {list(tensor.shape)}"
+        )
     if not bool(tensor.isfinite().all()):
         raise StatisticsError(f"{name} has numbers that are not finite")

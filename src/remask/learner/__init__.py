@@ -1,19 +1,19 @@
 """One model for years: learn new classes visit after visit, predict, evaluate, forget."""
 
-from remask.learner.accounts import (
+from remask.learner.errors import LearnerError, NoEncoderWarning, VisitRejectedError
+from remask.learner.estimate import Estimate
+from remask.learner.evaluation import Evaluation
+from remask.learner.learner import Learner
+from remask.learner.predictions import Abstention, Prediction, Predictions, UnknownTest
+from remask.learner.results import (
     Calibration,
     Choice,
     Forgotten,
     Preprocessing,
+    Progress,
     Undone,
     Visit,
 )
-from remask.learner.encoding import Progress
-from remask.learner.errors import LearnerError, NoEncoderWarning, VisitRejectedError
-from remask.learner.estimating import Estimate
-from remask.learner.evaluation import Evaluation
-from remask.learner.learner import Learner
-from remask.learner.results import Abstention, Prediction, Predictions, UnknownTest
 from remask.learner.summary import ClassSummary, Summary
 from remask.user_data import Skipped, TextFile
 

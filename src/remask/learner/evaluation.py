@@ -1,9 +1,9 @@
-"""The result of `evaluate`, and how it is computed from scores."""
+"""Result of `evaluate`, computed from scores."""
 
 import html
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,11 +11,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from remask.learner.accounts import html_table, listed
-from remask.learner.calibration import calibration_error
-from remask.learner.novelty import auroc
-from remask.learner.prediction import per_class
-from remask.learner.results import Abstention, Predictions, UnknownTest
+from remask.learner.calibration import auroc, calibration_error
+from remask.learner.predictions import Abstention, Predictions, UnknownTest
+from remask.learner.results import html_table, listed
+from remask.learner.scoring import per_class
 
 _MOST_COLUMNS = 20  # of a confusion matrix that is printed
 _MOST_CONFUSIONS = 10
@@ -40,7 +39,7 @@ class Evaluation:
     abstention: Abstention | None = None
     """When the learner abstains, if `abstain` was given."""
     coverage: float | None = None
-    """Percent of the samples of known classes that are answered, if `abstain` was given."""
+    """Percent of samples of known classes that are answered, if `abstain` was given."""
     accuracy_answered: float | None = None
     """Accuracy on those; NaN if there are none."""
     unknown_test: UnknownTest | None = None
@@ -166,11 +165,11 @@ def evaluation(
     names: Sequence[str],
     classes: Sequence[str],
     predicted: Predictions,
-    distances: Tensor | None,
+    distances: Tensor | None = None,
 ) -> Evaluation:
     """Compare scores [n, C] over `classes`, and `predicted`, with the true classes `names`.
 
-    `distances` [n] from known classes are None unless samples were tested for being unknown.
+    `distances` [n] from known classes are given if samples were tested for being unknown.
     """
     column_of = {name: column for column, name in enumerate(classes)}
     columns = torch.tensor([column_of.get(name, -1) for name in names], dtype=torch.int64)
@@ -179,9 +178,9 @@ def evaluation(
     accuracy, counts = per_class(scores, truth, classes)
     best = scores.argmax(1)
     right = best == truth
-    tested = predicted.unknown_test is not None
-    marked = torch.tensor(predicted.unknown, dtype=torch.bool)
+    abstained, tested = predicted.abstention is not None, predicted.unknown_test is not None
     answered = torch.tensor([name is not None for name in predicted.names], dtype=torch.bool)[known]
+    marked = torch.tensor(predicted.unknown, dtype=torch.bool)
     separated = None
     if distances is not None and bool(known.any()) and not bool(known.all()):
         separated = auroc(distances[known], distances[~known])
@@ -193,8 +192,8 @@ def evaluation(
         confusion=confusion_of(truth.tolist(), best.tolist(), classes),
         unknown_classes=dict(sorted(Counter(n for n in names if n not in column_of).items())),
         abstention=predicted.abstention,
-        coverage=None if predicted.abstention is None else _percent(answered),
-        accuracy_answered=None if predicted.abstention is None else _percent(right[answered]),
+        coverage=_percent(answered) if abstained else None,
+        accuracy_answered=_percent(right[answered]) if abstained else None,
         unknown_test=predicted.unknown_test,
         false_alarms=_percent(marked[known]) if tested else None,
         detected=_percent(marked[~known]) if tested else None,
@@ -203,13 +202,12 @@ def evaluation(
 
 
 def confusion_of(
-    truth: Sequence[int], named: Sequence[int], classes: Sequence[str]
+    truth: Sequence[int], predicted: Sequence[int], classes: Sequence[str]
 ) -> dict[str, dict[str, int]]:
     """Count samples by true and predicted class, given as positions in `classes`."""
-    counted: Mapping[tuple[int, int], int] = Counter(zip(truth, named, strict=True))
     found: dict[str, dict[str, int]] = {}
-    for (true, predicted), count in sorted(counted.items()):
-        found.setdefault(classes[true], {})[classes[predicted]] = count
+    for (true, own), count in sorted(Counter(zip(truth, predicted, strict=True)).items()):
+        found.setdefault(classes[true], {})[classes[own]] = count
     return found
 
 

@@ -1,8 +1,8 @@
 """Export of a learner's model: ONNX, torch.export, or the weights alone.
 
-ONNX and torch.export files take inputs as they are read, such as the pixels of an image, and return
-probabilities: scaling, normalisation and the encoder are part of their graph. Class names and how
-images are read are in the file as well, and in a JSON beside it.
+ONNX and torch.export files take raw inputs, such as the pixels of an image, and return
+probabilities: normalisation and the encoder are part of their graph. Class names and the reading of
+images are described in the file, and in a JSON beside it.
 """
 
 import contextlib
@@ -24,20 +24,22 @@ from torch import Tensor, nn
 
 from remask.durable import check_output, write_output
 from remask.errors import MissingPackageError
-from remask.learner.accounts import Preprocessing
 from remask.learner.errors import LearnerError
-from remask.learner.results import Abstention
+from remask.learner.manifest import Normalisation
+from remask.learner.predictions import Abstention
+from remask.learner.results import Preprocessing
+from remask.learner.scoring import Normalise
 
 ExportFormat = Literal["onnx", "torch-export", "safetensors"]
 SUFFIXES: dict[str, str] = {"onnx": ".onnx", "torch-export": ".pt2", "safetensors": ".safetensors"}
 _Run = Callable[[Tensor], Tensor]
 
 _NOTE = "remask.json"
-"""What the description is called inside a file."""
+"""The name of the description inside a file."""
 _INPUTS, _PROBABILITIES = "inputs", "probabilities"
 _CHECKED_BATCHES = (1, 2, 7)
 _LARGEST_DIFFERENCE = 1e-4
-"""Between probabilities: other kernels add in another order."""
+"""Of probabilities: other kernels add in another order."""
 
 
 @dataclass(frozen=True)
@@ -94,14 +96,14 @@ def export_model(
             difference = _largest_difference(run, module, preprocessing)
     except (MissingPackageError, MemoryError):
         raise
-    except Exception as error:  # whatever tracing makes of a custom net
+    except Exception as error:  # tracing a custom net raises anything
         reason = (str(error).strip().splitlines() or [""])[0].rstrip(".")
         raise LearnerError(
             f"the net cannot be exported to {to}: {type(error).__name__}: {reason:.300}. A forward "
             f"that branches on the values or the number of its inputs cannot be traced; the "
             f"weights alone can be exported to safetensors."
         ) from error
-    if not difference <= _LARGEST_DIFFERENCE:  # a NaN is not, either
+    if not difference <= _LARGEST_DIFFERENCE:  # or NaN
         raise LearnerError(
             f"nothing was exported: read back from {to}, the net predicts something else "
             f"(probabilities differ by up to {difference:.2g}). Does it draw random numbers?"
@@ -115,24 +117,17 @@ def export_model(
 class _Exportable(nn.Module):
     """From raw inputs to probabilities."""
 
-    mean: Tensor
-    std: Tensor
-
     def __init__(self, net: nn.Module, preprocessing: Preprocessing) -> None:
         super().__init__()
-        self.net = net
-        self.scale, self.as_it_is = preprocessing.scale, preprocessing.as_it_is
-        per_channel = (-1, *(1 for _ in preprocessing.input_shape[1:]))
-        for name, numbers in (("mean", preprocessing.mean), ("std", preprocessing.std)):
-            usual = [float(name == "std")] if numbers is None else numbers
-            self.register_buffer(name, torch.tensor(usual).view(per_channel))
+        how, self.net = preprocessing, net
+        self.normalise: nn.Module = nn.Identity()  # for an encoder, which takes raw inputs
+        if how.scale != 1 or how.mean is not None:
+            normalisation = Normalisation(scale=how.scale, mean=how.mean, std=how.std)
+            self.normalise = Normalise(normalisation, how.input_shape)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """[B, *input_shape] -> [B, K]."""
-        seen = inputs
-        if not self.as_it_is:
-            seen = (inputs.to(torch.float32) * self.scale - self.mean) / self.std
-        scores: Tensor = self.net(seen)
+        scores: Tensor = self.net(self.normalise(inputs))
         return scores.softmax(-1)
 
 
@@ -145,10 +140,12 @@ def _describe(
     shape = preprocessing.input_shape
     inside = to != "safetensors"
     steps = {"scale": preprocessing.scale, "mean": preprocessing.mean, "std": preprocessing.std}
-    as_it_is = inside or preprocessing.as_it_is
-    taken = str(preprocessing.input_type if as_it_is else torch.float32).removeprefix("torch.")
-    reading = (
-        {
+    raw = inside or (preprocessing.scale == 1 and preprocessing.mean is None)
+    raw = raw or preprocessing.input_type == torch.int64
+    taken = str(preprocessing.input_type if raw else torch.float32).removeprefix("torch.")
+    image = None
+    if len(shape) == 3:
+        image = {
             "mode": {1: "L", 3: "RGB"}.get(shape[0]),
             "height": shape[-2],
             "width": shape[-1],
@@ -160,9 +157,6 @@ def _describe(
             "Image.Resampling.BILINEAR)",
             "layout": "channels, height, width",
         }
-        if len(shape) == 3
-        else None
-    )
     return {
         "format": 1,
         "to": to,
@@ -174,7 +168,7 @@ def _describe(
             "shape": ["batch", len(classes)],
         },
         "preprocessing": {"inside": inside, "formula": "(raw * scale - mean) / std", **steps},
-        "image": reading,
+        "image": image,
         "abstain": [
             {"accuracy": each.wanted, "confidence": each.confidence, "coverage": each.coverage}
             for each in abstentions
@@ -182,15 +176,12 @@ def _describe(
     }
 
 
-# ---- The three ways: write gives the bytes of a file, read what they compute ---------------------
-
-
 def _trace(module: nn.Module, example: Tensor) -> torch.export.ExportedProgram:
     batch = torch.export.Dim("batch", min=1)
     program = torch.export.export(
         module, (example,), dynamic_shapes={_INPUTS: {0: batch}}, strict=False
     )
-    for node in program.graph.nodes:  # it names folders of this machine
+    for node in program.graph.nodes:  # stack traces contain folders of this machine
         node.meta.pop("stack_trace", None)
     return program
 
@@ -248,7 +239,7 @@ def _read_safetensors(data: bytes, module: nn.Module) -> _Run:
     assert isinstance(module, _Exportable)
     loaded = copy.deepcopy(module)
     for tensor in (*loaded.net.parameters(), *loaded.net.buffers()):
-        tensor.zero_()  # nothing is left of what the file was made from
+        tensor.zero_()  # so that every weight is read from the file
     loaded.net.load_state_dict(safetensors.torch.load(data))
     return loaded
 
@@ -274,7 +265,7 @@ def _import_for_onnx(name: str) -> Any:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence what the exporters say about their own internals."""
+    """Silence warnings of the exporters about their own internals."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -295,7 +286,7 @@ def _largest_difference(run: _Run, module: nn.Module, preprocessing: Preprocessi
 
 
 def _random_inputs(net: nn.Module, preprocessing: Preprocessing, count: int) -> Tensor:
-    """Inputs like those that the net has learnt from, as far as its preprocessing tells."""
+    """Inputs with the distribution that the preprocessing was made for."""
     random = torch.Generator().manual_seed(count)
     shape = (count, *preprocessing.input_shape)
     if preprocessing.input_type == torch.uint8:
@@ -305,5 +296,10 @@ def _random_inputs(net: nn.Module, preprocessing: Preprocessing, count: int) -> 
         ids = min((table.num_embeddings for table in tables), default=2)
         return torch.randint(0, ids, shape, generator=random)
     normal = torch.randn(shape, generator=random)
-    module = _Exportable(nn.Identity(), preprocessing)
-    return (normal * module.std + module.mean) / preprocessing.scale
+    if preprocessing.mean is None or preprocessing.std is None:
+        return normal / preprocessing.scale
+    per_channel = (-1, *[1] * (len(preprocessing.input_shape) - 1))
+    mean, std = (
+        torch.tensor(own).view(per_channel) for own in (preprocessing.mean, preprocessing.std)
+    )
+    return (normal * std + mean) / preprocessing.scale

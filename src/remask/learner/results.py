@@ -1,210 +1,320 @@
-"""The results of `predict`: data for programs; `str()` of them is for people."""
+"""Results of `learn`, `forget` and `undo`; `str()` of them is for people."""
 
-import csv
 import html
-import io
-import json
-import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any, overload
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal, Self, TypeVar
 
-from remask.durable import AnyPath, write_output
-from remask.learner.accounts import html_table, listed
+import torch
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-_MOST_NAMED = 6  # classes in a repr
-UNKNOWN, NOT_SURE = "unknown", "not sure"
+from remask.datasets import DataError
+from remask.user_data import checked_name
 
-
-@dataclass(frozen=True)
-class Abstention:
-    """The confidence that a wanted accuracy needs, measured on held-out samples."""
-
-    wanted: float
-    """Share of answers that shall be right."""
-    confidence: float | None
-    """The lowest probability at which this is so; None if no confidence reaches it."""
-    coverage: float
-    """Share of held-out samples with at least this confidence; every class weighs the same."""
-    best: float
-    """The highest accuracy that any confidence reaches, counting one more wrong answer."""
-    held_out: int
-    """Number of held-out samples."""
-
-    def __str__(self) -> str:
-        wanted = f"{100 * self.wanted:g} % accuracy"
-        if self.confidence is None and self.held_out < (needed := _needed(self.wanted)):
-            return (
-                f"{wanted} cannot be measured on {self.held_out} held-out samples, it needs "
-                f"{needed}, so no sample is answered: learn with a larger memory"
-            )
-        if self.confidence is None:
-            return (
-                f"{wanted} is not reached on {self.held_out} held-out samples at any confidence "
-                f"(at most {100 * self.best:.1f} %), so no sample is answered"
-            )
-        return (
-            f"on {self.held_out} held-out samples {wanted} needs a confidence of "
-            f"{self.confidence:.2f}, which covers {100 * self.coverage:.0f} %"
-        )
+_NAMED = 5  # classes in a sentence
+_ROWS_SHOWN = 20  # of a table in a notebook
+_FORGOTTEN = "(forgotten)"
+_Value = TypeVar("_Value")
 
 
-@dataclass(frozen=True)
-class UnknownTest:
-    """The distance from all known classes above which a sample is marked as unknown."""
+def _stored(name: str) -> str:
+    try:
+        return checked_name(name, "a class or visit")
+    except DataError as error:
+        raise ValueError(str(error)) from None
 
-    rate: float
-    """Share of samples of known classes that are marked by mistake."""
-    threshold: float
-    """Relative Mahalanobis distance in feature space."""
-    held_out: int
-    """Number of held-out samples that the threshold was calibrated on."""
+
+StoredName = Annotated[str, AfterValidator(_stored)]
+"""The name of a class or visit in a file of a learner."""
+Count = Annotated[int, Field(ge=0, le=2**53)]
+_Percent = Annotated[float, Field(ge=0, le=100)]
+
+
+class Record(BaseModel):
+    """Base class of what is stored in the files of a learner."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Choice(Record):
+    """The settings that a visit was learnt with, and why they were chosen."""
+
+    head: Literal["net", "ncm", "slda", "ridge"] = Field(
+        "net", description="what predicts: a trained net, or a head in closed form"
+    )
+    mask: str | None = Field(None, description='"none", "-inf" or a number', max_length=40)
+    fade: float = 0.0
+    fade_power: float = 1.0
+    lr: float | None = Field(None, gt=0)
+    why: str = Field(max_length=10_000)
 
     def __str__(self) -> str:
-        return (
-            f"about {100 * self.rate:g} % of samples of known classes are marked as unknown by "
-            f"mistake, calibrated on {self.held_out} held-out samples"
+        if self.head != "net" or self.mask is None or self.lr is None:
+            return f"head {self.head}: {self.why}"
+        fading = f"{self.fade:g}" if self.fade_power == 1 else f"{self.fade:g}^{self.fade_power:g}"
+        return f"m = {self.mask}, fade {fading}, learning rate {self.lr:g}: {self.why}"
+
+
+class Calibration(Record):
+    """The temperature that scores are divided by, fitted to held-out samples."""
+
+    temperature: float = Field(ge=1e-3, le=1e3)
+    ece_before: _Percent = Field(
+        description="expected calibration error in percent at temperature 1"
+    )
+    ece_after: _Percent = Field(description="the same at this temperature")
+    samples: Count = Field(description="number of held-out samples")
+
+
+class Visit(Record):
+    """Result of one call of `learn`. Accuracies are percentages on held-out samples."""
+
+    name: StoredName
+    number: int = Field(description="counted from 1", ge=1, le=2**53)
+    finished: str = Field(
+        description="when, in UTC, as ISO 8601", pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:+.Z-]+$"
+    )
+    seconds: float = Field(ge=0)
+    steps: Count
+    epochs: Count
+    samples: dict[StoredName, Count] = Field(description="samples of each class learnt from")
+    new_classes: tuple[StoredName, ...]
+    before: dict[StoredName, _Percent] = Field(
+        description="accuracy per known class, before the visit"
+    )
+    accuracy: dict[StoredName, _Percent] = Field(description="accuracy per class, after the visit")
+    held_out: dict[StoredName, Count] = Field(description="held-out samples per class")
+    choice: Choice
+    calibration: Calibration | None = None
+    fingerprint: str | None = Field(
+        description="SHA-256 of the samples and their classes; None once one was forgotten",
+        pattern="^[0-9a-f]{64}$",
+    )
+    repeated: bool = Field(
+        False, description="whether it was learnt by an earlier call", exclude=True
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        classes = self.accuracy.keys()
+        if not self.before.keys() <= classes or classes != self.held_out.keys():
+            raise ValueError("accuracies before and after the visit are of different classes")
+        return self
+
+    def without(self, name: str) -> "Visit":
+        """Return this visit without a forgotten class.
+
+        If it was the only class, everything but number, date and settings is removed.
+        """
+        only = self.samples.keys() == {name}
+
+        def others(by_name: dict[str, _Value]) -> dict[str, _Value]:
+            return {own: value for own, value in by_name.items() if own != name and not only}
+
+        update = {
+            "samples": others(self.samples),
+            "before": others(self.before),
+            "accuracy": others(self.accuracy),
+            "held_out": others(self.held_out),
+            "new_classes": tuple(own for own in self.new_classes if own != name),
+            "fingerprint": None if name in self.samples else self.fingerprint,
+        }
+        if only:
+            why = self.choice.model_copy(update={"why": "its classes were forgotten"})
+            update |= {"name": _FORGOTTEN, "choice": why, "calibration": None}
+            update |= {"seconds": 0.0, "steps": 0, "epochs": 0}
+        return self.model_copy(update=update)
+
+    def renamed(self, old: str, new: str) -> "Visit":
+        """Return this visit with another name for a class.
+
+        If it has both names, counts are added, and accuracies are averaged over samples.
+        """
+
+        def summed(by_name: dict[str, int]) -> dict[str, int]:
+            found: Counter[str] = Counter()
+            for own, value in by_name.items():
+                found[new if own == old else own] += value
+            return dict(found)
+
+        def averaged(by_name: dict[str, float]) -> dict[str, float]:
+            if not {old, new} <= by_name.keys():
+                return {new if own == old else own: value for own, value in by_name.items()}
+            weights = {own: self.held_out[own] or 1 for own in (old, new)}
+            mean = sum(weights[own] * by_name[own] for own in weights) / sum(weights.values())
+            return {own: mean if own == new else by_name[own] for own in by_name if own != old}
+
+        names = [new if own == old else own for own in self.new_classes]
+        return self.model_copy(
+            update={
+                "samples": summed(self.samples),
+                "before": averaged(self.before),
+                "accuracy": averaged(self.accuracy),
+                "held_out": summed(self.held_out),
+                "new_classes": tuple(dict.fromkeys(names)),
+            }
         )
 
-
-@dataclass(frozen=True)
-class Prediction:
-    """The answer for one sample."""
-
-    name: str | None
-    """The most probable class; None if the learner abstains, or if the sample is unknown."""
-    probability: float
-    """Of the most probable class, whether it is named or not."""
-    top: tuple[tuple[str, float], ...]
-    """The `top` most probable classes with their probabilities."""
-    source: str | None = None
-    """The file it was read from, if any."""
-    unknown: bool = False
-    """Whether the sample resembles no known class; always False unless this was asked for."""
+    @property
+    def lost(self) -> float | None:
+        """Percentage points lost on average on the classes known before; None if none were."""
+        drops = [value - self.accuracy[name] for name, value in self.before.items()]
+        return sum(drops) / len(drops) if drops else None
 
     @property
-    def shown(self) -> str:
-        """The answer as text: a class, "not sure" or "unknown"."""
-        return self.name or (UNKNOWN if self.unknown else NOT_SURE)
-
-
-@dataclass(frozen=True, repr=False)
-class Predictions(Sequence[Prediction]):
-    """The answers for samples, in their order."""
-
-    each: tuple[Prediction, ...]
-    abstention: Abstention | None = None
-    """When the learner abstains, if `abstain` was given."""
-    unknown_test: UnknownTest | None = None
-    """When a sample is unknown, if `unknown` was given."""
-
-    @overload
-    def __getitem__(self, index: int) -> Prediction: ...
-    @overload
-    def __getitem__(self, index: slice) -> "Predictions": ...
-    def __getitem__(self, index: int | slice) -> "Prediction | Predictions":
-        if isinstance(index, slice):
-            return Predictions(self.each[index], self.abstention, self.unknown_test)
-        return self.each[index]
-
-    def __len__(self) -> int:
-        return len(self.each)
-
-    def __iter__(self) -> Iterator[Prediction]:
-        return iter(self.each)
-
-    @property
-    def names(self) -> list[str | None]:
-        """The class of each sample; None where the learner abstains or the sample is unknown."""
-        return [prediction.name for prediction in self.each]
-
-    @property
-    def probabilities(self) -> list[float]:
-        """The probability of the most probable class of each sample."""
-        return [prediction.probability for prediction in self.each]
-
-    @property
-    def unknown(self) -> list[bool]:
-        """Whether each sample resembles no known class."""
-        return [prediction.unknown for prediction in self.each]
-
-    @property
-    def notes(self) -> list[str]:
-        """One sentence each about abstaining and unknown samples, as far as they were asked for."""
-        notes = []
-        if self.abstention is not None:
-            answered = sum(prediction.name is not None for prediction in self.each)
-            notes.append(f"answered {answered} of {len(self)}; {self.abstention}")
-        if self.unknown_test is not None:
-            notes.append(f"{sum(self.unknown)} of {len(self)} unknown; {self.unknown_test}")
-        return notes
-
-    def to_dicts(self) -> list[dict[str, Any]]:
-        """Plain dicts, one per sample."""
-        return [asdict(prediction) for prediction in self.each]
-
-    def to_json(self, path: AnyPath | None = None) -> str:
-        """A JSON object with `predictions`, `abstain` and `unknown`; also written to `path`."""
-        tests = {"abstain": self.abstention, "unknown": self.unknown_test}
-        found = {name: None if test is None else asdict(test) for name, test in tests.items()}
-        return _written(json.dumps({"predictions": self.to_dicts(), **found}, indent=1), path)
-
-    def to_csv(self, path: AnyPath | None = None) -> str:
-        """A line per sample, with its most probable classes; also written to `path`, if given."""
-        text = io.StringIO()
-        table = csv.writer(text, lineterminator="\n")
-        most = max((len(prediction.top) for prediction in self.each), default=1)
-        more = [f"{kind}_{n}" for n in range(2, most + 1) for kind in ("name", "probability")]
-        tested = self.unknown_test is not None
-        table.writerow(["source", "name", "probability", *["unknown"] * tested, *more])
-        for number, prediction in enumerate(self.each):
-            others = [value for pair in prediction.top[1:] for value in pair]
-            source = number if prediction.source is None else prediction.source
-            known = [prediction.name or "", prediction.probability]
-            marked = [int(prediction.unknown)] * tested
-            table.writerow([source, *known, *marked, *others])
-        return _written(text.getvalue(), path)
+    def worst(self) -> tuple[str, float, float] | None:
+        """The class that lost most: its name, its accuracy before, and after."""
+        if not self.before:
+            return None
+        name = max(self.before, key=lambda each: self.before[each] - self.accuracy[each])
+        return name, self.before[name], self.accuracy[name]
 
     def __repr__(self) -> str:
-        found = Counter(prediction.shown for prediction in self.each).most_common(_MOST_NAMED)
-        shown = [f"{count} {name}" for name, count in found]
-        return f"<Predictions of {len(self)} samples: {listed(shown)}>"
+        return f"<Visit {self.number} {self}>"
 
     def _repr_html_(self) -> str:
         rows = [
-            (
-                number if prediction.source is None else prediction.source,
-                prediction.shown,
-                f"{100 * prediction.probability:.1f}",
-            )
-            for number, prediction in enumerate(self.each)
+            (name, self.samples.get(name, 0), percent(self.before.get(name)), percent(after))
+            for name, after in self.accuracy.items()
         ]
-        notes = "".join(f"<p>{html.escape(note)}</p>" for note in self.notes)
-        return html_table(("sample", "class", "probability (%)"), rows) + notes
+        head = ("class", "samples", "before (%)", "after (%)")
+        return f"<p>{html.escape(str(self))}</p>{html_table(head, rows)}"
 
     def __str__(self) -> str:
-        return "\n".join(
-            f"{number if prediction.source is None else prediction.source}: {_answer(prediction)}"
-            for number, prediction in enumerate(self.each)
+        if not self.samples:
+            return f"{self.name}: all its classes were forgotten"
+        if self.repeated:
+            return f"{self.name}: already learnt on {self.finished[:10]}; nothing changed"
+        parts = [f"{self.name}: learnt {self._learnt()}"]
+        if self.lost is not None and self.worst is not None:
+            points = f"{abs(self.lost):.1f} points"
+            name, before, after = self.worst
+            change = f"lost {points}" if self.lost > 0 else f"gained {points}"
+            if points == "0.0 points":
+                change = "lost nothing on average" if after < before else "lost nothing"
+            parts.append(f"old classes {change} on held-out samples")
+            if after < before:
+                parts.append(f"worst: {name}, {before:.0f} -> {after:.0f}")
+        new = [self.accuracy[name] for name in self.new_classes if name in self.accuracy]
+        if new:
+            parts.append(f"new classes: {sum(new) / len(new):.1f} % right")
+        return "; ".join(parts)
+
+    def _learnt(self) -> str:
+        new, total = len(self.new_classes), sum(self.samples.values())
+        again = len(self.samples) - new
+        parts = []
+        if new:
+            parts.append(f"{new} new class{'es' * (new != 1)} ({listed(self.new_classes)})")
+        if again:
+            parts.append(f"{again} known class{'es' * (again != 1)} again")
+        return f"{' and '.join(parts)} from {total} sample{'s' * (total != 1)}"
+
+
+@dataclass(frozen=True)
+class Forgotten:
+    """Result of `forget`."""
+
+    name: str
+    samples: int
+    """How many samples of the class were removed from the memory."""
+    files: tuple[str, ...]
+    """The files that were written again without it."""
+    retrained: bool
+    """Whether a new net was trained on the remaining memory."""
+    exact: bool = False
+    """Whether the head equals that of a learner that never saw the class: it was computed from the
+    statistics of the other classes."""
+
+    not_promised = (
+        "The other weights of the net were trained on its samples and stay as they are, unless the "
+        "net is retrained from the remaining memory. Backups, exports and copies of the folder are "
+        "not touched, nor are blocks that a file system or an SSD keeps of removed files."
+    )
+    """What forgetting does not do."""
+
+    def __str__(self) -> str:
+        done = (
+            f"forgot {self.name}: its output is zeroed and no longer used, {self.samples} samples "
+            f"and what was stored with them are removed, and no file of the learner holds them. "
+            f"Earlier generations are removed, so this cannot be undone."
         )
+        if self.exact:
+            return f"{done} The head equals that of a learner that never saw the class."
+        if self.retrained:
+            return f"{done} The net was trained again from the remaining memory."
+        return f"{done} {self.not_promised}"
 
 
-def _needed(wanted: float) -> int:
-    """Held-out samples without which no accuracy is high enough, by how it is counted."""
-    return math.ceil(wanted / (1 - wanted) - 1e-9)
+@dataclass(frozen=True)
+class Undone:
+    """Result of `undo`."""
+
+    visit: str
+    """The visit that was undone."""
+    classes: tuple[str, ...]
+    """The classes that are known now."""
+    removed: tuple[str, ...]
+    """The classes that are no longer known."""
+
+    def __str__(self) -> str:
+        removed = f"; no longer known: {listed(self.removed)}" if self.removed else ""
+        now = f"{len(self.classes)} class{'es' * (len(self.classes) != 1)}"
+        return f"undid {self.visit}: {now} known{removed}"
 
 
-def _answer(prediction: Prediction) -> str:
-    if prediction.name is None:
-        name, share = prediction.top[0]
-        return f"{prediction.shown} ({name} {100 * share:.1f} %)"
-    return ", ".join(f"{name} {100 * share:.1f} %" for name, share in prediction.top)
+@dataclass(frozen=True)
+class Preprocessing:
+    """From an image or array to what `Learner.net()` takes: `(raw * scale - mean) / std`."""
+
+    input_shape: tuple[int, ...]
+    """Of one raw input: (channels, height, width), (features,), or (length,) of token ids."""
+    input_type: torch.dtype
+    """uint8, float32 or int64. int64 inputs are passed on unchanged."""
+    scale: float
+    mean: tuple[float, ...] | None
+    """Per channel, or per feature."""
+    std: tuple[float, ...] | None
+    resize: Literal["bilinear"] | None
+    """How image files are brought to the size of `input_shape`; None: inputs are not images. Their
+    EXIF orientation is applied, the centre of `input_shape`'s aspect ratio is cropped, and the crop
+    is resized: `PIL.ImageOps.fit(image, (width, height), PIL.Image.Resampling.BILINEAR)`."""
 
 
-def _written(text: str, path: AnyPath | None) -> str:
-    text = text if text.endswith("\n") else f"{text}\n"
-    if path is not None:
-        write_output(Path(path), text.encode())
-    return text
+@dataclass(frozen=True)
+class Progress:
+    """Progress of a visit; `on_progress` is called with it after every step."""
+
+    step: int
+    steps: int
+    """The maximum number of steps."""
+    epoch: int
+    """Counted from 1; 0 while features are computed."""
+    resumed: bool
+    """Whether the visit was started by an earlier call."""
+    phase: Literal["encoding", "training"] = "training"
+    """While encoding, steps are samples."""
+
+
+def html_table(head: Iterable[str], rows: Sequence[Sequence[object]]) -> str:
+    """Return an HTML table of the first rows, for a notebook."""
+
+    def line(cells: Iterable[object], tag: str) -> str:
+        shown = "".join(f"<{tag}>{html.escape(str(cell))}</{tag}>" for cell in cells)
+        return f"<tr>{shown}</tr>"
+
+    body = "".join(line(row, "td") for row in rows[:_ROWS_SHOWN])
+    more = len(rows) - _ROWS_SHOWN
+    rest = f"<p>and {more} more</p>" if more > 0 else ""
+    return f"<table>{line(head, 'th')}{body}</table>{rest}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return the first few names, for a sentence."""
+    return ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
+
+
+def percent(value: float | None) -> str:
+    """Return a percentage for a table; empty if there is none."""
+    return "" if value is None else f"{value:.1f}"

@@ -1,4 +1,4 @@
-"""The settings of a learner, and the config that its engine gets of them."""
+"""The settings of a learner, and the trial config that its engine gets from them."""
 
 import math
 import re
@@ -9,16 +9,15 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from remask.config import COMMON_WEIGHTS, TrialConfig
 from remask.engine import DataDescription, check_config, check_predictor
-from remask.engine.agreement import check_open
+from remask.engine.validation import check_open
 from remask.heads import HeadName
 from remask.learner.errors import LearnerError
 from remask.methods import Method
 from remask.papers.published import published_settings
-from remask.planning.defaults import describe
-from remask.setting_types import Mask, Name
+from remask.setting_types import Mask, Name, describe_errors
 
 NAME = "learner"
-"""What configs call the stream and the net of a learner, which no benchmark has."""
+"""The benchmark and the net of a learner's trial configs."""
 AUTO, NONE = "auto", "none"
 OWN_MODULE, LINEAR = "own module", "linear"
 CLOSED_FORM: tuple[HeadName, ...] = get_args(HeadName)
@@ -28,16 +27,16 @@ AUTO_HEADS: tuple[HeadName, ...] = ("ridge", "slda")
 AUTO_METHOD = "er_ema"
 """What `method="auto"` trains a net with."""
 SMALL_NETS = ("mlp", LINEAR)
-_HELD_OUT = 10  # one place of the memory in ten
+_HELD_OUT = 10  # a tenth of the memory
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
-_SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*([kmg]i?|)b", re.IGNORECASE)
+_SIZE = re.compile(r"\s*([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*([kmg]i?|)b\s*", re.IGNORECASE)
 _MOST_SAMPLES = 10_000_000
-_OWN_WEIGHTS_LR = 0.01  # a net that has learnt before must not be thrown far from where it is
+_OWN_WEIGHTS_LR = 0.01  # pretrained weights must not move far
 _ADAMW_LR, _ADAMW_OWN_WEIGHTS_LR = 1e-3, 1e-4
 _CONV = "conv"
 _CONV_LR, _CONV_BATCH, _CONV_EPOCHS = 0.1, 16, 20
+_USUAL_EPOCHS = 50  # of Split-CIFAR-10 in the paper
 _MOST_STEPS = 1200  # of a small net: an epoch of the paper's Split-MNIST
-
 
 _Side = Annotated[int, Field(ge=1, le=4096)]
 _Channels = tuple[float, ...]
@@ -46,13 +45,13 @@ _Channels = tuple[float, ...]
 def _check_memory(value: object) -> object:
     if type(value) is int and 0 <= value <= _MOST_SAMPLES:
         return value
-    if isinstance(value, str) and _SIZE.fullmatch(value.strip()):
+    if isinstance(value, str) and _SIZE.fullmatch(value):
         return value
     raise ValueError(f'give a number of samples, 0 to {_MOST_SAMPLES}, or a size such as "500 MB"')
 
 
 def _check_normalise(value: object) -> object:
-    if isinstance(value, str) and value in ("auto", "none"):
+    if isinstance(value, str) and value in (AUTO, NONE):
         return value
     try:
         mean, std = (tuple(map(float, each)) for each in value)  # type: ignore[attr-defined]
@@ -88,16 +87,16 @@ class LearnerSettings(BaseModel):
 
     def augments(self, net: str) -> bool:
         """Whether images are cropped and mirrored at random; the default for the net `conv`."""
-        return net.partition(":")[0] == _CONV if self.augment is None else self.augment
+        return _is_conv(net) if self.augment is None else self.augment
 
     @property
     def has_own_weights(self) -> bool:
-        """Whether the net that is trained starts from weights that the user gave."""
+        """Whether the net starts from weights that the user gave."""
         return self.net == OWN_MODULE
 
     @property
     def heads(self) -> tuple[HeadName, ...]:
-        """The heads in closed form to compare where there are features; the first is preferred."""
+        """The heads in closed form to compare if there are features; the first is preferred."""
         if self.method == AUTO:
             # Without a memory, samples to compare on are drawn from Gaussians, which favour slda.
             return AUTO_HEADS if self.memory != 0 else AUTO_HEADS[:1]
@@ -109,56 +108,53 @@ class LearnerSettings(BaseModel):
             return not features or self.memory != 0
         return self.method not in CLOSED_FORM
 
+    def places(self, sample_bytes: int) -> tuple[int, int]:
+        """Return how many samples are replayed, and how many are held out.
 
-def places(memory: int | str, sample_bytes: int) -> tuple[int, int]:
-    """How many samples the memory holds: those to replay, and those that are held out.
-
-    Raises LearnerError if a size in bytes has no room for any.
-    """
-    if isinstance(memory, str):
-        capacity = min(memory_bytes(memory) // sample_bytes, _MOST_SAMPLES)
-        if capacity < 1:
-            raise LearnerError(f"memory={memory!r} has no room for one of {sample_bytes} bytes")
-    else:
-        capacity = memory
-    held_out = capacity // _HELD_OUT
-    return capacity - held_out, held_out
-
-
-def memory_bytes(text: str) -> int:
-    """Read a size such as "500 MB", which the settings have checked."""
-    match = _SIZE.fullmatch(text.strip())
-    assert match is not None
-    return int(float(match[1]) * _UNITS[match[2].lower()])
+        Raises LearnerError if a memory in bytes has no room for a sample.
+        """
+        if isinstance(self.memory, int):
+            capacity = self.memory
+        else:
+            match = _SIZE.fullmatch(self.memory)
+            assert match is not None
+            size = int(float(match[1]) * _UNITS[match[2].lower()])
+            capacity = min(size // sample_bytes, _MOST_SAMPLES)
+            if capacity < 1:
+                raise LearnerError(
+                    f"memory={self.memory!r} is too small for a sample of {sample_bytes} bytes"
+                )
+        return capacity - capacity // _HELD_OUT, capacity // _HELD_OUT
 
 
 def trial_config(
-    settings: LearnerSettings, method: type[Method], buffer: int, net: str
+    settings: LearnerSettings, method: type[Method], buffer: int, net: str, samples: int
 ) -> TrialConfig:
-    """The config of a visit: published settings of the same kind of net, unless others are given.
+    """Return the config of a visit of `samples` samples. Raises LearnerError.
 
-    Raises LearnerError.
+    What the settings leave open is as published for the same kind of net. `epochs` is the maximum:
+    for small nets as many steps as Split-MNIST takes per task.
     """
     like = "split-mnist" if net in SMALL_NETS else "split-cifar10"
     own = published_settings(like, method.name, buffer)
     usual = own or published_settings(like, "er_ema", buffer)
     assert usual is not None
-    is_conv = net.partition(":")[0] == _CONV
     weights = dict(method.weights)
     weights.update({n: v for n, v in (own.weights if own else {}).items() if n in weights})
     common = {name: weights.pop(name) for name in COMMON_WEIGHTS if name in weights}
-    lr = _CONV_LR if is_conv else usual.lr
+    lr, batch, replay_batch, epochs = usual.lr, usual.batch, usual.replay_batch, _USUAL_EPOCHS
+    if _is_conv(net):
+        lr, batch, replay_batch, epochs = _CONV_LR, _CONV_BATCH, _CONV_BATCH, _CONV_EPOCHS
     if settings.has_own_weights:
         lr = _OWN_WEIGHTS_LR
     if settings.optimizer == "adamw":
         lr = _ADAMW_OWN_WEIGHTS_LR if settings.has_own_weights else _ADAMW_LR
+    batch, replay_batch = settings.batch or batch, settings.replay_batch or replay_batch
+    if net in SMALL_NETS:
+        epochs = max(1, round(_MOST_STEPS * batch / samples))
     mask, fade = settings.mask, method.usual_fade
-    if mask == AUTO:
-        # The candidates of a visit have masks of their own; this is for a method without a memory.
+    if mask == AUTO:  # the candidates have masks of their own; this is for a method without memory
         mask, fade = method.usual_mask, 0.0
-    batch, replay_batch = usual.batch, usual.replay_batch
-    if is_conv:
-        batch = replay_batch = _CONV_BATCH
     try:
         return TrialConfig(
             benchmark=NAME,
@@ -168,43 +164,23 @@ def trial_config(
             seed=settings.seed,
             net=NAME,
             lr=lr if settings.lr is None else settings.lr,
-            batch=settings.batch or batch,
-            replay_batch=(
-                settings.replay_batch or replay_batch if method.uses_replay_batch() else 0
-            ),
-            epochs=1,
+            batch=batch,
+            replay_batch=replay_batch if method.uses_replay_batch() else 0,
+            epochs=settings.epochs or epochs,
             weights=weights,
             fade=fade if mask is not None else 0.0,
             memory="balanced" if method.draws else "reservoir",
             **common,
         )
     except ValidationError as error:
-        raise LearnerError(describe(error)) from None
-
-
-def most_epochs(settings: LearnerSettings, config: TrialConfig, samples: int, net: str) -> int:
-    """How many epochs a visit has at most.
-
-    What the paper uses: for small nets as many steps as its Split-MNIST takes per task, for others
-    the 50 epochs of Split-CIFAR-10; for the small convolutional net 20.
-    """
-    if settings.epochs is not None:
-        return settings.epochs
-    if net.partition(":")[0] == _CONV:
-        return _CONV_EPOCHS
-    if net not in SMALL_NETS:
-        return 50
-    return max(1, round(_MOST_STEPS * config.batch / samples))
+        raise LearnerError(describe_errors(error)) from None
 
 
 def check_settings(settings: LearnerSettings, method: type[Method] | None) -> None:
-    """Refuse what no visit could be learnt with. Raises LearnerError, MethodError.
+    """Raise LearnerError or MethodError for settings that no visit can be learnt with.
 
-    `method` is what trains a net, if anything does.
+    `method` trains the net; None if no net is trained.
     """
-    buffer = 200
-    if isinstance(settings.memory, int):
-        buffer, _ = places(settings.memory, 1)
     if settings.memory == 0 and settings.method not in (AUTO, *CLOSED_FORM):
         raise LearnerError(
             f"memory=0 keeps no samples to replay, which {settings.method} needs. Use "
@@ -224,4 +200,9 @@ def check_settings(settings: LearnerSettings, method: type[Method] | None) -> No
     check_predictor(method)
     data = DataDescription((1,), 1, name=NAME, input_type=torch.float32)
     check_open(method, data)
-    check_config(trial_config(settings, method, buffer, settings.net), method, data)
+    buffer = settings.places(1)[0] if isinstance(settings.memory, int) else 200
+    check_config(trial_config(settings, method, buffer, settings.net, 10_000), method, data)
+
+
+def _is_conv(net: str) -> bool:
+    return net.partition(":")[0] == _CONV

@@ -1,22 +1,20 @@
-"""A summary of a learner, from its folder: no code of its net or method is needed."""
+"""Summary of a learner, from its folder; it needs no code of its net or method."""
 
 import html
 import os
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from remask.durable import AnyPath
-from remask.learner import staging
-from remask.learner.accounts import Calibration, Choice, html_table, listed
 from remask.learner.errors import LearnerError
-from remask.learner.folder import LearnerFolder
-from remask.learner.heldout import LABELS
+from remask.learner.folder import HELD_LABELS, LearnerFolder
 from remask.learner.manifest import Manifest
-from remask.learner.settings import AUTO, AUTO_METHOD, places, trial_config
-from remask.learner.state import MEMORY_LABELS
-from remask.memory import EMPTY
+from remask.learner.results import Calibration, Choice, html_table, listed, percent
+from remask.learner.samples import memory_of
+from remask.learner.settings import AUTO, AUTO_METHOD, trial_config
 from remask.methods import find_method
 from remask.own_code import names_own_code
 
@@ -33,32 +31,32 @@ class ClassSummary:
     kept: int
     """Samples in the memory, to replay and held out."""
     bytes: int
-    """Size of those that are kept."""
+    """Size of the samples in the memory."""
     accuracy: float | None
     """Percent right on held-out samples after the last visit."""
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What a learner is and has learnt."""
+    """Summary of a learner."""
 
     folder: str
     net: str
     encoder: str | None
-    """What computes features; None if there is nothing like it."""
+    """The encoder that computes features, if any."""
     head: str
-    """What predicts: `net`, or a head in closed form."""
+    """`net`, or a head in closed form."""
     method: str
     classes: tuple[ClassSummary, ...]
     visits: int
     unfinished: str | None
-    """The name of a visit that has begun and is not finished."""
+    """The name of an unfinished visit."""
     settings: dict[str, Any]
     """What the learner was created with."""
     effective: dict[str, Any]
-    """What the next visit is learnt with; empty for a method of your own."""
+    """Settings of the next visit; empty for a method of your own."""
     choice: Choice | None
-    """The settings that the last visit has chosen."""
+    """Settings that the last visit chose."""
     calibration: Calibration | None
     generation: int
     earlier: tuple[str, ...]
@@ -66,19 +64,18 @@ class Summary:
     input_shape: tuple[int, ...] | None
     input_type: str | None
     disk: dict[str, int]
-    """Bytes of each kind of file, and in all."""
+    """Bytes per kind of file, and `total`."""
 
     def __str__(self) -> str:
         kept = sum(each.kept for each in self.classes)
         size = sum(each.bytes for each in self.classes)
+        model = f"net {self.net}" if self.head == "net" else f"head {self.head}"
+        model += "" if self.encoder is None else f" on {self.encoder}"
+        inputs = "" if self.input_shape is None else f", inputs {self.input_type} "
+        inputs += "" if self.input_shape is None else str(list(self.input_shape))
         lines = [
             f"{self.folder}: {len(self.classes)} classes in {self.visits} visits",
-            f"  {self._model()}, method {self.method}"
-            + (
-                ""
-                if self.input_shape is None
-                else f", inputs {self.input_type} {list(self.input_shape)}"
-            ),
+            f"  {model}, method {self.method}{inputs}",
             f"  memory: {kept} samples, {_size(size)} (setting: {self.settings['memory']})",
             f"  on disk: {_size(self.disk['total'])}, of which samples "
             f"{_size(self.disk.get('samples', 0))}",
@@ -95,7 +92,7 @@ class Summary:
                 f"{self.calibration.ece_after:.1f} % on {self.calibration.samples} held-out samples"
             )
         if self.unfinished is not None:
-            lines.append(f"  a visit is not finished: {self.unfinished}")
+            lines.append(f"  unfinished visit: {self.unfinished}")
         width = max((len(each.name) for each in self.classes), default=0)
         lines += [
             f"    {each.name:<{width}}  {each.seen:>7,} seen  {each.kept:>6,} kept  "
@@ -105,21 +102,10 @@ class Summary:
         ]
         return "\n".join(lines)
 
-    def _model(self) -> str:
-        if self.head == "net":
-            return f"net {self.net}" + ("" if self.encoder is None else f" on {self.encoder}")
-        return f"head {self.head}" + ("" if self.encoder is None else f" on {self.encoder}")
-
     def _repr_html_(self) -> str:
         about, *_ = str(self).splitlines()
         rows = [
-            (
-                each.name,
-                each.seen,
-                each.kept,
-                _size(each.bytes),
-                "" if each.accuracy is None else f"{each.accuracy:.1f}",
-            )
+            (each.name, each.seen, each.kept, _size(each.bytes), percent(each.accuracy))
             for each in self.classes
         ]
         head = ("class", "seen", "kept", "size", "right (%)")
@@ -127,78 +113,68 @@ class Summary:
 
 
 def summarise(folder: AnyPath) -> Summary:
-    """The summary of the learner in a folder. Raises LearnerError."""
+    """Return the summary of the learner in a folder. Raises LearnerError."""
     return summary(LearnerFolder.open(Path(folder).expanduser()))
 
 
 def summary(folder: LearnerFolder) -> Summary:
-    """The summary of a learner. Raises LearnerError."""
-    manifest = folder.manifest
-    data = manifest.data
-    seen: Counter[str] = Counter()
-    for visit in manifest.history:
-        seen.update(visit.samples)
-    kept = _kept(folder)
+    """Return the summary of a learner. Raises LearnerError."""
+    manifest, settings = folder.manifest, folder.manifest.settings
+    data, history = manifest.data, manifest.history
+    last = history[-1] if history else None
     sample_bytes = 0 if data is None else data.kept.sample_bytes
-    accuracy = manifest.history[-1].accuracy if manifest.history else {}
-    starts = [*(each.visits for each in manifest.earlier), len(manifest.history)]
+    seen: Counter[str] = Counter()
+    for visit in history:
+        seen.update(visit.samples)
+    kept: Counter[str] = Counter()
+    if manifest.known:
+        state = folder.read_state()
+        labels = [*state[HELD_LABELS].tolist(), *memory_of(state)[1].tolist()]
+        kept.update(str(manifest.classes[label]) for label in labels)
+    try:
+        note = folder.visit.note()
+        unfinished = None if note is None else note.name
+    except LearnerError as error:
+        unfinished = f"({error})"
     return Summary(
         folder=str(folder.path),
-        net=manifest.settings.net if data is None else data.net,
+        net=settings.net if data is None else data.net,
         encoder=None if data is None or data.encoder is None else data.encoder.name,
         head=manifest.head,
-        method=manifest.settings.method,
+        method=settings.method,
         classes=tuple(
             ClassSummary(
-                name, seen[name], kept[name], kept[name] * sample_bytes, accuracy.get(name)
+                name,
+                seen[name],
+                kept[name],
+                kept[name] * sample_bytes,
+                None if last is None else last.accuracy.get(name),
             )
             for name in manifest.known
         ),
-        visits=len(manifest.history),
-        unfinished=_unfinished(folder.path),
-        settings=manifest.settings.model_dump(mode="json"),
+        visits=len(history),
+        unfinished=unfinished,
+        settings=settings.model_dump(mode="json"),
         effective=_effective(manifest),
-        choice=manifest.history[-1].choice if manifest.history else None,
+        choice=None if last is None else last.choice,
         calibration=manifest.calibration,
         generation=manifest.generation,
-        earlier=tuple(manifest.history[start].name for start in starts[:-1]),
+        earlier=tuple(history[each.visits].name for each in manifest.earlier),
         input_shape=None if data is None else data.inputs.shape,
         input_type=None if data is None else data.inputs.dtype,
         disk=_disk(folder.path),
     )
 
 
-def _kept(folder: LearnerFolder) -> Counter[str]:
-    """The samples in memory of each class."""
-    manifest = folder.manifest
-    if not manifest.known:
-        return Counter()
-    state = folder.read_state()
-    labels = [*state[LABELS].tolist()]
-    if MEMORY_LABELS in state:
-        labels += [label for label in state[MEMORY_LABELS].tolist() if label != EMPTY]
-    return Counter(str(manifest.classes[label]) for label in labels)
-
-
-def _unfinished(folder: Path) -> str | None:
-    try:
-        begun = staging.unfinished(folder / staging.VISIT)
-    except LearnerError as error:
-        return f"({error})"
-    return None if begun is None else begun.name
-
-
 def _effective(manifest: Manifest) -> dict[str, Any]:
     settings, data = manifest.settings, manifest.data
-    if names_own_code(settings.method) or not settings.trains(
-        features=data is not None and data.features is not None
-    ):
+    trains = settings.trains(features=data is not None and data.features is not None)
+    if names_own_code(settings.method) or not trains:
         return {}
     method = find_method(AUTO_METHOD if settings.method == AUTO else settings.method)
-    replayed, held_out = places(
-        settings.memory, 1 if manifest.data is None else manifest.data.kept.sample_bytes
-    )
-    config = trial_config(settings, method, replayed, settings.net if data is None else data.net)
+    replayed, held_out = settings.places(1 if data is None else data.kept.sample_bytes)
+    net = settings.net if data is None else data.net
+    config = trial_config(settings, method, replayed, net, 1000)
     return {
         "replayed": replayed,
         "held_out": held_out,
@@ -216,12 +192,9 @@ def _disk(folder: Path) -> dict[str, int]:
     sizes: Counter[str] = Counter()
     for root, _, files in os.walk(folder):
         for name in files:
-            path = Path(root, name)
             kind = "visit" if Path(root) != folder else name.partition("-")[0].partition(".")[0]
-            try:
-                sizes[kind] += path.lstat().st_size
-            except FileNotFoundError:  # another process has removed it
-                continue
+            with suppress(FileNotFoundError):  # another process has removed it
+                sizes[kind] += Path(root, name).lstat().st_size
     sizes["total"] = sum(sizes.values())
     return dict(sizes)
 

@@ -8,8 +8,7 @@ from torch import Tensor
 
 from remask.methods.er import ER
 from remask.methods.step import Step
-from remask.nets import Gradients, LossGradients
-from remask.nets.trialwise import per_trial
+from remask.nets import Gradients, LossGradients, per_trial
 from remask.streams import Task
 
 _STEPS_ON_ANCHORS = 100

@@ -7,8 +7,7 @@ import torch
 from remask.methods.base import Method
 from remask.methods.penalties import add_pull
 from remask.methods.step import Step, Term
-from remask.nets import Gradients, State
-from remask.nets.trialwise import per_trial
+from remask.nets import Gradients, State, per_trial
 from remask.streams import Task
 
 

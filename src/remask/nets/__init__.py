@@ -11,16 +11,18 @@ from torch import nn
 from remask.names import UnknownNameError, unknown
 from remask.nets.conv import SmallConv, conv
 from remask.nets.gradients import (
-    Factors,
     FormedGradients,
     Gradients,
     LossGradients,
     SampleGradients,
+    inner,
+    per_trial,
+    trial_sums,
 )
 from remask.nets.mlp import mlp
 from remask.nets.nearest_mean import NearestMean
 from remask.nets.resnet import ResNet18, resnet18
-from remask.nets.stacked import StackedNet, State, Trace, stacked_state
+from remask.nets.stacked import StackedNet, State, stacked_state
 from remask.own_code import OwnCodeError, failure_of, import_own, names_own_code
 
 NetBuilder = Callable[[tuple[int, ...], int], nn.Module]
@@ -89,7 +91,6 @@ def _own_net(name: str, input_shape: tuple[int, ...], num_classes: int) -> nn.Mo
 
 __all__ = [
     "NETS",
-    "Factors",
     "FormedGradients",
     "Gradients",
     "LossGradients",
@@ -100,10 +101,12 @@ __all__ = [
     "SmallConv",
     "StackedNet",
     "State",
-    "Trace",
     "conv",
+    "inner",
     "mlp",
     "net_builder",
+    "per_trial",
     "resnet18",
     "stacked_state",
+    "trial_sums",
 ]

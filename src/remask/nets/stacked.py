@@ -1,43 +1,34 @@
-"""A stack of networks: what it can do, whichever way it does it. The engine has two ways."""
+"""The interface of stacked networks; the engine has two implementations."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.func import stack_module_state
 
 from remask.losses import logit_mse
-from remask.nets.gradients import Factors, LossGradients, SampleGradients
-from remask.nets.trialwise import per_trial
+from remask.nets.gradients import LossGradients, SampleGradients, per_trial
 
 State = dict[str, Tensor]
 """Parameters and buffers of the networks by name, each [S, ...]."""
-
-
-class Trace(NamedTuple):
-    """A forward: the inputs of each layer, and what the last one says."""
-
-    hidden: Sequence[Tensor]
-    logits: Tensor
 
 
 class StackedNet(ABC):
     """S networks that are evaluated and updated together."""
 
     parameters: dict[str, Tensor]
-    """Name -> [S, ...]: leaves; those that the nets had frozen require no gradient."""
+    """Name -> [S, ...]: leaves; parameters that the nets had frozen require no gradient."""
     buffers: dict[str, Tensor]
-    """Name -> [S, ...]: what the networks keep besides parameters (running statistics)."""
+    """Name -> [S, ...]: running statistics and the like."""
     module: nn.Module
-    """The network that lends its forward; its own parameters mean nothing."""
+    """The architecture; its own parameters are not used."""
     samples_at_once: int
-    """The gradients of so many single samples fit into memory at a time."""
+    """How many single samples' gradients fit into memory."""
     couples_samples: bool
     """Whether a sample's logits depend on the rest of its batch in training (batch statistics)."""
     statistics: frozenset[str] = frozenset()
-    """The buffers in which batches leave their statistics, by name."""
+    """The names of the buffers with batch statistics."""
 
     @abstractmethod
     def __call__(self, inputs: Tensor, parameters: Mapping[str, Tensor] | None = None) -> Tensor:
@@ -45,10 +36,7 @@ class StackedNet(ABC):
 
     @abstractmethod
     def predict(self, inputs: Tensor) -> Tensor:
-        """Logits in evaluation, without a graph, of inputs that all trials share.
-
-        [B, *shape] -> [S, B, K].
-        """
+        """Logits in evaluation, without a graph, of shared inputs: [B, *shape] -> [S, B, K]."""
 
     @abstractmethod
     def evaluate(self, inputs: Tensor, state: State | None = None) -> Tensor:
@@ -58,43 +46,24 @@ class StackedNet(ABC):
         """
 
     def teach(self, inputs: Tensor, state: State) -> Tensor:
-        """Logits of a copy that teaches, without a graph: [S, B, *shape] -> [S, B, K].
+        """Logits of a teacher, a copy of the nets, without a graph: [S, B, *shape] -> [S, B, K].
 
-        As in evaluation, but with the statistics of this batch, which the copy keeps count of in
-        its state. Its running ones would fit other weights: early on its logits would be absurd.
+        As in evaluation, but normalised by the statistics of this batch, which update the teacher's
+        state. Its running statistics would belong to other weights.
         """
         return self.evaluate(inputs, state)
 
     @abstractmethod
     def features(self, inputs: Tensor, *, training: bool) -> Tensor:
-        """What the last linear layer sees: [S, B, *shape] -> [S, B, F]."""
+        """The inputs of the last linear layer: [S, B, *shape] -> [S, B, F]."""
 
     @abstractmethod
     def head(self, features: Tensor) -> Tensor:
-        """The last linear layer, on what `features` gave: [S, B, F] -> [S, B, K]."""
+        """The last linear layer, applied to `features`: [S, B, F] -> [S, B, K]."""
 
     @abstractmethod
     def gradients(self, loss: Tensor) -> LossGradients:
-        """The gradients of the trials' losses [S], of the parameters that they depend on."""
-
-    def descend(self, loss: Tensor, lr: Tensor) -> None:
-        """One step of gradient descent on the trials' losses [S], with learning rates [S]."""
-        self.move(self.gradients(loss), lr)
-
-    traces = False
-    """Whether it can follow a gradient of the logits without autograd: the next three methods."""
-
-    def trace(self, inputs: Tensor) -> "Trace":
-        """A forward in training, with what its backward needs: [S, B, *shape]."""
-        raise NotImplementedError
-
-    def factors(self, trace: "Trace", slope: Tensor) -> Factors:
-        """The gradients of a loss whose gradient in the logits is `slope` [S, B, K]."""
-        raise NotImplementedError
-
-    def factored(self, factors: Factors) -> LossGradients:
-        """The same, as `gradients` gives them."""
-        raise NotImplementedError
+        """The gradients of the trials' losses [S]."""
 
     @abstractmethod
     def batch_gradients(
@@ -102,7 +71,7 @@ class StackedNet(ABC):
     ) -> list[LossGradients]:
         """The gradients of the mean cross-entropy of each of several batches, in training.
 
-        They lie side by side: [S, sum of sizes, *shape].
+        The batches lie side by side: [S, sum of sizes, *shape].
         """
 
     @abstractmethod
@@ -111,7 +80,11 @@ class StackedNet(ABC):
 
     @abstractmethod
     def name_draws(self, *key: int) -> None:
-        """Name what the nets draw from now on (dropout): there is no random state to save."""
+        """Name the random numbers that the nets draw from now on (dropout)."""
+
+    def descend(self, loss: Tensor, lr: Tensor) -> None:
+        """One step of gradient descent on the trials' losses [S], with learning rates [S]."""
+        self.move(self.gradients(loss), lr)
 
     @torch.no_grad()
     def move(self, gradients: Mapping[str, Tensor], lr: Tensor) -> None:
@@ -122,7 +95,7 @@ class StackedNet(ABC):
 
     @torch.no_grad()
     def moved(self, gradients: Mapping[str, Tensor], lr: Tensor) -> dict[str, Tensor]:
-        """The parameters after such a step, which is not taken."""
+        """The parameters after such a step, without taking it."""
         return {
             name: torch.addcmul(parameter, gradients[name], per_trial(lr, parameter), value=-1)
             if name in gradients
@@ -135,22 +108,22 @@ class StackedNet(ABC):
     ) -> LossGradients:
         """The gradients of weight [S] * mean squared change of logits, in training.
 
-        The change is what such a step would make to the logits of inputs [S, B, *shape]; where it
-        would lead is a constant.
+        The change is that of the logits of inputs [S, B, *shape] after a step along `gradients`;
+        the logits after the step are constants.
         """
         with torch.no_grad():
             after = self(inputs, parameters=self.moved(gradients, lr))
         return self.gradients(weight * logit_mse(self(inputs), after))
 
     def state(self) -> State:
-        """The tensors to save and restore; they are the live ones, not copies."""
+        """The tensors to save and restore: the live ones, not copies."""
         return {**self.parameters, **self.buffers}
 
 
 def stacked_state(
     nets: Sequence[nn.Module], device: torch.device | str
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """The nets' parameters and buffers, each name -> [S, ...], as copies that belong to a stack."""
+    """Copies of the nets' parameters and buffers, each name -> [S, ...]."""
     parameters, buffers = stack_module_state(list(nets))
     return (
         {

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from remask.benchmarks import BENCHMARKS
 from remask.config import TrialConfig
 from remask.engine import TrialStack, preferred_stack
-from remask.engine.candidates import candidates_of
+from remask.engine.choosing import candidates_of
 from remask.memory import SPARSE, WINDOW
 from remask.methods import METHODS, find_method
 from remask.nets import net_builder
@@ -130,7 +130,7 @@ def cost_of(config: TrialConfig, sizes: Sizes | None = None) -> Cost:
         done = done.plus(_test_passes(seen))
     done = done.plus(_test_passes(sizes.test))  # the confidence
     if config.mask == "auto":  # candidates are trained side by side, in the same calls
-        candidates = len(candidates_of(find_method(config.method), config.buffer))
+        candidates = len(candidates_of(config.buffer))
         done = done.times(candidates)._replace(calls=done.calls)
     return Cost(
         steps=steps,

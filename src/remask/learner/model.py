@@ -1,0 +1,303 @@
+"""The net, the encoder and the method of a learner."""
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from remask.encoders import Encoder, find_encoder
+from remask.learner.errors import LearnerError
+from remask.learner.manifest import DataNote
+from remask.learner.settings import (
+    AUTO,
+    AUTO_METHOD,
+    CLOSED_FORM,
+    LINEAR,
+    NONE,
+    OWN_MODULE,
+    LearnerSettings,
+)
+from remask.methods import METHODS, Method, find_method
+from remask.nets import NetBuilder, net_builder
+from remask.own_code import names_own_code
+from remask.user_data import InputFormat
+
+NetGiven = str | nn.Module | NetBuilder
+EncoderGiven = str | nn.Module
+AT_ONCE = 64
+"""Inputs per forward pass of an encoder."""
+_LIBRARIES = ("timm:", "torchvision:", "hf:")
+_NO_HEAD = (
+    "the last layer of the net must be an nn.Linear, which becomes the head that grows; or give "
+    "the net without it as encoder=..., which stays as it is and gets a head"
+)
+
+
+class Model:
+    """The code that a learner runs: modules and classes that the user gave, or named ones."""
+
+    def __init__(
+        self,
+        settings: LearnerSettings,
+        net: NetGiven | None,
+        encoder: EncoderGiven | None,
+        method: type[Method] | str | None,
+        device: torch.device | str,
+    ) -> None:
+        """Find the method and the device. Raises LearnerError."""
+        self.settings = settings
+        self.method = _find_method(settings, method)
+        """The method that trains a net; None if only heads in closed form are used."""
+        self.device = _usable_device(device)
+        self._given_net, self._given_encoder = net, encoder
+        self._builder: tuple[str, NetBuilder] | None = None
+        self._encoder: Encoder | None = None
+        self.own_net: nn.Module | None = None
+        """A copy of the module that the user gave as net."""
+        if isinstance(net, nn.Module):
+            if not any(isinstance(layer, nn.Linear) for layer in net.modules()):
+                raise LearnerError(_NO_HEAD)
+            self.own_net = copy.deepcopy(net)
+
+    def net_builder(self, name: str) -> NetBuilder:
+        """Return the function (shape of an input, outputs) -> net. Raises UnknownNameError."""
+        if self._builder is None or self._builder[0] != name:
+            own = self._given_net
+            if self.own_net is not None:
+                builder: NetBuilder = _WithNewHead(self.own_net)
+            elif own is not None and not isinstance(own, str | nn.Module):
+                builder = own
+            else:
+                builder = linear if name == LINEAR else net_builder(name)
+            self._builder = name, builder
+        return self._builder[1]
+
+    def own_weights(self) -> dict[str, Tensor]:
+        """Return copies of the weights that the user gave."""
+        state = {} if self.own_net is None else self.own_net.state_dict()
+        return {name: tensor.detach().cpu().clone() for name, tensor in state.items()}
+
+    def load_own_weights(self, weights: Mapping[str, Tensor]) -> None:
+        """Load stored weights into the module that the user gave, if any. Raises LearnerError."""
+        try:
+            if self.own_net is not None:
+                self.own_net.load_state_dict(dict(weights))
+        except RuntimeError as error:
+            raise LearnerError(
+                f"the module given is not the one that the learner was created with: "
+                f"{str(error).splitlines()[-1].strip()}"
+            ) from error
+
+    def encoder(self, name: str, shape: tuple[int, ...] | None) -> Encoder:
+        """Load an encoder; a module of the user's is for inputs of this shape."""
+        if self._encoder is None or self._encoder.name != name:
+            given = self._given_encoder if name == self.settings.encoder else None
+            self._encoder = find_encoder(given or name, self.device, shape)
+        return self._encoder
+
+    def features(self, data: DataNote) -> "Features | None":
+        """Return the module from inputs to features; None if there is no encoder.
+
+        Raises LearnerError if its weights are not those that the learner has learnt with.
+        """
+        if data.encoder is None:
+            return None
+        note = data.encoder
+        encoder = self.encoder(note.name, None if data.inputs.is_text else data.inputs.shape)
+        if encoder.fingerprint != note.fingerprint or encoder.features != data.kept.shape[0]:
+            raise LearnerError(
+                f"the encoder {note.name!r} does not have the weights that this learner has learnt "
+                f"with (SHA-256 {encoder.fingerprint[:12]}..., expected {note.fingerprint[:12]}"
+                f"...). Install the version of the package that the learner was created with, or "
+                f"give the same module."
+            )
+        return Features(encoder, data.inputs, note.image_size)
+
+
+class Features(nn.Module):
+    """From raw inputs to features of length 1.
+
+    Images get the size and the channels that the encoder takes. The features of images are replaced
+    by their square roots with sign, so that a few large ones do not dominate. All of this is in
+    `forward`, and so part of an export.
+    """
+
+    def __init__(
+        self, encoder: Encoder, inputs: InputFormat, image_size: tuple[int, int] | None
+    ) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self._bytes = inputs.dtype == "uint8"
+        self._size = image_size if inputs.is_image else None
+        self._resize = self._size is not None and self._size != inputs.shape[1:]
+        self._shrinks = self._size is not None and min(inputs.shape[1:]) > min(self._size)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Compute features [B, D] of raw inputs [B, *shape], or of token ids [B, L]."""
+        if self._bytes and inputs.dtype != torch.uint8:
+            inputs = inputs.to(torch.uint8)
+        if self._size is not None:
+            if inputs.shape[1] == 1:
+                inputs = inputs.expand(-1, 3, -1, -1)
+            if self._resize:
+                pixels = F.interpolate(
+                    inputs.to(torch.float32),
+                    self._size,
+                    mode="bilinear",
+                    align_corners=False,
+                    antialias=self._shrinks,
+                )
+                inputs = pixels.round().clamp(0, 255).to(torch.uint8)
+        return self._scaled(self.encoder(inputs))
+
+    @torch.no_grad()
+    def encode(self, samples: Sequence[Any], done: Callable[[int], None] | None = None) -> Tensor:
+        """Compute the features of samples as they are read, float32 [n, D] on the CPU.
+
+        `done` is called after each chunk with the number of samples in it.
+        """
+        if self.encoder.kind == "text":
+            return self._scaled(self.encoder.encode([str(text) for text in samples], done))
+        parts = []
+        for start in range(0, len(samples), AT_ONCE):
+            chunk = torch.from_numpy(np.stack(samples[start : start + AT_ONCE]))
+            form = torch.channels_last if chunk.ndim == 4 else torch.contiguous_format
+            found = self(chunk.to(self.encoder.device, memory_format=form))
+            parts.append(found.to("cpu", torch.float32))
+            if done is not None:
+                done(len(chunk))
+        return torch.cat(parts)
+
+    def _scaled(self, features: Tensor) -> Tensor:
+        if self.encoder.kind == "image":
+            features = features.sign() * features.abs().sqrt()
+        return F.normalize(features, dim=1)
+
+
+def check_given(
+    settings: LearnerSettings, net: NetGiven | None, encoder: EncoderGiven | None
+) -> None:
+    """Raise LearnerError if code that is not stored is missing, or differs from the settings.
+
+    Nothing that the settings name is imported unless the caller names it as well.
+    """
+    if net is None and is_own_net(settings.net):
+        raise LearnerError(
+            f"this learner has a net of your own ({settings.net}), whose code is not stored: open "
+            f"it with net=... (--net), as it was created, or with the function that builds it"
+        )
+    if isinstance(net, str) and net != settings.net:
+        raise LearnerError(f"this learner has the net {settings.net!r}, not {net!r}")
+    named = settings.encoder
+    if encoder is None and is_own_encoder(named):
+        raise LearnerError(
+            f"this learner has an encoder of your own ({named}), whose code is not stored: open it "
+            f"with encoder=... (--encoder), as it was created"
+        )
+    if isinstance(encoder, str) and encoder != named:
+        raise LearnerError(f"this learner has the encoder {named!r}, not {encoder!r}")
+    if isinstance(encoder, nn.Module) and named in (AUTO, NONE):
+        raise LearnerError(f"this learner was created with encoder={named!r}, not with a module")
+
+
+def is_own_net(name: str) -> bool:
+    """Whether a net is a module of the user's, or `module:function`."""
+    return name == OWN_MODULE or names_own_code(name)
+
+
+def is_own_encoder(name: str) -> bool:
+    """Whether an encoder is a module of the user's, or `module:function`."""
+    return is_own_net(name) and not name.startswith(_LIBRARIES)
+
+
+def name_of(method: type[Method]) -> str:
+    """Return the name in the settings of a method that was given as a class."""
+    if METHODS.get(method.name) is method:
+        return method.name
+    return f"{method.__module__}:{method.__qualname__}"
+
+
+def linear(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    """Build a linear classifier that starts at zero: all classes are equally likely."""
+    layer = nn.Linear(int(torch.Size(input_shape).numel()), num_classes)
+    nn.init.zeros_(layer.weight)
+    nn.init.zeros_(layer.bias)
+    return nn.Sequential(nn.Flatten(), layer)
+
+
+def _find_method(
+    settings: LearnerSettings, given: type[Method] | str | None
+) -> type[Method] | None:
+    if isinstance(given, type):
+        return given
+    if settings.method in CLOSED_FORM:
+        return None
+    if settings.method == AUTO:
+        return find_method(AUTO_METHOD)
+    if names_own_code(settings.method) and given != settings.method:
+        raise LearnerError(
+            f"this learner has a method of your own, {settings.method!r}, whose code is not "
+            f"stored: open it with method={settings.method!r}, or with the class"
+        )
+    return find_method(settings.method)
+
+
+def _usable_device(device: torch.device | str) -> torch.device:
+    try:
+        return torch.empty(1, device=device).device
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0]
+        raise LearnerError(f"the device {str(device)!r} cannot be used: {reason}") from None
+
+
+class _WithNewHead:
+    """Builds copies of a module with another last linear layer."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self._module = module
+
+    def __call__(self, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+        net = copy.deepcopy(self._module)
+        name = _last_linear(net, input_shape)
+        old = net.get_submodule(name)
+        assert isinstance(old, nn.Linear)
+        head = nn.Linear(old.in_features, num_classes, bias=old.bias is not None)
+        if not name:
+            return head
+        net.set_submodule(name, head)
+        return net
+
+
+@torch.no_grad()
+def _last_linear(net: nn.Module, input_shape: tuple[int, ...]) -> str:
+    """Return the name of the linear layer whose output is the net's. Raises LearnerError."""
+    names: dict[nn.Module, str] = {
+        layer: name for name, layer in net.named_modules() if isinstance(layer, nn.Linear)
+    }
+    called: list[tuple[nn.Module, Tensor]] = []
+    hooks = [
+        layer.register_forward_hook(lambda own, _, output: called.append((own, output)))
+        for layer in names
+    ]
+    inputs = torch.zeros(2, *input_shape)
+    if any(isinstance(layer, nn.Embedding | nn.EmbeddingBag) for layer in net.modules()):
+        inputs = inputs.long()
+    training = net.training
+    try:
+        output = net.eval()(inputs)
+    except Exception as error:
+        raise LearnerError(
+            f"the module given cannot take inputs {[2, *input_shape]}: "
+            f"{type(error).__name__}: {str(error)[:300]}"
+        ) from error
+    finally:
+        net.train(training)
+        for hook in hooks:
+            hook.remove()
+    if not called or called[-1][1] is not output:
+        raise LearnerError(_NO_HEAD)
+    return names[called[-1][0]]

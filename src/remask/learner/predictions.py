@@ -1,0 +1,225 @@
+"""Results of `predict`; `str()` of them is for people."""
+
+import csv
+import html
+import io
+import json
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, overload
+
+from torch import Tensor
+
+from remask.durable import AnyPath, write_output
+from remask.learner.results import html_table, listed
+
+_MOST_NAMED = 6  # classes in a repr
+
+
+@dataclass(frozen=True)
+class Abstention:
+    """The confidence that a wanted accuracy needs, measured on held-out samples."""
+
+    wanted: float
+    """Share of answers that shall be right."""
+    confidence: float | None
+    """The lowest probability at which this is so; None if no confidence reaches it."""
+    coverage: float
+    """Share of held-out samples with at least this confidence; every class weighs the same."""
+    best: float
+    """The highest accuracy that any confidence reaches, counting one more wrong answer."""
+    held_out: int
+    """Number of held-out samples."""
+
+    def __str__(self) -> str:
+        wanted = f"{100 * self.wanted:g} % accuracy"
+        needed = math.ceil(self.wanted / (1 - self.wanted) - 1e-9)
+        if self.confidence is not None:
+            return (
+                f"on {self.held_out} held-out samples {wanted} needs a confidence of "
+                f"{self.confidence:.2f}, which covers {100 * self.coverage:.0f} %"
+            )
+        if self.held_out < needed:
+            return (
+                f"{wanted} cannot be measured on {self.held_out} held-out samples, it needs "
+                f"{needed}, so no sample is answered: learn with a larger memory"
+            )
+        return (
+            f"{wanted} is not reached on {self.held_out} held-out samples at any confidence "
+            f"(at most {100 * self.best:.1f} %), so no sample is answered"
+        )
+
+
+@dataclass(frozen=True)
+class UnknownTest:
+    """The distance from all known classes above which a sample is marked as unknown."""
+
+    rate: float
+    """Share of samples of known classes that are marked by mistake."""
+    threshold: float
+    """Relative Mahalanobis distance in feature space."""
+    held_out: int
+    """Number of held-out samples that the threshold was calibrated on."""
+
+    def __str__(self) -> str:
+        return (
+            f"about {100 * self.rate:g} % of samples of known classes are marked as unknown by "
+            f"mistake, calibrated on {self.held_out} held-out samples"
+        )
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The answer for one sample."""
+
+    name: str | None
+    """The most probable class; None if the learner abstains, or if the sample is unknown."""
+    probability: float
+    """Of the most probable class, whether it is named or not."""
+    top: tuple[tuple[str, float], ...]
+    """The `top` most probable classes with their probabilities."""
+    source: str | None = None
+    """The file it was read from, if any."""
+    unknown: bool = False
+    """Whether the sample resembles no known class; always False unless this was asked for."""
+
+    @property
+    def shown(self) -> str:
+        """The answer as text: a class, "not sure" or "unknown"."""
+        return self.name or ("unknown" if self.unknown else "not sure")
+
+    def __str__(self) -> str:
+        shares = ", ".join(f"{name} {100 * share:.1f} %" for name, share in self.top)
+        if self.name is not None:
+            return shares
+        return f"{self.shown} ({shares.partition(', ')[0]})"
+
+
+@dataclass(frozen=True, repr=False)
+class Predictions(Sequence[Prediction]):
+    """The answers for samples, in their order."""
+
+    each: tuple[Prediction, ...]
+    abstention: Abstention | None = None
+    """When the learner abstains, if `abstain` was given."""
+    unknown_test: UnknownTest | None = None
+    """When a sample is unknown, if `unknown` was given."""
+
+    @classmethod
+    def of(
+        cls,
+        scores: Tensor,
+        names: Sequence[str],
+        sources: Sequence[str] | None,
+        top: int,
+        *,
+        abstention: Abstention | None = None,
+        unknown_test: UnknownTest | None = None,
+        distances: Tensor | None = None,
+    ) -> "Predictions":
+        """Make predictions from scores [n, C]; `unknown_test` compares `distances` [n]."""
+        shares, columns = scores.softmax(dim=1).topk(min(top, len(names)), dim=1)
+        least = 0.0
+        if abstention is not None:
+            least = math.inf if abstention.confidence is None else abstention.confidence
+        unknown = [False] * len(scores)
+        if unknown_test is not None and distances is not None:
+            unknown = (distances > unknown_test.threshold).tolist()
+        each = []
+        for number, (own, chosen) in enumerate(zip(shares.tolist(), columns.tolist(), strict=True)):
+            best = tuple((names[column], share) for column, share in zip(chosen, own, strict=True))
+            sure = best[0][1] >= least and not unknown[number]
+            source = None if sources is None else sources[number]
+            name = best[0][0] if sure else None
+            each.append(Prediction(name, best[0][1], best, source, unknown[number]))
+        return cls(tuple(each), abstention, unknown_test)
+
+    @overload
+    def __getitem__(self, index: int) -> Prediction: ...
+    @overload
+    def __getitem__(self, index: slice) -> "Predictions": ...
+    def __getitem__(self, index: int | slice) -> "Prediction | Predictions":
+        if isinstance(index, slice):
+            return Predictions(self.each[index], self.abstention, self.unknown_test)
+        return self.each[index]
+
+    def __len__(self) -> int:
+        return len(self.each)
+
+    def __iter__(self) -> Iterator[Prediction]:
+        return iter(self.each)
+
+    @property
+    def names(self) -> list[str | None]:
+        """The class of each sample; None where the learner abstains or the sample is unknown."""
+        return [prediction.name for prediction in self.each]
+
+    @property
+    def probabilities(self) -> list[float]:
+        """The probability of the most probable class of each sample."""
+        return [prediction.probability for prediction in self.each]
+
+    @property
+    def unknown(self) -> list[bool]:
+        """Whether each sample resembles no known class."""
+        return [prediction.unknown for prediction in self.each]
+
+    @property
+    def notes(self) -> list[str]:
+        """One sentence each about abstaining and unknown samples, if they were asked for."""
+        notes = []
+        if self.abstention is not None:
+            answered = sum(prediction.name is not None for prediction in self.each)
+            notes.append(f"answered {answered} of {len(self)}; {self.abstention}")
+        if self.unknown_test is not None:
+            notes.append(f"{sum(self.unknown)} of {len(self)} unknown; {self.unknown_test}")
+        return notes
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """Return a plain dict per sample."""
+        return [asdict(prediction) for prediction in self.each]
+
+    def to_json(self, path: AnyPath | None = None) -> str:
+        """Return a JSON object with `predictions`, `abstain` and `unknown`; also write it."""
+        tests = {"abstain": self.abstention, "unknown": self.unknown_test}
+        found = {name: None if test is None else asdict(test) for name, test in tests.items()}
+        text = json.dumps({"predictions": self.to_dicts(), **found}, indent=1) + "\n"
+        if path is not None:
+            write_output(Path(path), text.encode())
+        return text
+
+    def to_csv(self, path: AnyPath | None = None) -> str:
+        """Return a line per sample, with its most probable classes; also write it to `path`."""
+        stream = io.StringIO()
+        table = csv.writer(stream, lineterminator="\n")
+        most = max((len(prediction.top) for prediction in self.each), default=1)
+        more = [f"{kind}_{n}" for n in range(2, most + 1) for kind in ("name", "probability")]
+        tested = self.unknown_test is not None
+        table.writerow(["source", "name", "probability", *["unknown"] * tested, *more])
+        for source, own in self._labelled():
+            others = [value for pair in own.top[1:] for value in pair]
+            marked = [int(own.unknown)] * tested
+            table.writerow([source, own.name or "", own.probability, *marked, *others])
+        if path is not None:
+            write_output(Path(path), stream.getvalue().encode())
+        return stream.getvalue()
+
+    def _labelled(self) -> Iterator[tuple[str | int, Prediction]]:
+        for number, own in enumerate(self.each):
+            yield number if own.source is None else own.source, own
+
+    def __repr__(self) -> str:
+        found = Counter(prediction.shown for prediction in self.each).most_common(_MOST_NAMED)
+        shown = [f"{count} {name}" for name, count in found]
+        return f"<Predictions of {len(self)} samples: {listed(shown)}>"
+
+    def _repr_html_(self) -> str:
+        rows = [(at, own.shown, f"{100 * own.probability:.1f}") for at, own in self._labelled()]
+        notes = "".join(f"<p>{html.escape(note)}</p>" for note in self.notes)
+        return html_table(("sample", "class", "probability (%)"), rows) + notes
+
+    def __str__(self) -> str:
+        return "\n".join(f"{source}: {own}" for source, own in self._labelled())

@@ -1,0 +1,262 @@
+"""Scores: one module from inputs to scores of the known classes."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from itertools import islice
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from remask.engine import TrialStack
+from remask.engine.predictors import METHOD, NET, assemble
+from remask.learner.errors import RESTORE, LearnerError
+from remask.learner.folder import HEAD_BIAS, HEAD_WEIGHT, MISFITS
+from remask.learner.manifest import DataNote, Manifest, Normalisation
+from remask.learner.model import AT_ONCE, Features, Model, is_own_net, linear
+from remask.learner.samples import HeldOut
+from remask.user_data import Source
+
+
+class Normalise(nn.Module):
+    """Computes (inputs * scale - mean) / std per channel, on inputs [..., *shape]."""
+
+    mean: Tensor | None
+    std: Tensor | None
+
+    def __init__(self, how: Normalisation, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.scale = how.scale
+        for name, numbers in (("mean", how.mean), ("std", how.std)):
+            per_channel = None
+            if numbers is not None:
+                per_channel = torch.tensor(numbers).view(-1, *[1] * (len(shape) - 1))
+            self.register_buffer(name, per_channel)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return floats; token ids (int64) stay as they are."""
+        if inputs.dtype == torch.int64:
+            return inputs
+        scaled = inputs.to(torch.float32) * self.scale
+        if self.mean is None or self.std is None:
+            return scaled
+        return (scaled - self.mean) / self.std
+
+
+class MergedOutputs(nn.Module):
+    """From scores of outputs to scores of classes; a merged class has several outputs.
+
+    In the softmax of the result, the probabilities of the outputs of a class add up.
+    """
+
+    outputs: Tensor
+    """int64 [C, n]: the outputs of each class."""
+    padding: Tensor
+    """[C, n]: 0, and -inf where a class has fewer than n outputs."""
+
+    def __init__(self, columns: Sequence[int]) -> None:
+        """`columns[k]` is the class of output k, or -1 if that was forgotten."""
+        super().__init__()
+        own: list[list[int]] = [[] for _ in range(max(columns) + 1)]
+        for output, column in enumerate(columns):
+            if column >= 0:
+                own[column].append(output)
+        most = max(map(len, own))
+        padded = [[*outputs, *[outputs[0]] * (most - len(outputs))] for outputs in own]
+        absent = [[0.0] * len(outputs) + [-torch.inf] * (most - len(outputs)) for outputs in own]
+        self.register_buffer("outputs", torch.tensor(padded, dtype=torch.int64))
+        self.register_buffer("padding", torch.tensor(absent))
+
+    def forward(self, scores: Tensor) -> Tensor:
+        """[..., outputs] -> [..., C]."""
+        found = scores.index_select(-1, self.outputs.flatten())
+        if self.outputs.shape[1] == 1:
+            return found
+        return (found.view(*scores.shape[:-1], *self.outputs.shape) + self.padding).logsumexp(-1)
+
+
+class Scorer(nn.Module):
+    """From inputs to scores over the known classes, whose softmax are probabilities.
+
+    If there is an encoder, `features` comes first. `normalise` is applied to features only.
+    """
+
+    def __init__(
+        self,
+        net: nn.Module,
+        columns: Sequence[int],
+        temperature: float,
+        features: Features | None = None,
+        normalise: Normalise | None = None,
+    ) -> None:
+        super().__init__()
+        self.net, self.features, self.temperature = net, features, temperature
+        self.normalise = normalise
+        self.by_class = MergedOutputs(columns)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Compute scores: [B, *shape] -> [B, C]."""
+        return self.of_kept(inputs if self.features is None else self.features(inputs))
+
+    def of_kept(self, inputs: Tensor) -> Tensor:
+        """Compute scores of samples in the memory: features, or inputs as the net takes them."""
+        if self.normalise is not None:
+            inputs = self.normalise(inputs)
+        scores: Tensor = self.by_class(self.net(inputs) / self.temperature)
+        return scores
+
+    def with_features(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Compute scores as `of_kept` does, and the features that they are computed from.
+
+        Without an encoder, features are the inputs of the last linear layer, scaled to length 1.
+        Raises LearnerError if the net has no such layer.
+        """
+        if self.normalise is not None:
+            return self.of_kept(inputs), inputs
+        entering: list[Tensor] = []
+
+        def record(_: nn.Module, arguments: tuple[Tensor, ...]) -> None:
+            entering[:] = arguments[:1]
+
+        layers = [layer for layer in self.net.modules() if isinstance(layer, nn.Linear)]
+        hooks = [layer.register_forward_pre_hook(record) for layer in layers]
+        try:
+            scores = self.of_kept(inputs)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        if not entering:
+            raise LearnerError("unknown samples cannot be found: the net has no nn.Linear layer")
+        return scores, F.normalize(entering[0].flatten(1), dim=1)
+
+
+def make_scorer(
+    manifest: Manifest,
+    tensors: Mapping[str, Tensor],
+    model: Model,
+    temperature: float | None = None,
+) -> Scorer:
+    """Build the module that predicts with a saved state. Raises LearnerError if it does not fit."""
+    assert manifest.data is not None
+    data, how = manifest.data, Normalisation()
+    if manifest.head == "net":
+        net, how = _trained_net(manifest, tensors, model), data.features_seen or how
+    else:
+        net = linear(data.kept.shape, manifest.outputs)
+        with torch.no_grad():
+            for parameter, name in zip(net.parameters(), (HEAD_WEIGHT, HEAD_BIAS), strict=True):
+                parameter.copy_(tensors[name])
+    if temperature is None:
+        temperature = manifest.calibration.temperature if manifest.calibration else 1.0
+    for layer in net.modules():
+        if isinstance(layer, nn.Conv2d):  # fastest on a CPU
+            layer.weight.data = layer.weight.data.contiguous(memory_format=torch.channels_last)
+    normalise = None if data.features is None else Normalise(how, data.kept.shape)
+    scorer = Scorer(net, manifest.columns, temperature, model.features(data), normalise)
+    return scorer.to(model.device).eval()
+
+
+def _trained_net(manifest: Manifest, tensors: Mapping[str, Tensor], model: Model) -> nn.Module:
+    assert manifest.data is not None
+    data, method = manifest.data, model.method
+    if method is None:
+        raise LearnerError(f"the learner is damaged: it has no method to predict with. {RESTORE}")
+    own = tuple(f"{METHOD}{name}" for name in method.predicts_with)
+    built_in = not is_own_net(data.net)
+    # A net of remask takes no memory before the shapes of its tensors are checked.
+    with torch.device("meta") if built_in else nullcontext():
+        net = model.net_builder(data.net)(data.kept.shape, manifest.outputs)
+    try:
+        ours = {n: tensor[0] for n, tensor in tensors.items() if n.startswith((NET, *own))}
+        net = assemble(method, net, ours)
+        with torch.no_grad():
+            kind = torch.int64 if data.kept.dtype == "int64" else torch.float32
+            device = next(iter(ours.values())).device
+            if net(torch.zeros(1, *data.kept.shape, device=device, dtype=kind)).shape[1] < len(
+                manifest.classes
+            ):
+                raise ValueError("it has fewer outputs than classes")
+    except MISFITS as error:
+        reason = f"{type(error).__name__}: {str(error)[:300]}"
+        if built_in:
+            raise LearnerError(
+                f"the learner is damaged: its state does not fit its net. {reason}. {RESTORE}"
+            ) from error
+        raise LearnerError(f"the net is not the one that the learner has: {reason}") from error
+    return net
+
+
+@torch.no_grad()
+def score(
+    module: Scorer,
+    batches: Iterable[Tensor],
+    data: DataNote,
+    model: Model,
+    *,
+    features: bool = False,
+) -> tuple[Tensor, Tensor | None]:
+    """Compute scores [n, C] of samples as they are kept, and if asked their features [n, D].
+
+    See `Scorer.with_features`. Both are on the CPU.
+    """
+    normalise = Normalise(data.seen, data.kept.shape).to(model.device)
+    scores, found = [], []
+    for batch in batches:
+        inputs = normalise(batch.to(model.device))
+        if inputs.ndim == 4:  # normalising is slower channels last
+            inputs = inputs.contiguous(memory_format=torch.channels_last)
+        if features:
+            own, entering = module.with_features(inputs)
+            found.append(entering.cpu())
+        else:
+            own = module.of_kept(inputs)
+        scores.append(own.cpu())
+    return torch.cat(scores), torch.cat(found) if features else None
+
+
+def source_batches(module: Scorer, source: Source, data: DataNote) -> Iterator[Tensor]:
+    """Yield samples that are read as they would be kept: features, or inputs."""
+    samples = source.samples(data.inputs)
+    while group := list(islice(samples, AT_ONCE)):
+        if module.features is not None:
+            yield module.features.encode(group)
+        else:
+            yield torch.from_numpy(np.stack(group))
+
+
+def score_held_out(
+    held: HeldOut, manifest: Manifest, tensors: Mapping[str, Tensor], model: Model
+) -> tuple[Tensor, Tensor]:
+    """Compute uncalibrated scores [n, C] of held-out samples of known classes; return the truth."""
+    assert manifest.data is not None
+    module = make_scorer(manifest, tensors, model, temperature=1.0)
+    held = held.known_to(manifest)
+    return score(module, held.batches(), manifest.data, model)[0], held.truth(manifest)
+
+
+@torch.no_grad()
+def stack_log_probabilities(
+    stack: TrialStack, held: HeldOut, manifest: Manifest, model: Model
+) -> Tensor:
+    """Compute the log-probabilities [S, n, C] of held-out samples by each trial of a stack."""
+    assert manifest.data is not None
+    by_class = MergedOutputs(manifest.columns)
+    normalise = Normalise(manifest.data.kept_seen, manifest.data.kept.shape).to(model.device)
+    parts = [torch.zeros(len(stack.configs), 0, len(manifest.known), dtype=torch.float64)]
+    for batch in held.batches():
+        scores = stack.scores(normalise(batch.to(model.device)), stack.position.task)
+        parts.append(by_class(scores.cpu().double()).log_softmax(-1))
+    return torch.cat(parts, dim=1)
+
+
+def per_class(
+    scores: Tensor, truth: Tensor, names: Sequence[str]
+) -> tuple[dict[str, float], dict[str, int]]:
+    """Return the accuracy in percent and the number of samples of each class that has any."""
+    right = (scores.argmax(1) == truth).double()
+    counts = torch.bincount(truth, minlength=len(names))
+    sums = torch.bincount(truth, weights=right, minlength=len(names))
+    there = [column for column, count in enumerate(counts.tolist()) if count]
+    accuracy = {names[c]: 100 * float(sums[c]) / int(counts[c]) for c in there}
+    return accuracy, {names[c]: int(counts[c]) for c in there}

@@ -1,0 +1,348 @@
+"""One visit: samples are staged on disk, a model is trained and checked, and all is committed."""
+
+from collections import Counter
+from datetime import UTC, datetime
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from remask.engine import Position, TrialStack
+from remask.engine.checkpoints import CheckpointFolder
+from remask.learner import guards
+from remask.learner.calibration import calibrate
+from remask.learner.data import advice_for, first_data, measured
+from remask.learner.errors import LearnerError, VisitRejectedError, damaged
+from remask.learner.folder import COUNTS, MEMORY_LABELS, MEMORY_SOURCES, MISFITS, LearnerFolder
+from remask.learner.manifest import DataNote
+from remask.learner.model import Model
+from remask.learner.results import Choice, Visit
+from remask.learner.samples import ChosenRows, HeldOut, open_segments, save_state
+from remask.learner.scoring import per_class, score_held_out
+from remask.learner.statistics import ClassFiles, Samples, Statistics
+from remask.learner.training import (
+    Candidate,
+    Chosen,
+    Trained,
+    Training,
+    all_diverged,
+    choose,
+    choose_trial,
+    copies,
+    head_candidates,
+    make_stack,
+    outputs_for,
+)
+from remask.learner.visit_files import (
+    OnProgress,
+    ReadSamples,
+    Staged,
+    VisitNote,
+    choose_held_out,
+    fingerprint_of,
+)
+from remask.memory import JoinedRows
+from remask.user_data import InputFormat, Source, in_order
+
+_SLOWER = (1.0, 0.1, 0.01)
+"""Factors of the learning rates, tried one after the other until training does not diverge."""
+_NOT_OF_STACK = ("held_out/", "head/", "statistics/")
+
+
+def stage_visit(
+    folder: LearnerFolder,
+    model: Model,
+    source: Source,
+    name: str,
+    *,
+    discard: bool,
+    on_progress: OnProgress | None,
+) -> Staged | Visit:
+    """Write the samples of a visit to disk; return the visit if it was learnt before.
+
+    Raises LearnerError and DataError.
+    """
+    manifest = folder.manifest
+    data = manifest.data or first_data(source, model)
+    before = next((v for v in manifest.history if v.name == name and v.samples), None)
+    if before is not None:
+        return _learnt_before(before, source, data.inputs)
+    begun = None if discard else folder.visit.note()
+    if begun is not None:
+        same = begun.name == name and begun.data.inputs == data.inputs
+        if same and fingerprint_of(source, data.inputs) == begun.fingerprint:
+            return folder.visit.resume(begun, manifest)
+        if not folder.visit.is_rejected():
+            raise LearnerError(
+                f"the visit {begun.name!r} was started on {begun.began[:10]} and is not finished. "
+                f"Learn the same samples again under this name to continue it, or discard it: "
+                f"discard=True (--discard)."
+            )
+
+    def make_note(found: ReadSamples) -> VisitNote:
+        return _note(folder, name, data, found)
+
+    seed = manifest.settings.seed
+    return folder.visit.stage(source, data, model.features(data), make_note, seed, on_progress)
+
+
+def _note(folder: LearnerFolder, name: str, data: DataNote, found: ReadSamples) -> VisitNote:
+    manifest = folder.manifest
+    new = in_order(set(found.names) - manifest.known.keys())
+    outputs = {own: len(manifest.classes) + n for n, own in enumerate(new)} | manifest.known
+    labels = [outputs[own] for own in found.names]
+    held_out = choose_held_out(labels, found.keys)
+    if manifest.data is None:
+        learnt = np.setdiff1d(np.arange(len(labels)), held_out)
+        data = measured(data, manifest.settings, found.rows, learnt)
+    return VisitNote(
+        name=name,
+        fingerprint=found.fingerprint(),
+        generation=manifest.generation,
+        began=_now(),
+        classes=(*manifest.classes, *new),
+        labels=tuple(labels),
+        held_out=tuple(held_out),
+        keys=tuple(found.keys[row] for row in held_out),
+        data=data,
+        rows_sha256="",
+    )
+
+
+def _learnt_before(before: Visit, source: Source, form: InputFormat) -> Visit:
+    reason = "from other samples"
+    if before.fingerprint is None:
+        reason = "and a class of it was forgotten since"
+    elif fingerprint_of(source, form) == before.fingerprint:
+        return before.model_copy(update={"repeated": True})
+    raise LearnerError(
+        f"a visit {before.name!r} was learnt on {before.finished[:10]}, {reason}. Choose another "
+        f"name."
+    )
+
+
+class VisitRun:
+    """Learns the staged samples of one visit."""
+
+    def __init__(self, folder: LearnerFolder, staged: Staged, model: Model) -> None:
+        self._folder, self._staged, self._model = folder, staged, model
+        self._before = folder.manifest
+        self._settings = folder.manifest.settings
+        self._old = folder.read_state() if self._before.state else None
+        note = staged.note
+        self._after = self._before.model_copy(
+            update={
+                "classes": note.classes,
+                "outputs": outputs_for(len(note.classes), self._before.outputs),
+                "data": note.data,
+                "tasks": self._before.tasks + 1,
+            }
+        )
+        self._segments = open_segments(folder)
+        self._rows = JoinedRows([*self._segments, staged.inputs])
+        self._first = len(self._rows) - len(staged.labels)  # the number of the visit's first sample
+        aside = torch.tensor(note.held_out, dtype=torch.int64)
+        learnt = torch.ones(len(staged.labels), dtype=torch.bool)
+        learnt[aside] = False
+        self._aside, self._learnt = aside, learnt.nonzero().squeeze(-1)
+        keys = torch.tensor(note.keys, dtype=torch.int64)
+        held = HeldOut.of(self._old, self._rows)
+        self._held = held.and_also(self._first + aside, staged.labels[aside], keys)
+        has_features = note.data.features is not None
+        self._heads = self._settings.heads if has_features else ()
+        self._trains = self._settings.trains(features=has_features)
+        self._training: Training | None = None
+
+    def run(
+        self,
+        on_progress: OnProgress | None,
+        checkpoint_seconds: float,
+        *,
+        max_drop: float,
+        force: bool,
+    ) -> Visit:
+        """Train, check and commit; all of it, or nothing.
+
+        Raises VisitRejectedError, unless `force` is set.
+        """
+        statistics = self._statistics() if self._heads else None
+        measured_on = self._held  # without a memory, samples like those that were held out
+        if statistics is not None and statistics.exact and self._settings.memory == 0:
+            files = ClassFiles(self._folder, self._after)
+            measured_on = files.held_out(statistics.notes, self._settings.seed)
+        before = None
+        if self._old is not None:
+            before = score_held_out(measured_on, self._before, self._old, self._model)
+        candidates = [] if statistics is None else head_candidates(self._after, statistics)
+        net: dict[str, Tensor] = {}
+        trained, choice = Trained(), Choice(why="")
+        if self._trains:
+            stack, trained, share = self._train(measured_on, on_progress, checkpoint_seconds)
+            net, choice = choose_trial(stack, measured_on, self._after, self._model)
+            if share != 1:
+                usual = stack.configs[0].lr / share
+                why = f"training diverged with a learning rate of {usual:g}; {choice.why}"
+                choice = choice.model_copy(update={"why": why})
+            manifest = self._after.model_copy(update={"head": "net", "lr": choice.lr})
+            title = self._model.method.title if self._model.method else ""
+            candidates.append(Candidate(f"{title} (replay)", manifest, net))
+        chosen = choose(candidates, measured_on, self._model)
+        choice = self._choice(choice, chosen, statistics)
+        if not force:
+            self._check(before, chosen, max_drop)
+        visit = self._result(trained, before, chosen, choice)
+        self._commit(visit, chosen, net, statistics)
+        return visit
+
+    def _statistics(self) -> Statistics:
+        inputs, labels = self._staged.inputs, self._staged.labels
+
+        def samples(rows: Tensor) -> Samples:
+            return Samples(inputs.take(rows), labels[rows])
+
+        held = samples(self._aside) if self._settings.memory == 0 else None
+        files = ClassFiles(self._folder, self._after)
+        return files.updated(self._old, self._after.outputs, samples(self._learnt), held)
+
+    def _choice(self, trained: Choice, chosen: Chosen, statistics: Statistics | None) -> Choice:
+        """Add the head that predicts to the settings of the trained net."""
+        if statistics is None:
+            return trained
+        why = chosen.why or "as the learner was created"
+        if not statistics.exact and self._before.exact:
+            why += (
+                f". Statistics of each class exceed {self._settings.statistics_bytes:,} bytes "
+                f"(statistics_bytes): only their sum is stored from now on, so that forgetting a "
+                f"class is not exact"
+            )
+        if chosen.candidate.manifest.head == "net":
+            why = f"{why}. Among trained heads: {trained.why}"
+        return trained.model_copy(update={"head": chosen.candidate.manifest.head, "why": why})
+
+    def _check(self, before: tuple[Tensor, Tensor] | None, chosen: Chosen, max_drop: float) -> None:
+        name, scores, truth = self._staged.note.name, chosen.scores, chosen.truth
+        advice = advice_for(self._settings, self._staged.note.data)
+        new = truth >= len(self._before.known)
+        try:
+            guards.check_chance(name, scores, truth, advice)
+            guards.check_chance(name, scores[new], truth[new], advice)
+            if before is not None:
+                old = [list(self._after.known).index(each) for each in self._before.known]
+                guards.check_drop(name, before, (scores, truth), old, max_drop, advice)
+        except VisitRejectedError:
+            if self._training is not None:
+                self._training.save()
+            self._folder.visit.reject()
+            self._folder.remove_leftovers()
+            raise
+
+    def _train(
+        self, held: HeldOut, on_progress: OnProgress | None, checkpoint_seconds: float
+    ) -> tuple[TrialStack, Trained, float]:
+        """Train all candidates, with lower learning rates if all of them diverge."""
+        note = self._staged.note
+        inputs = ChosenRows(self._staged.inputs, self._learnt)
+        seen = len(self._learnt) + (0 if self._old is None else int(self._old[COUNTS].sum()))
+        for attempt, share in enumerate(_SLOWER):
+            stack = make_stack(
+                self._after,
+                self._model,
+                len(self._learnt),
+                seen=seen,
+                share=share,
+                earlier_samples=self._segments,
+            )
+            self._restore(stack)
+            checkpoints = CheckpointFolder(
+                self._folder.visit.checkpoints(attempt), f"{note.name} {note.fingerprint}"
+            )
+            self._training = Training(
+                stack, held, self._after, self._model, checkpoints, checkpoint_seconds
+            )
+            labels = self._staged.labels[self._learnt]
+            trained = self._training.run(inputs, labels, on_progress)
+            if not all_diverged(stack):
+                return stack, trained, share
+        raise LearnerError(
+            f"{note.name} cannot be learnt: the loss was not a number, with learning rates "
+            f"down to {min(config.lr for config in stack.configs):g}. The learner is as it was. "
+            f"Look for extreme values in the data, or create a learner with a lower `lr`."
+        )
+
+    def _restore(self, stack: TrialStack) -> None:
+        """Bring the engine to the state of the learner."""
+        if self._old is None:
+            return
+        assert self._before.state is not None
+        saved = {n: own for n, own in self._old.items() if not n.startswith(_NOT_OF_STACK)}
+        try:
+            stack.grow_from(copies(saved, len(stack.configs)), Position(self._before.tasks))
+        except MISFITS as error:
+            reason = f"its tensors do not fit, {type(error).__name__}: {str(error)[:200]}"
+            raise damaged(self._folder.path / self._before.state.name, reason) from error
+
+    def _result(
+        self,
+        trained: Trained,
+        before: tuple[Tensor, Tensor] | None,
+        chosen: Chosen,
+        choice: Choice,
+    ) -> Visit:
+        accuracy, counts = per_class(chosen.scores, chosen.truth, list(self._after.known))
+        note = self._staged.note
+        sizes = Counter(self._staged.labels[self._learnt].tolist())
+        new = note.classes[len(self._before.classes) :]
+        return Visit(
+            name=note.name,
+            number=len(self._before.history) + 1,
+            finished=_now(),
+            seconds=round(trained.seconds, 3),
+            steps=trained.steps,
+            epochs=trained.epochs,
+            samples={str(note.classes[label]): sizes[label] for label in sorted(sizes)},
+            new_classes=tuple(map(str, new)),
+            before={} if before is None else per_class(*before, list(self._before.known))[0],
+            accuracy=accuracy,
+            held_out=counts,
+            choice=choice,
+            calibration=calibrate(chosen.scores, chosen.truth),
+            fingerprint=note.fingerprint,
+        )
+
+    def _commit(
+        self,
+        visit: Visit,
+        chosen: Chosen,
+        net: dict[str, Tensor],
+        statistics: Statistics | None,
+    ) -> None:
+        _, places = self._settings.places(self._staged.note.data.kept.sample_bytes)
+        tensors = {**net, **chosen.candidate.tensors, **self._held.reduced(places).tensors()}
+        update: dict[str, object] = {
+            "calibration": visit.calibration,
+            "history": (*self._before.history, visit),
+            "earlier": self._before.generations(),
+            "lr": visit.choice.lr,
+        }
+        if statistics is not None:
+            tensors |= statistics.tensors()
+            update |= {"statistics": statistics.notes, "exact": statistics.exact}
+        if MEMORY_SOURCES in tensors:
+            # The engine counts the visit's samples without those that are held out.
+            counted, learnt = tensors[MEMORY_SOURCES].cpu(), self._first + self._learnt
+            own = (counted - self._first).clamp(min=0, max=len(learnt) - 1)
+            tensors[MEMORY_SOURCES] = torch.where(counted < self._first, counted, learnt[own])
+            tensors[MEMORY_LABELS] = tensors[MEMORY_LABELS].cpu()
+        method = self._model.method
+        manifest = save_state(
+            self._folder,
+            chosen.candidate.manifest,
+            tensors,
+            self._rows,
+            private=method is not None and method.own_memory != "no",
+        )
+        self._folder.commit(manifest.model_copy(update=update))
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
