@@ -78,7 +78,7 @@ def test_damaged_trials_and_data_are_named_with_what_to_do(
     healthy: CommandLine, tmp_path: Path
 ) -> None:
     with sqlite3.connect(healthy.store) as connection:
-        connection.execute("UPDATE trials SET class_il = '[[1]]'")
+        connection.execute("UPDATE trials SET details = '[]'")
     connection.close()
     mnist = tmp_path / "data" / "mnist"
     mnist.mkdir(parents=True)

@@ -16,7 +16,7 @@ import remask as package
 from remask.cli import trials
 from remask.cli.options import FILTER_OPTIONS, RUN_OPTIONS, SETTINGS
 from remask.config import TrialConfig
-from remask.planning import configs_from, grid_configs
+from remask.experiments import configs_from, grid_configs
 from remask.results import FILTERS
 from remask.runs.options import RunOptions
 from tests.cli.settings_page import PAGE, with_tables

@@ -242,7 +242,7 @@ def test_what_could_never_be_learnt_with_is_refused_before_anything_is_made(tmp_
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"method": "pnn"}, "needs the task of every input"),
         ({"method": "joint"}, "all tasks at once"),
-        ({"method": "agem"}, "how many tasks"),
+        ({"method": "agem"}, "needs the number of tasks"),
         ({"method": "erema"}, "unknown method"),
         ({"net": "resnet81"}, "unknown net"),
         ({"memory": "many"}, "500 MB"),

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 import pytest
 
 from remask.config import TrialConfig
+from remask.experiments import trial_configs
 from remask.papers.experiments import PaperCell
 from remask.papers.published import Claim, claims
-from remask.planning import trial_configs
 from remask.reports.comparison import Comparison, compare, comparison_markdown, paper_cell, verdicts
 from remask.results import Spread, Store, TrialRecord, summarise
 from tests.command_line import CommandLine

@@ -5,6 +5,7 @@ import logging
 import math
 import struct
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -531,10 +532,7 @@ def test_a_benchmark_of_your_own_has_a_file_name_without_a_colon(tmp_path: Path)
 
 
 def test_names_that_look_like_markup_are_printed_as_they_are() -> None:
-    cells = [
-        Cell(cell.config, "$\\frac{1}$ <b>", cell.records)
-        for cell in summarise(_trials(40, mask=None))
-    ]
+    cells = [replace(cell, label="$\\frac{1}$ <b>") for cell in summarise(_trials(40, mask=None))]
     row = Row(tuple(cells))
     drawing = draw(FIGURES["confidence"].describe([row], "class_il", Systems(cells)))
     drawing.draw_without_rendering()

@@ -19,7 +19,7 @@ from remask.reports.figures import page_figures
 from remask.reports.figures.systems import FAVOURITES, Systems
 from remask.reports.history import history_html
 from remask.reports.page import page_html
-from remask.results import Cell
+from remask.results import Cell, summary_of
 from remask.setting_types import read_mask
 from tests.reports.samples import report_data
 from tests.results.store_samples import diverged, failed, make_config, make_record, make_records
@@ -144,7 +144,7 @@ def _real_cell(cell: Mapping[str, Any]) -> Cell:
         )
         for seed in range(trials)
     ]
-    return Cell(config, cell["label"], tuple(records))
+    return Cell(config, cell["label"], tuple(map(summary_of, records)), tuple(records))
 
 
 def figures_of(cells: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

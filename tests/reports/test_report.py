@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from remask.experiments import trial_configs
 from remask.papers.experiments import experiment_cells
-from remask.planning import trial_configs
 from remask.results import Store, StoreError
 from tests.command_line import CommandLine, start
 from tests.results.store_samples import (

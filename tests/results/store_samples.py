@@ -13,7 +13,8 @@ import numpy as np
 from remask.classes import spread_classes
 from remask.config import TrialConfig
 from remask.results import TrialRecord
-from remask.results.schema import COLUMNS, digest_of
+from remask.results.cells import TrialSummary
+from remask.results.rows import COLUMNS, sealed
 
 NAN = math.nan
 
@@ -122,8 +123,10 @@ def redigest(path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.text_factory = lambda raw: raw.decode(errors="replace")
         for row in connection.execute(f"SELECT {', '.join(COLUMNS)} FROM trials").fetchall():
+            *_, details_digest, digest, _ = sealed(TrialSummary(*row[:-3]), row[-1])
             connection.execute(
-                "UPDATE trials SET digest = ? WHERE config_hash = ?", [digest_of(row[:-1]), row[0]]
+                "UPDATE trials SET details_digest = ?, digest = ? WHERE config_hash = ?",
+                [details_digest, digest, row[0]],
             )
 
 

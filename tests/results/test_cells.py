@@ -44,14 +44,6 @@ def test_trials_whose_classes_were_dealt_or_called_otherwise_are_not_averaged_to
     assert _shown([renamed, _of(2, 0)]) == {"ER, 2 tasks (1)": [0], "ER, 2 tasks (2)": [2]}
 
 
-def test_a_trial_that_does_not_say_its_tasks_is_averaged_with_others_of_its_size_alone() -> None:
-    unknown = {"tasks": None, "class_names": None}
-    (cell,) = summarise([_of(2, 0), _of(2, 1, **unknown)])
-    assert (cell.label, cell.trials) == ("ER", 2)
-    assert cell.tasks is None  # not all say it
-    assert _shown([_of(2, 0), _of(3, 1, **unknown)]) == {"ER, 2 tasks": [0], "ER, 3 tasks": [1]}
-
-
 def test_trials_that_all_failed_are_a_cell() -> None:
     (cell,) = summarise([failed()])
     assert (cell.label, cell.failed, cell.tasks) == ("ER", 1, None)

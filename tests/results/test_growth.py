@@ -10,12 +10,13 @@ import pytest
 from remask.reports.tables import PlainTable, results_table
 from remask.results import (
     SCORES,
-    Spreads,
+    Spread,
     Store,
     cell_labels,
     export,
     scores,
     spread,
+    spreads,
     summarise,
     summarise_listed,
     summary_of,
@@ -29,16 +30,12 @@ from tests.results.store_samples import (
 )
 
 
-@pytest.mark.parametrize("trials", [1, 2, 3, 7, 8, 9, 10, 100, 127, 129, 1000])
-def test_means_and_deviations_of_many_rows_have_the_bits_of_one_row_alone(trials: int) -> None:
+@pytest.mark.parametrize("trials", [1, 2, 3, 8, 10, 127, 129, 1000])
+def test_means_and_deviations_of_many_columns_have_the_bits_of_numpy(trials: int) -> None:
     values = np.random.default_rng(trials).uniform(0, 100, (trials, 29))
-    names = [str(place) for place in range(29)]
-    found = Spreads(names, values.T)
-    for place, name in enumerate(names):
-        column = values[:, place].tolist()
-        assert found[name].mean == float(np.mean(column))
-        assert found[name].std == float(np.std(column))
-        assert found[name] == spread(column)
+    for found, column in zip(spreads(values), values.T.tolist(), strict=True):
+        assert found == Spread(float(np.mean(column)), float(np.std(column)), trials)
+        assert found == spread(column)
 
 
 def test_a_list_has_the_cells_and_the_numbers_of_the_records(tmp_path: Path) -> None:
@@ -52,19 +49,19 @@ def test_a_list_has_the_cells_and_the_numbers_of_the_records(tmp_path: Path) -> 
         )
         for mask in (None, -1.0)
         for lr in (0.1, 0.2)
-        for seed in range(11)
+        for seed in range(3)
         for held_out in (0.0, 0.1)
     ]
     records += [diverged(make_config(seed=50)), failed(make_config(seed=51))]
     records += [make_record(make_config(seed=52))]  # another number of tasks
     with Store(tmp_path / "results.db") as store:
         store.add_all(records)
-        listed = summarise_listed(store.summaries([]))
+        listed = summarise_listed(store.summaries())
         cells = summarise(store.records())
     assert [cell.label for cell in listed] == [cell.label for cell in cells]
     assert [cell.config for cell in listed] == [cell.config for cell in cells]
     for ours, theirs in zip(listed, cells, strict=True):
-        assert list(ours.listed) == list(map(summary_of, theirs.records))
+        assert ours.summaries == theirs.summaries == tuple(map(summary_of, theirs.records))
         for name in SCORES:
             plain = [scores(record)[name] for record in theirs.finished]
             expected = (float(np.mean(plain)), float(np.std(plain)), len(plain))
@@ -74,10 +71,10 @@ def test_a_list_has_the_cells_and_the_numbers_of_the_records(tmp_path: Path) -> 
 
 
 def test_labels_of_many_cells_take_time_in_proportion() -> None:
-    configs = [make_config(lr=1e-6 * (1 + rate)) for rate in range(20_000)]
+    configs = [make_config(lr=1e-6 * (1 + rate)) for rate in range(5_000)]
     start = time.process_time()
     labels = cell_labels(configs)
-    assert time.process_time() - start < 20
+    assert time.process_time() - start < 5
     assert len(set(labels)) == len(configs)
 
 
@@ -110,4 +107,4 @@ def test_an_export_holds_no_trials_in_memory(
         return found
 
     peak(10)
-    assert peak(600) < peak(60) + 200_000
+    assert peak(300) < peak(30) + 200_000

@@ -4,18 +4,15 @@ import csv
 import json
 import os
 import pty
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
-from remask.config import TrialConfig
 from remask.reports.figures import write_figures
 from remask.results import Store, TrialRecord, export, summarise
 from tests.command_line import CommandLine
@@ -23,12 +20,6 @@ from tests.results.store_samples import contents, make_config, make_record, make
 
 _ESCAPE = "\x1b[2J\x1b]0;owned\x07"
 _NAMES = ["[/foo]", "[bold]x[/bold]", "[link=file:///x]y[/link]", ":smile:", "=cmd()", "<b>&"]
-
-
-def stored_before(**settings: Any) -> TrialConfig:
-    """A config that a store of an earlier version may have, and that none can get now."""
-    basics = make_config().model_dump()
-    return TrialConfig.model_validate({**basics, **settings}, context={"stored": True})
 
 
 def exported(path: Path, records: list[TrialRecord]) -> dict[str, Any]:
@@ -164,23 +155,6 @@ def test_a_name_that_all_cells_share_is_shown_as_it_is(remask: CommandLine) -> N
     assert "[/foo], buffer 200" in remask("results", "list").out
 
 
-def test_escape_sequences_of_an_older_store_never_reach_the_terminal_or_a_document(
-    remask: CommandLine, tmp_path: Path
-) -> None:
-    hostile = [
-        stored_before(benchmark=f"b{_ESCAPE}\u202e", method="m\x9b31m"),
-        stored_before(benchmark="x" * 5_000),
-    ]
-    with Store(remask.store) as store:
-        store.add_all(map(make_record, hostile))
-    said = _everything_works(remask, tmp_path)
-    said += [(tmp_path / "out.tex").read_text(), (tmp_path / "out.html").read_text()]
-    listed = remask("results", "list", "--trials").out
-    assert "b?[2J?]0;owned??" in listed
-    for text in said:
-        assert not set(text) & {"\x1b", "\x07", "\x9b", "\u202e"}
-
-
 def test_text_that_a_spreadsheet_would_compute_is_marked_as_text_and_numbers_are_not(
     tmp_path: Path,
 ) -> None:
@@ -232,35 +206,6 @@ def test_figures_take_names_of_any_length_and_with_signs_of_mathematics(tmp_path
 def test_a_class_order_by_seed_and_one_by_list_can_be_listed_together() -> None:
     records = [make_record(make_config(class_order=order)) for order in ([1, 0], 3, None)]
     assert [cell.config.class_order for cell in summarise(records)] == [None, 3, (1, 0)]
-
-
-def test_a_damaged_row_is_named_and_the_others_are_shown(
-    remask: CommandLine, tmp_path: Path
-) -> None:
-    records = make_records(3)
-    with Store(remask.store) as store:
-        store.add_all(records)
-    with closing(sqlite3.connect(remask.store)) as connection:
-        connection.execute(
-            "UPDATE trials SET class_il = '[[1e308]]', scores = x'00' WHERE seed = 1"
-        )
-        connection.commit()
-    for command in (
-        ("results", "list"),
-        ("results", "export", str(tmp_path / "out.json")),
-        ("report", str(tmp_path / "out.html")),
-    ):
-        answer = remask(*command)
-        assert answer.code == 1
-        assert records[1].config_hash in answer.err
-        assert "results delete --hash" in answer.err
-    assert "trials: 2" in remask("results", "list").out
-    assert len(json.loads((tmp_path / "out.json").read_text())["trials"]) == 2
-    assert (
-        "1 trial deleted"
-        in remask("results", "delete", "--hash", records[1].config_hash, "--yes").text
-    )
-    assert remask("results", "list").code == 0
 
 
 # Deleting

@@ -98,7 +98,7 @@ def test_a_damaged_export_is_refused_and_nothing_of_it_is_stored(
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"{", b"[" * 100_000])
 def test_what_is_no_json_is_refused(exported: Path, content: bytes) -> None:
     exported.write_bytes(content)
-    with pytest.raises(StoreError, match="is no JSON"):
+    with pytest.raises(StoreError, match="is not JSON"):
         read_export(exported)
 
 

@@ -5,16 +5,13 @@ import io
 import json
 import math
 import re
-import sqlite3
 from collections.abc import Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from remask.experiments import rerun_command
-from remask.planning import changed_settings, trial_configs
+from remask.experiments import changed_settings, rerun_command, trial_configs
 from remask.reports.selection import best_by_validation
 from remask.results import Store, TrialRecord, export, read_export, scores, summarise, write
 from tests.command_line import CommandLine
@@ -25,7 +22,6 @@ from tests.results.store_samples import (
     failed,
     make_config,
     make_record,
-    redigest,
     trial_with_accuracy,
 )
 
@@ -65,19 +61,6 @@ def test_the_figures_come_back_from_the_store_and_from_an_export(tmp_path: Path)
         assert list(store.records()) == records
     export(records, "json", tmp_path / "trials.json")
     assert read_export(tmp_path / "trials.json") == records
-
-
-def test_figures_that_do_not_fit_their_config_are_found_out(remask: CommandLine) -> None:
-    with Store(remask.store) as store:
-        store.add(validated_record())
-    with closing(sqlite3.connect(remask.store)) as connection:
-        connection.execute("UPDATE trials SET validation_class_il = '[]'")
-        connection.commit()
-    redigest(remask.store)
-    answer = remask("results", "export", str(remask.store.with_name("out.csv")))
-    assert answer.code == 1
-    assert "is damaged" in answer.text
-    assert "validation_class_il" in answer.text
 
 
 def test_an_import_refuses_figures_that_do_not_fit(remask: CommandLine, tmp_path: Path) -> None:
@@ -130,7 +113,7 @@ def test_latex_is_of_the_test_set_unless_asked() -> None:
         stream = io.BytesIO()
         write([validated_record()], name, stream)
         texts[name] = stream.getvalue().decode()
-    assert "% figures of the test set, unless they say validation" in texts["latex"]
+    assert "% figures of the test set, unless marked validation" in texts["latex"]
     assert r"ER & 200 & 1 & $70.38$ & $48.50$ & $97.50$ & $1.50$ \\" in texts["latex"]
     asked = texts["latex-validation"]
     assert r"\begin{tabular}{lrrrrrrrr}" in asked

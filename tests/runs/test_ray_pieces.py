@@ -17,7 +17,7 @@ import remask as public
 from remask.benchmarks import Benchmark, load_benchmark
 from remask.engine import TrialStack
 from remask.errors import MissingPackageError, SettingsError
-from remask.planning import trial_configs
+from remask.experiments import trial_configs
 from remask.results import Store
 from remask.runs import RunOptions, ray_address
 from remask.runs.checkpoint_mirror import CheckpointMirror

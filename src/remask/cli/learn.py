@@ -210,12 +210,12 @@ def _opened(folder: Path, data: "Path | TextFile", given: dict[str, Any], device
 
 def _check_same(folder: Path, current: "LearnerSettings", given: dict[str, Any]) -> None:
     """Refuse options that would change the settings of a learner."""
-    from remask.planning.defaults import describe  # torch: not before it is needed
+    from remask.setting_types import describe_errors  # torch: not before it is needed
 
     try:
         wanted = current.model_validate({**current.model_dump(), **given})
     except ValidationError as error:
-        raise SettingsError(describe(error)) from None
+        raise SettingsError(describe_errors(error)) from None
     for key in given:
         now, then = getattr(wanted, key), getattr(current, key)
         if now != then:

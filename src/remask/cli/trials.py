@@ -57,7 +57,7 @@ def run(
     """
 
     def configs() -> list[TrialConfig]:
-        from remask.planning import configs_from  # torch: not before it is needed
+        from remask.experiments import configs_from  # torch: not before it is needed
 
         given = settings if trials is None else {**settings, "trials": trials}
         return configs_from(given, file=config, own_code=own_code)
@@ -91,7 +91,7 @@ def sweep(
     """
 
     def configs() -> list[TrialConfig]:
-        from remask.planning import grid_configs  # torch: not before it is needed
+        from remask.experiments import grid_configs  # torch: not before it is needed
 
         given = settings if trials is None else {**settings, "trials": trials}
         return grid_configs(grid, given, own_code=own_code)
@@ -135,15 +135,16 @@ def reproduce(
     """
     if not dry_run:
         _prepare_workers(options)
-    from remask.experiments import cell_configs, run_cells, wanted_cells  # torch: only when needed
+    from remask import experiments  # torch: only when needed
 
-    cells = wanted_cells(experiment, benchmark, filters)
+    cells = experiments.wanted_cells(experiment, benchmark, filters)
+    configs = experiments.cell_configs(cells, trials)
     if dry_run:
-        _print_plan(store, cell_configs(cells, trials), options, printer)
+        _print_plan(store, configs, options, printer)
         return
     with Store(store_path(store)) as opened:
-        how = printer.applied_to(options)
-        found = run_cells(opened, cells, trials, how, remedy="--again runs")
+        results = experiments.run_trials(opened, configs, printer.applied_to(options))
+    found = experiments.Reproduction.of(cells, results)
     if printer.json:
         printer.result(reproduction_json(found))
     elif markdown:
@@ -152,10 +153,8 @@ def reproduce(
     else:
         _show_if_stored(printer, found.results, opened.path)
         printer.show(found.compared.table(), *found.compared.summary())
-        if found.decided:
-            printer.show(found.decision_table(), found.test)
-        if found.within_tasks:
-            printer.show(found.curve_table(), found.within_tasks_note)
+        for table, note in found.tables():
+            printer.show(table, note)
     printer.note("`remask report` makes a page of it.")
     exit_if_any(found.results.failures)
 
@@ -183,7 +182,7 @@ def resume(
         for unfinished in runs_to_resume(opened, name, own_code=own_code):
             printer.show(f"run {unfinished.name}")
             how = printer.applied_to(options)
-            results = resume_run(opened, unfinished, how, remedy="`remask run --again` runs")
+            results = resume_run(opened, unfinished, how)
             if printer.json:
                 found.append(results_json(results, run=unfinished.name))
             else:
@@ -252,7 +251,7 @@ def _run(
     with Store(store_path(store)) as opened:
         if target is not None:
             check_output(target, [opened.path, *([source] if source else [])])
-        results = run_trials(opened, configs, printer.applied_to(options), remedy="--again runs")
+        results = run_trials(opened, configs, printer.applied_to(options))
     if target is not None:  # first: printing may fail
         export(results, "json", target)
     if printer.json:
@@ -265,12 +264,9 @@ def _run(
 
 
 def _prepare_workers(options: RunOptions) -> None:
-    """Load torch once for this process and all its workers, if there will be several.
-
-    Call it first: it forks, which is safe only without threads, open stores and users' code.
-    """
+    """Start loading torch for worker processes, if there will be several."""
     if app.own_process and options.on is None and options.processes > 1:
-        from remask.runs.forking import start_fork_server  # torch: not before it is needed
+        from remask.runs.fork_server import start_fork_server
 
         start_fork_server()
 

@@ -9,8 +9,8 @@ from torch import Tensor
 from remask.benchmarks import Benchmark
 from remask.classes import Tasks
 from remask.config import TrialConfig
-from remask.engine.agreement import check_open, check_room
 from remask.engine.evaluation import Curves, Evaluator
+from remask.engine.validation import check_open, check_room
 from remask.memory import KeptRows, StoredRows, fetch
 from remask.methods import Method
 from remask.record import Curve

@@ -19,9 +19,9 @@ from remask.durable import AnyPath, DurabilityError
 from remask.engine.checkpoints import checkpoints_in, damage_of
 from remask.locks import holder_of
 from remask.machine import free_memory, write_bytes
-from remask.results import NoResultsError, StoreError, read_store, store_path
+from remask.results import NoResultsError, Store, StoreError, store_path
 from remask.runs import RunError, RunOptions, runs_folder
-from remask.runs.plans import Run, read_plan
+from remask.runs.jobs import Run, read_plan
 
 State = Literal["ok", "note", "wrong"]
 _AT_LEAST = re.compile(r"([A-Za-z0-9_.-]+)\s*>=\s*([0-9.]+)")
@@ -192,9 +192,10 @@ def _store(path: Path) -> Iterator[Symptom]:
     damaged: list[StoreError] = []
     trials = failed = 0
     try:
-        for record in read_store(path, damaged):
-            trials += 1
-            failed += record.status == "failed"
+        with Store(path, create=False) as store:
+            for record in store.checked(damaged):
+                trials += 1
+                failed += record.status == "failed"
     except NoResultsError as error:
         yield Symptom("store", "note", str(error))
         return

@@ -132,14 +132,13 @@ def plan_trials(store: Store | None, configs: Sequence[TrialConfig], options: Ru
     """
     wanted = list(dict.fromkeys(configs))
     left = [c for c in wanted if options.again or store is None or not store.is_done(c.hash)]
-    executor = executor_for(options) if left else None
+    executor = executor_for(options)
     lacking = sorted(name for name in {c.benchmark for c in left} if not _has_data(name))
     try:
-        at_once = options.processes if executor is None else executor.at_once(options)
+        at_once = executor.at_once(options) if left else options.processes
         stacks = _stacks(left, lacking, at_once, options, executor)
     finally:
-        if executor is not None:
-            executor.disconnect()
+        executor.disconnect()
     seconds = {c: own / len(job.configs) for job, own in stacks for c in job.configs}
     flops = _Once(lambda config: cost_of(config).flops)
     own_cells: dict[TrialConfig, list[TrialConfig]] = {}
@@ -161,7 +160,7 @@ def _stacks(
     lacking: Sequence[str],
     at_once: int,
     options: RunOptions,
-    executor: Executor | None,
+    executor: Executor,
 ) -> list[tuple[Job, float]]:
     """The stacks that these trials would be trained in, and how many seconds each takes."""
     largest = {
@@ -200,12 +199,9 @@ class _Once:
         return self._found[key]
 
 
-def _rates(
-    config: TrialConfig, trials: int, options: RunOptions, executor: Executor | None
-) -> Rates:
-    if executor is None:
+def _rates(config: TrialConfig, trials: int, options: RunOptions, executor: Executor) -> Rates:
+    if executor.on_this_machine:
         check_device(options.device)
-        return rates_of(config, trials, options)
     return executor.call(rates_of, config, trials, options, options=options)
 
 

@@ -41,7 +41,7 @@ from remask.learner.summary import Summary, summary
 from remask.learner.visit import VisitRun, stage_visit
 from remask.learner.visit_files import OnProgress
 from remask.methods import Method
-from remask.planning.defaults import describe
+from remask.setting_types import describe_errors
 from remask.user_data import (
     Data,
     Labels,
@@ -167,7 +167,7 @@ class Learner:
                 statistics_bytes=statistics_bytes,
             )
         except ValidationError as error:
-            raise LearnerError(describe(error)) from None
+            raise LearnerError(describe_errors(error)) from None
         model = Model(settings, net, encoder, method, device)
         check_settings(settings, model.method)
         if net != AUTO:

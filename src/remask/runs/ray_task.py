@@ -21,8 +21,8 @@ from remask.record import TrialRecord
 from remask.runs.checkpoint_mirror import CheckpointMirror, is_address
 from remask.runs.device_memory import largest_stack_on
 from remask.runs.events import Advanced, Event, Failed, Finished
+from remask.runs.jobs import Job
 from remask.runs.options import RunOptions
-from remask.runs.plans import Job
 from remask.runs.scratch import scratch_folder
 from remask.runs.shipping import Arrays, importable, read_files, write_files
 from remask.runs.signals import StopRequest

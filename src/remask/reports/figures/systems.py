@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from remask.reports.comparison import ComparedCell
 from remask.reports.figures.description import Look, Mark, Numbers, Source
-from remask.results import Cell, Spread, Spreads, group_alike, group_but_mask
+from remask.results import Cell, Spread, group_alike, group_but_mask, spreads
 
 Array = NDArray[np.float64]
 MINUS = "\N{MINUS SIGN}"
@@ -134,8 +134,7 @@ def heights(spreads: Sequence[Spread]) -> dict[str, Numbers]:
 
 def over_trials(values: Array) -> dict[str, Numbers]:
     """The `y` and `std` of a mark from the values of trials, [S, places]."""
-    places = [str(place) for place in range(values.shape[1])]
-    return heights(list(Spreads(places, values.T).values()))
+    return heights(spreads(values))
 
 
 def known(values: Iterable[float]) -> Numbers:

@@ -1,9 +1,8 @@
-"""Plans of runs: which trials, in which stacks, on the disk beside the store.
+"""Jobs and runs: which trials are trained in which stacks, kept on disk beside the store.
 
-Beside a store `results.db` lies `results.db.runs/`, with one folder per unfinished run:
-`run.json` (which trials, in which stacks), a lock, and a folder of checkpoints per stack. A run
-that is asked for again finds its folder by the hash of its trials, and goes on. When the last
-trial is in the store, the folder goes.
+Beside a store `results.db` is `results.db.runs/`, with one folder per unfinished run: `run.json`
+(the stacks), a lock, and a folder of checkpoints per stack. A run that is asked for again finds its
+folder by the hash of its trials, and continues. The folder is removed when all trials are stored.
 """
 
 import hashlib
@@ -24,6 +23,10 @@ from remask.own_code import own_title
 _LARGEST_PLAN = 256 * 1024 * 1024
 
 
+class RunError(RemaskError):
+    """A run folder that cannot be used; the message says why, and what to do."""
+
+
 @dataclass(frozen=True)
 class Job:
     """Trials that run as one stack."""
@@ -32,12 +35,12 @@ class Job:
 
     @property
     def name(self) -> str:
-        """What identifies the job: its configs, in their order."""
+        """A hash of its configs, in their order."""
         hashes = " ".join(config.hash for config in self.configs)
         return hashlib.sha256(hashes.encode()).hexdigest()[:16]
 
     def title(self) -> str:
-        """What it is, for people: its systems, benchmark, buffer and seeds."""
+        """Its systems, benchmark, buffer and seeds, for people."""
         first = self.configs[0]
         systems = dict.fromkeys(
             system_name(config.method, config.mask, own_title(config.method))
@@ -51,7 +54,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Work:
-    """A job, and where its checkpoints are."""
+    """A job and the folder of its checkpoints."""
 
     job: Job
     folder: Path
@@ -62,7 +65,7 @@ def plan_jobs(
 ) -> list[Job]:
     """Divide trials into stacks of at most `largest` similar ones, so that no worker idles.
 
-    Trials come in the order asked for, so that what was asked for first is done first.
+    Trials keep the order in which they were asked for.
     """
     by_shape: dict[object, list[TrialConfig]] = {}
     for config in configs:
@@ -80,12 +83,8 @@ def plan_jobs(
     return jobs
 
 
-class RunError(RemaskError):
-    """A run folder that cannot be used; the message says why, and what to do."""
-
-
 class _Plan(BaseModel):
-    """What `run.json` holds."""
+    """The content of `run.json`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     version: Literal[1] = 1
@@ -114,12 +113,12 @@ class Run:
 
     @property
     def plan(self) -> Path:
-        """The file that says what it consists of; a folder without one is no run."""
+        """The file of its stacks; a folder without one is not a run."""
         return self.folder / "run.json"
 
     @property
     def lock(self) -> Path:
-        """What a process holds while it works on the run, or changes its plan."""
+        """Held by a process while it works on the run or changes its plan."""
         return self.folder / "lock"
 
     def checkpoints(self, job: Job) -> Path:
@@ -127,12 +126,12 @@ class Run:
         return self.folder / job.name
 
     def mark(self, job: Job) -> Path:
-        """A file whose presence says that the job was run again, and its results replaced."""
+        """A file that exists once the job was run again and its results replaced."""
         return self.folder / f"{job.name}.done"
 
 
 def runs_folder(store: AnyPath) -> Path:
-    """Where the runs of a store are kept."""
+    """The folder of a store's runs."""
     store = Path(store)
     return store.parent / f"{store.name}.runs"  # also of `/`, which has no name
 
@@ -144,17 +143,15 @@ def unfinished_runs(store: AnyPath) -> list[Run]:
 
 
 def write_plan(run: Run, jobs: Sequence[Job]) -> None:
-    """Write which jobs the run consists of; its lock must be held."""
-    body = _Plan(again=run.again, stacks=[list(job.configs) for job in jobs]).model_dump(
-        mode="json"
-    )
-    # A checksum, since an altered digit would silently train something else.
+    """Write the jobs of the run, whose lock must be held."""
+    stacks = [list(job.configs) for job in jobs]
+    body = _Plan(again=run.again, stacks=stacks).model_dump(mode="json")
+    # With a checksum: a changed digit would silently train something else.
     sealed = json.dumps({"sha256": _checksum(body), "plan": body}, indent=1).encode()
     if len(sealed) > _LARGEST_PLAN:
-        trials = sum(len(job.configs) for job in jobs)
         raise RunError(
-            f"the plan of these {trials:,} trials would be too large to be read back. Nothing was "
-            f"run. Divide them into several runs."
+            f"the plan of these {sum(map(len, stacks)):,} trials would be too large to be read "
+            f"back. Nothing was run. Divide them into several runs."
         )
     write_atomically(run.plan, sealed)
 
@@ -163,26 +160,19 @@ def read_plan(folder: Path) -> Run:
     """The run in a folder."""
     path = folder / "run.json"
     try:
-        plan = _unseal(read_limited(path, _LARGEST_PLAN))
+        match json.loads(read_limited(path, _LARGEST_PLAN)):
+            case {"sha256": str(checksum), "plan": dict(body)} if checksum == _checksum(body):
+                plan = _Plan.model_validate(body)
+            case _:
+                raise ValueError("its checksum is wrong or missing")
     except (OSError, ValueError, RecursionError) as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
         raise RunError(
-            f"{path} cannot be read as the plan of a run ({_first_line(error)}). Nothing was "
-            f"changed. Move the folder {folder} away to start that run over."
+            f"{path} cannot be read as the plan of a run ({reason}). Nothing was changed. Move the "
+            f"folder {folder} away to start that run over."
         ) from None
     return Run(folder, [Job(tuple(stack)) for stack in plan.stacks], plan.again)
 
 
-def _unseal(data: bytes) -> _Plan:
-    """Read what `write_plan` wrote; raises ValueError."""
-    match json.loads(data):
-        case {"sha256": str(checksum), "plan": dict(body)} if checksum == _checksum(body):
-            return _Plan.model_validate(body)
-    raise ValueError("its checksum is wrong or missing")
-
-
 def _checksum(body: object) -> str:
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
