@@ -45,8 +45,8 @@ from remask.setting_types import describe_errors
 from remask.user_data import (
     Data,
     Labels,
+    SampleReader,
     Skipped,
-    Source,
     UnreadableImageWarning,
     checked_name,
     class_name,
@@ -516,7 +516,7 @@ class Learner:
 
     def _read(
         self, data: Data, labels: Labels, *, labelled: bool = True, skip_unreadable: bool
-    ) -> Source:
+    ) -> SampleReader:
         known = self._manifest.data
         return read(
             data,
@@ -530,7 +530,7 @@ class Learner:
     def _predictions(
         self,
         module: Scorer,
-        source: Source,
+        source: SampleReader,
         top: int,
         abstain: float | None,
         unknown: float | None,
@@ -618,7 +618,7 @@ class Learner:
         self._novelty = module, novelty, novelty.distances(features)
         return self._novelty[1:]
 
-    def _report_skipped(self, source: Source) -> None:
+    def _report_skipped(self, source: SampleReader) -> None:
         """Store the report of what a source did not read, and warn of unreadable files."""
         self.skipped = source.skipped
         if line := source.skipped.unreadable_line:
