@@ -6,6 +6,7 @@ import json
 import math
 import os
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,6 @@ from remask.results import (
     scores,
     summarise,
     trial_json,
-    write,
 )
 from tests.results.store_samples import NAN, diverged, failed, make_config, make_record
 
@@ -38,9 +38,10 @@ def trial(first: float, last: float, seed: int = 0, **settings: Any) -> TrialRec
 
 
 def written(records: list[TrialRecord], name: str) -> str:
-    stream = io.BytesIO()
-    write(records, name, stream)
-    return stream.getvalue().decode()
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder) / "out"
+        assert export(records, name, target) == len(records)
+        return target.read_bytes().decode()
 
 
 # Names
