@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from remask.experiments import rerun_command
-from remask.planning import changed_settings, trial_configs
+from remask.experiments import changed_settings, rerun_command, trial_configs
 from remask.reports.selection import best_by_validation
 from remask.results import Store, TrialRecord, summarise
 from tests.command_line import CommandLine

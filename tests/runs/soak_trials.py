@@ -12,8 +12,8 @@ from typing import Any
 
 from remask.config import TrialConfig
 from remask.engine import TrialStack
+from remask.experiments import trial_configs
 from remask.methods import METHODS
-from remask.planning import trial_configs
 from remask.results import Store, StoreError, TrialRecord
 from remask.runs import Job, Work, benchmark_of, running
 from remask.runs.queue import JobQueue

@@ -17,7 +17,7 @@ import remask as public
 from remask import durable
 from remask.config import TrialConfig
 from remask.errors import Stopped
-from remask.planning import trial_configs
+from remask.experiments import trial_configs
 from remask.results import Store
 from remask.runs import (
     Advanced,
@@ -205,7 +205,7 @@ def test_a_lost_job_is_handed_out_again_and_given_up_after_the_third_loss(tmp_pa
 def test_a_run_takes_an_executor_of_the_users_own(
     tmp_path: Path, expected: list[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("remask.runs.preparing.free_memory", lambda: 0)  # it runs elsewhere
+    monkeypatch.setattr("remask.machine.free_memory", lambda: 0)  # it runs elsewhere
     own = WithoutCheckpoints()
     with Store(tmp_path / "results.db") as store:
         public.run(configs=_configs(), store=store, stack=2, progress=False, executor=own)

@@ -13,7 +13,7 @@ import pytest
 
 from remask.config import TrialConfig
 from remask.errors import Stopped
-from remask.planning import trial_configs
+from remask.experiments import trial_configs
 from remask.results import Store, StoreError
 from remask.runs import (
     Advanced,

@@ -11,7 +11,7 @@ import pytest
 import remask
 from remask.config import TrialConfig
 from remask.errors import RemaskError, Stopped
-from remask.experiments.results import run_trials
+from remask.experiments import run_trials
 from remask.loggers import Logger, Source
 from remask.results import Store, TrialRecord, export, read_export
 from remask.runs import Advanced, RunOptions, StopRequest, ThisProcess, continue_run, plan_run

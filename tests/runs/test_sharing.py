@@ -15,7 +15,7 @@ import pytest
 
 from remask.config import TrialConfig
 from remask.errors import Stopped
-from remask.planning import trial_configs
+from remask.experiments import trial_configs
 from remask.results import Store
 from remask.runs import (
     Advanced,
@@ -47,7 +47,7 @@ with Claims(Path(sys.argv[1])) as claims:
 COMPUTE = """
 import json, sys
 from remask.runs import Finished, RunOptions, StopRequest, ThisProcess, continue_run, plan_run
-from remask.planning import trial_configs
+from remask.experiments import trial_configs
 from remask.results import Store
 
 path, seeds, stack = sys.argv[1], json.loads(sys.argv[2]), int(sys.argv[3])

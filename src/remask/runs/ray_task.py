@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import remask
-from remask.benchmarks import Benchmark
-from remask.benchmarks.splitting import resplit
+from remask.benchmarks import Benchmark, resplit
 from remask.config import TrialConfig
 from remask.engine.checkpoints import checkpoints_in
 from remask.machine import keep_freed_memory

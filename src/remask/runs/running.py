@@ -14,7 +14,7 @@ from remask.config import TrialConfig
 from remask.durable import DurabilityError, make_folder, remove_quietly, write_atomically
 from remask.errors import RemaskError, SettingsError, Stopped
 from remask.locks import Lock, LockHeldError
-from remask.planning import check_trusted
+from remask.own_code import check_trusted
 from remask.record import TrialRecord
 from remask.results import Store, StoreError, StoreMovedError, export
 from remask.runs.display import Display
@@ -31,7 +31,7 @@ from remask.runs.jobs import (
     write_plan,
 )
 from remask.runs.options import RunOptions
-from remask.runs.preparing import check_memory, fetch_data, largest_stacks, note_changed_code
+from remask.runs.preparing import fetch_data, largest_stacks, note_changed_code
 from remask.runs.queue import Claims, JobQueue, jobs_left
 from remask.runs.run_log import RunLog
 from remask.runs.signals import StopRequest
@@ -52,15 +52,10 @@ def prepare_run(
     configs: Sequence[TrialConfig],
     options: RunOptions,
     executor: Executor,
-    *,
-    remedy: str,
 ) -> Run | None:
-    """Prepare the data and plan a run of what the store lacks of these trials; None: nothing.
-
-    `remedy` is what the user can do to run stored trials again.
-    """
+    """Prepare the data and plan a run of what the store lacks of these trials; None: nothing."""
     if not options.again:
-        note_changed_code(store, configs, remedy, options.console)
+        note_changed_code(store, configs, options.console)
     largest: dict[str, int] = {}
     fitting = None
     missing = [c for c in configs if options.again or not store.is_done(c.hash)]
@@ -68,10 +63,8 @@ def prepare_run(
         if executor.on_this_machine:
             check_device(options.device)
         fetch_data(configs, options)
-        largest = largest_stacks(configs, options)
-        if executor.on_this_machine:
-            check_memory(missing, largest, options)
-        else:
+        largest = largest_stacks(configs, options, check_memory=executor.on_this_machine)
+        if not executor.on_this_machine:
             fitting = executor.largest_stacks(missing, options)
     return plan_run(
         store,

@@ -87,7 +87,8 @@ def run_job(
     except Exception as error:
         # A disk, or the lock of a process that is about to die, may be free next time.
         may_pass = not isinstance(error, RemaskError) or isinstance(error, OSError | LockHeldError)
-        place = "".join(traceback.format_exception(error)).rstrip() if may_pass else ""
+        is_unknown = may_pass and not lacks_memory(error)
+        place = "".join(traceback.format_exception(error)).rstrip() if is_unknown else ""
         yield Failed(job.name, describe_failure(error), place, may_pass)
     finally:
         torch.set_num_threads(threads)
@@ -98,7 +99,7 @@ def describe_failure(error: Exception) -> str:
     if isinstance(error, RemaskError):
         return str(error)
     if lacks_memory(error):
-        return "out of memory; use a smaller buffer or --stack, or fewer --workers"
+        return "out of memory; use a smaller buffer, net or stack, or fewer workers"
     place = traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__}: {error} (at {place.filename}:{place.lineno})"
 

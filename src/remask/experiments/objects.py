@@ -1,6 +1,6 @@
-"""Methods, nets and benchmarks that are given as objects in Python: the names to find them by.
+"""Names for methods, nets and benchmarks that are given as Python objects.
 
-A config names what it uses, because worker processes and resumed runs import it by name.
+Worker processes and resumed runs import what a config uses by name.
 """
 
 import sys
@@ -18,7 +18,7 @@ from remask.own_code import names_own_code
 
 
 def with_names(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Replace objects among these settings by their names; strings and all else stay."""
+    """Replace objects in settings by their names; other values are unchanged."""
     settings = dict(given)
     for kind in ("benchmark", "method", "net"):
         value = settings.get(kind)
@@ -37,7 +37,7 @@ def _name(kind: str, value: Any) -> Any:
         name, asked = _of_benchmark(value)
         if asked:
             raise SettingsError(
-                f"{value.name} has tasks of its own: run it alone, not in a list of benchmarks"
+                f"{value.name} was loaded with other tasks: run it alone, not in a list"
             )
         return name
     if isinstance(value, type) and issubclass(value, Method) and value in METHODS.values():
@@ -46,8 +46,8 @@ def _name(kind: str, value: Any) -> Any:
         return known[0]
     if isinstance(value, nn.Module):
         raise SettingsError(
-            f"net is a {type(value).__name__}, but each trial builds a net of its own: give the "
-            f"class, or a function (input_shape, num_classes) that returns a net"
+            f"net is a {type(value).__name__}, but each trial builds its own net: give the class, "
+            f"or a function (input_shape, num_classes) that returns a net"
         )
     if not callable(value):
         return value
@@ -55,19 +55,15 @@ def _name(kind: str, value: Any) -> Any:
     if module is None or getattr(sys.modules.get(module), name, None) is not value:
         raise SettingsError(
             f"{kind} = {value!r:.100} cannot be imported by worker processes: define it at the top "
-            f"level of a module, a file of its own"
+            f"level of a module"
         )
     return f"{module}:{name}"
 
 
 def _of_benchmark(benchmark: Benchmark) -> tuple[str, dict[str, Any]]:
-    """Its name and how its tasks were asked for; if they lead to other data, those of a copy."""
+    """A benchmark's name, and the tasks, order and limit it was loaded with; saves other data."""
     name, asked = benchmark.name, dict(benchmark.asked)
-    by_name = load_benchmark(name, **asked) if _can_load(name) else None
-    if by_name is not None and same_benchmark(benchmark, by_name):
+    can_load = name in BENCHMARKS or names_own_code(name)
+    if can_load and same_benchmark(benchmark, load_benchmark(name, **asked)):
         return name, asked
     return save_benchmark(benchmark), {}
-
-
-def _can_load(name: str) -> bool:
-    return name in BENCHMARKS or names_own_code(name)
