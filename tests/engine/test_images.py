@@ -168,31 +168,6 @@ def test_every_layer_of_a_resnet_sees_the_forwards_of_a_hand_written_loop(
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(
-    ("method", "build_net", "seeds"),
-    [
-        *((method, channels_last_net, [0, 5]) for method in ("er", "derpp", "joint")),
-        ("derpp", small_resnet, [1]),
-    ],
-)
-def test_an_augmented_run_that_is_killed_in_an_epoch_resumes_bit_identical(
-    method: str, build_net: NetBuilder, seeds: list[int], config: MakeConfig, images: Benchmark
-) -> None:
-    configs = [config(method=method, seed=seed, batch=6, lr_drops=(1,)) for seed in seeds]
-    whole = snapshot(finish(TrialStack(configs, images, build_net=build_net)))
-    for after in (2, 5, 9):  # in the first epoch, in the second, and in the next task or later
-        killed = TrialStack(configs, images, build_net=build_net)
-        for done, _ in enumerate(killed.run(), start=1):
-            if done == after:
-                break
-        saved = {name: value.contiguous() for name, value in snapshot(killed).items()}
-        resumed = TrialStack(configs, images, build_net=build_net)
-        resumed.restore(saved, killed.position)
-        ended = snapshot(finish(resumed))
-        torch.testing.assert_close(ended, whole, rtol=0, atol=0, equal_nan=True)
-
-
-@pytest.mark.thorough
 def test_importance_is_the_same_however_few_samples_gradients_fit_into_memory(
     config: MakeConfig, images: Benchmark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -224,18 +199,6 @@ def watch(configs: list[TrialConfig], benchmark: Benchmark) -> list[Step]:
 
     finish(TrialStack(configs, benchmark, method=Watched, build_net=channels_last_net))
     return steps
-
-
-def test_a_trial_sees_the_same_images_alone_and_in_company(
-    config: MakeConfig, images: Benchmark
-) -> None:
-    configs = [config(seed=seed, batch=6) for seed in (3, 1, 8)]
-    together = watch(configs, images)
-    for trial, single in enumerate(configs):
-        for one, many in zip(watch([single], images), together, strict=True):
-            ours, theirs = (one.stream, *one.replays), (many.stream, *many.replays)
-            for mine, other in zip(ours, theirs, strict=True):
-                assert torch.equal(mine.inputs[0], other.inputs[trial])
 
 
 def flat(image: Tensor) -> tuple[float, ...]:

@@ -77,14 +77,6 @@ def test_logging_changes_nothing_else(method: str, config: MakeConfig, tiny: Ben
     assert logged.loss_points()
 
 
-def test_a_trial_logs_the_same_alone_and_in_company(config: MakeConfig, tiny: Benchmark) -> None:
-    together, alone = (stack_of(config, tiny, LossLog(), trials=n) for n in (3, 1))
-    together.finish()
-    alone.finish()
-    first = [(step, task, values[:1]) for step, task, values in points_of(together)]
-    assert first == points_of(alone)
-
-
 @pytest.mark.parametrize("stopped_after", [1, 5, 8, 20])
 def test_a_stopped_stack_goes_on_to_the_same_points(
     stopped_after: int, config: MakeConfig, tiny: Benchmark

@@ -16,7 +16,7 @@ from remask.config import TrialConfig
 from remask.engine import DataDescription, Position, StreamError, TrialStack
 from remask.memory import MappedRows, SampleFileError
 from remask.methods import METHODS, MethodError, Task
-from tests.engine.stack_samples import assert_same, finish, learn_all, small_mlp, snapshot, task_of
+from tests.engine.stack_samples import assert_same, finish, small_mlp, snapshot, task_of
 
 MakeConfig = Callable[..., TrialConfig]
 DRAWING = sorted(name for name, kind in METHODS.items() if kind.draws)
@@ -37,13 +37,6 @@ OTHERS = {"balanced": balanced, "merging": merging}
 
 
 # ---- Balanced -----------------------------------------------------------------------------------
-
-
-def test_the_memory_is_left_out_of_a_config_that_has_the_usual_one(config: MakeConfig) -> None:
-    plain = config()
-    assert plain.memory == "reservoir"
-    assert "memory" not in plain.canonical
-    assert plain.hash == config(memory="reservoir").hash != config(memory="balanced").hash
 
 
 @pytest.mark.parametrize("method", ["sgd", "icarl"])
@@ -67,49 +60,6 @@ def test_a_balanced_memory_holds_as_many_of_each_class_and_none_twice(
     assert torch.equal(state["memory/offered"], sizes.expand(3, -1))
     for own in state["memory/inputs"].view(3, 12, -1):
         assert len(own.unique(dim=0)) == 12
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("memory", OTHERS)
-@pytest.mark.parametrize("method", DRAWING)
-def test_a_trial_with_another_memory_is_the_same_alone_and_after_a_stop(
-    config: MakeConfig, tiny: Benchmark, method: str, memory: str
-) -> None:
-    configs = OTHERS[memory](config, method)
-    whole = finish(TrialStack(configs, tiny, build_net=small_mlp))
-    alone = finish(TrialStack(configs[1:2], tiny, build_net=small_mlp))
-    for name, tensor in alone.state().items():
-        trials = whole.state()[name]
-        if name.startswith(("net/", "memory/")):
-            own = trials.view(3, *tensor.shape)[1] if "memory" in name else trials[1:2]
-            rounding = 1e-4 if tensor.is_floating_point() else 0.0
-            torch.testing.assert_close(tensor, own, rtol=rounding, atol=rounding)
-
-    stopped = TrialStack(configs, tiny, build_net=small_mlp)
-    steps = stopped.run()
-    for _ in islice(steps, 3):
-        pass
-    for _ in range(5):
-        resumed = TrialStack(configs, tiny, build_net=small_mlp)
-        resumed.restore(snapshot(stopped), stopped.position)
-        steps = resumed.run()
-        for _ in islice(steps, 7):
-            pass
-        stopped = resumed
-    assert_same(snapshot(whole), snapshot(finish(stopped)))
-
-
-@pytest.mark.parametrize("memory", OTHERS)
-@pytest.mark.parametrize("method", ["hal", "derpp"])
-def test_another_memory_in_an_open_stream_is_that_of_the_benchmark(
-    config: MakeConfig, tiny: Benchmark, method: str, memory: str
-) -> None:
-    configs = OTHERS[memory](config, method)
-    whole = finish(TrialStack(configs, tiny, build_net=small_mlp))
-    stack = learn_all(TrialStack(configs, DataDescription.of(tiny), build_net=small_mlp), tiny)
-    for name, tensor in stack.state().items():
-        if name.startswith(("memory/", "net/")):
-            assert torch.equal(tensor, whole.state()[name]), name
 
 
 # ---- Merging ------------------------------------------------------------------------------------

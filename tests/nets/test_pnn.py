@@ -515,39 +515,6 @@ def test_without_laterals_a_column_learns_as_a_net_that_sees_its_task_alone(
         torch.testing.assert_close(ours, value, rtol=1e-4, atol=1e-5, msg=name)
 
 
-@pytest.mark.thorough
-@both_kinds
-def test_three_stacked_trials_equal_three_single_ones(kind: type[Method], runs: Runs) -> None:
-    stack = finish(runs.start(kind))
-    relative, absolute = (1e-3, 1e-4) if runs.residual else (1e-5, 1e-6)
-    for trial, single_config in enumerate(runs.configs):
-        single = finish(runs.start(kind, [single_config]))
-        for name, value in single.state().items():
-            part = stack.state()[name][trial]
-            if name.startswith("net/"):
-                torch.testing.assert_close(part, value[0], rtol=relative, atol=absolute, msg=name)
-            elif not runs.residual:  # whose answers are so close to each other that any may win
-                torch.testing.assert_close(part, value[0], rtol=0, atol=0, equal_nan=True)
-
-
-@pytest.mark.thorough
-@both_kinds
-def test_a_run_that_is_killed_in_the_second_task_resumes_bit_identical(
-    kind: type[Method], runs: Runs
-) -> None:
-    whole = snapshot(finish(runs.start(kind)))
-    for epoch, step in sorted({(0, 2), (runs.configs[0].epochs - 1, 2)}):
-        killed = runs.start(kind)
-        for position in killed.run():
-            if position == (1, epoch, step):
-                break
-        assert killed.position == (1, epoch, step)
-        resumed = runs.start(kind)
-        resumed.restore(snapshot(killed), killed.position)
-        ended = snapshot(finish(resumed))
-        torch.testing.assert_close(ended, whole, rtol=0, atol=0, equal_nan=True)
-
-
 @pytest.mark.parametrize("width", [4, 16])  # with the default layout, and with channels last
 def test_stacked_columns_of_resnets_predict_as_plain_modules(width: int) -> None:
     torch.manual_seed(1)
