@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from remask.engine.checkpoints import CheckpointFolder
-from remask.planning import trial_configs
+from remask.experiments import trial_configs
 from remask.runs import Finished, Job, RunOptions, StopRequest
 from remask.runs.train import run_job
 

@@ -30,7 +30,7 @@ _LOGGING: list[tuple[Any, str]] = [
     (LossLog, "after_step"),
     (LossLog, "close"),
     (LossLog, "of_trials"),
-    (train._News, "since_last"),
+    (train._Reports, "now"),
     (RunLog, "take"),
 ]
 

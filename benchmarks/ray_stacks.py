@@ -12,7 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from remask.planning import trial_configs
+from remask.experiments import trial_configs
 from remask.results import Store
 from remask.runs import Finished, Ray, RunOptions, StopRequest, continue_run, plan_run
 

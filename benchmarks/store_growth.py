@@ -7,7 +7,6 @@ largest resident set.
 """
 
 import argparse
-import json
 import os
 import random
 import sqlite3
@@ -21,19 +20,19 @@ from pathlib import Path
 from typing import Any
 
 import remask
-from remask.results import Store, TrialRecord
-from remask.results.schema import COLUMNS, SUMMARY, digest_of, summary_digest, to_row
+from remask.results import Store, TrialRecord, TrialSummary
+from remask.results.rows import COLUMNS, sealed, to_row
 
 METHODS = ("er", "derpp", "der", "er_ace")
 BUFFERS = (50, 200, 500, 1_000, 5_000)
 
 
-def rows(record: TrialRecord, cells: int, seeds: int) -> Iterator[dict[str, Any]]:
+def rows(record: TrialRecord, cells: int, seeds: int) -> Iterator[tuple[Any, ...]]:
     """Rows of `cells` cells with `seeds` seeds each; their accuracies are drawn from 50 records."""
     draw = random.Random(0)
     variants = [to_row(_scaled(record, draw.uniform(0.5, 1.0))) for _ in range(50)]
     for cell in range(cells):
-        settings = {
+        settings: dict[str, Any] = {
             "method": METHODS[cell % len(METHODS)],
             "mask": (None, -1.0)[cell // 4 % 2],
             "buffer": BUFFERS[cell // 8 % len(BUFFERS)],
@@ -43,15 +42,9 @@ def rows(record: TrialRecord, cells: int, seeds: int) -> Iterator[dict[str, Any]
         canonical = config.canonical
         for seed in range(seeds):
             trial = config.model_copy(update={"seed": seed})
-            row = {**draw.choice(variants), **settings, "seed": seed, "config_hash": trial.hash}
-            row |= {"cell": canonical, "config": trial.model_dump_json()}
-            _, *summary = json.loads(str(row["summary"]))
-            row["summary"] = json.dumps([seed, *summary])
-            hashed, text, short = (str(row[name]).encode() for name in SUMMARY[:3])
-            scores: Any = row["scores"]
-            row["summary_digest"] = summary_digest(hashed, text, short, scores)
-            row["digest"] = digest_of(row[name] for name in COLUMNS[:-1])
-            yield row
+            *summary, _, _, details = draw.choice(variants)
+            identity: dict[str, Any] = {"config_hash": trial.hash, "cell": canonical, "seed": seed}
+            yield sealed(TrialSummary(*summary)._replace(**settings, **identity), details)
 
 
 def _scaled(record: TrialRecord, share: float) -> TrialRecord:
@@ -65,7 +58,7 @@ def _scaled(record: TrialRecord, share: float) -> TrialRecord:
 def make_store(path: Path, record: TrialRecord, cells: int, seeds: int) -> None:
     """Fill a new store with rows as `Store.add` writes them, without computing their metrics."""
     Store(path).close()
-    marks = ", ".join(f":{name}" for name in COLUMNS)
+    marks = ", ".join("?" * len(COLUMNS))
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.executemany(
             f"INSERT INTO trials ({', '.join(COLUMNS)}) VALUES ({marks})",

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from remask.checking import check_method
     from remask.config import TrialConfig
     from remask.engine import DataDescription, TrialStack, load_net
-    from remask.experiments import Results, report, reproduce, resume, run, sweep
+    from remask.experiments import Results, report, reproduce, resume, run, settings, sweep
     from remask.learner import Learner, LearnerError
     from remask.loggers import Logger
     from remask.losses import (
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     )
     from remask.memory import ReplayMemory
     from remask.methods import Batch, Method, Step, Task
-    from remask.planning import settings
     from remask.results import Store
 
 __version__ = "0.2.0"
@@ -52,14 +51,13 @@ _MODULES = {
     "checking": "check_method",
     "config": "TrialConfig",
     "engine": "DataDescription TrialStack load_net",
-    "experiments": "Results report reproduce resume run sweep",
+    "experiments": "Results report reproduce resume run settings sweep",
     "learner": "Learner LearnerError",
     "loggers": "Logger",
     "losses": "MaskedCrossEntropy masked_cross_entropy masked_linear_cross_entropy "
     "masked_log_softmax masked_softmax",
     "memory": "ReplayMemory",
     "methods": "Batch Method Step Task",
-    "planning": "settings",
     "results": "Store",
 }
 """The module of each name, imported on first use: `remask results list` needs no torch."""

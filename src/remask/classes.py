@@ -1,4 +1,4 @@
-"""Classes: which task learns which of them, and what they are called."""
+"""Splitting classes into tasks, and checking tasks and class names."""
 
 import operator
 from collections.abc import Sequence
@@ -11,55 +11,47 @@ Tasks = tuple[tuple[int, ...], ...]
 
 
 class SplitError(RemaskError, ValueError):
-    """Tasks, an order of classes or a limit that the benchmark cannot have."""
+    """Invalid tasks, class order, limit or hold-out for a benchmark."""
 
 
 def split_classes(num_classes: int, num_tasks: int) -> Tasks:
-    """Deal the classes 0..num_classes-1 to tasks of equal size, in the order of their labels."""
-    if num_classes < 1 or num_tasks < 1:
-        raise ValueError(
-            f"need at least one class and one task, got {num_classes} classes, {num_tasks} tasks"
-        )
-    size, left_over = divmod(num_classes, num_tasks)
-    if left_over:
+    """Split the classes 0..num_classes-1 into tasks of equal size, in the order of their labels."""
+    if num_classes < 1 or num_tasks < 1 or num_classes % num_tasks:
         raise ValueError(
             f"{num_classes} classes do not divide into {num_tasks} tasks of equal size"
         )
-    return deal(range(num_classes), [size] * num_tasks)
+    return spread_classes(num_classes, num_tasks)
 
 
 def spread_classes(num_classes: int, num_tasks: int) -> Tasks:
-    """Deal classes to tasks as evenly as possible, larger tasks first, in label order."""
-    return deal(range(num_classes), _even_sizes(num_classes, num_tasks))
+    """Split classes as evenly as possible, larger tasks first, in label order."""
+    return _cut(range(num_classes), _even_sizes(num_classes, num_tasks))
 
 
-def deal_anew(
+def split_again(
     tasks: Tasks, *, num_tasks: int | None, class_order: Sequence[int] | int | None
 ) -> Tasks:
-    """Deal the classes of the tasks in another order, or to another number of tasks.
+    """Split the classes of the tasks in another order, or into another number of tasks.
 
-    `class_order` is the order, or the seed to draw it from; None keeps the one there is. Without
+    `class_order` is the order, or the seed to draw it from; None keeps the present one. Without
     `num_tasks` the tasks keep their sizes. Raises SplitError.
     """
     order = [label for task in tasks for label in task]
     if class_order is not None:
         order = ordered_classes(class_order, len(order))
-    sizes = (
-        [len(task) for task in tasks] if num_tasks is None else _even_sizes(len(order), num_tasks)
-    )
-    return deal(order, sizes)
+    sizes = [len(task) for task in tasks]
+    return _cut(order, sizes if num_tasks is None else _even_sizes(len(order), num_tasks))
 
 
-def deal(order: Sequence[int], sizes: Sequence[int]) -> Tasks:
-    """Cut the classes, in the order given, into tasks of the sizes given."""
+def _cut(order: Sequence[int], sizes: Sequence[int]) -> Tasks:
     bounds = accumulate(sizes, initial=0)
     return tuple(tuple(order[start:end]) for start, end in pairwise(bounds))
 
 
 def ordered_classes(class_order: Sequence[int] | int, num_classes: int) -> list[int]:
-    """The classes in the order given, or drawn from a seed. Raises SplitError."""
+    """Return the classes in the given order, or in one drawn from a seed. Raises SplitError."""
     if isinstance(class_order, int):
-        from remask import randomness  # numpy: not before it is needed
+        from remask import randomness  # imports numpy
 
         shuffled = randomness.generator(class_order, "class order").permutation(num_classes)
         return [int(label) for label in shuffled]
@@ -96,7 +88,7 @@ def check_tasks(tasks: Tasks) -> None:
 
 
 def check_class_names(names: Sequence[object], num_classes: int) -> None:
-    """Raise ValueError unless every class has a name of its own, as text."""
+    """Raise ValueError unless every class has a distinct name."""
     if len(names) != num_classes:
         raise ValueError(f"class_names has {len(names)} names for {num_classes} classes")
     label_of: dict[str, int] = {}
@@ -115,7 +107,7 @@ def check_class_names(names: Sequence[object], num_classes: int) -> None:
 def _even_sizes(num_classes: int, num_tasks: int) -> list[int]:
     if not 1 <= num_tasks <= num_classes:
         raise SplitError(
-            f"{num_classes} classes can be dealt to 1..{num_classes} tasks, not to {num_tasks}"
+            f"{num_classes} classes can be split into 1..{num_classes} tasks, not {num_tasks}"
         )
     size, left_over = divmod(num_classes, num_tasks)
     return [size + (task < left_over) for task in range(num_tasks)]

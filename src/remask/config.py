@@ -1,37 +1,38 @@
 """The settings of one trial: one typed, validated object.
 
-A setting is one field of `TrialConfig`. Its option on the command line with the help text, its key
-in config files and grids, its keyword in Python and its line in the docs are all made from it.
+A setting is one field of `TrialConfig`. Its command-line option and help text, its key in config
+files and grids, its keyword in Python and its line in the docs are generated from it.
 """
 
 import hashlib
 import json
+import math
+from operator import attrgetter
 from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from remask.setting_types import (
     INT64,
-    Integer,
+    ClassOrder,
+    Epochs,
     Mask,
     MemoryPolicy,
     Name,
     OnCommandLine,
     Precision,
     Weights,
-    check_drops,
-    check_positive_mask,
-    check_stored_mask,
-    read_integers,
-    read_order,
 )
 
 COMMON_WEIGHTS = ("alpha", "beta")
-"""Weights that several methods have, with a field of their own; the others are in `weights`."""
-
-
+"""Weights of several methods, each with a field of its own; the others are in `weights`."""
 IDENTITY = ("benchmark", "method", "mask", "buffer", "seed")
-"""The fields that say which trial; all others are settings, which may be published for these."""
+"""The fields that identify a trial; the other fields are settings with published values."""
+_PER_TRIAL = {
+    *("seed", "mask", "positive_mask", "fade", "fade_power", "lr", "weights"),
+    *COMMON_WEIGHTS,
+}
+"""The fields in which the trials of a stack may differ."""
 
 
 class TrialConfig(BaseModel):
@@ -40,27 +41,26 @@ class TrialConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     benchmark: Annotated[Name, OnCommandLine("NAMES", several=True)] = Field(
-        description="What to learn: a name that `remask benchmarks` lists, or your own, "
+        description="The data: a name listed by `remask benchmarks`, or your own, "
         "`module:function`. Several: `split-mnist,split-cifar10`. Default: `split-digits`.",
     )
     method: Annotated[Name, OnCommandLine("NAMES", several=True)] = Field(
-        description="How to learn it: a name that `remask methods` lists, or your own, "
+        description="The method: a name listed by `remask methods`, or your own, "
         "`module:Class`. Several: `er,derpp`. Default: `er`.",
     )
     mask: Mask = Field(
         None,
-        description="What the logits of absent classes are set to: `none`, `-inf`, a number up to "
-        "0, or `auto` to have it chosen. Several: `none,-1,-inf`.",
+        description="The value of the logits of absent classes: `none`, `-inf`, a number up to 0, "
+        "or `auto` to choose one. Several: `none,-1,-inf`.",
     )
     buffer: Annotated[int, OnCommandLine("SIZES", several=True)] = Field(
-        0, ge=0, le=10_000_000, description="Samples that the memory holds. Several: `200,500`."
+        0, ge=0, le=10_000_000, description="Samples in memory. Several: `200,500`."
     )
     seed: int = Field(
         0,
         ge=0,
         lt=INT64,
-        description="What all random numbers are drawn from; of several trials, the first has this "
-        "one. Default: 0.",
+        description="The seed of all random numbers; of several trials, the first one. Default: 0.",
     )
     net: Name = Field(
         "mlp",
@@ -82,25 +82,17 @@ class TrialConfig(BaseModel):
         description="A setting that only this method has, by name. May be repeated. Several "
         "values: `gamma=0.5,1`.",
     )
-    lr_drops: Annotated[
-        tuple[Integer, ...],
-        BeforeValidator(read_integers),
-        AfterValidator(check_drops),
-        OnCommandLine("EPOCHS"),
-    ] = Field(
+    lr_drops: Epochs = Field(
         (),
         description="Epochs of each task after which the learning rate falls to a tenth: `35,45`.",
     )
-
     tasks: int | None = Field(
-        None, ge=1, lt=INT64, description="How many tasks the classes are divided into."
+        None, ge=1, lt=INT64, description="Number of tasks that the classes are divided into."
     )
-    class_order: Annotated[
-        Integer | tuple[Integer, ...] | None, BeforeValidator(read_order), OnCommandLine("ORDER")
-    ] = Field(
+    class_order: ClassOrder = Field(
         None,
-        description="The order in which classes are learnt, `3,1,0,2`, or one number: a seed to "
-        "draw it from. Default: by label.",
+        description="The order in which classes are learnt, `3,1,0,2`, or a seed to draw it from. "
+        "Default: by label.",
     )
     limit: int | None = Field(
         None, ge=1, lt=INT64, description="Keep only this many samples of each class."
@@ -110,60 +102,76 @@ class TrialConfig(BaseModel):
         ge=0,
         lt=1,
         description="Hold out this share of each class's training data, such as 0.1, and measure "
-        "on it as well: what to choose settings by.",
+        "on it as well, to choose settings by.",
     )
     task_free: bool = Field(
         False,
-        description="Tell no task boundaries: the active classes are those of the batch's labels.",
+        description="Hide task boundaries: the active classes are those of the batch's labels.",
     )
 
-    positive_mask: Annotated[bool, AfterValidator(check_positive_mask)] = Field(
-        False,
-        validate_default=True,
-        description="Allow a mask above 0, which the paper does not have.",
+    positive_mask: bool = Field(
+        False, description="Allow a mask above 0, which the paper does not have."
     )
-    mask_stored: Annotated[bool, AfterValidator(check_stored_mask)] = Field(
+    mask_stored: bool = Field(
         False,
-        description="Store logits as the mask leaves them, not the raw ones (DER, DER++). The mask "
-        "must be finite.",
+        description="Store the masked logits instead of the raw ones (DER, DER++). The mask must "
+        "be finite.",
     )
     fade: float = Field(
         0.0,
         ge=0,
         allow_inf_nan=False,
         description="How the mask fades: the share min(1, fade * buffer / samples so far) of the "
-        "stream's loss is without it. At 0 it never fades.",
+        "stream's loss is not masked. 0: it does not fade.",
     )
     fade_power: float = Field(
         1.0,
         ge=1,
         allow_inf_nan=False,
-        description="That share to this power: the higher, the less of it in long streams.",
+        description="The power of this share; a higher one fades the mask less in long streams.",
     )
     evaluate_every: int = Field(
         0,
         ge=0,
         lt=INT64,
-        description="Also measure accuracy within tasks, every so many steps, on a few test "
-        "samples of each class; changes no other result. 10 costs up to a tenth more time. "
-        "Default: 0, only after each task.",
+        description="Also measure accuracy within tasks, every N steps, on a few test samples of "
+        "each class; changes no other result. 10 takes up to a tenth more time. Default: 0, only "
+        "after each task.",
     )
     memory: Annotated[MemoryPolicy, OnCommandLine("POLICY")] = Field(
         "reservoir",
-        description="What the memory keeps: `reservoir`, a uniform sample of all that has come, in "
-        "every epoch anew, `balanced`, as many samples of each class as it can, each once, or "
-        "`merging`, a reservoir into which the samples that it does not keep are merged. For "
-        "methods whose memory is a reservoir.",
+        description="What the memory keeps: `reservoir`, a uniform sample of the stream, redrawn "
+        "in every epoch; `balanced`, equally many samples of each class, each once; or `merging`, "
+        "a reservoir into which samples that are not kept are merged. For methods with a "
+        "reservoir.",
     )
     precision: Annotated[Precision, OnCommandLine("PRECISION")] = Field(
         "float32",
-        description="What layers compute in: `float32`, or `bf16`, which makes convolutions faster "
-        "on devices that have it. Weights and losses stay float32.",
+        description="The precision of layers: `float32`, or `bf16`, with faster convolutions on "
+        "devices that support it. Weights and losses stay float32.",
     )
+
+    @model_validator(mode="after")
+    def _check_mask(self) -> Self:
+        """Refuse settings of the mask that contradict each other."""
+        number = self.mask if isinstance(self.mask, float) else None
+        if number is not None and number > 0 and not self.positive_mask:
+            raise ValueError(f"mask = {number:g}: must be in [-inf, 0] unless positive_mask is set")
+        if self.positive_mask and (number is None or number <= 0):
+            raise ValueError("positive_mask needs a mask above 0")
+        if self.mask_stored and (number is None or math.isinf(number)):
+            raise ValueError("mask_stored needs a finite mask, such as -1")
+        if self.fade and number is None:
+            raise ValueError("fade needs a mask" + " other than 'auto'" * (self.mask == "auto"))
+        if self.fade_power != 1 and not self.fade:
+            raise ValueError("fade_power needs fade > 0")
+        if self.mask == "auto" and self.task_free:
+            raise ValueError("mask 'auto' is chosen at the end of a task, so task_free excludes it")
+        return self
 
     @property
     def cell(self) -> Self:
-        """The config without its seed: what trials that are averaged have in common."""
+        """The config with seed 0, which all trials of a cell share."""
         return self.model_copy(update={"seed": 0})
 
     @property
@@ -173,19 +181,16 @@ class TrialConfig(BaseModel):
 
     @property
     def canonical(self) -> str:
-        """The config as the text that its hash is taken of.
+        """The text that is hashed.
 
-        ASCII JSON without spaces: the fields in alphabetical order, each mask as null, "-inf" or a
-        number, each float in the shortest form that reads back as the same number, -0.0 as 0.0. A
-        field that has its default value is left out, so that a field added later, with a default
-        that means "as before", leaves the hashes of earlier configs alone. In return a default
-        must never change: it would give old hashes a new meaning.
+        ASCII JSON without spaces: the fields in alphabetical order, a mask as null, "auto", "-inf"
+        or a number, floats in their shortest form, -0.0 as 0.0. Fields with their default value are
+        left out, so a field that is added later leaves the hashes of earlier configs unchanged. A
+        default must never change: it would change the meaning of stored hashes.
         """
-        fields = type(self).model_fields
         chosen = {
             name: value + 0.0 if isinstance(value, float) else value
-            for name, value in self.model_dump(mode="json").items()
-            if fields[name].is_required() or getattr(self, name) != fields[name].get_default()
+            for name, value in self.model_dump(mode="json", exclude_defaults=True).items()
         }
         return json.dumps(chosen, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
@@ -196,15 +201,8 @@ class TrialConfig(BaseModel):
         return float(dict(self.weights)[name])
 
     def shape(self) -> tuple[Any, ...]:
-        """What trials of one stack must have in common; the rest may differ within a stack."""
-        free = {
-            "seed",
-            "mask",
-            "positive_mask",
-            "fade",
-            "fade_power",
-            "lr",
-            "weights",
-            *COMMON_WEIGHTS,
-        }
-        return (self.mask == "auto", *(value for name, value in self if name not in free))
+        """The fields that all trials of a stack share."""
+        return (self.mask == "auto", *_shared_fields(self))
+
+
+_shared_fields = attrgetter(*(name for name in TrialConfig.model_fields if name not in _PER_TRIAL))

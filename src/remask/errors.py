@@ -16,7 +16,7 @@ class SettingsError(RemaskError, ValueError):
     """Invalid settings; the message has which, and what is allowed."""
 
 
-class MethodError(RemaskError, ValueError):
+class MethodError(SettingsError):
     """A method cannot run with the given settings."""
 
 

@@ -13,7 +13,6 @@ A curve is accuracy over time: `accuracy[p, k]` on task k at point p, NaN before
 """
 
 import math
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -42,12 +41,11 @@ def forgetting(accuracy: Accuracies, *, include_last: bool = True) -> Accuracies
     """
     if accuracy.shape[-1] < 2:
         return np.full(accuracy.shape[:-2], np.nan)
-    rows = accuracy if include_last else accuracy[..., :-1, :]
+    rows = (accuracy if include_last else accuracy[..., :-1, :])[..., :-1]
     # A matrix whose earlier rows were never measured (JOINT) has no best to fall from.
     measured_before = ~np.isnan(accuracy[..., :-1, :-1]).all(axis=-2)
-    best = _quiet(np.nanmax, rows[..., :-1], axis=-2)
-    fallen = np.where(measured_before, best - accuracy[..., -1, :-1], np.nan)
-    return np.asarray(fallen.mean(axis=-1))
+    best = np.where(np.isnan(rows), -np.inf, rows).max(axis=-2)
+    return _mean(np.where(measured_before, best - accuracy[..., -1, :-1], np.nan))
 
 
 def accuracy_over_time(accuracy: Accuracies) -> Accuracies:
@@ -55,8 +53,10 @@ def accuracy_over_time(accuracy: Accuracies) -> Accuracies:
 
     Accuracies on tasks that were not learnt yet do not count.
     """
-    seen = np.where(np.tri(accuracy.shape[-1], dtype=bool), accuracy, np.nan)
-    return _mean(_quiet(np.nanmean, seen, axis=-1))
+    known = np.tri(accuracy.shape[-1], dtype=bool) & ~np.isnan(accuracy)
+    counts = known.sum(axis=-1)
+    sums = np.where(known, accuracy, 0.0).sum(axis=-1)
+    return _mean(np.where(counts > 0, sums / np.maximum(counts, 1), np.nan))
 
 
 def plasticity(accuracy: Accuracies) -> Accuracies:
@@ -217,10 +217,3 @@ def _plain_mean(values: Sequence[float]) -> float:
 def _mean(values: Accuracies) -> Accuracies:
     """The plain mean: one missing entry makes the result missing, never silently better."""
     return np.asarray(values.mean(axis=-1))
-
-
-def _quiet(reduce: Callable[..., Accuracies], values: Accuracies, *, axis: int) -> Accuracies:
-    """A nan-reduction whose answer for an all-NaN slice is NaN, without numpy's warning."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)
-        return reduce(values, axis=axis)

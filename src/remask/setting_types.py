@@ -1,4 +1,4 @@
-"""The types of settings: how each is read, checked and written, and how a command line has it."""
+"""The types of settings: how each is read, checked, written and given on a command line."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -6,32 +6,41 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, ValidationInfo
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    ValidationError,
+    ValidationInfo,
+)
 
 from remask.errors import SettingsError
+
+INT64 = 2**63
+"""Integers stay below it, so that databases and tables can hold them."""
+_LONGEST_NAME = 500
+_LONGEST_VALUE = 200  # characters of a wrong value in a message
 
 
 @dataclass(frozen=True)
 class OnCommandLine:
-    """How a setting is written on a command line, where its type alone does not tell."""
+    """How a setting is given on a command line, where its type does not define it."""
 
     metavar: str
-    """What stands for the value in help texts."""
+    """The placeholder of the value in help texts."""
     several: bool = False
-    """Whether several values, with commas between them, ask for the trials of each."""
+    """Whether it takes comma-separated values, for a trial of each."""
     repeated_as: str | None = None
-    """The option's name, for a setting that is given by repeating an option, a part at a time."""
+    """The option's name, for a setting that is given by repeating an option."""
 
 
 MaskValue = float | Literal["auto"] | None
-"""A mask: a number up to 0 or -inf, "auto" where the trial chooses it, or None for no mask."""
+"""A number up to 0 or -inf, "auto" if the trial chooses it, or None for no mask."""
 
 
 def read_mask(value: object) -> MaskValue:
-    """Read a mask as people write it, `none`, `auto`, `-inf` or a number.
-
-    One above 0 is a mask, too, but a trial must say that it means it: `positive_mask`.
-    """
+    """Read a mask: `none`, `auto`, `-inf` or a number."""
     if isinstance(value, str):
         value = value.strip().lower().replace("\N{MINUS SIGN}", "-").replace("\N{INFINITY}", "inf")
     if value is None or value == "none":
@@ -48,7 +57,7 @@ def read_mask(value: object) -> MaskValue:
 
 
 def write_mask(value: MaskValue) -> float | str | None:
-    """The mask as JSON can carry it: null, "auto", "-inf", or a number."""
+    """The mask as a JSON value: null, "auto", "-inf", or a number."""
     return "-inf" if value == float("-inf") else value
 
 
@@ -60,18 +69,8 @@ Mask = Annotated[
 ]
 
 
-def read_weights(texts: Iterable[object]) -> dict[str, float]:
-    """Read weights as the command line has them, each as `gamma=0.5`."""
-    weights = {}
-    for name, values in read_weight_lists(texts).items():
-        if len(values) > 1:
-            raise SettingsError(f"the weight {name} has several values here; say one")
-        weights[name] = values[0]
-    return weights
-
-
-def read_weight_lists(texts: Iterable[object]) -> dict[str, list[float]]:
-    """Read weights that may have several values, each as `gamma=0.5,1`."""
+def read_weights(texts: Iterable[object]) -> dict[str, list[float]]:
+    """Read weights given as `gamma=0.5`, or with several values as `gamma=0.5,1`."""
     weights = {}
     for text in texts:
         name, _, values = str(text).partition("=")
@@ -79,68 +78,31 @@ def read_weight_lists(texts: Iterable[object]) -> dict[str, list[float]]:
             weights[name.strip()] = list(dict.fromkeys(map(float, values.split(","))))
         except ValueError:
             raise SettingsError(
-                f"{text!r} is no weight: say its name and value, gamma=0.5, or several values, "
-                f"gamma=0.5,1"
+                f"invalid weight {text!r}; use NAME=VALUE, or NAME=VALUE,VALUE for several"
             ) from None
     return weights
 
 
-def check_positive_mask(positive: bool, info: ValidationInfo) -> bool:
-    """A mask above 0 must be meant, and only such a one."""
-    if "mask" not in info.data:  # it is wrong by itself
-        return positive
-    mask = info.data["mask"]
-    above = isinstance(mask, float) and mask > 0
-    if above and not positive:
-        raise ValueError(
-            f"a mask is 'none', 'auto' or a number in [-inf, 0]; say positive_mask, on the command "
-            f"line --positive-mask, if {mask:g} is meant"
-        )
-    if positive and not above:
-        raise ValueError("it says that the mask is above 0, which it is not: leave it out")
-    return positive
-
-
-def check_stored_mask(masked: bool, info: ValidationInfo) -> bool:
-    """Only a finite mask can be stored."""
-    mask = info.data.get("mask", 0.0)
-    if masked and not (isinstance(mask, float) and math.isfinite(mask)):
-        raise ValueError(
-            "logits can be stored with a finite mask in them, such as -1; nobody can be taught "
-            "-inf, without a mask there is nothing to store, and auto may choose either"
-        )
-    return masked
-
-
 def _sort_weights(value: object) -> object:
-    """Accept a mapping; keep sorted pairs, because a config must be hashable."""
+    """Turn a mapping into sorted pairs, because a config must be hashable."""
     return sorted(value.items()) if isinstance(value, Mapping) else value
 
 
 def _check_weights(weights: tuple[tuple[str, float], ...]) -> tuple[tuple[str, float], ...]:
     if len(dict(weights)) < len(weights):
-        raise ValueError("every weight has one value")
+        raise ValueError("a weight is given twice")
     for name, value in weights:
         if not math.isfinite(value):
-            raise ValueError(f"{name} must be a finite number, not {value}")
-    return tuple((name, value + 0.0) for name, value in weights)  # + 0.0: one zero, not two
-
-
-def _by_name(weights: tuple[tuple[str, float], ...]) -> dict[str, float]:
-    return dict(weights)
-
-
-INT64 = 2**63
-"""Integers are kept below it: neither databases nor tables have room for larger ones."""
-_LONGEST_NAME = 500
+            raise ValueError(f"{name} must be finite, got {value}")
+    return tuple((name, value + 0.0) for name, value in weights)  # + 0.0 turns -0.0 into 0.0
 
 
 def _check_name(name: str, info: ValidationInfo) -> str:
-    # A store of an earlier version may hold any name: it stays readable, and is cleaned when shown.
+    # Stored names stay readable, whatever they are; they are cleaned when printed.
     if info.context and info.context.get("stored"):
         return name
     if not name.isprintable() or len(name) > _LONGEST_NAME:
-        raise ValueError(f"a name has no control characters, and at most {_LONGEST_NAME} others")
+        raise ValueError(f"use at most {_LONGEST_NAME} characters, and no control characters")
     return name
 
 
@@ -153,30 +115,58 @@ Weights = Annotated[
     tuple[tuple[Name, float], ...],
     BeforeValidator(_sort_weights),
     AfterValidator(_check_weights),
-    PlainSerializer(_by_name),
+    PlainSerializer(lambda weights: dict(weights), return_type=dict[str, float]),
     OnCommandLine("NAME=X", repeated_as="weight"),
 ]
 
 
-def read_integers(value: object) -> object:
-    """Whole numbers from a text such as `35,45`, or from a list."""
+def _read_integers(value: object) -> object:
+    """Read whole numbers from a text such as `35,45`, or from a list."""
     if not isinstance(value, str | list | tuple | range):
         return value
     try:
         return [int(str(part)) for part in (value.split(",") if isinstance(value, str) else value)]
     except ValueError:
-        raise ValueError("whole numbers are needed, with commas between them") from None
+        raise ValueError("use comma-separated whole numbers") from None
 
 
-def read_order(value: object) -> object:
-    """A single number in a text is the seed to draw an order from; in a list, it is the order."""
-    numbers = read_integers(value)
+def _read_order(value: object) -> object:
+    """A single number in a text is a seed; in a list, it is the order."""
+    numbers = _read_integers(value)
     single = isinstance(value, str) and isinstance(numbers, list) and len(numbers) == 1
     return numbers[0] if single else numbers  # type: ignore[index]
 
 
-def check_drops(drops: tuple[int, ...]) -> tuple[int, ...]:
-    """Epochs in ascending order, counted from 1."""
+def _check_drops(drops: tuple[int, ...]) -> tuple[int, ...]:
     if any(drop < 1 for drop in drops) or any(b <= a for a, b in pairwise(drops)):
-        raise ValueError("epochs are counted from 1, each later than the one before")
+        raise ValueError("epochs count from 1 and must ascend")
     return drops
+
+
+Epochs = Annotated[
+    tuple[Integer, ...],
+    BeforeValidator(_read_integers),
+    AfterValidator(_check_drops),
+    OnCommandLine("EPOCHS"),
+]
+ClassOrder = Annotated[
+    Integer | tuple[Integer, ...] | None, BeforeValidator(_read_order), OnCommandLine("ORDER")
+]
+
+
+def describe_errors(error: ValidationError) -> str:
+    """A validation error for people: each field, its value, and what is allowed."""
+    problems = []
+    for problem in error.errors():
+        allowed = problem["msg"].removeprefix("Value error, ").removeprefix("Input ")
+        field = ".".join(map(str, problem["loc"]))
+        problems.append(f"{field} = {_short(problem['input'])}: {allowed}" if field else allowed)
+    return "; ".join(problems)
+
+
+def _short(value: object) -> str:
+    try:
+        text = repr(value)
+    except ValueError:  # Python does not print whole numbers of thousands of digits
+        return "a number of thousands of digits"
+    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}..."

@@ -38,14 +38,9 @@ def test_equal_tasks_hold_every_class_once_in_label_order(num_tasks: int, size: 
     assert [label for task in tasks for label in task] == list(range(num_tasks * size))
 
 
-def test_classes_that_do_not_divide_are_refused() -> None:
-    with pytest.raises(ValueError, match="10 classes do not divide into 3 tasks"):
-        split_classes(10, 3)
-
-
-@pytest.mark.parametrize(("num_classes", "num_tasks"), [(0, 1), (10, 0), (10, -5)])
-def test_no_classes_or_no_tasks_are_refused(num_classes: int, num_tasks: int) -> None:
-    with pytest.raises(ValueError, match="at least one class and one task"):
+@pytest.mark.parametrize(("num_classes", "num_tasks"), [(10, 3), (0, 1), (10, 0), (10, -5)])
+def test_classes_that_do_not_divide_are_refused(num_classes: int, num_tasks: int) -> None:
+    with pytest.raises(ValueError, match=f"{num_classes} classes do not divide into {num_tasks}"):
         split_classes(num_classes, num_tasks)
 
 

@@ -18,8 +18,6 @@ from tests.engine.stack_samples import batch_normed, finish, small_mlp, snapshot
 
 MakeConfig = Callable[..., TrialConfig]
 
-every_method = pytest.mark.parametrize("method", METHODS)
-
 
 def as_floats(benchmark: Benchmark) -> Benchmark:
     """The numbers that the network sees of a benchmark of bytes, as inputs of their own."""
@@ -44,12 +42,11 @@ def same(one: Tensor, other: Tensor) -> bool:
     return torch.equal(one.nan_to_num(-1), other.nan_to_num(-1))
 
 
-@pytest.mark.thorough
-@every_method
+@pytest.mark.parametrize("method", METHODS)
 def test_floats_are_learnt_from_as_the_bytes_are_that_are_seen_as_the_same_numbers(
     config: MakeConfig, tiny: Benchmark, method: str
 ) -> None:
-    configs = [config(method=method, seed=seed) for seed in range(2)]
+    configs = [config(method=method, epochs=1)]
     bytes_stack = finish(TrialStack(configs, tiny, build_net=small_mlp))
     of_bytes = bytes_stack.state()
     of_floats = finish(TrialStack(configs, as_floats(tiny), build_net=small_mlp)).state()
@@ -77,9 +74,8 @@ def test_float_images_are_standardised_cropped_and_mirrored_as_bytes_are(
             assert same(tensor, stacks[1].state()[name]), name
 
 
-@pytest.mark.thorough
-@every_method
-def test_every_method_learns_embeddings(config: MakeConfig, tmp_path: Path, method: str) -> None:
+@pytest.mark.parametrize("method", ["er", "icarl"])
+def test_embeddings_are_learnt(config: MakeConfig, tmp_path: Path, method: str) -> None:
     benchmark = embeddings(tmp_path / "embeddings.npz")
     stack = finish(
         TrialStack([config(method=method, lr=0.03, buffer=18)], benchmark, build_net=small_mlp)
@@ -89,8 +85,7 @@ def test_every_method_learns_embeddings(config: MakeConfig, tmp_path: Path, meth
     assert np.nanmean(result.task_il[-1]) > 80  # of two classes each: half would be guessing
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("method", ["er", "derpp", "hal", "fdr", "gss", "icarl"])
+@pytest.mark.parametrize("method", ["derpp", "gss"])
 def test_a_run_on_floats_that_is_stopped_goes_on_from_its_checkpoint_bit_for_bit(
     config: MakeConfig, tmp_path: Path, method: str
 ) -> None:

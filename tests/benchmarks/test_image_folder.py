@@ -39,7 +39,8 @@ def test_a_folder_of_images_numbers_its_classes_by_name(write: Write, tmp_path: 
             write(f"all/{name}/{image}.png", (number, image, 0))
     (tmp_path / "all" / "bee" / "notes.txt").write_text("not an image")
     (tmp_path / "all" / ".hidden").mkdir()
-    benchmark = image_folder(tmp_path / "all", tasks=[["cat", "ant"], [1]])
+    with pytest.warns(UnreadableImageWarning, match="ignored 1 file that is not .*: bee/notes.txt"):
+        benchmark = image_folder(tmp_path / "all", tasks=[["cat", "ant"], [1]])
     assert benchmark.tasks == ((2, 0), (1,))
     assert benchmark.class_names == ("ant", "bee", "cat")
     assert benchmark.input_shape == (3, 4, 6)
@@ -84,7 +85,7 @@ def test_images_of_mixed_sizes_are_refused_unless_resized(write: Write, tmp_path
     write("all/b/1.png")
     with pytest.raises(
         DataError,
-        match=r"a/1\.png has 8 x 8 pixels, earlier ones 4 x 6\. Give size=\(height, width\)",
+        match=r"a/1\.png has 8 x 8 pixels, earlier ones 4 x 6\. Pass size=\(height, width\)",
     ):
         image_folder(tmp_path / "all", tasks=2)
     assert image_folder(tmp_path / "all", tasks=2, size=(3, 5)).input_shape == (3, 3, 5)
@@ -101,7 +102,7 @@ def test_wrong_folders_are_refused(write: Write, tmp_path: Path) -> None:
         image_folder(tmp_path / "all", tasks=1)
     write("all/a/0.png")
     write("all/a/1.png")
-    with pytest.raises(DataError, match="1 class only"):
+    with pytest.raises(DataError, match="need at least 2 classes"):
         image_folder(tmp_path / "all", tasks=1)
     (tmp_path / "all" / "b").mkdir()
     with pytest.raises(DataError, match=r"all/b has no images: expected files that end in \.png"):
@@ -204,18 +205,3 @@ def test_without_pillow_a_folder_of_images_says_how_to_get_it(
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
     with pytest.raises(DataError, match=r"pip install pillow"):
         image_folder(tmp_path, tasks=1)
-
-
-@pytest.mark.filterwarnings("default")  # as for users, who see warnings and are not stopped by them
-def test_an_image_that_takes_gigabytes_once_decoded_is_refused_before_it_is(
-    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    image_module = pytest.importorskip("PIL.Image")
-    write("all/a/0.png", 0, mode="1", size=(13_000, 13_000))
-
-    def convert(*_: object) -> None:
-        raise AssertionError("its pixels were decoded")
-
-    monkeypatch.setattr(image_module.Image, "load", convert)
-    with pytest.raises(DataError, match=r"0\.png: too large to be decoded: .*169000000"):
-        image_folder(tmp_path / "all", tasks=2, size=4, test=0.5)

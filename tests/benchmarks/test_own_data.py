@@ -22,48 +22,42 @@ INPUTS = np.arange(20 * 12, dtype=np.uint8).reshape(20, 3, 2, 2)
 # Arrays
 
 
-def declaring(folder: Path, shape: tuple[int, ...], *, in_zip: bool = True) -> Path:
-    """A file of 20 bytes of inputs whose header speaks of more."""
-    header = io.BytesIO()
-    description = {"descr": "|u1", "fortran_order": False, "shape": shape}
-    np.lib.format.write_array_header_1_0(header, description)
-    array = header.getvalue() + bytes(20)
-    if not in_zip:
-        (folder / "inputs.npy").write_bytes(array)
-        return folder / "inputs.npy"
-    path = save(folder)
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("inputs.npy", array)
-        labels = io.BytesIO()
-        np.save(labels, LABELS)
-        archive.writestr("labels.npy", labels.getvalue())
-    return path
-
-
-@pytest.mark.parametrize("shape", [(2 * 10**15, 2, 2), (10**30,), (21,), (19,)])
-def test_an_array_that_declares_other_bytes_than_it_has_is_refused(
-    tmp_path: Path, shape: tuple[int, ...]
-) -> None:
-    with pytest.raises(DataError, match=r"inputs\.npy declares .* and has 20"):
-        arrays(declaring(tmp_path, shape), tasks=2)
-
-
-@pytest.mark.parametrize("shape", [(2 * 10**15, 2, 2), (10**30, 1)])
-def test_an_npy_that_declares_more_than_it_has_is_refused(
-    tmp_path: Path, shape: tuple[int, ...]
-) -> None:
-    np.save(tmp_path / "labels.npy", LABELS)
-    with pytest.raises(DataError, match="cannot read"):
-        arrays(
-            (declaring(tmp_path, shape, in_zip=False), tmp_path / "labels.npy"),
-            tasks=2,
-        )
-
-
 def save(folder: Path, **changes: npt.NDArray[Any]) -> Path:
     path = folder / "data.npz"
     np.savez(path, **({"inputs": INPUTS, "labels": LABELS} | changes))  # type: ignore[arg-type]
     return path
+
+
+@pytest.mark.parametrize("shape", [(2 * 10**15, 2, 2), (10**30, 1), (21, 1)])
+@pytest.mark.parametrize("in_zip", [True, False])
+def test_an_array_that_declares_more_bytes_than_it_has_is_refused(
+    tmp_path: Path, shape: tuple[int, ...], in_zip: bool
+) -> None:
+    header = io.BytesIO()
+    description = {"descr": "|u1", "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(header, description)
+    body, labels = header.getvalue() + bytes(20), io.BytesIO()
+    np.save(labels, LABELS)
+    with zipfile.ZipFile(tmp_path / "data.npz", "w") as archive:
+        archive.writestr("inputs.npy", body)
+        archive.writestr("labels.npy", labels.getvalue())
+    (tmp_path / "inputs.npy").write_bytes(body)
+    (tmp_path / "labels.npy").write_bytes(labels.getvalue())
+    pair = (tmp_path / "inputs.npy", tmp_path / "labels.npy")
+    with pytest.raises(DataError, match="cannot read"):
+        arrays(tmp_path / "data.npz" if in_zip else pair, tasks=2)
+
+
+def test_an_npz_larger_than_the_memory_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def require_room(size: int, what: str) -> None:
+        assert size > INPUTS.nbytes
+        raise DataError(f"no room for {what}")
+
+    monkeypatch.setattr("remask.user_data.arrays.require_room", require_room)
+    with pytest.raises(DataError, match=r"no room for loading .*data\.npz"):
+        arrays(save(tmp_path), tasks=2)
 
 
 def test_an_npz_becomes_a_benchmark_with_a_fifth_of_each_class_for_testing(tmp_path: Path) -> None:
@@ -140,6 +134,20 @@ def test_test_data_in_the_npz_is_used(tmp_path: Path, names: tuple[str, ...]) ->
     assert benchmark.tasks == ((0, 1), (2,), (3,))
 
 
+def test_labels_may_be_any_numbers_or_names_and_channels_may_be_last(tmp_path: Path) -> None:
+    last = np.moveaxis(INPUTS, 1, 3)
+    ten = arrays(
+        (last, LABELS * 10 + 5), tasks=[[15, 5], [35], [25]], test=(INPUTS, LABELS * 10 + 5)
+    )
+    assert ten.class_names == ("5", "15", "25", "35")
+    assert ten.tasks == ((1, 0), (3,), (2,))
+    np.testing.assert_array_equal(ten.train_labels, LABELS)
+    np.testing.assert_array_equal(ten.train_inputs, INPUTS)
+    named = arrays((INPUTS, np.array(list("bcda"))[LABELS]), tasks=[["d"], ["a", "c", "b"]])
+    assert named.class_names == tuple("abcd")
+    assert named.tasks == ((3,), (0, 2, 1))
+
+
 def test_grey_images_get_a_channel_axis_and_vectors_stay_vectors(tmp_path: Path) -> None:
     grey = arrays(save(tmp_path, inputs=INPUTS[:, 0]), tasks=2)
     assert grey.input_shape == (1, 2, 2)
@@ -176,18 +184,15 @@ def test_bytes_and_floats_do_not_mix(tmp_path: Path) -> None:
         ({"inputs": np.where(INPUTS == 99, np.nan, INPUTS)}, "input 8 has a NaN or an infinite"),
         ({"inputs": np.where(INPUTS == 99, np.inf, INPUTS)}, "input 8 has a NaN or an infinite"),
         ({"inputs": np.where(INPUTS == 99, 1e39, INPUTS)}, "input 8 .*too large for float32"),
-        ({"inputs": INPUTS[..., None]}, r"must be \[N, C, H, W\]"),
-        ({"inputs": np.zeros((20, 8, 8, 3), np.uint8)}, r"channels last; .*np\.moveaxis"),
+        ({"inputs": INPUTS[..., None]}, r"must be images \[N, C, H, W\]"),
         ({"inputs": INPUTS[:19]}, "19 inputs but 20 labels"),
-        ({"labels": LABELS / 1}, "labels must be one integer per input, got float64"),
-        ({"labels": LABELS.reshape(10, 2)}, r"one integer per input, got int64 \[10, 2\]"),
-        ({"labels": LABELS + 1}, r"labels out of range: 4 classes .* 0\.\.3, found 1, 2, 3, 4"),
-        ({"labels": LABELS - 1}, "out of range: .* found -1, 0, 1, 2"),
-        ({"labels": LABELS * 2**50}, "labels out of range"),
-        ({"labels": LABELS * 0}, "1 class only"),
-        ({"labels": np.array([*LABELS[:-5], 3, 2, 2, 2, 2])}, "class 3 has one input only"),
+        ({"labels": LABELS / 1}, "must be a class's name or number, not float"),
+        ({"labels": LABELS.reshape(10, 2)}, "must be a class's name or number, not list"),
+        ({"labels": LABELS * 0}, "all inputs are of class '0'; need at least 2"),
+        ({"labels": np.array([*LABELS[:-5], 3, 2, 2, 2, 2])}, "'3' has one training sample"),
         ({"labels": np.array([object()] * 20)}, "Python objects.*can run any code"),
-        ({"inputs": INPUTS[:0], "labels": LABELS[:0]}, "0 class only"),
+        ({"inputs": INPUTS[:0], "labels": LABELS[:0]}, "not be empty"),
+        ({"test_inputs": INPUTS, "test_labels": LABELS + 1}, "only one of them has 0, 4"),
     ],
 )
 def test_wrong_arrays_are_refused(
@@ -200,12 +205,12 @@ def test_wrong_arrays_are_refused(
 @pytest.mark.parametrize(
     ("tasks", "message"),
     [
-        (5, r"4 classes can be dealt to 1\.\.4 tasks, not to 5"),
-        (0, "not to 0"),
+        (5, r"4 classes can be split into 1\.\.4 tasks, not 5"),
+        (0, "not 0"),
         ([[0, 1], [2]], "the tasks hold 3 classes, the data has 4"),
         ([[0, 1], [2, 2]], "class 2 is in task 1 and again in task 1"),
         ([[0, 1], [2, 4]], r"ids must be 0\.\.3"),
-        ([["cat"], [0, 1, 2]], "there is no class 'cat'; known: numbers only"),
+        ([["cat"], [0, 1, 2]], "unknown class 'cat'. Known: 0, 1, 2, 3"),
     ],
 )
 def test_wrong_tasks_are_refused(tmp_path: Path, tasks: Any, message: str) -> None:
@@ -229,7 +234,7 @@ def test_files_that_are_no_arrays_are_refused(tmp_path: Path) -> None:
     for name, message in (
         ("odd.npz", "holds pictures; expected inputs and labels"),
         ("one.npy", "holds one array; give a pair"),
-        ("text.npy", "in pickle"),
+        ("text.npy", "is a pickle"),
         ("cut.npz", r"cannot read .*cut\.npz"),
         ("short.npy", r"cannot read .*short\.npy"),
         ("none.npz", r"cannot read .*none\.npz"),
@@ -285,18 +290,19 @@ def test_a_dataset_of_pil_images_has_its_channels_brought_to_the_front() -> None
         ([], "the train dataset is empty"),
         (
             [(torch.zeros(1, 2), 0), (torch.full((1, 2), float("nan")), 1)],
-            "the train dataset: input 1 has a NaN",
+            "the train dataset: input 1: input 0 has a NaN",
         ),
-        ([(torch.tensor([[3]]), 0)], r"train input 0 must be uint8 or floats, got int64"),
+        ([(torch.tensor([[3]]), 0)], "train dataset: input 0 must be uint8 or floats, got int64"),
+        ([(torch.tensor([3]), 0)] * 9, "train dataset: inputs must be uint8 or floats, got int64"),
         (
             [(torch.zeros(1, 2), 0), (torch.zeros(1, 2).byte(), 1)],
-            "train inputs differ in type: float32 at first, uint8 at 1",
+            r"input 1: the model takes 1 channels of 1 x 2 pixels, float32.* uint8",
         ),
         (
             [(torch.zeros(1, 2, 2), 0), (torch.zeros(1, 3, 3), 1)],
-            r"differ in shape: \[1, 2, 2\] at first, \[1, 3, 3\] at 1",
+            r"input 1: the model takes 1 channels of 2 x 2 pixels.*; got \[1, 3, 3\]",
         ),
-        ([(torch.zeros(1, 2, 2), 0)] * 3, "1 class only"),
+        ([(torch.zeros(1, 2, 2), 0)] * 3, "need at least 2 classes"),
     ],
 )
 def test_wrong_datasets_are_refused(items: list[tuple[Any, int]], message: str) -> None:

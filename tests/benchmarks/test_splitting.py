@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remask.benchmarks import Benchmark, SplitError, load_benchmark, spread_classes
-from remask.benchmarks.splitting import first_of_each_class, resplit
+from remask.benchmarks.benchmark import first_of_each_class, resplit
 from remask.errors import RemaskError
 
 
@@ -37,7 +37,7 @@ def test_ten_classes_in_four_tasks_are_three_three_two_and_two() -> None:
 @pytest.mark.parametrize("tasks", [0, -1, 11])
 def test_more_tasks_than_classes_or_none_are_refused(tasks: int) -> None:
     with pytest.raises(
-        SplitError, match=rf"10 classes can be dealt to 1\.\.10 tasks, not to {tasks}"
+        SplitError, match=rf"10 classes can be split into 1\.\.10 tasks, not {tasks}"
     ):
         load_benchmark("split-digits", tasks=tasks)
     assert issubclass(SplitError, RemaskError)

@@ -54,7 +54,7 @@ def _stopped_run(remask: CommandLine, checkpoints: int) -> tuple[Run, list[Path]
     return run, sorted(folder.iterdir())
 
 
-def test_a_healthy_installation_is_told_so_and_nothing_is_changed(
+def test_a_healthy_installation_is_reported_and_nothing_is_changed(
     healthy: CommandLine, tmp_path: Path
 ) -> None:
     before = sorted(path.name for path in tmp_path.iterdir())
@@ -68,9 +68,9 @@ def test_a_healthy_installation_is_told_so_and_nothing_is_changed(
     assert sorted(path.name for path in tmp_path.iterdir()) == before
 
 
-def test_a_store_that_is_not_there_is_no_fault_and_is_not_made(remask: CommandLine) -> None:
+def test_a_missing_store_is_not_wrong_and_is_not_created(remask: CommandLine) -> None:
     (store,) = _symptoms(remask, code=0)["store"]
-    assert "not there yet" in store["text"]
+    assert "does not exist yet" in store["text"]
     assert not remask.store.exists()
 
 
@@ -78,7 +78,7 @@ def test_damaged_trials_and_data_are_named_with_what_to_do(
     healthy: CommandLine, tmp_path: Path
 ) -> None:
     with sqlite3.connect(healthy.store) as connection:
-        connection.execute("UPDATE trials SET class_il = '[[1]]'")
+        connection.execute("UPDATE trials SET details = '[]'")
     connection.close()
     mnist = tmp_path / "data" / "mnist"
     mnist.mkdir(parents=True)
@@ -90,7 +90,7 @@ def test_damaged_trials_and_data_are_named_with_what_to_do(
     assert wrong["remedy"].startswith("`remask data fetch mnist --force`")
 
 
-def test_a_file_that_is_no_store_is_wrong(remask: CommandLine) -> None:
+def test_a_file_that_is_not_a_store_is_wrong(remask: CommandLine) -> None:
     remask.store.write_text("no store")
     (store,) = _symptoms(remask, code=1)["store"]
     assert "not a results store" in store["text"]
@@ -121,15 +121,6 @@ def test_broken_checkpoints_are_found_and_a_whole_one_beside_them_is_enough(
     both = _symptoms(healthy, code=1)["checkpoints"]
     assert [symptom["state"] for symptom in both] == ["wrong", "wrong"]
     assert f"remove {older}" in both[0]["remedy"]
-
-
-def test_checkpoints_that_cannot_be_listed_are_wrong(healthy: CommandLine) -> None:
-    run, _ = _stopped_run(healthy, checkpoints=0)
-    folder = run.checkpoints(run.jobs[0])
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    folder.write_text("no folder")
-    (wrong,) = _symptoms(healthy, code=1)["checkpoints"]
-    assert f"cannot list {folder}" in wrong["text"]
 
 
 def test_every_extra_that_users_can_install_is_looked_for(

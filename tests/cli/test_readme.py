@@ -84,6 +84,7 @@ def test_the_code_of_ones_own_that_the_readme_names_is_among_the_examples() -> N
         assert re.search(rf"^(def|class) {name}\b", source, re.MULTILINE), (module, name)
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_the_six_lines_from_python_print_a_table_and_write_a_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

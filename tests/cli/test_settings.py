@@ -16,7 +16,7 @@ import remask as package
 from remask.cli import trials
 from remask.cli.options import FILTER_OPTIONS, RUN_OPTIONS, SETTINGS
 from remask.config import TrialConfig
-from remask.planning import configs_from, grid_configs
+from remask.experiments import configs_from, grid_configs
 from remask.results import FILTERS
 from remask.runs.options import RunOptions
 from tests.cli.settings_page import PAGE, with_tables
@@ -169,7 +169,7 @@ def test_a_new_setting_is_one_line(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "[0.0625, 0.125, 0.25, 0.5]" in done.stdout
-    assert "momentum = 2.0: Input should be less than 1" in done.stderr
+    assert "momentum = 2.0: should be less than 1" in done.stderr
     assert "--momentum 0.125" in done.stdout
 
 

@@ -52,7 +52,7 @@ def reader(remask: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     return Reader(remask)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_the_tutorial_teaches_ten_classes_in_five_visits(reader: Reader, tmp_path: Path) -> None:
     reader.follow("A folder of images")
     reader.follow("Five visits")

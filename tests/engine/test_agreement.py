@@ -33,8 +33,8 @@ def digits_config(config: MakeConfig) -> MakeConfig:
         ({"benchmark": "split-mnist", "limit": 5}, "the benchmark given is 'split-digits'"),
         ({"benchmark": "my_data:digits"}, "the benchmark given is 'split-digits'"),
         ({"tasks": 2}, "tasks=2, but the benchmark given has 5 tasks"),
-        ({"class_order": 3}, "class_order=3, but the classes of the benchmark given come in the"),
-        ({"class_order": (1, 0, *range(2, 10))}, "come in the order [0, 1, 2,"),
+        ({"class_order": 3}, "class_order=3, but the benchmark given has the order"),
+        ({"class_order": (1, 0, *range(2, 10))}, "has the order [0, 1, 2,"),
         ({"limit": 5}, "limit=5, but the benchmark given has up to 147 samples of a class"),
     ],
 )  # fmt: skip

@@ -528,7 +528,7 @@ def test_small_buffers_and_odd_batches_run_to_the_end(
     configs = mixed_configs(config, method, **change)
     least = METHODS[method].least_buffer(tiny.num_tasks, tiny.num_classes)
     if configs[0].buffer < least:
-        with pytest.raises(MethodError, match=f"needs a buffer of at least {least}"):
+        with pytest.raises(MethodError, match=f"needs `buffer >= {least}`"):
             stack_of(configs, tiny)
         return
     stack = finish(stack_of(configs, tiny, method=recording(method, seen)))

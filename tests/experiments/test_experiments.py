@@ -17,9 +17,8 @@ import torch
 import remask
 from remask.config import TrialConfig
 from remask.engine.descent import Descent
-from remask.errors import MissingPackageError
+from remask.errors import MissingPackageError, SettingsError
 from remask.experiments import cell_configs, plan_trials, wanted_cells
-from remask.planning import SettingsError
 from remask.results import StoreError, export
 from remask.runs import RunOptions, unfinished_runs
 from tests.results.store_samples import (
@@ -93,7 +92,7 @@ def test_settings_are_the_published_ones_and_can_be_changed() -> None:
     assert (config.lr, config.replay_batch, config.alpha) == (0.03, 128, 0.2)
     assert remask.settings("split-mnist", "mser", 200).mask == -math.inf
     assert remask.settings("split-mnist", "er", 200, lr=0.5).lr == 0.5
-    with pytest.raises(SettingsError, match="one trial"):
+    with pytest.raises(SettingsError, match="one value per weight"):
         remask.settings("split-mnist", "er,derpp")
 
 
@@ -103,7 +102,7 @@ def test_settings_are_the_published_ones_and_can_be_changed() -> None:
         ({"mehtod": "er"}, "did you mean 'method'"),
         ({"learning": 3}, "there is no setting 'learning'"),
         ({"method": "derp"}, "did you mean 'derpp'"),
-        ({"mask": 0.5}, "a mask is"),
+        ({"mask": 0.5}, "mask = 0.5: must be in"),
         ({"mask": [None, "x"]}, "a mask is"),
         ({"trials": 0}, "at least 1"),
         ({"trials": "many"}, "a whole number"),
@@ -113,8 +112,11 @@ def test_settings_are_the_published_ones_and_can_be_changed() -> None:
         ({"stack": -1}, "stack = -1"),
         ({"checkpoint_seconds": math.nan}, "checkpoint_seconds"),
         ({"device": "abacus"}, "abacus"),
-        ({"net": "__main__:mine"}, "put it into a module"),
-        ({"data": "/nowhere", "benchmark": ["split-digits", "split-mnist"]}, "one of remask's own"),
+        ({"net": "__main__:mine"}, "move it to a module"),
+        (
+            {"data": "/nowhere", "benchmark": ["split-digits", "split-mnist"]},
+            "one of remask's datasets",
+        ),
     ],
 )
 def test_what_cannot_be_run_is_refused_before_anything_changes(
@@ -209,7 +211,7 @@ def test_ours_stand_beside_the_published_figures_if_the_settings_do() -> None:
     assert "78.27" in compared._repr_html_()
     nothing = remask.Results(records[3:]).compare()
     assert len(nothing) == 0
-    assert repr(nothing).startswith("Nothing is published about any of these results: ")
+    assert repr(nothing).startswith("Nothing is published about these results: ")
     assert nothing.summary() == [repr(nothing)]
     assert nothing.markdown() == repr(nothing)
     assert "Nothing is published" in nothing._repr_html_()
@@ -421,7 +423,7 @@ def test_ctrl_c_raises_keyboard_interrupt_after_saving(store: Path, workers: int
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=240)
     assert process.returncode == 0
-    assert "caught stopped by SIGINT; everything is saved, and the same call goes on" in out
+    assert "caught stopped by SIGINT; everything is saved; the same call continues" in out
     (unfinished,) = unfinished_runs(store)
     assert list(unfinished.folder.glob("*/checkpoint-*"))
 

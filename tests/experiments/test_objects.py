@@ -14,10 +14,9 @@ from torch import Tensor, nn
 import remask
 from remask import Method, Step, benchmarks
 from remask.errors import SettingsError
-from remask.experiments import plan_trials
+from remask.experiments import grid_configs, plan_trials, settings
 from remask.methods import DERpp
 from remask.nets import mlp
-from remask.planning import grid_configs, settings
 from remask.runs import RunOptions
 
 SMALL: dict[str, Any] = {"trials": 1, "epochs": 1, "limit": 20, "buffer": 20, "workers": 1}
@@ -150,7 +149,7 @@ def test_what_workers_could_not_import_is_refused() -> None:
 
     with pytest.raises(SettingsError, match="define it at the top level of a module"):
         remask.run("split-digits", Local)
-    with pytest.raises(SettingsError, match="each trial builds a net of its own: give the class"):
+    with pytest.raises(SettingsError, match="each trial builds its own net: give the class"):
         remask.run("split-digits", net=nn.Linear(64, 10))
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from remask.planning import grid_configs
+from remask.experiments import grid_configs
 from remask.results import Store
 from tests.command_line import CommandLine
 from tests.results.store_samples import contents, make_record
@@ -66,14 +66,14 @@ def test_a_trial_that_two_points_ask_for_is_run_once(grid: Path) -> None:
         ("[grid]\n", "has no axis"),
         ("[grid]\nmsak = [-1]\n", "did you mean 'mask'"),
         ("[grid]\nlearning = [0.1]\n", "no setting 'learning'"),
-        ("[grid]\nmask = []\n", "with at least one"),
-        ("[grid]\nmask = -1\n", "an axis is a list"),
-        ("grid = 3\n", "no table"),
-        ("[zip]\nmask = [-1]\n", "[[zip]], with two brackets"),
-        ("[[zip]]\nmask = [-1]\nlr = [0.1, 0.2]\n", "mask has 1, lr has 2"),
-        ("[[zip]]\n", "it is empty"),
-        ("[grid]\nlr = [0.1]\n[[zip]]\nlr = [0.2]\n", "lr is said twice"),
-        ("lr = 0.1\n[grid]\nlr = [0.1]\n", "lr is said twice"),
+        ("[grid]\nmask = []\n", "use a list of values"),
+        ("[grid]\nmask = -1\n", "use a list of values"),
+        ("grid = 3\n", "not a table"),
+        ("[zip]\nmask = [-1]\n", "[[zip]] with two brackets"),
+        ("[[zip]]\nmask = [-1]\nlr = [0.1, 0.2]\n", "'mask': 1, 'lr': 2"),
+        ("[[zip]]\n", "got none"),
+        ("[grid]\nlr = [0.1]\n[[zip]]\nlr = [0.2]\n", "lr is given twice"),
+        ("lr = 0.1\n[grid]\nlr = [0.1]\n", "lr is given twice"),
         ("[grid]\nlr = [0.1, -3]\n", "greater than 0"),
         ("[grid]\nmask = [1]\n", "[-inf, 0]"),
         ("[grid]\nmethod = ['drepp']\n", "did you mean 'derpp'"),
@@ -81,8 +81,11 @@ def test_a_trial_that_two_points_ask_for_is_run_once(grid: Path) -> None:
         ("nonsense = 1\n[grid]\nlr = [0.1]\n", "no setting 'nonsense'"),
         ("method = 'oewc'\nweights = 3\n[grid.weights]\ngamma = [1]\n", "names with values"),
         ("[grid]\nmethod = ['mine:Method']\n", "--own-code"),
-        ("[grid]\nmethod = ['gem']\nbuffer = [20, 3]\n", "at least 5, not 3"),
-        ("[grid]\nseed = [" + "0," * 400 + "]\nlr = [" + "1," * 400 + "]\n", "160,000 points"),
+        (
+            "[grid]\nmethod = ['gem']\nbuffer = [20, 3]\n",
+            "`buffer >= 5` for 5 tasks and 10 classes, got 3",
+        ),
+        ("[grid]\nseed = [" + "0," * 400 + "]\nlr = [" + "1," * 400 + "]\n", "160,000 trials"),
         ("[grid\n", "not valid TOML"),
     ],
 )
@@ -103,7 +106,7 @@ def test_a_grid_that_cannot_be_meant_gets_a_message_and_nothing_is_lost(
 def test_a_grid_that_is_not_there_gets_a_message(remask: CommandLine, tmp_path: Path) -> None:
     answer = remask("sweep", str(tmp_path / "nowhere.toml"))
     assert answer.code == 1
-    assert "nowhere.toml cannot be read" in answer.text
+    assert "cannot read the config file" in answer.text
 
 
 @pytest.mark.processes

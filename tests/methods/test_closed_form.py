@@ -79,7 +79,7 @@ def test_inputs_that_are_too_large_for_second_moments_are_refused(
     ("option", "message"),
     [
         (("--mask", "-1"), "it has no softmax loss"),
-        (("--buffer", "20"), "keeps no memory"),
+        (("--buffer", "20"), "has no memory"),
         (("--lr", "0.1"), "has no setting 'lr'"),
         (("--epochs", "2"), "passes over each task once"),
     ],

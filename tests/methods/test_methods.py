@@ -18,13 +18,14 @@ from torch import Tensor, nn
 from remask.benchmarks import Benchmark
 from remask.config import TrialConfig
 from remask.engine import TrialStack
+from remask.errors import SettingsError
+from remask.experiments import trial_configs
 from remask.memory import choose_rows, herd
 from remask.memory.reservoir import draw_distinct
 from remask.methods import MASKED_NAMES, METHODS, Batch, Method, Step, Task, find_method
 from remask.methods.gem import solve
 from remask.metrics import forgetting
 from remask.names import SUMMARIES, TITLES, Systems, UnknownNameError, systems_named
-from remask.planning import SettingsError, trial_configs
 from remask.randomness import generator, torch_seed
 from remask.streams import batch_sizes
 from tests.engine.stack_samples import finish, small_mlp
@@ -1015,9 +1016,9 @@ def test_a_method_without_support_for_a_mask_gives_the_reason(
     method: str, config: MakeConfig, tiny: Benchmark
 ) -> None:
     for mask in (-1.0, -INF):
-        with pytest.raises(ValueError, match=f"cannot wear a mask: .*{UNMASKABLE[method]}"):
+        with pytest.raises(ValueError, match=f"does not support a mask: .*{UNMASKABLE[method]}"):
             TrialStack([config(method=method, mask=mask)], tiny, build_net=small_mlp)
-        with pytest.raises(SettingsError, match=f"cannot wear a mask: .*{UNMASKABLE[method]}"):
+        with pytest.raises(SettingsError, match=f"does not support a mask: .*{UNMASKABLE[method]}"):
             trial_configs(benchmark="split-digits", method=method, masks=[mask], seeds=[0])
 
 
@@ -1025,7 +1026,7 @@ def test_a_method_without_support_for_a_mask_gives_the_reason(
 def test_a_method_that_needs_task_boundaries_refuses_a_task_free_stream(
     method: str, config: MakeConfig, tiny: Benchmark
 ) -> None:
-    with pytest.raises(ValueError, match="acts where a task begins or ends"):
+    with pytest.raises(ValueError, match="needs task boundaries"):
         TrialStack([config(method=method, task_free=True)], tiny, build_net=small_mlp)
 
 
@@ -1205,7 +1206,7 @@ def test_a_weight_that_a_method_does_not_have_is_refused(
             seeds=[0],
             overrides={"weights": {"temper": 1.0}},
         )
-    with pytest.raises(ValueError, match=r"the weights of .* are .*, not .*'temper'"):
+    with pytest.raises(ValueError, match=r"has the weights .*, got .*'temper'"):
         TrialStack([config(method=name, weights={"temper": 1.0})], tiny, build_net=small_mlp)
 
 

@@ -4,8 +4,8 @@ import torch
 
 from remask.benchmarks import load_benchmark
 from remask.engine import TrialStack
+from remask.experiments import trial_configs
 from remask.methods import ER, Step
-from remask.planning import trial_configs
 from remask.runs import benchmark_of
 
 INF = float("inf")

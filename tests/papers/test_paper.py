@@ -8,7 +8,7 @@ from remask.experiments import configs_of
 from remask.papers.experiments import PaperCell, experiment_cells
 from remask.reports.comparison import compare
 from remask.results import Store, summarise
-from remask.runs import RunOptions, StopRequest, continue_run, plan_run
+from remask.runs import RunOptions, StopRequest, WorkerProcesses, continue_run, plan_run
 
 
 @pytest.mark.paper
@@ -19,7 +19,7 @@ def test_split_mnist_agrees_with_the_paper(tmp_path: Path, cell: PaperCell) -> N
             store, configs_of(cell, None), workers=2, largest_stack=lambda _: 10, again=False
         )
         assert run is not None
-        for _ in continue_run(store, run, RunOptions(workers=2), StopRequest()):
+        for _ in continue_run(store, run, RunOptions(), StopRequest(), WorkerProcesses(2)):
             pass
         (compared,) = compare([cell], summarise(store.records()))
     for measure in ("class_il_A_T", "task_il_A_T"):

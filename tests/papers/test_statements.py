@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
+from remask.experiments import trial_configs
 from remask.papers.experiments import PaperCell, experiment_cells, published_benchmarks
 from remask.papers.statements import Expectation, Quantifier, Statement, statements
-from remask.planning import trial_configs
 from remask.reports.statements import Decision, decide, decide_by_the_paper
 from remask.reports.statistics import paired, welch
 from remask.results import Cell, spread, summarise

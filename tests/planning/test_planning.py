@@ -7,7 +7,7 @@ import pytest
 
 import remask
 from remask.errors import SettingsError
-from remask.planning import configs_from, grid_configs
+from remask.experiments import configs_from, grid_configs
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def test_what_is_given_wins_over_what_all_trials_of_a_grid_share(file: Path) -> 
     file.write_text("epochs = 3\ntrials = 1\n[grid]\nmask = ['none', -1]\n")
     configs = grid_configs(file, {"epochs": "1", "validation": 0.1}, own_code=False)
     assert [(c.mask, c.epochs, c.validation) for c in configs] == [(None, 1, 0.1), (-1, 1, 0.1)]
-    with pytest.raises(SettingsError, match="mask is said twice"):
+    with pytest.raises(SettingsError, match="mask is given twice"):
         grid_configs(file, {"mask": "none"}, own_code=False)
 
 
@@ -58,11 +58,11 @@ def test_texts_as_typed_are_read_as_the_values_they_mean() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"class_order": "3,x"}, r"class_order = '3,x': whole numbers are needed"),
-        ({"lr_drops": "1.5"}, r"lr_drops = '1.5': whole numbers are needed"),
-        ({"weights": ["gamma"]}, "'gamma' is no weight: say its name and value"),
-        ({"weights": "gamma=1"}, "names with values are needed"),
-        ({"trials": 1.5}, "trials = 1.5: a whole number is needed"),
+        ({"class_order": "3,x"}, r"class_order = '3,x': use comma-separated whole numbers"),
+        ({"lr_drops": "1.5"}, r"lr_drops = '1.5': use comma-separated whole numbers"),
+        ({"weights": ["gamma"]}, "invalid weight 'gamma'; use NAME=VALUE"),
+        ({"weights": "gamma=1"}, "use names with values"),
+        ({"trials": 1.5}, "trials = 1.5: must be a whole number"),
         ({"replay_batch": 5, "method": "sgd"}, "SGD has no setting 'replay_batch'; it has"),
         ({"momentum": 0.9}, "there is no setting 'momentum'"),
     ],
@@ -140,7 +140,7 @@ def test_every_combination_of_the_values_of_weights_is_a_trial(weights: object) 
 
 
 def test_a_weight_has_a_value_and_one_trial_has_one_of_each() -> None:
-    for wrong, said in (({"gamma": []}, "gamma has no value"), (["gamma=1,x"], "is no weight")):
+    for wrong, said in (({"gamma": []}, "gamma has no value"), (["gamma=1,x"], "invalid weight")):
         with pytest.raises(SettingsError, match=said):
             configs_from({"method": "oewc", "weights": wrong})
     with pytest.raises(SettingsError, match="one value per weight"):

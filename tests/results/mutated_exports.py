@@ -4,7 +4,7 @@ from contextlib import suppress
 from typing import Any
 
 from remask.config import TrialConfig
-from remask.planning import trial_configs
+from remask.experiments import trial_configs
 from remask.results import trial_json
 from tests.results.store_samples import (
     diverged,

@@ -1,37 +1,45 @@
 """The store and its file: what it opens, what it refuses, and what it never harms."""
 
 import os
+import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
 import tempfile
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
+from remask.experiments.doctor import examine
 from remask.results import Store, StoreError, StoreMovedError
+from remask.results.rows import COLUMNS, ORDER, SUMMARY
+from tests.command_line import CommandLine
 from tests.results.store_samples import contents, make_config, make_record, make_records
+
+PAGE = 4096
 
 
 def filled(path: Path, number: int = 5) -> Path:
     with Store(path) as store:
-        for record in make_records(number):
-            store.add(record)
+        store.add_all(make_records(number))
     return path
 
 
 def refusal(path: Path) -> str:
-    """What is said when the store is opened; nothing may have changed by then."""
+    """The error when the store is opened; nothing may have changed by then."""
     before = contents(path.parent)
     with pytest.raises(StoreError) as caught:
         Store(path)
     assert contents(path.parent) == before
-    message = str(caught.value)
-    assert str(path) in message
-    return message
+    assert str(path) in str(caught.value)
+    return str(caught.value)
+
+
+def diagnoses(path: Path) -> list[str]:
+    return [symptom.state for symptom in examine(path) if symptom.subject == "store"]
 
 
 @contextmanager
@@ -56,44 +64,37 @@ def without_privileges() -> Iterator[Path]:
 
 def test_opening_makes_the_file_and_its_folders(tmp_path: Path) -> None:
     path = tmp_path / "a folder" / "50% & more?" / "results #1.db"
+    with pytest.raises(StoreError, match=r"there are no results at .*results #1\.db"):
+        Store(path, create=False)
+    assert not path.parent.exists()
     assert filled(path).is_file()
-    with Store(path) as store:
+    with Store(path, create=False) as store:
         assert store.count() == 5
     assert list(path.parent.iterdir()) == [path]
 
 
 def test_commits_wait_for_the_disk_and_readers_do_not_wait_for_writers(tmp_path: Path) -> None:
     with Store(tmp_path / "results.db") as store:
-        asked = {
-            name: store._connection.execute(f"PRAGMA {name}").fetchone()[0]
-            for name in ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
-        }
+        asked = [
+            store._connection.execute(f"PRAGMA {name}").fetchone()[0]
+            for name in ("journal_mode", "synchronous", "busy_timeout")
+        ]
     full = 2
-    assert asked == {
-        "journal_mode": "wal",
-        "synchronous": full,
-        "foreign_keys": 1,
-        "busy_timeout": 30_000,
-    }
+    assert asked == ["wal", full, 30_000]
 
 
-def test_an_empty_file_is_taken_for_a_store_that_was_about_to_be_made(tmp_path: Path) -> None:
+@pytest.mark.parametrize("linked", [False, True])
+def test_an_empty_file_becomes_a_store(tmp_path: Path, linked: bool) -> None:
     path = tmp_path / "results.db"
-    path.touch()
+    if linked:
+        path.symlink_to(tmp_path / "real.db")
+    else:
+        path.touch()
     assert filled(path).stat().st_size > 0
+    assert path.is_symlink() == linked
 
 
-def test_a_store_that_must_be_there_is_not_made(tmp_path: Path) -> None:
-    path = tmp_path / "sub" / "results.db"
-    with pytest.raises(StoreError, match=r"there are no results at .*results\.db"):
-        Store(path, create=False)
-    assert not path.parent.exists()
-    filled(path)
-    with Store(path, create=False) as store:
-        assert store.count() == 5
-
-
-def test_a_closed_store_says_so(tmp_path: Path) -> None:
+def test_a_closed_store_raises(tmp_path: Path) -> None:
     store = Store(tmp_path / "results.db")
     store.close()
     store.close()
@@ -101,49 +102,68 @@ def test_a_closed_store_says_so(tmp_path: Path) -> None:
         store.add(make_record())
 
 
+_KILLED_WHILE_CREATING = """
+import resource, signal, sys
+from remask.results import Store
+signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
+Store(sys.argv[1])
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("largest", [0, 600, 5000])
+def test_a_store_whose_creation_was_killed_is_usable(tmp_path: Path, largest: int) -> None:
+    """The kernel kills a process that writes more than `largest` bytes into a file."""
+    path = tmp_path / "results.db"
+    command = [sys.executable, "-c", _KILLED_WHILE_CREATING, str(path), str(largest)]
+    ended = subprocess.run(command, check=False, capture_output=True)
+    assert ended.returncode == -signal.SIGXFSZ, ended.stderr
+    assert diagnoses(path) == ["ok"]
+    assert not path.exists()
+    with Store(path) as store:
+        assert store.add(make_record())
+        assert len(list(store.checked())) == 1
+
+
 # Refusing
 
 
 @pytest.mark.parametrize("junk", [b"x", b"seed,accuracy\n1,99\n" * 1000, b"SQLite format 3\0"])
-def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path, junk: bytes) -> None:
+def test_a_file_that_is_not_a_database_is_refused_and_left_alone(
+    tmp_path: Path, junk: bytes
+) -> None:
     path = tmp_path / "results.db"
     path.write_bytes(junk)
     assert "left as it is" in refusal(path)
 
 
-def test_a_truncated_file_is_refused_and_left_alone(tmp_path: Path) -> None:
+def test_a_truncated_or_overwritten_file_is_refused_and_left_alone(tmp_path: Path) -> None:
     path = filled(tmp_path / "results.db", 40)
     whole = path.read_bytes()
-    page = 4096
-    assert len(whole) > 8 * page
-    for length in (1, 15, 16, 100, 101, page - 1, page, page + 1, 3 * page, len(whole) - 1):
+    assert len(whole) > 8 * PAGE
+    for length in (1, 15, 16, 100, 101, PAGE - 1, PAGE, PAGE + 1, 3 * PAGE, len(whole) - PAGE):
         path.write_bytes(whole[:length])
         assert "left as it is" in refusal(path)
-
-
-def test_a_file_with_overwritten_pages_is_refused_and_left_alone(tmp_path: Path) -> None:
-    path = filled(tmp_path / "results.db", 40)
-    whole = bytearray(path.read_bytes())
-    whole[4096:8192] = bytes(4096)
-    path.write_bytes(whole)
+    path.write_bytes(whole[:PAGE] + bytes(PAGE) + whole[2 * PAGE :])
     assert "is damaged" in refusal(path)
+    assert diagnoses(path) == ["wrong"]
 
 
 @pytest.mark.processes
 def test_a_damaged_file_with_a_leftover_log_is_left_alone(tmp_path: Path) -> None:
     path = filled(tmp_path / "results.db", 40)
-    script = (
-        "import os, sys; from pathlib import Path; from tests.results.store_samples import *;"
-        "from remask.results import Store; store = Store(Path(sys.argv[1]));"
-        "store.add(make_record(make_config(seed=99))); os._exit(0)"
-    )
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    subprocess.run([sys.executable, "-c", script, str(path)], check=True, env=environment)
-    log = Path(f"{path}-wal")
-    assert log.stat().st_size > 0
-    path.write_bytes(path.read_bytes()[: 5 * 4096])
+    whole = path.read_bytes()
+    with Store(path) as store:
+        store.add(make_record(make_config(seed=99)))
+        log = Path(f"{path}-wal")
+        left = log.read_bytes()
+    assert left
+    log.write_bytes(left)
+    path.write_bytes(whole[: 5 * PAGE])
     assert "is damaged" in refusal(path)
-    # SQLite would throw the log away if the file beside it were empty or gone.
+    # SQLite would delete the log if the file beside it were empty or missing.
     path.write_bytes(b"")
     assert "results.db-wal beside it has contents" in refusal(path)
     path.unlink()
@@ -155,6 +175,28 @@ def test_the_database_of_another_program_is_refused_and_left_alone(tmp_path: Pat
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("CREATE TABLE bookmarks (address TEXT)")
     assert "of another program" in refusal(path)
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("PRAGMA cache_size = 1")
+        connection.execute("BEGIN")
+        connection.executemany("INSERT INTO bookmarks VALUES (?)", [("x" * 2000,)] * 50)
+        interrupted = tmp_path / "copy" / "bookmarks.db"
+        interrupted.parent.mkdir()
+        shutil.copy(path, interrupted)
+        shutil.copy(f"{path}-journal", f"{interrupted}-journal")
+        connection.execute("ROLLBACK")
+    assert len(contents(interrupted.parent)) == 2
+    refusal(interrupted)
+
+
+@pytest.mark.parametrize(("version", "remedy"), [(7, "results export"), (11, "Upgrade remask")])
+def test_a_store_of_another_schema_version_is_refused_and_left_alone(
+    tmp_path: Path, version: int, remedy: str
+) -> None:
+    path = filled(tmp_path / "results.db", 1)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(f"PRAGMA user_version = {version}")
+    assert remedy in refusal(path)
+    assert diagnoses(path) == ["wrong"]
 
 
 def test_a_folder_a_pipe_and_a_path_through_a_file_are_refused(tmp_path: Path) -> None:
@@ -166,48 +208,29 @@ def test_a_folder_a_pipe_and_a_path_through_a_file_are_refused(tmp_path: Path) -
     assert "Not a directory" in refusal(tmp_path / "file" / "results.db")
 
 
-def test_a_folder_that_cannot_be_written_is_refused() -> None:
-    with without_privileges() as folder:
-        folder.chmod(0o500)
-        assert "Fix the permissions" in refusal(folder / "results.db")
-        assert "Fix the permissions" in refusal(folder / "sub" / "results.db")
-
-
-def test_a_store_in_a_folder_that_became_read_only_says_what_to_do() -> None:
-    with without_privileges() as folder:
-        path = filled(folder / "results.db")
-        folder.chmod(0o500)
-        assert "copy it to another folder" in refusal(path)
-
-
-def test_a_read_only_file_can_be_read_but_not_added_to() -> None:
-    with without_privileges() as folder:
-        path = filled(folder / "results.db")
-        before = path.read_bytes()
-        path.chmod(0o400)
-        with Store(path) as store:
-            assert len(list(store.records())) == 5
-            with pytest.raises(StoreError, match="is read-only"):
-                store.add(make_record(make_config(seed=9)))
-            assert store.count() == 5
-        assert path.read_bytes() == before
-
-
-def test_a_store_where_nothing_can_be_written_can_be_read_if_no_new_one_is_asked_for() -> None:
+def test_a_store_that_cannot_be_written_says_what_to_do_and_can_be_read() -> None:
     with without_privileges() as folder:
         path = filled(folder / "results.db")
         before = contents(folder)
         path.chmod(0o400)
         folder.chmod(0o500)
-        with Store(path, create=False) as store:
-            assert len(list(store.records())) == store.count() == 5
-            assert store.find(make_records(1)[0].config_hash[:12]).seed == 0
-            with pytest.raises(StoreError, match="is read-only"):
-                store.add(make_record(make_config(seed=9)))
+        assert "copy it to another folder" in refusal(path)
+        assert "Fix the permissions" in refusal(folder / "new.db")
+        assert "Fix the permissions" in refusal(folder / "sub" / "new.db")
+        for mode in (0o500, 0o700):  # of the folder
+            folder.chmod(mode)
+            with Store(path, create=False) as store:
+                assert len(list(store.records())) == store.count() == 5
+                assert store.find(make_records(1)[0].config_hash[:12]).seed == 0
+                with pytest.raises(StoreError, match="is read-only"):
+                    store.add(make_record(make_config(seed=9)))
         assert contents(folder) == before
+        path.chmod(0)
+        with pytest.raises(StoreError, match="Fix the permissions"):
+            Store(path)
 
 
-def test_a_store_on_a_disc_whose_newest_results_are_in_its_log_says_so() -> None:
+def test_a_read_only_store_whose_newest_results_are_in_its_log_says_so() -> None:
     with without_privileges() as folder:
         path = filled(folder / "results.db")
         Path(f"{path}-wal").write_bytes(b"something")
@@ -217,12 +240,64 @@ def test_a_store_on_a_disc_whose_newest_results_are_in_its_log_says_so() -> None
             Store(path, create=False)
 
 
-def test_a_file_that_cannot_be_read_is_refused() -> None:
-    with without_privileges() as folder:
-        path = filled(folder / "results.db")
-        path.chmod(0)
-        with pytest.raises(StoreError, match="Permission denied"):
-            Store(path)
+# Damaged rows
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+def test_a_change_of_any_column_is_found(remask: CommandLine, column: str) -> None:
+    path = filled(remask.store, 3)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        (value,) = connection.execute(
+            f"SELECT {column} FROM trials NOT INDEXED WHERE seed = 1"
+        ).fetchone()
+        changed: object = 7 if value is None else None
+        if column == "status":
+            changed = "diverged"
+        elif isinstance(value, str):
+            changed = value[1:] or "x"
+        elif isinstance(value, bytes):
+            changed = bytes([value[0] ^ 1]) + value[1:]
+        elif changed is None:
+            changed = value + 1
+        connection.execute(f"UPDATE trials SET {column} = ? WHERE seed = 1", [changed])
+    found: list[StoreError] = []
+    with Store(path) as store:
+        assert len(list(store.records(damaged=found))) == 2
+        (error,) = found
+        assert "is damaged" in str(error)
+        with pytest.raises(StoreError, match="is damaged"):
+            list(store.records())
+        listed = len(list(store.summaries(damaged=[])))
+    assert listed == (3 if column == "details" else 2)
+    assert diagnoses(path) == ["ok", "wrong"]
+
+
+def test_a_damaged_row_is_named_and_the_others_are_shown(
+    remask: CommandLine, tmp_path: Path
+) -> None:
+    filled(remask.store, 3)
+    with closing(sqlite3.connect(remask.store)) as connection, connection:
+        connection.execute("UPDATE trials SET packed = CAST(x'fffe' AS TEXT) WHERE seed = 1")
+    config_hash = make_record(make_config(seed=1)).config_hash
+    for command in (
+        ("results", "list"),
+        ("results", "export", str(tmp_path / "out.json")),
+        ("report", str(tmp_path / "out.html")),
+    ):
+        answer = remask(*command)
+        assert answer.code == 1
+        assert f"results delete --hash {config_hash}" in answer.err.replace("\n", " ")
+    assert "trials: 2" in remask("results", "list").out
+    assert remask("results", "delete", "--hash", config_hash, "--yes").code == 0
+    assert remask("results", "list").code == 0
+
+
+def test_a_list_reads_the_index_alone(tmp_path: Path) -> None:
+    filled(tmp_path / "results.db")
+    query = f"SELECT {', '.join(SUMMARY)} FROM trials WHERE status IS 'x' ORDER BY "
+    with closing(sqlite3.connect(tmp_path / "results.db")) as connection:
+        plan = connection.execute(f"EXPLAIN QUERY PLAN {query} {', '.join(ORDER)}").fetchall()
+    assert [row[3] for row in plan] == ["SCAN trials USING COVERING INDEX trials_in_order"]
 
 
 # Trouble while writing
@@ -245,18 +320,6 @@ def test_a_full_disk_loses_nothing_that_was_stored(tmp_path: Path) -> None:
         assert [record.seed for record in store.records()] == [*range(5), *stored, 200]
 
 
-def test_opening_waits_for_a_process_that_is_making_the_store(tmp_path: Path) -> None:
-    path = tmp_path / "results.db"
-    with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as other:
-        other.execute("PRAGMA user_version = 0")  # makes the file more than empty
-        other.execute("BEGIN IMMEDIATE")
-        release = threading.Timer(0.3, lambda: other.execute("COMMIT"))
-        release.start()
-        with Store(path) as store:
-            assert store.add(make_record())
-        release.join()
-
-
 def test_a_store_locked_by_another_writer_says_so_and_works_again_later(tmp_path: Path) -> None:
     path = filled(tmp_path / "results.db")
     with (
@@ -271,24 +334,34 @@ def test_a_store_locked_by_another_writer_says_so_and_works_again_later(tmp_path
         assert store.add(make_record(make_config(seed=9)))
 
 
-@pytest.mark.parametrize("what", ["deleted", "moved", "replaced", "replaced behind a link"])
+def _replace(real: Path, path: Path) -> None:
+    filled(path.with_name("other.db"), 3).replace(real)
+
+
+def _relink(real: Path, path: Path) -> None:
+    path.unlink()
+    path.symlink_to(filled(path.with_name("other.db"), 3))
+
+
+@pytest.mark.parametrize(
+    "take_away",
+    [
+        lambda real, path: real.unlink(),
+        lambda real, path: real.rename(path.with_name("elsewhere.db")),
+        _replace,
+        _relink,
+    ],
+    ids=["deleted", "moved", "replaced", "relinked"],
+)
 def test_a_store_whose_file_is_no_longer_there_says_so_and_can_still_be_read(
-    tmp_path: Path, what: str
+    tmp_path: Path, take_away: Callable[[Path, Path], None]
 ) -> None:
     first, second = make_records(2)
     real, path = filled(tmp_path / "real.db", 1), tmp_path / "results.db"
     path.symlink_to(real)
     with Store(path) as store:
         assert not store.add(first)
-        if what == "deleted":
-            real.unlink()
-        elif what == "moved":
-            real.rename(tmp_path / "elsewhere.db")
-        elif what == "replaced":
-            filled(tmp_path / "other.db", 3).replace(real)
-        else:
-            path.unlink()
-            path.symlink_to(filled(tmp_path / "other.db", 3))
+        take_away(real, path)
         with pytest.raises(StoreMovedError, match="moved, deleted or replaced"):
             store.check_in_place()
         with pytest.raises(StoreMovedError, match="not there"):
@@ -297,7 +370,7 @@ def test_a_store_whose_file_is_no_longer_there_says_so_and_can_still_be_read(
 
 
 @pytest.mark.parametrize("what", ["moved", "replaced", "removed"])
-def test_the_log_of_a_store_that_went_away_does_no_harm_to_the_next_file_in_its_place(
+def test_the_log_of_a_store_that_went_away_does_not_harm_the_next_file_at_its_path(
     tmp_path: Path, what: str
 ) -> None:
     path = filled(tmp_path / "results.db", 40)  # which is no longer in the log
@@ -309,11 +382,11 @@ def test_the_log_of_a_store_that_went_away_does_no_harm_to_the_next_file_in_its_
             path.rename(tmp_path / "elsewhere.db")
         if what == "replaced":
             filled(tmp_path / "other.db", 3).rename(path)
-    with Store(path) as next_one:
-        assert next_one.count() == (3 if what == "replaced" else 0)
-        assert next_one.add_all(make_records(5, buffer=700)) == 5
-    with Store(path) as next_one:
-        assert len(list(next_one.records())) == next_one.count()
+    with Store(path) as following:
+        assert following.count() == (3 if what == "replaced" else 0)
+        assert following.add_all(make_records(5, buffer=700)) == 5
+    with Store(path) as following:
+        assert len(list(following.records())) == following.count()
     if what != "removed":
         with Store(tmp_path / "elsewhere.db") as moved:
             assert moved.count() == 60

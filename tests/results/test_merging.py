@@ -89,7 +89,7 @@ def test_what_is_damaged_or_no_store_or_the_store_itself_is_refused(
     damaged = tmp_path / "damaged.db"
     shutil.copy(other, damaged)
     with sqlite3.connect(damaged) as connection:
-        connection.execute("UPDATE trials SET class_il = '[[1]]' WHERE seed = 2")
+        connection.execute("UPDATE trials SET details = '[]' WHERE seed = 2")
     connection.close()
     text = tmp_path / "text.db"
     text.write_text("no store")

@@ -53,7 +53,7 @@ def records(draw: Callable[[Any], Any]) -> TrialRecord:
         draw(CONFIGS),
         class_il=draw(matrix),
         task_il=draw(matrix),
-        confidence=draw(st.lists(st.floats(0, 1) | st.just(math.nan), max_size=5)),
+        confidence=draw(st.lists(st.floats(0, 1) | st.just(math.nan), min_size=tasks, max_size=5)),
         machine=draw(st.dictionaries(ANY_TEXT, ANY_TEXT | st.integers(0, 999), max_size=3)),
         started=draw(st.datetimes(timezones=st.just(UTC))),
         seconds=draw(st.floats(0, 1e9)),
@@ -93,7 +93,7 @@ def test_changing_one_setting_changes_the_hash(config: TrialConfig, name: str) -
 
 
 @pytest.mark.thorough
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.lists(records(), max_size=4))
 def test_any_record_comes_back_as_it_went_in(several: list[TrialRecord]) -> None:
     with TemporaryDirectory() as folder, Store(Path(folder) / "results.db") as store:

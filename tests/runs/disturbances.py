@@ -55,15 +55,12 @@ class AnyRun:
 
     def workers(self) -> list[int]:
         """The ids of its worker processes, oldest first."""
-        new = [
-            pid for pid in children_of(self.process.pid) if "remask.runs.worker" in command_of(pid)
-        ]
-        return new + children_of(self.fork_server())
+        return children_of(self.fork_server())
 
     def fork_server(self) -> int | None:
         """The id of the process that workers are forked from, if there is one."""
-        own = command_of(self.process.pid)
-        return next((pid for pid in children_of(self.process.pid) if command_of(pid) == own), None)
+        children = children_of(self.process.pid)
+        return next((pid for pid in children if "forkserver" in command_of(pid)), None)
 
     def send(self, number: signal.Signals) -> None:
         self.process.send_signal(number)

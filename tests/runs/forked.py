@@ -10,6 +10,7 @@ import termios
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import ClassVar
 
@@ -121,6 +122,7 @@ class ForkedRemask:
             signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         torch.set_num_threads(1)
+        forkserver._forkserver.__init__()  # type: ignore[misc] # not the parent's
 
 
 def _call(args: Sequence[str]) -> int:

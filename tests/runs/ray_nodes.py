@@ -12,7 +12,7 @@ import pytest
 
 import remask
 from remask.config import TrialConfig
-from remask.planning import trial_configs
+from remask.experiments import trial_configs
 from remask.results import Store
 from remask.runs import Run, plan_run
 from tests.runs.disturbances import children_of, command_of

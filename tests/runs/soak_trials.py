@@ -12,8 +12,8 @@ from typing import Any
 
 from remask.config import TrialConfig
 from remask.engine import TrialStack
+from remask.experiments import trial_configs
 from remask.methods import METHODS
-from remask.planning import trial_configs
 from remask.results import Store, StoreError, TrialRecord
 from remask.runs import Job, Work, benchmark_of, running
 from remask.runs.queue import JobQueue
@@ -125,7 +125,7 @@ class Expected:
             return [f"lost: {name}" for name in sorted(self.known)]
         damaged: list[StoreError] = []
         with Store(store) as opened:
-            records = list(opened.sound_records(damaged))
+            records = list(opened.records(damaged=damaged))
         faults = [f"changed: a row is damaged: {error}" for error in damaged]
         with closing(sqlite3.connect(store)) as connection:
             for (said,) in connection.execute("PRAGMA integrity_check"):

@@ -16,9 +16,9 @@ from tests.runs.soak_trials import watching
 _SECONDS_FOR_A_WORKER = 8.0
 _REASONS = (
     "is held by",
-    "another process has worked on the run",
+    "another process has just worked on the run",
     "there is no unfinished run",
-    "was moved, deleted or replaced",
+    "was moved, removed or replaced",
     "tries; run the same command",
     "No space left on device",
     "the disk is full",

@@ -21,9 +21,9 @@ import pytest
 
 from remask import durable
 from remask.errors import RemaskError, Stopped
+from remask.experiments import trial_configs
 from remask.learner import Learner, LearnerError
 from remask.locks import Lock
-from remask.planning import trial_configs
 from remask.results import Store
 from remask.runs import Advanced, RunOptions, StopRequest, ThisProcess, continue_run, plan_run
 from tests.learner.samples import blobs, create

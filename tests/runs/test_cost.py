@@ -9,9 +9,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from remask.benchmarks import load_benchmark
 from remask.engine import TrialStack
+from remask.experiments import trial_configs
 from remask.methods import METHODS
 from remask.nets import net_builder
-from remask.planning import trial_configs
 from remask.runs import RunOptions, cost_of, rates_of, seconds_of, shortest_time, usual_stack
 from remask.runs.cost import Passes, Sizes, net_cost, step_passes
 

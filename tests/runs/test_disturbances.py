@@ -50,7 +50,7 @@ def test_a_worker_that_dies_at_work_is_replaced_and_its_job_goes_on(
     run = Disturbed(*SMALL, store=tmp_path / "results.db")
     run.wait_for_a_checkpoint()
     run.kill_a_worker()
-    assert "was killed, perhaps for want of memory; another one goes on" in run.end(0)
+    assert "was killed, possibly out of memory; retrying" in run.end(0)
     assert rows(run.store) == whole
 
 
@@ -63,7 +63,7 @@ def test_workers_whose_fork_server_dies_are_replaced_by_new_ones(
     server = run.fork_server()
     assert server is not None
     os.kill(server, signal.SIGKILL)
-    assert "was killed, perhaps for want of memory; another one goes on" in run.end(0)
+    assert "retrying from the latest checkpoint" in run.end(0)
     assert rows(run.store) == whole
 
 
@@ -120,7 +120,7 @@ def test_a_store_that_goes_away_stops_the_run_and_nothing_is_lost(
     run.wait_for_trials(2)
     lose(run)
     said = run.end(1)
-    assert f"{run.store} was moved, deleted or replaced" in said
+    assert f"{run.store} was moved, removed or replaced" in said
     (kept,) = tmp_path.glob("results.db.rescued-*.json")
     assert f"`remask results import {kept} --store {run.store}`" in said
     assert 2 <= len(json.loads(kept.read_text())["trials"]) <= 6

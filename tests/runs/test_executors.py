@@ -1,15 +1,15 @@
 """Executors: what each must do, workers that do not answer, stops that cannot save everything."""
 
 import errno
+import multiprocessing
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Sequence
 from io import FileIO
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -17,7 +17,7 @@ import remask as public
 from remask import durable
 from remask.config import TrialConfig
 from remask.errors import Stopped
-from remask.planning import trial_configs
+from remask.experiments import trial_configs
 from remask.results import Store
 from remask.runs import (
     Advanced,
@@ -26,6 +26,7 @@ from remask.runs import (
     Failed,
     Finished,
     Job,
+    JobQueue,
     Lost,
     Note,
     Run,
@@ -34,15 +35,12 @@ from remask.runs import (
     ThisProcess,
     Work,
     WorkerProcesses,
-    WorkQueue,
     continue_run,
+    executors,
     plan_run,
     run_job,
     unfinished_runs,
-    worker_processes,
 )
-from remask.runs.worker import Order
-from remask.runs.worker_processes import Worker
 from tests.command_line import QUICK, CommandLine
 from tests.results.store_samples import make_config
 
@@ -55,17 +53,17 @@ def load():
 """
 
 
-class OneJob:
-    """A queue of a single job."""
+class Jobs:
+    """A queue of jobs without a run."""
 
-    def __init__(self, work: Work) -> None:
-        self._left = [work]
+    def __init__(self, *work: Work) -> None:
+        self._left = list(work)
 
     def take(self) -> Work | Event | None:
         return self._left.pop() if self._left else None
 
-    def is_empty(self) -> bool:
-        return not self._left
+    def __len__(self) -> int:
+        return len(self._left)
 
 
 class WithoutCheckpoints(Executor):
@@ -77,8 +75,8 @@ class WithoutCheckpoints(Executor):
         self._losses = losses
         self.jobs = 0
 
-    def run(self, queue: WorkQueue, options: RunOptions, stop: StopRequest) -> Generator[Event]:
-        while stop.signal is None and not queue.is_empty():
+    def run(self, queue: JobQueue, options: RunOptions, stop: StopRequest) -> Generator[Event]:
+        while stop.signal is None and len(queue):
             taken = queue.take()
             if not isinstance(taken, Work):
                 if taken is not None:
@@ -194,7 +192,7 @@ def test_a_lost_job_is_handed_out_again_and_given_up_after_the_third_loss(tmp_pa
         run, twice, thrice = _planned(store), WithoutCheckpoints(2), WithoutCheckpoints(3)
         events = list(continue_run(store, run, RunOptions(), StopRequest(), twice))
         notes = [event.text for event in events if isinstance(event, Note)]
-        said = "the machine was unplugged; another one goes on from the latest checkpoint"
+        said = "the machine was unplugged; retrying from the latest checkpoint"
         assert notes == [f"ER on split-digits, buffer 20, seeds 0, 1: {said}"] * 2
         assert store.count() == 4
         store.delete([record.config_hash for record in store.records()])
@@ -207,7 +205,7 @@ def test_a_lost_job_is_handed_out_again_and_given_up_after_the_third_loss(tmp_pa
 def test_a_run_takes_an_executor_of_the_users_own(
     tmp_path: Path, expected: list[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("remask.runs.preparing.free_memory", lambda: 0)  # it runs elsewhere
+    monkeypatch.setattr("remask.machine.free_memory", lambda: 0)  # it runs elsewhere
     own = WithoutCheckpoints()
     with Store(tmp_path / "results.db") as store:
         public.run(configs=_configs(), store=store, stack=2, progress=False, executor=own)
@@ -215,44 +213,30 @@ def test_a_run_takes_an_executor_of_the_users_own(
     assert own.jobs == 2
 
 
+def _two_jobs(configs: Sequence[TrialConfig], folder: Path) -> JobQueue:
+    work = [Work(Job((config,)), folder / str(config.seed)) for config in configs]
+    return cast("JobQueue", Jobs(*work))
+
+
 @pytest.mark.processes
 def test_workers_end_with_the_generator_that_started_them(tmp_path: Path) -> None:
-    queue = OneJob(Work(Job(tuple(_configs(1))), tmp_path / "checkpoints"))
-    events = WorkerProcesses(2).run(queue, RunOptions(), StopRequest())
+    events = WorkerProcesses(2).run(_two_jobs(_configs(2), tmp_path), RunOptions(), StopRequest())
     assert isinstance(next(events), Advanced)
-    children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children")
-    assert children.read_text().split()
+    workers = multiprocessing.active_children()
+    assert len(workers) == 2
     events.close()
-    assert not children.read_text().split()
+    assert not any(worker.is_alive() for worker in workers)
 
 
 @pytest.mark.processes
-def test_a_worker_that_does_not_listen_holds_up_nobody(tmp_path: Path) -> None:
-    worker = Worker()
-    try:
-        os.kill(worker._process.pid, signal.SIGSTOP)
-        # Far more than a pipe takes.
-        job = Job(tuple(make_config(seed=seed) for seed in range(2000)))
-        worker.give(Work(job, tmp_path), RunOptions())
-        began = time.monotonic()
-        assert list(worker.exchange()) == []
-        assert worker.unsent
-        assert time.monotonic() - began < 5
-        assert worker.exit_code is None
-    finally:
-        worker.end_now()
-    assert worker.exit_code == -signal.SIGKILL
-
-
-@pytest.mark.processes
-def test_a_worker_that_cannot_save_in_time_is_ended_and_named(
+def test_a_worker_that_cannot_save_in_time_is_killed_and_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "slow_data_of_mine.py").write_text(SLOW)
     loading = tmp_path / "loading"
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("LOADING", str(loading))
-    monkeypatch.setattr(worker_processes, "_SECONDS_TO_SAVE", 1.0)
+    monkeypatch.setattr(executors, "_SECONDS_TO_SAVE", 1.0)
     stop = StopRequest()
 
     def ask() -> None:
@@ -261,10 +245,10 @@ def test_a_worker_that_cannot_save_in_time_is_ended_and_named(
         stop.signal = signal.SIGTERM
 
     threading.Thread(target=ask, daemon=True).start()
-    job = Job((make_config(benchmark="slow_data_of_mine:load", seed=3),))
-    queue = OneJob(Work(job, tmp_path / "checkpoints"))
-    events = list(WorkerProcesses(2).run(queue, RunOptions(), stop))
-    assert events == [Lost(job.name, "not done within 1 s, and ended")]
+    configs = [make_config(benchmark="slow_data_of_mine:load", seed=seed) for seed in (3, 4)]
+    events = WorkerProcesses(2).run(_two_jobs(configs, tmp_path), RunOptions(), stop)
+    expected = {Lost(Job((c,)).name, "not saved within 1 s, and killed") for c in configs}
+    assert set(events) == expected
 
 
 def test_a_stop_whose_checkpoint_the_disk_refuses_does_not_say_that_all_is_saved(
@@ -297,34 +281,6 @@ def test_the_end_of_a_terminal_is_a_stop_unless_it_was_to_be_ignored() -> None:
             assert signal.getsignal(signal.SIGHUP) == handler
     finally:
         signal.signal(signal.SIGHUP, before)
-
-
-def test_an_order_arrives_as_it_was_given(tmp_path: Path) -> None:
-    options = RunOptions(checkpoint_seconds=float("inf"), save_nets=tmp_path, workers=2)
-    config = make_config(mask=float("-inf"))
-    order = Order(configs=(config,), folder=tmp_path, options=options, path=("a", "b"))
-    assert Order.model_validate_json(order.model_dump_json()) == order
-
-
-@pytest.mark.processes
-def test_an_order_whose_giver_was_killed_is_not_begun(tmp_path: Path) -> None:
-    order = Order(
-        configs=(make_config(limit=20),),
-        folder=tmp_path / "checkpoints",
-        options=RunOptions(),
-        path=(),
-    )
-    reader, writer = os.pipe()
-    os.close(reader)
-    worker = subprocess.run(
-        [sys.executable, "-P", "-m", "remask.runs.worker"],
-        input=order.model_dump_json().encode() + b"\n",
-        stdout=writer,
-        timeout=60,
-    )
-    os.close(writer)
-    assert worker.returncode == 1
-    assert not order.folder.exists()
 
 
 def test_sweeps_and_resumed_runs_take_an_executor(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from remask.config import TrialConfig
+from remask.experiments import trial_configs
 from remask.methods import METHODS
-from remask.planning import trial_configs
 from remask.results import TrialRecord
 from tests.command_line import start
 from tests.runs.disturbances import rows

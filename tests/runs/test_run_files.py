@@ -13,9 +13,18 @@ import pytest
 
 from remask.config import TrialConfig
 from remask.errors import Stopped
-from remask.planning import trial_configs
+from remask.experiments import trial_configs
 from remask.results import Store, StoreError
-from remask.runs import Advanced, Finished, Run, RunOptions, StopRequest, continue_run, plan_run
+from remask.runs import (
+    Advanced,
+    Finished,
+    Run,
+    RunOptions,
+    StopRequest,
+    ThisProcess,
+    continue_run,
+    plan_run,
+)
 from remask.runs.queue import Claims
 from tests.command_line import Answer, CommandLine
 from tests.results.store_samples import contents
@@ -68,7 +77,7 @@ def _stopped(path: Path) -> Run:
     with Store(path) as store:
         run = _planned(store)
         with pytest.raises(Stopped):  # noqa: PT012
-            for event in continue_run(store, run, RunOptions(workers=1), stop):
+            for event in continue_run(store, run, RunOptions(), stop, ThisProcess()):
                 if isinstance(event, Advanced) and event.task == 3:
                     stop.signal = signal.SIGINT
     assert list(run.folder.glob("*/checkpoint-*"))
@@ -235,9 +244,9 @@ def test_results_whose_folder_cannot_be_written_any_more_are_rescued_elsewhere(
     elsewhere.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(elsewhere))
     path = tmp_path / "folder" / "results.db"
-    said = r"1 trials .* are in .*elsewhere/results\.db\.rescued"
+    said = r"1 trials are in .*elsewhere/results\.db\.rescued"
     with Store(path) as store, pytest.raises(StoreError, match=said):  # noqa: PT012
-        events = continue_run(store, _planned(store), RunOptions(workers=1), StopRequest())
+        events = continue_run(store, _planned(store), RunOptions(), StopRequest(), ThisProcess())
         for event in events:
             if isinstance(event, Finished):
                 shutil.rmtree(path.parent)
@@ -288,5 +297,5 @@ def _plan(store: Store, *, seeds: range, stack: int) -> Run | None:
 
 
 def _finish(store: Store, run: Run) -> None:
-    for _ in continue_run(store, run, RunOptions(workers=1), StopRequest()):
+    for _ in continue_run(store, run, RunOptions(), StopRequest(), ThisProcess()):
         pass

@@ -11,9 +11,10 @@ import pytest
 import remask
 from remask.config import TrialConfig
 from remask.errors import RemaskError, Stopped
+from remask.experiments import run_trials
 from remask.loggers import Logger, Source
 from remask.results import Store, TrialRecord, export, read_export
-from remask.runs import Advanced, RunOptions, StopRequest, continue_run, plan_run, run_missing
+from remask.runs import Advanced, RunOptions, StopRequest, ThisProcess, continue_run, plan_run
 from remask.runs.run_log import RunLog
 
 Call = tuple[str, int, int, tuple[tuple[str, float], ...]]
@@ -45,13 +46,8 @@ def trials(count: int = 2) -> list[TrialConfig]:
 
 def run(folder: Path, logger: Logger, **options: Any) -> list[TrialRecord]:
     with Store(folder / "results.db") as store:
-        failures = run_missing(
-            store,
-            trials(),
-            RunOptions(log=[logger], progress=False, **{"workers": 1, **options}),
-            remedy="",
-        )
-        assert failures == []
+        how = RunOptions(log=[logger], progress=False, **{"workers": 1, **options})
+        assert not run_trials(store, trials(), how).failures
         return list(store.records())
 
 
@@ -62,7 +58,7 @@ def stop_in_second_task(store: Store, configs: list[TrialConfig], options: RunOp
     stop = StopRequest()
     learnt = None
     with RunLog(planned, options) as log, suppress(Stopped):
-        for event in continue_run(store, planned, options, stop):
+        for event in continue_run(store, planned, options, stop, ThisProcess()):
             log.take(event)
             if isinstance(event, Advanced):
                 learnt = learnt or event.task
@@ -94,7 +90,7 @@ def test_logging_changes_no_result(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     logged = run(tmp_path / "a", Remembering())
     with Store(tmp_path / "b" / "results.db") as store:
-        run_missing(store, trials(), RunOptions(workers=1, progress=False), remedy="")
+        run_trials(store, trials(), RunOptions(workers=1, progress=False))
         plain = list(store.records())
     for one, other in zip(logged, plain, strict=True):
         assert other.losses is None
@@ -113,12 +109,8 @@ def test_a_run_that_was_stopped_logs_every_point_once(tmp_path: Path) -> None:
         for _ in range(2):
             stop_in_second_task(store, trials(), options)
     with Store(tmp_path / "stopped" / "results.db") as store:
-        run_missing(
-            store,
-            trials(),
-            RunOptions(log=[f"csv:{path}", parts], progress=False, workers=1),
-            remedy="",
-        )
+        how = RunOptions(log=[f"csv:{path}", parts], progress=False, workers=1)
+        run_trials(store, trials(), how)
     assert sorted(parts.steps) == sorted(
         whole.steps
     )  # what came before the stop comes again, to a new logger
@@ -147,7 +139,7 @@ def test_worker_processes_log_what_one_process_logs(tmp_path: Path) -> None:
 def test_losses_can_go_into_the_store_alone_and_into_exports(tmp_path: Path) -> None:
     with Store(tmp_path / "results.db") as store:
         options = RunOptions(log_every=5, workers=1, progress=False)
-        run_missing(store, trials(1), options, remedy="")
+        run_trials(store, trials(1), options)
         (record,) = store.records()
     assert record.losses is not None
     assert record.losses.steps[:2] == (5, 10)
@@ -160,7 +152,7 @@ def test_a_log_that_cannot_be_written_is_refused_before_anything_is_run(tmp_path
     with Store(tmp_path / "results.db") as store:
         options = RunOptions(log=[f"csv:{tmp_path}"], workers=1, progress=False)
         with pytest.raises(RemaskError, match="cannot write"):
-            run_missing(store, trials(1), options, remedy="")
+            run_trials(store, trials(1), options)
         assert store.count() == 0
 
 
@@ -169,5 +161,5 @@ def test_a_checkpoint_of_before_losses_were_logged_is_taken(tmp_path: Path) -> N
         stop_in_second_task(store, trials(1), RunOptions(workers=1, progress=False))
         logger = Remembering()
         logging = RunOptions(log=[logger], workers=1, progress=False)
-        assert run_missing(store, trials(1), logging, remedy="") == []
+        assert not run_trials(store, trials(1), logging).failures
     assert logger.steps[0][1] > 1

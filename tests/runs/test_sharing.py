@@ -15,7 +15,7 @@ import pytest
 
 from remask.config import TrialConfig
 from remask.errors import Stopped
-from remask.planning import trial_configs
+from remask.experiments import trial_configs
 from remask.results import Store
 from remask.runs import (
     Advanced,
@@ -26,6 +26,7 @@ from remask.runs import (
     Run,
     RunOptions,
     StopRequest,
+    ThisProcess,
     continue_run,
     plan_run,
     unfinished_runs,
@@ -45,8 +46,8 @@ with Claims(Path(sys.argv[1])) as claims:
 """
 COMPUTE = """
 import json, sys
-from remask.runs import Finished, RunOptions, StopRequest, continue_run, plan_run
-from remask.planning import trial_configs
+from remask.runs import Finished, RunOptions, StopRequest, ThisProcess, continue_run, plan_run
+from remask.experiments import trial_configs
 from remask.results import Store
 
 path, seeds, stack = sys.argv[1], json.loads(sys.argv[2]), int(sys.argv[3])
@@ -58,9 +59,9 @@ sys.stdin.readline()
 with Store(path) as store:
     run = plan_run(store, configs, workers=1, largest_stack=lambda _: stack, again=False)
     if run is not None:
-        for event in continue_run(store, run, RunOptions(workers=1), StopRequest()):
+        for event in continue_run(store, run, RunOptions(), StopRequest(), ThisProcess()):
             if isinstance(event, Finished):
-                print(*(result.config.seed for result in event.results), flush=True)
+                print(*(result.config.seed for result in event.records), flush=True)
     assert all(store.is_done(name) for name in json.loads(sys.argv[4])), "it left too early"
 """
 
@@ -85,7 +86,7 @@ def _planned(store: Store, seeds: Sequence[int]) -> Run:
 
 def _events(store: Store, run: Run, stop: StopRequest | None = None) -> Iterator[Event]:
     stop = stop or StopRequest()
-    return continue_run(store, run, RunOptions(workers=1), stop)
+    return continue_run(store, run, RunOptions(), stop, ThisProcess())
 
 
 def _seeds(event: Event) -> list[int]:
@@ -148,7 +149,7 @@ def test_what_another_process_computes_is_left_out_and_picked_up_when_it_is_stor
     assert computed == [[0, 2], [1]]
     assert picked_up == [[3]]
     assert len(waiting) == 1
-    assert "another process is at work on 2 of these trials" in waiting[0]
+    assert "another process trains 2 of these trials" in waiting[0]
     assert unfinished_runs(path) == []
 
 

@@ -68,7 +68,7 @@ def another_number(store: Path) -> None:
     ("harm", "kind"),
     [
         (change("DELETE FROM trials WHERE seed = 1"), "lost"),
-        (change("UPDATE trials SET class_il = '[' WHERE seed = 1"), "changed"),
+        (change("UPDATE trials SET details = '[' WHERE seed = 1"), "changed"),
         (another_number, "changed"),
         (Path.unlink, "lost"),
         (lambda store: store.with_name(".results.db.tmp").touch(), "left behind"),

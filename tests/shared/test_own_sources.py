@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from remask.own_sources import find_source
+from remask.own_code import find_source
 
 Write = Callable[..., None]
 

@@ -2,7 +2,9 @@
 
 import io
 import os
+import struct
 import sys
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ from PIL import Image, ImageOps, features
 
 from remask.datasets import DataError
 from remask.datasets.images import UnreadableImageError, decode, user_formats
-from remask.user_data import ImageSource, InputFormat, list_classes, read
+from remask.user_data import ImageReader, InputFormat, list_classes, read
 
 Pixels = npt.NDArray[np.uint8]
 ORIENTATION = 0x0112
@@ -145,15 +147,15 @@ def test_grey_images_are_grey_unless_one_of_them_has_colour(tmp_path: Path) -> N
         folder = tmp_path / "photos" / "a"
         folder.mkdir(parents=True, exist_ok=True)
         Image.new("L", (8, 8), 100).save(folder / f"{number}.png")
-    source = ImageSource(list_classes(tmp_path / "photos"))
+    source = ImageReader(list_classes(tmp_path / "photos"))
     assert source.format().shape == (1, 8, 8)
     Image.new("RGB", (8, 8), "red").save(folder / "9.png")
-    source = ImageSource(list_classes(tmp_path / "photos"))
+    source = ImageReader(list_classes(tmp_path / "photos"))
     assert source.format().shape == (3, 8, 8)
     assert [sample.shape for sample in source.samples(source.format())] == [(3, 8, 8)] * 4
     grey = InputFormat(shape=(1, 8, 8), dtype="uint8")
     assert [sample.shape for sample in source.samples(grey)] == [(1, 8, 8)] * 4
-    always = ImageSource(list_classes(tmp_path / "photos"), channels=3)
+    always = ImageReader(list_classes(tmp_path / "photos"), channels=3)
     assert always.format().shape == (3, 8, 8)
 
 
@@ -173,7 +175,7 @@ def test_images_are_cropped_and_not_squashed(tmp_path: Path, size: tuple[int, in
 def test_a_large_jpeg_is_decoded_at_a_fraction_of_its_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    image = Image.fromarray(photograph(1500, 2000))
+    image = Image.fromarray(photograph(1040, 1120))
     exif = Image.Exif()
     exif[ORIENTATION] = 6
     image.save(tmp_path / "a.jpg", quality=95, exif=exif)
@@ -186,7 +188,7 @@ def test_a_large_jpeg_is_decoded_at_a_fraction_of_its_size(
 
     monkeypatch.setattr(Image.Image, "load", noting)
     sample = read_one(tmp_path / "a.jpg", InputFormat(shape=(3, 64, 64), dtype="uint8"))
-    assert decoded[0] == (250, 188)  # an eighth
+    assert decoded[0] == (140, 130)  # an eighth
     monkeypatch.undo()
     whole = ImageOps.exif_transpose(Image.open(tmp_path / "a.jpg"))
     expected = np.asarray(ImageOps.fit(whole, (64, 64), Image.Resampling.BILINEAR))
@@ -198,7 +200,13 @@ def _fifo(path: Path) -> None:
 
 
 def _bomb(path: Path) -> None:
-    Image.new("1", (13_000, 13_000)).save(path, format="PNG")
+    """A PNG whose header declares 13,000 x 13,000 pixels."""
+    header = struct.pack(">IIBBBBB", 13_000, 13_000, 1, 0, 0, 0, 0)
+    data = b"\x89PNG\r\n\x1a\n"
+    for kind, body in ((b"IHDR", header), (b"IDAT", zlib.compress(b"")), (b"IEND", b"")):
+        data += struct.pack(">I", len(body)) + kind + body
+        data += struct.pack(">I", zlib.crc32(kind + body))
+    path.write_bytes(data)
 
 
 def _huge_file(path: Path) -> None:
@@ -275,8 +283,7 @@ def test_other_files_are_ignored_and_counted(tmp_path: Path) -> None:
     assert source.count == 1
     assert source.names == ["a"]
     assert source.skipped.ignored_line == (
-        "ignored 7 files that are not images: Thumbs.db, __MACOSX, a/.DS_Store, a/._photo.png, "
-        "a/more, a/notes.txt, a/photo.CR2"
+        "ignored 4 files that are not images: Thumbs.db, a/more, a/notes.txt, a/photo.CR2"
     )
     assert source.skipped.unreadable_line == ""
     assert len(list(source.samples(source.format()))) == 1
@@ -330,7 +337,7 @@ def test_damaged_files_raise_nothing_but_data_errors(kind: str) -> None:
     Image.fromarray(photograph(20, 20)).save(buffer, format=kind)
     whole, random, formats = buffer.getvalue(), np.random.default_rng(0), user_formats()
     read_anyway = 0
-    for _ in range(200):
+    for _ in range(60):
         data = bytearray(whole)
         for _ in range(int(random.integers(1, 6))):
             data[int(random.integers(0, len(data)))] = int(random.integers(0, 256))
@@ -340,4 +347,4 @@ def test_damaged_files_raise_nothing_but_data_errors(kind: str) -> None:
             continue
         assert found.shape == (3, 8, 8)
         read_anyway += 1
-    assert read_anyway < 200
+    assert read_anyway < 60

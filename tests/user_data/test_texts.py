@@ -10,14 +10,14 @@ import pytest
 from torch.utils.data import Dataset
 
 from remask.datasets import DataError
-from remask.user_data import InputFormat, Source, TextFile, read, sample_bytes
+from remask.user_data import InputFormat, SampleReader, TextFile, read, sample_bytes
 
 TEXTS = ["a short text", 'with "quotes", commas\nand lines', "üñí ✓"]
 LABELS = ["x", "y", "x"]
 IMAGES = InputFormat(shape=(3, 8, 8), dtype="uint8")
 
 
-def all_of(source: Source) -> list[str]:
+def all_of(source: SampleReader) -> list[str]:
     return list(source.samples(source.format()))
 
 

@@ -8,17 +8,15 @@ from remask.datasets import DataError
 from remask.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from remask.benchmarks.benchmark import Benchmark
+    from remask.benchmarks.benchmark import Benchmark, resplit
     from remask.benchmarks.loading import load_benchmark
     from remask.benchmarks.own import arrays, from_dataset, image_folder
-    from remask.benchmarks.splitting import resplit
     from remask.user_data import UnreadableImageWarning
 
 _MODULES = {
-    "benchmark": "Benchmark",
+    "benchmark": "Benchmark resplit",
     "loading": "load_benchmark",
     "own": "UnreadableImageWarning arrays from_dataset image_folder",
-    "splitting": "resplit",
 }
 """Where the names are that need torch; `remask benchmarks` needs none of them."""
 

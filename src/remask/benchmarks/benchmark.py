@@ -1,15 +1,20 @@
-"""A benchmark: inputs, labels, and the tasks their classes are learned in."""
+"""A benchmark: inputs, labels, and the tasks in which their classes are learnt."""
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
-from remask.classes import Tasks, check_class_names, check_tasks
-
-INPUT_TYPES = (torch.uint8, torch.float32)
-"""What inputs are kept as: bytes, or floats as they are."""
+from remask.classes import (
+    SplitError,
+    Tasks,
+    check_class_names,
+    check_tasks,
+    ordered_classes,
+    split_again,
+)
 
 
 # eq=False: comparing tensors field by field has no single truth value, so identity is equality.
@@ -17,9 +22,9 @@ INPUT_TYPES = (torch.uint8, torch.float32)
 class Benchmark:
     """Labelled inputs whose classes arrive in tasks.
 
-    Inputs are uint8 or float32, and are kept as such, in memory and in checkpoints, until a batch
-    is drawn; `batch * scale` is what the network sees. The shape of one input is free:
-    `[1, 28, 28]` for grey images, `[3, 32, 32]` for colour, `[512]` for embeddings.
+    Inputs are uint8 or float32 and keep their type in memory and in checkpoints; the network
+    receives `(inputs * scale - mean) / std`. An input has any shape: `[1, 28, 28]` for grey images,
+    `[3, 32, 32]` for colour, `[512]` for embeddings.
     """
 
     name: str
@@ -34,25 +39,24 @@ class Benchmark:
     tasks: Tasks
     """The class ids of each task, in order of learning; tasks may differ in size."""
     scale: float
-    """What inputs are multiplied by: bytes must end up in [0, 1], floats may be anywhere, and 1.0
-    leaves them as they are."""
+    """Factor of the inputs; bytes must end up in [0, 1]."""
     mean: tuple[float, ...] | None = None
-    """Per channel, taken off after scaling; None: inputs are only scaled."""
+    """Per channel, subtracted after scaling; None: inputs are only scaled."""
     std: tuple[float, ...] | None = None
-    """Per channel, divided by after the mean is off; given with `mean` or not at all."""
+    """Per channel, divided by last; given with `mean` or not at all."""
     crop_padding: int = 0
-    """Train images are padded by so many zeros and cropped back at random; 0: they are not."""
+    """Zeros on every side of train images before they are cropped back at random."""
     flip: bool = False
-    """Whether train images are mirrored left to right, one in two."""
+    """Whether a random half of the train images is mirrored left to right."""
     class_names: tuple[str, ...] = field(default=(), repr=False)
-    """What the classes are called, by label; not given: the labels as text."""
+    """By label; default: the labels as text."""
     asked: tuple[tuple[str, Any], ...] = ()
-    """What `load_benchmark` was told of tasks, class_order and limit, if anything, by name."""
+    """The arguments tasks, class_order and limit of `load_benchmark`, if given."""
 
     def __post_init__(self) -> None:
-        """Refuse data that a run would only trip over much later."""
+        """Check the data."""
         check_tasks(self.tasks)
-        # A label may be a number of numpy's or torch's, which JSON does not know.
+        # A label may be a NumPy or torch integer, which JSON cannot store.
         tasks = tuple(tuple(int(label) for label in task) for task in self.tasks)
         object.__setattr__(self, "tasks", tasks)
         names = tuple(self.class_names) or tuple(map(str, range(self.num_classes)))
@@ -91,37 +95,76 @@ class Benchmark:
 
     @property
     def augment(self) -> bool:
-        """Whether the protocol changes train images at random; test images it never does."""
+        """Whether train images are changed at random."""
         return self.crop_padding > 0 or self.flip
 
     def train_indices(self, task: int) -> torch.Tensor:
-        """Find the rows of the train set that belong to the task, ascending; int64 [N_task]."""
+        """Return the rows of the train set that belong to the task, ascending; int64 [N_task]."""
         return self._rows(self.train_labels, task)
 
     def test_indices(self, task: int) -> torch.Tensor:
-        """Find the rows of the test set that belong to the task, ascending; int64 [N_task]."""
+        """Return the rows of the test set that belong to the task, ascending; int64 [N_task]."""
         return self._rows(self.test_labels, task)
 
     def active(self, task: int) -> torch.Tensor:
-        """Mark the classes that belong to the task; bool [K]."""
+        """Return the mask of the classes of the task; bool [K]."""
+        # A negative index would silently select another task.
+        if not 0 <= task < self.num_tasks:
+            raise IndexError(f"{self.name} has tasks 0..{self.num_tasks - 1}, not {task}")
         mask = torch.zeros(self.num_classes, dtype=torch.bool)
-        mask[list(self._classes(task))] = True
+        mask[list(self.tasks[task])] = True
         return mask
 
     def _rows(self, labels: torch.Tensor, task: int) -> torch.Tensor:
         return self.active(task).to(labels.device)[labels].nonzero().squeeze(-1)
 
-    def _classes(self, task: int) -> tuple[int, ...]:
-        # A negative index would quietly answer for another task.
-        if not 0 <= task < self.num_tasks:
-            raise IndexError(
-                f"{self.name} has tasks 0..{self.num_tasks - 1}, there is no task {task}"
-            )
-        return self.tasks[task]
+
+def resplit(
+    benchmark: Benchmark,
+    *,
+    tasks: int | None = None,
+    class_order: Sequence[int] | int | None = None,
+    limit: int | None = None,
+) -> Benchmark:
+    """Split the classes into other tasks, and keep the first `limit` inputs of each class.
+
+    Labels do not change; only `Benchmark.tasks` follows the order. Without `tasks` the tasks keep
+    their sizes. Raises SplitError.
+    """
+    if not (class_order is None or isinstance(class_order, int)):
+        class_order = tuple(ordered_classes(class_order, benchmark.num_classes))
+    options = {"tasks": tasks, "class_order": class_order, "limit": limit}
+    given = {name: value for name, value in options.items() if value is not None}
+    if not given:
+        return benchmark
+    changes: dict[str, Any] = {
+        "tasks": split_again(benchmark.tasks, num_tasks=tasks, class_order=class_order),
+        "asked": tuple({**dict(benchmark.asked), **given}.items()),
+    }
+    if limit is not None:
+        if limit < 1:
+            raise SplitError(f"limit must be at least 1 per class, got {limit}")
+        for part in ("train", "test"):
+            labels = getattr(benchmark, f"{part}_labels")
+            rows = first_of_each_class(labels, limit)
+            changes[f"{part}_inputs"] = getattr(benchmark, f"{part}_inputs")[rows]
+            changes[f"{part}_labels"] = labels[rows]
+    return replace(benchmark, **changes)
+
+
+def first_of_each_class(labels: torch.Tensor, n: int) -> torch.Tensor:
+    """Return the first n rows of each class, or all it has, ascending; int64 [N] -> [rows]."""
+    # A stable sort keeps file order within a class, so a row's rank there is its distance from
+    # the first row of its class.
+    by_class, rows = labels.sort(stable=True)
+    counts = torch.bincount(by_class)
+    first = counts.cumsum(0) - counts
+    rank = torch.arange(len(labels)) - first[by_class]
+    return rows[rank < n].sort().values
 
 
 def _check_part(part: str, inputs: torch.Tensor, labels: torch.Tensor, num_classes: int) -> None:
-    if inputs.dtype not in INPUT_TYPES:
+    if inputs.dtype not in (torch.uint8, torch.float32):
         raise ValueError(f"{part} inputs must be uint8 or float32, got {inputs.dtype}")
     if labels.dtype != torch.int64:
         raise ValueError(f"{part} labels must be int64, got {labels.dtype}")
@@ -133,7 +176,9 @@ def _check_part(part: str, inputs: torch.Tensor, labels: torch.Tensor, num_class
         )
     if len(inputs) != len(labels):
         raise ValueError(f"{len(inputs)} {part} inputs but {len(labels)} {part} labels")
-    if (row := first_not_finite(inputs)) is not None:
+    # A NaN makes both extremes NaN, so the common case takes no memory.
+    if inputs.is_floating_point() and not all(map(torch.isfinite, torch.aminmax(inputs))):
+        row = next(row for row, one in enumerate(inputs) if not bool(one.isfinite().all()))
         raise ValueError(f"{part} input {row} has a NaN or an infinite number in it")
     lowest, highest = int(labels.min()), int(labels.max())
     if lowest < 0 or highest >= num_classes:
@@ -143,16 +188,6 @@ def _check_part(part: str, inputs: torch.Tensor, labels: torch.Tensor, num_class
     without_data = (torch.bincount(labels, minlength=num_classes) == 0).nonzero().squeeze(-1)
     if len(without_data):
         raise ValueError(f"classes without {part} data: {without_data.tolist()}")
-
-
-def first_not_finite(inputs: torch.Tensor) -> int | None:
-    """Find the first row [N, ...] with a NaN or an infinite number in it; None if there is none."""
-    if not inputs.is_floating_point() or not inputs.numel():
-        return None
-    # A NaN makes both of them NaN, so that the common case takes no memory.
-    if all(bool(extreme.isfinite()) for extreme in torch.aminmax(inputs)):
-        return None
-    return next(row for row, one in enumerate(inputs) if not bool(one.isfinite().all()))
 
 
 def _check_scale(scale: float, *parts: torch.Tensor) -> None:

@@ -6,9 +6,8 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from remask.benchmarks.benchmark import Benchmark
+from remask.benchmarks.benchmark import Benchmark, resplit
 from remask.benchmarks.registry import BENCHMARKS, BenchmarkInfo, check_name
-from remask.benchmarks.splitting import resplit
 from remask.classes import split_classes
 from remask.datasets import load
 from remask.durable import AnyPath

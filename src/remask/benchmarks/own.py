@@ -1,18 +1,14 @@
-"""Your own data: a folder of images, arrays, or any torch Dataset, as a Benchmark.
+"""Your own data as a Benchmark: a folder of images, arrays, or any torch Dataset.
 
-Each takes `tasks`, a number of tasks or the classes of each, and `test`, the test data or the
-fraction of every class that is set aside for it. To normalise or augment, use
+`tasks` is a number of tasks, or the classes of each. `test` is the test data, or the fraction of
+every class that is held out for it. To normalise or augment, use
 `dataclasses.replace(benchmark, mean=..., std=..., crop_padding=4, flip=True)`.
 """
 
-import math
 import os
 import warnings
-import zipfile
-import zlib
-from collections.abc import Mapping
-from io import BufferedReader
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,45 +16,43 @@ import numpy.typing as npt
 import torch
 from torch.utils.data import Dataset
 
-from remask import durable
 from remask.benchmarks.benchmark import Benchmark
-from remask.benchmarks.inputs_and_labels import (
-    Part,
-    TaskList,
-    assemble,
-    from_numpy,
-)
+from remask.classes import Tasks, spread_classes
 from remask.datasets.originals import DataError, users_path
 from remask.durable import AnyPath
-from remask.machine import require_room
+from remask.holdout import check_share, held_out
 from remask.user_data import (
     SKIP_UNREADABLE,
-    ImageSource,
+    ArrayReader,
+    ImageReader,
+    SampleReader,
     UnreadableImageWarning,
-    as_bytes_or_floats,
-    item_to_array,
+    class_names,
+    in_order,
     list_classes,
 )
+from remask.user_data.arrays import ItemReader, as_bytes_or_floats, as_numpy, load_arrays
 
 _FRACTION = 0.2
-_UNREADABLE = (  # what NumPy and zipfile raise of files that are damaged, or are not what they say
-    ValueError,
-    OverflowError,
-    OSError,
-    EOFError,
-    RuntimeError,
-    zipfile.BadZipFile,
-    zlib.error,
-)
-# The names that arrays go by in a .npz: ours, then those of Keras.
+# The names of the arrays in a .npz: ours, then those of Keras.
 _NPZ_NAMES = (
     ("inputs", "labels", "test_inputs", "test_labels"),
     ("x_train", "y_train", "x_test", "y_test"),
 )
 
+TaskList = int | Sequence[Sequence[int | str]]
+"""A number of tasks, or the classes of each task in order of learning."""
 Array = npt.NDArray[Any] | torch.Tensor
 Arrays = AnyPath | tuple[AnyPath | Array, AnyPath | Array]
 """A .npz, or inputs and labels, each an array, a tensor, or a .npy."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Labelled:
+    """Inputs [N, *shape] and the class of each."""
+
+    inputs: npt.NDArray[Any]
+    names: list[str]
 
 
 def image_folder(
@@ -78,51 +72,29 @@ def image_folder(
     image by its shorter side and crops the centre; without it all must have one size. `channels` is
     3 for colour, 1 for grey. Images are in memory as uint8 [N, channels, height, width]. Raises
     DataError, also for images that cannot be read; with `skip_unreadable` they are skipped, and an
-    UnreadableImageWarning names them. If it is None, --skip-unreadable or REMASK_SKIP_UNREADABLE=1
-    decides.
+    UnreadableImageWarning names them and other files. If it is None, --skip-unreadable or
+    REMASK_SKIP_UNREADABLE=1 decides.
     """
     if channels not in (1, 3):
         raise DataError(f"channels must be 1 or 3, got {channels}")
-    shape = (size, size) if isinstance(size, int) else size
     if skip_unreadable is None:
         skip_unreadable = os.environ.get(SKIP_UNREADABLE) == "1"
-    places = [path] if isinstance(test, float | int) else [path, test]
-    sources = [
-        ImageSource(
+    readers = [
+        ImageReader(
             list_classes(users_path(place)),
-            size=shape,
+            size=(size, size) if isinstance(size, int) else size,
             channels=channels,
             skip_unreadable=skip_unreadable,
             same_size=True,
         )
-        for place in places
+        for place in ([path] if isinstance(test, float | int) else [path, test])
     ]
-    names, test_names = (sorted(set(source.names or ())) for source in (sources[0], sources[-1]))
-    if names != test_names:
-        raise DataError(
-            f"{path} and {test} must hold the same classes; only one of them has "
-            f"{', '.join(sorted(set(names) ^ set(test_names)))}"
-        )
-    parts = [
-        _read_images(source, str(place)) for source, place in zip(sources, places, strict=True)
-    ]
-    if skipped := [line for source in sources if (line := source.skipped.unreadable_line)]:
+    _check_classes(readers[0].names or [], readers[-1].names or [])
+    parts = [_read(reader, str(path)) for reader in readers]
+    if skipped := [str(reader.skipped) for reader in readers if reader.skipped]:
         warnings.warn("\n".join(skipped), UnreadableImageWarning, stacklevel=2)
-    held_out = test if isinstance(test, float | int) else parts[1]
-    return assemble(name, parts[0], held_out, tasks, seed=seed, class_names=names)
-
-
-def _read_images(source: ImageSource, what: str) -> Part:
-    form = source.format()
-    samples = source.samples(form)
-    first = next(samples)
-    inputs = np.empty((source.count, *form.shape), dtype=np.uint8)
-    inputs[0] = first
-    for row, sample in enumerate(samples, start=1):
-        inputs[row] = sample
-    number_of = {name: number for number, name in enumerate(sorted(set(source.names or ())))}
-    labels = np.array([number_of[name] for name in source.names or ()])
-    return from_numpy(inputs, labels, what)
+    held = test if isinstance(test, float | int) else parts[1]
+    return _assemble(name, parts[0], held, tasks, seed)
 
 
 def arrays(
@@ -133,24 +105,22 @@ def arrays(
     seed: int = 0,
     name: str = "own-arrays",
 ) -> Benchmark:
-    """Make a benchmark of inputs [N, C, H, W], [N, H, W] or [N, D] and integer labels [N].
+    """Make a benchmark of inputs [N, C, H, W], [N, H, W, C], [N, H, W] or [N, D] and labels [N].
 
     `train` is a pair, (inputs, labels), of arrays, tensors or .npy files, or one .npz. Labels are
-    in 0..K-1.
+    integers or names. Bytes (uint8) are pixels, which the network sees in [0, 1]. Floats are kept
+    as they are, as float32.
 
-    Bytes (uint8) are pixels, which the network sees in [0, 1]. Floats stay what they are, whatever
-    their range, as float32.
-
-    A .npz holds `inputs` and `labels`, and perhaps `test_inputs` and `test_labels` (or x_train,
-    y_train, x_test, y_test). Unless `test` says otherwise, those are the test data, and without
-    them a fifth of each class is. Raises DataError.
+    A .npz holds `inputs` and `labels`, and optionally `test_inputs` and `test_labels` (or x_train,
+    y_train, x_test, y_test), which are the test data unless `test` is given. Without either, a
+    fifth of each class is held out. Raises DataError.
     """
     part, own_test = _read_arrays(train)
     if test is None:
-        held_out: Part | float = own_test if own_test is not None else _FRACTION
+        held: _Labelled | float = own_test if own_test is not None else _FRACTION
     else:
-        held_out = test if isinstance(test, float | int) else _read_arrays(test)[0]
-    return assemble(name, part, held_out, tasks, seed=seed)
+        held = test if isinstance(test, float | int) else _read_arrays(test)[0]
+    return _assemble(name, part, held, tasks, seed)
 
 
 def from_dataset(
@@ -164,13 +134,19 @@ def from_dataset(
     """Load every (input, label) of a torch Dataset into memory.
 
     An input is a PIL image or a tensor or array of bytes (uint8), which the network sees in
-    [0, 1], or of floats, which stay what they are, as float32. Raises DataError.
+    [0, 1], or of floats, which are kept as they are, as float32. Raises DataError.
     """
-    held_out = test if isinstance(test, float | int) else _read_dataset(test, "test")
-    return assemble(name, _read_dataset(train, "train"), held_out, tasks, seed=seed)
+    held = test if isinstance(test, float | int) else _read_dataset(test, "the test dataset")
+    return _assemble(name, _read_dataset(train, "the train dataset"), held, tasks, seed)
 
 
-def _read_arrays(source: Arrays) -> tuple[Part, Part | None]:
+def _read_dataset(dataset: Dataset[Any], what: str) -> _Labelled:
+    if not hasattr(dataset, "__len__"):
+        raise DataError(f"{what} has no length, so it cannot be loaded")
+    return _read(ItemReader(dataset, labelled=True, what=what), what)  # type: ignore[arg-type]
+
+
+def _read_arrays(source: Arrays) -> tuple[_Labelled, _Labelled | None]:
     if not isinstance(source, str | os.PathLike):
         if type(source) not in (tuple, list) or len(source) != 2:
             raise DataError(
@@ -180,100 +156,103 @@ def _read_arrays(source: Arrays) -> tuple[Part, Part | None]:
         if isinstance(inputs, Mapping) or isinstance(labels, Mapping):
             raise DataError("give either one .npz or a pair of .npy files")
         place = source[0] if isinstance(source[0], str | os.PathLike) else "the arrays"
-        return from_numpy(inputs, labels, str(place)), None
-    loaded = _load(users_path(source))
+        return _labelled(inputs, labels, str(place)), None
+    loaded = load_arrays(users_path(source))
     if not isinstance(loaded, Mapping):
         raise DataError(f"{source} holds one array; give a pair: the inputs and the labels")
     for inputs_name, labels_name, test_inputs, test_labels in _NPZ_NAMES:
         if inputs_name in loaded and labels_name in loaded:
             test = None
             if test_inputs in loaded and test_labels in loaded:
-                test = from_numpy(loaded[test_inputs], loaded[test_labels], f"{source}, test")
-            return from_numpy(loaded[inputs_name], loaded[labels_name], str(source)), test
+                test = _labelled(loaded[test_inputs], loaded[test_labels], f"{source}, test")
+            return _labelled(loaded[inputs_name], loaded[labels_name], str(source)), test
     raise DataError(
         f"{source} holds {', '.join(sorted(loaded)) or 'nothing'}; expected inputs and labels, "
-        f"and perhaps test_inputs and test_labels"
+        f"and optionally test_inputs and test_labels"
     )
 
 
 def _as_array(source: AnyPath | Array) -> Any:
     if isinstance(source, str | os.PathLike):
-        return _load(users_path(source))
+        return load_arrays(users_path(source))
     if isinstance(source, torch.Tensor):
-        source = source.detach().cpu()  # numpy has fewer kinds of floats
-        source = (source.float() if source.is_floating_point() else source).numpy()
-    return np.array(source)  # a copy: the benchmark stays what it is when the caller's changes
+        source = as_numpy(source)
+    return np.array(source)  # a copy, so that the caller may change theirs
 
 
-def _load(path: Path) -> Any:
-    """Load an array, or a dict of arrays; arrays of objects, which are in pickle, are refused."""
+def _labelled(inputs: npt.NDArray[Any], labels: npt.NDArray[Any], what: str) -> _Labelled:
     try:
-        with durable.open_regular(path) as stream:
-            if stream.peek(4)[:4] == b"PK\x03\x04":
-                _check_sizes(path, stream)
-                with np.load(stream, allow_pickle=False) as loaded:
-                    return {name: loaded[name] for name in loaded.files}
-        return np.load(path, mmap_mode="c", allow_pickle=False)
-    except _UNREADABLE as error:
-        if "allow_pickle" in str(error) or "pickled" in str(error):
-            raise DataError(
-                f"{path} is in pickle or holds Python objects, and loading such can run any code. "
-                f"Save plain numbers: np.save(file, array.astype(np.float32)), np.uint8 for pixels"
-            ) from error
-        raise DataError(f"cannot read {path}: {error}") from error
+        names = class_names(labels)
+    except DataError as error:
+        raise DataError(f"{what}: {error}") from error
+    return _read(ArrayReader(inputs, names, what), what)
 
 
-def _check_sizes(path: Path, stream: BufferedReader) -> None:
-    """Refuse arrays that declare more than the file has, or more than there is memory."""
-    total = 0
-    with zipfile.ZipFile(stream) as archive:
-        for member in archive.infolist():
-            if not member.filename.endswith(".npy"):
-                continue
-            with archive.open(member) as content:
-                version = np.lib.format.read_magic(content)
-                read_header = (
-                    np.lib.format.read_array_header_1_0
-                    if version == (1, 0)
-                    else np.lib.format.read_array_header_2_0
-                )
-                shape, _, dtype = read_header(content)
-                declared = math.prod(shape) * dtype.itemsize
-                if not dtype.hasobject and declared != member.file_size - content.tell():
-                    raise DataError(
-                        f"{path} is damaged: its {member.filename} declares {declared:,} bytes and "
-                        f"has {member.file_size - content.tell():,}"
-                    )
-                total += declared
-    stream.seek(0)
-    require_room(total, f"loading {path}")
+def _read(reader: SampleReader, what: str) -> _Labelled:
+    inputs = as_bytes_or_floats(reader.read_all(), f"{what}: inputs")
+    return _Labelled(inputs, reader.names or [])
 
 
-def _read_dataset(dataset: Dataset[Any], part: str) -> Part:
+def _assemble(
+    name: str, train: _Labelled, test: _Labelled | float, tasks: TaskList, seed: int
+) -> Benchmark:
+    """Make the benchmark, holding out test data if `test` is a fraction."""
+    classes = in_order(train.names)
+    if len(classes) < 2:
+        raise DataError(f"{name}: all inputs are of class {classes[0]!r}; need at least 2 classes")
+    number_of = {each: number for number, each in enumerate(classes)}
+
+    def tensors(part: _Labelled) -> tuple[torch.Tensor, torch.Tensor]:
+        labels = torch.tensor([number_of[each] for each in part.names])
+        return torch.from_numpy(np.ascontiguousarray(part.inputs)), labels
+
+    inputs, labels = tensors(train)
     try:
-        count = len(dataset)  # type: ignore[arg-type]
-    except TypeError as error:
-        raise DataError(f"the {part} dataset has no length, so it cannot be loaded") from error
-    inputs: npt.NDArray[Any] | None = None
-    labels = []
-    for row in range(count):
-        item, label = dataset[row]
-        what = f"{part} input {row}"
-        image = as_bytes_or_floats(item_to_array(item, what), what)
-        if inputs is None:
-            inputs = np.empty((count, *image.shape), dtype=image.dtype)
-        if image.dtype != inputs.dtype:
-            raise DataError(
-                f"{part} inputs differ in type: {inputs.dtype} at first, {image.dtype} at {row}. "
-                f"Make them all bytes or all floats in the dataset's transform."
-            )
-        if image.shape != inputs.shape[1:]:
-            raise DataError(
-                f"{part} inputs differ in shape: {list(inputs.shape[1:])} at first, "
-                f"{list(image.shape)} at {row}. Resize them in the dataset's transform."
-            )
-        inputs[row] = image
-        labels.append(int(label))
-    if inputs is None:
-        raise DataError(f"the {part} dataset is empty")
-    return from_numpy(inputs, np.array(labels), f"the {part} dataset")
+        if isinstance(test, _Labelled):
+            _check_classes(train.names, test.names)
+            test_inputs, test_labels = tensors(test)
+        else:
+            if not 0 < test < 1:
+                raise DataError(f"{name}: the test fraction must be between 0 and 1, got {test}")
+            check_share(labels, test, name, classes)
+            is_test = held_out(labels, test, seed)
+            test_inputs, test_labels = inputs[is_test], labels[is_test]
+            inputs, labels = inputs[~is_test], labels[~is_test]
+        return Benchmark(
+            name=name,
+            train_inputs=inputs,
+            train_labels=labels,
+            test_inputs=test_inputs,
+            test_labels=test_labels,
+            tasks=_tasks(tasks, number_of),
+            scale=1.0 if inputs.is_floating_point() else 1 / 255,
+            class_names=tuple(classes),
+        )
+    except ValueError as error:
+        raise DataError(f"{name}: {error}") from error
+
+
+def _check_classes(train: Sequence[str], test: Sequence[str]) -> None:
+    if differing := set(train) ^ set(test):
+        raise DataError(
+            f"train and test data must have the same classes; only one of them has "
+            f"{', '.join(in_order(differing)[:10])}"
+        )
+
+
+def _tasks(tasks: TaskList, number_of: Mapping[str, int]) -> Tasks:
+    if isinstance(tasks, int):
+        return spread_classes(len(number_of), tasks)
+
+    def number(given: int | str) -> int:
+        if str(given) in number_of:
+            return number_of[str(given)]
+        if isinstance(given, int):
+            return given
+        raise DataError(f"unknown class {given!r}. Known: {', '.join(number_of)}")
+
+    dealt = tuple(tuple(map(number, task)) for task in tasks)
+    count = sum(map(len, dealt))
+    if count != len(number_of):
+        raise DataError(f"the tasks hold {count} classes, the data has {len(number_of)}")
+    return dealt

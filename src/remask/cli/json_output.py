@@ -1,7 +1,6 @@
 """What commands print as JSON; docs/command-line.md describes it."""
 
 import math
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -10,7 +9,7 @@ if TYPE_CHECKING:
     from remask.config import TrialConfig
     from remask.experiments import Compared, Plan, Reproduction, Results
     from remask.reports.comparison import Comparison
-    from remask.results import AnyCell, TrialSummary
+    from remask.results import Cell, TrialSummary
 
 
 def results_json(results: "Results", **more: object) -> dict[str, Any]:
@@ -21,7 +20,7 @@ def results_json(results: "Results", **more: object) -> dict[str, Any]:
     return {"ran": results.ran, **stored, "failures": results.failures, **more}
 
 
-def stored_json(cells: "Iterable[AnyCell]", trials: "Iterable[TrialSummary]") -> dict[str, Any]:
+def stored_json(cells: "Iterable[Cell]", trials: "Iterable[TrialSummary]") -> dict[str, Any]:
     """Return cells and trials of a store."""
     return {
         "cells": [
@@ -42,9 +41,9 @@ def stored_json(cells: "Iterable[AnyCell]", trials: "Iterable[TrialSummary]") ->
         "trials": [
             {
                 "hash": trial.config_hash,
-                "benchmark": trial.cell.benchmark,
+                "benchmark": trial.benchmark,
                 "system": trial.system,
-                "buffer": trial.cell.buffer,
+                "buffer": trial.buffer,
                 "seed": trial.seed,
                 "status": trial.status,
                 "error": trial.error,
@@ -74,8 +73,8 @@ def compared_json(compared: "Compared") -> list[dict[str, Any]]:
 
 def _figure(figure: "Comparison") -> dict[str, Any]:
     return {
-        "ours": figure.ours and asdict(figure.ours),
-        "published": asdict(figure.published),
+        "ours": figure.ours and figure.ours._asdict(),
+        "published": figure.published._asdict(),
         "p_different": figure.test and figure.test.p_different,
         "verdict": figure.verdict,
     }

@@ -1,12 +1,11 @@
 """`remask results` and `remask report`: what is in the store."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
-
-import typer
 
 from remask.cli import options as o
 from remask.cli.completion import FORMAT, HASH
@@ -18,7 +17,6 @@ from remask.results import (
     FORMATS,
     Store,
     StoreError,
-    TrialOutline,
     TrialSummary,
     export,
     merge,
@@ -36,9 +34,7 @@ _SEEDS_SHOWN = 10
 def list_(
     *,
     filters: o.Filters,
-    trials: Annotated[
-        bool, flag("--trials", "A line per trial, with its hash, not per cell.")
-    ] = False,
+    trials: Annotated[bool, flag("--trials", "Print a line per trial, with its hash.")] = False,
     store: o.StorePath = None,
     printer: Printing,
 ) -> None:
@@ -49,7 +45,7 @@ def list_(
     """
     damaged: list[StoreError] = []
     with _existing(store) as opened:
-        found = list(opened.summaries(damaged, filters))
+        found = list(opened.summaries(filters, damaged=damaged))
     if printer.json:
         printer.result(stored_json(summarise_listed(found), found))
     elif not found:
@@ -66,13 +62,12 @@ def list_(
 def _line(trial: TrialSummary) -> str:
     """A trial in `list --trials`."""
     line = (
-        f"{trial.config_hash[:12]}  {trial.cell.benchmark}  {trial.system}  "
-        f"buffer {trial.cell.buffer}  seed {trial.seed}  {trial.status}  "
+        f"{trial.config_hash[:12]}  {trial.benchmark}  {trial.system}  "
+        f"buffer {trial.buffer}  seed {trial.seed}  {trial.status}  "
     )
     test = f"Class-IL A_T {trial.scores['class_il_A_T']:.2f}"
-    if not trial.cell.validation:
-        return line + test
-    return f"{line}test {test}, validation {trial.scores['validation_class_il_A_T']:.2f}"
+    validation = trial.scores["validation_class_il_A_T"]
+    return line + (test if math.isnan(validation) else f"test {test}, validation {validation:.2f}")
 
 
 @with_groups
@@ -98,11 +93,7 @@ def export_(
     target: Annotated[Path, arg("TARGET", "The file to write.")],
     format: Annotated[  # noqa: A002
         str | None,
-        opt(
-            "FORMAT",
-            f"One of {', '.join(FORMATS)}. Default: by the file's ending.",
-            autocompletion=FORMAT,
-        ),
+        opt("FORMAT", f"{', '.join(FORMATS)}. Default: by the ending.", autocompletion=FORMAT),
     ] = None,
     filters: o.Filters,
     store: o.StorePath = None,
@@ -117,7 +108,7 @@ def export_(
     damaged: list[StoreError] = []
     with _existing(store) as opened:
         check_output(target, [opened.path])
-        written = export(opened.sound_records(damaged, filters), chosen, target)
+        written = export(opened.records(filters, damaged=damaged), chosen, target)
     printer.result({"file": target, "format": chosen, "trials": written})
     printer.note(f"{written} trials written to {target}")
     exit_if_any(damaged)
@@ -151,7 +142,7 @@ def merge_(
     other: Annotated[Path, arg("OTHER.db", "The store to take from.")],
     prefer: Annotated[
         Prefer | None,
-        typer.Option(help="Whose result to keep where the two differ. Default: refuse."),
+        opt("WHOSE", "Keep `ours` or `theirs` where the two differ. Default: refuse."),
     ] = None,
     store: o.StorePath = None,
     printer: Printing,
@@ -191,7 +182,7 @@ def delete(
             "or give --all; not both. Nothing was deleted."
         )
     with _existing(store) as opened:
-        found = opened.outline(filters)
+        found = list(opened.unchecked(filters))
         if not found:
             printer.result({"deleted": []}, "No trial matches.")
             return
@@ -205,7 +196,7 @@ def delete(
     printer.result({"deleted": hashes}, f"{count} deleted")
 
 
-def _outline(trials: Sequence[TrialOutline]) -> list[str]:
+def _outline(trials: Sequence[TrialSummary]) -> list[str]:
     """A line for all trials of one benchmark, method, mask, buffer and status."""
     seeds: dict[str, list[str]] = {}
     for trial in trials:
@@ -235,7 +226,7 @@ def compare_(
 
     damaged: list[StoreError] = []
     with _existing(store) as opened:
-        compared = Results(opened.sound_records(damaged, filters)).compare()
+        compared = Results(opened.records(filters, damaged=damaged)).compare()
     if markdown or not compared:
         printer.result(compared_json(compared), compared.markdown())
     else:

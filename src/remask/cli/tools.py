@@ -9,16 +9,10 @@ from remask.cli import options as o
 from remask.cli.completion import BENCHMARK, METHOD, NET
 from remask.cli.groups import arg, opt, with_groups
 from remask.cli.printing import Printing
-from remask.errors import RemaskError
+from remask.errors import RemaskError, SettingsError
 from remask.setting_types import read_weights
 
-
-class Kind(StrEnum):
-    """Kinds of starting points."""
-
-    METHOD = "method"
-    NET = "net"
-    DATA = "data"
+Kind = StrEnum("Kind", ["METHOD", "NET", "DATA"])
 
 
 @with_groups
@@ -73,7 +67,10 @@ def check(
     from remask.checking import check_method
 
     torch.set_num_threads(1)
-    weights = read_weights(settings.get("weights", ()))
+    given = read_weights(settings.get("weights", ()))
+    if any(len(values) > 1 for values in given.values()):
+        raise SettingsError("give one value per weight")
+    weights = {name: values[0] for name, values in given.items()}
     found = check_method(method, net=net, benchmark=benchmark, weights=weights)
     lines = ((each.outcome, f"{each.check:<12} {each.text}") for each in found)
     printer.states(lines, {"passed": "green", "failed": "bold red", "not checked": "yellow"})

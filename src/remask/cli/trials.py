@@ -5,8 +5,6 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from remask.cli import app
 from remask.cli import options as o
 from remask.cli.completion import EXPERIMENT, RUN, VALUES
@@ -19,7 +17,7 @@ from remask.results import Store, export, store_path
 from remask.runs.options import RunOptions
 
 if TYPE_CHECKING:
-    from remask.experiments import Compared, Results
+    from remask.experiments import Results
 
 _DEMO = """\
 Five tasks, two digits each, learnt one after the other with a memory of 20 samples.
@@ -38,11 +36,7 @@ def run(
     *,
     config: Annotated[
         Path | None,
-        opt(
-            "FILE",
-            "A TOML file with any of the settings below; options override it.",
-            rich_help_panel=o.WHAT,
-        ),
+        opt("FILE", "A TOML file with any of the settings below.", panel=o.WHAT),
     ] = None,
     settings: o.Settings,
     trials: o.Trials = None,
@@ -63,7 +57,7 @@ def run(
     """
 
     def configs() -> list[TrialConfig]:
-        from remask.planning import configs_from  # torch: not before it is needed
+        from remask.experiments import configs_from  # torch: not before it is needed
 
         given = settings if trials is None else {**settings, "trials": trials}
         return configs_from(given, file=config, own_code=own_code)
@@ -97,7 +91,7 @@ def sweep(
     """
 
     def configs() -> list[TrialConfig]:
-        from remask.planning import grid_configs  # torch: not before it is needed
+        from remask.experiments import grid_configs  # torch: not before it is needed
 
         given = settings if trials is None else {**settings, "trials": trials}
         return grid_configs(grid, given, own_code=own_code)
@@ -109,32 +103,20 @@ def sweep(
 def reproduce(
     *,
     experiment: Annotated[
-        str,
-        arg(
-            "EXPERIMENT",
-            "`main`, `low-buffer`, `ablation`, `confidence`, `appendix`, `all`, `gap`; or "
-            "several, comma-separated.",
-            autocompletion=EXPERIMENT,
-        ),
+        str, arg("EXPERIMENT", "See above; several with commas.", autocompletion=EXPERIMENT)
     ] = "main",
     benchmark: Annotated[
         str,
         opt(
             "NAMES",
-            "On which benchmarks of the paper, or `all`. Several: `split-mnist,split-cifar10`.",
-            rich_help_panel=o.WHAT,
+            "The paper's benchmarks, with commas, or `all`.",
+            panel=o.WHAT,
             autocompletion=VALUES["benchmark"],
         ),
     ] = "split-mnist",
     trials: Annotated[
         int | None,
-        opt(
-            "N",
-            "Seeds to run. Default: as many as the paper.",
-            min=1,
-            max=1000,
-            rich_help_panel=o.WHAT,
-        ),
+        opt("N", "Seeds to run. Default: as many as the paper.", panel=o.WHAT, min=1, max=1000),
     ] = None,
     filters: Annotated[dict[str, Any], o.FILTER_OPTIONS.only("method", "mask", "buffer")],
     dry_run: o.DryRun = False,
@@ -153,27 +135,26 @@ def reproduce(
     """
     if not dry_run:
         _prepare_workers(options)
-    from remask.experiments import cell_configs, run_cells, wanted_cells  # torch: only when needed
+    from remask import experiments  # torch: only when needed
 
-    cells = wanted_cells(experiment, benchmark, filters)
+    cells = experiments.wanted_cells(experiment, benchmark, filters)
+    configs = experiments.cell_configs(cells, trials)
     if dry_run:
-        _print_plan(store, cell_configs(cells, trials), options, printer)
+        _print_plan(store, configs, options, printer)
         return
     with Store(store_path(store)) as opened:
-        how = printer.applied_to(options)
-        found = run_cells(opened, cells, trials, how, remedy="--again runs")
+        results = experiments.run_trials(opened, configs, printer.applied_to(options))
+    found = experiments.Reproduction.of(cells, results)
     if printer.json:
         printer.result(reproduction_json(found))
+    elif markdown:
+        _show_if_stored(printer, found.results, opened.path)
+        printer.show(found.markdown())
     else:
         _show_if_stored(printer, found.results, opened.path)
-        if markdown:
-            printer.show(found.markdown())
-        else:
-            show_comparison(printer, found.compared)
-            if found.decided:
-                printer.show(found.decision_table(), found.test)
-            if found.within_tasks:
-                printer.show(found.curve_table(), found.within_tasks_note)
+        printer.show(found.compared.table(), *found.compared.summary())
+        for table, note in found.tables():
+            printer.show(table, note)
     printer.note("`remask report` makes a page of it.")
     exit_if_any(found.results.failures)
 
@@ -183,9 +164,7 @@ def resume(
     *,
     name: Annotated[
         str | None,
-        typer.Argument(
-            help="The run to continue. Default: every unfinished one.", autocompletion=RUN
-        ),
+        arg("NAME", "The run to continue. Default: every unfinished one.", autocompletion=RUN),
     ] = None,
     # The plan of a run fixes its data and stacks.
     options: Annotated[RunOptions, o.RUN_OPTIONS.without("again", "data", "stack")],
@@ -203,7 +182,7 @@ def resume(
         for unfinished in runs_to_resume(opened, name, own_code=own_code):
             printer.show(f"run {unfinished.name}")
             how = printer.applied_to(options)
-            results = resume_run(opened, unfinished, how, remedy="`remask run --again` runs")
+            results = resume_run(opened, unfinished, how)
             if printer.json:
                 found.append(results_json(results, run=unfinished.name))
             else:
@@ -216,7 +195,7 @@ def resume(
 @with_groups
 def demo(
     *,
-    trials: Annotated[int, opt("N", "Seeds to run.", min=1, max=1000, rich_help_panel=o.WHAT)] = 10,
+    trials: Annotated[int, opt("N", "Seeds to run.", min=1, max=1000, panel=o.WHAT)] = 10,
     options: Annotated[RunOptions, o.RUN_OPTIONS.only("workers")],
     store: o.StorePath = None,
     printer: Printing,
@@ -243,11 +222,6 @@ def demo(
     elif not printer.quiet:
         printer.show(_DEMO, hint)
     exit_if_any(written.damaged)
-
-
-def show_comparison(printer: Printer, compared: "Compared") -> None:
-    """Print our results beside the published figures, and how many of them agree."""
-    printer.show(compared.table(), *compared.summary())
 
 
 def _run(
@@ -277,7 +251,7 @@ def _run(
     with Store(store_path(store)) as opened:
         if target is not None:
             check_output(target, [opened.path, *([source] if source else [])])
-        results = run_trials(opened, configs, printer.applied_to(options), remedy="--again runs")
+        results = run_trials(opened, configs, printer.applied_to(options))
     if target is not None:  # first: printing may fail
         export(results, "json", target)
     if printer.json:
@@ -290,12 +264,9 @@ def _run(
 
 
 def _prepare_workers(options: RunOptions) -> None:
-    """Load torch once for this process and all its workers, if there will be several.
-
-    Call it first: it forks, which is safe only without threads, open stores and users' code.
-    """
+    """Start loading torch for worker processes, if there will be several."""
     if app.own_process and options.on is None and options.processes > 1:
-        from remask.runs.forking import start_fork_server  # torch: not before it is needed
+        from remask.runs.fork_server import start_fork_server
 
         start_fork_server()
 
@@ -332,13 +303,11 @@ def _show_results(
 
     finished = [record.config for record in results if record.status == "finished"]
     missing = len(without_net(nets, finished))
-    diverged = sum(record.status == "diverged" for record in results)
-    text = f"Nets in {nets}: {len(finished) - missing}."
+    printer.show(f"Nets in {nets}: {len(finished) - missing}.")
     if missing:
-        text += (
-            f" Trials without one: {missing}. They were in the store already, which keeps no nets; "
+        printer.show(
+            f"Trials without one: {missing}. They were in the store already, which keeps no nets; "
             f"add --again to train them again and save their nets."
         )
-    if diverged:
-        text += f" Diverged trials, without one: {diverged}."
-    printer.show(text)
+    if diverged := sum(record.status == "diverged" for record in results):
+        printer.show(f"Diverged trials, without one: {diverged}.")

@@ -1,6 +1,5 @@
 """The engine: stacks of trials, trained step by step and evaluated after every task."""
 
-from remask.engine.agreement import ContradictionError, check_config
 from remask.engine.predictors import check_predictor
 from remask.engine.saved_nets import (
     SavedNet,
@@ -12,6 +11,7 @@ from remask.engine.saved_nets import (
 from remask.engine.stacking import preferred_stack, stack_nets
 from remask.engine.stream import Position
 from remask.engine.trials import TrialStack
+from remask.engine.validation import ContradictionError, check_config, check_method_settings
 from remask.nets import StackedNet
 from remask.record import TrialRecord
 from remask.streams import DataDescription, StreamError
@@ -27,6 +27,7 @@ __all__ = [
     "TrialRecord",
     "TrialStack",
     "check_config",
+    "check_method_settings",
     "check_predictor",
     "load_net",
     "preferred_stack",

@@ -20,7 +20,7 @@ from remask.engine.evaluation import Scores
 from remask.names import short_number
 from remask.randomness import generator
 from remask.record import MaskChoice
-from remask.streams import DataDescription, Standardise, Task
+from remask.streams import DataDescription, Normaliser, Task
 
 Z = 1.0
 """How many standard deviations another candidate must be ahead of the default."""
@@ -110,7 +110,7 @@ class Choosing:
         self._names = [candidate.name for candidate in candidates_of(configs[0].buffer)]
         self._seeds = [config.seed for config in configs]
         self._data, self._device = data, device
-        self._standardise = Standardise.of(data, device)
+        self._normalise = Normaliser.of(data, device)
         trials, places = len(configs), held_out_places(configs[0].buffer)
         shape = (trials, places, *data.input_shape)
         self._inputs = torch.zeros(shape, dtype=data.input_type, device=device)
@@ -231,8 +231,7 @@ class Choosing:
             torch.split(labels, _ROWS_AT_ONCE),
             strict=True,
         ):
-            seen = self._data.scaled(some)
-            seen = seen if self._standardise is None else self._standardise(seen)
+            seen = self._normalise(some)
             rated = scores(seen.repeat_interleave(len(self._names), dim=0), task.number)
             found.append(rated.argmax(-1).cpu() == own)
         return torch.cat(found, dim=1).view(len(self._seeds), len(self._names), -1)

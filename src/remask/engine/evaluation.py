@@ -10,7 +10,7 @@ from torch import Tensor
 from remask.memory import StoredRows, fetch
 from remask.metrics import CALIBRATION_BINS
 from remask.record import Answers, Curve
-from remask.streams import DataDescription, Part, Standardise
+from remask.streams import DataDescription, Normaliser, Subset
 
 _ROWS_AT_ONCE = 512  # a chunk whose activations stay in the cache
 _MOST_CLASSES = 100  # of a confusion matrix that is stored: it grows with their square
@@ -74,7 +74,7 @@ class Evaluator:
         per_class: int | None = None,
     ) -> None:
         self._data, self._device, self._per_class = data, device, per_class
-        self._standardise = Standardise.of(data, device)
+        self._normalise = Normaliser.of(data, device)
         self._sets: dict[int, _TestSet] = {}
         # On the device, so that no step waits for it.
         self.class_il = torch.full((trials, 0, 0), torch.nan, dtype=torch.float64, device=device)
@@ -83,7 +83,7 @@ class Evaluator:
         """The same with the task of a sample given."""
         self.grow(tasks, tasks)
 
-    def add(self, task: int, classes: Tensor, inputs: Tensor | StoredRows, part: Part) -> None:
+    def add(self, task: int, classes: Tensor, inputs: Tensor | StoredRows, part: Subset) -> None:
         """Measure a task, of these classes bool [K], on the samples of a part that have them."""
         rows = classes.to(part.labels.device)[part.labels].nonzero().squeeze(-1)
         if self._per_class is not None:
@@ -171,8 +171,7 @@ class Evaluator:
     def _inputs(self, pieces: _Pieces) -> Tensor:
         axis = pieces[0][1].dim() - 1
         found = [fetch(inputs, places, self._device) for inputs, places in pieces]
-        inputs = self._data.scaled(found[0] if len(found) == 1 else torch.cat(found, axis))
-        return inputs if self._standardise is None else self._standardise(inputs)
+        return self._normalise(found[0] if len(found) == 1 else torch.cat(found, axis))
 
 
 def _pieces(tests: Sequence[_TestSet]) -> Iterator[_Pieces]:

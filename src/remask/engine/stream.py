@@ -9,16 +9,16 @@ from torch import Tensor
 from remask.benchmarks import Benchmark
 from remask.classes import Tasks
 from remask.config import TrialConfig
-from remask.engine.agreement import check_open, check_room
 from remask.engine.evaluation import Curves, Evaluator
+from remask.engine.validation import check_open, check_room
 from remask.memory import KeptRows, StoredRows, fetch
 from remask.methods import Method
 from remask.record import Curve
 from remask.streams import (
     DataDescription,
-    Part,
     Samples,
     StreamError,
+    Subset,
     Task,
     TaskData,
     batch_sizes,
@@ -64,7 +64,7 @@ class Stream:
         self._method, self._config, self._device = method, configs[0], device
         self._seeds = [config.seed for config in configs]
         self._share_apart = apart
-        self._apart: Part | None = None
+        self._apart: Subset | None = None
         self._dealt: Tasks = () if benchmark is None else benchmark.tasks
         self.tasks: list[Task] = []
         """Those of the benchmark, if there is one."""
@@ -281,7 +281,7 @@ class Stream:
 
     def _test(self, number: int, classes: Tensor, inputs: Tensor, labels: Tensor) -> None:
         """Measure a task on those of these samples that have its classes."""
-        part = Part(labels)
+        part = Subset(labels)
         self.test.add(number, classes, inputs, part)
         if self.curves is not None:
             self.curves.evaluator.add(number, classes, inputs, part)

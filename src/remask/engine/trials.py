@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from remask.benchmarks import Benchmark
 from remask.config import TrialConfig
-from remask.engine.agreement import check_earlier_samples, check_stack
 from remask.engine.choosing import SHARE_APART, Choosing, candidates_of, concrete_configs
 from remask.engine.descent import Descent, Optimizer, per_trial_setting
 from remask.engine.feed import Feed
@@ -21,6 +20,7 @@ from remask.engine.predictors import assemble, check_predictor, trial_tensors
 from remask.engine.stacking import initial_nets, stack_nets
 from remask.engine.state import check_fit, grown_state
 from remask.engine.stream import Position, Stream
+from remask.engine.validation import check_earlier_samples, check_stack
 from remask.memory import StoredRows
 from remask.methods import Context, Method
 from remask.nets import NetBuilder, net_builder

@@ -1,11 +1,11 @@
-"""What the command line can do, each in one call from Python.
+"""The public calls: what the commands of the same names do, from Python.
 
-Ctrl-C raises KeyboardInterrupt once everything is saved; the same call goes on from there.
+Ctrl-C raises KeyboardInterrupt once everything is saved; the same call continues from there.
 """
 
 import signal
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +13,26 @@ from remask.benchmarks import Benchmark
 from remask.config import TrialConfig
 from remask.durable import AnyPath, check_output
 from remask.errors import SettingsError, Stopped
-from remask.experiments.comparing import Reproduction
+from remask.experiments.configs import configs_from, grid_configs, several
 from remask.experiments.pages import Written, check_trials, write_report
-from remask.experiments.reproducing import run_cells, wanted_cells
-from remask.experiments.results import Results, resume_run, run_trials
+from remask.experiments.reproducing import cell_configs, wanted_cells
+from remask.experiments.results import Reproduction, Results
 from remask.methods import Method
 from remask.names import did_you_mean
-from remask.planning import configs_from, grid_configs, several
-from remask.results import Store, store_path
-from remask.runs import Executor, RunOptions, runs_to_resume
+from remask.results import Store, TrialRecord, store_path
+from remask.runs import (
+    Executor,
+    Run,
+    RunOptions,
+    executor_for,
+    finish_run,
+    prepare_run,
+    runs_to_resume,
+)
+from remask.runs.preparing import note_changed_code
 
 AnyStore = Store | AnyPath | None
-"""An open store, the path of one, or None for the usual one."""
+"""An open store, the path of one, or None for the default one."""
 AnyBenchmark = str | Benchmark
 AnyMethod = str | type[Method]
 _Mask = float | str | None
@@ -45,21 +53,22 @@ def run(
     executor: Executor | None = None,
     **settings: Any,
 ) -> Results:
-    """Run trials, store each, and return what they have shown.
+    """Run trials, store each, and return their results.
 
-    Which: every combination of `benchmark` (split-digits), `method` (er), `mask` (what the method's
-    name implies) and `buffer` (the usual one), each one value or a list, with `trials` (10) seeds
-    from `seed` (0) on. Any other field of `TrialConfig` may be given by name; what is not given,
-    here or in the TOML `config_file`, is the published one. Or exactly the `configs`.
+    Runs every combination of `benchmark` (default: split-digits), `method` (er), `mask` (implied by
+    the method's name) and `buffer` (the usual one), each one value or a list, with `trials` (10)
+    seeds from `seed` (0) on. Any other field of `TrialConfig` may be given by name; settings that
+    are given neither here nor in the TOML `config_file` have their published values. Or give
+    exactly the `configs`.
 
-    What the `store` has is not run again, unless `again=True`; what was stopped goes on. How: any
-    field of `RunOptions` may be given by name, such as `workers=2`. `executor` says where: by
-    default in this process, or in worker processes if there are several.
+    Trials in the `store` are not run again, unless `again=True`; a stopped run continues. Any field
+    of `RunOptions` may be given by name, such as `workers=2`. By default trials run in this
+    process, or in `workers` processes; an `executor` runs them elsewhere.
 
-    Your own code is given as `module:name` or as the object itself: a `Benchmark`, a `Method`, and
-    for `net` a function or class that builds one. A method or net must be defined in a module, and
-    a benchmark is copied to the data folder, so that worker processes find them. Code that only the
-    file names is imported only with `own_code=True`.
+    Your own code is given as `module:name` or as the object itself: a `Benchmark`, a `Method`, or
+    for `net` a function or class that builds one. Worker processes must find them, so a method or
+    net must be defined in a module, and a benchmark is copied to the data folder. Code that only
+    the file names is imported only with `own_code=True`.
     """
     chosen, options = _divided(settings)
     named = {
@@ -72,11 +81,11 @@ def run(
     elif given or config_file is not None:
         besides = [*given, *(["config_file"] if config_file is not None else [])]
         raise SettingsError(
-            f"configs say which trials to run: leave out {', '.join(besides)}, or the configs"
+            f"configs define the trials: leave out {', '.join(besides)}, or the configs"
         )
     _check_importable(configs)
     with _opened(store) as opened, _interruptible():
-        return run_trials(opened, configs, options, executor=executor)
+        return run_trials(opened, configs, options, executor)
 
 
 def sweep(
@@ -87,19 +96,19 @@ def sweep(
     executor: Executor | None = None,
     **settings: Any,
 ) -> Results:
-    """Run every combination of settings of a grid: a TOML file, or a dict with the same in it.
+    """Run every combination of settings of a grid: a TOML file, or a dict of the same form.
 
     `{"method": "derpp", "grid": {"mask": [None, -1.0]}, "zip": [{"buffer": [20, 50], ...}]}`. Any
-    field of `TrialConfig` may be given by name, and wins over what all trials share in the grid;
-    any of `RunOptions` says how, and `executor` where, as for `run`. Your own code that a file
-    names is imported only with `own_code=True`.
+    field of `TrialConfig` may be given by name and overrides the grid's shared settings. Options
+    and `executor` are those of `run`. Your own code that a file names is imported only with
+    `own_code=True`.
     """
     chosen, options = _divided(settings)
     trusted = isinstance(grid, Mapping) if own_code is None else own_code
     configs = grid_configs(grid, chosen, own_code=trusted)
     _check_importable(configs)
     with _opened(store) as opened, _interruptible():
-        return run_trials(opened, configs, options, executor=executor)
+        return run_trials(opened, configs, options, executor)
 
 
 def reproduce(
@@ -114,17 +123,19 @@ def reproduce(
     executor: Executor | None = None,
     **options: Any,
 ) -> Reproduction:
-    """Run what is missing of an experiment of the paper, and put ours beside it.
+    """Run the missing trials of an experiment of the paper, and compare with its figures.
 
     Experiments: main, low-buffer, ablation, confidence, appendix, all; and gap, which the paper
-    does not have. `method`, `mask` and `buffer` choose among its cells. Any field of `RunOptions`
-    may be given by name; `executor` says where, as for `run`.
+    does not have. `method`, `mask` and `buffer` select cells. Options and `executor` are those of
+    `run`.
     """
     asked = {"method": method, "mask": mask, "buffer": buffer}
     filters = {name: several(value) for name, value in asked.items() if value is not None}
     cells = wanted_cells(experiment, benchmark, filters)
+    configs = cell_configs(cells, trials)
     with _opened(store) as opened, _interruptible():
-        return run_cells(opened, cells, trials, RunOptions(**options), executor=executor)
+        results = run_trials(opened, configs, RunOptions(**options), executor)
+        return Reproduction.of(cells, results)
 
 
 def resume(
@@ -135,15 +146,15 @@ def resume(
     executor: Executor | None = None,
     **options: Any,
 ) -> list[Results]:
-    """Go on with the named run, or with every unfinished one, and return the results of each.
+    """Continue the named run, or every unfinished one, and return the results of each.
 
-    Your own code that their plans name is imported only with `own_code=True`. Any field of
-    `RunOptions` may be given by name; `executor` says where, as for `run`.
+    Your own code that their plans name is imported only with `own_code=True`. Options and
+    `executor` are those of `run`.
     """
     how = RunOptions(**options)
     with _opened(store) as opened, _interruptible():
         runs = runs_to_resume(opened, name, own_code=own_code)
-        return [resume_run(opened, unfinished, how, executor=executor) for unfinished in runs]
+        return [resume_run(opened, unfinished, how, executor) for unfinished in runs]
 
 
 def report(
@@ -154,10 +165,10 @@ def report(
     paper: bool = False,
     **filters: Any,
 ) -> Written:
-    """Write the store, or what passes the filters, as one HTML page; with `figures`, draw those.
+    """Write the trials that pass the filters as one HTML page; with `figures`, also draw those.
 
-    With `paper`, the page also lists what of the paper was not run.
-    `remask.results.FILTERS` describes the filters; a list of values lets any of them through.
+    With `paper`, the page also lists what was not run of the paper. `remask.results.FILTERS`
+    describes the filters; each takes a value or a list of values.
     """
     with _opened(store, create=False) as opened:
         check_output(Path(target), [opened.path])
@@ -165,8 +176,40 @@ def report(
         return write_report(opened, target, filters, figures=figures, paper=paper)
 
 
+def run_trials(
+    store: Store,
+    configs: Sequence[TrialConfig],
+    options: RunOptions,
+    executor: Executor | None = None,
+) -> Results:
+    """Run the trials that the store lacks, and return the results of all of them.
+
+    Raises `Stopped` if asked to stop.
+    """
+    executor = executor or executor_for(options)
+    run = prepare_run(store, configs, options, executor)
+    failures = [] if run is None else finish_run(store, run, options, executor)
+    ran = run is not None
+    return Results(_stored(store, configs), asked=configs, failures=failures, ran=ran)
+
+
+def resume_run(
+    store: Store, run: Run, options: RunOptions, executor: Executor | None = None
+) -> Results:
+    """Continue a run to its end, and return the results of its trials."""
+    if not run.again:
+        note_changed_code(store, run.configs, options.console)
+    failures = finish_run(store, run, options, executor or executor_for(options))
+    return Results(_stored(store, run.configs), asked=run.configs, failures=failures, ran=True)
+
+
+def _stored(store: Store, configs: Sequence[TrialConfig]) -> list[TrialRecord]:
+    found = (store.get(config.hash) for config in dict.fromkeys(configs))
+    return [record for record in found if record is not None]
+
+
 def _divided(settings: Mapping[str, Any]) -> tuple[dict[str, Any], RunOptions]:
-    """Separate the settings of trials from the options of the run; None means not given."""
+    """Separate the settings of trials from the options of the run; drops settings of None."""
     fields, options = TrialConfig.model_fields, RunOptions.model_fields
     known = [*fields, *options, "trials"]
     for name in settings:
@@ -177,35 +220,31 @@ def _divided(settings: Mapping[str, Any]) -> tuple[dict[str, Any], RunOptions]:
 
 
 def _check_importable(configs: Sequence[TrialConfig]) -> None:
-    """Refuse what worker processes could not find: they run no script and no notebook."""
+    """Refuse code in a script or notebook, which worker processes cannot import."""
     for config in configs:
         for name in (config.benchmark, config.method, config.net):
             if name.startswith("__main__:"):
                 raise SettingsError(
-                    f"{name!r} is in the script or notebook itself, where worker processes cannot "
-                    f"find it: put it into a module, a file of its own, and say module:name"
+                    f"{name!r} is defined in the script or notebook, which worker processes cannot "
+                    f"import: move it to a module"
                 )
 
 
-@contextmanager
-def _opened(store: AnyStore, *, create: bool = True) -> Iterator[Store]:
+def _opened(store: AnyStore, *, create: bool = True) -> AbstractContextManager[Store]:
     if isinstance(store, Store):
-        manager: Any = nullcontext(store)
-    else:
-        manager = Store(store_path(store), create=create)
-    with manager as opened:
-        yield opened
+        return nullcontext(store)
+    return Store(store_path(store), create=create)
 
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Turn a stop by Ctrl-C into the exception that Python raises for it."""
+    """Turn a stop by Ctrl-C into KeyboardInterrupt."""
     try:
         yield
     except Stopped as stopped:
         if stopped.exit_code != 128 + signal.SIGINT:
             raise
-        saved = "everything is saved, and the same call goes on"
+        saved = "everything is saved; the same call continues"
         if stopped.unsaved:
             saved = "not everything could be saved: " + "; ".join(stopped.unsaved)
         raise KeyboardInterrupt(f"{stopped}; {saved}") from stopped

@@ -1,4 +1,4 @@
-"""From the store to the page, and to figures."""
+"""Pages and figures of stores and learners."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -9,9 +9,13 @@ from pathlib import Path
 
 import remask
 from remask.durable import AnyPath, write_output
-from remask.experiments.rerun import rerun_command
-from remask.planning import changed_settings
+from remask.errors import RemaskError
+from remask.experiments.defaults import changed_settings, rerun_command
+from remask.learner import Learner
+from remask.learner.manifest import read_manifest
+from remask.learner.summary import summarise as summarise_learner
 from remask.reports.figures import write_figures
+from remask.reports.history import KeptClass, LearnerNow, LearntVisit, write_history
 from remask.reports.page import page_html
 from remask.reports.page_data import page_data, published_beside
 from remask.results import Store, StoreError, check_filters, summarise
@@ -23,13 +27,13 @@ _SECONDS_BETWEEN_RELOADS = 5.0
 
 @dataclass(frozen=True)
 class Written:
-    """What a report consists of."""
+    """A report that was written."""
 
     page: Path
     trials: int
-    """How many trials are in it."""
+    """Number of trials in it."""
     damaged: list[StoreError]
-    """Trials that could not be read, and why."""
+    """Trials that could not be read, with the reasons."""
     figures: list[Path]
 
 
@@ -42,13 +46,13 @@ def write_report(
     refresh_seconds: float | None = None,
     paper: bool = False,
 ) -> Written:
-    """Write the page of the trials that pass the filters, and figures if a folder is named.
+    """Write the page of the trials that pass the filters, and figures to the folder `figures`.
 
-    With `paper`, the page also lists what the paper has and the store has not.
+    With `paper`, the page also lists what was not run of the paper.
     """
     target = Path(target)
     damaged: list[StoreError] = []
-    records = list(store.sound_records(damaged, filters))
+    records = list(store.records(filters, damaged=damaged))
     cells = summarise(records)
     published = [cell for cell in cells if not changed_settings(cell.config)]
     data = {
@@ -67,7 +71,7 @@ def write_report(
 
 
 def check_trials(store: Store, filters: Mapping[str, object]) -> None:
-    """Refuse to report on nothing."""
+    """Refuse a report without trials."""
     if not store.count(filters):
         raise StoreError(
             f"{store.path} has no trial to report{' that passes the filters' * bool(filters)}."
@@ -83,11 +87,11 @@ def watch(
     *,
     paper: bool = False,
 ) -> Written | None:
-    """Write the page whenever the store or a run beside it has changed, until asked to stop.
+    """Write the page whenever the store or a run beside it changes, until asked to stop.
 
-    A store that is not there yet is waited for. Returns what was written last, if anything was.
+    Waits for a store that does not exist yet. Returns the last report, if any.
     """
-    check_filters(filters)  # now, and not when the store is there
+    check_filters(filters)  # before waiting
     with StopRequest() as stop:
         while not Path(path).exists() and stop.signal is None:
             time.sleep(_SECONDS_BETWEEN_LOOKS)
@@ -97,7 +101,7 @@ def watch(
             write = partial(write_report, store, target, filters, paper=paper)
             for _ in _changes(store, stop):
                 on_write(write(refresh_seconds=_SECONDS_BETWEEN_RELOADS))
-            last = write()  # it no longer reloads itself
+            last = write()  # which no longer reloads itself
     on_write(last)
     return last
 
@@ -114,14 +118,78 @@ def _changes(store: Store, stop: StopRequest) -> Iterator[None]:
 
 
 def _running(store: Store) -> list[dict[str, object]]:
-    """The runs that are not finished, and how far each is."""
+    """The progress of unfinished runs."""
     try:
         runs = unfinished_runs(store.path)
-    except (RunError, OSError):  # one has just ended, or is damaged: `remask resume` says more
+    except (RunError, OSError):  # one has just ended, or is damaged, which `remask resume` reports
         return []
-    found = []
-    for run in runs:
-        configs = [config for job in run.jobs for config in job.configs]
-        done = sum(store.is_done(config.hash) for config in configs)
-        found.append({"name": run.name, "done": done, "trials": len(configs)})
-    return found
+    return [
+        {
+            "name": run.name,
+            "done": sum(store.is_done(config.hash) for config in run.configs),
+            "trials": len(run.configs),
+        }
+        for run in runs
+    ]
+
+
+def learnt_visits(folder: AnyPath) -> list[LearntVisit]:
+    """The visits of the learner in a folder. Raises LearnerError."""
+    return [
+        LearntVisit(
+            name=visit.name,
+            finished=visit.finished,
+            summary=str(visit).removeprefix(f"{visit.name}: "),
+            choice=str(visit.choice),
+            new_classes=visit.new_classes,
+            samples=visit.samples,
+            accuracy=visit.accuracy,
+            held_out=visit.held_out,
+        )
+        for visit in read_manifest(Path(folder).expanduser()).history
+    ]
+
+
+def learner_now(
+    folder: AnyPath,
+    *,
+    encoder: str | None = None,
+    net: str | None = None,
+    method: str | None = None,
+) -> LearnerNow:
+    """A learner's memory and its measurements on held-out samples. Raises LearnerError.
+
+    `encoder`, `net` and `method` are those of `Learner.open`. If a needed one is missing,
+    `LearnerNow.missing` contains the reason why nothing is measured.
+    """
+    found = summarise_learner(folder)
+    memory = [
+        KeptClass(name=each.name, seen=each.seen, kept=each.kept, bytes=each.bytes)
+        for each in found.classes
+    ]
+    about = found.calibration
+    calibration = (
+        "not calibrated: there are no held-out samples"
+        if about is None
+        else f"Scores are divided by a temperature of {about.temperature:.2f}. The expected "
+        f"calibration error on {about.samples} held-out samples is {about.ece_after:.1f} %; "
+        f"{about.ece_before:.1f} % without the temperature."
+    )
+    try:
+        learner = Learner.open(folder, encoder=encoder, net=net, method=method)
+        measured = learner.evaluate_held_out()
+        abstain = learner.abstentions()
+    except RemaskError as error:
+        return LearnerNow(memory=memory, calibration=calibration, missing=str(error))
+    return LearnerNow(
+        memory=memory,
+        calibration=calibration,
+        abstain=[(each.wanted, each.confidence, each.coverage) for each in abstain],
+        confusion=measured.confusion,
+    )
+
+
+def write_learner_history(folder: AnyPath, target: AnyPath, now: LearnerNow | None = None) -> None:
+    """Write the history of a learner as a page, .html, or a figure, .png or .svg."""
+    title = Path(folder).expanduser().resolve().name
+    write_history(title, learnt_visits(folder), target, now)

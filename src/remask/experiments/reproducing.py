@@ -1,28 +1,25 @@
-"""Reproducing the paper: which cells, and what they show."""
+"""The trials of the paper's experiments, and of the demo."""
 
 from collections.abc import Mapping, Sequence
 
 from remask.config import TrialConfig
-from remask.experiments.comparing import Reproduction
-from remask.experiments.results import run_trials
-from remask.names import (
-    UnknownNameError,
-    systems_named,
-    unknown,
-    unknown_method,
-)
+from remask.errors import SettingsError
+from remask.experiments.configs import several
+from remask.experiments.defaults import trial_configs
+from remask.names import UnknownNameError, systems_named, unknown, unknown_method
 from remask.papers.experiments import (
     PaperCell,
     experiment_cells,
     published_benchmarks,
     published_figures,
 )
-from remask.planning import SettingsError, several, trial_configs
-from remask.results import Store
-from remask.runs import Executor, RunOptions
 from remask.setting_types import read_mask
 
-_DEFAULT_TRIALS = 10  # where nothing is published of a cell
+_DEFAULT_TRIALS = 10  # of a cell without published figures
+_DEMO = (
+    ("er", [None, float("-inf")]),
+    ("derpp", [None, float("-inf"), -1.0]),
+)
 
 
 def wanted_cells(
@@ -30,7 +27,10 @@ def wanted_cells(
     benchmarks: str | Sequence[str],
     filters: Mapping[str, object],
 ) -> list[PaperCell]:
-    """The cells of experiments on the named benchmarks, or on `all`, that pass the filters."""
+    """The cells of experiments on the named benchmarks, or on `all`, that pass the filters.
+
+    `filters` may have lists of `method`, `mask` and `buffer`.
+    """
     known = published_benchmarks()
     names = known if benchmarks == "all" else several(benchmarks)
     for name in names:
@@ -38,26 +38,25 @@ def wanted_cells(
             raise UnknownNameError(unknown("benchmark of the paper", name, [*known, "all"]))
     experiments = several(experiment)
     cells = [cell for name in names for e in experiments for cell in experiment_cells(e, name)]
-    cells = list(dict.fromkeys(cells))
     if not cells:
         raise SettingsError(
             f"there is no {','.join(experiments)!r} experiment on {', '.join(names)}"
         )
-    cells = _of_methods(cells, filters.get("method"))
+    cells = _of_methods(list(dict.fromkeys(cells)), filters.get("method"))
     for field in ("mask", "buffer"):
         cells = _only(cells, field, filters.get(field))
     return cells
 
 
 def configs_of(cell: PaperCell, trials: int | None) -> list[TrialConfig]:
-    """The trials of a cell, with the published settings; as many as the paper has, or as asked."""
-    in_the_paper = next((claim.trials for claim in published_figures(cell).values()), None)
+    """The trials of a cell with published settings; by default as many as in the paper."""
+    published = next((claim.trials for claim in published_figures(cell).values()), None)
     return trial_configs(
         benchmark=cell.benchmark,
         method=cell.method,
         masks=[cell.mask],
         buffer=cell.buffer or None,
-        seeds=range(trials or in_the_paper or _DEFAULT_TRIALS),
+        seeds=range(trials or published or _DEFAULT_TRIALS),
         overrides={"evaluate_every": cell.evaluate_every} if cell.evaluate_every else None,
     )
 
@@ -67,55 +66,44 @@ def cell_configs(cells: Sequence[PaperCell], trials: int | None) -> list[TrialCo
     return [config for cell in cells for config in configs_of(cell, trials)]
 
 
-def run_cells(
-    store: Store,
-    cells: Sequence[PaperCell],
-    trials: int | None,
-    options: RunOptions,
-    *,
-    remedy: str = "again=True runs",
-    executor: Executor | None = None,
-) -> Reproduction:
-    """Run what the store lacks of these cells, and put them beside the paper."""
-    configs = cell_configs(cells, trials)
-    results = run_trials(store, configs, options, remedy=remedy, executor=executor)
-    return Reproduction.of(cells, results)
+def demo_configs(trials: int) -> list[TrialConfig]:
+    """The trials of the demo: replay with and without masks on the embedded digits."""
+    return [
+        config
+        for method, masks in _DEMO
+        for config in trial_configs(
+            benchmark="split-digits", method=method, masks=masks, seeds=range(trials)
+        )
+    ]
 
 
 def _of_methods(cells: Sequence[PaperCell], wanted: object) -> list[PaperCell]:
-    """The cells that any of the wanted names stands for; each of those must be there."""
+    """The cells of the wanted methods; each name must match a cell."""
     if not isinstance(wanted, list):
         return list(cells)
-    there = dict.fromkeys(cell.method for cell in cells)
-    chosen: dict[PaperCell, None] = {}
+    methods = dict.fromkeys(cell.method for cell in cells)
+    chosen: set[PaperCell] = set()
     for name in wanted:
-        systems = systems_named(name, there)
+        systems = systems_named(name, methods)
         found = [c for c in cells if any(s.include(c.method, c.mask) for s in systems)]
         if not found:
-            raise unknown_method("method of these cells", name, there)
-        chosen.update(dict.fromkeys(found))
+            raise unknown_method("method of these cells", name, methods)
+        chosen.update(found)
     return [cell for cell in cells if cell in chosen]
 
 
 def _only(cells: Sequence[PaperCell], field: str, wanted: object) -> list[PaperCell]:
-    """The cells whose `field` is one of those wanted; each of those must be there."""
+    """The cells with one of the wanted values in `field`; each value must match a cell."""
     if not isinstance(wanted, list):
         return list(cells)
-    there = dict.fromkeys(getattr(cell, field) for cell in cells)
-    chosen = [_read(field, text) for text in wanted]
-    for value, text in zip(chosen, wanted, strict=True):
-        if value not in there:
-            options = ["none" if value is None else _plain(value) for value in there]
-            raise UnknownNameError(unknown(f"{field} of these cells", str(text), options))
+    values = dict.fromkeys(getattr(cell, field) for cell in cells)
+    chosen = []
+    for text in wanted:
+        try:
+            chosen.append(read_mask(text) if field == "mask" else int(str(text)))
+        except ValueError as error:
+            raise SettingsError(f"{field} = {text!r}: {error}") from None
+        if chosen[-1] not in values:
+            known = [f"{v:g}" if isinstance(v, float) else str(v).lower() for v in values]
+            raise UnknownNameError(unknown(f"{field} of these cells", str(text), known))
     return [cell for cell in cells if getattr(cell, field) in chosen]
-
-
-def _read(field: str, text: object) -> object:
-    try:
-        return read_mask(text) if field == "mask" else int(str(text))
-    except ValueError as error:
-        raise SettingsError(f"{field} = {text!r}: {error}") from None
-
-
-def _plain(value: object) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)

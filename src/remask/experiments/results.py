@@ -1,39 +1,83 @@
-"""What trials have shown: the records, and what is made of them for people."""
+"""The results of trials, and their comparison with published figures."""
 
 import importlib
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from html import escape
 from typing import Any, overload
 
 from remask.config import TrialConfig
 from remask.errors import MissingPackageError
-from remask.experiments.comparing import Compared
-from remask.planning import changed_settings, trial_configs
-from remask.reports.comparison import compare, paper_cell
+from remask.experiments.defaults import changed_settings
+from remask.papers.experiments import PaperCell
+from remask.papers.statements import statements
+from remask.reports.comparison import (
+    ComparedCell,
+    compare,
+    comparison_markdown,
+    comparison_summary,
+    comparison_table,
+    paper_cell,
+)
 from remask.reports.figures import plot
 from remask.reports.selection import best_by_validation, masks_chosen
-from remask.reports.tables import PlainTable, results_table
-from remask.results import (
-    Cell,
-    Store,
-    TrialRecord,
-    column_types,
-    flat_row,
-    summarise,
+from remask.reports.statements import (
+    STATEMENT_TEST,
+    Decision,
+    decide,
+    decide_by_the_paper,
+    decision_table,
 )
-from remask.runs import Executor, Run, RunOptions, finish_run, run_missing
+from remask.reports.tables import CURVES_NOTE, PlainTable, curve_table, results_table
+from remask.results import Cell, TrialRecord, column_types, flat_row, summarise
 
-_DEMO: tuple[tuple[str, float | None], ...] = (
-    ("er", None),
-    ("er", float("-inf")),
-    ("derpp", None),
-    ("derpp", float("-inf")),
-    ("derpp", -1.0),
+NOTHING_PUBLISHED = (
+    "Nothing is published about these results: figures exist for the paper's benchmarks, methods, "
+    "masks and buffers with their published settings."
 )
+
+
+class Compared(Sequence[ComparedCell]):
+    """Cells with their published figures; printed as a table and a summary."""
+
+    def __init__(self, cells: Iterable[ComparedCell]) -> None:
+        self._cells = tuple(cells)
+
+    @overload
+    def __getitem__(self, index: int) -> ComparedCell: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[ComparedCell]: ...
+    def __getitem__(self, index: int | slice) -> ComparedCell | Sequence[ComparedCell]:
+        return self._cells[index]
+
+    def __len__(self) -> int:
+        return len(self._cells)
+
+    def table(self) -> PlainTable:
+        """A row per cell: ours, with the published figure below."""
+        return comparison_table(self._cells)
+
+    def summary(self) -> list[str]:
+        """What the table means and shows, a sentence per line."""
+        return comparison_summary(self._cells) if self._cells else [NOTHING_PUBLISHED]
+
+    def markdown(self) -> str:
+        """The table and the summary in Markdown."""
+        table = comparison_markdown(self._cells) if self._cells else ""
+        return table + "\n".join(self.summary())
+
+    def __repr__(self) -> str:
+        table = [str(self.table())] if self._cells else []
+        return "\n".join([*table, *self.summary()])
+
+    def _repr_html_(self) -> str:
+        if not self._cells:
+            return f"<p>{escape(NOTHING_PUBLISHED)}</p>"
+        return self.table()._repr_html_()
 
 
 class Results(Sequence[TrialRecord]):
-    """Trials, a record each. Printed, or shown by a notebook, they are a table of cells.
+    """The records of trials; printed, or shown in a notebook, as a table of cells.
 
     `asked` is the order in which cells are shown; without it they are sorted.
     """
@@ -47,11 +91,11 @@ class Results(Sequence[TrialRecord]):
         ran: bool = False,
     ) -> None:
         self._records = tuple(records)
-        self._asked = [config.cell for config in asked]
+        self._order = {cell: n for n, cell in enumerate(dict.fromkeys(c.cell for c in asked))}
         self.failures = list(failures)
-        """What failed and why, for people."""
+        """The trials that failed, with the reasons."""
         self.ran = ran
-        """Whether anything had to be run: the store may have had them all."""
+        """Whether anything was run; False if the store had all trials."""
 
     @overload
     def __getitem__(self, index: int) -> TrialRecord: ...
@@ -64,31 +108,28 @@ class Results(Sequence[TrialRecord]):
         return len(self._records)
 
     def cells(self) -> list[Cell]:
-        """What trials that differ in their seed only show together."""
-        order = {config: place for place, config in enumerate(dict.fromkeys(self._asked))}
-        found = summarise(self._records)
-        return sorted(found, key=lambda cell: order.get(cell.config, len(order)))
+        """Summaries of the trials that differ only in their seed."""
+        order = self._order
+        return sorted(summarise(self._records), key=lambda cell: order.get(cell.config, len(order)))
 
     def table(self) -> PlainTable:
         """A row per cell: accuracy and forgetting. A rich Table; `str(...)` is its text."""
         return results_table(self.cells())
 
     def best_by_validation(self) -> list[str]:
-        """Which cell is best by held-out training data, in words; empty: nothing was held out."""
+        """Sentences on the best cell by held-out data; empty if nothing was held out."""
         return best_by_validation(self.cells())
 
     def masks_chosen(self) -> list[str]:
-        """What trials with the mask "auto" chose after each task, in words; empty: none has it."""
+        """Sentences on the masks chosen after each task where the mask is "auto"."""
         return masks_chosen(self.cells())
 
     def frame(self) -> Any:
-        """A row per trial, with its config and all metrics, as a pandas DataFrame."""
+        """A pandas DataFrame with a row per trial: its config and all metrics."""
         try:
             pandas: Any = importlib.import_module("pandas")
         except ImportError:
-            raise MissingPackageError(
-                "a DataFrame needs pandas, which is not installed: pip install pandas"
-            ) from None
+            raise MissingPackageError("a DataFrame needs pandas: pip install pandas") from None
         return pandas.DataFrame(map(flat_row, self._records), columns=list(column_types()))
 
     def plot(self, figure: str = "accuracy-over-tasks", setting: str = "class_il") -> Any:
@@ -101,7 +142,7 @@ class Results(Sequence[TrialRecord]):
         return plot(self.cells(), figure, setting)
 
     def compare(self) -> Compared:
-        """Ours beside the published figures, of the cells whose settings are the published ones."""
+        """The cells with published settings beside their published figures."""
         cells = [cell for cell in self.cells() if not changed_settings(cell.config)]
         compared = compare([paper_cell(cell) for cell in cells], cells)
         return Compared(cell for cell in compared if cell.figures)
@@ -116,48 +157,62 @@ class Results(Sequence[TrialRecord]):
         return self.table()._repr_html_()
 
 
-def run_trials(
-    store: Store,
-    configs: Sequence[TrialConfig],
-    options: RunOptions,
-    *,
-    remedy: str = "again=True runs",
-    executor: Executor | None = None,
-) -> Results:
-    """Run what the store lacks of these trials; returns what it then has of all of them.
+@dataclass(frozen=True, repr=False)
+class Reproduction:
+    """A part of the paper: our trials, the comparison, and tests of the paper's statements."""
 
-    `remedy` is what the user can do to run stored trials again. Raises `Stopped` if asked to stop.
-    """
-    failures = run_missing(store, configs, options, remedy=remedy, executor=executor)
-    ran = failures is not None
-    return Results(_stored(store, configs), asked=configs, failures=failures or (), ran=ran)
+    results: Results
+    compared: Compared
+    decided: list[Decision]
+    """The statements that these cells can decide, by our trials."""
+    by_the_paper: list[Decision]
+    """The same statements, by the paper's own figures."""
 
-
-def resume_run(
-    store: Store,
-    run: Run,
-    options: RunOptions,
-    *,
-    remedy: str = "`remask.run` with again=True runs",
-    executor: Executor | None = None,
-) -> Results:
-    """Go on with a run to its end; returns what the store then has of it."""
-    failures = finish_run(store, run, options, remedy=remedy, executor=executor)
-    return Results(_stored(store, run.configs), asked=run.configs, failures=failures, ran=True)
-
-
-def demo_configs(trials: int) -> list[TrialConfig]:
-    """The trials of the demo: replay with and without masks on the embedded digits."""
-    return [
-        config
-        for method, mask in _DEMO
-        for config in trial_configs(
-            benchmark="split-digits", method=method, masks=[mask], seeds=range(trials)
+    @classmethod
+    def of(cls, cells: Sequence[PaperCell], results: Results) -> "Reproduction":
+        """Compare the results of these cells with the paper."""
+        ours = results.cells()
+        wanted = set(cells)
+        stated = [
+            statement
+            for benchmark in dict.fromkeys(cell.benchmark for cell in cells)
+            for statement in statements(benchmark)
+            if all({e.higher, e.lower} <= wanted for e in statement.expectations)
+        ]
+        return cls(
+            results,
+            Compared(compare(cells, ours)),
+            decide(stated, {paper_cell(cell): cell for cell in ours}),
+            decide_by_the_paper(stated),
         )
-    ]
 
+    @property
+    def within_tasks(self) -> list[Cell]:
+        """The cells that were also measured within tasks."""
+        return [cell for cell in self.results.cells() if cell.config.evaluate_every]
 
-def _stored(store: Store, configs: Sequence[TrialConfig]) -> list[TrialRecord]:
-    """What the store has of these trials."""
-    found = (store.get(config.hash) for config in dict.fromkeys(configs))
-    return [record for record in found if record is not None]
+    def tables(self) -> list[tuple[PlainTable, str]]:
+        """The tables of decided statements and of accuracy within tasks, each with a note."""
+        found = []
+        if self.decided:
+            found.append(
+                (decision_table(self.decided, self.by_the_paper), f"Test: {STATEMENT_TEST}.")
+            )
+        if cells := self.within_tasks:
+            found.append((curve_table(cells), CURVES_NOTE))
+        return found
+
+    def markdown(self) -> str:
+        """The comparison and the tables in Markdown."""
+        tables = [table.markdown() + note for table, note in self.tables()]
+        return "\n".join([self.compared.markdown(), *tables])
+
+    def __repr__(self) -> str:
+        parts = [str(self.compared)]
+        for table, note in self.tables():
+            parts += [str(table), note]
+        return "\n".join([*parts, *self.results.failures])
+
+    def _repr_html_(self) -> str:
+        tables = [table._repr_html_() for table, _ in self.tables()]
+        return "".join([self.compared._repr_html_(), *tables])

@@ -8,7 +8,7 @@ from remask.learner.manifest import DataNote, EncoderNote, Normalisation
 from remask.learner.model import Model, is_own_encoder, is_own_net
 from remask.learner.settings import AUTO, CLOSED_FORM, LINEAR, NONE, LearnerSettings
 from remask.memory import StoredRows
-from remask.user_data import ImageSource, InputFormat, Source
+from remask.user_data import ImageReader, InputFormat, SampleReader
 
 _LEAST_SIDE = 32  # of a photograph
 _DIGIT_SIDE = 32  # grey images of up to this side get the net of the paper
@@ -22,7 +22,7 @@ NO_ENCODER = (
 )
 
 
-def first_data(source: Source, model: Model) -> DataNote:
+def first_data(source: SampleReader, model: Model) -> DataNote:
     """Choose the encoder, the net and the image size by the samples of a first visit.
 
     Raises LearnerError if the settings do not fit the data.
@@ -30,7 +30,7 @@ def first_data(source: Source, model: Model) -> DataNote:
     settings, form = model.settings, source.format()
     encoder = _encoder_for(form, model)
     if encoder is None:
-        if form.is_image and not isinstance(source, ImageSource):
+        if form.is_image and not isinstance(source, ImageReader):
             _check_size(form, settings.image_size)
         features = form.dtype == "float32" and not form.is_image and settings.net in (AUTO, LINEAR)
         net = _net_for(form, settings, features=features)
@@ -49,7 +49,7 @@ def first_data(source: Source, model: Model) -> DataNote:
         size = settings.image_size or _image_size(encoder, source, form)
         if is_own_encoder(encoder.name):
             size = form.shape[1], form.shape[2]  # the module was loaded for this size
-        if isinstance(source, ImageSource):
+        if isinstance(source, ImageReader):
             form = InputFormat(shape=(3, *size), dtype="uint8")
     note = EncoderNote(name=encoder.name, fingerprint=encoder.fingerprint, image_size=size)
     return DataNote(
@@ -185,9 +185,9 @@ def _check_kind(encoder: Encoder, inputs: InputFormat) -> None:
         )
 
 
-def _image_size(encoder: Encoder, source: Source, form: InputFormat) -> tuple[int, int]:
+def _image_size(encoder: Encoder, source: SampleReader, form: InputFormat) -> tuple[int, int]:
     """The encoder's own size; if that is the default of 128 pixels, 224 for larger images."""
-    first = source.first_size() if isinstance(source, ImageSource) else form.shape[1:]
+    first = source.first_size() if isinstance(source, ImageReader) else form.shape[1:]
     side = encoder.image_size or _SMALL_SIDE
     if side == _SMALL_SIDE and min(first) > _SMALL_SIDE:
         side = _LARGE_SIDE

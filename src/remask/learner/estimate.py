@@ -12,7 +12,7 @@ from remask.learner.manifest import DataNote, Manifest
 from remask.learner.model import AT_ONCE, Model
 from remask.learner.results import listed
 from remask.learner.training import make_stack, outputs_for
-from remask.user_data import Source
+from remask.user_data import SampleReader
 
 _MEASURED_STEPS = 3
 
@@ -42,7 +42,7 @@ class Estimate:
         return "\n".join([*lines, "nothing was learnt"])
 
 
-def estimate(manifest: Manifest, model: Model, source: Source) -> Estimate:
+def estimate(manifest: Manifest, model: Model, source: SampleReader) -> Estimate:
     """Estimate a visit. Raises LearnerError or DataError if it could not be learnt."""
     data = manifest.data or first_data(source, model)
     features = model.features(data)

@@ -41,12 +41,12 @@ from remask.learner.summary import Summary, summary
 from remask.learner.visit import VisitRun, stage_visit
 from remask.learner.visit_files import OnProgress
 from remask.methods import Method
-from remask.planning.defaults import describe
+from remask.setting_types import describe_errors
 from remask.user_data import (
     Data,
     Labels,
+    SampleReader,
     Skipped,
-    Source,
     UnreadableImageWarning,
     checked_name,
     class_name,
@@ -167,7 +167,7 @@ class Learner:
                 statistics_bytes=statistics_bytes,
             )
         except ValidationError as error:
-            raise LearnerError(describe(error)) from None
+            raise LearnerError(describe_errors(error)) from None
         model = Model(settings, net, encoder, method, device)
         check_settings(settings, model.method)
         if net != AUTO:
@@ -516,7 +516,7 @@ class Learner:
 
     def _read(
         self, data: Data, labels: Labels, *, labelled: bool = True, skip_unreadable: bool
-    ) -> Source:
+    ) -> SampleReader:
         known = self._manifest.data
         return read(
             data,
@@ -530,7 +530,7 @@ class Learner:
     def _predictions(
         self,
         module: Scorer,
-        source: Source,
+        source: SampleReader,
         top: int,
         abstain: float | None,
         unknown: float | None,
@@ -618,7 +618,7 @@ class Learner:
         self._novelty = module, novelty, novelty.distances(features)
         return self._novelty[1:]
 
-    def _report_skipped(self, source: Source) -> None:
+    def _report_skipped(self, source: SampleReader) -> None:
         """Store the report of what a source did not read, and warn of unreadable files."""
         self.skipped = source.skipped
         if line := source.skipped.unreadable_line:

@@ -16,7 +16,7 @@ from remask.learner.folder import HEAD_BIAS, HEAD_WEIGHT, MISFITS
 from remask.learner.manifest import DataNote, Manifest, Normalisation
 from remask.learner.model import AT_ONCE, Features, Model, is_own_net, linear
 from remask.learner.samples import HeldOut
-from remask.user_data import Source
+from remask.user_data import SampleReader
 
 
 class Normalise(nn.Module):
@@ -215,7 +215,7 @@ def score(
     return torch.cat(scores), torch.cat(found) if features else None
 
 
-def source_batches(module: Scorer, source: Source, data: DataNote) -> Iterator[Tensor]:
+def source_batches(module: Scorer, source: SampleReader, data: DataNote) -> Iterator[Tensor]:
     """Yield samples that are read as they would be kept: features, or inputs."""
     samples = source.samples(data.inputs)
     while group := list(islice(samples, AT_ONCE)):

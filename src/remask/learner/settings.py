@@ -9,13 +9,12 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from remask.config import COMMON_WEIGHTS, TrialConfig
 from remask.engine import DataDescription, check_config, check_predictor
-from remask.engine.agreement import check_open
+from remask.engine.validation import check_open
 from remask.heads import HeadName
 from remask.learner.errors import LearnerError
 from remask.methods import Method
 from remask.papers.published import published_settings
-from remask.planning.defaults import describe
-from remask.setting_types import Mask, Name
+from remask.setting_types import Mask, Name, describe_errors
 
 NAME = "learner"
 """The benchmark and the net of a learner's trial configs."""
@@ -174,7 +173,7 @@ def trial_config(
             **common,
         )
     except ValidationError as error:
-        raise LearnerError(describe(error)) from None
+        raise LearnerError(describe_errors(error)) from None
 
 
 def check_settings(settings: LearnerSettings, method: type[Method] | None) -> None:

@@ -42,7 +42,7 @@ from remask.learner.visit_files import (
     fingerprint_of,
 )
 from remask.memory import JoinedRows
-from remask.user_data import InputFormat, Source, in_order
+from remask.user_data import InputFormat, SampleReader, in_order
 
 _SLOWER = (1.0, 0.1, 0.01)
 """Factors of the learning rates, tried one after the other until training does not diverge."""
@@ -52,7 +52,7 @@ _NOT_OF_STACK = ("held_out/", "head/", "statistics/")
 def stage_visit(
     folder: LearnerFolder,
     model: Model,
-    source: Source,
+    source: SampleReader,
     name: str,
     *,
     discard: bool,
@@ -109,7 +109,7 @@ def _note(folder: LearnerFolder, name: str, data: DataNote, found: ReadSamples) 
     )
 
 
-def _learnt_before(before: Visit, source: Source, form: InputFormat) -> Visit:
+def _learnt_before(before: Visit, source: SampleReader, form: InputFormat) -> Visit:
     reason = "from other samples"
     if before.fingerprint is None:
         reason = "and a class of it was forgotten since"

@@ -28,7 +28,7 @@ from remask.learner.manifest import DataNote, Manifest
 from remask.learner.model import Features
 from remask.learner.results import Progress, Record, StoredName
 from remask.memory import MappedRows
-from remask.user_data import InputFormat, Source, sample_bytes
+from remask.user_data import InputFormat, SampleReader, sample_bytes
 
 VISIT = "visit"
 _NOTE, _INPUTS, _REJECTED, _PARTS = "visit.json", "inputs.npy", "rejected", "parts"
@@ -110,7 +110,7 @@ class VisitFolder:
 
     def stage(
         self,
-        source: Source,
+        source: SampleReader,
         data: DataNote,
         features: Features | None,
         make_note: Callable[["ReadSamples"], VisitNote],
@@ -215,7 +215,7 @@ class ReadSamples:
     rows: MappedRows
     """What is kept of them, once all have been read."""
 
-    def __init__(self, source: Source, form: InputFormat, seed: int) -> None:
+    def __init__(self, source: SampleReader, form: InputFormat, seed: int) -> None:
         self._source, self._form, self._seed = source, form, seed
         self._digest = hashlib.sha256()
         self.keys: list[int] = []
@@ -241,7 +241,7 @@ class ReadSamples:
         return hashlib.sha256(text.encode()).hexdigest()
 
 
-def fingerprint_of(source: Source, form: InputFormat) -> str:
+def fingerprint_of(source: SampleReader, form: InputFormat) -> str:
     """Read all samples; return the SHA-256 of them and of their classes."""
     found = ReadSamples(source, form, 0)
     for _ in found.groups():

@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import get_args
 
 from rich.text import Text
@@ -74,7 +74,7 @@ class Comparison:
         if self.ours is None or self.ours.trials < FEWEST_TRIALS:
             return None
         # A difference that rounding may explain does not count.
-        ours = self.ours if self.deviations else replace(self.ours, mean=self.claim.mean)
+        ours = self.ours if self.deviations else self.ours._replace(mean=self.claim.mean)
         return welch(ours, self.published)
 
     @property

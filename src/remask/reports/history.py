@@ -1,7 +1,7 @@
 """The history of a learner, visit by visit, as tables, a figure and a page."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from remask.durable import AnyPath, write_output
@@ -147,9 +147,9 @@ def history_html(title: str, visits: Sequence[LearntVisit], now: LearnerNow | No
     data = {
         "title": title,
         "classes": _classes(visits),
-        "visits": [{**asdict(visit), "mean": visit.mean} for visit in visits],
-        "figure": asdict(history_figure(title, visits)) if visits else None,
-        "now": None if now is None else asdict(now),
+        "visits": [{**vars(visit), "mean": visit.mean} for visit in visits],
+        "figure": history_figure(title, visits) if visits else None,
+        "now": now,
     }
     return fill_template("history.html", data, scripts=_SCRIPTS)
 

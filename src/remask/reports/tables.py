@@ -15,7 +15,7 @@ from rich.text import Text
 
 from remask.console import PlainConsole
 from remask.printable import printable
-from remask.results import AnyCell, Cell, Spread
+from remask.results import Cell, Spread
 
 _TESTED = (
     ("Class-IL A_T", "class_il_A_T"),
@@ -134,7 +134,7 @@ def _text(cell: object) -> str:
     return "" if cell is None else printable(str(cell))
 
 
-def results_table(cells: Sequence[AnyCell]) -> PlainTable:
+def results_table(cells: Sequence[Cell]) -> PlainTable:
     """Mean and standard deviation of A_T and F_T, a row per cell.
 
     The title has what all cells share. If any cell held training data out, the headings name the
@@ -195,13 +195,13 @@ def write_spread(spread: Spread, *, aligned: bool = True) -> str:
     return f"{spread.mean:.2f}" + (f" ±{spread.std:.2f}" if spread.trials > 1 else none)
 
 
-def lost_trials(cell: AnyCell) -> list[str]:
+def lost_trials(cell: Cell) -> list[str]:
     """`1 diverged`, `2 failed`."""
     counts = ((cell.diverged, "diverged"), (cell.failed, "failed"))
     return [f"{count} {status}" for count, status in counts if count]
 
 
-def _write_trials(cell: AnyCell) -> str:
+def _write_trials(cell: Cell) -> str:
     notes = lost_trials(cell)
     if len(cell.hardware) > 1:
         notes.append(f"on {len(cell.hardware)} kinds of hardware")

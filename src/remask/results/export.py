@@ -1,4 +1,4 @@
-"""Trials in files that other programs read, and back from one of them."""
+"""Write trials to files for other programs, and read them back from JSON."""
 
 import csv
 import importlib
@@ -10,7 +10,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import IO, Any, Literal, Union, get_args, get_origin
+from typing import Any, Literal, Union, get_args, get_origin
 
 from pydantic import ValidationError
 
@@ -18,29 +18,29 @@ from remask.config import TrialConfig
 from remask.durable import AnyPath, DurabilityError, read_limited, write_output
 from remask.names import UnknownNameError, unknown
 from remask.record import TrialRecord
+from remask.results.cells import summarise_listed, summary_of
 from remask.results.errors import StoreError
 from remask.results.latex import latex_table
-from remask.results.summary import summarise_listed
-from remask.results.trial_scores import SCORES, scores
-from remask.results.trial_summary import summary_of
+from remask.results.scores import SCORES, scores
 
 _LARGEST_IMPORT = 1024 * 1024 * 1024
 _ROWS_AT_ONCE = 1000
-_DERIVED = ("config_hash", "metrics")  # what an export adds to what is kept
+_DERIVED = ("config_hash", "metrics")  # added by an export, and not part of a record
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def export(records: Iterable[TrialRecord], format: str, target: AnyPath) -> int:  # noqa: A002
     """Write trials to the file `target` as `csv`, `json`, `parquet`, `latex` or `latex-validation`.
 
-    csv, parquet: one row per trial, with its config and all metrics. json: everything the store
-    knows, accuracy matrices included. latex: a booktabs table, mean ± population std per config, of
-    the test set; latex-validation: with the accuracies on held-out training data beside it.
+    csv, parquet: one row per trial, with its config and all metrics. json: whole records, accuracy
+    matrices included. latex: a booktabs table, mean ± population std per config, of the test set;
+    latex-validation: also with the accuracies on held-out training data.
 
-    A file appears whole or not at all; one that was there before stays until then. A pipe or a
-    device is written into. Returns how many trials were written; they are not held in memory.
+    A regular file is replaced once the new one is complete. A pipe or a device is written into.
+    Returns the number of trials; they are not held in memory.
     """
-    _check_format(format)
+    if format not in _WRITERS:
+        raise UnknownNameError(unknown("format", format, _WRITERS))
     written = 0
 
     def counted() -> Iterator[TrialRecord]:
@@ -56,69 +56,52 @@ def export(records: Iterable[TrialRecord], format: str, target: AnyPath) -> int:
     return written
 
 
-def write(records: Iterable[TrialRecord], format: str, stream: IO[bytes]) -> None:  # noqa: A002
-    """Write trials to a stream, such as the standard output, in a format of `export`."""
-    _check_format(format)
-    for piece in _WRITERS[format](records):
-        stream.write(piece)
-
-
 def trial_json(record: TrialRecord) -> dict[str, Any]:
-    """Write everything about a trial as JSON values, its metrics included; NaN as None."""
-    return {
-        "config_hash": record.config_hash,
-        **record.model_dump(mode="json"),
-        "metrics": {
-            name: None if math.isnan(value) else value for name, value in scores(record).items()
-        },
-    }
+    """A whole record as JSON values, and its metrics; NaN as None."""
+    written = record.model_dump(mode="json")
+    return {"config_hash": record.config_hash, **written, "metrics": _metrics(record)}
 
 
 def read_export(path: AnyPath) -> list[TrialRecord]:
-    """Read what `export` wrote as JSON, all of it or nothing; raises StoreError."""
+    """Read a JSON file from `export`, all of it or nothing; raises StoreError."""
     path = Path(path)
     try:
         content = json.loads(read_limited(path, _LARGEST_IMPORT))
     except OSError as error:
         raise StoreError(f"{path} cannot be read: {error.strerror}.") from None
     except MemoryError:
-        raise StoreError(f"{path} is larger than there is memory. Nothing was imported.") from None
+        raise StoreError(f"{path} does not fit into memory. Nothing was imported.") from None
     except (ValueError, RecursionError) as error:
-        raise StoreError(f"{path} is no JSON: {error}. Nothing was imported.") from None
+        raise StoreError(f"{path} is not JSON: {error}. Nothing was imported.") from None
     match content:
         case {"trials": list(trials)}:
             return [_record(path, number, trial) for number, trial in enumerate(trials)]
-    raise StoreError(f"{path} has no trials: it is not what `remask results export` writes.")
+    raise StoreError(f"{path} has no trials: `remask results export` did not write it.")
 
 
 def _record(path: Path, number: int, trial: Any) -> TrialRecord:
-    where = f"trial {number} of {path}"
-    if not isinstance(trial, dict):
-        raise StoreError(f"{where} is no trial. Nothing was imported.")
-    values = {name: value for name, value in trial.items() if name not in _DERIVED}
+    reason = "its hash is not that of its config"
     try:
-        record = TrialRecord.model_validate(values)
+        record = TrialRecord.model_validate(
+            {name: value for name, value in trial.items() if name not in _DERIVED}
+        )
+        if record.config_hash == trial.get("config_hash"):
+            return record
+    except AttributeError:
+        reason = "it is not an object"
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        reason = f"{place}: {first['msg']}"
-        raise StoreError(f"{where} is damaged ({reason}). Nothing was imported.") from None
-    if record.config_hash != trial.get("config_hash"):
-        raise StoreError(
-            f"{where} is damaged (its hash is not that of its config). Nothing was imported."
-        )
-    return record
+        reason = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    raise StoreError(f"trial {number} of {path} is damaged ({reason}). Nothing was imported.")
 
 
 def column_types() -> dict[str, type]:
-    """List the columns in order, and what they hold beside None: str, int, float or bool."""
-    config = {
-        name: _plain_type(field.annotation) for name, field in TrialConfig.model_fields.items()
-    }
+    """The columns in order, with their types beside None: str, int, float or bool."""
+    fields = TrialConfig.model_fields.items()
     return {
         "config_hash": str,
         "name": str,
-        **config,
+        **{name: _plain_type(field.annotation) for name, field in fields},
         "status": str,
         "diverged_at": int,
         "error": str,
@@ -133,35 +116,28 @@ def column_types() -> dict[str, type]:
 
 
 def flat_row(record: TrialRecord) -> dict[str, Any]:
-    """Write a trial's values for the columns; None where there is none."""
-    written = record.model_dump(mode="json", include={"started", "created"})
+    """A trial's values of the columns; None where there is none."""
     types = column_types()
     config = {
         name: value if value is None or isinstance(value, types[name]) else str(value)
         for name, value in record.config
     }
     config["weights"] = ", ".join(f"{name}={value}" for name, value in record.config.weights)
-    return {
-        "config_hash": record.config_hash,
-        "name": record.system,
+    found = {
+        **record.model_dump(mode="json", include=types.keys() - config.keys()),
+        **{"config_hash": record.config_hash, "name": record.system},
         **config,
-        "status": record.status,
-        "diverged_at": record.diverged_at,
-        "error": record.error,
-        **{name: None if math.isnan(value) else value for name, value in scores(record).items()},
-        **written,
-        "seconds": record.seconds,
-        "flops": record.flops,
-        "memory_bytes": record.memory_bytes,
-        "commit": record.commit,
+        **_metrics(record),
     }
+    return {name: found[name] for name in types}
+
+
+def _metrics(record: TrialRecord) -> dict[str, float | None]:
+    return {name: None if math.isnan(value) else value for name, value in scores(record).items()}
 
 
 def _plain_type(annotation: Any) -> type:
-    """Find the type of a config's field in a table; what has no plain one is written as text.
-
-    A mask is a number, though it may be the word "auto".
-    """
+    """The type of a config's field in a table; a mask is a number, though it may be "auto"."""
     union = get_origin(annotation) in (Union, UnionType)
     options = [
         option
@@ -171,33 +147,24 @@ def _plain_type(annotation: Any) -> type:
     return options[0] if len(options) == 1 and options[0] in (int, float, bool) else str
 
 
-def _check_format(name: str) -> None:
-    if name not in _WRITERS:
-        raise UnknownNameError(unknown("format", name, _WRITERS))
-
-
 def _csv(records: Iterable[TrialRecord]) -> Iterator[bytes]:
-    text = io.StringIO(newline="")
-    table = csv.DictWriter(text, list(column_types()), lineterminator="\n")
-
-    def taken() -> bytes:
-        piece = text.getvalue().encode()
-        text.seek(0)
-        text.truncate()
-        return piece
-
-    table.writeheader()
-    yield taken()
+    columns = list(column_types())
+    yield _csv_line(columns)
     for record in records:
-        row = {name: _no_formula(value) for name, value in flat_row(record).items()}
-        # An empty field would read as "not known".
-        row["mask"] = "none" if row["mask"] is None else row["mask"]
-        table.writerow(row)
-        yield taken()
+        row = flat_row(record)
+        if row["mask"] is None:
+            row["mask"] = "none"  # an empty field would mean "unknown"
+        yield _csv_line([_no_formula(value) for value in row.values()])
+
+
+def _csv_line(values: list[Any]) -> bytes:
+    text = io.StringIO(newline="")
+    csv.writer(text, lineterminator="\n").writerow(values)
+    return text.getvalue().encode()
 
 
 def _no_formula(value: Any) -> Any:
-    """Text that a spreadsheet would compute, marked as text the way spreadsheets do."""
+    """Mark text that a spreadsheet would evaluate as text."""
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 
@@ -220,18 +187,17 @@ def _parquet(records: Iterable[TrialRecord]) -> Iterator[bytes]:
             "csv and json need nothing more."
         ) from error
     kinds = {str: arrow.string(), int: arrow.int64(), float: arrow.float64(), bool: arrow.bool_()}
-    types, masks, tables = column_types(), [], []
-    del types["mask"]
+    types = column_types()
+    place = list(types).index("mask")
+    kind, masks, tables = types.pop("mask"), [], []
     schema = arrow.schema([(name, kinds[kind]) for name, kind in types.items()])
-    rows = (flat_row(record) for record in records)
+    rows = map(flat_row, records)
     while batch := list(islice(rows, _ROWS_AT_ONCE)):
         masks += [row.pop("mask") for row in batch]
         tables.append(arrow.Table.from_pylist(batch, schema=schema))
-    kind = column_types()["mask"]
     if any(isinstance(mask, str) for mask in masks):  # a column has one type
         kind, masks = str, [None if mask is None else str(mask) for mask in masks]
     table = arrow.concat_tables(tables) if tables else schema.empty_table()
-    place = list(column_types()).index("mask")
     table = table.add_column(place, "mask", arrow.array(masks, kinds[kind]))
     content = io.BytesIO()
     parquet.write_table(table, content)
@@ -250,6 +216,5 @@ _WRITERS: dict[str, Callable[[Iterable[TrialRecord]], Iterator[bytes]]] = {
     "latex": _latex,
     "latex-validation": partial(_latex, validation=True),
 }
-
 FORMATS = tuple(_WRITERS)
-"""The names that `export` knows."""
+"""The formats of `export`."""

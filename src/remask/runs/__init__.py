@@ -9,10 +9,11 @@ if TYPE_CHECKING:
     from remask.runs.data import benchmark_of
     from remask.runs.display import download_bar
     from remask.runs.events import Advanced, Event, Failed, Finished, Lost, Note, PickedUp
-    from remask.runs.executor import Executor, ThisProcess, WorkQueue
+    from remask.runs.executors import Executor, ThisProcess, WorkerProcesses
+    from remask.runs.jobs import Job, Run, RunError, Work, plan_jobs, runs_folder, unfinished_runs
     from remask.runs.options import RunOptions
-    from remask.runs.plans import Job, Run, RunError, Work, plan_jobs, runs_folder, unfinished_runs
     from remask.runs.preparing import largest_stacks
+    from remask.runs.queue import JobQueue
     from remask.runs.rates import Rates, rates_of, seconds_of
     from remask.runs.ray_cluster import Ray
     from remask.runs.running import (
@@ -20,28 +21,27 @@ if TYPE_CHECKING:
         executor_for,
         finish_run,
         plan_run,
-        run_missing,
+        prepare_run,
         runs_to_resume,
     )
     from remask.runs.signals import StopRequest
     from remask.runs.train import check_device, net_path, run_job, without_net
-    from remask.runs.worker_processes import WorkerProcesses
 
 _MODULES = {
     "cost": "cost_of shortest_time usual_stack",
     "data": "benchmark_of",
     "display": "download_bar",
     "events": "Advanced Event Failed Finished Lost Note PickedUp",
-    "executor": "Executor ThisProcess WorkQueue",
+    "executors": "Executor ThisProcess WorkerProcesses",
+    "jobs": "Job Run RunError Work plan_jobs runs_folder unfinished_runs",
     "options": "RunOptions",
-    "plans": "Job Run RunError Work plan_jobs runs_folder unfinished_runs",
     "preparing": "largest_stacks",
+    "queue": "JobQueue",
     "rates": "Rates rates_of seconds_of",
     "ray_cluster": "Ray",
-    "running": "continue_run executor_for finish_run plan_run run_missing runs_to_resume",
+    "running": "continue_run executor_for finish_run plan_run prepare_run runs_to_resume",
     "signals": "StopRequest",
     "train": "check_device net_path run_job without_net",
-    "worker_processes": "WorkerProcesses",
 }
 __all__ = [
     "Advanced",
@@ -50,6 +50,7 @@ __all__ = [
     "Failed",
     "Finished",
     "Job",
+    "JobQueue",
     "Lost",
     "Note",
     "PickedUp",
@@ -61,7 +62,6 @@ __all__ = [
     "StopRequest",
     "ThisProcess",
     "Work",
-    "WorkQueue",
     "WorkerProcesses",
     "benchmark_of",
     "check_device",
@@ -74,9 +74,9 @@ __all__ = [
     "net_path",
     "plan_jobs",
     "plan_run",
+    "prepare_run",
     "rates_of",
     "run_job",
-    "run_missing",
     "runs_folder",
     "runs_to_resume",
     "seconds_of",

@@ -27,7 +27,7 @@ from remask.printable import printable
 from remask.record import TrialRecord
 from remask.results import cell_labels
 from remask.runs.events import Advanced, Event, Finished, Note, PickedUp
-from remask.runs.plans import Job
+from remask.runs.jobs import Job
 
 
 class Display:

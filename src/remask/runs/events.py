@@ -1,10 +1,6 @@
-"""What a job says while it runs. Events cross process borders as lines of JSON."""
+"""Events: what happens to the jobs of a run. They cross process borders by pickling."""
 
-import json
 from dataclasses import dataclass
-from typing import Annotated, Literal
-
-from pydantic import Field, TypeAdapter
 
 from remask.engine.measurements import TaskPoint
 from remask.record import TrialRecord
@@ -12,7 +8,7 @@ from remask.record import TrialRecord
 
 @dataclass(frozen=True)
 class Advanced:
-    """How far a job is."""
+    """The progress of a job."""
 
     job: str
     task: int
@@ -21,32 +17,29 @@ class Advanced:
     total_steps: int
     accuracy: float
     """Mean Class-IL accuracy after the latest finished task; NaN before the first."""
-    kind: Literal["advanced"] = "advanced"
 
 
 @dataclass(frozen=True)
 class Logged:
-    """What the trials of a job have shown on the way; what was reported before may come again."""
+    """Losses and accuracies during training; those before a restart are repeated."""
 
     job: str
     trials: list[str]
-    """Their hashes, S of them."""
+    """The hashes of its S trials."""
     names: list[str]
-    """What the losses of a point are called."""
+    """The names of the losses of a point."""
     points: list[tuple[int, int, list[list[float]]]]
-    """Steps taken, tasks learnt, and the losses [S, names] since the point before."""
+    """Steps taken, tasks learnt, and the losses [S, names] since the previous point."""
     tasks: list[TaskPoint]
     """Accuracies after tasks."""
-    kind: Literal["logged"] = "logged"
 
 
 @dataclass(frozen=True)
 class Note:
-    """Something the user should know, which does not stop the job."""
+    """A message for the user that does not stop the job."""
 
     job: str
     text: str
-    kind: Literal["note"] = "note"
 
 
 @dataclass(frozen=True)
@@ -55,7 +48,6 @@ class Finished:
 
     job: str
     records: list[TrialRecord]
-    kind: Literal["finished"] = "finished"
 
 
 @dataclass(frozen=True)
@@ -64,45 +56,30 @@ class PickedUp:
 
     job: str
     records: list[TrialRecord]
-    kind: Literal["picked up"] = "picked up"
 
 
 @dataclass(frozen=True)
 class Failed:
-    """A job that cannot go on."""
+    """A job that cannot continue."""
 
     job: str
     error: str
     traceback: str = ""
-    """Where in the code; empty for a mistake of the user's, whose message says it all."""
+    """Empty for a user's mistake, which the message explains."""
     may_pass: bool = False
-    """Whether another try, in another process, may end better."""
-    kind: Literal["failed"] = "failed"
+    """Whether another attempt in another process may succeed."""
 
 
 @dataclass(frozen=True)
 class Lost:
-    """A job whose process has died: another one can run it."""
+    """A job whose process died: another one can run it."""
 
     job: str
     error: str
     details: str = ""
-    """What is known of its end, in lines: a traceback, or what it wrote last."""
-    goes_on: bool = True
+    """A traceback, or the last lines that the process printed."""
+    resumes: bool = True
     """Whether the next process has its latest checkpoint; otherwise it starts over."""
-    kind: Literal["lost"] = "lost"
 
 
 Event = Advanced | Logged | Note | Finished | PickedUp | Failed | Lost
-_EVENTS: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="kind")])
-
-
-def to_line(event: Event) -> bytes:
-    """One line of JSON."""
-    # Accuracies that were not measured are NaN; dump_json would write them as null.
-    return json.dumps(_EVENTS.dump_python(event, mode="json")).encode() + b"\n"
-
-
-def from_line(line: bytes) -> Event:
-    """Read what `to_line` wrote."""
-    return _EVENTS.validate_json(line)

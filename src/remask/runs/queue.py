@@ -1,12 +1,12 @@
-"""What is left of a run, handed out job by job, and shared with other runs.
+"""The jobs that are left of a run, shared with other runs of the same trials.
 
-Other processes may want some of the same trials. So each trial is claimed before it is begun, and
-looked for in the store once more when it is claimed. A claimed trial is started at once, and no run
-waits while it holds a claim: no two runs can wait for each other.
+Each trial is claimed before it starts, and looked up in the store once more when it is claimed. A
+claimed trial starts at once, and no run waits while it holds a claim, so no two runs can wait for
+each other.
 """
 
+import fcntl
 import os
-import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -18,97 +18,84 @@ from typing import Self
 from remask.config import TrialConfig
 from remask.durable import DurabilityError, make_folder
 from remask.engine.checkpoints import checkpoints_in
-from remask.results import Store, TrialRecord
+from remask.results import Store
 from remask.runs.events import Event, Failed, Finished, Lost, Note, PickedUp
-from remask.runs.plans import Job, Run, Work, write_plan
-
-if sys.platform != "win32":
-    import fcntl
+from remask.runs.jobs import Job, Run, Work, write_plan
 
 _SECONDS_BETWEEN_LOOKS = 0.5
 _DIGITS = 15
-"""So many hexadecimal digits of a hash are a place in a file, and no two trials share one."""
+"""This many hexadecimal digits of a trial's hash are its place in the file of claims."""
 _IN_USE = 16**_DIGITS
-"""The place, behind all others, that everybody who uses the file has a shared lock on."""
+"""The place after all others, on which every user of the file has a shared lock."""
 
 
 class JobQueue:
     """Hands out the jobs of a run, whose lock must be held.
 
-    `tries` is how many processes may die while they run a job.
+    `len(queue)` is the number of jobs to hand out; a job that is lost comes back. `tries` is how
+    many processes may die while they run a job.
     """
 
     def __init__(self, store: Store, run: Run, claims: "Claims", tries: int) -> None:
-        self._store = store
-        self._run = run
-        self._claims = claims
-        self._tries = tries
+        self._store, self._run, self._claims, self._tries = store, run, claims, tries
         self._plan = list(run.jobs)
         self._waiting = jobs_left(store, run)
         self._running: dict[str, Job] = {}
-        self._split_from: dict[str, str] = {}  # the name of the planned job that a part is of
+        self._split_from: dict[str, str] = {}  # by the name of a part: that of the planned job
         self._picked_up: set[TrialConfig] = set()
         self._losses = Counter[str]()
         self._next_look = 0.0
-        self._told_of_others = False
+        self._noted_others = False
 
-    def is_empty(self) -> bool:
-        """Whether all has been taken."""
-        return not self._waiting
+    def __len__(self) -> int:
+        return len(self._waiting)
 
     def is_finished(self) -> bool:
-        """Whether all has been taken, and has come to an end."""
+        """Whether every job was taken and has ended."""
         return not self._waiting and not self._running
 
     def take(self) -> Work | Event | None:
-        """What is to be done next, or something to report; None if nothing is free just now."""
-        if time.monotonic() < self._next_look:
+        """The next job, or an event to yield; None if no job is free at the moment."""
+        if not self._waiting or time.monotonic() < self._next_look:
             return None
         for job in list(self._waiting):
             if (taken := self._take(job)) is not None:
                 return taken
-        if not self._waiting:
-            return None
         self._next_look = time.monotonic() + _SECONDS_BETWEEN_LOOKS
-        if self._told_of_others:
+        if self._noted_others:
             return None
-        self._told_of_others = True
-        trials = sum(
-            config not in self._picked_up for job in self._waiting for config in job.configs
-        )
-        return Note(
-            "",
-            f"another process is at work on {trials} of these trials; its results will "
-            "be taken from the store",
-        )
+        self._noted_others = True
+        waiting = [config for job in self._waiting for config in job.configs]
+        trials = sum(config not in self._picked_up for config in waiting)
+        return Note("", f"another process trains {trials} of these trials; waiting for its results")
 
     def job(self, name: str) -> Job:
         """The running job of that name."""
         return self._running[name]
 
     def retry(self, lost: Lost) -> Note | Failed:
-        """Hand a job out once more whose process has died, unless too many have."""
+        """Hand out a lost job again, unless it was lost too often."""
         self._losses[lost.job] += 1
         if self._losses[lost.job] >= self._tries:
-            go_on = "go on from the latest checkpoint" if lost.goes_on else "try once more"
+            again = "continue from the latest checkpoint" if lost.resumes else "try again"
             return Failed(
                 lost.job,
                 f"{lost.error}, the last of {self._tries} tries; run the same command again to "
-                f"{go_on}, with fewer --workers if memory is short\n{lost.details}".rstrip(),
+                f"{again}, with fewer --workers if memory is short\n{lost.details}".rstrip(),
             )
         job = self._running.pop(lost.job)
         self._waiting.insert(0, job)  # its claims are kept
         self._next_look = 0.0
-        next_try = "goes on from the latest checkpoint" if lost.goes_on else "starts over"
-        return Note(lost.job, f"{job.title()}: {lost.error}; another one {next_try}")
+        where = "from the latest checkpoint" if lost.resumes else "from the start"
+        return Note(lost.job, f"{job.title()}: {lost.error}; retrying {where}")
 
     def release(self, job: Job) -> None:
-        """Let go of a job that has come to an end, after its results were stored."""
+        """Remove a job that has ended, after its results were stored."""
         del self._running[job.name]
         self._free(job.configs)
 
     def as_planned(self, event: Event) -> Event:
-        """The event as one of a job in the plan, which may have been split since."""
+        """The event with the name of the planned job, which may have been split."""
         job = self._split_from.get(event.job, event.job)
         if isinstance(event, Finished):
             new = [record for record in event.records if record.config not in self._picked_up]
@@ -116,7 +103,7 @@ class JobQueue:
         return replace(event, job=job)
 
     def keep_plan(self) -> None:
-        """Write the plan again if it was removed: checkpoints without one are lost."""
+        """Write the plan again if it was removed: without it, checkpoints are lost."""
         if not self._run.plan.exists():
             make_folder(self._run.folder)
             write_plan(self._run, self._plan)
@@ -124,15 +111,17 @@ class JobQueue:
     def _has_begun(self, job: Job) -> bool:
         try:
             return bool(checkpoints_in(self._run.checkpoints(job)))
-        except DurabilityError:  # whoever trains it will say so
+        except DurabilityError:  # training the job will raise it
             return False
 
     def _take(self, job: Job) -> Work | PickedUp | None:
-        if self._run.again:  # run it even if the store has it
+        if self._run.again:  # also if the store has it
             return self._begin(job)
         left = [config for config in job.configs if config not in self._picked_up]
         mine = [config for config in left if self._claims.take(config.hash)]
-        if found := [record for config in mine if (record := self._done(config)) is not None]:
+        stored = [config for config in mine if self._store.is_done(config.hash)]
+        found = [record for config in stored if (record := self._store.get(config.hash))]
+        if found:
             self._free(mine)
             self._picked_up.update(record.config for record in found)
             if len(found) == len(left):
@@ -160,14 +149,10 @@ class JobQueue:
         for piece in (part, rest):
             self._split_from[piece.name] = self._split_from.get(job.name, job.name)
         _replace(self._plan, job, [part, rest])
-        all_known = all(config in self._picked_up for config in rest.configs)
-        _replace(self._waiting, job, [part] if all_known else [part, rest])
+        all_stored = all(config in self._picked_up for config in rest.configs)
+        _replace(self._waiting, job, [part] if all_stored else [part, rest])
         write_plan(self._run, self._plan)
         return part
-
-    def _done(self, config: TrialConfig) -> TrialRecord | None:
-        name = config.hash
-        return self._store.get(name) if self._store.is_done(name) else None
 
     def _free(self, configs: Sequence[TrialConfig]) -> None:
         for config in configs:
@@ -175,14 +160,12 @@ class JobQueue:
 
 
 def jobs_left(store: Store, run: Run) -> list[Job]:
-    """Those of a run's jobs that are not done."""
-    return [job for job in run.jobs if not _is_done(store, run, job)]
-
-
-def _is_done(store: Store, run: Run, job: Job) -> bool:
-    if run.again:  # being in the store says nothing then: only this run's own mark does
-        return run.mark(job).exists()
-    return all(store.is_done(config.hash) for config in job.configs)
+    """The jobs of a run that are not done."""
+    if run.again:  # the store has had the trials before
+        return [job for job in run.jobs if not run.mark(job).exists()]
+    return [
+        job for job in run.jobs if not all(store.is_done(config.hash) for config in job.configs)
+    ]
 
 
 def _replace(jobs: list[Job], old: Job, new: Sequence[Job]) -> None:
@@ -194,7 +177,7 @@ class Claims:
     """Claims on trials by their hashes, which hold between processes.
 
     A claim is a lock on one byte of a file that stays empty. The operating system frees the claims
-    of a process that dies, however it dies; where it has no such locks, every claim is granted.
+    of a process that dies.
     """
 
     def __init__(self, path: Path) -> None:
@@ -213,17 +196,14 @@ class Claims:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if sys.platform != "win32":
-            with suppress(OSError):  # others use it: the last of them removes it
-                fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _IN_USE)
-                self._path.unlink()
-        os.close(self._file)  # which frees all of them
+        with suppress(OSError):  # the last user removes it
+            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _IN_USE)
+            self._path.unlink()
+        os.close(self._file)  # which frees all claims
 
     def _open(self) -> bool:
         """Open the file; False if its last user has removed it meanwhile."""
         self._file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
-        if sys.platform == "win32":
-            return True
         fcntl.lockf(self._file, fcntl.LOCK_SH, 1, _IN_USE)
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(self._file), self._path.stat()):
@@ -233,23 +213,20 @@ class Claims:
 
     def take(self, config_hash: str) -> bool:
         """Claim a trial; False if another process has."""
-        if sys.platform == "win32":
-            return True
         try:
             fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _place(config_hash))
-        except (BlockingIOError, PermissionError):  # either, says POSIX
+        except (BlockingIOError, PermissionError):  # POSIX allows either
             return False
         except OSError as error:
             raise DurabilityError(
-                f"cannot lock {self._path}: {error.strerror}. Choose a store on a file system that "
-                f"has locks."
+                f"cannot lock {self._path}: {error.strerror}. Choose a store on a file system with "
+                f"locks."
             ) from error
         return True
 
     def free(self, config_hash: str) -> None:
         """Give a claim back."""
-        if sys.platform != "win32":
-            fcntl.lockf(self._file, fcntl.LOCK_UN, 1, _place(config_hash))
+        fcntl.lockf(self._file, fcntl.LOCK_UN, 1, _place(config_hash))
 
 
 def _place(config_hash: str) -> int:

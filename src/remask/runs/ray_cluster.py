@@ -23,9 +23,10 @@ from remask.runs.checkpoint_mirror import CheckpointMirror, is_address
 from remask.runs.data import benchmark_of
 from remask.runs.device_memory import MOST_TRIALS
 from remask.runs.events import Event, Finished, Note
-from remask.runs.executor import Executor, WorkQueue
+from remask.runs.executors import Executor
+from remask.runs.jobs import Job, Work
 from remask.runs.options import RunOptions
-from remask.runs.plans import Job, Work
+from remask.runs.queue import JobQueue
 from remask.runs.ray_address import ClusterError, check_reachable
 from remask.runs.ray_stacks import ClusterStacks
 from remask.runs.ray_task import measure_stack, train_stack
@@ -125,7 +126,7 @@ class Ray(Executor):
             raise ClusterError(f"what was to be measured on a node failed: {error}") from error
         return answer
 
-    def run(self, queue: WorkQueue, options: RunOptions, stop: StopRequest) -> Generator[Event]:
+    def run(self, queue: JobQueue, options: RunOptions, stop: StopRequest) -> Generator[Event]:
         """See `Executor.run`."""
         if self._logs is not None:
             make_folder(self._logs)
@@ -143,7 +144,7 @@ class Ray(Executor):
                 stacks.end()
 
     def _run(
-        self, stacks: ClusterStacks, queue: WorkQueue, options: RunOptions, stop: StopRequest
+        self, stacks: ClusterStacks, queue: JobQueue, options: RunOptions, stop: StopRequest
     ) -> Iterator[Event]:
         next_count, told = 0.0, False
         while stop.signal is None:
@@ -164,7 +165,7 @@ class Ray(Executor):
                     yield from stacks.start(taken)
                 else:
                     yield taken
-            if queue.is_empty() and not stacks.running:
+            if not len(queue) and not stacks.running:
                 return
             for stack, event in stacks.listen():
                 yield event

@@ -13,8 +13,8 @@ from remask.benchmarks import load_benchmark
 from remask.engine.checkpoints import checkpoints_in
 from remask.own_code import fingerprints_of
 from remask.runs.events import Event, Failed, Finished, Lost
+from remask.runs.jobs import Job, Work
 from remask.runs.options import RunOptions
-from remask.runs.plans import Job, Work
 from remask.runs.ray_task import Began, Files, Order, Printed, last_words
 from remask.runs.shipping import Arrays, own_files, read_files, write_files
 from remask.runs.train import describe_failure
@@ -151,7 +151,7 @@ class ClusterStacks:
         except StopIteration:
             self.running.remove(stack)
             if not stack.ended:
-                yield Lost(job, _ENDED_EARLY, goes_on=self._goes_on(stack))
+                yield Lost(job, _ENDED_EARLY, resumes=self._goes_on(stack))
             return
         except self._ray.exceptions.RayError as error:
             self.running.remove(stack)

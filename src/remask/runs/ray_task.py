@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import remask
-from remask.benchmarks import Benchmark
-from remask.benchmarks.splitting import resplit
+from remask.benchmarks import Benchmark, resplit
 from remask.config import TrialConfig
 from remask.engine.checkpoints import checkpoints_in
 from remask.machine import keep_freed_memory
@@ -21,8 +20,8 @@ from remask.record import TrialRecord
 from remask.runs.checkpoint_mirror import CheckpointMirror, is_address
 from remask.runs.device_memory import largest_stack_on
 from remask.runs.events import Advanced, Event, Failed, Finished
+from remask.runs.jobs import Job
 from remask.runs.options import RunOptions
-from remask.runs.plans import Job
 from remask.runs.scratch import scratch_folder
 from remask.runs.shipping import Arrays, importable, read_files, write_files
 from remask.runs.signals import StopRequest

@@ -9,8 +9,8 @@ from remask.engine.measurements import TaskPoint
 from remask.loggers import Log, Logger, Setting, Source, open_logger
 from remask.results import scores
 from remask.runs.events import Event, Finished, Logged
+from remask.runs.jobs import Run
 from remask.runs.options import RunOptions
-from remask.runs.plans import Run
 from remask.runs.train import net_path
 
 

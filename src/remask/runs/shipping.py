@@ -14,8 +14,7 @@ import torch
 
 from remask.benchmarks import Benchmark
 from remask.durable import make_folder, write_atomically
-from remask.own_code import names_own_code
-from remask.own_sources import find_source
+from remask.own_code import find_source, names_own_code
 
 
 @dataclass(frozen=True)

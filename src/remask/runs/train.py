@@ -1,4 +1,4 @@
-"""Train one job: restore, train, save by the clock and at task ends, say how far it is."""
+"""Training of one job: restore, train, save by the clock and at task ends, report progress."""
 
 import re
 import time
@@ -25,12 +25,12 @@ from remask.record import TrialRecord
 from remask.runs.cost import training_flops
 from remask.runs.data import benchmark_of
 from remask.runs.events import Advanced, Event, Failed, Finished, Logged, Note
+from remask.runs.jobs import Job
 from remask.runs.options import RunOptions
-from remask.runs.plans import Job
 from remask.runs.signals import StopRequest
 
 _SECONDS_BETWEEN_REPORTS = 0.25
-_SECONDS_TO_WAIT_FOR_AN_ORPHAN = 30.0
+_ORPHAN = 30.0  # seconds
 _LARGEST_SHARE = 0.02
 """The share of the run's time that checkpoints at task ends may take."""
 _DIGITS_OF_HASH = 12
@@ -46,81 +46,71 @@ def run_job(
     benchmark: Benchmark | None = None,
     after_save: Callable[[], None] | None = None,
 ) -> Iterator[Event]:
-    """Train a job from its latest checkpoint in `folder`, if there is one, to the end.
+    """Train a job to the end, from its latest checkpoint in `folder` if there is one.
 
-    Yields `Advanced` on the way, and `Finished` or `Failed` at the end; neither if it was asked to
-    stop: then it is saved. Without a folder there are no checkpoints. The `benchmark`, if it is not
-    given, is loaded; `after_save` is called when a checkpoint is in the folder.
+    Yields `Advanced` on the way, and `Finished` or `Failed` at the end. If asked to stop, it saves
+    and yields neither. Without a folder there are no checkpoints. The `benchmark` is loaded unless
+    given; `after_save` is called after each checkpoint.
     """
     folder = None if folder is None else Path(folder)
-    # A worker whose parent was killed may live for another moment: wait for it to let go.
-    seconds = _SECONDS_TO_WAIT_FOR_AN_ORPHAN
-    threads = torch.get_num_threads()  # the caller's own
+    threads = torch.get_num_threads()
+    # A worker whose parent was killed may hold the lock for a moment.
+    lock = nullcontext() if folder is None else Lock(folder / "lock", timeout=_ORPHAN)
     try:
-        with nullcontext() if folder is None else Lock(folder / "lock", timeout=seconds):
-            stack = _stack(job, options, benchmark)
+        with lock:
+            torch.set_num_threads(options.threads)
+            check_device(options.device)
+            benchmark = benchmark_of(job.configs[0]) if benchmark is None else benchmark
+            log = None if options.log_every is None else LossLog(options.log_every)
+            stack = TrialStack(job.configs, benchmark, device=options.device, log=log)
+            if options.save_nets is not None:
+                check_predictor(stack.method)  # before hours are spent
             checkpoints = None if folder is None else CheckpointFolder(folder, identity=job.name)
             saver = _Saver(stack, checkpoints, options.checkpoint_seconds, after_save)
-            yield from _train(job, stack, saver, options, stop)
+            for warning in saver.restore():
+                yield Note(job.name, warning)
+            reports = _Reports(job, stack, logged=log is not None)
+            yield from reports.now()
+            learnt = stack.position.task
+            for position in stack.run():
+                task_ended, learnt = position.task > learnt, position.task
+                if stop.signal is not None:
+                    saver.save()
+                    return
+                saver.save_if_due(task_ended=task_ended)
+                if task_ended or reports.are_due():
+                    yield from reports.now()
+            yield from reports.now()
+            if options.save_nets is not None:
+                _save_nets(stack, options.save_nets)
+            yield Finished(job.name, _records(stack, saver, options.device))
     except Exception as error:
-        yield _failed(job, error)
+        # A disk, or the lock of a process that is about to die, may be free next time.
+        may_pass = not isinstance(error, RemaskError) or isinstance(error, OSError | LockHeldError)
+        is_unknown = may_pass and not lacks_memory(error)
+        place = "".join(traceback.format_exception(error)).rstrip() if is_unknown else ""
+        yield Failed(job.name, describe_failure(error), place, may_pass)
     finally:
         torch.set_num_threads(threads)
 
 
-def _failed(job: Job, error: Exception) -> Failed:
-    # A disk, or the lock of a process that is about to die, may be in another state by then.
-    may_pass = not isinstance(error, RemaskError) or isinstance(error, OSError | LockHeldError)
-    place = "".join(traceback.format_exception(error)).rstrip() if may_pass else ""
-    return Failed(job.name, describe_failure(error), place, may_pass)
-
-
 def describe_failure(error: Exception) -> str:
-    """The message alone for a user's mistake; the place in the code as well for anything else."""
+    """The message of a user's mistake; of anything else also the place in the code."""
     if isinstance(error, RemaskError):
         return str(error)
     if lacks_memory(error):
-        return "there is not enough memory; take a smaller buffer or --stack, or fewer --workers"
+        return "out of memory; use a smaller buffer, net or stack, or fewer workers"
     place = traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__}: {error} (at {place.filename}:{place.lineno})"
 
 
-def _stack(job: Job, options: RunOptions, benchmark: Benchmark | None) -> TrialStack:
-    torch.set_num_threads(options.threads)
-    check_device(options.device)
-    benchmark = benchmark_of(job.configs[0]) if benchmark is None else benchmark
-    log = None if options.log_every is None else LossLog(options.log_every)
-    stack = TrialStack(job.configs, benchmark, device=options.device, log=log)
-    if options.save_nets is not None:
-        check_predictor(stack.method)  # before hours are spent
-    return stack
-
-
-def _train(
-    job: Job, stack: TrialStack, saver: "_Saver", options: RunOptions, stop: StopRequest
-) -> Iterator[Event]:
-    for warning in saver.restore():
-        yield Note(job.name, warning)
-    yield _advanced(job, stack)
-    news = _News(job, stack)
-    next_report = time.monotonic() + _SECONDS_BETWEEN_REPORTS
-    learnt = stack.position.task
-    for position in stack.run():
-        task_ended, learnt = position.task > learnt, position.task
-        if stop.signal is not None:
-            saver.save()
-            return
-        saver.save_if_due(task_ended=task_ended)
-        if task_ended or time.monotonic() >= next_report:
-            yield _advanced(job, stack)
-            if options.log_every is not None:
-                yield from news.since_last()
-            next_report = time.monotonic() + _SECONDS_BETWEEN_REPORTS
-    if options.log_every is not None:
-        yield from news.since_last()
-    if options.save_nets is not None:
-        _save_nets(stack, options.save_nets)
-    yield Finished(job.name, _records(stack, saver, options.device))
+def check_device(name: str) -> None:
+    """Raise SettingsError for a device that torch cannot use."""
+    try:
+        torch.empty(1, device=name)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0]
+        raise SettingsError(f"the device {name!r} cannot be used: {reason}") from None
 
 
 def _records(stack: TrialStack, saver: "_Saver", device: str) -> list[TrialRecord]:
@@ -129,7 +119,7 @@ def _records(stack: TrialStack, saver: "_Saver", device: str) -> list[TrialRecor
     if torch.device(device).type == "cuda":
         machine = {**machine, "device": torch.cuda.get_device_name(device)}
     known = {
-        "started": datetime.fromisoformat(saver.started),
+        "started": saver.started,
         "seconds": saver.seconds() / len(stack.configs),
         "own_code": saver.own_code,
         "flops": training_flops(stack),
@@ -138,17 +128,8 @@ def _records(stack: TrialStack, saver: "_Saver", device: str) -> list[TrialRecor
     return [record.model_copy(update=known) for record in stack.results()]
 
 
-def check_device(name: str) -> None:
-    """Refuse a device that torch does not know or cannot reach."""
-    try:
-        torch.empty(1, device=name)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).splitlines()[0]
-        raise SettingsError(f"the device {name!r} cannot be used: {reason}") from None
-
-
 class _Saver:
-    """Saves a stack by the clock and at task ends, and keeps the time over all sessions."""
+    """Saves a stack by the clock and at task ends, and measures the time over all sessions."""
 
     def __init__(
         self,
@@ -157,26 +138,25 @@ class _Saver:
         seconds_between: float,
         after_save: Callable[[], None] | None,
     ) -> None:
-        self.started = datetime.now(UTC).isoformat(timespec="seconds")
+        self.started = datetime.now(UTC)
         config = stack.configs[0]
         self.own_code = fingerprints_of([config.benchmark, config.method, config.net])
-        self._stack = stack
-        self._checkpoints = checkpoints
-        self._seconds_between = seconds_between
-        self._after_save = after_save
-        self._seconds_before = 0.0  # in earlier sessions
+        """Fingerprints of the user's own modules as they were in the first session."""
+        self._stack, self._checkpoints = stack, checkpoints
+        self._seconds_between, self._after_save = seconds_between, after_save
+        self._earlier_seconds = 0.0
         self._began = self._last_saved = time.monotonic()
         self._last_cost = 0.0
 
     def seconds(self) -> float:
         """How long the stack has been running, over all sessions."""
-        return self._seconds_before + time.monotonic() - self._began
+        return self._earlier_seconds + time.monotonic() - self._began
 
     def restore(self) -> tuple[str, ...]:
-        """Go to the latest good checkpoint, if there is one; returns warnings of damaged ones."""
+        """Restore the latest good checkpoint, if any; returns warnings of damaged ones."""
         if self._checkpoints is None:
             return ()
-        # It may have been saved with or without what is logged.
+        # It may have been saved with or without a log.
         unlogged = {f"{LOG}{name}": tensor for name, tensor in LossLog().state().items()}
         saved = self._checkpoints.load(
             unlogged | self._stack.state(), growing=(LOG,), optional=(LOG,)
@@ -184,30 +164,33 @@ class _Saver:
         if saved is None:
             return ()
         self._stack.restore(saved.tensors, Position(**saved.position))
-        self.started = str(saved.extra["started"])
-        # What is half of one version and half of another is not of this one.
-        begun_with = saved.extra.get("own_code")
-        known = begun_with if isinstance(begun_with, dict) else {}
-        self.own_code = {module: str(fingerprint) for module, fingerprint in known.items()}
-        self._seconds_before = float(str(saved.extra["seconds"]))
+        self.started = datetime.fromisoformat(str(saved.extra["started"]))
+        own_code = saved.extra["own_code"]
+        assert isinstance(own_code, dict)
+        self.own_code = {module: str(fingerprint) for module, fingerprint in own_code.items()}
+        self._earlier_seconds = float(str(saved.extra["seconds"]))
         return saved.warnings
 
     def save_if_due(self, *, task_ended: bool) -> None:
-        """Save if the time has come, or at a task's end if it costs little beside the task."""
+        """Save if the time has come, or at a task's end if that is cheap beside the task."""
         waited = time.monotonic() - self._last_saved
         worth_it = task_ended and self._last_cost <= _LARGEST_SHARE * waited
         if worth_it or waited >= self._seconds_between:
             self.save()
 
     def save(self) -> None:
-        """Save now, if there is a place for it."""
+        """Save now, if there is a folder."""
         if self._checkpoints is None:
             return
         began = time.monotonic()
         self._checkpoints.save(
             self._stack.state(),
             self._stack.position._asdict(),
-            {"started": self.started, "seconds": self.seconds(), "own_code": {**self.own_code}},
+            {
+                "started": self.started.isoformat(),
+                "seconds": self.seconds(),
+                "own_code": {**self.own_code},
+            },
         )
         if self._after_save is not None:
             self._after_save()
@@ -215,42 +198,47 @@ class _Saver:
         self._last_cost = self._last_saved - began
 
 
-class _News:
-    """Reports what a stack has shown since the last report, from its very beginning.
+class _Reports:
+    """Reports the progress of a stack, and what it logged since the last report.
 
-    After a restart that begins with what was reported before: nobody knows what of it arrived.
+    After a restart the log is reported from its beginning: earlier reports may be lost.
     """
 
-    def __init__(self, job: Job, stack: TrialStack) -> None:
-        self._job, self._stack = job, stack
+    def __init__(self, job: Job, stack: TrialStack, *, logged: bool) -> None:
+        self._job, self._stack, self._logged = job, stack, logged
         self._points = self._tasks = 0
+        self._next = 0.0
 
-    def since_last(self) -> Iterator[Logged]:
-        points, tasks = self._stack.loss_points(self._points), self._stack.task_points(self._tasks)
+    def are_due(self) -> bool:
+        return time.monotonic() >= self._next
+
+    def now(self) -> Iterator[Event]:
+        stack, job = self._stack, self._job
+        yield Advanced(
+            job=job.name,
+            task=min(stack.position.task + 1, len(stack.tasks)),
+            tasks=len(stack.tasks),
+            steps_done=stack.steps_done,
+            total_steps=stack.total_steps,
+            accuracy=stack.running_accuracy(),
+        )
+        self._next = time.monotonic() + _SECONDS_BETWEEN_REPORTS
+        if not self._logged:
+            return
+        points, tasks = stack.loss_points(self._points), stack.task_points(self._tasks)
         self._points += len(points)
         self._tasks += len(tasks)
-        names, trials = self._stack.loss_names, [config.hash for config in self._job.configs]
+        names, trials = stack.loss_names, [config.hash for config in job.configs]
         for first in range(0, len(points), _POINTS_AT_ONCE):
             some = points[first : first + _POINTS_AT_ONCE]
             plain = [(step, task, values.tolist()) for step, task, values in some]
-            yield Logged(self._job.name, trials, names, plain, [])
+            yield Logged(job.name, trials, names, plain, [])
         if tasks:
-            yield Logged(self._job.name, trials, names, [], tasks)
-
-
-def _advanced(job: Job, stack: TrialStack) -> Advanced:
-    return Advanced(
-        job=job.name,
-        task=min(stack.position.task + 1, len(stack.tasks)),
-        tasks=len(stack.tasks),
-        steps_done=stack.steps_done,
-        total_steps=stack.total_steps,
-        accuracy=stack.running_accuracy(),
-    )
+            yield Logged(job.name, trials, names, [], tasks)
 
 
 def net_path(folder: AnyPath, config: TrialConfig) -> Path:
-    """Where a trial's net is kept: this with .safetensors and with .json."""
+    """The path of a trial's saved net, without .safetensors or .json."""
     method = re.sub(r"[^\w.-]", ".", config.method)
     mask = config.mask if isinstance(config.mask, str | None) else f"{config.mask:g}"
     mask = "" if mask is None else f"_mask{mask}"
@@ -259,12 +247,12 @@ def net_path(folder: AnyPath, config: TrialConfig) -> Path:
 
 
 def _save_nets(stack: TrialStack, folder: AnyPath) -> None:
-    """Save the nets of a finished stack, but not of trials that diverged."""
+    """Save the nets of a finished stack, except those of diverged trials."""
     for trial, diverged_at in enumerate(stack.diverged_at):
         if diverged_at is None:
             save_net(stack, trial, net_path(folder, stack.configs[trial]))
 
 
 def without_net(folder: AnyPath, configs: Sequence[TrialConfig]) -> list[TrialConfig]:
-    """Those of the trials that have no net in a folder."""
+    """The trials that have no net in a folder."""
     return [c for c in configs if not Path(f"{net_path(folder, c)}.json").exists()]

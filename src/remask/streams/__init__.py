@@ -1,18 +1,16 @@
-"""The stream: tasks, which samples arrive, in which order, and how they are seen."""
+"""The stream: tasks, their samples in order, and what the networks receive."""
 
-from remask.streams.augmentation import Standardise
-from remask.streams.description import DataDescription, StreamError
-from remask.streams.holdout import Part, check_share, hold_out, set_apart
-from remask.streams.plan import batch_sizes, epoch_batches
-from remask.streams.samples import Samples
+from remask.holdout import Subset, check_share, hold_out, set_apart
+from remask.streams.description import DataDescription, Normaliser, StreamError
+from remask.streams.samples import Samples, batch_sizes, epoch_batches
 from remask.streams.task import Task, TaskData, benchmark_tasks, labels_in, union_task
 
 __all__ = [
     "DataDescription",
-    "Part",
+    "Normaliser",
     "Samples",
-    "Standardise",
     "StreamError",
+    "Subset",
     "Task",
     "TaskData",
     "batch_sizes",

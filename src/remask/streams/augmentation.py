@@ -1,8 +1,7 @@
-"""Augmentation: random crops and mirrorings of whole batches of images, as they are kept.
+"""Augmentation: random crops and mirror images of whole batches.
 
-How each sample of each step is seen (`Views`) is planned ahead for an epoch, by each trial for
-itself, as the order and the draws are: nothing of it has to be saved. The samples themselves stay
-as they are, in the train set and in memory, and are seen anew whenever they are drawn.
+The views of an epoch are planned ahead, for each trial by itself, so nothing has to be saved. The
+samples in the train set and in memory do not change.
 """
 
 from collections.abc import Sequence
@@ -13,19 +12,18 @@ import torch
 from torch import Tensor
 
 from remask.randomness import generator
-from remask.streams.description import DataDescription
 
 
 @dataclass(frozen=True, eq=False)
 class Views:
-    """How samples are seen, in a frame of P zeros on every side: [..., S, n] for n of S trials."""
+    """Random crops of images padded by P zeros on every side: [..., S, n]."""
 
     tops: Tensor
     """int64, each in 0..2P: the first row of the crop."""
     lefts: Tensor
     """int64, each in 0..2P: the first column of the crop."""
     mirrored: Tensor
-    """bool: whether left and right change places."""
+    """bool: whether the image is mirrored left to right."""
 
 
 def plan_views(
@@ -38,9 +36,9 @@ def plan_views(
     key: tuple[int, ...],
     device: torch.device | str = "cpu",
 ) -> Views:
-    """Draw how up to `samples` samples per step are seen, for all steps of an epoch: [steps, S, n].
+    """Draw the views of `samples` images per step of an epoch: [steps, S, samples].
 
-    What each trial draws is named by its seed and `key`.
+    Each trial draws from the generator named by its seed and `key`.
     """
     offsets = np.empty((2, steps, len(seeds), samples), dtype=np.int64)
     mirrored = np.zeros((steps, len(seeds), samples), dtype=np.bool_)
@@ -54,11 +52,10 @@ def plan_views(
 
 
 class Cropper:
-    """Frames images with zeros, crops them back to their size, and mirrors some.
+    """Pads images with zeros, crops them back to their size, and mirrors some.
 
-    From the first pixel of a crop to its last, a framed image is one piece of memory, and every
-    crop's piece has the same length. Copying pieces is far faster than picking pixels; where a
-    piece starts is planned ahead, with the views.
+    From its first pixel to its last, a crop is one stretch of the padded image's memory, of the
+    same length for every crop. Copying stretches is far faster than gathering pixels.
     """
 
     def __init__(self, input_shape: tuple[int, ...], padding: int) -> None:
@@ -67,23 +64,23 @@ class Cropper:
         self._framed_height, self._framed_width = (n + 2 * padding for n in input_shape[1:])
         self._size = self._channels * self._framed_height * self._framed_width
         self._piece = self._size - 2 * padding * self._framed_width - 2 * padding
-        # Kept from batch to batch: the zeros around the images are never written to.
+        # Reused for every batch: the zeros around the images are never overwritten.
         self._frames = torch.zeros(0)
         self._first = torch.zeros(0, dtype=torch.int64)
 
     def starts(self, views: Views) -> Tensor:
-        """Where a view begins in the memory of its image and its mirror image, int64 [..., S, n].
+        """Return the offset of each view in the memory of its image and mirror image, int64.
 
-        The mirror image of a crop is the crop of the mirror image, as far from its other end.
+        A mirrored crop is a crop of the mirror image, counted from its other end.
         """
         in_mirror = self._size + 2 * self._padding - views.lefts
         columns = torch.where(views.mirrored, in_mirror, views.lefts)
         return columns + views.tops * self._framed_width
 
     def __call__(self, images: Tensor, starts: Tensor) -> Tensor:
-        """Look at images by the first n of the planned starts [S, >= n].
+        """Crop images [S, n, C, H, W] at the first n of the planned starts [S, >= n].
 
-        [S, n, C, H, W] -> [S, n, C, H, W] of the same type, a strided view of new memory.
+        Returns [S, n, C, H, W] of the same type, a strided view of new memory.
         """
         trials, samples = images.shape[:2]
         self._make_room(trials * samples, images)
@@ -100,36 +97,10 @@ class Cropper:
         return crops.as_strided(images.shape, strides)
 
     def _make_room(self, count: int, like: Tensor) -> None:
-        """Have frames [>= count, 2, C, H + 2P, W + 2P], for images and mirror images."""
+        """Allocate frames [>= count, 2, C, H + 2P, W + 2P], for images and mirror images."""
         frames = self._frames
         fits = frames.dtype == like.dtype and frames.device == like.device
         if len(frames) < count or not fits:
             shape = (count, 2, self._channels, self._framed_height, self._framed_width)
             self._frames = torch.zeros(shape, dtype=like.dtype, device=like.device)
             self._first = torch.arange(count, device=like.device) * 2 * self._size
-
-
-class Standardise:
-    """Scaled images, channel by channel less the mean and over the standard deviation."""
-
-    def __init__(
-        self,
-        mean: Sequence[float],
-        std: Sequence[float],
-        input_shape: tuple[int, ...],
-        device: torch.device | str = "cpu",
-    ) -> None:
-        per_channel = (-1, *[1] * (len(input_shape) - 1))
-        self._mean = torch.tensor(mean, device=device).view(per_channel)
-        self._std = torch.tensor(std, device=device).view(per_channel)
-
-    @classmethod
-    def of(cls, data: DataDescription, device: torch.device | str = "cpu") -> "Standardise | None":
-        """As the data are described; None if they are only scaled."""
-        if data.mean is None or data.std is None:
-            return None
-        return cls(data.mean, data.std, data.input_shape, device)
-
-    def __call__(self, images: Tensor) -> Tensor:
-        """In place, and returned: float [..., C, *rest]."""
-        return images.sub_(self._mean).div_(self._std)

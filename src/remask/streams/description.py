@@ -1,6 +1,7 @@
-"""What is known of a stream before any of its data has come."""
+"""The description of a stream's data, and their normalisation."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -12,46 +13,46 @@ from remask.memory import StoredRows
 
 
 class StreamError(RemaskError, ValueError):
-    """Data that a stack cannot learn from; the message says why, and what to do."""
+    """Data that a stack cannot learn from."""
 
 
 @dataclass(frozen=True)
 class DataDescription:
-    """What a stack must know of its data before any has come.
+    """The shape, type, classes and preprocessing of data that may arrive later.
 
-    Inputs are kept as they come, and `(inputs * scale - mean) / std` is what the network sees.
+    Inputs are stored unchanged; the network receives `(inputs * scale - mean) / std`.
     """
 
     input_shape: tuple[int, ...]
     """Of one input."""
     num_classes: int
-    """The outputs of the head. Classes that never come are only room to spare."""
+    """The outputs of the head; there may be more than classes."""
     name: str = "stream"
-    """What configs call it, as their benchmark."""
+    """The `benchmark` of configs."""
     input_type: torch.dtype = torch.uint8
-    """uint8, float32, or int64 for token ids, which the network sees as they are."""
+    """uint8, float32, or int64 for token ids, which the network receives unchanged."""
     scale: float = 1 / 255
     """1.0 for int64."""
     mean: tuple[float, ...] | None = None
     """Per channel, given with `std` or not at all."""
     std: tuple[float, ...] | None = None
     crop_padding: int = 0
-    """Images are padded by so many zeros and cropped back at random in training."""
+    """Zeros on every side of train images before they are cropped back at random."""
     flip: bool = False
-    """Whether images are mirrored left to right in training, one in two."""
+    """Whether a random half of the train images is mirrored left to right."""
     class_names: tuple[str, ...] = field(default=(), repr=False)
-    """By label; not given: the labels as text."""
+    """By label; default: the labels as text."""
     num_tasks: int | None = None
-    """How many tasks will come; None: nobody knows. Only some methods need it."""
+    """The number of tasks, which some methods need; None if unknown."""
 
     def __post_init__(self) -> None:
-        """Refuse what no data can be like."""
+        """Check the fields."""
         names = tuple(self.class_names) or tuple(map(str, range(self.num_classes)))
         object.__setattr__(self, "class_names", names)
         if self.num_classes < 1 or len(names) != self.num_classes:
             raise StreamError(
-                f"a head has at least 1 output, and as many class names as outputs; got "
-                f"num_classes={self.num_classes} and {len(names)} names"
+                f"need num_classes >= 1 and a name per class, got num_classes={self.num_classes} "
+                f"and {len(names)} names"
             )
         if self.num_tasks is not None and self.num_tasks < 1:
             raise StreamError(f"num_tasks must be at least 1, or None, got {self.num_tasks}")
@@ -73,7 +74,7 @@ class DataDescription:
 
     @classmethod
     def of(cls, benchmark: Benchmark, *, num_tasks: int | None = None) -> "DataDescription":
-        """What a benchmark's data are like; of how many tasks is for the caller to say."""
+        """Describe the data of a benchmark."""
         return cls(
             input_shape=benchmark.input_shape,
             num_classes=benchmark.num_classes,
@@ -90,15 +91,11 @@ class DataDescription:
 
     @property
     def augment(self) -> bool:
-        """Whether training images are changed at random; test images never are."""
+        """Whether train images are changed at random."""
         return self.crop_padding > 0 or self.flip
 
-    def scaled(self, inputs: Tensor) -> Tensor:
-        """Return inputs times `scale`, as new floats; int64 inputs as they are."""
-        return inputs if self.input_type == torch.int64 else inputs * self.scale
-
     def check(self, part: str, inputs: Tensor | StoredRows, labels: Tensor) -> None:
-        """Refuse samples that are not as described; raises StreamError."""
+        """Raise StreamError unless the samples are as described."""
         if inputs.dtype != self.input_type or tuple(inputs.shape[1:]) != self.input_shape:
             shape = ", ".join(["N", *map(str, self.input_shape)])
             raise StreamError(
@@ -118,4 +115,42 @@ class DataDescription:
             )
         parts = (inputs,) if isinstance(inputs, Tensor) else inputs.chunks()
         if inputs.dtype.is_floating_point and not all(part.isfinite().all() for part in parts):
-            raise StreamError(f"{part} inputs have a NaN or an infinite number among them")
+            raise StreamError(f"{part} inputs contain a NaN or an infinite number")
+
+
+class Normaliser:
+    """Converts stored inputs to what the network receives, `(inputs * scale - mean) / std`."""
+
+    def __init__(
+        self,
+        scale: float,
+        mean: Sequence[float] | None,
+        std: Sequence[float] | None,
+        input_shape: Sequence[int],
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self._scale = scale
+        self._mean_and_std: tuple[Tensor, Tensor] | None = None
+        if mean is not None and std is not None:
+            shape = (-1, *[1] * (len(input_shape) - 1))
+            self._mean_and_std = (
+                torch.tensor(mean, device=device).view(shape),
+                torch.tensor(std, device=device).view(shape),
+            )
+
+    @classmethod
+    def of(cls, data: DataDescription, device: torch.device | str = "cpu") -> "Normaliser":
+        """Make the normaliser of described data."""
+        return cls(data.scale, data.mean, data.std, data.input_shape, device)
+
+    def __call__(self, inputs: Tensor) -> Tensor:
+        """Return new floats [..., C, *rest]; int64 inputs unchanged."""
+        if inputs.dtype == torch.int64:
+            return inputs
+        # Not in place for floats, which may belong to the caller.
+        floats = inputs.dtype == torch.float32
+        scaled = inputs * self._scale if floats else inputs.to(torch.float32).mul_(self._scale)
+        if self._mean_and_std is None:
+            return scaled
+        mean, std = self._mean_and_std
+        return scaled.sub_(mean).div_(std)

@@ -1,35 +1,56 @@
-"""What is learnt from: samples by their rows, and how the networks see them."""
+"""The samples that a stack learns from, their order, and what the networks receive."""
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from remask.holdout import Subset
 from remask.memory import JoinedRows, KeptRows, StoredRows
-from remask.streams.augmentation import Cropper, Standardise, plan_views
-from remask.streams.description import DataDescription
-from remask.streams.holdout import Part
+from remask.randomness import generator
+from remask.streams.augmentation import Cropper, plan_views
+from remask.streams.description import DataDescription, Normaliser
+
+
+def batch_sizes(num_samples: int, batch: int) -> list[int]:
+    """Return the sizes of an epoch's batches; the last one may be smaller."""
+    full, rest = divmod(num_samples, batch)
+    return [batch] * full + [rest] * (rest > 0)
+
+
+def epoch_batches(
+    rows: Tensor, batch: int, seeds: Sequence[int], key: tuple[int, ...]
+) -> list[Tensor]:
+    """Return the batches of an epoch: per step, int64 [S * B], trial by trial.
+
+    Each trial shuffles `rows`, [N] for all or [S, N], in an order named by its seed and `key`.
+    """
+    count = rows.shape[-1]
+    orders = np.stack([generator(seed, "order", *key).permutation(count) for seed in seeds])
+    order = torch.from_numpy(orders).to(rows.device)
+    shuffled = rows[order] if rows.ndim == 1 else rows.gather(1, order)
+    return [chunk.reshape(-1) for chunk in torch.split(shuffled, batch, dim=1)]
 
 
 class Samples:
     """The samples that the trials of a stack learn from, on their device."""
 
     inputs: Tensor | StoredRows
-    """All samples there are, also those that are held out: [N, *shape] as they came. Those that
-    came in files stay there."""
+    """All samples, including those held out: [N, *shape]. Those in files stay there."""
     labels: Tensor
     """int64 [N]."""
 
     def __init__(self, data: DataDescription, seeds: Sequence[int], device: torch.device) -> None:
         self._data, self._seeds, self._device = data, seeds, device
-        self._standardise = Standardise.of(data, device)
+        self._normalise = Normaliser.of(data, device)
         self._crop = Cropper(data.input_shape, data.crop_padding) if data.augment else None
         self._kept: tuple[Tensor, Tensor] | None = None
         self._row_labels = torch.zeros(0, dtype=torch.int64)
         self._row_places: Tensor | None = None
 
-    def load(self, inputs: Tensor | StoredRows, labels: Tensor, learnt: Part) -> None:
-        """Learn from a part of these samples; its rows follow those of samples that are kept."""
+    def load(self, inputs: Tensor | StoredRows, labels: Tensor, learnt: Subset) -> None:
+        """Learn from a subset of these samples; its rows follow those of kept samples."""
         self.inputs = inputs.to(self._device) if isinstance(inputs, Tensor) else inputs
         self.labels = labels.to(self._device)
         self._row_labels = learnt.labels.to(self._device)
@@ -52,11 +73,11 @@ class Samples:
 
     @property
     def planned_on(self) -> torch.device:
-        """Where plans of places are wanted: where the inputs are."""
+        """The device for plans of places: that of the inputs."""
         return self._device if isinstance(self.inputs, Tensor) else torch.device("cpu")
 
     def take(self, places: Tensor) -> Tensor:
-        """The inputs in places of each trial, int64 [S * n] or [S, n]: [S, n, *shape]."""
+        """Return the inputs at each trial's places, int64 [S * n] or [S, n]: [S, n, *shape]."""
         trials = len(self._seeds)
         if isinstance(self.inputs, Tensor):
             found = self.inputs.index_select(0, places.flatten())
@@ -69,7 +90,7 @@ class Samples:
         return 0 if self._kept is None else self._kept[1].shape[1]
 
     def make_room(self, capacity: int) -> None:
-        """Have room for copies of the samples that a method keeps, so that others may go."""
+        """Allocate copies of the samples that a method keeps, so that others can be released."""
         shape = (len(self._seeds), capacity)
         self._kept = (
             torch.zeros(
@@ -81,7 +102,7 @@ class Samples:
         )
 
     def retain(self, memory: KeptRows) -> None:
-        """Copy the samples that a memory keeps, and let it count them from 0."""
+        """Copy the samples that a memory keeps, and renumber them from 0."""
         assert self._kept is not None
         places = self.places(memory.rows())
         count = places.shape[1]
@@ -90,24 +111,24 @@ class Samples:
         memory.renumber()
 
     def state(self) -> dict[str, Tensor]:
-        """The tensors to save and restore; they are the live ones, not copies."""
+        """Return the live tensors to save and restore."""
         if self._kept is None:
             return {}
         inputs, labels = self._kept
         return {"inputs": inputs, "labels": labels}
 
     def places(self, rows: Tensor) -> Tensor:
-        """Where in `inputs` and `labels` rows stand, trial by trial: [S * n] or [S, n]."""
+        """Return the index of rows in `inputs` and `labels`, per trial: [S * n] or [S, n]."""
         if self._row_places is None:
             return rows
         return self._row_places.gather(1, rows.reshape(len(self._seeds), -1)).view(rows.shape)
 
     def labels_of(self, rows: Tensor) -> Tensor:
-        """The labels of rows of a task, the same in all trials."""
+        """Return the labels of rows, which are the same in all trials."""
         return self._row_labels[rows]
 
     def plan_views(self, steps: int, samples: int, key: tuple[int, ...]) -> list[Tensor] | None:
-        """Per step, how `samples` samples are to be seen: int64 [S, n]; None: as they are."""
+        """Plan the crops of `samples` samples per step, int64 [S, n]; None without augmentation."""
         if self._crop is None:
             return None
         views = plan_views(
@@ -122,12 +143,8 @@ class Samples:
         return list(self._crop.starts(views))
 
     def decode(self, views: Tensor | None, *parts: Tensor) -> Tensor:
-        """Parts [S, b, *shape] as they are kept, side by side, to what the networks see."""
-        if self._crop is not None and views is not None:
-            parts = (self._crop(torch.cat(parts, dim=1), views),)
+        """Join parts [S, b, *shape] and convert them to what the networks receive."""
         joined = parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
-        if joined.dtype == torch.uint8:
-            inputs = joined.to(torch.float32).mul_(self._data.scale)
-        else:
-            inputs = self._data.scaled(joined)  # not in place: they may belong to the caller
-        return inputs if self._standardise is None else self._standardise(inputs)
+        if self._crop is not None and views is not None:
+            joined = self._crop(joined, views)
+        return self._normalise(joined)

@@ -1,4 +1,4 @@
-"""A task: what is learnt between two evaluations."""
+"""Tasks: what is learnt between two evaluations."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -7,36 +7,36 @@ import torch
 from torch import Tensor
 
 from remask.benchmarks import Benchmark
+from remask.holdout import Subset
 from remask.memory import StoredRows
-from remask.streams.holdout import Part
 
 
 @dataclass(frozen=True, eq=False)
 class TaskData:
-    """The samples of a task that came by itself, and not as a part of a benchmark."""
+    """The samples of a task that is not part of a benchmark."""
 
     inputs: Tensor | StoredRows
-    """[N, *shape], also those that are held out."""
+    """[N, *shape], including those held out."""
     labels: Tensor
     """int64 [N]."""
-    learnt: Part
-    """What is learnt of them."""
-    held_out: Part | None
-    """What is not, if anything."""
+    learnt: Subset
+    """The rows to learn."""
+    held_out: Subset | None
+    """The rows held out, if any."""
     test: tuple[Tensor, Tensor] | None
-    """Inputs and labels to be measured on, if there are any."""
-    apart: Part | None = None
-    """What candidates are chosen on, if the stack has any."""
+    """Test inputs and labels, if any."""
+    apart: Subset | None = None
+    """The rows on which candidates are compared, if any."""
 
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """A task of the stream: what a stack learns, and what a method is told."""
+    """A task of the stream, as a method sees it."""
 
     number: int
-    """Counted from 0; the row of the accuracy matrix that it fills."""
+    """From 0; the row of the accuracy matrix."""
     rows: Tensor
-    """Its rows of what is learnt from, ascending, the same in all trials: int64 [N]."""
+    """Its rows among the samples to learn, ascending, the same in all trials: int64 [N]."""
     own_labels: tuple[int, ...]
     """Its classes, ascending."""
     seen_labels: tuple[int, ...]
@@ -44,27 +44,27 @@ class Task:
     num_classes: int
     """K."""
     data: TaskData | None = None
-    """Its samples; None if the stack has them, as those of a benchmark."""
+    """Its samples; None if the stack has them, as for a benchmark."""
 
     @cached_property
     def old_labels(self) -> tuple[int, ...]:
         """The classes of all tasks before it, without its own, ascending."""
         return tuple(sorted({*self.seen_labels} - {*self.own_labels}))
 
-    # The device is told of them once, so that no step has to wait for it.
+    # Cached on the device, so that no step waits for a copy.
     @cached_property
     def classes(self) -> Tensor:
-        """Bool [K]: its own."""
+        """Bool [K]: mask of its classes."""
         return self._flags(self.own_labels)
 
     @cached_property
     def seen(self) -> Tensor:
-        """Bool [K]: its own, and those of all tasks before it."""
+        """Bool [K]: mask of `seen_labels`."""
         return self._flags(self.seen_labels)
 
     @cached_property
     def old(self) -> Tensor:
-        """Bool [K]: the classes of all tasks before it."""
+        """Bool [K]: mask of `old_labels`."""
         return self._flags(self.old_labels)
 
     @cached_property
@@ -84,7 +84,7 @@ class Task:
 
 
 def benchmark_tasks(benchmark: Benchmark, labels: Tensor, device: torch.device) -> list[Task]:
-    """The tasks of a benchmark, of rows with these labels [N]: the class-incremental stream."""
+    """Return the tasks of a benchmark for rows with these labels [N]."""
     tasks = []
     seen: set[int] = set()
     for number in range(benchmark.num_tasks):
@@ -97,7 +97,7 @@ def benchmark_tasks(benchmark: Benchmark, labels: Tensor, device: torch.device) 
 
 
 def union_task(benchmark: Benchmark, labels: Tensor, device: torch.device) -> list[Task]:
-    """All tasks at once, evaluated at the end: the upper bound."""
+    """Return one task with all classes, the upper bound."""
     every_class = tuple(range(benchmark.num_classes))
     rows = torch.arange(len(labels), device=device)
     return [
@@ -106,5 +106,5 @@ def union_task(benchmark: Benchmark, labels: Tensor, device: torch.device) -> li
 
 
 def labels_in(classes: Tensor) -> tuple[int, ...]:
-    """The classes that are in a set, bool [K], ascending."""
+    """Return the classes in a mask, bool [K], ascending."""
     return tuple(classes.nonzero().flatten().tolist())

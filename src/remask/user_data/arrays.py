@@ -1,26 +1,32 @@
-"""Arrays, tensors and datasets of users."""
+"""Users' arrays, tensors, .npy and .npz files, and datasets."""
 
+import zipfile
+import zlib
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
+from remask import durable
 from remask.datasets import DataError
-from remask.user_data.class_names import class_name
-from remask.user_data.formats import InputFormat
-from remask.user_data.source import Source
+from remask.machine import require_room
+from remask.user_data.samples import InputFormat, SampleReader, class_name
 
-_TOKENS = (np.dtype(np.int32), np.dtype(np.int64))
+_UNREADABLE = (  # raised by NumPy and zipfile for damaged files
+    *(ValueError, OverflowError, OSError, EOFError, RuntimeError, MemoryError),
+    *(zipfile.BadZipFile, zlib.error),
+)
 
 
 def as_bytes_or_floats(inputs: npt.NDArray[Any], what: str) -> npt.NDArray[Any]:
-    """Keep uint8 and float32, convert other floats to float32, refuse the rest with DataError."""
+    """Keep uint8, and convert floats to float32. Raises DataError for other types."""
     if inputs.dtype == np.uint8:
         return inputs
     if np.issubdtype(inputs.dtype, np.floating):
-        with np.errstate(over="ignore"):  # what is too large is found, and named, later
+        with np.errstate(over="ignore"):  # too large values are reported later
             return inputs.astype(np.float32, copy=False)
     advice = (
         "Pixels of 0..255 become bytes by inputs.astype(np.uint8), anything else floats by "
@@ -31,30 +37,42 @@ def as_bytes_or_floats(inputs: npt.NDArray[Any], what: str) -> npt.NDArray[Any]:
     raise DataError(f"{what} must be uint8 or floats, got {inputs.dtype}. {advice}")
 
 
-def item_to_array(item: Any, what: str) -> npt.NDArray[Any]:
-    """Convert a tensor, a PIL image or an array. Raises DataError for an image's other modes."""
-    if hasattr(item, "getbands"):  # a PIL image, which has its channels last
-        if item.mode not in ("L", "RGB"):  # the numbers of a palette are not colours
-            raise DataError(f"{what} is an image of mode {item.mode}; use image.convert('RGB')")
-        array = np.asarray(item)
-        return array.transpose(2, 0, 1) if array.ndim == 3 else array
-    return as_numpy(item) if isinstance(item, Tensor) else np.asarray(item)
-
-
 def as_numpy(tensor: Tensor) -> npt.NDArray[Any]:
-    """Convert a tensor of any type; numpy has fewer types of floats."""
+    """Convert a tensor of any type; bfloat16 becomes float32."""
     tensor = tensor.detach().cpu()
     return (tensor.float() if tensor.is_floating_point() else tensor).numpy()
 
 
-class ArraySource(Source):
+def load_arrays(path: Path) -> npt.NDArray[Any] | dict[str, npt.NDArray[Any]]:
+    """Load a .npy, mapped into memory, or a .npz. Raises DataError, also for Python objects."""
+    try:
+        with durable.open_regular(path) as stream:
+            if stream.peek(4)[:4] == b"PK\x03\x04":
+                with zipfile.ZipFile(stream) as archive:
+                    size = sum(member.file_size for member in archive.infolist())
+                require_room(size, f"loading {path}")
+                stream.seek(0)
+                with np.load(stream, allow_pickle=False) as loaded:
+                    return {name: loaded[name] for name in loaded.files}
+        array: npt.NDArray[Any] = np.load(path, mmap_mode="c", allow_pickle=False)
+        return array
+    except _UNREADABLE as error:
+        if "allow_pickle" in str(error) or "pickled" in str(error):
+            raise DataError(
+                f"{path} is a pickle or holds Python objects, and loading it can run any code. "
+                f"Save plain numbers: np.save(file, array.astype(np.float32)), np.uint8 for pixels"
+            ) from error
+        raise DataError(f"cannot read {path}: {error}") from error
+
+
+class ArrayReader(SampleReader):
     """Images [N, C, H, W], [N, H, W, C] or [N, H, W], features [N, D], or token ids [N, T].
 
     Token ids are int32 or int64, and become int64.
     """
 
     def __init__(self, array: npt.NDArray[Any], names: list[str] | None, what: str) -> None:
-        if array.dtype in _TOKENS and array.ndim == 2:
+        if array.dtype in (np.int32, np.int64) and array.ndim == 2:
             array = array.astype(np.int64, copy=False)
         else:
             array = as_bytes_or_floats(array, what)
@@ -70,11 +88,7 @@ class ArraySource(Source):
 
     def format(self) -> InputFormat:
         """Return the format of the array."""
-        dtype: Literal["uint8", "float32", "int64"] = "float32"
-        if self._array.dtype == np.uint8:
-            dtype = "uint8"
-        elif self._array.dtype == np.int64:
-            dtype = "int64"
+        dtype: Any = str(self._array.dtype)
         return InputFormat(shape=self._channels_first(None).shape[1:], dtype=dtype)
 
     def samples(self, form: InputFormat) -> Iterator[npt.NDArray[Any]]:
@@ -82,16 +96,28 @@ class ArraySource(Source):
         array = self._channels_first(form.shape[0] if form.is_image else None)
         if array.shape[1:] != form.shape or str(array.dtype) != form.dtype:
             raise DataError(
-                f"{self._what}: this learner takes {form}, since its first visit; got "
+                f"{self._what}: the model takes {form}, as in the first data; got "
                 f"{list(array.shape[1:])}, {array.dtype}. Convert them."
             )
         for number, sample in enumerate(array):
             if sample.dtype == np.float32 and not np.isfinite(sample).all():
-                raise DataError(
-                    f"{self._what}: input {number} has a NaN or an infinite number in it. Correct "
-                    f"it, or leave it out."
-                )
+                raise self._not_finite(number)
             yield sample
+
+    def read_all(self) -> npt.NDArray[Any]:
+        """Return the array, channels first."""
+        array = self._channels_first(None)
+        # A NaN makes both extremes NaN, so the common case takes no memory.
+        if array.dtype == np.float32 and not np.isfinite([array.min(), array.max()]).all():
+            finite = (bool(np.isfinite(row).all()) for row in array)
+            raise self._not_finite(list(finite).index(False))
+        return array
+
+    def _not_finite(self, number: int) -> DataError:
+        return DataError(
+            f"{self._what}: input {number} has a NaN or an infinite number (or one too large for "
+            f"float32). Correct it, or leave it out."
+        )
 
     def _channels_first(self, channels: int | None) -> npt.NDArray[Any]:
         array = self._array
@@ -104,27 +130,27 @@ class ArraySource(Source):
         return array
 
 
-class ItemSource(Source):
+class ItemReader(SampleReader):
     """Items that are read one by one, such as those of a Dataset, with their labels."""
 
     def __init__(self, items: Sequence[Any], *, labelled: bool, what: str) -> None:
         super().__init__(len(items), [] if labelled else None)
         self._items, self._what = items, what
         if not len(items):
-            raise DataError(f"{what} is empty: there is nothing to learn or to predict")
+            raise DataError(f"{what} is empty")
         self._first = self._read(0)[0]
 
     def format(self) -> InputFormat:
         """Return the format of the first item."""
-        return ArraySource(self._first[None], None, self._what).format()
+        return ArrayReader(self._first[None], None, f"{self._what}: input 0").format()
 
     def samples(self, form: InputFormat) -> Iterator[npt.NDArray[Any]]:
-        """Yield the inputs; `names` are known when all are read."""
+        """Yield the inputs; `names` is complete when all are read."""
         if self.names is not None:
             self.names.clear()
         for number in range(self.count):
             sample, label = self._read(number)
-            one = ArraySource(sample[None], None, f"{self._what}: input {number}")
+            one = ArrayReader(sample[None], None, f"{self._what}: input {number}")
             if self.names is not None:
                 self.names.append(class_name(label))
             yield from one.samples(form)
@@ -137,4 +163,14 @@ class ItemSource(Source):
             raise DataError(
                 f"{self._what} must give (input, label), but item {number} is {type(item).__name__}"
             )
-        return item_to_array(item, f"{self._what}: input {number}"), label
+        return _item_to_array(item, f"{self._what}: input {number}"), label
+
+
+def _item_to_array(item: Any, what: str) -> npt.NDArray[Any]:
+    """Convert a tensor, an array or a PIL image of mode L or RGB."""
+    if hasattr(item, "getbands"):  # a PIL image, which has its channels last
+        if item.mode not in ("L", "RGB"):  # palette indices are not colours
+            raise DataError(f"{what} is an image of mode {item.mode}; use image.convert('RGB')")
+        array = np.asarray(item)
+        return array.transpose(2, 0, 1) if array.ndim == 3 else array
+    return as_numpy(item) if isinstance(item, Tensor) else np.asarray(item)

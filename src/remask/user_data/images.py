@@ -17,20 +17,23 @@ from remask.datasets.images import (
     pillow,
     user_formats,
 )
-from remask.user_data.class_names import checked_name
-from remask.user_data.formats import InputFormat
-from remask.user_data.skipping import Unreadable, unreadable_error
-from remask.user_data.source import Source
+from remask.user_data.samples import (
+    InputFormat,
+    SampleReader,
+    Unreadable,
+    checked_name,
+    unreadable_error,
+)
 
 ENDINGS = (
     *(".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".mpo", ".webp", ".gif", ".bmp", ".tif", ".tiff"),
     *(".heic", ".heif", ".hif", ".avif"),
 )
-"""What the names of images end in; other files are ignored."""
+"""The file name endings of images; other files are ignored."""
 LARGEST_SIDE = 64
-"""Images become this high and wide if no size is given and the first one is larger."""
+"""The default height and width if the first image is larger."""
 _LARGEST_FILE = 256 << 20
-_LOOKED_AT = 32  # images, of which one in colour makes all of them colour images
+_CHECKED_FOR_COLOUR = 32  # images
 
 
 @dataclass
@@ -39,18 +42,18 @@ class Listing:
 
     files: list[Path] = field(default_factory=list)
     classes: list[str] = field(default_factory=list)
-    """The name of each file's folder, or nothing if the images are in one folder."""
+    """The name of each file's folder; empty if all images are in one folder."""
     ignored: list[str] = field(default_factory=list)
     """Other files and folders."""
     root: Path | None = None
-    """The folder in which they were found; None if the files were given one by one."""
+    """The folder that was listed; None for a list of files."""
 
 
 def list_classes(path: Path) -> Listing:
     """Find CLASS/NAME.png, sorted by their names. Raises DataError."""
     found = Listing(root=path)
     for entry in _entries(path):
-        if not _is_class(entry):
+        if not entry.is_dir():
             found.ignored.append(entry.name)
             continue
         images = list_images(entry)
@@ -67,7 +70,7 @@ def list_images(folder: Path) -> Listing:
     """Find the images of one folder, sorted by their names. Raises DataError."""
     found = Listing(root=folder)
     for entry in _entries(folder):
-        if entry.suffix.lower() in ENDINGS and not entry.name.startswith("."):
+        if entry.suffix.lower() in ENDINGS:
             found.files.append(entry)
         else:
             found.ignored.append(entry.name)
@@ -77,29 +80,27 @@ def list_images(folder: Path) -> Listing:
 
 
 def has_classes(path: Path) -> bool:
-    """Whether a folder has folders in it that can be classes. Raises DataError."""
-    return any(map(_is_class, _entries(path)))
+    """Whether a folder contains folders of classes. Raises DataError."""
+    return any(entry.is_dir() for entry in _entries(path))
 
 
 def _entries(folder: Path) -> list[Path]:
+    """List a folder, sorted, without hidden files."""
     try:
-        return sorted(folder.iterdir())
+        entries = sorted(folder.iterdir())
     except OSError as error:
         raise DataError(f"cannot read {folder}: {error.strerror}") from error
+    # macOS adds __MACOSX to ZIP files.
+    return [e for e in entries if not e.name.startswith(".") and e.name != "__MACOSX"]
 
 
-def _is_class(entry: Path) -> bool:
-    # macOS puts the second one into ZIP files.
-    return entry.is_dir() and not entry.name.startswith(".") and entry.name != "__MACOSX"
+class ImageReader(SampleReader):
+    """Image files, decoded one by one.
 
-
-class ImageSource(Source):
-    """Image files, each decoded when it is its turn.
-
-    They are cropped and resized to `size`; without it, to the size of the first one that can be
-    read, but at most `largest_side`. `channels` is 1 for grey, 3 for colour; without it, images are
-    grey if the first ones are. With `same_size` nothing is resized unless `size` is given, and
-    images of different sizes are refused.
+    They are cropped and resized to `size`; without it, to the size of the first readable one, but
+    at most LARGEST_SIDE. `channels` is 1 for grey, 3 for colour; without it, images are grey if
+    the first ones are. With `same_size` nothing is resized unless `size` is given, and images of
+    different sizes are refused.
     """
 
     def __init__(
@@ -130,17 +131,14 @@ class ImageSource(Source):
             height = width = LARGEST_SIDE
         channels = self._channels
         if channels is None:
-            step = -(-len(self._files) // _LOOKED_AT)
+            step = -(-len(self._files) // _CHECKED_FOR_COLOUR)
             channels = 1 if all(map(self._may_be_grey, self._files[::step])) else 3
         return InputFormat(shape=(channels, height, width), dtype="uint8")
 
     def samples(self, form: InputFormat) -> Iterator[npt.NDArray[np.uint8]]:
         """Yield the images. Raises DataError if one cannot be read, unless those are skipped."""
         if not form.is_image or form.dtype != "uint8":
-            raise DataError(
-                f"this learner has learnt from {form}, and {self._files[0]} is an image. Use data "
-                f"like those of the first visit."
-            )
+            raise DataError(f"the model has learnt from {form}, and {self._files[0]} is an image")
         if self._skip and self._checked != form:
             self._leave_out(form)
         unreadable = []
@@ -156,7 +154,7 @@ class ImageSource(Source):
             raise unreadable_error(unreadable, self.count)
 
     def _leave_out(self, form: InputFormat) -> None:
-        """Find what cannot be read, so that the number of samples is known from the first one."""
+        """Drop the files that cannot be read, so that `count` is known from the first sample."""
         whole = []
         for number, file in enumerate(self._files):
             try:
@@ -186,7 +184,7 @@ class ImageSource(Source):
         if sample.shape != form.shape:
             raise DataError(
                 f"images differ in size: {file} has {sample.shape[1]} x {sample.shape[2]} pixels, "
-                f"earlier ones {height} x {width}. Give size=(height, width) to resize them all."
+                f"earlier ones {height} x {width}. Pass size=(height, width) to resize them all."
             )
         return sample
 

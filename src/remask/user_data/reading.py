@@ -1,7 +1,8 @@
-"""Find out what data a user gives, and return the source to read it from."""
+"""Choose the reader for a user's data."""
 
 import os
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,9 @@ from torch.utils.data import Dataset
 
 from remask.datasets.originals import DataError, users_path
 from remask.durable import AnyPath
-from remask.user_data.arrays import ArraySource, ItemSource, as_numpy
-from remask.user_data.class_names import Labels, class_names
-from remask.user_data.formats import InputFormat
-from remask.user_data.images import ImageSource, Listing, has_classes, list_classes, list_images
-from remask.user_data.source import Source
+from remask.user_data.arrays import ArrayReader, ItemReader, as_numpy
+from remask.user_data.images import ImageReader, Listing, has_classes, list_classes, list_images
+from remask.user_data.samples import InputFormat, Labels, SampleReader, class_names
 from remask.user_data.texts import TextFile, read_text_file, read_texts
 
 Data = AnyPath | npt.NDArray[Any] | Tensor | Dataset[Any] | TextFile | Iterable[Any]
@@ -33,30 +32,26 @@ def read(
     size: tuple[int, int] | None = None,
     channels: int | None = None,
     skip_unreadable: bool = False,
-) -> Source:
-    """Return the source of data. Most of it is not read before `Source.samples`. Raises DataError.
+) -> SampleReader:
+    """Return the reader of data, which reads most of it later. Raises DataError.
 
-    `expected` is the format that a learner has: strings are texts if it is that of texts. `size`
-    and `channels` (3: always colour) are for image files when nothing is expected yet.
+    `expected` is the format of a learner's inputs: strings are texts if it is that of texts. `size`
+    and `channels` (3: always colour) apply to image files if no format is expected yet.
     """
-    reader = _Reader(labelled, expected, size, channels, skip_unreadable)
-    return reader.read(data, None if labels is None else class_names(labels))
+    texts = expected is not None and expected.is_text
+    choice = _Choice(labelled, texts, size, channels, skip_unreadable)
+    return choice.read(data, None if labels is None else class_names(labels))
 
 
-class _Reader:
-    def __init__(
-        self,
-        labelled: bool,
-        expected: InputFormat | None,
-        size: tuple[int, int] | None,
-        channels: int | None,
-        skip: bool,
-    ) -> None:
-        self._labelled, self._skip = labelled, skip
-        self._texts = expected is not None and expected.is_text
-        self._size, self._channels = size, channels
+@dataclass(frozen=True)
+class _Choice:
+    _labelled: bool
+    _texts: bool
+    _size: tuple[int, int] | None
+    _channels: int | None
+    _skip: bool
 
-    def read(self, data: Data, names: list[str] | None) -> Source:
+    def read(self, data: Data, names: list[str] | None) -> SampleReader:
         if isinstance(data, TextFile):
             if names is not None:
                 raise DataError("a TextFile names the column of its labels: leave `labels` out")
@@ -73,7 +68,7 @@ class _Reader:
             if self._labelled and names is None:
                 raise DataError("an array needs `labels`, one for each input")
             array = as_numpy(data) if isinstance(data, Tensor) else data
-            return ArraySource(array, names, "the inputs")
+            return ArrayReader(array, names, "the inputs")
         if isinstance(data, Dataset):
             return self._of_dataset(data, names)
         if not isinstance(data, Iterable):
@@ -83,16 +78,16 @@ class _Reader:
             )
         return self._of_items(list(data), names)
 
-    def _of_dataset(self, data: Dataset[Any], names: list[str] | None) -> Source:
+    def _of_dataset(self, data: Dataset[Any], names: list[str] | None) -> SampleReader:
         if names is not None:
             raise DataError("a dataset has its own labels: leave `labels` out")
         if not hasattr(data, "__len__"):
             raise DataError("the dataset has no length, so it cannot be read")
         if len(data) and _is_text_pair(data[0]):
             return self._of_items([data[number] for number in range(len(data))], None)
-        return ItemSource(data, labelled=self._labelled, what="the dataset")  # type: ignore[arg-type]
+        return ItemReader(data, labelled=self._labelled, what="the dataset")  # type: ignore[arg-type]
 
-    def _of_items(self, items: list[Any], names: list[str] | None) -> Source:
+    def _of_items(self, items: list[Any], names: list[str] | None) -> SampleReader:
         paths = bool(items) and all(isinstance(item, os.PathLike) for item in items)
         strings = bool(items) and all(isinstance(item, str) for item in items)
         if strings and self._labelled and names is None:
@@ -113,12 +108,12 @@ class _Reader:
                 "give `labels` with an array, with texts or with image files; other items come in "
                 "pairs, (input, label)"
             )
-        return ItemSource(items, labelled=self._labelled, what="the data")
+        return ItemReader(items, labelled=self._labelled, what="the data")
 
-    def _of_texts(self, texts: list[str], names: list[str] | None) -> Source:
+    def _of_texts(self, texts: list[str], names: list[str] | None) -> SampleReader:
         return read_texts(texts, names, skip_unreadable=self._skip)
 
-    def _of_path(self, path: Path) -> Source:
+    def _of_path(self, path: Path) -> SampleReader:
         if path.suffix.lower() in (".csv", ".jsonl", ".ndjson"):
             raise DataError(
                 f"name the columns of {path}: --text COLUMN --label COLUMN (in Python, "
@@ -138,8 +133,8 @@ class _Reader:
             return self._images(list_images(path))
         return self._images(list_classes(path))
 
-    def _images(self, listing: Listing) -> Source:
-        return ImageSource(
+    def _images(self, listing: Listing) -> SampleReader:
+        return ImageReader(
             listing,
             size=self._size,
             channels=self._channels,

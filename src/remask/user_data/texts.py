@@ -6,16 +6,20 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
 from remask import durable
 from remask.datasets.originals import DataError, users_path
 from remask.printable import printable
-from remask.user_data.class_names import class_name
-from remask.user_data.formats import InputFormat
-from remask.user_data.skipping import Unreadable, unreadable_error
-from remask.user_data.source import Source
+from remask.user_data.samples import (
+    InputFormat,
+    SampleReader,
+    Unreadable,
+    class_name,
+    unreadable_error,
+)
 
 TEXT = InputFormat(shape=(1,), dtype="text")
 _LARGEST_FILE = 2 << 30
@@ -38,8 +42,8 @@ class TextFile:
     """The column of the classes' names; not needed to predict."""
 
 
-class TextSource(Source):
-    """Texts in memory. `unreadable` are those that were left out."""
+class TextReader(SampleReader):
+    """Texts in memory; `unreadable` were left out."""
 
     def __init__(
         self,
@@ -62,8 +66,8 @@ class TextSource(Source):
         """Yield the texts."""
         if not form.is_text:
             raise DataError(
-                f"this learner has learnt from {form}, and these are texts. Use data like those of "
-                f"the first visit. (Image files are paths: pathlib.Path(...).)"
+                f"the model has learnt from {form}, and these are texts (pass image files as "
+                f"pathlib.Path)"
             )
         yield from self._texts
 
@@ -76,24 +80,22 @@ def _why_bad(text: Any) -> str | None:
     try:
         text.encode()
     except UnicodeEncodeError:
-        return "the text has half of a surrogate pair, which is not valid Unicode"
+        return "the text has half of a surrogate pair, which is invalid Unicode"
     return None
 
 
 def read_texts(
     texts: Sequence[Any], names: list[str] | None, *, skip_unreadable: bool = False
-) -> TextSource:
+) -> TextReader:
     """Check texts that are in memory, and the names of their classes. Raises DataError."""
     if names is not None and len(names) != len(texts):
         raise DataError(f"{len(texts)} texts but {len(names)} labels")
     reasons = [_why_bad(text) for text in texts]
-    whole = [number for number, reason in enumerate(reasons) if reason is None]
-    bad = [
-        Unreadable(f"text {n}", reason) for n, reason in enumerate(reasons) if reason is not None
-    ]
+    bad = [Unreadable(f"text {n}", reason) for n, reason in enumerate(reasons) if reason]
     _check_unreadable(bad, len(texts), skip=skip_unreadable)
-    chosen = None if names is None else [names[number] for number in whole]
-    return TextSource([texts[number] for number in whole], chosen, None, bad)
+    whole = [reason is None for reason in reasons]
+    chosen = None if names is None else list(compress(names, whole))
+    return TextReader(list(compress(texts, whole)), chosen, None, bad)
 
 
 def _check_unreadable(bad: Sequence[Unreadable], of: int, *, skip: bool) -> None:
@@ -101,7 +103,7 @@ def _check_unreadable(bad: Sequence[Unreadable], of: int, *, skip: bool) -> None
         raise unreadable_error(bad, of, "text")
 
 
-def read_text_file(file: TextFile, *, labelled: bool, skip_unreadable: bool = False) -> TextSource:
+def read_text_file(file: TextFile, *, labelled: bool, skip_unreadable: bool = False) -> TextReader:
     """Read texts, and their classes if they are needed, from a file. Raises DataError."""
     path = users_path(file.path)
     if labelled and file.label is None:
@@ -127,7 +129,7 @@ def read_text_file(file: TextFile, *, labelled: bool, skip_unreadable: bool = Fa
     if not texts and not bad:
         raise DataError(f"{path} has no texts: it has no rows")
     _check_unreadable(bad, len(texts) + len(bad), skip=skip_unreadable)
-    return TextSource(texts, names if labelled else None, sources, bad)
+    return TextReader(texts, names if labelled else None, sources, bad)
 
 
 def _label(value: Any) -> str:

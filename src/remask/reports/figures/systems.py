@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from remask.reports.comparison import ComparedCell
 from remask.reports.figures.description import Look, Mark, Numbers, Source
-from remask.results import Cell, Spread, Spreads, group_alike, group_but_mask
+from remask.results import Cell, Spread, group_alike, group_but_mask, spreads
 
 Array = NDArray[np.float64]
 MINUS = "\N{MINUS SIGN}"
@@ -35,7 +35,11 @@ class Row:
     def name(self, cell: Cell) -> str:
         """The name of a cell in the legend, with its number of trials if they differ."""
         label = cell.label.partition(", ")[0] if self.title else cell.label
-        return label + (f" ({_trials([cell])})" if self._trials_differ else "")
+        return label + self.trials([cell])
+
+    def trials(self, cells: Sequence[Cell]) -> str:
+        """` (9 trials)` for some of its cells; empty if all cells have the same number."""
+        return f" ({_trials(cells)})" if self._trials_differ else ""
 
     @cached_property
     def _trials_differ(self) -> bool:
@@ -134,8 +138,7 @@ def heights(spreads: Sequence[Spread]) -> dict[str, Numbers]:
 
 def over_trials(values: Array) -> dict[str, Numbers]:
     """The `y` and `std` of a mark from the values of trials, [S, places]."""
-    places = [str(place) for place in range(values.shape[1])]
-    return heights(list(Spreads(places, values.T).values()))
+    return heights(spreads(values))
 
 
 def known(values: Iterable[float]) -> Numbers:
@@ -185,11 +188,6 @@ def summary(rows: Iterable[Row], what: str) -> str:
     if all(cell.trials == 1 for cell in cells):
         what = what.replace(" ± std", "")
     return f"{benchmarks}{shared}: {what} over {_trials(cells)}"
-
-
-def own_trials(cells: Sequence[Cell], drawn: Sequence[Cell]) -> str:
-    """` (9 trials)` for these cells; empty if all drawn cells have the same number."""
-    return f" ({_trials(cells)})" if len({cell.trials for cell in drawn}) > 1 else ""
 
 
 def _trials(cells: Sequence[Cell]) -> str:

@@ -1,0 +1,207 @@
+"""Validation of a config against the method, net and data that it is run with.
+
+`TrialConfig` validates what depends on the config alone.
+"""
+
+from collections.abc import Sequence
+
+import torch
+
+from remask.benchmarks import Benchmark
+from remask.classes import ordered_classes
+from remask.config import COMMON_WEIGHTS, TrialConfig
+from remask.engine.choosing import held_out_places
+from remask.errors import SettingsError
+from remask.memory import StoredRows
+from remask.methods import MASKED_NAMES, METHODS, Method, MethodError, find_method
+from remask.nets import NETS, NetBuilder
+from remask.own_code import names_own_code
+from remask.streams import DataDescription, StreamError, check_share
+
+
+class ContradictionError(SettingsError):
+    """A config that differs from what it is run with; the message says where."""
+
+
+def check_stack(
+    configs: Sequence[TrialConfig],
+    source: Benchmark | DataDescription,
+    method: type[Method] | None,
+    build_net: NetBuilder | None,
+) -> type[Method]:
+    """Refuse trials that cannot be run as one stack; returns the method.
+
+    `method` and `build_net` are given if they cannot be found by name.
+    """
+    if not configs:
+        raise ValueError("a stack needs at least one trial")
+    first = configs[0]
+    if len({config.shape() for config in configs}) > 1:
+        raise ValueError("trials of one stack may differ in seed, mask, lr and weights only")
+    kind = method or find_method(first.method)
+    if isinstance(source, DataDescription):
+        check_open(kind, source)
+    for config in configs:
+        check_config(config, kind, source)
+    _check_benchmark(first, source)
+    if method is not None and _is_of_another_method(first.method, method):
+        raise ContradictionError(
+            f"the config has method={first.method!r}, but the class given is "
+            f"{method.__qualname__}. Use method={(method.name or method.__name__)!r}, or leave the "
+            f"class out."
+        )
+    if build_net is not None and _is_of_another_net(first.net, build_net):
+        own = getattr(build_net, "__name__", "my-net")
+        raise ContradictionError(
+            f"the config has net={first.net!r}, but another builder is given, {own}. Use a name of "
+            f"its own, such as net={own!r}, or leave the builder out."
+        )
+    return kind
+
+
+def check_config(
+    config: TrialConfig, method: type[Method], benchmark: Benchmark | DataDescription
+) -> None:
+    """Refuse settings that the method cannot run with on these data. MethodError, SplitError."""
+    check_method_settings(config, method)
+    if isinstance(benchmark, Benchmark):
+        input_type, labels = benchmark.train_inputs.dtype, benchmark.train_labels
+        check_share(labels, config.validation, benchmark.name, benchmark.class_names)
+    else:
+        input_type = benchmark.input_type
+    if config.memory == "merging" and input_type == torch.int64:
+        raise MethodError("memory='merging' averages samples, which int64 inputs do not allow")
+    tasks = benchmark.num_tasks or 1  # if unknown, `check_room` checks again for each task
+    least = method.least_buffer(tasks, benchmark.num_classes)
+    held_out = held_out_places(config.buffer) if config.mask == "auto" else 0
+    if method.uses_buffer() and config.buffer - held_out < least:
+        raise MethodError(
+            f"{method.title} needs `buffer >= {least + held_out}` for {tasks} tasks and "
+            f"{benchmark.num_classes} classes, got {config.buffer}."
+        )
+
+
+def check_method_settings(config: TrialConfig, method: type[Method]) -> None:
+    """Refuse settings that the method cannot run with on any data. Raises MethodError."""
+    keeps, memory = method.uses_buffer(), config.memory
+    own, given = set(method.weights) - set(COMMON_WEIGHTS), {name for name, _ in config.weights}
+    for is_wrong, problem in (
+        (given != own, f"has the weights {sorted(own)}, got {sorted(given)}"),
+        (keeps and not config.buffer, "needs `buffer >= 1`, got 0"),
+        (method.uses_replay_batch() and not config.replay_batch, "needs `replay_batch >= 1`"),
+        (memory != "reservoir" and not method.draws, f"has no reservoir: leave out {memory=}"),
+        (not method.trains_net and config.epochs != 1, "passes over each task once: set epochs=1"),
+        (method.uses_tasks() and config.task_free, "needs task boundaries: leave out task_free"),
+        (
+            method.unmaskable and config.mask is not None,
+            f"does not support a mask: {method.unmaskable}",
+        ),
+        (config.mask == "auto" and not keeps, "has no memory to choose a mask with: set a mask"),
+        (config.mask_stored and not method.stores_logits, "stores no logits: drop mask_stored"),
+        (config.fade and not keeps, "has no memory, which fading depends on: set fade=0"),
+    ):
+        if is_wrong:
+            raise MethodError(f"{method.title} {problem}.")
+
+
+def check_open(method: type[Method], data: DataDescription) -> None:
+    """Refuse a method that cannot learn tasks as they arrive. Raises MethodError."""
+    if method.learns == "union":
+        raise MethodError(f"{method.title} learns all tasks at once, so it needs a benchmark.")
+    needs = method.needs_task_count
+    adapts = next(kind for kind in method.__mro__ if "adapt_net" in vars(kind)) is not Method
+    if needs is None and adapts:
+        needs = "adapts its net to their number"
+    if needs and data.num_tasks is None:
+        raise MethodError(
+            f"{method.title} needs the number of tasks: it {needs}. Set num_tasks in the "
+            f"DataDescription, or choose another method."
+        )
+
+
+def check_room(method: type[Method], data: DataDescription, buffer: int, tasks: int) -> None:
+    """Refuse another task after `tasks` if the method has no room for it. Raises MethodError."""
+    most = data.num_tasks
+    if method.needs_task_count and most is not None and tasks >= most:
+        raise MethodError(
+            f"{method.title} has room for num_tasks={most} tasks: it {method.needs_task_count}."
+        )
+    least = method.least_buffer(tasks + 1, data.num_classes)
+    if method.uses_buffer() and buffer < least:
+        raise MethodError(
+            f"{method.title} needs `buffer >= {least}` for {tasks + 1} tasks, got {buffer}."
+        )
+
+
+def check_earlier_samples(
+    rows: Sequence[StoredRows],
+    source: Benchmark | DataDescription,
+    method: type[Method],
+    config: TrialConfig,
+) -> None:
+    """Refuse samples of earlier tasks that cannot be used. Raises MethodError, StreamError."""
+    if not isinstance(source, DataDescription):
+        raise StreamError("earlier_samples need tasks that arrive one by one: a DataDescription")
+    if not method.draws:
+        raise MethodError(f"{method.title} copies the samples it keeps: leave out earlier_samples.")
+    if config.memory == "merging":
+        raise MethodError("memory='merging' changes the kept samples: leave out earlier_samples.")
+    for part in rows:
+        if part.dtype != source.input_type or part.shape[1:] != source.input_shape:
+            raise StreamError(
+                f"earlier_samples must be {source.input_type} {list(source.input_shape)} each, got "
+                f"{part.dtype} {list(part.shape[1:])}"
+            )
+
+
+def _check_benchmark(config: TrialConfig, benchmark: Benchmark | DataDescription) -> None:
+    """Refuse a config of other data, tasks, class order or limit than the benchmark has."""
+    if config.benchmark != benchmark.name:
+        raise ContradictionError(
+            f"the config has benchmark={config.benchmark!r}, but the benchmark given is "
+            f"{benchmark.name!r}. Use benchmark={benchmark.name!r}, or give "
+            f"load_benchmark({config.benchmark!r})."
+        )
+    if isinstance(benchmark, DataDescription):
+        return
+    for name, asked in benchmark.asked:
+        if getattr(config, name) is None:
+            raise ContradictionError(
+                f"the benchmark given was loaded with {name}={asked!r}; set it in the config, too."
+            )
+    order = [label for task in benchmark.tasks for label in task]
+    most = max(
+        int(torch.bincount(labels).max())
+        for labels in (benchmark.train_labels, benchmark.test_labels)
+    )
+    actual: object = None
+    if config.tasks is not None and config.tasks != benchmark.num_tasks:
+        name, actual = "tasks", f"{benchmark.num_tasks} tasks"
+    elif config.class_order is not None and order != ordered_classes(
+        config.class_order, benchmark.num_classes
+    ):
+        name, actual = "class_order", f"the order {order}"
+    elif config.limit is not None and most > config.limit:
+        name, actual = "limit", f"up to {most} samples of a class"
+    if actual is not None:
+        raise ContradictionError(
+            f"the config has {name}={getattr(config, name)!r}, but the benchmark given has "
+            f"{actual}. Leave {name} out of the config, or load the benchmark with it: "
+            f"load_benchmark({config.benchmark!r}, {name}=...)."
+        )
+
+
+def _is_of_another_method(name: str, method: type[Method]) -> bool:
+    registered = name in METHODS or name in MASKED_NAMES
+    return name != method.name and (registered or _names_another(name, method))
+
+
+def _is_of_another_net(name: str, build: NetBuilder) -> bool:
+    registered = name.partition(":")[0] in NETS
+    return NETS.get(name) is not build and (registered or _names_another(name, build))
+
+
+def _names_another(name: str, given: object) -> bool:
+    """Whether `module:name` cannot be the name of `given`; nothing is imported."""
+    own = getattr(given, "__name__", None)
+    return names_own_code(name) and own is not None and name.partition(":")[2] != own

@@ -1,0 +1,178 @@
+"""Jobs and runs: which trials are trained in which stacks, kept on disk beside the store.
+
+Beside a store `results.db` is `results.db.runs/`, with one folder per unfinished run: `run.json`
+(the stacks), a lock, and a folder of checkpoints per stack. A run that is asked for again finds its
+folder by the hash of its trials, and continues. The folder is removed when all trials are stored.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from remask.config import TrialConfig
+from remask.durable import AnyPath, read_limited, write_atomically
+from remask.errors import RemaskError
+from remask.names import system_name
+from remask.own_code import own_title
+
+_LARGEST_PLAN = 256 * 1024 * 1024
+
+
+class RunError(RemaskError):
+    """A run folder that cannot be used; the message says why, and what to do."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """Trials that run as one stack."""
+
+    configs: tuple[TrialConfig, ...]
+
+    @property
+    def name(self) -> str:
+        """A hash of its configs, in their order."""
+        hashes = " ".join(config.hash for config in self.configs)
+        return hashlib.sha256(hashes.encode()).hexdigest()[:16]
+
+    def title(self) -> str:
+        """Its systems, benchmark, buffer and seeds, for people."""
+        first = self.configs[0]
+        systems = dict.fromkeys(
+            system_name(config.method, config.mask, own_title(config.method))
+            for config in self.configs
+        )
+        seeds = dict.fromkeys(str(config.seed) for config in self.configs)
+        buffer = f", buffer {first.buffer}" * bool(first.buffer)
+        numbers = f"seed{'s' * (len(seeds) > 1)} {', '.join(seeds)}"
+        return f"{', '.join(systems)} on {first.benchmark}{buffer}, {numbers}"
+
+
+@dataclass(frozen=True)
+class Work:
+    """A job and the folder of its checkpoints."""
+
+    job: Job
+    folder: Path
+
+
+def plan_jobs(
+    configs: Sequence[TrialConfig], workers: int, largest: Callable[[TrialConfig], int]
+) -> list[Job]:
+    """Divide trials into stacks of at most `largest` similar ones, so that no worker idles.
+
+    Trials keep the order in which they were asked for.
+    """
+    by_shape: dict[object, list[TrialConfig]] = {}
+    for config in configs:
+        by_shape.setdefault(config.shape(), []).append(config)
+    jobs = []
+    for group in by_shape.values():
+        stacks = -(-len(group) // largest(group[0]))
+        stacks = min(-(-stacks // workers) * workers, len(group))
+        size, extra = divmod(len(group), stacks)
+        start = 0
+        for number in range(stacks):
+            stop = start + size + (number < extra)
+            jobs.append(Job(tuple(group[start:stop])))
+            start = stop
+    return jobs
+
+
+class _Plan(BaseModel):
+    """The content of `run.json`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    version: Literal[1] = 1
+    again: bool
+    """Whether to run and replace what the store already has."""
+    stacks: list[list[TrialConfig]]
+
+
+@dataclass(frozen=True)
+class Run:
+    """An unfinished run: its folder, and its stacks."""
+
+    folder: Path
+    jobs: list[Job]
+    again: bool
+
+    @property
+    def name(self) -> str:
+        """The hash of its trials."""
+        return self.folder.name
+
+    @property
+    def configs(self) -> list[TrialConfig]:
+        """Its trials."""
+        return [config for job in self.jobs for config in job.configs]
+
+    @property
+    def plan(self) -> Path:
+        """The file of its stacks; a folder without one is not a run."""
+        return self.folder / "run.json"
+
+    @property
+    def lock(self) -> Path:
+        """Held by a process while it works on the run or changes its plan."""
+        return self.folder / "lock"
+
+    def checkpoints(self, job: Job) -> Path:
+        """The folder for a job's checkpoints."""
+        return self.folder / job.name
+
+    def mark(self, job: Job) -> Path:
+        """A file that exists once the job was run again and its results replaced."""
+        return self.folder / f"{job.name}.done"
+
+
+def runs_folder(store: AnyPath) -> Path:
+    """The folder of a store's runs."""
+    store = Path(store)
+    return store.parent / f"{store.name}.runs"  # also of `/`, which has no name
+
+
+def unfinished_runs(store: AnyPath) -> list[Run]:
+    """The runs that can be continued, oldest first."""
+    plans = sorted(runs_folder(store).glob("*/run.json"), key=lambda path: path.stat().st_mtime)
+    return [read_plan(plan.parent) for plan in plans]
+
+
+def write_plan(run: Run, jobs: Sequence[Job]) -> None:
+    """Write the jobs of the run, whose lock must be held."""
+    stacks = [list(job.configs) for job in jobs]
+    body = _Plan(again=run.again, stacks=stacks).model_dump(mode="json")
+    # With a checksum: a changed digit would silently train something else.
+    sealed = json.dumps({"sha256": _checksum(body), "plan": body}, indent=1).encode()
+    if len(sealed) > _LARGEST_PLAN:
+        raise RunError(
+            f"the plan of these {sum(map(len, stacks)):,} trials would be too large to be read "
+            f"back. Nothing was run. Divide them into several runs."
+        )
+    write_atomically(run.plan, sealed)
+
+
+def read_plan(folder: Path) -> Run:
+    """The run in a folder."""
+    path = folder / "run.json"
+    try:
+        match json.loads(read_limited(path, _LARGEST_PLAN)):
+            case {"sha256": str(checksum), "plan": dict(body)} if checksum == _checksum(body):
+                plan = _Plan.model_validate(body)
+            case _:
+                raise ValueError("its checksum is wrong or missing")
+    except (OSError, ValueError, RecursionError) as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise RunError(
+            f"{path} cannot be read as the plan of a run ({reason}). Nothing was changed. Move the "
+            f"folder {folder} away to start that run over."
+        ) from None
+    return Run(folder, [Job(tuple(stack)) for stack in plan.stacks], plan.again)
+
+
+def _checksum(body: object) -> str:
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
