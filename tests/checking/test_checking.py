@@ -199,9 +199,9 @@ class Mixes(ER):
         (Shared, "stacking", "over the first axis, S"),
         (Panics, "neighbours", "when one trial diverges, others change"),
         (KnowsTheNet, "any net", "plain and wrapped in a class, takes different steps"),
-        (SaysOtherwise, "prediction", "`predictor` must compute what `scores` does"),
+        (SaysOtherwise, "prediction", "`predictor` must compute the same as `scores`"),
         (Asks, "device", f"{__file__}:"),
-        (Mixes, "device", "make its tensors on self.context.device"),
+        (Mixes, "device", "create its tensors on self.context.device"),
     ],
 )  # fmt: skip
 def test_a_defect_is_found_and_the_way_out_is_said(

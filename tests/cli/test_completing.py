@@ -93,7 +93,7 @@ def test_what_is_completed_is_what_there_is() -> None:
     [
         (
             {"_REMASK_COMPLETE": "complete_zsh", "_TYPER_COMPLETE_ARGS": "remask run --method si"},
-            '"si":"holds the weights',
+            '"si":"penalises changes',
         ),
         (
             {

@@ -169,7 +169,7 @@ def test_a_new_setting_is_one_line(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "[0.0625, 0.125, 0.25, 0.5]" in done.stdout
-    assert "momentum = 2.0: Input should be less than 1" in done.stderr
+    assert "momentum = 2.0: should be less than 1" in done.stderr
     assert "--momentum 0.125" in done.stdout
 
 

@@ -162,7 +162,7 @@ def test_a_dry_run_says_what_is_left_and_changes_nothing(remask: CommandLine) ->
     answer = remask("reproduce", "confidence,low-buffer", "--dry-run", "--method", "derpp")
     assert answer.code == 0
     assert "11 cells, 110 trials, 90 to run: about" in answer.text
-    assert "the data of split-mnist is not there yet (`remask data fetch`)" in answer.text
+    assert "The data of split-mnist will be downloaded first." in answer.text
     everything = remask("reproduce", "confidence", "--dry-run")
     assert "4 cells, 40 trials, 0 to run." in everything.text
     assert contents(remask.store.parent) == before

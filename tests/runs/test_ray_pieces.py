@@ -42,11 +42,11 @@ def test_without_ray_the_message_says_what_to_install(
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"address": "10.0.0.1:6379"}, "address is for a cluster: say on = 'ray' (--on ray)"),
-        ({"on": "slurm"}, "on = 'slurm': 'ray', or nothing for this machine, is needed"),
-        ({"on": "ray", "gpus": 1.5}, "gpus = 1.5: a fraction of 1, or a whole number, is needed"),
-        ({"on": "ray", "cpus": 0.0}, "cpus = 0.0: a fraction of 1, or a whole number, is needed"),
-        ({"on": "ray", "tries": 0}, "tries = 0: a whole number from 1 to 1000 is needed"),
+        ({"address": "10.0.0.1:6379"}, "address is for a cluster: also set on='ray'"),
+        ({"on": "slurm"}, "on = 'slurm': should be 'ray'"),
+        ({"on": "ray", "gpus": 1.5}, "gpus = 1.5: use a fraction of 1, or a whole number"),
+        ({"on": "ray", "cpus": 0.0}, "cpus = 0.0: should be greater than 0"),
+        ({"on": "ray", "tries": 0}, "tries = 0: should be greater than or equal to 1"),
         ({"on": "ray", "address": "ray://head:10001"}, "address = 'ray://head:10001': "),
     ],
 )
