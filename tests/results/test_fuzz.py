@@ -14,7 +14,7 @@ from tests.command_line import Answer, CommandLine
 from tests.results.mutated_exports import CHANGES, ODD_TEXTS, mutate, our_export, with_their_hashes
 from tests.results.store_samples import make_config, make_record
 
-EXAMPLES = int(os.environ.get("REMASK_FUZZ_EXAMPLES", "30"))
+EXAMPLES = int(os.environ.get("REMASK_FUZZ_EXAMPLES", "12"))
 fuzzed = settings(
     max_examples=EXAMPLES,
     deadline=None,

@@ -24,7 +24,6 @@ from tests.runs.faults import filled, reopened, save, state, version_of
 
 pytestmark = pytest.mark.usefixtures("nothing_is_executed")
 
-SOURCES = sorted(Path(remask.__file__).parent.rglob("*.py"))
 DATA = bytes(31)  # as long as the tensors of state()
 ENTRIES = {
     "net/weight": {"dtype": "F32", "shape": [3, 2], "data_offsets": [0, 24]},
@@ -278,9 +277,11 @@ def dangers(source: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)
-def test_no_source_file_can_run_what_it_reads(path: Path) -> None:
-    assert dangers(path.read_text(encoding="utf-8")) == []
+def test_no_source_file_can_run_what_it_reads() -> None:
+    sources = Path(remask.__file__).parent.rglob("*.py")
+    found = {path: dangers(path.read_text(encoding="utf-8")) for path in sources}
+    assert len(found) > 100
+    assert {path: dangers for path, dangers in found.items() if dangers} == {}
 
 
 @pytest.mark.parametrize(
