@@ -95,32 +95,24 @@ def _free_on_the_machine() -> Iterator[int]:
 
 
 def _free_in_groups() -> Iterator[int]:
-    """Yield what is free in each control group of the process, of version 1 or 2."""
+    """Yield what is free in each control group of the process."""
     try:
         lines = Path("/proc/self/cgroup").read_text().splitlines()
-    except OSError:
+        group = _GROUPS / next(line[4:] for line in lines if line.startswith("0::/"))
+    except (OSError, StopIteration):
         return
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if not controllers:
-            root, names = _GROUPS, ("memory.max", "memory.current", "inactive_file")
-        elif "memory" in controllers.split(","):
-            root = _GROUPS / "memory"
-            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-        else:
-            continue
-        group = root / path.lstrip("/")
-        for folder in (group, *group.parents):
-            if folder.is_relative_to(root) and (free := _free_in_group(folder, *names)) is not None:
-                yield free
+    for folder in (group, *group.parents):
+        if (free := _free_in_group(folder)) is not None:
+            yield free
 
 
-def _free_in_group(folder: Path, limit: str, used: str, reclaimable: str) -> int | None:
+def _free_in_group(folder: Path) -> int | None:
     try:
-        free = int((folder / limit).read_text()) - int((folder / used).read_text())
+        limit = int((folder / "memory.max").read_text())
+        used = int((folder / "memory.current").read_text())
     except (OSError, ValueError):  # not visible here, or "max": no limit
         return None
-    return free + _table(folder / "memory.stat").get(reclaimable, 0)
+    return limit - used + _table(folder / "memory.stat").get("inactive_file", 0)
 
 
 def _free_within_limits() -> Iterator[int]:

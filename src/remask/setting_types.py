@@ -158,7 +158,7 @@ def describe_errors(error: ValidationError) -> str:
     """A validation error for people: each field, its value, and what is allowed."""
     problems = []
     for problem in error.errors():
-        allowed = problem["msg"].removeprefix("Value error, ")
+        allowed = problem["msg"].removeprefix("Value error, ").removeprefix("Input ")
         field = ".".join(map(str, problem["loc"]))
         problems.append(f"{field} = {_short(problem['input'])}: {allowed}" if field else allowed)
     return "; ".join(problems)

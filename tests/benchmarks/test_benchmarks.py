@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remask.benchmarks import BENCHMARKS, Benchmark, load_benchmark, split_classes
+from remask.classes import check_class_names
 from remask.datasets import DATASETS, find_dataset, verify, where
 from remask.names import UnknownNameError, nearest, unknown
 
@@ -104,6 +105,37 @@ def test_floats_may_lie_anywhere_but_must_be_numbers() -> None:
             small_benchmark(train_inputs=train, test_inputs=test, scale=1.0)
     with pytest.raises(ValueError, match="scale must be a number above zero, got -1"):
         small_benchmark(train_inputs=test[[0, 0, 0, 0, 0]], test_inputs=test, scale=-1.0)
+
+
+def test_classes_are_called_by_their_labels_or_by_their_names() -> None:
+    assert small_benchmark().class_names == ("0", "1", "2")
+    names: Any = ["ant", "bee", "<cat>"]
+    assert small_benchmark(class_names=names).class_names == ("ant", "bee", "<cat>")
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (("ant", "bee"), "2 names for 3 classes"),
+        (("ant", "bee", "cat", "dog"), "4 names for 3 classes"),
+        (("ant", "bee", "ant"), "classes 0 and 2 have the same name, 'ant'"),
+        (("ant", 1, "cat"), "class 1 must be text, not 1"),
+        (("ant", "bee", " "), "class 2 must be text, not ' '"),
+        (("ant", "bee", "\udc80"), "class 2 is not valid Unicode"),
+    ],
+)
+def test_invalid_class_names_are_refused(names: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        small_benchmark(class_names=names)
+
+
+def test_every_dataset_names_its_classes() -> None:
+    for dataset in DATASETS.values():
+        check_class_names(dataset.class_names, len(dataset.class_names))
+    assert DATASETS["cifar10"].class_names[6] == "frog"
+    assert DATASETS["cifar100"].class_names[99] == "worm"
+    assert DATASETS["fashion-mnist"].class_names[9] == "Ankle boot"
+    assert DATASETS["tiny-imagenet"].class_names[199] == "n12267677"
 
 
 # Digits

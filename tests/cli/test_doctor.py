@@ -70,7 +70,7 @@ def test_a_healthy_installation_is_reported_and_nothing_is_changed(
 
 def test_a_missing_store_is_not_wrong_and_is_not_created(remask: CommandLine) -> None:
     (store,) = _symptoms(remask, code=0)["store"]
-    assert "not there yet" in store["text"]
+    assert "does not exist yet" in store["text"]
     assert not remask.store.exists()
 
 

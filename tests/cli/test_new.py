@@ -47,26 +47,26 @@ def test_a_file_that_is_there_is_left_as_it_is(
     (tmp_path / "mine.py").write_text("precious")
     answer = remask("new", "method", "mine")
     assert answer.code == 1
-    assert "mine.py is there already, and was left as it is" in answer.text
+    assert "mine.py already exists, and was not changed" in answer.text
     assert (tmp_path / "mine.py").read_text() == "precious"
 
 
 @pytest.mark.parametrize(
-    ("kind", "name", "said"),
+    ("kind", "name", "expected"),
     [
-        ("method", "torch", "a Python module 'torch' already"),
-        ("net", "My-Net", "can be no module"),
-        ("net", "class", "can be no module"),
-        ("data", "../data", "can be no module"),
+        ("method", "torch", "already a Python module"),
+        ("net", "My-Net", "invalid module name"),
+        ("net", "class", "invalid module name"),
+        ("data", "../data", "invalid module name"),
         ("metod", "mine", "metod"),
     ],
 )
 def test_a_name_that_will_not_do_is_refused(
     remask: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, name: str,
-    said: str,
+    expected: str,
 ) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
     answer = remask("new", kind, name)
     assert answer.code in (1, 2)
-    assert said in answer.text
+    assert expected in answer.text
     assert list(tmp_path.glob("*.py")) == []

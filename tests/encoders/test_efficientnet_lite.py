@@ -119,7 +119,9 @@ def test_chunks_give_the_features_of_one_pass_and_are_counted() -> None:
 
 def test_inputs_that_are_not_photographs_are_refused() -> None:
     net = EfficientNetLite(NAME)
-    with pytest.raises(EncoderError, match=r"uint8 \[B, 3, H, W\], not uint8 \[2, 8, 8\]"):
+    with pytest.raises(
+        EncoderError, match=r"uint8 \[B, 3, H, W\] from 0 to 255, not uint8 \[2, 8, 8\]"
+    ):
         net.encode(np.zeros((2, 8, 8), np.uint8))
     with pytest.raises(EncoderError, match="0 to 255, not float32"):
         net.encode(np.zeros((2, 3, 8, 8), np.float32))

@@ -1,4 +1,4 @@
-"""What is exported predicts as the net does, says how to use it, and is written only if it does."""
+"""Exports predict as the net does, describe their use, and are written only if they do."""
 
 import hashlib
 import json
@@ -130,17 +130,17 @@ def test_safetensors_hold_the_weights_and_the_json_the_rest(net: nn.Module, tmp_
     tensors = safetensors.torch.load_file(exported.path)
     assert set(tensors) == set(net.state_dict())
     assert all(torch.equal(tensor, net.state_dict()[name]) for name, tensor in tensors.items())
-    said = json.loads(exported.description.read_text("utf-8"))
+    note = json.loads(exported.description.read_text("utf-8"))
     assert exported.description == tmp_path / "net.safetensors.json"
-    assert said["classes"] == list(CLASSES)
-    assert said["preprocessing"] == {
+    assert note["classes"] == list(CLASSES)
+    assert note["preprocessing"] == {
         "inside": False,
         "formula": "(raw * scale - mean) / std",
         "scale": 1 / 255,
         "mean": [0.2, 0.3, 0.4],
         "std": [0.5, 0.25, 0.125],
     }
-    assert said["image"] == {
+    assert note["image"] == {
         "mode": "RGB",
         "height": 6,
         "width": 5,
@@ -152,8 +152,8 @@ def test_safetensors_hold_the_weights_and_the_json_the_rest(net: nn.Module, tmp_
         "Image.Resampling.BILINEAR)",
         "layout": "channels, height, width",
     }
-    assert said["abstain"] == [{"accuracy": 0.9, "confidence": 0.6, "coverage": 0.75}]
-    assert said["file"]["sha256"] == hashlib.sha256(exported.path.read_bytes()).hexdigest()
+    assert note["abstain"] == [{"accuracy": 0.9, "confidence": 0.6, "coverage": 0.75}]
+    assert note["file"]["sha256"] == hashlib.sha256(exported.path.read_bytes()).hexdigest()
     with safetensors.safe_open(exported.path, "pt") as opened:
         assert json.loads(opened.metadata()["remask.json"])["classes"] == list(CLASSES)
 
@@ -211,32 +211,6 @@ def test_an_unknown_format_and_a_folder_that_is_not_there_are_refused(
         _export(net, tmp_path / "nowhere" / "net.pt2", "safetensors")
 
 
-class _Backbone(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Conv2d(3, 4, 3)
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        return self.layer(inputs).relu().flatten(1)  # type: ignore[no-any-return]
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("kind", ["own net", "own encoder"])
-def test_a_learner_s_export_predicts_as_the_learner_does(kind: str, tmp_path: Path) -> None:
-    torch.manual_seed(5)
-    model: dict[str, Any] = {"encoder": _Backbone()}
-    if kind == "own net":
-        model = {"net": nn.Sequential(_Backbone(), nn.Linear(48, 2)), "normalise": "none"}
-    images, labels = _images(40), ["ant", "bee"] * 20
-    learner = Learner.create(tmp_path / "learner", **model, memory=20, epochs=2, mask=-1.0)
-    learner.learn(images, labels, name="first")
-    exported = learner.export(tmp_path / "net.pt2", to="torch-export")
-    predicted = learner.predict(images[:9])
-    probabilities = torch.export.load(exported.path).module()(images[:9])
-    assert [exported.classes[n] for n in probabilities.argmax(1)] == predicted.names
-    np.testing.assert_allclose(probabilities.amax(1), predicted.probabilities, atol=1e-5)
-
-
 def test_nothing_is_exported_before_the_first_visit_or_into_the_learner_s_folder(
     tmp_path: Path,
 ) -> None:
@@ -260,9 +234,21 @@ def encoder() -> nn.Module:
     return nn.Sequential(*layers)
 
 
-@pytest.mark.parametrize("method", ["ridge", "slda", "ncm", "er"])
 @pytest.mark.parametrize(
-    "to", [pytest.param("torch-export", marks=pytest.mark.thorough), "safetensors"]
+    ("method", "to"),
+    [
+        ("ridge", "safetensors"),
+        ("er", "safetensors"),
+        *(
+            pytest.param(method, "torch-export", marks=marks)
+            for method, marks in (
+                ("er", pytest.mark.thorough),
+                ("slda", pytest.mark.thorough),
+                ("ncm", pytest.mark.slow),
+                ("ridge", pytest.mark.slow),
+            )
+        ),
+    ],
 )
 def test_the_encoder_and_every_head_are_inside_the_file(
     encoder: nn.Module, method: str, to: Any, tmp_path: Path

@@ -1,6 +1,5 @@
 """Learners of features: heads in closed form, no memory, and exact forgetting."""
 
-from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -44,34 +43,41 @@ def without(data: Arrays, name: str) -> Arrays:
     return data[0][rows], [data[1][row] for row in rows]
 
 
-def scores(learner: Learner, inputs: npt.NDArray[np.float32]) -> dict[str, torch.Tensor]:
-    found = learner.net()(torch.from_numpy(inputs))
-    return dict(zip(learner.classes, found.T, strict=True))
+def assert_same_scores(one: Learner, other: Learner) -> None:
+    inputs = torch.from_numpy(features("abcde", seed=9)[0])
+    found, expected = (
+        dict(zip(own.classes, own.net()(inputs).T, strict=True)) for own in (one, other)
+    )
+    assert found.keys() == expected.keys()
+    for name, values in expected.items():
+        torch.testing.assert_close(found[name], values, atol=1e-5, rtol=1e-5)
 
 
 SPREAD = [features("ab"), features("c", seed=1), features("abd", seed=2), features("ce", seed=3)]
 """Visits: c is alone in one and mixed with another class in another; a and b come back."""
 
 
-@pytest.mark.parametrize("settings", [{"method": "ridge"}, {"method": "slda"}, {"memory": 0}])
-@pytest.mark.parametrize("name", ["a", "c", "e"])
-def test_a_forgotten_class_was_never_seen(
-    tmp_path: Path, settings: dict[str, Any], name: str
+@pytest.mark.parametrize(
+    ("settings", "name", "order"),
+    [
+        ({"method": "ridge"}, "a", (0, 1, 2, 3)),
+        ({"method": "slda"}, "c", (1, 0, 3, 2)),
+        ({"memory": 0}, "e", (2, 1, 3, 0)),
+        ({"memory": 0}, "c", (3, 2, 0, 1)),
+    ],
+)
+def test_forgetting_gives_the_head_of_a_learner_that_never_saw_the_class(
+    tmp_path: Path, settings: dict[str, Any], name: str, order: tuple[int, ...]
 ) -> None:
-    for number, order in enumerate(list(permutations(range(4)))[::7]):
-        visits = [SPREAD[place] for place in order]
-        learner = taught(tmp_path / f"with-{number}", *visits, **settings)
-        forgotten = learner.forget(name)
-        assert forgotten.exact
-        assert "never saw the class" in str(forgotten)
-        rest = [data for data in (without(data, name) for data in visits) if data[1]]
-        never = taught(tmp_path / f"without-{number}", *rest, **settings)
-        inputs = features("abcde", seed=9)[0]
-        found, expected = scores(learner, inputs), scores(never, inputs)
-        assert found.keys() == expected.keys()
-        for own, values in expected.items():
-            torch.testing.assert_close(found[own], values, atol=1e-5, rtol=1e-5)
-        assert Learner.open(tmp_path / f"with-{number}").predict(inputs) == learner.predict(inputs)
+    visits = [SPREAD[place] for place in order]
+    learner = taught(tmp_path / "with", *visits, **settings)
+    forgotten = learner.forget(name)
+    assert forgotten.exact
+    assert "never saw the class" in str(forgotten)
+    rest = [data for data in (without(data, name) for data in visits) if data[1]]
+    assert_same_scores(learner, taught(tmp_path / "without", *rest, **settings))
+    inputs = features("abcde", seed=9)[0]
+    assert Learner.open(tmp_path / "with").predict(inputs) == learner.predict(inputs)
 
 
 def test_without_a_memory_the_default_head_is_not_compared_with_others(tmp_path: Path) -> None:
@@ -79,18 +85,15 @@ def test_without_a_memory_the_default_head_is_not_compared_with_others(tmp_path:
     assert (choice.head, choice.why) == ("ridge", "as the learner was created")
 
 
-def test_what_is_learnt_after_forgetting_is_as_if_the_class_had_never_come(tmp_path: Path) -> None:
+def test_visits_after_forgetting_do_not_depend_on_the_class(tmp_path: Path) -> None:
     learner = taught(tmp_path / "a", *SPREAD[:3], memory=0)
     learner.forget("b")
     learner.learn(*SPREAD[3], name="last")
     never = taught(tmp_path / "b", *(without(data, "b") for data in SPREAD), memory=0)
-    inputs = features("acde", seed=9)[0]
-    found, expected = scores(learner, inputs), scores(never, inputs)
-    for own, values in expected.items():
-        torch.testing.assert_close(found[own], values, atol=1e-5, rtol=1e-5)
+    assert_same_scores(learner, never)
 
 
-@pytest.mark.parametrize("method", ["auto", "ridge", "slda", "ncm"])
+@pytest.mark.parametrize("method", ["auto", "slda", "ncm"])
 def test_without_a_memory_no_sample_is_in_any_file(tmp_path: Path, method: str) -> None:
     learner = taught(tmp_path / "a", *SPREAD, memory=0, method=method)
     assert learner.evaluate(*features("abcde", seed=9)).accuracy > 80
@@ -108,10 +111,7 @@ def test_without_a_memory_no_sample_is_in_any_file(tmp_path: Path, method: str) 
 def test_the_order_of_visits_does_not_matter(tmp_path: Path) -> None:
     one = taught(tmp_path / "a", *SPREAD, memory=0)
     other = taught(tmp_path / "b", *SPREAD[::-1], memory=0)
-    inputs = features("abcde", seed=9)[0]
-    found, expected = scores(one, inputs), scores(other, inputs)
-    for own, values in expected.items():
-        torch.testing.assert_close(found[own], values, atol=1e-5, rtol=1e-5)
+    assert_same_scores(one, other)
 
 
 def test_auto_compares_heads_and_reports_the_choice(tmp_path: Path) -> None:

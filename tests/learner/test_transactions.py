@@ -1,4 +1,4 @@
-"""A visit is learnt as a whole or not at all, whatever interrupts it."""
+"""A change of a learner happens as a whole or not at all, whatever interrupts it."""
 
 import errno
 import os
@@ -16,65 +16,59 @@ import pytest
 from remask.errors import RemaskError
 from remask.learner import Learner, LearnerError, Progress
 from remask.learner.manifest import MANIFEST, read_manifest
-from tests.learner.samples import bits, blobs, create, taught
+from tests.learner.samples import (
+    VISITS,
+    bits,
+    blobs,
+    create,
+    files_with,
+    interrupted,
+    samples_of,
+    taught,
+)
 from tests.runs.faults import CrashError, FaultyDisk
 
-VISIT = ("cat", "dog")
-
-
-class Stop(Exception):  # noqa: N818 - somebody's wish
-    """Raised by a caller who has had enough."""
-
-
-def begun(path: Path) -> Learner:
-    return taught(path, ["ant", "bee"])
-
-
-def second(learner: Learner, **changes: object) -> None:
-    learner.learn(*blobs(VISIT, seed=1), name="second", **changes)  # type: ignore[arg-type]
-
-
-def stop_after(steps: int) -> Callable[[Progress], None]:
-    def look(progress: Progress) -> None:
-        if progress.step == steps:
-            raise Stop
-
-    return look
+FOURTH = ("fox", "gnu")
+CHANGES: dict[str, Callable[[Learner], object]] = {
+    "learn": lambda learner: learner.learn(*blobs(FOURTH, seed=1), name="fourth"),
+    "undo": lambda learner: learner.undo(),
+    "rename": lambda learner: learner.rename("bee", "wasp"),
+    "merge": lambda learner: learner.rename("bee", "ant", merge=True),
+    "forget": lambda learner: learner.forget("bee", retrain=True),
+}
 
 
 @pytest.fixture(scope="module")
 def before(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("before") / "a"
-    begun(path)
+    taught(path, *VISITS)
     return path
 
 
 @pytest.fixture(scope="module")
 def after(tmp_path_factory: pytest.TempPathFactory, before: Path) -> Path:
+    """After the fourth visit."""
     path = tmp_path_factory.mktemp("after") / "a"
     shutil.copytree(before, path)
-    learner = Learner.open(path)
-    second(learner)
+    CHANGES["learn"](Learner.open(path))
     return path
 
 
-@pytest.mark.parametrize("steps", [1, 6, 7, 13])
-def test_a_visit_that_was_stopped_goes_on_and_ends_with_the_same_bits(
+@pytest.mark.parametrize("steps", [1, 6, 13])
+def test_an_interrupted_visit_continues_and_ends_with_the_same_bits(
     tmp_path: Path, before: Path, after: Path, steps: int
 ) -> None:
     path = tmp_path / "a"
     shutil.copytree(before, path)
     learner = Learner.open(path)
-    with pytest.raises(Stop):
-        second(learner, on_progress=stop_after(steps))
+    interrupted(learner, FOURTH, steps, name="fourth")
     assert bits(path) == bits(before)
-    assert learner.unfinished == "second"
-    assert learner.classes == ("ant", "bee")
-    told: list[Progress] = []
+    assert learner.unfinished == "fourth"
+    seen: list[Progress] = []
     learner = Learner.open(path)
-    second(learner, on_progress=told.append)
-    assert told[0].step == steps + 1
-    assert told[0].resumed
+    learner.learn(*blobs(FOURTH, seed=1), name="fourth", on_progress=seen.append)
+    assert seen[0].step == steps + 1
+    assert seen[0].resumed
     assert bits(path) == bits(after)
     assert not (path / "visit").exists()
 
@@ -85,16 +79,15 @@ def test_an_unfinished_visit_is_not_mixed_with_another(
     path = tmp_path / "a"
     shutil.copytree(before, path)
     learner = Learner.open(path)
-    with pytest.raises(Stop):
-        learner.learn(*blobs(["emu"]), name="first try", on_progress=stop_after(2))
+    interrupted(learner, ["emu"], name="first try", seed=0)
     for inputs, labels, name in (
-        (*blobs(VISIT, seed=1), "second"),
+        (*blobs(FOURTH, seed=1), "fourth"),
         (*blobs(["emu"]), "another name"),
         (*blobs(["emu"], seed=5), "first try"),
     ):
         with pytest.raises(LearnerError, match=r"'first try' was started .* discard=True"):
             learner.learn(inputs, labels, name=name)
-    second(learner, discard=True)
+    learner.learn(*blobs(FOURTH, seed=1), name="fourth", discard=True)
     assert bits(path) == bits(after)
 
 
@@ -108,107 +101,130 @@ def test_ctrl_c_waits_for_the_end_of_a_step_and_saves(
         if progress.step == 4:
             os.kill(os.getpid(), signal.SIGINT)
 
-    learner = Learner.open(path)
+    learner, seen = Learner.open(path), list[Progress]()
     with pytest.raises(KeyboardInterrupt):
-        second(learner, on_progress=interrupt)
-    told: list[Progress] = []
-    second(learner, on_progress=told.append)
-    assert told[0].step == 5
+        learner.learn(*blobs(FOURTH, seed=1), name="fourth", on_progress=interrupt)
+    learner.learn(*blobs(FOURTH, seed=1), name="fourth", on_progress=seen.append)
+    assert seen[0].step == 5
     assert bits(path) == bits(after)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 @pytest.mark.parametrize(
-    ("code", "late", "every"),
+    ("name", "code", "every"),
     [
-        pytest.param(errno.ENOSPC, False, 9, marks=pytest.mark.thorough),
-        pytest.param(None, True, 11, marks=pytest.mark.thorough),
+        *((name, None, 2) for name in ("undo", "rename", "merge")),
+        pytest.param("learn", errno.ENOSPC, 13, marks=pytest.mark.thorough),
+        pytest.param("learn", None, 17, marks=pytest.mark.thorough),
+        pytest.param("forget", None, 1, marks=pytest.mark.faults),
         *(
-            pytest.param(code, late, 1, marks=pytest.mark.faults)
+            pytest.param("learn", code, 1, marks=pytest.mark.faults)
             for code in (errno.ENOSPC, errno.EIO, None)
-            for late in (False, True)
         ),
     ],
 )
-def test_a_disk_that_fails_at_any_point_leaves_the_learner_as_it_was_or_as_it_will_be(
-    tmp_path: Path, before: Path, after: Path, code: int | None, late: bool, every: int
+def test_a_crash_at_any_point_leaves_the_learner_before_or_after_the_change(
+    tmp_path: Path, before: Path, name: str, code: int | None, every: int
 ) -> None:
+    change = CHANGES[name]
     error = CrashError if code is None else partial(OSError, code, os.strerror(code))
-    old, new = bits(before), bits(after)
+    shutil.copytree(before, tmp_path / "after")
+    change(Learner.open(tmp_path / "after"))
+    old, new = bits(before), bits(tmp_path / "after")
     for at in range(0, 999, every):
         broken, path = tmp_path / "broken", tmp_path / "a"
         shutil.copytree(before, broken)
-        disk = FaultyDisk(at, error, late=late)
+        disk = FaultyDisk(at, error, late=bool(at // every % 2))
         with pytest.MonkeyPatch.context() as monkeypatch:
             disk.install(monkeypatch)
             with suppress(RemaskError, CrashError):
                 learner = Learner.open(broken)
                 learner.checkpoint_seconds = 0.05
-                second(learner)
+                change(learner)
         shutil.copytree(broken, path)  # a dead process holds no lock, but this one lives
         assert bits(path) in (old, new)
         learner = Learner.open(path)
-        second(learner)
-        assert learner.predict(blobs(VISIT)[0])
+        assert learner.predict(blobs(["ant"], each=2)[0])
+        if bits(path) == old:
+            change(learner)
         assert bits(path) == new
-        assert sorted(name.name for name in path.iterdir() if name.name[0] != ".")[:2] == [
-            MANIFEST,
-            "learner.lock",
-        ]
+        named = {note.name for note in read_manifest(path).files}
+        there = {p.name for p in path.iterdir() if not p.name.startswith("learner.lock")}
+        assert there == named | {MANIFEST}
+        assert name != "forget" or not files_with(path, samples_of("bee"))
         shutil.rmtree(path)
         shutil.rmtree(broken)
         if not disk.reached:
             return
-    raise AssertionError("a visit has no end of operations")
+    raise AssertionError("the change has no end of operations")
 
 
-def killed_visit(path: Path, seconds: float | None) -> bool:
-    """Learn the second visit in a child process that is killed after some time; whether it was."""
+def rounds(path: Path) -> None:
+    """Learn, rename, merge, undo and forget, each unless it is done already."""
+    learner = Learner.open(path)
+    learner.checkpoint_seconds = 0.01
+    if "fox" not in learner.classes and "eel" in learner.classes:
+        CHANGES["learn"](learner)
+    if "bee" in learner.classes:
+        learner.rename("bee", "wasp")
+    if "cat" in learner.classes:
+        learner.rename("cat", "dog", merge=True)
+    if "fox" in learner.classes:
+        learner.undo()
+    if "eel" in learner.classes:
+        learner.forget("eel", retrain=True)
+
+
+def forked(action: Callable[[], object]) -> int:
+    """Run an action in a child process; return its id."""
     child = os.fork()
     if child == 0:
         code = 70
         try:
-            learner = Learner.open(path)
-            learner.checkpoint_seconds = 0.01
-            second(learner)
+            action()
             code = 0
         finally:
             os._exit(code)
-    deadline = None if seconds is None else time.monotonic() + seconds
+    return child
+
+
+def killed(path: Path, seconds: float) -> bool:
+    """Run the rounds in a child process that is killed after some time; whether it was."""
+    child, deadline = forked(partial(rounds, path)), time.monotonic() + seconds
     while True:
         pid, status = os.waitpid(child, os.WNOHANG)
         if pid:
             assert os.waitstatus_to_exitcode(status) in (0, -signal.SIGKILL)
             return os.waitstatus_to_exitcode(status) != 0
-        if deadline is not None and time.monotonic() > deadline:
+        if time.monotonic() > deadline:
             os.kill(child, signal.SIGKILL)
-            deadline = None
-        time.sleep(0.002)
+        reader = Learner.open(path)
+        assert set(reader.predict(blobs(["ant"], each=2)[0]).names) <= set(reader.classes)
 
 
 @pytest.mark.parametrize(
     "kills",
-    [
-        pytest.param(3, marks=pytest.mark.processes),
-        pytest.param(30, marks=pytest.mark.faults),
-    ],
+    [pytest.param(4, marks=pytest.mark.processes), pytest.param(130, marks=pytest.mark.faults)],
 )
-def test_a_visit_killed_at_random_moments_ends_with_the_same_bits(
-    tmp_path: Path, before: Path, after: Path, kills: int
+def test_changes_killed_at_random_moments_end_with_the_same_bits(
+    tmp_path: Path, before: Path, kills: int
 ) -> None:
-    source, path, killed = random.Random(kills), tmp_path / "a", 0
-    while killed < kills:
+    shutil.copytree(before, tmp_path / "after")
+    rounds(tmp_path / "after")
+    expected = bits(tmp_path / "after")
+    source, path, count = random.Random(kills), tmp_path / "a", 0
+    while True:
         if not path.exists():
             shutil.copytree(before, path)
-        if killed_visit(path, source.uniform(0.0, 0.25)):
-            killed += 1
-            assert Learner.open(path).predict(blobs(["ant"])[0])
-        else:  # it has come to its end before it could be killed again
-            assert bits(path) == bits(after)
-            shutil.rmtree(path)
-    if path.exists():
-        killed_visit(path, None)
-        assert bits(path) == bits(after)
+        if count < kills and killed(path, source.uniform(0.0, 0.6)):
+            count += 1
+            continue
+        rounds(path)
+        assert bits(path) == expected
+        assert not files_with(path, samples_of("eel"))
+        if count >= kills:
+            return
+        shutil.rmtree(path)
 
 
 @pytest.mark.processes
@@ -217,20 +233,15 @@ def test_readers_find_a_whole_learner_while_another_process_learns(
 ) -> None:
     path = tmp_path / "a"
     shutil.copytree(before, path)
-    child = os.fork()
-    if child == 0:
-        code = 70
-        try:
-            learner = Learner.open(path)
-            for number in range(6):
-                learner.learn(*blobs([f"x{number}"], each=8), name=str(number))
-            code = 0
-        finally:
-            os._exit(code)
-    seen: set[tuple[str, ...]] = set()
+
+    def learn() -> None:
+        for number in range(3):
+            Learner.open(path).learn(*blobs([f"x{number}"], each=8), name=str(number))
+
+    child, seen = forked(learn), set[tuple[str, ...]]()
     while not os.waitpid(child, os.WNOHANG)[0]:
         reader = Learner.open(path)
-        assert set(reader.predict(blobs(["ant"])[0]).names) <= set(reader.classes)
+        assert set(reader.predict(blobs(["ant"], each=2)[0]).names) <= set(reader.classes)
         seen.add(reader.classes)
     assert len(seen) > 1
     assert len(Learner.open(path).classes) == 8
@@ -242,36 +253,33 @@ def test_leftovers_of_a_dead_process_are_removed(tmp_path: Path, before: Path) -
     (path / "state-000099.safetensors").write_bytes(b"half")
     (path / "visit").mkdir()
     (path / "visit" / "inputs.npy").write_bytes(b"half")
-    learner = Learner.open(path)
+    Learner.open(path)
     assert not (path / "state-000099.safetensors").exists()
-    second(learner)
     assert not (path / "visit").exists()
 
 
 def test_every_damaged_byte_is_found(tmp_path: Path, before: Path) -> None:
     path = tmp_path / "a"
     shutil.copytree(before, path)
-    names = [MANIFEST, *(note.name for note in read_manifest(path).files)]
+    names = [MANIFEST, *(note.name for note in read_manifest(path).own_files)]
     source = random.Random(0)
     for name in names:
         whole = (path / name).read_bytes()
-        for _ in range(20):
-            data = bytearray(whole)
-            data[source.randrange(len(data))] ^= 1 << source.randrange(8)
-            if name == MANIFEST and data.split() == whole.split():
-                continue
+        damaged = [whole[:cut] for cut in (0, 1, len(whole) // 2)]
+        for _ in range(12):
+            flipped = bytearray(whole)
+            flipped[source.randrange(len(whole))] ^= 1 << source.randrange(8)
+            if name != MANIFEST or flipped.split() != whole.split():
+                damaged.append(bytes(flipped))
+        for data in damaged:
             (path / name).write_bytes(data)
             with pytest.raises(LearnerError, match=r"damaged|newer|older"):
-                Learner.open(path).learn(*blobs(["cat"]), name="third")
-        for cut in (0, 1, len(whole) // 2):
-            (path / name).write_bytes(whole[:cut])
-            with pytest.raises(LearnerError, match="damaged"):
-                Learner.open(path).learn(*blobs(["cat"]), name="third")
+                Learner.open(path).learn(*blobs(["yak"]), name="third")
         (path / name).write_bytes(whole)
     assert bits(path) == bits(before)
 
 
-def test_a_newer_versions_learner_is_left_alone(tmp_path: Path, before: Path) -> None:
+def test_a_newer_version_s_learner_is_left_alone(tmp_path: Path, before: Path) -> None:
     path = tmp_path / "a"
     shutil.copytree(before, path)
     text = (path / MANIFEST).read_text().replace('"format": 3', '"format": 4', 1)
@@ -296,7 +304,5 @@ def test_a_create_that_fails_can_be_tried_again(tmp_path: Path) -> None:
             shutil.rmtree(broken)
         if not (path / MANIFEST).exists():
             create(path)
-        learner = Learner.open(path)
-        assert learner.classes == ()
-        assert learner.settings.method == "er"
+        assert Learner.open(path).settings.method == "er"
     raise AssertionError("creating has no end of operations")

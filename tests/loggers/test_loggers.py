@@ -196,7 +196,7 @@ def test_a_step_that_comes_again_is_handed_on_once() -> None:
 
 @pytest.mark.parametrize("place", ["csv", "csv:", "tensorbord:runs/x", "nonsense", "a b:C"])
 def test_a_place_that_makes_no_sense_is_refused(place: str) -> None:
-    with pytest.raises(SettingsError, match="is not a place to log to: say csv:FILE, jsonl:FILE"):
+    with pytest.raises(SettingsError, match="is not a place to log to: use csv:FILE, jsonl:FILE"):
         RunOptions(log=[place])
 
 

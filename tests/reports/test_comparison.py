@@ -1,18 +1,30 @@
-"""Ours beside published figures."""
+"""Our cells against published figures, and with a mask against without."""
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from remask.config import TrialConfig
 from remask.experiments import trial_configs
-from remask.papers.experiments import PaperCell
+from remask.papers.experiments import PaperCell, experiment_cells
 from remask.papers.published import Claim, claims
-from remask.reports.comparison import Comparison, compare, comparison_markdown, paper_cell, verdicts
+from remask.reports.comparison import (
+    Comparison,
+    compare,
+    comparison_markdown,
+    contrasts,
+    paper_cell,
+    verdicts,
+)
 from remask.results import Spread, Store, TrialRecord, summarise
 from tests.command_line import CommandLine
-from tests.results.store_samples import trial_with_accuracy
+from tests.reports.samples import report_data, trials
+from tests.results.store_samples import make_config, trial_with_accuracy
+
+_SAME = "no significant difference"
+_ER = PaperCell("split-mnist", "er", None, 200)
 
 
 def _claim(mean: float, std: float, metric: str = "A_T") -> Claim:
@@ -22,37 +34,32 @@ def _claim(mean: float, std: float, metric: str = "A_T") -> Claim:
 @pytest.mark.parametrize(
     ("ours", "claim", "metric", "verdict", "deviations"),
     [
-        (Spread(80.1, 0.5, 10), (80.0, 0.5), "A_T", "no significant difference", 0.2),
-        # Within two standard deviations of the claim, and yet its mean is another.
+        (Spread(80.1, 0.5, 10), (80.0, 0.5), "A_T", _SAME, 0.2),
+        # Within two standard deviations of the claim, and yet significantly different.
         (Spread(80.8, 0.5, 10), (80.0, 0.5), "A_T", "better", 1.6),
         (Spread(79.2, 0.5, 10), (80.0, 0.5), "A_T", "worse", -1.6),
         (Spread(20.8, 0.5, 10), (20.0, 0.5), "F_T", "worse", 1.6),
         (Spread(19.2, 0.5, 10), (20.0, 0.5), "F_T", "better", -1.6),
-        # Further off, but so spread that ten trials cannot tell: t = 1.1 / sqrt(4 + 0.03) = 0.5.
-        (Spread(81.1, 6.0, 10), (80.0, 0.5), "A_T", "no significant difference", 2.2),
+        # Further away, but with a large spread: t = 1.1 / sqrt(4 + 0.03) = 0.5.
+        (Spread(81.1, 6.0, 10), (80.0, 0.5), "A_T", _SAME, 2.2),
         # The same means and spreads: p = 0.02 with 5 trials, 0.11 with 3, and no test with 2.
         (Spread(80.9, 0.5, 5), (80.0, 0.5), "A_T", "better", 1.8),
-        (Spread(80.9, 0.5, 3), (80.0, 0.5), "A_T", "no significant difference", 1.8),
+        (Spread(80.9, 0.5, 3), (80.0, 0.5), "A_T", _SAME, 1.8),
         (Spread(80.9, 0.5, 2), (80.0, 0.5), "A_T", "too few trials", 1.8),
         (Spread(90.0, 0.0, 1), (80.0, 0.5), "A_T", "too few trials", 20.0),
-        # Half of the last decimal that was printed is no difference.
-        (Spread(0.004, 0.0, 10), (0.0, 0.0), "F_T", "no significant difference", 0.0),
+        # Half of the last printed decimal is not a difference.
+        (Spread(0.004, 0.0, 10), (0.0, 0.0), "F_T", _SAME, 0.0),
         (Spread(0.006, 0.0, 10), (0.0, 0.0), "F_T", "worse", math.inf),
+        (None, (80.0, 1.0), "A_T", "not run", math.nan),
     ],
 )
-def test_a_figure_is_better_or_worse_if_welch_s_test_tells_it_from_the_claim(
-    ours: Spread, claim: tuple[float, float], metric: str, verdict: str, deviations: float
+def test_the_verdict_on_a_published_figure_follows_from_welch_s_test(
+    ours: Spread | None, claim: tuple[float, float], metric: str, verdict: str, deviations: float
 ) -> None:
     comparison = Comparison(_claim(*claim, metric=metric), ours)
     assert comparison.verdict == verdict
-    assert comparison.deviations == pytest.approx(deviations)
+    assert comparison.deviations == pytest.approx(deviations, nan_ok=True)
     assert comparison.is_near == (abs(deviations) <= 2)
-
-
-def test_a_figure_of_a_cell_that_was_not_run_is_not_run() -> None:
-    comparison = Comparison(_claim(80.0, 1.0), None)
-    assert comparison.verdict == "not run"
-    assert not comparison.is_near
 
 
 def _configs(method: str = "er", mask: float | None = None, trials: int = 3) -> list[TrialConfig]:
@@ -65,34 +72,26 @@ def _records(configs: Sequence[TrialConfig], accuracy: float) -> list[TrialRecor
     return [trial_with_accuracy(config, accuracy) for config in configs]
 
 
-def test_the_paper_s_own_figure_comes_before_one_that_it_quotes() -> None:
-    quoted = [c.mean for c in claims() if paper(c) == _ER and c.source == "buzzega2020"]
+def test_the_paper_s_own_figure_takes_precedence_over_a_quoted_one() -> None:
+    quoted = [claim.mean for claim in claims() if claim.source == "buzzega2020"]
     assert 80.43 in quoted
     (compared,) = compare([_ER], [])
     assert compared.figures["class_il_A_T"].claim.mean == 78.27
 
 
-_ER = PaperCell("split-mnist", "er", None, 200)
-
-
-def paper(claim: Claim) -> PaperCell:
-    return PaperCell(claim.benchmark, claim.method, claim.mask, claim.buffer or 0)
-
-
-def test_a_cell_is_judged_by_its_worst_figure_and_by_none_where_nothing_is_published() -> None:
+def test_the_verdict_on_a_cell_is_that_of_its_worst_figure() -> None:
     cells = summarise([*_records(_configs(), 78.27), *_records(_configs("derpp", -5.0), 80.0)])
     unpublished, er = compare([paper_cell(cell) for cell in cells], cells)
     # Everything is 78.27: the published Class-IL accuracy, and far too low in Task-IL.
-    assert er.figures["class_il_A_T"].verdict == "no significant difference"
+    assert er.figures["class_il_A_T"].verdict == _SAME
     assert er.figures["task_il_A_T"].verdict == "worse"
     assert er.figures["class_il_F_T"].verdict == "better"
     assert er.verdict == "worse"
-    assert unpublished.figures == {}
-    assert unpublished.verdict is None
+    assert (unpublished.figures, unpublished.verdict) == ({}, None)
     assert verdicts([er, unpublished])["worse"] == 1
 
 
-def test_what_was_not_measured_is_left_out_and_what_was_not_run_is_said() -> None:
+def test_figures_without_a_measurement_are_omitted_and_cells_without_a_run_listed() -> None:
     joint = PaperCell("split-mnist", "joint", None, 0)
     (compared,) = compare([joint], [])
     assert set(compared.figures) == {"class_il_A_T", "task_il_A_T"}
@@ -104,9 +103,11 @@ def test_what_was_not_measured_is_left_out_and_what_was_not_run_is_said() -> Non
 
 def test_only_trials_with_the_published_settings_are_compared(remask: CommandLine) -> None:
     configs = _configs()
-    other = configs[0].model_copy(update={"lr": 0.5})
     with Store(remask.store) as store:
-        store.add(trial_with_accuracy(other, 78.27))
+        store.add(trial_with_accuracy(configs[0].model_copy(update={"lr": 0.5}), 78.27))
+        # A method that is code is not imported.
+        own = configs[0].model_copy(update={"method": "antigravity_of_mine:Method"})
+        store.add(trial_with_accuracy(own, 78.27))
     assert "Nothing is published" in remask("results", "compare").out
     with Store(remask.store) as store:
         for record in _records(configs, 78.27):
@@ -115,13 +116,13 @@ def test_only_trials_with_the_published_settings_are_compared(remask: CommandLin
     assert answer.code == 0
     (row,) = [line for line in answer.out.splitlines() if line.startswith("| ER")]
     assert row.startswith("| ER | 200 | 3 | 78.27 ±0.00 | 78.27 ±1.37 | +0.0 |")
-    told = " ".join(answer.out.splitlines()[-3:])
-    assert "Of 4 figures, 1 are within 2 std" in told
-    assert "Of 4 figures, 3 differ significantly (!): 2 better, 1 worse" in told
-    assert "Published figures are over 10 trials" in told
+    summary = " ".join(answer.out.splitlines()[-3:])
+    assert "Of 4 figures, 1 are within 2 std" in summary
+    assert "Of 4 figures, 3 differ significantly (!): 2 better, 1 worse" in summary
+    assert "Published figures are over 10 trials" in summary
 
 
-def test_one_trial_has_no_spread_and_gets_no_verdict(remask: CommandLine) -> None:
+def test_one_trial_has_no_standard_deviation_and_no_verdict(remask: CommandLine) -> None:
     with Store(remask.store) as store:
         for record in _records(_configs(trials=1), 85.37):
             store.add(record)
@@ -136,22 +137,70 @@ def test_one_trial_has_no_spread_and_gets_no_verdict(remask: CommandLine) -> Non
         assert "±" not in ours
 
 
-def test_a_store_that_names_code_is_compared_without_importing_it(remask: CommandLine) -> None:
-    config = _configs()[0].model_copy(update={"method": "antigravity_of_mine:Method"})
-    with Store(remask.store) as store:
-        store.add(trial_with_accuracy(config, 78.27))
-    answer = remask("results", "compare")
-    assert answer.code == 0
-    assert "Nothing is published" in answer.out
-
-
 def test_every_claim_is_about_a_method_and_a_benchmark_that_exist() -> None:
-    for claim in claims():
+    cells = {PaperCell(c.benchmark, c.method, c.mask, c.buffer) for c in claims()}
+    for cell in cells:
         (config,) = trial_configs(
-            benchmark=claim.benchmark,
-            method=claim.method,
-            masks=[claim.mask],
-            buffer=claim.buffer,
+            benchmark=cell.benchmark,
+            method=cell.method,
+            masks=[cell.mask],
+            buffer=cell.buffer or None,
             seeds=[0],
         )
-        assert config.buffer == (claim.buffer or 0)
+        assert config.buffer == cell.buffer
+
+
+def test_the_page_lists_cells_that_were_not_run_if_most_of_their_experiment_was() -> None:
+    wanted = experiment_cells("low-buffer", "split-mnist")
+
+    def shown(run: int) -> list[str | None]:
+        records: list[TrialRecord] = []
+        for cell in wanted[:run]:
+            records += trials(
+                [80.0],
+                benchmark="split-mnist",
+                method=cell.method,
+                mask=cell.mask,
+                buffer=cell.buffer,
+            )
+        return [cell["verdict"] for cell in report_data(records, published=True)["cells"]]
+
+    few, most = shown(2), shown(len(wanted) - 1)
+    assert len(few) == 2
+    assert (len(most), most.count("not run")) == (len(wanted), 1)
+
+
+# With a mask against without
+
+
+def test_a_mask_is_tested_seed_by_seed() -> None:
+    cells = summarise(trials([70, 80, 90]) + trials([71, 81.5, 91.2], mask=-1.0))
+    [found] = contrasts(cells)
+    assert (found.plain.label, found.masked.label) == ("ER", "MSER(-1)")
+    higher = found.differences["class_il_A_T"]
+    assert higher.mean == pytest.approx((1 + 1.5 + 1.2) / 3)
+    assert higher.test is not None
+    assert higher.test.kind == "paired"
+    assert higher.verdict == "better"  # although the spread over seeds is far larger
+    assert found.differences["class_il_F_T"].verdict == _SAME  # 0 both
+
+
+def test_less_forgetting_is_better_and_two_trials_are_too_few() -> None:
+    def forgetful(forgetting: float, **settings: Any) -> list[TrialRecord]:
+        return [
+            trial_with_accuracy(make_config(seed=s, **settings), 50.0, forgetting=forgetting + s)
+            for s in range(3)
+        ]
+
+    [found] = contrasts(summarise(forgetful(20.0) + forgetful(10.0, mask=-math.inf)))
+    assert found.differences["class_il_F_T"].mean == pytest.approx(-10)
+    assert found.differences["class_il_F_T"].verdict == "better"
+    [few] = contrasts(summarise(trials([70, 80]) + trials([71, 81], mask=-1.0)))
+    assert few.differences["class_il_A_T"].verdict == "too few trials"
+
+
+def test_only_cells_that_differ_in_nothing_but_the_mask_are_contrasted() -> None:
+    cells = summarise(
+        trials([70, 80], lr=0.1) + trials([71, 81], lr=0.2, mask=-1.0) + trials([1, 2], mask=-2.0)
+    )
+    assert [(c.plain.config.lr, c.masked.config.mask) for c in contrasts(cells)] == [(0.1, -2.0)]

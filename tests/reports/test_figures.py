@@ -1,4 +1,4 @@
-"""Figures: what each description says, what print draws of it, and what is written down."""
+"""Figures: descriptions, drawings and files."""
 
 import importlib
 import logging
@@ -36,6 +36,12 @@ matplotlib = pytest.importorskip("matplotlib")
 
 _INF = -math.inf
 _SWEPT = (_INF, -1e9, -1e6, -1e3, -10.0, -5.0, -2.0, -1.0, 0.0)
+
+
+@pytest.fixture
+def unrendered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures are drawn, but not rendered, which takes most of the time."""
+    monkeypatch.setattr("remask.reports.figures.rendered", lambda drawing, kind: b"")
 
 
 def _trials(level: float, seeds: int = 2, **settings: Any) -> list[TrialRecord]:
@@ -113,7 +119,7 @@ def _texts(drawing: Any) -> list[str]:
     return [text.get_text() for text in drawing.findobj(matplotlib.text.Text) if text.get_text()]
 
 
-def test_of_nothing_nothing_is_written(tmp_path: Path) -> None:
+def test_without_results_nothing_is_written(tmp_path: Path) -> None:
     assert write_figures([], tmp_path / "none") == []
     cells = summarise([failed(), diverged(make_config(mask=_INF))])
     assert write_figures(cells, tmp_path / "none") == []
@@ -159,7 +165,7 @@ def test_every_figure_is_written_as_svg_and_png_and_the_same_the_second_time(
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
-def test_without_matplotlib_the_message_says_what_to_install(
+def test_without_matplotlib_the_message_names_the_package(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def refuse(name: str) -> None:
@@ -186,7 +192,7 @@ def test_confidence_is_in_percent_by_class_and_accuracy_is_that_after_the_last_t
     assert _mark(sure, "ER").note == "ER 45 → 75\N{NO-BREAK SPACE}%"
 
 
-def test_a_class_that_was_not_measured_is_a_gap_and_in_no_caption() -> None:
+def test_a_class_that_was_not_measured_is_a_gap_and_not_in_the_caption() -> None:
     sure = [0.5, NAN, 0.25, 0.75]
     cells = summarise([make_record(make_config(), confidence=sure)])
     (mark,) = _described("confidence", cells).panels[0].marks
@@ -203,7 +209,7 @@ def _learning(tasks: Any, names: Any, level: float = 40, **settings: Any) -> lis
     ]
 
 
-def test_classes_stand_in_the_order_in_which_they_were_learnt_under_their_names() -> None:
+def test_classes_are_in_the_order_of_learning_with_their_names() -> None:
     cells = summarise(_learning(((3, 1, 0), (2,)), ("ant", "bee", "cat", "a very long name")))
     figure = _described("confidence", cells)
     assert _heights(figure.panels[0])["ER"] == pytest.approx([100, 50, 40, 50])
@@ -215,13 +221,15 @@ def test_classes_stand_in_the_order_in_which_they_were_learnt_under_their_names(
     assert {"task 1", "task 2"} <= {text.get_text() for text in left.texts}
 
 
-def test_cells_that_learnt_other_tasks_are_never_drawn_together() -> None:
+def test_cells_with_other_tasks_or_settings_are_never_paired() -> None:
     old = [r for r in _learning(((0, 1), (2, 3)), tuple("abcd")) if r.config.mask is None]
     new = [r for r in _learning(((3, 2), (1, 0)), tuple("abcd")) if r.config.mask is not None]
     cells = summarise([*old, *new])
     assert [family.contrast for family in families(cells)] == [None, None]
     figure = _described("accuracy-over-tasks", cells)
     assert {len(panel.marks) for panel in figure.panels} == {1}
+    other = summarise([*_trials(40, mask=None, lr=0.1), *_trials(50, mask=_INF, lr=0.2)])
+    assert [family.contrast for family in families(other)] == [None, None]
 
 
 def test_accuracy_over_tasks_has_the_mean_of_tasks_seen_and_each_but_the_last_task() -> None:
@@ -256,15 +264,6 @@ def test_a_heat_map_has_its_numbers_in_the_cells_and_none_where_nothing_was_meas
     written = {text.get_position(): text.get_text() for text in plain.texts}
     assert written == {(0, 0): "99.0", (0, 1): "42.0", (1, 1): "50.0"}
     assert len({axes.images[0].get_clim() for axes in (plain, masked)}) == 1
-
-
-@pytest.mark.thorough
-def test_numbers_in_a_heat_map_have_room_in_their_cells() -> None:
-    drawing: Any = plot(_sweep(), "matrices")
-    drawing.draw_without_rendering()
-    for axes in (axes for axes in drawing.axes if axes.images and axes.get_title()):
-        side = axes.get_window_extent().width / 2  # two tasks
-        assert all(text.get_window_extent().width < 0.9 * side for text in axes.texts)
 
 
 def test_numbers_in_a_heat_map_stand_out_from_their_cells() -> None:
@@ -309,7 +308,7 @@ def test_a_sweep_has_masks_in_order_means_a_spread_and_the_level_without_a_mask(
     assert panel.marks[-1].y == (94.25,)
 
 
-def test_a_sweep_shows_what_is_published_of_its_cells() -> None:
+def test_a_sweep_shows_published_figures() -> None:
     cells = _sweep()
     claim = Claim("split-digits", "derpp", -1.0, 200, "class-il", "A_T", 51.5, 0.5, 10, "paper")
     (ours,) = [cell for cell in cells if cell.config.mask == -1.0]
@@ -323,18 +322,18 @@ def test_a_sweep_shows_what_is_published_of_its_cells() -> None:
     )
 
 
-def test_two_masks_are_no_sweep(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("unrendered")
+def test_a_sweep_has_at_least_three_masks_and_a_break_only_at_minus_infinity(
+    tmp_path: Path,
+) -> None:
     names = [path.name for path in write_figures(_sweep((_INF, -1.0)), tmp_path)]
     assert names == [f"split-digits-stability-plasticity.{kind}" for kind in ("svg", "png")]
-
-
-def test_a_sweep_without_minus_infinity_has_no_break_and_one_line() -> None:
     (panel,) = _described("mask-sweep", _sweep((-10.0, -2.0, 0.0))).panels
     assert not panel.x.broken
     assert [len(mark.x) for mark in panel.marks] == [3]
 
 
-def test_stability_and_plasticity_are_where_the_metrics_say_with_their_spread() -> None:
+def test_stability_and_plasticity_are_the_metrics_with_their_spread() -> None:
     cells = _contrast()
     (panel,) = _described("stability-plasticity", cells).panels
     drawing: Any = draw(_described("stability-plasticity", cells))
@@ -381,8 +380,12 @@ def test_nothing_that_is_written_is_cut_off() -> None:
             drawn = drawing.get_tightbbox().padded(-0.02)  # inches
             assert min(*drawn.p0) >= 0, name
             assert (drawn.p1 <= drawing.get_size_inches()).all(), name
+            for axes in (axes for axes in drawing.axes if axes.images and axes.get_title()):
+                side = axes.get_window_extent().width / 2  # two tasks
+                assert all(text.get_window_extent().width < 0.9 * side for text in axes.texts)
 
 
+@pytest.mark.slow
 def test_the_legends_of_a_figure_do_not_cover_its_panels() -> None:
     drawing: Any = draw(_printed("accuracy-over-tasks", [*_contrast(), *_sweep()]))
     drawing.draw_without_rendering()
@@ -401,7 +404,7 @@ def test_trials_that_failed_or_diverged_are_left_out() -> None:
     assert _heights(_described("confidence", cells).panels[1])["ER"] == pytest.approx([42, 50])
 
 
-def test_each_system_says_how_many_trials_it_has_where_they_differ() -> None:
+def test_legends_have_numbers_of_trials_where_they_differ() -> None:
     masks = (_INF, -5.0, -1.0)
     cells = summarise(
         [
@@ -432,12 +435,7 @@ def test_one_trial_has_no_spread() -> None:
     assert not any("±" in text for text in _texts(draw(figure)))
 
 
-def test_only_cells_that_differ_in_nothing_but_the_mask_are_paired_in_print() -> None:
-    cells = summarise([*_trials(40, mask=None, lr=0.1), *_trials(50, mask=_INF, lr=0.2)])
-    assert [family.contrast for family in families(cells)] == [None, None]
-
-
-def test_each_group_of_other_settings_has_a_row_of_its_own_that_says_which() -> None:
+def test_other_settings_have_a_row_of_their_own_with_a_title() -> None:
     cells = summarise(
         [
             record
@@ -482,19 +480,20 @@ def test_a_plot_of_nothing_is_none_and_an_unknown_one_is_refused_with_the_neares
         plot(_contrast(), "confidence", "task-il")
 
 
-def test_what_does_not_fit_on_a_page_goes_on_to_the_next(tmp_path: Path) -> None:
-    cells = _sweep((_INF, -2.0, 0.0))
-    for buffer in (300, 400, 500):
-        cells += _sweep((_INF, -2.0, 0.0), buffer=buffer)
+@pytest.mark.usefixtures("unrendered")
+def test_long_figures_continue_on_a_second_page(tmp_path: Path) -> None:
+    cells = []
+    for buffer in (200, 300, 400, 500):
+        cells += _sweep((_INF, -2.0, 0.0), buffer=buffer, benchmark="my.data:digits")
     names = [path.stem for path in write_figures(cells, tmp_path) if path.suffix == ".svg"]
     assert names == [
-        "split-digits-mask-sweep",
-        "split-digits-mask-sweep-2",
-        "split-digits-stability-plasticity",
+        "my.data-digits-mask-sweep",  # a file name without a colon
+        "my.data-digits-mask-sweep-2",
+        "my.data-digits-stability-plasticity",
     ]
 
 
-@pytest.mark.thorough
+@pytest.mark.usefixtures("unrendered")
 def test_twenty_tasks_and_two_hundred_classes_have_room(tmp_path: Path) -> None:
     cells = summarise([*_large(20, 200, None), *_large(20, 200, _INF)])
     assert len(write_figures(cells, tmp_path)) == 8
@@ -509,6 +508,7 @@ def test_twenty_tasks_and_two_hundred_classes_have_room(tmp_path: Path) -> None:
     assert "5 of 20 tasks are drawn" in accuracy.caption
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_what_was_not_measured_leaves_a_gap_and_no_warning(tmp_path: Path) -> None:
     """No confidence, no accuracy before the last task, no Task-IL: only three figures are left."""
     matrix, nothing = [[NAN, NAN], [50.0, 60.0]], [[NAN, NAN], [NAN, NAN]]
@@ -526,12 +526,7 @@ def test_what_was_not_measured_leaves_a_gap_and_no_warning(tmp_path: Path) -> No
     ]
 
 
-def test_a_benchmark_of_your_own_has_a_file_name_without_a_colon(tmp_path: Path) -> None:
-    paths = write_figures(_sweep((_INF, -1.0), benchmark="my.data:digits"), tmp_path)
-    assert paths[0].name == "my.data-digits-stability-plasticity.svg"
-
-
-def test_names_that_look_like_markup_are_printed_as_they_are() -> None:
+def test_names_that_look_like_markup_are_printed_verbatim() -> None:
     cells = [replace(cell, label="$\\frac{1}$ <b>") for cell in summarise(_trials(40, mask=None))]
     row = Row(tuple(cells))
     drawing = draw(FIGURES["confidence"].describe([row], "class_il", Systems(cells)))
@@ -565,7 +560,7 @@ def test_ranges_have_round_ends(values: list[float], expected: tuple[float, floa
         (-0.0, "0"),
     ],
 )
-def test_masks_are_written_as_print_has_them(mask: float, name: str) -> None:
+def test_masks_are_typeset(mask: float, name: str) -> None:
     assert mask_name(mask) == name
 
 
@@ -617,11 +612,11 @@ def test_cells_measured_at_other_steps_have_a_panel_of_their_own() -> None:
     assert [len(panel.marks) for panel in panels] == [1, 1]
 
 
-def test_a_page_without_curves_does_not_mention_them_and_print_has_no_such_figure(
-    tmp_path: Path,
-) -> None:
+@pytest.mark.usefixtures("unrendered")
+def test_figures_without_data_are_omitted(tmp_path: Path) -> None:
     cells = _contrast()
-    assert "accuracy-within-tasks" not in {f["key"] for f in page_figures(cells, Systems(cells))}
+    keys = {figure["key"] for figure in page_figures(cells, Systems(cells))}
+    assert not keys & {"accuracy-within-tasks", "losses", "confusion"}
     assert plot(cells, "accuracy-within-tasks") is None
     measured = summarise([*_measured(None, 10.0), *_measured(_INF, 1.0)])
     figures = page_figures(measured, Systems(measured))
@@ -668,6 +663,29 @@ def test_losses_have_a_panel_per_term_and_the_systems_that_have_it() -> None:
     assert axes.get_ylim()[1] > 150  # no percentages
 
 
-def test_a_page_without_losses_does_not_mention_them() -> None:
-    cells = _contrast()
-    assert "losses" not in {f["key"] for f in page_figures(cells, Systems(cells))}
+def test_a_confusion_matrix_is_the_mean_share_of_predictions_in_the_order_of_learning() -> None:
+    first = [[4, 0, 0, 0], [0, 2, 2, 0], [0, 0, 4, 0], [1, 0, 0, 3]]
+    second = [[2, 2, 0, 0], [0, 4, 0, 0], [0, 0, 4, 0], [0, 0, 0, 4]]
+    records = [
+        make_record(make_config(seed=seed), answers={"confusion": counts}, tasks=((2, 0), (1, 3)))
+        for seed, counts in enumerate((first, second))
+    ]
+    (panel,) = _described("confusion", summarise(records)).panels
+    assert panel.x.places == ("2", "0", "1", "3")
+    (heat,) = panel.marks
+    found = dict(zip(zip(heat.y, heat.x, strict=True), heat.values, strict=True))
+    assert found == {
+        **{(0, 0): 100.0, (1, 1): 75.0, (1, 2): 25.0},
+        **{(2, 2): 75.0, (2, 0): 25.0, (3, 3): 87.5, (3, 1): 12.5},
+    }
+    assert plot(summarise(records), "confusion") is not None
+
+
+def test_the_confusion_matrix_of_many_classes_is_of_tasks() -> None:
+    classes = 22
+    confusion = [[int(a == b) for a in range(classes)] for b in range(classes)]
+    confusion[0] = [0] * (classes - 1) + [1]
+    record = make_record(confidence=[0.5] * classes, answers={"confusion": confusion})
+    (panel,) = _described("confusion", summarise([record])).panels
+    assert panel.x.places == ("task 1", "task 2")
+    assert panel.marks[0].values == pytest.approx((1000 / 11, 100 / 11, 100.0), abs=1e-3)

@@ -1,4 +1,4 @@
-"""`remask report`: the store as a page and as figures."""
+"""`remask report`: the page, the figures and --watch."""
 
 import json
 import re
@@ -20,6 +20,7 @@ from tests.results.store_samples import (
     make_config,
     make_record,
     make_records,
+    trial_with_accuracy,
 )
 
 
@@ -36,28 +37,27 @@ def _labels(page: Path) -> set[str]:
     return {cell["label"] for cell in data_of(page)["cells"]}
 
 
-def test_a_page_has_every_cell_of_the_store(remask: CommandLine, tmp_path: Path) -> None:
+def test_a_page_has_every_cell_of_the_store_or_those_that_pass_the_filters(
+    remask: CommandLine, tmp_path: Path
+) -> None:
     with Store(remask.store) as store:
-        for record in (*make_records(2), *make_records(3, method="derpp", mask=-1.0)):
-            store.add(record)
+        store.add_all([*make_records(2), *make_records(3, method="derpp", mask=-1.0)])
         store.add(diverged(make_config(method="derpp", mask=-1.0, seed=7)))
         store.add(failed(make_config(method="hal", seed=7)))
     page = tmp_path / "page.html"
     answer = remask("report", str(page))
     assert answer.code == 0
     assert "7 trials in" in answer.text
-    cells = {cell["label"]: cell for cell in data_of(page)["cells"]}
-    assert {label: cell["trials"] for label, cell in cells.items()} == {
-        "ER": 2,
-        "MSDER++(-1)": 3,
-        "HAL": 0,
-    }
+    data = data_of(page)
+    cells = {cell["label"]: cell for cell in data["cells"]}
+    counts = {label: cell["trials"] for label, cell in cells.items()}
+    assert counts == {"ER": 2, "MSDER++(-1)": 3, "HAL": 0}
     assert cells["MSDER++(-1)"]["diverged"] == 1
     assert cells["HAL"]["records"][0]["error"] == "no memory left"
     assert cells["ER"]["scores"]["class_il_A_T"] == {"mean": 70.375, "std": 0.0}
     (heat,) = [
         mark
-        for figure in data_of(page)["figures"]
+        for figure in data["figures"]
         if (figure["key"], figure["setting"]) == ("matrices", "class_il")
         for panel in figure["panels"]
         for mark in panel["marks"]
@@ -65,15 +65,16 @@ def test_a_page_has_every_cell_of_the_store(remask: CommandLine, tmp_path: Path)
     ]
     assert (heat["x"], heat["y"]) == ([0, 0, 1], [0, 1, 1])
     assert heat["values"] == [99.0, 50.5, 90.25]
-    assert data_of(page)["statements"] == []  # nothing is published of the digits
+    assert data["statements"] == []  # nothing is published about the digits
+
+    assert remask("report", str(page), "--mask", "none", "--method", "er").code == 0
+    assert _labels(page) == {"ER"}
 
 
-def test_a_page_beside_the_paper_says_what_was_not_run(remask: CommandLine, tmp_path: Path) -> None:
+def test_with_paper_the_page_lists_what_was_not_run(remask: CommandLine, tmp_path: Path) -> None:
     configs = trial_configs(benchmark="split-mnist", method="er", buffer=200, seeds=range(3))
-    five = [[80.0 if k <= j else None for k in range(5)] for j in range(5)]
     with Store(remask.store) as store:
-        for config in configs:
-            store.add(make_record(config, class_il=five, task_il=five, confidence=[0.5] * 10))
+        store.add_all([trial_with_accuracy(config, 80.0) for config in configs])
     page = tmp_path / "page.html"
     assert remask("report", str(page)).code == 0
     data = data_of(page)
@@ -92,38 +93,22 @@ def test_a_page_beside_the_paper_says_what_was_not_run(remask: CommandLine, tmp_
     assert sum(data["counts"].values()) == sum(len(cell["claims"]) for cell in data["cells"])
 
 
-def test_a_page_can_be_of_some_results_only(remask: CommandLine, tmp_path: Path) -> None:
-    with Store(remask.store) as store:
-        for record in (*make_records(1), *make_records(1, mask=-1.0), *make_records(1, buffer=20)):
-            store.add(record)
-    page = tmp_path / "page.html"
-    assert remask("report", str(page), "--mask", "none", "--buffer", "200").code == 0
-    assert _labels(page) == {"ER"}
-
-
 @pytest.mark.parametrize("filters", [[], ["--method", "hal"]])
-def test_a_report_of_nothing_gets_a_message_and_writes_nothing(
+def test_a_report_without_trials_is_refused_and_writes_nothing(
     remask: CommandLine, tmp_path: Path, filters: list[str]
 ) -> None:
+    page = str(tmp_path / "page.html")
+    assert remask("report", page).code == 1
+    assert not remask.store.exists()
     with Store(remask.store) as store:
         if filters:
             store.add(make_record())
     before = contents(tmp_path)
-    answer = remask("report", str(tmp_path / "page.html"), "--figures", str(tmp_path), *filters)
+    answer = remask("report", page, "--figures", str(tmp_path), *filters)
     assert answer.code == 1
     assert "has no trial to report" in answer.text
     assert "remask reproduce" in answer.text
     assert contents(tmp_path) == before
-
-
-def test_a_report_of_a_store_that_is_not_there_makes_none(
-    remask: CommandLine, tmp_path: Path
-) -> None:
-    answer = remask("report", str(tmp_path / "page.html"))
-    assert answer.code == 1
-    assert str(remask.store.name) in answer.text
-    assert not remask.store.exists()
-    assert not (tmp_path / "page.html").exists()
 
 
 def test_a_page_that_cannot_be_written_gets_a_message(remask: CommandLine, tmp_path: Path) -> None:
@@ -136,11 +121,13 @@ def test_a_page_that_cannot_be_written_gets_a_message(remask: CommandLine, tmp_p
         assert "bug in remask" not in answer.text
 
 
-def test_figures_are_drawn_into_a_folder(remask: CommandLine, tmp_path: Path) -> None:
+def test_figures_are_written_into_a_folder(
+    remask: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("matplotlib")
+    monkeypatch.setattr("remask.reports.figures.rendered", lambda drawing, kind: b"")
     with Store(remask.store) as store:
-        for record in (*make_records(2), *make_records(2, mask=-1.0)):
-            store.add(record)
+        store.add_all([*make_records(2), *make_records(2, mask=-1.0)])
     folder = tmp_path / "figures"
     answer = remask("report", str(tmp_path / "page.html"), "--figures", str(folder))
     assert answer.code == 0
@@ -149,7 +136,7 @@ def test_figures_are_drawn_into_a_folder(remask: CommandLine, tmp_path: Path) ->
     assert f"{len(written)} figures in" in answer.text
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_the_demo_writes_its_page_beside_its_store(remask: CommandLine) -> None:
     answer = remask("demo", "--trials", "1", "--workers", "1")
     assert answer.code == 0
@@ -169,7 +156,7 @@ def _wait_for(page: Path, trials: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.processes
-def test_a_watched_page_follows_the_store_and_the_last_one_rests(tmp_path: Path) -> None:
+def test_a_watched_page_follows_the_store_until_interrupted(tmp_path: Path) -> None:
     store, page = tmp_path / "results.db", tmp_path / "page.html"
     process = start("report", str(page), "--watch", store=store)
     assert process.stderr is not None
@@ -191,7 +178,7 @@ def test_a_watched_page_follows_the_store_and_the_last_one_rests(tmp_path: Path)
     assert 'data-refresh-seconds=""' in page.read_text()
 
 
-def test_a_store_says_when_another_has_written(tmp_path: Path) -> None:
+def test_a_store_notices_changes_by_others(tmp_path: Path) -> None:
     with Store(tmp_path / "a.db") as mine, Store(tmp_path / "a.db") as other:
         before = mine.changes()
         assert mine.changes() == before

@@ -1,18 +1,21 @@
 """Trials as the store's tests need them."""
 
+import csv
+import io
 import math
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
 from remask.classes import spread_classes
 from remask.config import TrialConfig
-from remask.results import TrialRecord
+from remask.results import TrialRecord, export
 from remask.results.cells import TrialSummary
 from remask.results.rows import COLUMNS, sealed
 
@@ -128,6 +131,19 @@ def redigest(path: Path) -> None:
                 "UPDATE trials SET details_digest = ?, digest = ? WHERE config_hash = ?",
                 [details_digest, digest, row[0]],
             )
+
+
+def exported(records: Sequence[TrialRecord], name: str) -> str:
+    """The text of an export in the format `name`."""
+    with TemporaryDirectory() as folder:
+        target = Path(folder) / "out"
+        assert export(records, name, target) == len(records)
+        return target.read_bytes().decode()
+
+
+def table(records: Sequence[TrialRecord]) -> list[dict[str, str]]:
+    """The rows of an export as CSV."""
+    return list(csv.DictReader(io.StringIO(exported(records, "csv"), newline="")))
 
 
 def diverged(config: TrialConfig | None = None) -> TrialRecord:

@@ -1,21 +1,54 @@
-"""Cells of trials that have not all learnt the same tasks."""
+"""Scores of trials, and cells of trials that differ only in their seed."""
 
+import math
+import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from remask.reports.tables import results_table
-from remask.results import Cell, Store, TrialRecord, summarise
+from remask.names import system_name
+from remask.reports.tables import PlainTable, results_table
+from remask.results import (
+    SCORES,
+    Cell,
+    Spread,
+    Store,
+    TrialRecord,
+    cell_labels,
+    scores,
+    spread,
+    spreads,
+    summarise,
+    summarise_listed,
+    summary_of,
+)
 from tests.command_line import CommandLine
 from tests.reports.test_report import data_of
-from tests.results.store_samples import NAN, failed, make_config, make_record
+from tests.results.store_samples import (
+    NAN,
+    diverged,
+    failed,
+    make_config,
+    make_record,
+    trial_with_accuracy,
+)
+
+
+def trial(first: float, last: float, seed: int = 0, **settings: Any) -> TrialRecord:
+    """Task 1 is learnt to 100 and ends at `first`, task 2 at `last`; 10 less in Task-IL."""
+    return make_record(
+        make_config(seed=seed, **settings),
+        class_il=[[100.0, NAN], [first, last]],
+        task_il=[[100.0, NAN], [first - 10, last - 10]],
+    )
 
 
 def _of(number: int, seed: int, mask: float | None = None, **parts: Any) -> TrialRecord:
-    """A trial of so many tasks of two classes each."""
+    """A trial of `number` tasks of two classes each."""
     matrix = [[50.0 + number if k <= j else NAN for k in range(number)] for j in range(number)]
     config = make_config(benchmark="mine:data", seed=seed, mask=mask)
     made = make_record(config, class_il=matrix, task_il=matrix, confidence=[0.5] * (2 * number))
@@ -26,57 +59,139 @@ def _shown(records: Sequence[TrialRecord]) -> dict[str, list[int]]:
     return {cell.label: [record.seed for record in cell.records] for cell in summarise(records)}
 
 
-def test_trials_of_a_benchmark_that_got_another_task_are_not_averaged_together() -> None:
-    records = [_of(2, 0), _of(3, 1), _of(2, 2), failed(make_config(benchmark="mine:data", seed=3))]
-    two, three = summarise(records)
-    assert [two.label, three.label] == ["ER, 2 tasks", "ER, 3 tasks"]
-    assert [two.trials, three.trials, three.failed] == [2, 1, 1]
-    assert two.spreads["class_il_A_T"].mean == 52
-    assert three.spreads["class_il_A_T"].mean == 53
-    assert three.tasks == ((0, 1), (2, 3), (4, 5))
+# Scores
 
 
-def test_trials_whose_classes_were_dealt_or_called_otherwise_are_not_averaged_together() -> None:
-    later = datetime(2027, 1, 1, tzinfo=UTC)
-    other = _of(2, 1, tasks=((3, 2), (1, 0)), created=later)
-    renamed = _of(2, 2, class_names=("a", "b", "c", "d"), created=later)
-    assert _shown([_of(2, 0), other]) == {"ER, 2 tasks (1)": [0], "ER, 2 tasks (2)": [1]}
-    assert _shown([renamed, _of(2, 0)]) == {"ER, 2 tasks (1)": [0], "ER, 2 tasks (2)": [2]}
+def test_scores_are_all_metrics_in_both_settings() -> None:
+    values = scores(trial(40, 90))
+    assert tuple(values) == SCORES
+    assert {name: value for name, value in values.items() if not math.isnan(value)} == {
+        "class_il_A_T": 65.0,
+        "class_il_F_T": 60.0,
+        "class_il_accuracy_over_time": 82.5,
+        "class_il_plasticity": 95.0,
+        "class_il_backward_transfer": -60.0,
+        "task_il_A_T": 55.0,
+        "task_il_F_T": 70.0,
+        "task_il_accuracy_over_time": 77.5,
+        "task_il_plasticity": 90.0,
+        "task_il_backward_transfer": -70.0,
+    }
+    assert all(math.isnan(value) for value in scores(failed()).values())
+    once = scores(make_record(class_il=[[NAN, NAN], [90, 80]]))
+    assert once["class_il_A_T"] == 85.0
+    assert math.isnan(once["class_il_F_T"])
 
 
-def test_trials_that_all_failed_are_a_cell() -> None:
-    (cell,) = summarise([failed()])
-    assert (cell.label, cell.failed, cell.tasks) == ("ER", 1, None)
+def test_scores_on_held_out_data_have_names_of_their_own() -> None:
+    held_out = {
+        "validation_class_il": [[90.0, NAN], [40.0, 80.0]],
+        "validation_task_il": [[95.0, NAN], [85.0, 75.0]],
+    }
+    measured = scores(make_record(make_config(validation=0.1), **held_out))
+    assert measured["validation_class_il_A_T"] == 60.0
+    assert measured["validation_class_il_F_T"] == 50.0
+    assert measured["validation_task_il_A_T"] == 80.0
+    assert measured["class_il_A_T"] == 70.375
 
 
-@pytest.mark.thorough
-def test_a_store_whose_benchmark_changed_is_listed_and_reported_task_number_by_task_number(
-    remask: CommandLine, tmp_path: Path
-) -> None:
-    with Store(remask.store) as store:
-        for seed in range(6):
-            for mask in (None, -1.0):
-                store.add(_of(2 + seed % 2, seed, mask))
-    listed = remask("results", "list")
-    assert listed.code == 0, listed.err
-    for row in ("ER, 2 tasks 52.00", "ER, 3 tasks 53.00", "MSER(-1), 2 tasks", "MSER(-1), 3 tasks"):
-        assert row in listed.text
-    page = tmp_path / "page.html"
-    answer = remask("report", str(page), "--figures", str(tmp_path / "figures"))
-    assert answer.code == 0, answer.err
-    cells = data_of(page)["cells"]
-    assert [(cell["label"], cell["trials"]) for cell in cells] == [
-        ("ER, 2 tasks", 3),
-        ("MSER(-1), 2 tasks", 3),
-        ("ER, 3 tasks", 3),
-        ("MSER(-1), 3 tasks", 3),
+@pytest.mark.parametrize("trials", [1, 2, 3, 8, 10, 127, 129, 1000])
+def test_means_and_deviations_of_many_columns_have_the_bits_of_numpy(trials: int) -> None:
+    values = np.random.default_rng(trials).uniform(0, 100, (trials, 29))
+    for found, column in zip(spreads(values), values.T.tolist(), strict=True):
+        assert found == Spread(float(np.mean(column)), float(np.std(column)), trials)
+        assert found == spread(column)
+
+
+# Cells
+
+
+def test_a_cell_has_the_mean_and_population_deviation_over_seeds() -> None:
+    [cell] = summarise([trial(40, 90, seed=1), trial(60, 90, seed=2), trial(50, 90, seed=3)])
+    # A_T is 65, 75, 70 and F_T is 60, 40, 50; in Task-IL, 55, 65, 60 and 70, 50, 60.
+    for name, mean, variance in (
+        ("class_il_A_T", 70.0, 50 / 3),
+        ("class_il_F_T", 50.0, 200 / 3),
+        ("task_il_A_T", 60.0, 50 / 3),
+        ("task_il_F_T", 60.0, 200 / 3),
+    ):
+        assert cell.spreads[name] == pytest.approx((mean, math.sqrt(variance), 3))
+    assert (cell.label, cell.trials, cell.diverged, cell.failed) == ("ER", 3, 0, 0)
+    assert cell.values("class_il_A_T") == [65.0, 75.0, 70.0]
+
+
+def test_trials_that_diverged_or_failed_are_counted_and_left_out_of_the_means() -> None:
+    others = [diverged(make_config(seed=2)), diverged(make_config(seed=3))]
+    others.append(failed(make_config(seed=4)))
+    [cell] = summarise([trial(40, 90, seed=1), *others])
+    assert (cell.trials, cell.diverged, cell.failed) == (1, 2, 1)
+    assert cell.spreads["class_il_A_T"] == Spread(65.0, 0.0, 1)
+    [cell] = summarise(others)
+    assert (cell.label, cell.trials, cell.tasks) == ("ER", 0, None)
+    assert math.isnan(cell.spreads["class_il_A_T"].mean)
+
+
+def test_the_cost_of_a_cell_is_the_mean_over_its_trials_if_all_have_it() -> None:
+    one = make_record(flops=1e12)
+    two = make_record(make_config(seed=2), flops=3e12, seconds=20.0)
+    [cell] = summarise([one, two])
+    assert (cell.costs["flops"].mean, cell.costs["seconds"].mean) == (2e12, 16.25)
+    [cell] = summarise([one, make_record(make_config(seed=2))])
+    assert math.isnan(cell.costs["flops"].mean)
+    assert cell.costs["seconds"].mean == 12.5
+
+
+def test_cells_differ_in_anything_but_the_seed_and_their_labels_say_in_what() -> None:
+    records = [
+        trial(10, 10, seed=2, lr=0.5),
+        trial(10, 10, method="sgd", buffer=0),
+        trial(10, 10, seed=1, mask="-inf"),
+        trial(10, 10, seed=1, lr=0.03),
+        trial(10, 10, seed=1, lr=0.5),
+        trial(10, 10, buffer=500),
     ]
-    assert len({cell["id"] for cell in cells}) == 4
-    assert cells[2]["tasks"] == [[0, 1], [2, 3], [4, 5]]
-    assert cells[2]["class_names"] == ["0", "1", "2", "3", "4", "5"]
+    cells = [(cell.label, cell.config.buffer, cell.trials) for cell in summarise(records)]
+    assert cells == [
+        ("ER, lr=0.03", 200, 1),
+        ("ER, lr=0.5", 200, 2),
+        ("ER", 500, 1),
+        ("MSER(-inf)", 200, 1),
+        ("SGD", 0, 1),
+    ]
+    mixed = [make_record(make_config(class_order=order)) for order in ([1, 0], 3, None)]
+    assert [cell.config.class_order for cell in summarise(mixed)] == [None, 3, (1, 0)]
 
 
-def test_a_cell_says_that_its_trials_ran_on_different_kinds_of_hardware() -> None:
+def test_a_label_names_a_weight_that_only_some_cells_have() -> None:
+    configs = [make_config(weights={"gamma": 0.5}), make_config(weights={}), make_config(lr=0.2)]
+    assert cell_labels(configs) == ["ER, lr=0.1, gamma=0.5", "ER, lr=0.1", "ER, lr=0.2"]
+
+
+@pytest.mark.parametrize(
+    ("method", "mask", "name"),
+    [
+        ("er", None, "ER"),
+        ("er", -math.inf, "MSER(-inf)"),
+        ("derpp", -1.0, "MSDER++(-1)"),
+        ("icarl", -10, "MSiCaRL(-10)"),
+        ("er", -0.0, "MSER(0)"),
+        ("er", -1.23456789, "MSER(-1.23456789)"),
+    ],
+)
+def test_a_system_is_named_after_its_method_and_mask(
+    method: str, mask: float | None, name: str
+) -> None:
+    assert system_name(method, mask) == name
+
+
+def test_labels_of_many_cells_take_time_in_proportion() -> None:
+    configs = [make_config(lr=1e-6 * (1 + rate)) for rate in range(3_000)]
+    start = time.process_time()
+    assert len(set(cell_labels(configs))) == len(configs)
+    assert time.process_time() - start < 5
+
+
+def test_a_cell_has_the_kinds_of_hardware_of_its_trials() -> None:
     def cell(*machines: dict[str, str]) -> Cell:
         (only,) = summarise(
             make_record(make_config(seed=seed), machine=machine)
@@ -91,3 +206,86 @@ def test_a_cell_says_that_its_trials_ran_on_different_kinds_of_hardware() -> Non
     assert cell(epyc, graphics).hardware == ("A100, torch 2.6.0", "EPYC, torch 2.6.0")
     assert "2, on 2 kinds of hardware" in str(results_table([cell(epyc, xeon)]))
     assert "hardware" not in str(results_table([cell(epyc, epyc)]))
+
+
+# Custom benchmarks that changed
+
+
+def test_trials_of_a_benchmark_that_got_another_task_are_not_averaged_together() -> None:
+    records = [_of(2, 0), _of(3, 1), _of(2, 2), failed(make_config(benchmark="mine:data", seed=3))]
+    two, three = summarise(records)
+    assert [two.label, three.label] == ["ER, 2 tasks", "ER, 3 tasks"]
+    assert [two.trials, three.trials, three.failed] == [2, 1, 1]
+    assert two.spreads["class_il_A_T"].mean == 52
+    assert three.spreads["class_il_A_T"].mean == 53
+    assert three.tasks == ((0, 1), (2, 3), (4, 5))
+
+
+def test_trials_with_other_tasks_or_class_names_are_not_averaged_together() -> None:
+    later = datetime(2027, 1, 1, tzinfo=UTC)
+    other = _of(2, 1, tasks=((3, 2), (1, 0)), created=later)
+    renamed = _of(2, 2, class_names=("a", "b", "c", "d"), created=later)
+    assert _shown([_of(2, 0), other]) == {"ER, 2 tasks (1)": [0], "ER, 2 tasks (2)": [1]}
+    assert _shown([renamed, _of(2, 0)]) == {"ER, 2 tasks (1)": [0], "ER, 2 tasks (2)": [2]}
+
+
+@pytest.mark.thorough
+def test_a_store_whose_benchmark_changed_is_listed_and_reported_by_number_of_tasks(
+    remask: CommandLine, tmp_path: Path
+) -> None:
+    with Store(remask.store) as store:
+        store.add_all(_of(2 + seed % 2, seed, mask) for seed in range(4) for mask in (None, -1.0))
+    listed = remask("results", "list")
+    assert listed.code == 0, listed.err
+    for row in ("ER, 2 tasks 52.00", "ER, 3 tasks 53.00", "MSER(-1), 2 tasks", "MSER(-1), 3 tasks"):
+        assert row in listed.text
+    page = tmp_path / "page.html"
+    assert remask("report", str(page)).code == 0
+    cells = data_of(page)["cells"]
+    assert [(cell["label"], cell["trials"]) for cell in cells] == [
+        ("ER, 2 tasks", 2),
+        ("MSER(-1), 2 tasks", 2),
+        ("ER, 3 tasks", 2),
+        ("MSER(-1), 3 tasks", 2),
+    ]
+    assert len({cell["id"] for cell in cells}) == 4
+    assert cells[2]["tasks"] == [[0, 1], [2, 3], [4, 5]]
+
+
+# Lists
+
+
+def test_a_list_has_the_cells_and_the_numbers_of_the_records(tmp_path: Path) -> None:
+    records = [
+        trial_with_accuracy(
+            make_config(mask=mask, seed=seed, validation=held_out),
+            40.0 + 7 * seed,
+            forgetting=5.0 * seed,
+            validation=50.0 if held_out else None,
+        )
+        for mask in (None, -1.0)
+        for seed in range(3)
+        for held_out in (0.0, 0.1)
+    ]
+    records += [diverged(make_config(seed=50)), failed(make_config(seed=51))]
+    records += [make_record(make_config(seed=52))]  # another number of tasks
+    with Store(tmp_path / "results.db") as store:
+        store.add_all(records)
+        listed = summarise_listed(store.summaries())
+        cells = summarise(store.records())
+    for ours, theirs in zip(listed, cells, strict=True):
+        assert (ours.label, ours.config) == (theirs.label, theirs.config)
+        assert ours.summaries == theirs.summaries == tuple(map(summary_of, theirs.records))
+        for name in SCORES:
+            plain = [scores(record)[name] for record in theirs.finished]
+            np.testing.assert_array_equal(ours.spreads[name], spread(plain))
+    assert str(results_table(listed)) == str(results_table(cells))
+
+
+def test_a_long_table_looks_like_a_short_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def table() -> PlainTable:
+        return results_table(summarise(trial(40, 90, lr=0.1 * (1 + n)) for n in range(7)))
+
+    short = str(table())
+    monkeypatch.setattr("remask.reports.tables._LONGEST_RICH_TABLE", 3)
+    assert str(table()) == short

@@ -1,205 +1,105 @@
-"""Cells, and the files that other programs read."""
+"""Files for other programs, and trials from an exported file."""
 
-import csv
-import io
 import json
 import math
 import os
 import sys
-from collections.abc import Iterator
+import tracemalloc
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from remask.metrics import CURVE_METRICS
-from remask.names import UnknownNameError, system_name
+from remask.names import UnknownNameError
 from remask.results import (
     FORMATS,
-    Spread,
+    Store,
     StoreError,
     TrialRecord,
     export,
-    scores,
-    summarise,
+    read_export,
     trial_json,
-    write,
 )
-from tests.results.store_samples import NAN, diverged, failed, make_config, make_record
-
-
-def trial(first: float, last: float, seed: int = 0, **settings: Any) -> TrialRecord:
-    """Task 1 is learnt to 100 and ends at `first`, task 2 at `last`; 10 less when told the task."""
-    return make_record(
-        make_config(seed=seed, **settings),
-        class_il=[[100.0, NAN], [first, last]],
-        task_il=[[100.0, NAN], [first - 10, last - 10]],
-    )
-
-
-def written(records: list[TrialRecord], name: str) -> str:
-    stream = io.BytesIO()
-    write(records, name, stream)
-    return stream.getvalue().decode()
-
-
-# Names
-
-
-@pytest.mark.parametrize(
-    ("method", "mask", "name"),
-    [
-        ("er", None, "ER"),
-        ("er", -math.inf, "MSER(-inf)"),
-        ("sgd", None, "SGD"),
-        ("joint", None, "JOINT"),
-        ("der", -0.5, "MSDER(-0.5)"),
-        ("derpp", None, "DER++"),
-        ("derpp", -1.0, "MSDER++(-1)"),
-        ("icarl", -10, "MSiCaRL(-10)"),
-        ("er", -0.0, "MSER(0)"),
-        ("er", -1.23456789, "MSER(-1.23456789)"),
-    ],
+from tests.command_line import CommandLine
+from tests.results.store_samples import (
+    NAN,
+    contents,
+    diverged,
+    exported,
+    failed,
+    make_config,
+    make_record,
+    make_records,
+    table,
 )
-def test_a_system_is_named_after_its_method_and_mask(
-    method: str, mask: float | None, name: str
-) -> None:
-    assert system_name(method, mask) == name
+from tests.results.test_cells import trial
 
-
-# Cells
-
-
-def close(spread: Spread, mean: float, std: float) -> bool:
-    return math.isclose(spread.mean, mean) and math.isclose(spread.std, std)
-
-
-def test_a_cell_has_the_mean_and_population_deviation_over_seeds() -> None:
-    [cell] = summarise([trial(40, 90, seed=1), trial(60, 90, seed=2), trial(50, 90, seed=3)])
-    # A_T is 65, 75, 70 and F_T is 60, 40, 50; told the task, 55, 65, 60 and 70, 50, 60.
-    assert close(cell.spreads["class_il_A_T"], 70.0, math.sqrt(50 / 3))
-    assert close(cell.spreads["class_il_F_T"], 50.0, math.sqrt(200 / 3))
-    assert close(cell.spreads["task_il_A_T"], 60.0, math.sqrt(50 / 3))
-    assert close(cell.spreads["task_il_F_T"], 60.0, math.sqrt(200 / 3))
-    assert (cell.label, cell.trials, cell.diverged, cell.failed) == ("ER", 3, 0, 0)
-
-
-def test_trials_that_diverged_or_failed_are_counted_and_left_out_of_the_means() -> None:
-    records = [
-        trial(40, 90, seed=1),
-        diverged(make_config(seed=2)),
-        diverged(make_config(seed=3)),
-        failed(make_config(seed=4)),
-    ]
-    [cell] = summarise(records)
-    assert (cell.trials, cell.diverged, cell.failed) == (1, 2, 1)
-    assert cell.spreads["class_il_A_T"] == Spread(65.0, 0.0, 1)
-    [hopeless] = summarise(records[1:])
-    assert hopeless.trials == 0
-    assert math.isnan(hopeless.spreads["class_il_A_T"].mean)
-
-
-def test_cells_differ_in_anything_but_the_seed_and_their_labels_say_in_what() -> None:
-    records = [
-        trial(10, 10, seed=2, lr=0.5),
-        trial(10, 10, method="sgd", buffer=0),
-        trial(10, 10, seed=1, mask="-inf"),
-        trial(10, 10, seed=1, lr=0.03),
-        trial(10, 10, seed=1, lr=0.5),
-        trial(10, 10, buffer=500),
-    ]
-    cells = [(cell.label, cell.config.buffer, cell.trials) for cell in summarise(records)]
-    assert cells == [
-        ("ER, lr=0.03", 200, 1),
-        ("ER, lr=0.5", 200, 2),
-        ("ER", 500, 1),
-        ("MSER(-inf)", 200, 1),
-        ("SGD", 0, 1),
-    ]
-
-
-def test_a_method_that_is_evaluated_once_has_no_forgetting() -> None:
-    record = make_record(class_il=[[NAN, NAN], [90, 80]], task_il=[[NAN, NAN], [90, 80]])
-    [cell] = summarise([record])
-    assert cell.spreads["class_il_A_T"].mean == 85.0
-    assert math.isnan(cell.spreads["class_il_F_T"].mean)
-
-
-def test_scores_are_all_metrics_in_both_settings() -> None:
-    values = scores(trial(40, 90))
-    of_curves = tuple(CURVE_METRICS)
-    of_the_test = {
-        name: value
-        for name, value in values.items()
-        if not name.startswith("val") and not name.endswith((*of_curves, "ECE"))
-    }
-    assert of_the_test == {
-        "class_il_A_T": 65.0,
-        "class_il_F_T": 60.0,
-        "class_il_accuracy_over_time": 82.5,
-        "class_il_plasticity": 95.0,
-        "class_il_backward_transfer": -60.0,
-        "task_il_A_T": 55.0,
-        "task_il_F_T": 70.0,
-        "task_il_accuracy_over_time": 77.5,
-        "task_il_plasticity": 90.0,
-        "task_il_backward_transfer": -70.0,
-    }
-    assert all(math.isnan(values[f"validation_{name}"]) for name in of_the_test)
-    assert all(math.isnan(value) for value in scores(failed()).values())
+_HELD_OUT = make_record(
+    make_config(validation=0.1),
+    validation_class_il=[[90.0, NAN], [40.0, 80.0]],
+    validation_task_il=[[95.0, NAN], [85.0, 75.0]],
+)
+_ESCAPE = "\x1b[2J\x1b]0;owned\x07"
 
 
 # Formats
 
 
-def test_csv_has_a_row_a_trial_with_config_and_metrics() -> None:
+def test_csv_has_a_row_per_trial_with_config_and_metrics() -> None:
     records = [trial(40, 90, mask="-inf"), trial(60, 90, seed=1), failed(error='a "b",\nc')]
-    rows = list(csv.DictReader(io.StringIO(written(records, "csv"), newline="")))
-    assert [row["name"] for row in rows] == ["MSER(-inf)", "ER", "ER"]
-    assert [row["mask"] for row in rows] == ["-inf", "none", "none"]
-    assert [row["class_il_A_T"] for row in rows] == ["65.0", "75.0", ""]
-    assert [row["task_il_F_T"] for row in rows] == ["70.0", "50.0", ""]
+    rows = table([*records, _HELD_OUT])
+    assert [row["name"] for row in rows] == ["MSER(-inf)", "ER", "ER", "ER"]
+    assert [row["mask"] for row in rows] == ["-inf", "none", "none", "none"]
+    assert [row["class_il_A_T"] for row in rows] == ["65.0", "75.0", "", "70.375"]
+    assert [row["task_il_F_T"] for row in rows] == ["70.0", "50.0", "", "1.5"]
+    assert [row["validation"] for row in rows] == ["0.0", "0.0", "0.0", "0.1"]
+    assert [row["validation_class_il_A_T"] for row in rows] == ["", "", "", "60.0"]
     assert rows[2]["error"] == 'a "b",\nc'
-    assert rows[1]["seed"] == "1"
-    assert rows[1]["lr"] == "0.1"
+    assert (rows[1]["seed"], rows[1]["lr"]) == ("1", "0.1")
     assert rows[1]["started"] == "2026-01-31T12:00:00.000000+00:00"
     assert rows[1]["config_hash"] == records[1].config_hash
 
 
-def test_json_has_everything_and_no_nan() -> None:
+def test_csv_marks_text_that_a_spreadsheet_would_compute() -> None:
+    names = ["=1+1", "+1", "-1", "@SUM(A1)", "plain"]
+    rows = table([make_record(make_config(benchmark=name, mask=-1.5)) for name in names])
+    assert [row["benchmark"] for row in rows] == ["'=1+1", "'+1", "'-1", "'@SUM(A1)", "plain"]
+    assert {row["mask"] for row in rows} == {"-1.5"}
+
+
+def test_json_has_whole_records_and_no_nan() -> None:
     records = [trial(40, 90, mask="-inf"), diverged(make_config(seed=3)), failed()]
 
     def refuse(constant: str) -> None:
         raise AssertionError(f"{constant} is not JSON")
 
-    read = json.loads(written(records, "json"), parse_constant=refuse)["trials"]
+    read = json.loads(exported(records, "json"), parse_constant=refuse)["trials"]
     assert read == [trial_json(record) for record in records]
     assert read[0]["metrics"]["class_il_A_T"] == 65.0
     assert read[0]["config"]["mask"] == "-inf"
     assert read[2]["metrics"]["class_il_A_T"] is None
-    for each, record in zip(read, records, strict=True):
-        assert each.pop("config_hash") == record.config_hash
-        del each["metrics"]
-        assert TrialRecord.model_validate(each) == record
 
 
 def test_no_trials_make_an_empty_file_of_every_format() -> None:
-    assert json.loads(written([], "json")) == {"trials": []}
-    assert written([], "csv").startswith("config_hash,name,benchmark,method,mask,buffer,seed,")
-    assert written([], "csv").count("\n") == 1
-    assert r"\bottomrule" in written([], "latex")
+    assert json.loads(exported([], "json")) == {"trials": []}
+    assert exported([], "csv").startswith("config_hash,name,benchmark,method,mask,buffer,seed,")
+    assert exported([], "csv").count("\n") == 1
+    assert r"\bottomrule" in exported([], "latex")
 
 
-def test_parquet_has_the_columns_of_csv_with_their_types(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mask", ["-inf", "auto"])
+def test_parquet_has_the_columns_of_csv_with_their_types(tmp_path: Path, mask: str) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     target = tmp_path / "results.parquet"
-    export([trial(40, 90, mask="-inf"), trial(60, 90, seed=2**63 - 1)], "parquet", target)
-    table = parquet.read_table(target)
-    assert table.column_names == written([], "csv").strip().split(",")
-    assert table["mask"].to_pylist() == [-math.inf, None]
-    assert table["class_il_A_T"].to_pylist() == [65.0, 75.0]
-    assert table["seed"].to_pylist() == [0, 2**63 - 1]
-    kinds = {name: str(table.schema.field(name).type) for name in ("error", "diverged_at", "lr")}
+    first = trial(40, 90).model_copy(update={"config": make_config(mask=mask)})
+    export([first, trial(60, 90, seed=2**63 - 1)], "parquet", target)
+    read = parquet.read_table(target)
+    assert read.column_names == exported([], "csv").strip().split(",")
+    assert read["mask"].to_pylist() == [-math.inf if mask == "-inf" else "auto", None]
+    assert read["class_il_A_T"].to_pylist() == [65.0, 75.0]
+    assert read["seed"].to_pylist() == [1, 2**63 - 1]
+    kinds = {name: str(read.schema.field(name).type) for name in ("error", "diverged_at", "lr")}
     assert kinds == {"error": "string", "diverged_at": "int64", "lr": "double"}
 
 
@@ -220,7 +120,7 @@ def test_latex_is_a_booktabs_table_of_the_cells() -> None:
         diverged(make_config(seed=2, mask="-inf")),
         failed(make_config(method="my_own", buffer=0)),
     ]
-    assert written(records, "latex") == (
+    assert exported(records, "latex") == (
         r"""% needs \usepackage{booktabs}; mean $\pm$ population standard deviation over the trials
 \begin{tabular}{lrrrrrr}
 \toprule
@@ -236,13 +136,20 @@ MY\_OWN & -- & 0 (1 failed) & -- & -- & -- & -- \\
     )
 
 
-def test_latex_names_the_benchmark_if_there_are_several_and_escapes_it() -> None:
-    table = written(
-        [trial(10, 10, benchmark=r"50%_\{x}"), trial(10, 10, benchmark="b~^&#$")], "latex"
-    )
-    assert r"\begin{tabular}{llrrrrrr}" in table
-    assert r"50\%\_\textbackslash{}\{x\} & ER & 200" in table
-    assert r"b\textasciitilde{}\textasciicircum{}\&\#\$ & ER & 200" in table
+def test_latex_escapes_names_and_has_validation_if_asked() -> None:
+    names = [r"50%_\{x}", "b~^&#$"]
+    several = exported([trial(10, 10, benchmark=name) for name in names], "latex")
+    assert r"\begin{tabular}{llrrrrrr}" in several
+    assert r"50\%\_\textbackslash{}\{x\} & ER & 200" in several
+    assert r"b\textasciitilde{}\textasciicircum{}\&\#\$ & ER & 200" in several
+    plain, both = (exported([_HELD_OUT], name) for name in ("latex", "latex-validation"))
+    row = r"ER & 200 & 1 & $70.38$ & $48.50$ & $97.50$ & $1.50$"
+    assert "% figures of the test set, unless marked validation" in plain
+    assert rf"{row} \\" in plain
+    assert r"\begin{tabular}{lrrrrrrrr}" in both
+    assert r"{Class-IL, test}" in both
+    assert r"& Class-IL, validation & Task-IL, validation \\" in both
+    assert rf"{row} & $60.00$ & $80.00$ \\" in both
 
 
 # Files
@@ -255,7 +162,9 @@ def test_an_unknown_format_suggests_the_nearest(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in FORMATS if name != "parquet"])
-def test_an_export_that_breaks_off_leaves_what_was_there(tmp_path: Path, name: str) -> None:
+def test_an_export_that_fails_leaves_the_file_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     target = tmp_path / "results.out"
     target.write_text("precious")
 
@@ -263,39 +172,129 @@ def test_an_export_that_breaks_off_leaves_what_was_there(tmp_path: Path, name: s
         yield trial(40, 90)
         raise StoreError("a row is damaged")
 
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
     with pytest.raises(StoreError, match="a row is damaged"):
         export(broken(), name, target)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        with pytest.raises(StoreError, match=r"cannot write .*: No space left on device"):
+            export([trial(40, 90)], name, target)
     assert target.read_text() == "precious"
     assert list(tmp_path.iterdir()) == [target]
     export([trial(40, 90)], name, target)
-    assert target.read_text() == written([trial(40, 90)], name)
+    assert target.read_text() == exported([trial(40, 90)], name)
 
 
-def test_a_full_disk_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    target = tmp_path / "results.json"
-    target.write_text("precious")
-
-    def refuse(descriptor: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", refuse)
-    with pytest.raises(StoreError, match=r"cannot write .*results\.json: No space left on device"):
-        export([trial(40, 90)], "json", target)
-    assert target.read_text() == "precious"
-    assert list(tmp_path.iterdir()) == [target]
-
-
-def test_a_target_that_cannot_be_written_says_so(tmp_path: Path) -> None:
+def test_a_target_that_cannot_be_written_is_refused_and_a_link_stays_one(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     for target in (tmp_path / "folder", tmp_path / "missing" / "results.json"):
         with pytest.raises(StoreError, match=f"cannot write {target}"):
             export([trial(40, 90)], "json", target)
     assert list(tmp_path.iterdir()) == [tmp_path / "folder"]
-
-
-def test_a_link_to_a_file_stays_a_link(tmp_path: Path) -> None:
     link = tmp_path / "latest.json"
     link.symlink_to("results.json")
     export([], "json", link)
     assert link.is_symlink()
     assert json.loads((tmp_path / "results.json").read_text()) == {"trials": []}
+
+
+@pytest.mark.parametrize("name", ["csv", "json"])
+def test_an_export_holds_no_trials_in_memory(tmp_path: Path, name: str) -> None:
+    def peak(trials: int) -> int:
+        tracemalloc.start()
+        records = (make_record(make_config(seed=seed)) for seed in range(trials))
+        assert export(records, name, tmp_path / "out") == trials
+        found = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return found
+
+    peak(5)
+    assert peak(100) < peak(10) + 100_000  # a record takes 6,000
+
+
+# Imports
+
+
+def test_an_import_adds_what_the_store_lacks_and_changes_nothing(
+    remask: CommandLine, tmp_path: Path
+) -> None:
+    records = [*make_records(2, mask=float("-inf")), diverged(), failed(make_config(seed=8))]
+    path = tmp_path / "trials.json"
+    export(records, "json", path)
+    assert read_export(path) == records
+    mine = make_record(records[0].config, seconds=1.0)
+    with Store(remask.store) as store:
+        store.add(mine)
+    answer = remask("results", "import", str(path))
+    assert answer.code == 0
+    assert "4 trials read, 3 of them new" in answer.text
+    with Store(remask.store) as store:
+        assert store.count() == 4
+        assert store.get(mine.config_hash) == mine
+    assert "0 of them new" in remask("results", "import", str(path)).text
+
+
+def _set(*place: str | int, to: Any) -> Callable[[Any], Any]:
+    """Change the second trial of an export."""
+
+    def change(content: Any) -> Any:
+        part = content["trials"][1]
+        for step in place[:-1]:
+            part = part[step]
+        part[place[-1]] = to
+        return content
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda _: [], "has no trials"),
+        (lambda _: {"trials": 3}, "has no trials"),
+        (lambda _: {"trials": ["x"]}, "trial 0 of"),
+        (_set("config_hash", to="0" * 64), "its hash is not that of its config"),
+        (_set("unknown", to=1), "unknown"),
+        (_set("seconds", to=-1), "seconds"),
+        (_set("seconds", to=1e300), "seconds"),
+        (_set("class_il", to=[[1.0]]), "square matrices"),
+        (_set("validation_task_il", to=[[1.0]]), "validation_task_il"),
+        (_set("class_il", 1, 0, to=1e308), "from 0 to 100"),
+        (_set("task_il", 1, 0, to=-50), "from 0 to 100"),
+        (_set("confidence", 0, to=1.5), "from 0 to 1"),
+        (_set("created", to="9999-12-31T23:59:59-05:00"), "the years 1 to 9999"),
+        (_set("config", "batch", to=2**70), "config.batch"),
+        (_set("config", "limit", to=2**63), "config.limit"),
+        (_set("config", "class_order", to=[2**63]), "config.class_order"),
+        (_set("config", "lr_drops", to=[2**63]), "config.lr_drops"),
+        (_set("config", "benchmark", to=f"a{_ESCAPE}"), "no control characters"),
+        (_set("config", "net", to="x" * 501), "at most 500"),
+        (_set("config", "weights", to={"a\x9b": 1.0}), "no control characters"),
+        (_set("config", "weights", to=[["a", 1.0], ["a", 2.0]]), "one value"),
+        (_set("machine", to={"cores": 2**64}), "machine"),
+    ],
+)
+def test_a_damaged_export_is_refused_and_nothing_of_it_is_stored(
+    remask: CommandLine, tmp_path: Path, change: Callable[[Any], Any], expected: str
+) -> None:
+    path = tmp_path / "trials.json"
+    export(make_records(2), "json", path)
+    path.write_text(json.dumps(change(json.loads(path.read_text()))))
+    with Store(remask.store) as store:
+        store.add(make_record(make_config(seed=99)))
+    before = contents(tmp_path)
+    answer = remask("results", "import", str(path))
+    assert answer.code == 1
+    assert expected in answer.text
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("content", [None, b"", b"\xff\xfe", b"{", b"[" * 100_000])
+def test_what_is_not_json_is_refused(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "trials.json"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(StoreError, match="cannot be read" if content is None else "is not JSON"):
+        read_export(path)

@@ -1,40 +1,97 @@
 """Records, and the hash that identifies a trial."""
 
 import hashlib
+import math
+from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import ValidationError, create_model
 
 from remask.config import TrialConfig
-from tests.results.store_samples import NAN, make_config, make_record
+from remask.experiments import rerun_command
+from remask.reports.selection import masks_chosen
+from remask.results import (
+    Losses,
+    MaskChoice,
+    Store,
+    TrialRecord,
+    export,
+    read_export,
+    scores,
+    summarise,
+)
+from tests.command_line import CommandLine
+from tests.results.store_samples import NAN, diverged, failed, make_config, make_record, table
 
 HOLDS_OUT = make_config(validation=0.1)
+ANSWERS: dict[str, Any] = {
+    "confusion": [[3, 1, 0, 0], [0, 4, 0, 0], [0, 0, 2, 2], [0, 0, 0, 4]],
+    "counts": [4, 12],
+    "confidence": [1.0, 10.8],
+    "right": [1, 12],
+}
+CURVE: dict[str, Any] = {
+    "steps": [10, 100, 105, 200],
+    "learning": [0, 0, 1, 1],
+    "class_il": [[40.0, NAN], [90.0, NAN], [60.0, 5.0], [80.0, 88.0]],
+    "task_il": [[70.0, NAN], [95.0, NAN], [94.0, 50.0], [95.0, 90.0]],
+}
+LOSSES: dict[str, Any] = {
+    "names": ["loss", "replay"],
+    "steps": [10, 20],
+    "learning": [0, 0],
+    "values": [[2.5, NAN], [1.25, 0.5]],
+}
+
+
+def chose(name: str) -> MaskChoice:
+    return MaskChoice(
+        chosen=name,
+        reason="1.2 ±0.5 points ahead",
+        scores={"0 fading 12": 80.0, "none": 81.2},
+        errors={"0 fading 12": 0.0, "none": 0.5},
+        old_samples=40,
+        samples=52,
+    )
+
+
+def auto_record(*chosen: str, seed: int = 1) -> TrialRecord:
+    config = make_config(mask="auto", buffer=1000, seed=seed)
+    return make_record(config=config, choices=tuple(map(chose, chosen)))
+
+
+def answered(**changes: Any) -> TrialRecord:
+    return make_record(answers={**ANSWERS, **changes}, flops=1e12, memory_bytes=2240)
+
+
+def measured(config: TrialConfig | None = None, **changes: Any) -> TrialRecord:
+    return make_record(config or make_config(evaluate_every=10), curve={**CURVE, **changes})
+
+
+def with_losses(**changes: Any) -> TrialRecord:
+    return make_record(losses={**LOSSES, **changes})
+
 
 # The identity of a trial
 
 
-def test_a_config_has_the_hash_it_has_had_since_the_first_release() -> None:
+def test_a_config_has_the_hash_of_its_canonical_form() -> None:
     config = make_config(mask="-inf", seed=7, alpha=0.5)
     canonical = (
         '{"alpha":0.5,"batch":10,"benchmark":"split-digits","buffer":200,"epochs":1,"lr":0.1,'
         '"mask":"-inf","method":"er","replay_batch":10,"seed":7}'
     )
+    assert config.canonical == canonical
     assert config.hash == hashlib.sha256(canonical.encode()).hexdigest()
-    assert config.hash == ("9adea2b44a1bcdc33675be10b5d232b129d00b1bceceb523321f4ee9d850a011")
 
 
 def test_defaults_never_change_because_hashes_leave_them_out() -> None:
     released = {
-        "mask": None,
-        "buffer": 0,
-        "seed": 0,
-        "net": "mlp",
-        "replay_batch": 0,
-        "alpha": 0.0,
-        "beta": 0.0,
-        "validation": 0.0,
+        **{"mask": None, "buffer": 0, "seed": 0, "net": "mlp", "replay_batch": 0},
+        **{"alpha": 0.0, "beta": 0.0, "validation": 0.0},
     }
     fields = TrialConfig.model_fields
     assert {name: fields[name].get_default() for name in released} == released
@@ -59,10 +116,9 @@ def test_a_field_added_later_leaves_the_hashes_of_old_configs_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    "change",
-    [{"seed": 2}, {"mask": "-inf"}, {"mask": 0}, {"lr": 0.1 + 1e-16}, {"method": "der"}],
+    "change", [{"seed": 2}, {"mask": "-inf"}, {"mask": 0}, {"lr": 0.1 + 1e-16}, {"method": "der"}]
 )
-def test_every_setting_and_the_seed_make_another_trial(change: dict[str, Any]) -> None:
+def test_every_setting_and_the_seed_change_the_hash(change: dict[str, Any]) -> None:
     assert make_config(**change).hash != make_config().hash
 
 
@@ -71,7 +127,34 @@ def test_equal_configs_have_equal_hashes_even_with_a_negative_zero() -> None:
     assert make_config(mask=-0.0).hash == make_config(mask=0.0).hash
 
 
-# Records
+# Contents
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        make_record(),
+        diverged(),
+        failed(),
+        TrialRecord.failure(make_config(), "Traceback: \udcff", versions={"torch": "2.6"}),
+        make_record(HOLDS_OUT, validation_class_il=[[90.0, NAN], [40.0, 80.0]]),
+        make_record(make_config(mask=-0.0), seconds=-0.0),
+        answered(),
+        measured(),
+        with_losses(),
+        auto_record("none", "none"),
+    ],
+)
+def test_a_record_comes_back_from_the_store_and_from_an_export(
+    tmp_path: Path, record: TrialRecord
+) -> None:
+    with Store(tmp_path / "results.db") as store:
+        store.add(record)
+    with Store(tmp_path / "results.db") as store:
+        assert store.get(record.config_hash) == record
+        assert list(store.checked()) == [record]
+    export([record], "json", tmp_path / "trials.json")
+    assert read_export(tmp_path / "trials.json") == [record]
 
 
 @pytest.mark.parametrize(
@@ -79,17 +162,18 @@ def test_equal_configs_have_equal_hashes_even_with_a_negative_zero() -> None:
     [
         {"status": "diverged"},
         {"diverged_at": 3},
+        {"status": "diverged", "diverged_at": 2**70},
         {"status": "failed"},
         {"error": "odd"},
         {"class_il": [[1.0]]},
         {"class_il": [[1.0], [2.0]], "task_il": [[1.0], [2.0]]},
         {"class_il": [], "task_il": []},
         {"class_il": [[float("inf")]], "task_il": [[1.0]]},
+        {"class_il": [(None,)] * 10_001, "task_il": [[]]},
         {"seconds": NAN},
-        {"tasks": None},
-        {"class_names": None},
+        {"tasks": []},
+        {"class_names": []},
         {"tasks": [[0, 1, 2, 3]]},
-        {"tasks": [[0, 1], []]},
         {"tasks": [[0, 1], [2, 4]]},
         {"tasks": [[0, 1], [2]], "class_names": ["a", "b", "c"]},
         {"class_names": ["a", "b", "c"]},
@@ -102,6 +186,9 @@ def test_equal_configs_have_equal_hashes_even_with_a_negative_zero() -> None:
         {"config": HOLDS_OUT, "validation_class_il": [[1.0, NAN], [1.0]]},
         {"config": HOLDS_OUT, "validation_class_il": [[1.0, float("inf")], [1.0, 1.0]]},
         {"started": datetime(2026, 1, 1)},
+        {"choices": (chose("none"),)},
+        {"curve": CURVE},  # of a config that does not ask for it
+        {"config": make_config(evaluate_every=10), "curve": None},
     ],
 )
 def test_a_record_that_contradicts_itself_is_refused(parts: dict[str, Any]) -> None:
@@ -109,15 +196,109 @@ def test_a_record_that_contradicts_itself_is_refused(parts: dict[str, Any]) -> N
         make_record(**parts)
 
 
-def test_records_with_equal_contents_are_equal_though_nan_is_not() -> None:
-    one, other = (
-        make_record(class_il=[[float("nan")]], task_il=[[1.0]], confidence=[float("nan")])
-        for _ in range(2)
-    )
-    assert one == other
+_BROKEN: list[tuple[Callable[..., TrialRecord], dict[str, Any]]] = [
+    (answered, {"confusion": [[1, 2], [3]]}),
+    (answered, {"confusion": [[1, 2], [3, 4]]}),  # of four classes
+    (answered, {"confusion": [[-1, 0, 0, 0], *ANSWERS["confusion"][1:]]}),
+    (answered, {"counts": [1]}),
+    (answered, {"confidence": [-1.0, 0.0]}),
+    (answered, {"more": 1}),
+    (measured, {"steps": [10, 100, 105]}),
+    (measured, {"steps": [10, 100, 100, 200]}),
+    (measured, {"steps": [0, 100, 105, 200]}),
+    (measured, {"steps": [*range(1, 100_002)]}),
+    (measured, {"learning": [0, 1, 0, 1]}),
+    (measured, {"learning": [0, 0, 1, 2]}),
+    (measured, {"learning": [-1, 0, 1, 1]}),
+    (measured, {"class_il": [[40.0], [90.0], [60.0], [80.0]]}),
+    (measured, {"class_il": [[140.0, NAN], [90.0, NAN], [60.0, 5.0], [80.0, 88.0]]}),
+    (measured, {"task_il": []}),
+    (measured, {"more": 1}),
+    (with_losses, {"steps": [20, 10]}),
+    (with_losses, {"learning": [0]}),
+    (with_losses, {"values": [[1.0], [1.0]]}),
+]
 
 
-def test_moments_are_kept_in_utc() -> None:
+@pytest.mark.parametrize(("make", "damage"), _BROKEN)
+def test_answers_curves_and_losses_that_contradict_themselves_are_refused(
+    make: Callable[..., TrialRecord], damage: dict[str, Any]
+) -> None:
+    make()
+    with pytest.raises(ValidationError):
+        make(**damage)
+
+
+def test_values_are_normalised() -> None:
+    one, other = (make_record(class_il=[[NAN]], task_il=[[1.0]]) for _ in range(2))
+    assert one == other  # though NaN is not equal to NaN
     east = datetime(2026, 1, 1, 1, tzinfo=timezone(timedelta(hours=2)))
-    record = make_record(started=east)
-    assert record.started.isoformat() == "2025-12-31T23:00:00+00:00"
+    assert make_record(started=east).started.isoformat() == "2025-12-31T23:00:00+00:00"
+    rounded = [1.0000005, 0.2, 0.7, 0.9]
+    assert make_record(confidence=rounded).confidence == tuple(rounded)
+    assert math.isnan(Losses(**{**LOSSES, "values": [[math.inf, 1], [1, 1]]}).values[0][0])
+
+
+def test_messages_of_failed_trials_are_kept_without_control_characters() -> None:
+    message = "first\nsecond\x1b[2J\x1b]0;owned\x07\udcff" + "x" * 200_000
+    record = TrialRecord.failure(make_config(), message)
+    assert record.error is not None
+    assert record.error.startswith("first\nsecond?[2J?]0;owned??xxx")
+    assert len(record.error) == 100_000
+    assert make_record(commit="a\x1bb").commit == "a?b"
+    assert make_record(versions={"torch": "\x07"}).versions == {"torch": "?"}
+
+
+# Measurements
+
+
+def test_curves_answers_and_costs_are_in_scores_and_tables() -> None:
+    found = scores(measured())
+    assert found["class_il_min_ACC"] == 60.0
+    assert found["class_il_WC_ACC"] == (88.0 + 60.0) / 2
+    assert found["class_il_switch_drop"] == 30.0
+    assert found["task_il_switch_drop"] == 1.0
+    assert scores(answered())["class_il_ECE"] == pytest.approx(100 * 1.2 / 16)
+    row, curve, without = table([answered(), measured(), make_record(make_config(seed=2))])
+    assert float(row["class_il_ECE"]) == pytest.approx(7.5)
+    assert (float(row["flops"]), row["memory_bytes"]) == (1e12, "2240")
+    assert (float(curve["class_il_min_ACC"]), curve["evaluate_every"]) == (60.0, "10")
+    for name in ("class_il_ECE", "flops", "memory_bytes", "class_il_min_ACC"):
+        assert without[name] == ""
+
+
+def test_a_line_says_how_many_trials_chose_which_mask_after_each_task() -> None:
+    fading = "0 fading 12"
+    records = [
+        auto_record(fading, "none", seed=0),
+        auto_record(fading, fading, seed=1),
+        auto_record(fading, fading, seed=2),
+        make_record(),
+    ]
+    assert records[0].system == "MSER(auto)"
+    (line,) = masks_chosen(summarise(records))
+    assert line.startswith("masks that MSER(auto), ")
+    assert line.endswith(f"{fading} (3) | {fading} (2), none (1)")
+
+
+def test_a_run_stores_answers_costs_and_a_curve_that_changes_no_result(
+    remask: CommandLine,
+) -> None:
+    quick = ("--benchmark", "split-digits", "--limit", "15", "--workers", "1", "--trials", "1")
+    assert remask("run", *quick, "--buffer", "20").code == 0
+    assert remask("run", *quick, "--buffer", "20", "--evaluate-every", "2").code == 0
+    with Store(remask.store) as store:
+        plain, record = sorted(store.records(), key=lambda record: record.config.evaluate_every)
+    assert (plain.class_il, plain.confidence) == (record.class_il, record.confidence)
+    assert plain.curve is None
+    assert not math.isnan(scores(record)["class_il_min_ACC"])
+    assert "--evaluate-every 2" in rerun_command(record.config, [0])
+    assert record.answers is not None
+    assert [sum(row) for row in record.answers.confusion] == [15] * 10
+    right = sum(row[label] for label, row in enumerate(record.answers.confusion))
+    assert sum(record.answers.right) == right
+    assert record.memory_bytes == 20 * (64 + 8)
+    # 150 samples, and as many replayed, per epoch; an MLP of 64, 100, 100 and 10 units has 2 FLOPs
+    # per weight forward, and twice as many back.
+    per_sample = 3 * 2 * (64 * 100 + 100 * 100 + 100 * 10)
+    assert plain.flops == plain.config.epochs * 300 * per_sample

@@ -1,7 +1,5 @@
 """What becomes of figures on held-out data: in the store, in tables, on the page, in a sweep."""
 
-import csv
-import io
 import json
 import math
 import re
@@ -13,7 +11,7 @@ import pytest
 
 from remask.experiments import changed_settings, rerun_command, trial_configs
 from remask.reports.selection import best_by_validation
-from remask.results import Store, TrialRecord, export, read_export, scores, summarise, write
+from remask.results import Store, TrialRecord, summarise
 from tests.command_line import CommandLine
 from tests.reports.samples import report_data
 from tests.results.store_samples import (
@@ -48,81 +46,6 @@ def trials(held_out: Sequence[float], test: Sequence[float], **settings: Any) ->
 
 def choice(*cells: Sequence[TrialRecord]) -> list[str]:
     return best_by_validation(summarise([record for cell in cells for record in cell]))
-
-
-# The store and its exports
-
-
-def test_the_figures_come_back_from_the_store_and_from_an_export(tmp_path: Path) -> None:
-    records = [validated_record(seed=seed) for seed in range(3)]
-    with Store(tmp_path / "results.db") as store:
-        for record in records:
-            store.add(record)
-        assert list(store.records()) == records
-    export(records, "json", tmp_path / "trials.json")
-    assert read_export(tmp_path / "trials.json") == records
-
-
-def test_an_import_refuses_figures_that_do_not_fit(remask: CommandLine, tmp_path: Path) -> None:
-    path = tmp_path / "trials.json"
-    export([validated_record()], "json", path)
-    content = json.loads(path.read_text())
-    content["trials"][0]["validation_task_il"] = [[1.0]]
-    path.write_text(json.dumps(content))
-    answer = remask("results", "import", str(path))
-    assert answer.code == 1
-    assert "Nothing was imported" in answer.text
-
-
-def test_metrics_on_held_out_data_have_names_of_their_own() -> None:
-    measured = scores(validated_record())
-    assert measured["validation_class_il_A_T"] == 60.0
-    assert measured["validation_class_il_F_T"] == 50.0
-    assert measured["validation_task_il_A_T"] == 80.0
-    assert measured["class_il_A_T"] == 70.375
-    (cell,) = summarise([validated_record(seed=seed) for seed in (1, 2)])
-    assert cell.spreads["validation_class_il_A_T"].mean == 60.0
-    assert cell.spreads["validation_class_il_A_T"].trials == 2
-
-
-def test_trials_that_learnt_from_less_data_are_a_cell_of_their_own() -> None:
-    cells = summarise([make_record(), validated_record(), validated_record(validation=0.2)])
-    assert [cell.label for cell in cells] == [
-        "ER, validation=0.0",
-        "ER, validation=0.1",
-        "ER, validation=0.2",
-    ]
-
-
-def test_csv_and_parquet_have_columns_for_them(tmp_path: Path) -> None:
-    records = [make_record(), validated_record()]
-    stream = io.BytesIO()
-    write(records, "csv", stream)
-    rows = list(csv.DictReader(io.StringIO(stream.getvalue().decode(), newline="")))
-    assert [row["validation"] for row in rows] == ["0.0", "0.1"]
-    assert [row["validation_class_il_A_T"] for row in rows] == ["", "60.0"]
-    parquet = pytest.importorskip("pyarrow.parquet")
-    export(records, "parquet", tmp_path / "trials.parquet")
-    table = parquet.read_table(tmp_path / "trials.parquet")
-    assert table["validation_task_il_A_T"].to_pylist() == [None, 80.0]
-
-
-def test_latex_is_of_the_test_set_unless_asked() -> None:
-    texts = {}
-    for name in ("latex", "latex-validation"):
-        stream = io.BytesIO()
-        write([validated_record()], name, stream)
-        texts[name] = stream.getvalue().decode()
-    assert "% figures of the test set, unless marked validation" in texts["latex"]
-    assert r"ER & 200 & 1 & $70.38$ & $48.50$ & $97.50$ & $1.50$ \\" in texts["latex"]
-    asked = texts["latex-validation"]
-    assert r"\begin{tabular}{lrrrrrrrr}" in asked
-    assert r"{Class-IL, test}" in asked
-    assert r"& Class-IL, validation & Task-IL, validation \\" in asked
-    assert r"ER & 200 & 1 & $70.38$ & $48.50$ & $97.50$ & $1.50$ & $60.00$ & $80.00$ \\" in asked
-    heading, rule, row = asked.splitlines()[5:8]
-    assert rule == r"\midrule"
-    assert heading.count("&") == row.count("&") == 8
 
 
 # Tables and the page
@@ -242,11 +165,6 @@ def test_cells_that_are_equally_good_are_all_named() -> None:
     assert "test: 75.00 ±0.00. Fewer than 3 trials" in line
 
 
-def test_one_trial_each_is_called_a_first_look_and_has_no_spread() -> None:
-    (line,) = choice(trials([80], [70], lr=0.1), trials([60], [90], lr=0.5))
-    assert "A_T 80.00, n=1); test: 70.00. Fewer than 3 trials per cell" in line
-
-
 def test_what_a_choice_leaves_out_is_said() -> None:
     (line,) = choice(
         [
@@ -310,12 +228,12 @@ def test_nothing_is_chosen_where_nothing_has_finished_or_nothing_was_held_out() 
 # The commands
 
 
-@pytest.mark.parametrize("by", ["option", "file", "both"])
+@pytest.mark.parametrize("by", ["file", "both"])
 def test_a_sweep_names_the_best_cell_by_validation(
     remask: CommandLine, tmp_path: Path, by: str
 ) -> None:
     grid = tmp_path / "grid.toml"
-    said = {"option": "", "file": "validation = 0.2\n", "both": "validation = 0.4\n"}[by]
+    said = {"file": "validation = 0.2\n", "both": "validation = 0.4\n"}[by]
     grid.write_text(f"epochs = 1\nlimit = 15\ntrials = 2\n{said}[grid]\nlr = [0.1, 1e-5]\n")
     option = () if by == "file" else ("--validation", "0.2")
     answer = remask("sweep", str(grid), *option, "--workers", "1")
@@ -336,16 +254,6 @@ def test_a_sweep_without_validation_names_no_best_cell_and_says_how(
     assert answer.code == 0
     assert "best" not in answer.out
     assert "add --validation 0.1" in answer.out
-
-
-def test_a_share_that_is_an_axis_cannot_be_an_option_too(
-    remask: CommandLine, tmp_path: Path
-) -> None:
-    grid = tmp_path / "grid.toml"
-    grid.write_text("[grid]\nvalidation = [0.1, 0.2]\n")
-    answer = remask("sweep", str(grid), "--validation", "0.3")
-    assert answer.code == 1
-    assert "validation is said twice" in answer.text
 
 
 def test_a_run_with_validation_shows_stores_and_resumes_like_any_other(

@@ -284,7 +284,7 @@ class Round:
         for path in rescued:
             self._request_once(["results", "import", str(path)])
             path.unlink()
-        noticed = rescued or any("was moved, deleted or replaced" in run.said for run in runs)
+        noticed = rescued or any("was moved, removed or replaced" in run.said for run in runs)
         # Who had stopped, or stored its last trial, before that was not at work any more.
         self.expected.known = held if noticed else set()
         return True

@@ -1,6 +1,7 @@
 """What trials cost, worked out: passes, FLOPs, and how stacks divide over workers."""
 
 import json
+from dataclasses import astuple
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from remask.experiments import trial_configs
 from remask.methods import METHODS
 from remask.nets import net_builder
 from remask.runs import RunOptions, cost_of, rates_of, seconds_of, shortest_time, usual_stack
-from remask.runs.cost import Passes, Sizes, net_cost, step_passes
+from remask.runs.cost import Sizes, net_cost, step_passes
 
 
 @pytest.mark.parametrize(
@@ -78,7 +79,7 @@ def test_every_method_has_a_cost_and_takes_as_many_steps_as_it_says(method: str)
     # Its tasks are not quite of one size.
     assert cost.steps == pytest.approx(stack.total_steps, rel=0.05)
     assert cost.flops > 0
-    assert all(value >= 0 for value in cost.passes)
+    assert min(astuple(cost.passes)) >= 0
 
 
 def test_a_trial_on_data_that_is_not_there_has_a_cost(
@@ -111,10 +112,6 @@ def test_no_number_of_workers_is_faster_than_the_longest_stack(
     stacks: list[float], workers: int, expected: float
 ) -> None:
     assert shortest_time(stacks, workers) == expected
-
-
-def test_passes_add_up() -> None:
-    assert Passes(1, 2, 3, 4).times(2).plus(Passes(calls=1)) == Passes(2, 4, 6, 9)
 
 
 def test_the_size_of_the_digits_is_that_of_the_data() -> None:

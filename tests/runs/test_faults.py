@@ -59,9 +59,15 @@ def every_point(
     raise AssertionError("a save has no end of operations")
 
 
-@pytest.mark.parametrize("lasting", [False, True])
-@pytest.mark.parametrize("late", [False, True])
-@pytest.mark.parametrize("code", ERRNOS, ids=errno.errorcode.get)
+@pytest.mark.parametrize(
+    ("code", "late", "lasting"),
+    [
+        (errno.ENOSPC, False, False),
+        (errno.ENOSPC, True, True),
+        (errno.EIO, True, False),
+        (errno.EROFS, False, True),
+    ],
+)
 def test_a_save_that_fails_at_any_point_leaves_a_whole_state_and_the_next_save_works(
     tmp_path: Path, code: int, late: bool, lasting: bool
 ) -> None:

@@ -50,14 +50,10 @@ def run(*args: str, shell: str = "", **environment: str) -> subprocess.Completed
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
-def test_a_terminal_without_unicode_shows_the_table_all_the_same(
-    store: Path, encoding: str
-) -> None:
-    done = run("results", "list", "--store", str(store), LC_ALL="C", PYTHONIOENCODING=encoding)
+def test_a_terminal_without_unicode_shows_the_table_all_the_same(store: Path) -> None:
+    done = run("results", "list", "--store", str(store), LC_ALL="C", PYTHONIOENCODING="ascii")
     assert done.returncode == 0, done.stderr
-    text = done.stdout.decode(encoding)
-    assert ("70.38 +-0.00" if encoding == "ascii" else "70.38 ±0.00") in text
+    assert "70.38 +-0.00" in done.stdout.decode("ascii")
 
 
 @pytest.mark.faults
@@ -73,9 +69,8 @@ def test_a_run_with_its_standard_output_closed_says_so_and_stores_its_results(
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("closed", ["2>&-", "<&-", "<&- 2>&-"])
-def test_other_closed_streams_do_no_harm(store: Path, closed: str) -> None:
-    done = run("results", "list", "--store", str(store), shell=closed)
+def test_other_closed_streams_do_no_harm(store: Path) -> None:
+    done = run("results", "list", "--store", str(store), shell="<&- 2>&-")
     assert done.returncode == 0
     assert "70.38 ±0.00" in done.stdout.decode()
 
@@ -119,10 +114,9 @@ main()
 @pytest.mark.processes
 def test_a_store_whose_path_is_not_utf8_is_refused(tmp_path: Path) -> None:
     path = os.fsdecode(os.fsencode(tmp_path) + b"/\xff.db")
-    for command in (("results", "list"), ("run", *QUICK)):
-        done = run(*command, "--store", path)
-        assert done.returncode == 1
-        assert b"is not valid UTF-8" in done.stderr
+    done = run("run", *QUICK, "--store", path)
+    assert done.returncode == 1
+    assert b"is not valid UTF-8" in done.stderr
     assert not list(tmp_path.iterdir())
 
 
@@ -242,15 +236,14 @@ print(free_in_process())
 def test_a_control_group_has_left_what_is_not_used_and_what_can_be_taken_back(
     tmp_path: Path,
 ) -> None:
-    names = ("memory.max", "memory.current", "inactive_file")
-    assert _free_in_group(tmp_path, *names) is None
+    assert _free_in_group(tmp_path) is None
     (tmp_path / "memory.max").write_text("1000000\n")
     (tmp_path / "memory.current").write_text("700000\n")
-    assert _free_in_group(tmp_path, *names) == 300_000
+    assert _free_in_group(tmp_path) == 300_000
     (tmp_path / "memory.stat").write_text("anon 1\ninactive_file 50000\n")
-    assert _free_in_group(tmp_path, *names) == 350_000
+    assert _free_in_group(tmp_path) == 350_000
     (tmp_path / "memory.max").write_text("max\n")
-    assert _free_in_group(tmp_path, *names) is None
+    assert _free_in_group(tmp_path) is None
 
 
 @pytest.mark.processes
@@ -292,7 +285,7 @@ except Exception as error:
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
     )
-    assert "MemoryError a checkpoint could not be put together" in done.stdout
+    assert "MemoryError not enough memory to build a checkpoint" in done.stdout
 
 
 @pytest.mark.processes

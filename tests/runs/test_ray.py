@@ -23,7 +23,7 @@ from remask.runs import (
     rates_of,
     unfinished_runs,
 )
-from remask.runs.ray_address import ClusterError
+from remask.runs.ray_cluster import ClusterError
 from tests.command_line import CommandLine, start
 from tests.runs.ray_nodes import Nodes, nodes, planned, run_here, shown, small, tries_of
 from tests.runs.ray_nodes import write_method as method
@@ -89,7 +89,7 @@ def test_a_worker_that_is_killed_is_replaced(
         events = list(continue_run(store, run, RunOptions(), StopRequest(), Ray(cluster.address)))
         (note,) = (event.text for event in events if isinstance(event, Note))
         assert "the worker process on" in note
-        assert note.endswith("died; another one starts over")
+        assert note.endswith("died; retrying from the start")
         assert shown(store) == run_here(tmp_path, configs)
     assert len(tries_of(tmp_path, "killed_once")) == 3, "two on the cluster, one here"
 
@@ -118,8 +118,8 @@ def test_a_node_that_dies_costs_no_trial(
                 cluster.kill(doomed)
                 doomed = None
         assert len(notes) == 1
-        how = "starts over" if shared == "nothing" else "goes on from the latest checkpoint"
-        assert notes[0].endswith(f"; another one {how}")
+        how = "the start" if shared == "nothing" else "the latest checkpoint"
+        assert notes[0].endswith(f"; retrying from {how}")
         (lost,) = (steps for steps in begun.values() if -1 in steps)
         first_of_the_next = lost[lost.index(-1) + 1]
         assert (first_of_the_next == 0) == (shared == "nothing")
@@ -330,5 +330,5 @@ def test_a_dry_run_plans_for_the_cluster_at_hand(cluster: Nodes, remask: Command
 def test_what_fails_on_a_node_while_planning_is_told(cluster: Nodes) -> None:
     (config,) = small(trials=1)
     wrong = RunOptions(device="no-such-device", on="ray", address=cluster.address)
-    with pytest.raises(ClusterError, match="what was to be measured on a node failed"):
+    with pytest.raises(ClusterError, match="a measurement on a node failed"):
         Ray.of(wrong).call(rates_of, config, 1, wrong, options=wrong)

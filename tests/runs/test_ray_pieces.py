@@ -6,7 +6,6 @@ import sys
 import tempfile
 from importlib import import_module
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -18,13 +17,20 @@ from remask.benchmarks import Benchmark, load_benchmark
 from remask.engine import TrialStack
 from remask.errors import MissingPackageError, SettingsError
 from remask.experiments import trial_configs
+from remask.machine import TooLargeError
 from remask.results import Store
-from remask.runs import RunOptions, ray_address
+from remask.runs import RunOptions, ray_cluster
 from remask.runs.checkpoint_mirror import CheckpointMirror
-from remask.runs.ray_address import ClusterError
-from remask.runs.ray_cluster import Ray, places_on
-from remask.runs.scratch import scratch_folder
-from remask.runs.shipping import Arrays, importable, own_files, write_files
+from remask.runs.ray_cluster import ClusterError, Ray, places_on
+from remask.runs.ray_node import (
+    MOST_TRIALS,
+    Arrays,
+    importable,
+    own_files,
+    scratch_folder,
+    trials_that_fit,
+    write_files,
+)
 from tests.command_line import CommandLine
 from tests.runs.faults import run_script
 
@@ -42,11 +48,11 @@ def test_without_ray_the_message_says_what_to_install(
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"address": "10.0.0.1:6379"}, "address is for a cluster: say on = 'ray' (--on ray)"),
-        ({"on": "slurm"}, "on = 'slurm': 'ray', or nothing for this machine, is needed"),
-        ({"on": "ray", "gpus": 1.5}, "gpus = 1.5: a fraction of 1, or a whole number, is needed"),
-        ({"on": "ray", "cpus": 0.0}, "cpus = 0.0: a fraction of 1, or a whole number, is needed"),
-        ({"on": "ray", "tries": 0}, "tries = 0: a whole number from 1 to 1000 is needed"),
+        ({"address": "10.0.0.1:6379"}, "address is for a cluster: also set on='ray'"),
+        ({"on": "slurm"}, "on = 'slurm': should be 'ray'"),
+        ({"on": "ray", "gpus": 1.5}, "gpus = 1.5: use a fraction of 1, or a whole number"),
+        ({"on": "ray", "cpus": 0.0}, "cpus = 0.0: should be greater than 0"),
+        ({"on": "ray", "tries": 0}, "tries = 0: should be greater than or equal to 1"),
         ({"on": "ray", "address": "ray://head:10001"}, "address = 'ray://head:10001': "),
     ],
 )
@@ -168,36 +174,26 @@ def test_an_address_that_cannot_be_used_is_refused_with_what_to_do(
 
 
 @pytest.mark.parametrize("source", ["given", "environment", "file"])
-@pytest.mark.parametrize("listener", ["nothing", "another program", "a program that hangs"])
 def test_an_address_without_a_cluster_is_refused_within_seconds(
-    source: str, listener: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("ray")
-    monkeypatch.setattr(ray_address, "_SECONDS_TO_ANSWER", 0.2)
+    monkeypatch.setattr(ray_cluster, "_SECONDS_TO_ANSWER", 0.2)
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
-        if source == "environment":
-            monkeypatch.setenv("RAY_ADDRESS", address)
-        if source == "file":
-            write_files(tmp_path, {"ray/ray_current_cluster": address.encode()})
-        if listener == "nothing":
-            server.close()
-        if listener == "another program":
-            Thread(target=_greet_as_ssh, args=[server]).start()
-        executor = Ray(address if source == "given" else None)
-        with pytest.raises(ClusterError, match=f"no Ray cluster answers at {address}") as refused:
-            executor.at_once(RunOptions())
+    if source == "environment":
+        monkeypatch.setenv("RAY_ADDRESS", address)
+    if source == "file":
+        write_files(tmp_path, {"ray/ray_current_cluster": address.encode()})
+    executor = Ray(address if source == "given" else None)
+    with pytest.raises(ClusterError, match=f"no Ray cluster answers at {address}") as refused:
+        executor.at_once(RunOptions())
     assert "--address local" in str(refused.value)
     assert {"environment": "$RAY_ADDRESS", "file": str(tmp_path)}.get(source, "") in str(
         refused.value
     )
-
-
-def _greet_as_ssh(server: socket.socket) -> None:
-    with server.accept()[0] as connection:
-        connection.sendall(b"SSH-2.0-other\r\n")
 
 
 def test_own_code_is_importable_in_the_block_and_gone_afterwards(tmp_path: Path) -> None:
@@ -229,6 +225,27 @@ def test_a_scratch_folder_goes_with_its_block_and_later_if_its_process_died(
             assert living.exists()
     assert {path.name for path in tmp_path.iterdir()} == {new.name, other.name, link.name}
     assert (other / "code" / "method.py").exists()
+
+
+@pytest.mark.parametrize(
+    ("shared", "per_trial", "free", "expected"),
+    [
+        (0.5, 1.0, 10, 8),  # 9 GB can be used: 0.5 + 8 * 1
+        (8.0, 1.0, 10, 1),
+        (0.2, 3.0, 40, 11),
+        (0.5, 0.001, 80, MOST_TRIALS),
+        (1.0, 0.0, 10, MOST_TRIALS),
+    ],
+)
+def test_a_stack_on_a_device_takes_as_many_trials_as_fit(
+    shared: float, per_trial: float, free: float, expected: int
+) -> None:
+    def needed(trials: int) -> int:
+        return int((shared + per_trial * trials) * 1e9)
+
+    assert trials_that_fit(needed, int(free * 1e9)) == expected
+    with pytest.raises(TooLargeError, match=r"one trial takes .* 450 MB can be used"):
+        trials_that_fit(needed, int(0.5e9))
 
 
 @pytest.mark.processes

@@ -74,9 +74,10 @@ class Benchmark:
                 f"train inputs are {self.train_inputs.dtype}, test inputs "
                 f"{self.test_inputs.dtype}; both must be of one type"
             )
-        _check_scale(self.scale, self.train_inputs, self.test_inputs)
-        _check_normalisation(self.mean, self.std, self.input_shape[0])
-        _check_augmentation(self.crop_padding, self.flip, self.input_shape)
+        check_preprocessing(
+            *(self.input_shape, self.scale, self.mean, self.std, self.crop_padding, self.flip)
+        )
+        _check_bytes(self.scale, self.train_inputs, self.test_inputs)
 
     @property
     def num_classes(self) -> int:
@@ -190,38 +191,37 @@ def _check_part(part: str, inputs: torch.Tensor, labels: torch.Tensor, num_class
         raise ValueError(f"classes without {part} data: {without_data.tolist()}")
 
 
-def _check_scale(scale: float, *parts: torch.Tensor) -> None:
-    if not (math.isfinite(scale) and scale > 0):
-        raise ValueError(f"scale must be a number above zero, got {scale}")
-    if parts[0].is_floating_point():
-        return
-    largest = max(int(part.max()) for part in parts)
-    # The tolerance lets 255 * (1 / 255) round either way.
-    if largest * scale > 1 + 1e-6:
+def _check_bytes(scale: float, *parts: torch.Tensor) -> None:
+    """Raise ValueError if the scale does not bring bytes into [0, 1]."""
+    largest = 0 if parts[0].is_floating_point() else max(int(part.max()) for part in parts)
+    if largest * scale > 1 + 1e-6:  # 255 * (1 / 255) may round up
         raise ValueError(
             f"scale must bring bytes into [0, 1]; {scale} takes the largest, {largest}, "
             f"to {largest * scale}"
         )
 
 
-def _check_normalisation(
-    mean: tuple[float, ...] | None, std: tuple[float, ...] | None, channels: int
+def check_preprocessing(
+    shape: Sequence[int],
+    scale: float,
+    mean: Sequence[float] | None,
+    std: Sequence[float] | None,
+    crop_padding: int,
+    flip: bool,
 ) -> None:
-    if mean is None and std is None:
-        return
-    if mean is None or std is None:
+    """Raise ValueError for preprocessing that inputs of this shape cannot have."""
+    if not (math.isfinite(scale) and scale > 0):
+        raise ValueError(f"scale must be a number above zero, got {scale}")
+    if (mean is None) != (std is None):
         raise ValueError("mean and std are given together or not at all")
-    if len(mean) != channels or len(std) != channels:
-        raise ValueError(
-            f"inputs have {channels} channels, but mean has {len(mean)} numbers and std {len(std)}"
-        )
-    if not all(math.isfinite(number) for number in mean) or not all(
-        math.isfinite(number) and number > 0 for number in std
-    ):
-        raise ValueError(f"mean must be finite and std above zero, got {mean} and {std}")
-
-
-def _check_augmentation(crop_padding: int, flip: bool, shape: tuple[int, ...]) -> None:
+    if mean is not None and std is not None:
+        if len(mean) != shape[0] or len(std) != shape[0]:
+            raise ValueError(
+                f"inputs have {shape[0]} channels, but mean has {len(mean)} numbers and std "
+                f"{len(std)}"
+            )
+        if not all(map(math.isfinite, [*mean, *std])) or min(std) <= 0:
+            raise ValueError(f"mean must be finite and std above zero, got {mean} and {std}")
     if crop_padding < 0:
         raise ValueError(f"crop_padding must not be negative, got {crop_padding}")
     if (crop_padding or flip) and len(shape) != 3:

@@ -63,9 +63,9 @@ def with_groups(command: Callable[..., None]) -> Callable[..., None]:
     return parsed
 
 
-def opt(metavar: str, text: str, *names: str, **more: Any) -> Any:
+def opt(metavar: str, text: str, *names: str, panel: str | None = None, **more: Any) -> Any:
     """Return an option with a value."""
-    return typer.Option(*names, metavar=metavar, help=text, **more)
+    return typer.Option(*names, metavar=metavar, help=text, rich_help_panel=panel, **more)
 
 
 def flag(name: str, text: str, panel: str | None = None, **more: Any) -> Any:
@@ -78,20 +78,15 @@ def arg(metavar: str, text: str, **more: Any) -> Any:
     return typer.Argument(metavar=metavar, help=text, **more)
 
 
-def member(name: str, annotation: Any, default: object = None) -> inspect.Parameter:
-    """Return a member of a group."""
-    kind = inspect.Parameter.KEYWORD_ONLY
-    return inspect.Parameter(name, kind, default=default, annotation=annotation)
-
-
 def option(
     name: str, text: str, metavar: str | None, panel: str, kind: Any, *names: str, **more: Any
 ) -> inspect.Parameter:
-    """Return a member of a group that is None unless it is given."""
+    """Return a member of a group, which is None unless it is given."""
     info = typer.Option(
         *names, help=text, metavar=metavar, rich_help_panel=panel, show_default=False, **more
     )
-    return member(name, Annotated[kind | None, info])
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(name, keyword, default=None, annotation=Annotated[kind | None, info])
 
 
 def option_for(

@@ -51,7 +51,7 @@ _SETTINGS: dict[str, tuple[type, str | None, str]] = {
     "net": (
         str,
         "NAME",
-        "What is trained without an encoder: conv, mlp, linear, resnet18, or your own, "
+        "The net to train without an encoder: conv, mlp, linear, resnet18, or your own, "
         "`module:function`. Default: conv for images, linear for features.",
     ),
     "memory": (str, "N", "Samples to keep, or a size such as `500MB`; 0: none. Default: 2000."),
@@ -76,11 +76,7 @@ _SETTINGS: dict[str, tuple[type, str | None, str]] = {
     ),
     "normalise": (str, "HOW", "auto: each channel by the first visit's samples; or none."),
     "seed": (int, "N", "Seed of all random numbers. Default: 0."),
-    "statistics_bytes": (
-        int,
-        "N",
-        "The most bytes of statistics of each class, which make forgetting exact. Default: 2 GB.",
-    ),
+    "statistics_bytes": (int, "N", "The most bytes of statistics per class. Default: 2 GB."),
     "keep_generations": (int, "N", "Visits that `remask undo` can undo. Default: 3."),
 }
 _COMPLETIONS = {"encoder": ENCODER, "net": NET, "method": METHOD}
@@ -112,19 +108,11 @@ def learn(
     skip_unreadable: o.SkipUnreadable = False,
     discard: Annotated[bool, flag("--discard", "Discard another, unfinished visit.")] = False,
     max_drop: Annotated[
-        float,
-        opt(
-            "POINTS",
-            "Do not commit a visit that costs earlier classes more than this.",
-            min=0,
-            max=100,
-        ),
+        float, opt("POINTS", "Reject a visit that costs earlier classes more.", min=0, max=100)
     ] = 25.0,
-    force: Annotated[
-        bool, flag("--force", "Commit the visit however little it has learnt.")
-    ] = False,
+    force: Annotated[bool, flag("--force", "Commit the visit even if it is rejected.")] = False,
     dry_run: Annotated[
-        bool, flag("--dry-run", "Learn nothing; print what would be learnt, and how long.")
+        bool, flag("--dry-run", "Print what would be learnt, and how long.")
     ] = False,
     device: o.Device = "cpu",
     printer: Printing,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from remask.cli.completion import VALUES
-from remask.cli.groups import Group, arg, flag, member, opt, with_groups
+from remask.cli.groups import Group, arg, flag, opt, option, with_groups
 from remask.cli.printing import Printer, Printing, confirm, write_out
 from remask.console import errors
 from remask.durable import check_output
@@ -24,69 +24,36 @@ _TEXTS = "Texts instead of images"
 
 Folder = Annotated[Path, arg("DIR", "The learner's folder.")]
 OWN = Group(
-    member(
-        name,
-        Annotated[
-            str | None, opt("NAME", f"Its {name}: `module:{kind}`.", rich_help_panel=_OWN_CODE)
-        ],
-    )
+    option(name, f"Its {name}: `module:{kind}`.", "NAME", _OWN_CODE, str)
     for name, kind in (("encoder", "function"), ("net", "function"), ("method", "Class"))
 )
 Own = Annotated[dict[str, Any], OWN]
 
 
-def _usable(device: str) -> str:
-    if device != "cpu":
-        from remask.runs.train import check_device  # torch: not before it is needed
-
-        check_device(device)
-    return device
-
-
 Device = Annotated[
-    str,
-    opt(
-        "NAME",
-        "Where to compute, as torch names it: cpu, cuda, mps.",
-        callback=_usable,
-        autocompletion=VALUES["device"],
-    ),
+    str, opt("NAME", "The torch device, such as cuda.", autocompletion=VALUES["device"])
 ]
 Discard = Annotated[bool, flag("--discard", "Discard an unfinished visit.")]
 Abstain = Annotated[
-    float | None,
-    opt(
-        "ACCURACY",
-        "Name no class where the accuracy on held-out samples would be lower, such as 0.9.",
-    ),
+    float | None, opt("ACCURACY", "Name no class where accuracy would be lower, such as 0.9.")
 ]
 Unknown = Annotated[
-    float | None,
-    opt("RATE", "Mark what resembles no known class, at this rate of false alarms, such as 0.05."),
+    float | None, opt("RATE", "Mark unknown inputs, at this rate of false alarms, such as 0.05.")
 ]
 SkipUnreadable = Annotated[
     bool, flag("--skip-unreadable", "Skip files that cannot be read, and name them.")
 ]
 TextColumn = Annotated[
-    str | None,
-    opt(
-        "COLUMN",
-        "The column of the texts, in FILE.csv or FILE.jsonl.",
-        "--text",
-        rich_help_panel=_TEXTS,
-    ),
+    str | None, opt("COLUMN", "The column of the texts.", "--text", panel=_TEXTS)
 ]
 LabelColumn = Annotated[
-    str | None, opt("COLUMN", "The column of their classes.", "--label", rich_help_panel=_TEXTS)
+    str | None, opt("COLUMN", "The column of their classes.", "--label", panel=_TEXTS)
 ]
 
 
-class Format(StrEnum):
-    """What a learner can be exported to."""
-
-    ONNX = "onnx"
-    TORCH_EXPORT = "torch-export"
-    SAFETENSORS = "safetensors"
+Format = StrEnum(
+    "Format", {"ONNX": "onnx", "TORCH_EXPORT": "torch-export", "SAFETENSORS": "safetensors"}
+)
 
 
 @with_groups
@@ -143,10 +110,7 @@ def evaluate(
     *,
     data: Annotated[
         Path,
-        opt(
-            "FOLDER",
-            "Images whose class is known, CLASS/NAME.jpg; or FILE.csv, FILE.jsonl of texts.",
-        ),
+        opt("FOLDER", "The images, CLASS/NAME.jpg; or FILE.csv, FILE.jsonl of texts."),
     ],
     text: TextColumn = None,
     label: LabelColumn = None,
@@ -288,12 +252,7 @@ def export(
     *,
     to: Annotated[Format, typer.Option(help="The kind of file.")],
     target: Annotated[
-        Path | None,
-        opt(
-            "FILE",
-            "The file to write. Default: named after the learner, in the current folder.",
-            "--output",
-        ),
+        Path | None, opt("FILE", "Default: the learner's name, in the current folder.", "--output")
     ] = None,
     own: Own,
     printer: Printing,

@@ -51,7 +51,7 @@ def _skip_unreadable(given: bool) -> None:
         os.environ["REMASK_SKIP_UNREADABLE"] = "1"  # the user's own function loads the folder
 
 
-Trials = Annotated[int | None, opt("N", "Seeds to run. Default: 10.", rich_help_panel=WHAT)]
+Trials = Annotated[int | None, opt("N", "Seeds to run. Default: 10.", panel=WHAT)]
 OwnCode = Annotated[
     bool,
     flag("--own-code", "Import the `module:name` that a file names, too: importing runs it.", HOW),
@@ -67,22 +67,9 @@ SkipUnreadable = Annotated[
 ]
 OutputFile = Annotated[
     Path | None,
-    opt(
-        "FILE",
-        "Also write everything about the trials to this file, as JSON.",
-        "--output",
-        rich_help_panel=HOW,
-    ),
+    opt("FILE", "Write everything about the trials to this file, as JSON.", "--output", panel=HOW),
 ]
-DryRun = Annotated[
-    bool, flag("--dry-run", "Print what would be run and how long it would take.", HOW)
-]
+DryRun = Annotated[bool, flag("--dry-run", "Print what would be run, and how long it takes.", HOW)]
 Markdown = Annotated[bool, flag("--markdown", "Print a table for a document.")]
-StorePath = Annotated[
-    Path | None,
-    opt(
-        "FILE",
-        "The results store, an SQLite file. Default: $REMASK_STORE, else "
-        "`~/.local/share/remask/results.db`.",
-    ),
-]
+_STORE = "The results store. Default: $REMASK_STORE, else `~/.local/share/remask/results.db`."
+StorePath = Annotated[Path | None, opt("FILE", _STORE)]

@@ -7,8 +7,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from remask.cli import options as o
 from remask.cli.completion import FORMAT, HASH
 from remask.cli.groups import arg, flag, opt, with_groups
@@ -36,9 +34,7 @@ _SEEDS_SHOWN = 10
 def list_(
     *,
     filters: o.Filters,
-    trials: Annotated[
-        bool, flag("--trials", "A line per trial, with its hash, not per cell.")
-    ] = False,
+    trials: Annotated[bool, flag("--trials", "Print a line per trial, with its hash.")] = False,
     store: o.StorePath = None,
     printer: Printing,
 ) -> None:
@@ -97,11 +93,7 @@ def export_(
     target: Annotated[Path, arg("TARGET", "The file to write.")],
     format: Annotated[  # noqa: A002
         str | None,
-        opt(
-            "FORMAT",
-            f"One of {', '.join(FORMATS)}. Default: by the file's ending.",
-            autocompletion=FORMAT,
-        ),
+        opt("FORMAT", f"{', '.join(FORMATS)}. Default: by the ending.", autocompletion=FORMAT),
     ] = None,
     filters: o.Filters,
     store: o.StorePath = None,
@@ -150,7 +142,7 @@ def merge_(
     other: Annotated[Path, arg("OTHER.db", "The store to take from.")],
     prefer: Annotated[
         Prefer | None,
-        typer.Option(help="Whose result to keep where the two differ. Default: refuse."),
+        opt("WHOSE", "Keep `ours` or `theirs` where the two differ. Default: refuse."),
     ] = None,
     store: o.StorePath = None,
     printer: Printing,

@@ -12,13 +12,7 @@ from remask.cli.printing import Printing
 from remask.errors import RemaskError, SettingsError
 from remask.setting_types import read_weights
 
-
-class Kind(StrEnum):
-    """Kinds of starting points."""
-
-    METHOD = "method"
-    NET = "net"
-    DATA = "data"
+Kind = StrEnum("Kind", ["METHOD", "NET", "DATA"])
 
 
 @with_groups

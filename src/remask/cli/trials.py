@@ -5,8 +5,6 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from remask.cli import app
 from remask.cli import options as o
 from remask.cli.completion import EXPERIMENT, RUN, VALUES
@@ -19,7 +17,7 @@ from remask.results import Store, export, store_path
 from remask.runs.options import RunOptions
 
 if TYPE_CHECKING:
-    from remask.experiments import Compared, Results
+    from remask.experiments import Results
 
 _DEMO = """\
 Five tasks, two digits each, learnt one after the other with a memory of 20 samples.
@@ -38,11 +36,7 @@ def run(
     *,
     config: Annotated[
         Path | None,
-        opt(
-            "FILE",
-            "A TOML file with any of the settings below; options override it.",
-            rich_help_panel=o.WHAT,
-        ),
+        opt("FILE", "A TOML file with any of the settings below.", panel=o.WHAT),
     ] = None,
     settings: o.Settings,
     trials: o.Trials = None,
@@ -109,32 +103,20 @@ def sweep(
 def reproduce(
     *,
     experiment: Annotated[
-        str,
-        arg(
-            "EXPERIMENT",
-            "`main`, `low-buffer`, `ablation`, `confidence`, `appendix`, `all`, `gap`; or "
-            "several, comma-separated.",
-            autocompletion=EXPERIMENT,
-        ),
+        str, arg("EXPERIMENT", "See above; several with commas.", autocompletion=EXPERIMENT)
     ] = "main",
     benchmark: Annotated[
         str,
         opt(
             "NAMES",
-            "On which benchmarks of the paper, or `all`. Several: `split-mnist,split-cifar10`.",
-            rich_help_panel=o.WHAT,
+            "The paper's benchmarks, with commas, or `all`.",
+            panel=o.WHAT,
             autocompletion=VALUES["benchmark"],
         ),
     ] = "split-mnist",
     trials: Annotated[
         int | None,
-        opt(
-            "N",
-            "Seeds to run. Default: as many as the paper.",
-            min=1,
-            max=1000,
-            rich_help_panel=o.WHAT,
-        ),
+        opt("N", "Seeds to run. Default: as many as the paper.", panel=o.WHAT, min=1, max=1000),
     ] = None,
     filters: Annotated[dict[str, Any], o.FILTER_OPTIONS.only("method", "mask", "buffer")],
     dry_run: o.DryRun = False,
@@ -165,14 +147,14 @@ def reproduce(
     found = experiments.Reproduction.of(cells, results)
     if printer.json:
         printer.result(reproduction_json(found))
+    elif markdown:
+        _show_if_stored(printer, found.results, opened.path)
+        printer.show(found.markdown())
     else:
         _show_if_stored(printer, found.results, opened.path)
-        if markdown:
-            printer.show(found.markdown())
-        else:
-            show_comparison(printer, found.compared)
-            for table, note in found.tables():
-                printer.show(table, note)
+        printer.show(found.compared.table(), *found.compared.summary())
+        for table, note in found.tables():
+            printer.show(table, note)
     printer.note("`remask report` makes a page of it.")
     exit_if_any(found.results.failures)
 
@@ -182,9 +164,7 @@ def resume(
     *,
     name: Annotated[
         str | None,
-        typer.Argument(
-            help="The run to continue. Default: every unfinished one.", autocompletion=RUN
-        ),
+        arg("NAME", "The run to continue. Default: every unfinished one.", autocompletion=RUN),
     ] = None,
     # The plan of a run fixes its data and stacks.
     options: Annotated[RunOptions, o.RUN_OPTIONS.without("again", "data", "stack")],
@@ -215,7 +195,7 @@ def resume(
 @with_groups
 def demo(
     *,
-    trials: Annotated[int, opt("N", "Seeds to run.", min=1, max=1000, rich_help_panel=o.WHAT)] = 10,
+    trials: Annotated[int, opt("N", "Seeds to run.", min=1, max=1000, panel=o.WHAT)] = 10,
     options: Annotated[RunOptions, o.RUN_OPTIONS.only("workers")],
     store: o.StorePath = None,
     printer: Printing,
@@ -242,11 +222,6 @@ def demo(
     elif not printer.quiet:
         printer.show(_DEMO, hint)
     exit_if_any(written.damaged)
-
-
-def show_comparison(printer: Printer, compared: "Compared") -> None:
-    """Print our results beside the published figures, and how many of them agree."""
-    printer.show(compared.table(), *compared.summary())
 
 
 def _run(
@@ -328,13 +303,11 @@ def _show_results(
 
     finished = [record.config for record in results if record.status == "finished"]
     missing = len(without_net(nets, finished))
-    diverged = sum(record.status == "diverged" for record in results)
-    text = f"Nets in {nets}: {len(finished) - missing}."
+    printer.show(f"Nets in {nets}: {len(finished) - missing}.")
     if missing:
-        text += (
-            f" Trials without one: {missing}. They were in the store already, which keeps no nets; "
+        printer.show(
+            f"Trials without one: {missing}. They were in the store already, which keeps no nets; "
             f"add --again to train them again and save their nets."
         )
-    if diverged:
-        text += f" Diverged trials, without one: {diverged}."
-    printer.show(text)
+    if diverged := sum(record.status == "diverged" for record in results):
+        printer.show(f"Diverged trials, without one: {diverged}.")

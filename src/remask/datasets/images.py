@@ -13,8 +13,6 @@ import numpy.typing as npt
 from remask.datasets.originals import DataError, WrongContentsError
 
 _MODES = {1: "L", 3: "RGB"}
-_ORIENTATION = 0x0112  # the EXIF tag
-_TRANSPOSED = range(5, 9)  # orientations that exchange height and width
 _DRAFT = 2  # a JPEG is decoded at no less than this multiple of the size it is resized to
 _HEIC = (b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis", b"mif1", b"msf1")
 _AVIF = (b"avif", b"avis")
@@ -50,11 +48,10 @@ def decode(
 ) -> npt.NDArray[np.uint8]:
     """Decode an image to uint8 [channels, H, W].
 
-    The EXIF orientation is applied. Transparent pixels are blended with white. Of 16 bits the upper
-    8 are kept. `size` is the (height, width) that the image must have, checked before it is
-    decoded. With `fit` the centre is cropped to that aspect ratio and resized to that (height,
-    width), as by `PIL.ImageOps.fit(image, (width, height), BILINEAR)`. A JPEG of four times that
-    size or more is decoded at a half, a quarter or an eighth of its size, which is much faster.
+    The EXIF orientation is applied, transparent pixels are blended with white, and of 16 bits the
+    upper 8 are kept. `size` is the required (height, width). With `fit` the image is cropped and
+    resized to that (height, width), as by `PIL.ImageOps.fit(image, (width, height), BILINEAR)`; a
+    JPEG of four times that size or more is decoded at a fraction of its size, which is much faster.
     Raises UnreadableImageError.
     """
     image_module = pillow()
@@ -65,11 +62,10 @@ def decode(
                 name, f"has {found[0]} x {found[1]} pixels, expected {size[0]} x {size[1]}"
             )
         if fit is not None and image.format in ("JPEG", "MPO"):
-            height, width = fit[::-1] if _orientation(image) in _TRANSPOSED else fit
-            image.draft(image.mode, (_DRAFT * width, _DRAFT * height))
-        image.load()
-        # After `load`, which applies the orientation of a TIFF and removes the tag.
-        pixels = _upright(_to_mode(image, _MODES[channels], name), _orientation(image))
+            image.draft(image.mode, (_DRAFT * max(fit), _DRAFT * max(fit)))
+        image.load()  # which applies the orientation of a TIFF and removes the tag
+        _rotate_upright(image)
+        pixels = _to_mode(image, _MODES[channels], name)
         if fit is not None and fit != (pixels.height, pixels.width):
             ops = importlib.import_module("PIL.ImageOps")
             pixels = ops.fit(pixels, fit[::-1], image_module.Resampling.BILINEAR)
@@ -97,7 +93,7 @@ def user_formats() -> list[str]:
 
 @contextmanager
 def _opened(data: bytes, name: str, formats: Sequence[str]) -> Iterator[Any]:
-    """Open an image, and turn whatever Pillow raises meanwhile into UnreadableImageError."""
+    """Open an image, and convert what Pillow raises to UnreadableImageError."""
     image_module = pillow()
     too_large = (image_module.DecompressionBombError, image_module.DecompressionBombWarning)
     if not data:
@@ -105,7 +101,7 @@ def _opened(data: bytes, name: str, formats: Sequence[str]) -> Iterator[Any]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # damaged metadata does not matter
-            # Pillow warns of an image that takes a GB once it is decoded, and refuses twice that.
+            # Pillow warns of an image that takes a GB, and refuses twice that.
             warnings.simplefilter("error", image_module.DecompressionBombWarning)
             if "PNG" in formats and data.startswith(b"\x89PNG"):
                 # Pillow decodes a PNG without its checksums, and may miss a truncated end.
@@ -135,28 +131,14 @@ def _why_unidentified(data: bytes, formats: Sequence[str]) -> str:
     return f"not a {kinds} image, or damaged"
 
 
-def _orientation(image: Any) -> int:
+def _rotate_upright(image: Any) -> None:
+    """Apply the EXIF orientation in place."""
     try:
-        return int(image.getexif().get(_ORIENTATION, 1))
+        importlib.import_module("PIL.ImageOps").exif_transpose(image, in_place=True)
     except MemoryError:
         raise
-    except Exception:  # damaged EXIF data: the pixels may still be whole
-        return 1
-
-
-def _upright(image: Any, orientation: int) -> Any:
-    """Apply an EXIF orientation."""
-    transpose = pillow().Transpose
-    method = {
-        2: transpose.FLIP_LEFT_RIGHT,
-        3: transpose.ROTATE_180,
-        4: transpose.FLIP_TOP_BOTTOM,
-        5: transpose.TRANSPOSE,
-        6: transpose.ROTATE_270,
-        7: transpose.TRANSVERSE,
-        8: transpose.ROTATE_90,
-    }.get(orientation)
-    return image if method is None else image.transpose(method)
+    except Exception:  # damaged EXIF data: the pixels may still be correct
+        return
 
 
 def _to_mode(image: Any, mode: str, name: str) -> Any:

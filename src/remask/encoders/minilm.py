@@ -60,7 +60,7 @@ class TextEncoder(Encoder):
 
 
 def pooled(states: Tensor, mask: Tensor) -> Tensor:
-    """The means [B, F] of states [B, L, F] where the mask [B, L] is true, scaled to length 1."""
+    """Average states [B, L, F] over the mask [B, L], scaled to length 1: [B, F]."""
     weights = mask.to(states.dtype)[..., None]
     means = (states * weights).sum(1) / weights.sum(1).clamp(min=1e-9)
     return F.normalize(means, dim=-1)
@@ -116,6 +116,13 @@ class MiniLM(TextEncoder):
         return pooled(states, mask)
 
 
+# The names in the file of weights, by ours.
+_NAMES = {
+    "words": "embeddings.word_embeddings",
+    "positions": "embeddings.position_embeddings",
+    "segments": "embeddings.token_type_embeddings",
+    "norm": "embeddings.LayerNorm",
+}
 _LAYER_NAMES = {
     "query": "attention.self.query",
     "key": "attention.self.key",
@@ -128,20 +135,6 @@ _LAYER_NAMES = {
 }
 
 
-def _published_names() -> dict[str, str]:
-    """The names in the file of weights, by our names of the modules."""
-    names = {
-        "words": "embeddings.word_embeddings",
-        "positions": "embeddings.position_embeddings",
-        "segments": "embeddings.token_type_embeddings",
-        "norm": "embeddings.LayerNorm",
-    }
-    for layer in range(_LAYERS):
-        for own, published in _LAYER_NAMES.items():
-            names[f"layers.{layer}.{own}"] = f"encoder.layer.{layer}.{published}"
-    return names
-
-
 def load_minilm(name: str = MiniLM.name) -> MiniLM:
     """Load MiniLM from its package. Raises MissingPackageError or EncoderError."""
     if not has_package("tokenizers"):
@@ -149,17 +142,21 @@ def load_minilm(name: str = MiniLM.name) -> MiniLM:
     weights, tokens = FILES[name]
     published = safetensors.torch.load(weights.read(name))
     net = MiniLM(_tokenizer(tokens.read(name)))
-    names = _published_names()
-    own = (key.rpartition(".") for key in net.state_dict())
-    net.load_state_dict(
-        {f"{module}.{part}": published[f"{names[module]}.{part}"] for module, _, part in own}
-    )
+    state = {}
+    for key in net.state_dict():
+        module, _, part = key.rpartition(".")
+        if module.startswith("layers."):
+            _, layer, module = module.split(".")
+            state[key] = published[f"encoder.layer.{layer}.{_LAYER_NAMES[module]}.{part}"]
+        else:
+            state[key] = published[f"{_NAMES[module]}.{part}"]
+    net.load_state_dict(state)
     net.fingerprint = weights.sha256
     return net
 
 
 def _tokenizer(contents: bytes) -> Tokenize:
-    """A function from texts to token ids, at most 256 each."""
+    """Make a function from texts to token ids, at most 256 each."""
     tokenizer = importlib.import_module("tokenizers").Tokenizer.from_buffer(contents)
     tokenizer.no_padding()
     tokenizer.enable_truncation(_LONGEST)

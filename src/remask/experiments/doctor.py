@@ -1,10 +1,9 @@
-"""What may be wrong with an installation, its data, its store and its runs; nothing is changed."""
+"""Problems of an installation, its data, its store and its runs. Nothing is changed."""
 
 import importlib.metadata
 import importlib.util
 import os
 import platform
-import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,7 +23,6 @@ from remask.runs import RunError, RunOptions, runs_folder
 from remask.runs.jobs import Run, read_plan
 
 State = Literal["ok", "note", "wrong"]
-_AT_LEAST = re.compile(r"([A-Za-z0-9_.-]+)\s*>=\s*([0-9.]+)")
 _EXTRAS = {
     "report": "matplotlib",
     "parquet": "pyarrow",
@@ -37,75 +35,44 @@ _EXTRAS = {
     "wandb": "wandb",
     "mlflow": "mlflow",
 }
-"""The extras of remask, each with a module that it brings."""
+"""The extras of remask, each with one of its modules."""
 _PACKAGES = {
     "images": "pillow",
     "onnx": "onnx onnxruntime onnxscript",
     "mlflow": "mlflow-skinny",
 }
-"""What to install for an extra, where its module has another name."""
+"""The packages of an extra, where they differ from its module."""
 _LITTLE, _TOO_LITTLE = 2e9, 2e8  # bytes
 
 
 @dataclass(frozen=True)
 class Symptom:
-    """What was looked at, and what there is to say about it."""
+    """Something that was examined, and its state."""
 
     subject: str
     state: State
     text: str
     remedy: str | None = None
-    """What to do, where something is wrong or might be better."""
+    """What to do, if something is wrong or could be better."""
 
 
 def examine(store: AnyPath | None = None) -> list[Symptom]:
-    """Look at everything that remask needs, with the usual store or another one."""
+    """Examine everything that remask needs, with the default store or another one."""
     path = store_path(store)
+    versions = {"remask": remask.__version__, "Python": platform.python_version()}
+    versions |= {"torch": torch.__version__, "numpy": importlib.metadata.version("numpy")}
     return [
-        *_versions(),
+        Symptom(
+            "versions", "ok", ", ".join(f"{name} {number}" for name, number in versions.items())
+        ),
         *_devices(),
         *_machine(),
         *_disk(path),
         *_data(),
         *_store(path),
         *_runs(path),
-        *_extras(),
+        _extras(),
     ]
-
-
-def _versions() -> Iterator[Symptom]:
-    there = f"remask {remask.__version__}, Python {platform.python_version()}"
-    try:
-        needed = importlib.metadata.requires("remask") or []
-    except importlib.metadata.PackageNotFoundError:
-        remedy = "`pip install .` in its folder installs it with everything that it needs"
-        yield Symptom("versions", "note", f"{there}, which is not installed as a package", remedy)
-        return
-    wrong, needs = [], []
-    for requirement in needed:
-        match = _AT_LEAST.match(requirement)
-        if match is None or "extra ==" in requirement:
-            continue
-        name, least = match.groups()
-        try:
-            found = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            wrong.append(f"{name} is not installed")
-            needs.append(f"'{name}>={least}'")
-            continue
-        if _numbers(found) < _numbers(least):
-            wrong.append(f"{name} {found} is older than {least}")
-            needs.append(f"'{name}>={least}'")
-    there += f", torch {torch.__version__}, numpy {importlib.metadata.version('numpy')}"
-    if wrong:
-        remedy = f"`pip install {' '.join(needs)}`"
-        yield Symptom("versions", "wrong", f"{there}; {'; '.join(wrong)}", remedy)
-    else:
-        yield Symptom("versions", "ok", there)
-
-
-def _numbers(version: str) -> list[int]:
-    return [int(part) for part in re.findall(r"\d+", version.split("+")[0])[:3]]
 
 
 def _devices() -> Iterator[Symptom]:
@@ -119,28 +86,25 @@ def _devices() -> Iterator[Symptom]:
         try:
             torch.ones(2, device=device.split()[0]).sum().item()
         except RuntimeError as error:
-            remedy = "use --device cpu, or repair its driver"
             text = f"{device} does not compute: {str(error).splitlines()[0]}"
-            yield Symptom("devices", "wrong", text, remedy)
+            yield Symptom("devices", "wrong", text, "use --device cpu, or repair its driver")
     if torch.version.cuda and len(found) == 1:
         text = f"cpu only, though torch was built for CUDA {torch.version.cuda}"
-        remedy = "if there is a GPU, `nvidia-smi` should list it; otherwise all is well"
-        yield Symptom("devices", "note", text, remedy)
+        yield Symptom("devices", "note", text, "if there is a GPU, `nvidia-smi` should list it")
     else:
         yield Symptom("devices", "ok", ", ".join(found))
 
 
 def _machine() -> Iterator[Symptom]:
-    workers = RunOptions().processes
     threads = os.environ.get("OMP_NUM_THREADS")
-    text = f"{workers} cores, so {workers} processes unless --workers says otherwise, each with 1 "
-    text += "thread unless --threads does" + (f"; OMP_NUM_THREADS={threads}" if threads else "")
-    yield Symptom("threads", "ok", text)
+    text = f"{RunOptions().processes} cores" + (f"; OMP_NUM_THREADS={threads}" if threads else "")
+    yield Symptom("threads", "ok", f"{text}; by default a process per core with 1 thread each")
     free = free_memory()
-    if free is not None:
-        state: State = "note" if free < _LITTLE else "ok"
-        remedy = "take fewer --workers, or a smaller --stack" if state == "note" else None
-        yield Symptom("memory", state, f"{write_bytes(free)} free", remedy)
+    if free is not None and free < _LITTLE:
+        remedy = "use fewer --workers, or a smaller --stack"
+        yield Symptom("memory", "note", f"{write_bytes(free)} free", remedy)
+    elif free is not None:
+        yield Symptom("memory", "ok", f"{write_bytes(free)} free")
 
 
 def _disk(store: Path) -> Iterator[Symptom]:
@@ -150,19 +114,16 @@ def _disk(store: Path) -> Iterator[Symptom]:
     except DataError as error:
         yield Symptom("disk", "wrong", str(error))
     for name, (folder, choice) in places.items():
-        there = next(
-            each for each in (folder.absolute(), *folder.absolute().parents) if each.exists()
-        )
-        free = shutil.disk_usage(there).free
+        parents = (folder.absolute(), *folder.absolute().parents)
+        existing = next(each for each in parents if each.exists())
+        free = shutil.disk_usage(existing).free
+        state: State = "ok" if free >= _LITTLE else "note" if free >= _TOO_LITTLE else "wrong"
         text = f"{write_bytes(free)} free for the {name} in {folder}"
-        if not os.access(there, os.W_OK):
-            remedy = f"fix the permissions of {there}, or choose another place: {choice}"
-            yield Symptom("disk", "wrong", f"{folder} cannot be written to", remedy)
-        elif free < _LITTLE:
-            remedy = f"free some space, or choose another place: {choice}"
-            yield Symptom("disk", "wrong" if free < _TOO_LITTLE else "note", text, remedy)
-        else:
-            yield Symptom("disk", "ok", text)
+        remedy = f"free some space, or choose another place: {choice}"
+        if not os.access(existing, os.W_OK):
+            state, text = "wrong", f"cannot write to {folder}"
+            remedy = f"fix the permissions of {existing}, or choose another place: {choice}"
+        yield Symptom("disk", state, text, None if state == "ok" else remedy)
 
 
 def _data() -> Iterator[Symptom]:
@@ -174,20 +135,20 @@ def _data() -> Iterator[Symptom]:
             continue
         text = f"{dataset.name} in {where(dataset)}"
         if "damaged" in states:
-            remedy = f"`remask data fetch {dataset.name} --force` replaces what is damaged"
+            remedy = f"`remask data fetch {dataset.name} --force` replaces it"
             if dataset.packaged_in is not None:
                 remedy = "install remask again"
             yield Symptom("data", "wrong", f"{text} is damaged", remedy)
         elif "missing" in states:
-            remedy = f"it is fetched when it is needed, or now: `remask data fetch {dataset.name}`"
-            yield Symptom("data", "note", f"{dataset.name} is not there yet", remedy)
+            remedy = f"it is fetched when needed, or by `remask data fetch {dataset.name}`"
+            yield Symptom("data", "note", f"{dataset.name} is not downloaded yet", remedy)
         else:
             yield Symptom("data", "ok", text)
 
 
 def _store(path: Path) -> Iterator[Symptom]:
     if not path.exists():
-        yield Symptom("store", "ok", f"{path} is not there yet; the first run makes it")
+        yield Symptom("store", "ok", f"{path} does not exist yet; the first run creates it")
         return
     damaged: list[StoreError] = []
     trials = failed = 0
@@ -215,7 +176,7 @@ def _store(path: Path) -> Iterator[Symptom]:
 def _runs(store: Path) -> Iterator[Symptom]:
     for folder in sorted(runs_folder(store).glob("*/")):
         if not (folder / "run.json").exists():
-            continue  # not a run: claims, or what is left of one, which goes with the next run
+            continue  # not a run: claims, or remains that the next run removes
         try:
             run = read_plan(folder)
         except RunError as error:
@@ -224,9 +185,11 @@ def _runs(store: Path) -> Iterator[Symptom]:
         holder = holder_of(run.lock)
         if holder is None:
             text = f"{run.name} was stopped; it has {len(run.configs)} trials"
-            yield Symptom("runs", "note", text, f"`remask resume {run.name}` goes on with it")
+            yield Symptom("runs", "note", text, f"`remask resume {run.name}` continues it")
         else:
-            text = f"process {holder.pid} on {holder.host} works on {run.name}: {holder.command}"
+            text = (
+                f"process {holder.pid} on {holder.host} is working on {run.name}: {holder.command}"
+            )
             yield Symptom("runs", "ok", text)
         yield from _checkpoints(run)
 
@@ -241,21 +204,19 @@ def _checkpoints(run: Run) -> Iterator[Symptom]:
         damages = {file: damage for file in files if (damage := damage_of(file)) is not None}
         for file, damage in damages.items():
             if len(damages) < len(files):
-                remedy = "the other checkpoint of this stack is whole, and is used instead"
+                remedy = "the other checkpoint of this stack is intact and will be used"
                 yield Symptom("checkpoints", "note", f"{file} is damaged: {damage}", remedy)
             else:
-                remedy = f"bring back a copy, or remove {file} to start that stack over"
+                remedy = f"restore a copy, or remove {file} to start that stack over"
                 yield Symptom("checkpoints", "wrong", f"{file} is damaged: {damage}", remedy)
 
 
-def _extras() -> Iterator[Symptom]:
-    there = [name for name, module in _EXTRAS.items() if importlib.util.find_spec(module)]
-    lacking = [name for name in _EXTRAS if name not in there]
-    text = f"installed: {', '.join(there) or 'none'}"
-    if lacking:
-        text += f"; not installed: {', '.join(lacking)}"
-        packages = " ".join(_PACKAGES.get(name, _EXTRAS[name]) for name in lacking)
-        remedy = f"if you need them: pip install {packages}"
-        yield Symptom("extras", "note", text, remedy)
-    else:
-        yield Symptom("extras", "ok", text)
+def _extras() -> Symptom:
+    found = [name for name, module in _EXTRAS.items() if importlib.util.find_spec(module)]
+    text = f"installed: {', '.join(found) or 'none'}"
+    missing = [name for name in _EXTRAS if name not in found]
+    if not missing:
+        return Symptom("extras", "ok", text)
+    packages = " ".join(_PACKAGES.get(name, _EXTRAS[name]) for name in missing)
+    text += f"; not installed: {', '.join(missing)}"
+    return Symptom("extras", "note", text, f"if you need them: pip install {packages}")

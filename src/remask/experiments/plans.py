@@ -1,4 +1,4 @@
-"""What a run would do: which cells, what the store has of them, and how long the rest takes."""
+"""The plan of a run: its cells, which of their trials are stored, and the time for the rest."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,6 @@ from remask.results import Store, cell_labels
 from remask.runs import (
     Executor,
     Job,
-    Rates,
     RunOptions,
     check_device,
     cost_of,
@@ -26,128 +25,120 @@ from remask.runs import (
     usual_stack,
 )
 
-_COLUMNS = ("benchmark", "method", "buffer", "trials", "stored", "to run", "work", "time")
-
 
 @dataclass(frozen=True)
 class PlannedCell:
-    """Trials that differ in their seed only, and what would be run of them."""
+    """Trials that differ only in their seed."""
 
     config: TrialConfig
-    """Of any of the trials; its seed means nothing."""
+    """With seed 0."""
     label: str
-    """The method's name in tables, with what sets it apart from similar ones."""
+    """The method's name in tables, with the settings that distinguish it."""
     trials: int
     to_run: int
-    """How many of the trials would be run: the store does not have them."""
+    """Number of trials that the store does not have."""
     flops: float
-    """What those compute."""
+    """FLOPs of the trials to run."""
     seconds: float
-    """How long those take, one stack after the other."""
+    """Time of the trials to run, one stack after the other."""
 
     @property
     def stored(self) -> int:
-        """How many of the trials would not be run."""
+        """Number of trials that are not run."""
         return self.trials - self.to_run
 
 
 @dataclass(frozen=True, repr=False)
 class Plan:
-    """The cells of a run, and how long it would take."""
+    """The cells of a run, and the time it would take."""
 
     cells: Sequence[PlannedCell]
     stacks: Sequence[float]
-    """How long each stack of trials takes, in seconds."""
+    """Seconds per stack of trials."""
     at_once: int
-    """How many stacks are trained at once."""
+    """Number of stacks trained at once."""
     lacking: Sequence[str]
     """Benchmarks whose data would be fetched first."""
 
     @property
     def trials(self) -> int:
-        """How many trials there are."""
+        """Number of trials."""
         return sum(cell.trials for cell in self.cells)
 
     @property
     def to_run(self) -> int:
-        """How many of them would be run."""
+        """Number of trials that would be run."""
         return sum(cell.to_run for cell in self.cells)
 
     @property
     def flops(self) -> float:
-        """What they compute."""
+        """FLOPs of the trials to run."""
         return sum(cell.flops for cell in self.cells)
 
     @property
     def seconds(self) -> float:
-        """How long the run takes."""
+        """Time of the run."""
         return shortest_time(self.stacks, self.at_once)
 
     def table(self) -> PlainTable:
         """A row per cell."""
         table = PlainTable()
-        for name in _COLUMNS:
-            words = name in ("benchmark", "method")
-            table.add_column(name, justify="left" if words else "right", no_wrap=True)
+        for name in ("benchmark", "method"):
+            table.add_column(name, no_wrap=True)
+        for name in ("buffer", "trials", "stored", "to run", "work", "time"):
+            table.add_column(name, justify="right", no_wrap=True)
         for cell in self.cells:
             table.add_row(
                 cell.config.benchmark,
                 cell.label,
                 str(cell.config.buffer or "-"),
-                str(cell.trials),
-                str(cell.stored),
-                str(cell.to_run),
+                *map(str, (cell.trials, cell.stored, cell.to_run)),
                 _write_flops(cell.flops) if cell.to_run else "-",
                 _write_time(cell.seconds) if cell.to_run else "-",
             )
         return table
 
     def summary(self) -> str:
-        """How many trials are left, and about how long they take."""
-        return f"{len(self.cells)} cells, {self.trials} trials, {self.to_run} to run" + (
-            f": {self._total()}" if self.to_run else "."
+        """The number of trials to run, and about how long they take."""
+        counts = f"{len(self.cells)} cells, {self.trials} trials, {self.to_run} to run"
+        if not self.to_run:
+            return f"{counts}."
+        data = ""
+        if self.lacking:
+            data = f" The data of {', '.join(self.lacking)} will be downloaded first."
+        return (
+            f"{counts}: about {_write_time(self.seconds)} with {self.at_once} at a time, in "
+            f"{len(self.stacks)} stacks, the longest of {_write_time(max(self.stacks))}; "
+            f"{_write_flops(self.flops)} in all. Estimated from the work of each method and the "
+            f"measured speed of this hardware (docs/scaling.md).{data}"
         )
 
     def __repr__(self) -> str:
         return f"{self.table()}\n{self.summary()}"
 
-    def _total(self) -> str:
-        parts = [
-            f"about {_write_time(self.seconds)} with {self.at_once} at a time, in "
-            f"{len(self.stacks)} stacks, the longest of {_write_time(max(self.stacks))}",
-            f"{_write_flops(self.flops)} in all",
-            "worked out from what each method computes and how fast this hardware is, which was "
-            "measured once (docs/scaling.md says how well that does)",
-        ]
-        if self.lacking:
-            data = ", ".join(self.lacking)
-            parts.append(f"the data of {data} is not there yet (`remask data fetch`)")
-        return "; ".join(parts) + "."
-
 
 def plan_trials(store: Store | None, configs: Sequence[TrialConfig], options: RunOptions) -> Plan:
-    """Plan a run of these trials; nothing is run. Without a store, it has none of them.
+    """Plan a run of these trials without running anything; `store=None` is an empty store.
 
-    What a run would refuse is refused, as far as it can be told without data that is not there.
+    Refuses what a run would refuse, as far as that does not need missing data.
     """
     wanted = list(dict.fromkeys(configs))
     left = [c for c in wanted if options.again or store is None or not store.is_done(c.hash)]
     executor = executor_for(options)
     lacking = sorted(name for name in {c.benchmark for c in left} if not _has_data(name))
+    flops = _once(lambda config: cost_of(config).flops)
     try:
         at_once = executor.at_once(options) if left else options.processes
-        stacks = _stacks(left, lacking, at_once, options, executor)
+        stacks = _stacks(left, lacking, at_once, options, executor, flops)
     finally:
         executor.disconnect()
     seconds = {c: own / len(job.configs) for job, own in stacks for c in job.configs}
-    flops = _Once(lambda config: cost_of(config).flops)
-    own_cells: dict[TrialConfig, list[TrialConfig]] = {}
+    by_cell: dict[TrialConfig, list[TrialConfig]] = {}
     for config in wanted:
-        own_cells.setdefault(config.cell, []).append(config)
+        by_cell.setdefault(config.cell, []).append(config)
+    labels = cell_labels(list(by_cell), {cell: own_title(cell.method) for cell in by_cell})
     cells = []
-    titles = {cell: own_title(cell.method) for cell in own_cells}
-    labels = cell_labels(list(own_cells), titles)
-    for (cell, trials), label in zip(own_cells.items(), labels, strict=True):
+    for (cell, trials), label in zip(by_cell.items(), labels, strict=True):
         to_run = [config for config in trials if config in seconds]
         work = flops(cell) * len(to_run) if to_run else 0.0
         own_seconds = sum(seconds[config] for config in to_run)
@@ -161,8 +152,9 @@ def _stacks(
     at_once: int,
     options: RunOptions,
     executor: Executor,
+    flops: Callable[[TrialConfig], float],
 ) -> list[tuple[Job, float]]:
-    """The stacks that these trials would be trained in, and how many seconds each takes."""
+    """The stacks of these trials, and the seconds that each takes."""
     largest = {
         config.net: options.stack or usual_stack(config, options.device)
         for config in configs
@@ -170,39 +162,29 @@ def _stacks(
     }
     largest |= largest_stacks([c for c in configs if c.benchmark not in lacking], options)
     jobs = plan_jobs(configs, at_once, lambda config: largest[config.net])
-    # Rates are those of the smallest inputs: FLOPs tell what larger ones take.
-    flops = _Once(lambda config: cost_of(config).flops)
-    small_first = sorted(jobs, key=lambda job: flops(job.configs[0]))
-    rates: dict[tuple[str, int], Rates] = {}
-    for job in small_first:
-        key = (job.configs[0].net, len(job.configs))
-        if key not in rates:
-            rates[key] = _rates(job.configs[0], len(job.configs), options, executor)
-    durations = {
-        (net, trials): _Once(partial(seconds_of, rates=own)) for (net, trials), own in rates.items()
-    }
+    if jobs and executor.on_this_machine:
+        check_device(options.device)
+    durations: dict[tuple[str, int], Callable[[TrialConfig], float]] = {}
+    # Rates are measured on the smallest inputs; larger ones take proportionally longer.
+    for job in sorted(jobs, key=lambda job: flops(job.configs[0])):
+        config, trials = job.configs[0], len(job.configs)
+        if (config.net, trials) not in durations:
+            rates = executor.call(rates_of, config, trials, options, options=options)
+            durations[config.net, trials] = _once(partial(seconds_of, rates=rates))
     return [(job, durations[job.configs[0].net, len(job.configs)](job.configs[0])) for job in jobs]
 
 
-class _Once:
-    """A function of the cost of a config that is called once for configs of equal cost."""
+def _once(function: Callable[[TrialConfig], float]) -> Callable[[TrialConfig], float]:
+    """Call `function` only once for configs of equal cost."""
+    found: dict[tuple[object, ...], float] = {}
 
-    def __init__(self, function: Callable[[TrialConfig], float]) -> None:
-        self._function = function
-        self._found: dict[tuple[object, ...], float] = {}
+    def call(config: TrialConfig) -> float:
+        key = (*config.shape(), config.weights)  # some methods cost more for a larger weight
+        if key not in found:
+            found[key] = function(config)
+        return found[key]
 
-    def __call__(self, config: TrialConfig) -> float:
-        # Methods may cost more for a larger weight of their own.
-        key = (*config.shape(), config.weights)
-        if key not in self._found:
-            self._found[key] = self._function(config)
-        return self._found[key]
-
-
-def _rates(config: TrialConfig, trials: int, options: RunOptions, executor: Executor) -> Rates:
-    if executor.on_this_machine:
-        check_device(options.device)
-    return executor.call(rates_of, config, trials, options, options=options)
+    return call
 
 
 def _has_data(benchmark: str) -> bool:

@@ -1,4 +1,4 @@
-"""Experiment trackers: TensorBoard, Weights & Biases, MLflow. Each is an extra, imported here."""
+"""Experiment trackers: TensorBoard, Weights & Biases, MLflow. Each needs an optional package."""
 
 import hashlib
 import os
@@ -13,27 +13,22 @@ from remask.loggers.logger import Logger, Reached, Source
 _MEASURED_AT_TASKS = "class_il/mean", "task_il/mean"
 
 
+def _scalars(event: str, task: int | None, values: Mapping[str, float]) -> dict[str, float]:
+    """The values of an event by names that no other kind of event has."""
+    if event == "end":
+        return {f"end/{name}": value for name, value in values.items()}
+    return {**values, "task": task or 0} if event == "step" else dict(values)
+
+
 class TensorBoardLogger(Logger):
     """A run per trial, in a folder of its name."""
 
     def __init__(self, folder: str) -> None:
-        import_module("tensorboard")  # which torch's writer needs, and says so less clearly
+        import_module("tensorboard")  # torch's own message is less clear
         self._writer: Any = import_module("torch.utils.tensorboard").SummaryWriter
         self._folder = Path(folder)
         make_folder(self._folder)
         self._writers: dict[str, Any] = {}
-
-    def on_step(self, source: Source, step: int, task: int, values: Mapping[str, float]) -> None:
-        """See `Logger.on_step`."""
-        self._write(source, step, {**values, "task": task})
-
-    def on_task(self, source: Source, step: int, task: int, values: Mapping[str, float]) -> None:
-        """See `Logger.on_task`."""
-        self._write(source, step, values)
-
-    def on_end(self, source: Source, step: int, values: Mapping[str, float]) -> None:
-        """See `Logger.on_end`."""
-        self._write(source, step, {f"end/{name}": value for name, value in values.items()})
 
     def reached(self, source: Source) -> Reached:
         """See `Logger.reached`."""
@@ -59,13 +54,16 @@ class TensorBoardLogger(Logger):
         for writer in self._writers.values():
             writer.close()
 
-    def _write(self, source: Source, step: int, values: Mapping[str, float]) -> None:
+    def on_event(
+        self, event: str, source: Source, step: int, task: int | None, values: Mapping[str, float]
+    ) -> None:
+        """See `Logger.on_event`."""
         if source.name not in self._writers:
             writer = self._writer(str(self._folder / source.name), max_queue=1000)
             settings = "\n".join(f"    {name} = {v}" for name, v in source.settings.items())
             writer.add_text("settings", settings)
             self._writers[source.name] = writer
-        for name, value in values.items():
+        for name, value in _scalars(event, task, values).items():
             self._writers[source.name].add_scalar(name.replace(" ", "_"), value, step)
 
 
@@ -77,17 +75,14 @@ class WandbLogger(Logger):
         self._project = project
         self._runs: dict[str, Any] = {}
 
-    def on_step(self, source: Source, step: int, task: int, values: Mapping[str, float]) -> None:
-        """See `Logger.on_step`."""
-        self._run(source).log({**values, "task": task, "step": step})
-
-    def on_task(self, source: Source, step: int, task: int, values: Mapping[str, float]) -> None:
-        """See `Logger.on_task`."""
-        self._run(source).log({**values, "step": step})
-
-    def on_end(self, source: Source, step: int, values: Mapping[str, float]) -> None:
-        """See `Logger.on_end`."""
+    def on_event(
+        self, event: str, source: Source, step: int, task: int | None, values: Mapping[str, float]
+    ) -> None:
+        """See `Logger.on_event`."""
         run = self._run(source)
+        if event != "end":
+            run.log({**_scalars(event, task, values), "step": step})
+            return
         run.summary.update(dict(values))
         run.finish()
         del self._runs[source.name]
@@ -99,7 +94,7 @@ class WandbLogger(Logger):
 
     def _run(self, source: Source) -> Any:
         if source.name not in self._runs:
-            # The same trial is the same run, also after a stop.
+            # A trial that is resumed continues its run.
             run = self._wandb.init(
                 project=self._project,
                 id=hashlib.sha256(source.name.encode()).hexdigest()[:16],
@@ -119,29 +114,15 @@ class MlflowLogger(Logger):
     """A run per trial, in the experiment `remask` of a folder, or of a server's address."""
 
     def __init__(self, target: str) -> None:
-        # Later versions keep runs as files in a folder only if this says so.
+        # Later versions need this to keep runs as files in a folder.
         os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
-        self._mlflow: Any = import_module("mlflow")
         address = target if "://" in target else Path(target).resolve().as_uri()
-        self._client = self._mlflow.MlflowClient(tracking_uri=address)
+        self._client: Any = import_module("mlflow").MlflowClient(tracking_uri=address)
         found = self._client.get_experiment_by_name("remask")
         self._experiment = (
             self._client.create_experiment("remask") if found is None else found.experiment_id
         )
         self._runs: dict[str, str] = {}
-
-    def on_step(self, source: Source, step: int, task: int, values: Mapping[str, float]) -> None:
-        """See `Logger.on_step`."""
-        self._write(source, step, {**values, "task": task})
-
-    def on_task(self, source: Source, step: int, task: int, values: Mapping[str, float]) -> None:
-        """See `Logger.on_task`."""
-        self._write(source, step, values)
-
-    def on_end(self, source: Source, step: int, values: Mapping[str, float]) -> None:
-        """See `Logger.on_end`."""
-        self._write(source, step, {f"end/{name}": value for name, value in values.items()})
-        self._client.set_terminated(self._run(source))
 
     def reached(self, source: Source) -> Reached:
         """See `Logger.reached`."""
@@ -156,11 +137,15 @@ class MlflowLogger(Logger):
         ended = any(name.startswith("end.") for name in metrics)
         return Reached(last("loss"), max(map(last, _MEASURED_AT_TASKS)), ended)
 
-    def _write(self, source: Source, step: int, values: Mapping[str, float]) -> None:
+    def on_event(
+        self, event: str, source: Source, step: int, task: int | None, values: Mapping[str, float]
+    ) -> None:
+        """See `Logger.on_event`."""
         run = self._run(source)
-        for name, value in values.items():
-            # In a folder a metric is a file, and `loss` cannot be both a file and a folder.
+        for name, value in _scalars(event, task, values).items():
             self._client.log_metric(run, _mlflow_name(name), value, step=step)
+        if event == "end":
+            self._client.set_terminated(run)
 
     def _run(self, source: Source) -> str:
         if source.name not in self._runs:
@@ -182,4 +167,5 @@ class MlflowLogger(Logger):
 
 
 def _mlflow_name(name: str) -> str:
+    # In a folder a metric is a file, and `loss` cannot be both a file and a folder.
     return name.replace("/", ".")

@@ -63,7 +63,7 @@ def fill_template(
         "title": html.escape(title.encode(errors="replace").decode()),
         "style": _assets(*_STYLES) + _colours(),
         "theme": _assets("theme.js"),
-        "data": _json(data),
+        "data": _embedded(data),
         "script": _assets(*scripts),
     }
     # One pass, so that placeholders in the data are left alone.
@@ -85,9 +85,14 @@ def _assets(*names: str) -> str:
     return "\n".join((folder / name).read_text(encoding="utf-8").strip() for name in names) + "\n"
 
 
-def _json(data: Mapping[str, Any]) -> str:
+def to_json(data: Mapping[str, Any]) -> str:
+    """JSON of values and dataclasses."""
+    return json.dumps(data, allow_nan=False, separators=(",", ":"), default=vars)
+
+
+def _embedded(data: Mapping[str, Any]) -> str:
     """JSON that cannot end its script element."""
-    text = json.dumps(data, allow_nan=False, separators=(",", ":"))
+    text = to_json(data)
     if len(text) > _LARGEST_PLAIN:  # a thousand cells are 12 MB, a tenth of that compressed
         packed = gzip.compress(text.encode(), compresslevel=6, mtime=0)
         return json.dumps({"gzip": base64.b64encode(packed).decode()})

@@ -1,9 +1,8 @@
-"""The contents of the page as JSON values: cells, comparisons, figures and statements."""
+"""The contents of the page: cells, comparisons, figures and statements."""
 
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from remask.config import TrialConfig
@@ -37,13 +36,12 @@ from remask.reports.measures import (
 )
 from remask.reports.statements import (
     STATEMENT_TEST,
-    Decision,
     Evidence,
     decide,
     decide_by_the_paper,
 )
 from remask.reports.statistics import TTest
-from remask.results import Cell, Spread, TrialRecord
+from remask.results import Cell, Spread, TrialRecord, TrialSummary
 from remask.setting_types import write_mask
 
 Command = Callable[[TrialConfig, Sequence[int]], str]
@@ -53,7 +51,7 @@ Command = Callable[[TrialConfig, Sequence[int]], str]
 def page_data(
     cells: Sequence[Cell], published: Sequence[Cell], command: Command, *, paper: bool = False
 ) -> dict[str, Any]:
-    """Everything on the page, as JSON values.
+    """Everything on the page, for `to_json`.
 
     `published` are the cells with the published settings. With `paper`, the page also lists the
     cells and statements of the paper that were not run.
@@ -74,12 +72,12 @@ def page_data(
     has_validation = any(cell.has_validation for cell in cells)
     return {
         "measures": {**tested, **VALIDATION_MEASURES} if has_validation else MEASURES,
-        "metrics": {name: asdict(measure) for name, measure in known.items()},
+        "metrics": known,
         "cells": [cell for _, cell in sorted(shown, key=lambda placed: placed[0])],
         "contrasts": [_contrast(found, systems) for found in contrasts(cells)],
         "contrast_test": CONTRAST_TEST,
         "figures": page_figures(cells, systems),
-        "looks": {label: asdict(look) for label, look in systems.looks.items()},
+        "looks": systems.looks,
         "favourites": FAVOURITES,
         "counts": verdicts(compared),
         "near": sum(figure.is_near for cell in compared for figure in cell.figures.values()),
@@ -144,7 +142,7 @@ def _cell(
         "config": cell.config.model_dump(mode="json", exclude={"seed"}),
         "command": command(cell.config, [record.seed for record in cell.records]),
         "records": [
-            _record(record, summary.scores)
+            _record(record, summary)
             for record, summary in zip(cell.records, cell.summaries, strict=True)
         ],
     }
@@ -193,15 +191,16 @@ def _claims(compared: ComparedCell) -> dict[str, Any]:
     }
 
 
-def _record(record: TrialRecord, scores: Mapping[str, float]) -> dict[str, Any]:
+def _record(record: TrialRecord, summary: TrialSummary) -> dict[str, Any]:
+    values = trial_values(record, summary.scores)
     return {
-        "hash": record.config_hash,
+        "hash": summary.config_hash,
         "seed": record.seed,
         "status": record.status,
         "diverged_at": record.diverged_at,
         "error": record.error,
         "seconds": record.seconds,
-        "scores": {name: round(value, 6) for name, value in trial_values(record, scores).items()},
+        "scores": {name: round(value, 6) for name, value in values.items()},
     }
 
 
@@ -228,19 +227,18 @@ def _contrast(found: Contrast, systems: Systems) -> dict[str, Any]:
 def _statements(benchmark: str, ours: Mapping[PaperCell, Cell]) -> list[dict[str, Any]]:
     stated = statements(benchmark)
     decisions = zip(decide(stated, ours), decide_by_the_paper(stated), strict=True)
-    return [_statement(benchmark, decision, by_the_paper) for decision, by_the_paper in decisions]
-
-
-def _statement(benchmark: str, ours: Decision, theirs: Decision) -> dict[str, Any]:
-    return {
-        "benchmark": benchmark,
-        "text": ours.statement.text,
-        "section": ours.statement.section,
-        "quantifier": ours.statement.quantifier,
-        "finding": ours.finding,
-        "by_the_paper": theirs.finding,
-        "evidence": [_evidence(evidence) for evidence in ours.evidence],
-    }
+    return [
+        {
+            "benchmark": benchmark,
+            "text": decision.statement.text,
+            "section": decision.statement.section,
+            "quantifier": decision.statement.quantifier,
+            "finding": decision.finding,
+            "by_the_paper": by_the_paper.finding,
+            "evidence": [_evidence(evidence) for evidence in decision.evidence],
+        }
+        for decision, by_the_paper in decisions
+    ]
 
 
 def _evidence(evidence: Evidence) -> dict[str, Any]:

@@ -20,7 +20,6 @@ from remask.results.export import (
     flat_row,
     read_export,
     trial_json,
-    write,
 )
 from remask.results.filters import FILTERS, check_filters
 from remask.results.merge import Merged, merge
@@ -64,5 +63,4 @@ __all__ = [
     "summarise_listed",
     "summary_of",
     "trial_json",
-    "write",
 ]

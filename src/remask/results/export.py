@@ -10,7 +10,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import IO, Any, Literal, Union, get_args, get_origin
+from typing import Any, Literal, Union, get_args, get_origin
 
 from pydantic import ValidationError
 
@@ -39,6 +39,8 @@ def export(records: Iterable[TrialRecord], format: str, target: AnyPath) -> int:
     A regular file is replaced once the new one is complete. A pipe or a device is written into.
     Returns the number of trials; they are not held in memory.
     """
+    if format not in _WRITERS:
+        raise UnknownNameError(unknown("format", format, _WRITERS))
     written = 0
 
     def counted() -> Iterator[TrialRecord]:
@@ -48,16 +50,10 @@ def export(records: Iterable[TrialRecord], format: str, target: AnyPath) -> int:
             yield record
 
     try:
-        write_output(Path(target), _pieces(counted(), format))
+        write_output(Path(target), _WRITERS[format](counted()))
     except DurabilityError as error:
         raise StoreError(str(error)) from error
     return written
-
-
-def write(records: Iterable[TrialRecord], format: str, stream: IO[bytes]) -> None:  # noqa: A002
-    """Write trials to a stream, such as the standard output, in a format of `export`."""
-    for piece in _pieces(records, format):
-        stream.write(piece)
 
 
 def trial_json(record: TrialRecord) -> dict[str, Any]:
@@ -149,12 +145,6 @@ def _plain_type(annotation: Any) -> type:
         if option is not NoneType and get_origin(option) is not Literal
     ]
     return options[0] if len(options) == 1 and options[0] in (int, float, bool) else str
-
-
-def _pieces(records: Iterable[TrialRecord], format: str) -> Iterator[bytes]:  # noqa: A002
-    if format not in _WRITERS:
-        raise UnknownNameError(unknown("format", format, _WRITERS))
-    return _WRITERS[format](records)
 
 
 def _csv(records: Iterable[TrialRecord]) -> Iterator[bytes]:

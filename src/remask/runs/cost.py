@@ -1,15 +1,15 @@
-"""What a trial costs, worked out and not run: passes through the net, FLOPs, bytes.
+"""The cost of a trial, computed without running it: passes through the net and FLOPs.
 
 A method's step is described by how many samples go forward and back through the net, how many only
 forward, how often all parameters are read and written beside the descent, and in how many separate
-passes. `docs/scaling.md` has the model, and how it compares with what was measured.
+passes. `docs/scaling.md` has the model, and compares it with measurements.
 """
 
 import math
+import operator
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, replace
 from functools import lru_cache
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -23,10 +23,8 @@ from remask.methods import METHODS, find_method
 from remask.nets import net_builder
 from remask.runs.data import benchmark_of
 
-_FLOAT = 4  # bytes
 TRAINING_FACTOR = 3
-"""Training on a sample takes three times the FLOPs of a forward: the backward has two products for
-each of its one."""
+"""Training on a sample takes three times the FLOPs of a forward pass."""
 _SIZES: dict[str, tuple[int, int, tuple[int, ...]]] = {
     "digits": (1442, 355, (1, 8, 8)),
     "mnist": (60_000, 10_000, (1, 28, 28)),
@@ -35,13 +33,14 @@ _SIZES: dict[str, tuple[int, int, tuple[int, ...]]] = {
     "cifar100": (50_000, 10_000, (3, 32, 32)),
     "tiny-imagenet": (100_000, 10_000, (3, 64, 64)),
 }
-"""Train and test samples, and the shape of one: known before the data is there."""
+"""Train and test samples and their shape, known before the data is there."""
 _STEPS_ON_ANCHORS = 100  # of HAL, after each task
 _TESTED_AT_ONCE = 512  # samples
 
 
-class Passes(NamedTuple):
-    """What a trial does, in samples and parameters."""
+@dataclass(frozen=True)
+class Passes:
+    """The work of a trial, in samples and parameters."""
 
     trained: float = 0.0
     """Samples that go forward and back."""
@@ -50,20 +49,18 @@ class Passes(NamedTuple):
     sweeps: float = 0.0
     """How often all parameters are read or written beside the descent."""
     calls: float = 0.0
-    """Separate passes, each of which costs something however few samples it has."""
+    """Separate passes, each of which has a fixed cost."""
 
-    def times(self, number: float) -> "Passes":
-        """The same so many times."""
-        return Passes(*(value * number for value in self))
+    def __mul__(self, number: float) -> "Passes":
+        return Passes(*(value * number for value in astuple(self)))
 
-    def plus(self, other: "Passes") -> "Passes":
-        """Both, one after the other."""
-        return Passes(*(one + more for one, more in zip(self, other, strict=True)))
+    def __add__(self, other: "Passes") -> "Passes":
+        return Passes(*map(operator.add, astuple(self), astuple(other)))
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """How large a benchmark is, as a trial sees it."""
+    """The size of a benchmark, as a trial sees it."""
 
     train: int
     test: int
@@ -73,7 +70,7 @@ class Sizes:
 
     @classmethod
     def of(cls, config: TrialConfig) -> "Sizes":
-        """Of one of remask's own benchmarks, whether its data is there or not; or of the user's."""
+        """The sizes of a benchmark; the data of remask's own need not be there."""
         if config.benchmark not in BENCHMARKS:
             own = benchmark_of(config)
             learnt = int(len(own.train_labels) * (1 - config.validation))
@@ -89,19 +86,17 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a trial takes, wherever it runs."""
+    """The work of a trial, wherever it runs."""
 
     steps: int
     passes: Passes
     flops: float
-    bytes: float
-    """Parameters that are read and written: by every descent, and by sweeps."""
 
 
 def training_flops(stack: TrialStack) -> float | None:
-    """Work out what training takes per trial of a stack, without tests; None: nobody knows.
+    """FLOPs of training per trial of a stack, without tests.
 
-    What a custom method does in a step is not known, nor how a trial that chooses its mask goes on.
+    None for a custom method, and for a trial that chooses its mask.
     """
     config, data = stack.configs[0], stack.data
     if config.method not in METHODS or config.mask == "auto":
@@ -113,31 +108,29 @@ def training_flops(stack: TrialStack) -> float | None:
 
 
 def cost_of(config: TrialConfig, sizes: Sizes | None = None) -> Cost:
-    """Work out what a trial costs, on data of a custom benchmark if its sizes are given."""
+    """The cost of a trial on data of these sizes, by default those of its benchmark."""
     sizes = sizes or Sizes.of(config)
-    parameters, forward = net_cost(config.net, sizes.shape, sizes.classes)
+    joint = config.method == "joint"
     per_task = sizes.train / sizes.tasks
-    tasks = range(1 if config.method == "joint" else sizes.tasks)
     done, steps = Passes(), 0
-    for task in tasks:
-        samples = sizes.train if config.method == "joint" else per_task
-        learnt = samples + _exemplars(config, per_task * task)
-        of_task = math.ceil(learnt / config.batch) * config.epochs
-        steps += of_task
-        done = done.plus(step_passes(config, task, sizes).times(of_task))
-        done = done.plus(_between_tasks(config, task, samples, sizes))
-        seen = sizes.test if config.method == "joint" else sizes.test * (task + 1) / sizes.tasks
-        done = done.plus(_test_passes(seen))
-    done = done.plus(_test_passes(sizes.test))  # the confidence
+    for task in range(1 if joint else sizes.tasks):
+        samples = sizes.train if joint else per_task
+        exemplars = min(config.buffer, per_task * task) if _herds(config) else 0
+        own_steps = math.ceil((samples + exemplars) / config.batch) * config.epochs
+        steps += own_steps
+        done += step_passes(config, task, sizes) * own_steps
+        done += _between_tasks(config, task, samples, sizes)
+        done += _test_passes(sizes.test if joint else sizes.test * (task + 1) / sizes.tasks)
+    done += _test_passes(sizes.test)  # the confidence
     if config.mask == "auto":  # candidates are trained side by side, in the same calls
         candidates = len(candidates_of(config.buffer))
-        done = done.times(candidates)._replace(calls=done.calls)
-    return Cost(
-        steps=steps,
-        passes=done,
-        flops=forward * (TRAINING_FACTOR * done.trained + done.evaluated),
-        bytes=parameters * _FLOAT * (2 * steps + done.sweeps),
-    )
+        done = replace(done * candidates, calls=done.calls)
+    forward = net_cost(config.net, sizes.shape, sizes.classes)[1]
+    return Cost(steps, done, forward * (TRAINING_FACTOR * done.trained + done.evaluated))
+
+
+def _herds(config: TrialConfig) -> bool:
+    return config.method in ("icarl", "icarl-dark")
 
 
 def _test_passes(samples: float) -> Passes:
@@ -145,71 +138,60 @@ def _test_passes(samples: float) -> Passes:
 
 
 def step_passes(config: TrialConfig, task: int, sizes: Sizes) -> Passes:
-    """What a step of a task does; task 0 is the first."""
+    """The work of one step of a task, counted from 0."""
     batch, buffer = config.batch, config.buffer
     replay = min(config.replay_batch, buffer)  # a draw is without repetition
     old = sizes.classes * task / sizes.tasks
-    later = task > 0
-    method = find_method(config.method)
+    per_sample = net_cost(config.net, sizes.shape, sizes.classes)[1]
     # What is drawn from the reservoir is trained on beside the batch, in one pass; filling it and
     # drawing from it takes about as long as a quarter of a pass without samples.
-    drawn = method.draws * replay
+    drawn = find_method(config.method).draws * replay
     plain = Passes(trained=batch + drawn, calls=1.25 if drawn else 1)
     if config.memory == "merging" and sizes.train > SPARSE * buffer:
-        # A sample is compared with every place in the window, as if by a layer of so many units.
+        # A sample is compared with every slot in the window, like a layer of that many units.
         compared = 2 * batch * min(buffer, WINDOW) * math.prod(sizes.shape)
-        per_sample = net_cost(config.net, sizes.shape, sizes.classes)[1]
-        plain = plain.plus(Passes(evaluated=compared / per_sample, calls=0.5))
+        plain += Passes(evaluated=compared / per_sample, calls=0.5)
     match config.method:
         case "ncm" | "slda" | "ridge":  # the product of the inputs with themselves, in float64
-            size = math.prod(sizes.shape)
-            products = 0 if config.method == "ncm" else 2 * 2 * batch * size**2
-            per_sample = net_cost(config.net, sizes.shape, sizes.classes)[1]
+            products = 0 if config.method == "ncm" else 4 * batch * math.prod(sizes.shape) ** 2
             return Passes(evaluated=products / per_sample, calls=1)
-        case "oewc":
-            return plain.plus(Passes(sweeps=6))
-        case "si":
-            return plain.plus(Passes(sweeps=10))
-        case "lwf":
-            return plain.plus(Passes(sweeps=3))
-        case "agem" if later:
-            return plain.plus(Passes(trained=replay, sweeps=8, calls=1))
-        case "fdr" if later:
-            return plain.plus(Passes(trained=replay, calls=1))
-        case "gem" if later:
-            kept = buffer // sizes.tasks
-            return plain.plus(Passes(trained=kept * task, sweeps=4 + 14 * task, calls=task))
         case "gss":
-            probes = config.weight("probes")
-            return Passes(trained=batch + replay + batch + probes, calls=6)
-        case "hal":
-            anchors = Passes(trained=old, evaluated=old, sweeps=6, calls=2)
-            return plain.plus(Passes(evaluated=batch, calls=1)).plus(anchors if later else Passes())
-        case "icarl" | "icarl-dark":
-            return plain.plus(Passes(evaluated=batch if later else 0, sweeps=3, calls=int(later)))
+            return Passes(trained=2 * batch + replay + config.weight("probes"), calls=6)
+        case "oewc":
+            return plain + Passes(sweeps=6)
+        case "si":
+            return plain + Passes(sweeps=10)
+        case "lwf":
+            return plain + Passes(sweeps=3)
         case "pnn":  # a column per task; those of earlier tasks go forward only
-            return plain.plus(Passes(evaluated=batch * task, calls=2.8 * task))
+            return plain + Passes(evaluated=batch * task, calls=2.8 * task)
         case "cls_er":
-            return plain.plus(Passes(evaluated=2 * replay, sweeps=4, calls=2))
+            return plain + Passes(evaluated=2 * replay, sweeps=4, calls=2)
         case "er_ema":
-            return plain.plus(Passes(evaluated=replay, sweeps=2, calls=1))
+            return plain + Passes(evaluated=replay, sweeps=2, calls=1)
+        case "icarl" | "icarl-dark":
+            return plain + Passes(evaluated=batch * (task > 0), sweeps=3, calls=int(task > 0))
+        case "hal":
+            anchors = Passes(trained=old, evaluated=old, sweeps=6, calls=2) * (task > 0)
+            return plain + anchors + Passes(evaluated=batch, calls=1)
+        case "agem" if task:
+            return plain + Passes(trained=replay, sweeps=8, calls=1)
+        case "fdr" if task:
+            return plain + Passes(trained=replay, calls=1)
+        case "gem" if task:
+            kept = buffer // sizes.tasks
+            return plain + Passes(trained=kept * task, sweeps=4 + 14 * task, calls=task)
     return plain
 
 
-def _exemplars(config: TrialConfig, seen: float) -> float:
-    """Samples of earlier tasks that are learnt beside those of a task."""
-    return min(config.buffer, seen) if config.method in ("icarl", "icarl-dark") else 0
-
-
 def _between_tasks(config: TrialConfig, task: int, samples: float, sizes: Sizes) -> Passes:
-    """What a method does before and after a task."""
-    batches = samples / config.batch
+    """The work of a method before and after a task."""
     match config.method:
         case "oewc":
             return Passes(trained=samples, evaluated=samples, calls=2 * samples / 128)
         case "lwf" if task:
-            warm_up = Passes(evaluated=samples, calls=batches).times(config.epochs)
-            return warm_up.plus(Passes(evaluated=samples))
+            warm_up = Passes(evaluated=samples, calls=samples / config.batch) * config.epochs
+            return warm_up + Passes(evaluated=samples)
         case "icarl" | "icarl-dark":
             # Exemplars are chosen one by one, each among all samples of its class.
             herded = config.buffer / (task + 1)
@@ -217,8 +199,7 @@ def _between_tasks(config: TrialConfig, task: int, samples: float, sizes: Sizes)
             sweeps = 2 * herded * of_class / net_cost(config.net, sizes.shape, sizes.classes)[0]
             return Passes(evaluated=samples + config.buffer, sweeps=sweeps)
         case "hal":
-            classes = sizes.classes / sizes.tasks
-            return Passes(trained=2 * classes, calls=2).times(_STEPS_ON_ANCHORS)
+            return Passes(trained=2 * sizes.classes / sizes.tasks, calls=2) * _STEPS_ON_ANCHORS
         case "fdr":
             return Passes(evaluated=config.buffer / (task + 1))
     return Passes()
@@ -226,7 +207,7 @@ def _between_tasks(config: TrialConfig, task: int, samples: float, sizes: Sizes)
 
 @lru_cache(maxsize=64)
 def _features(net: str, sizes: Sizes) -> int:
-    """What the last layer of a net takes in."""
+    """The inputs of a net's last layer."""
     with torch.device("meta"):
         layers = net_builder(net)(sizes.shape, sizes.classes).modules()
     return [layer.in_features for layer in layers if isinstance(layer, nn.Linear)][-1]
@@ -256,17 +237,14 @@ def net_cost(name: str, shape: tuple[int, ...], classes: int) -> tuple[int, floa
 
 
 def usual_stack(config: TrialConfig, device: str) -> int:
-    """How many trials are stacked unless the user says otherwise."""
+    """The default number of trials in a stack."""
     sizes = Sizes.of(config)
     with torch.device("meta"):
         return preferred_stack(net_builder(config.net)(sizes.shape, sizes.classes), device)
 
 
 def shortest_time(stacks: Iterable[float], workers: int) -> float:
-    """How long stacks of these lengths take on so many workers, the longest first.
-
-    No number of workers is faster than the longest stack.
-    """
+    """The time that stacks of these durations take on `workers` workers, the longest first."""
     free_at = [0.0] * workers
     for seconds in sorted(stacks, reverse=True):
         first = min(range(workers), key=free_at.__getitem__)

@@ -1,4 +1,4 @@
-"""The live display: a bar for the whole run, and one for each cell that is being trained."""
+"""The live display: a bar for the whole run, and one for each cell in training."""
 
 import time
 from collections import Counter
@@ -33,8 +33,8 @@ from remask.runs.jobs import Job
 class Display:
     """Shows the events of a run: bars on a terminal, elsewhere a line for each finished cell.
 
-    A cell is what differs in its seed only; its trials may be in several stacks, and a stack may
-    have trials of several cells. Without `lines`, only what must be said is said elsewhere.
+    The trials of a cell differ in their seed only; they may be in several stacks, and a stack may
+    have trials of several cells. Without `lines`, only notes are printed elsewhere.
     """
 
     def __init__(
@@ -77,13 +77,13 @@ class Display:
         if self._picked_up:
             trials = f"{self._picked_up} trial{'s' * (self._picked_up > 1)}"
             self._console.print(
-                f"note: {trials} came from the store, computed by another process or earlier",
+                f"note: {trials} taken from the store, computed earlier or by another process",
                 highlight=False,
                 soft_wrap=True,
             )
 
     def show(self, event: Event) -> None:
-        """Take notice of an event."""
+        """Show an event."""
         if isinstance(event, Advanced):
             self._move(event)
         elif isinstance(event, Finished):
@@ -159,7 +159,7 @@ class Display:
 
 
 def _names(cells: Sequence[TrialConfig]) -> dict[TrialConfig, str]:
-    """What to call each cell: its system and buffer, and what else sets it apart."""
+    """Name each cell by its system, its buffer and what else distinguishes it."""
     titles = {cell: own_title(cell.method) for cell in cells}
     several_benchmarks = len({cell.benchmark for cell in cells}) > 1
     return {
@@ -177,7 +177,7 @@ def _names(cells: Sequence[TrialConfig]) -> dict[TrialConfig, str]:
 
 
 def _weight(job: Job) -> float:
-    """About how much of the run's time a job takes: samples seen, new and replayed."""
+    """The approximate share of a job in the run's time: samples seen, new and replayed."""
     config = job.configs[0]
     replayed = min(config.replay_batch, config.buffer) / config.batch
     return len(job.configs) * config.epochs * (1 + replayed)

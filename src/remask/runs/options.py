@@ -1,4 +1,4 @@
-"""How to run trials, as far as it is for the user to say."""
+"""The options of a run, which do not change its results."""
 
 import os
 from pathlib import Path
@@ -17,7 +17,7 @@ from pydantic import (
 from remask.console import PlainConsole, errors, silence
 from remask.errors import SettingsError
 from remask.loggers import Logger, check_place
-from remask.setting_types import OnCommandLine
+from remask.setting_types import OnCommandLine, describe_errors
 
 _Path = Annotated[
     Path, BeforeValidator(lambda path: Path(path) if isinstance(path, os.PathLike) else path)
@@ -26,29 +26,17 @@ _Place = Annotated[
     str,
     BeforeValidator(lambda place: os.fspath(place) if isinstance(place, os.PathLike) else place),
 ]
-# Beyond these, the system refuses in ways that explain nothing.
+# Above these, the system's own errors explain nothing.
 _MOST_PROCESSES = 4096
 _MOST_STACKED = 100_000
 _Count = Annotated[int, Field(ge=1, le=_MOST_PROCESSES, strict=True)]
-_SHORTEST_TIME = 0.1
-_NEEDED = {
-    **dict.fromkeys(
-        ("workers", "threads"), f"a whole number from 1 to {_MOST_PROCESSES} is needed"
-    ),
-    "stack": f"a whole number from 1 to {_MOST_STACKED} is needed",
-    "checkpoint_seconds": f"at least {_SHORTEST_TIME:g} is needed",
-    "on": "'ray', or nothing for this machine, is needed",
-    "log_every": "a whole number from 0 is needed",
-    "tries": "a whole number from 1 to 1000 is needed",
-    **dict.fromkeys(("cpus", "gpus"), "a fraction of 1, or a whole number, is needed"),
-}
-_OF_A_CLUSTER = ("address", "cpus", "gpus", "checkpoints", "logs")
+_CLUSTER_ONLY = ("address", "cpus", "gpus", "checkpoints", "logs")
 
 
 class RunOptions(BaseModel):
-    """How to run trials; nothing here changes their results, but for rounding."""
+    """How to run trials. Nothing here changes their results, except for rounding."""
 
-    # Worker processes get them as JSON, and checkpoints may be an infinite time apart.
+    # Worker processes receive them as JSON, and checkpoint_seconds may be infinite.
     model_config = ConfigDict(
         frozen=True,
         extra="forbid",
@@ -57,26 +45,21 @@ class RunOptions(BaseModel):
         arbitrary_types_allowed=True,
     )
 
-    device: str = Field("cpu", description="Where to compute, as torch names it: cpu, cuda, mps.")
-    workers: _Count | None = Field(
-        None, description="Processes to run at once. Default: one per core."
-    )
+    device: str = Field("cpu", description="The torch device: cpu, cuda, mps.")
+    workers: _Count | None = Field(None, description="Processes. Default: one per core.")
     threads: _Count = Field(1, description="Threads of each process.")
     stack: Annotated[int, Field(ge=1, le=_MOST_STACKED, strict=True)] | None = Field(
         None,
-        description="The most trials to train as one. Default: 10; 1 for convolutions on a CPU.",
+        description="Trials to train as one, at most. Default: 10; 1 for convolutions on a CPU.",
     )
-    again: bool = Field(False, description="Run and replace also what the store already has.")
-    data: _Path | None = Field(
-        None, description="A folder or archive that has the dataset already."
-    )
+    again: bool = Field(False, description="Also run what the store already has, and replace it.")
+    data: _Path | None = Field(None, description="A folder or archive with the dataset.")
     checkpoint_seconds: float = Field(
-        60.0, ge=_SHORTEST_TIME, description="Seconds between checkpoints within a task."
+        60.0, ge=0.1, description="Seconds between checkpoints within a task."
     )
     save_nets: _Path | None = Field(
         None,
-        description="Also save every finished trial's net in this folder; `remask.load_net` reads "
-        "it back.",
+        description="Also save every finished trial's net in this folder, for `remask.load_net`.",
     )
     log: Annotated[
         tuple[str | Logger, ...],
@@ -84,46 +67,47 @@ class RunOptions(BaseModel):
         OnCommandLine("KIND:TARGET", repeated_as="log"),
     ] = Field(
         (),
-        description="Log losses and accuracies on the way: `csv:FILE`, `jsonl:FILE`, "
+        description="Log losses and accuracies during the run: `csv:FILE`, `jsonl:FILE`, "
         "`tensorboard:FOLDER`, `wandb:PROJECT`, `mlflow:FOLDER`, or your own `module:Class`; may "
-        "be given several times.",
+        "be repeated.",
     )
     log_every: Annotated[int, Field(ge=0, le=10**9, strict=True)] | None = Field(
         None,
-        description="Steps that a logged loss is the mean of; 0, the default with --log: as many "
-        "as give a task 50 points, and at least 10. Without --log, losses go into the store alone.",
+        description="Steps that each logged loss is averaged over. 0, the default with --log: "
+        "about 50 points per task, at least 10 steps each. Without --log, losses go only into the "
+        "store.",
     )
     on: Annotated[Literal["ray"] | None, OnCommandLine("WHERE")] = Field(
         None, description="Run on a cluster: `ray`. Default: on this machine."
     )
     address: Annotated[str | None, OnCommandLine("HOST:PORT")] = Field(
         None,
-        description="Of the Ray cluster; `local` starts a new one on this machine. Default: "
-        "$RAY_ADDRESS, else the one that this machine is in, else a new one on this machine.",
+        description="The Ray cluster; `local` starts one on this machine. Default: $RAY_ADDRESS, "
+        "else the cluster of this machine, else a new one on it.",
     )
     cpus: Annotated[float, Field(gt=0, le=_MOST_PROCESSES)] | None = Field(
-        None, description="CPUs of each stack on a cluster. Default: as many as --threads."
+        None, description="CPUs per stack on a cluster. Default: --threads."
     )
     gpus: Annotated[float, Field(ge=0, le=_MOST_PROCESSES)] | None = Field(
         None,
-        description="GPUs of each stack on a cluster; with a fraction, stacks share one. Default: "
-        "1 with --device cuda.",
+        description="GPUs per stack on a cluster; with a fraction, stacks share one. Default: 1 "
+        "with --device cuda.",
     )
     tries: Annotated[int, Field(ge=1, le=1000, strict=True)] = Field(
-        3, description="How often to try a stack on a cluster that dies or fails."
+        3, description="Attempts per stack on a cluster."
     )
     checkpoints: Annotated[_Place | None, OnCommandLine("PLACE")] = Field(
         None,
-        description="A folder that all nodes of a cluster share, or `s3://bucket/folder`: a stack "
-        "whose node died goes on from there.",
+        description="A folder shared by all nodes of a cluster, or `s3://bucket/folder`: a stack "
+        "whose node died continues from there.",
     )
     logs: _Path | None = Field(
-        None, description="A folder for what stacks on a cluster print, a file each."
+        None, description="A folder for the output of stacks on a cluster, a file each."
     )
     progress: bool | None = Field(
         None,
-        description="Default: bars on a terminal, elsewhere only what must be said. True: "
-        "elsewhere also a line per cell. False: nothing.",
+        description="Default: bars on a terminal, elsewhere only warnings. True: elsewhere also a "
+        "line per cell. False: nothing.",
     )
 
     def __init__(self, **given: Any) -> None:
@@ -132,7 +116,7 @@ class RunOptions(BaseModel):
         try:
             super().__init__(**given)
         except ValidationError as error:
-            raise SettingsError(_explain(error)) from None
+            raise SettingsError(describe_errors(error)) from None
 
     @field_validator("log")
     @classmethod
@@ -146,7 +130,7 @@ class RunOptions(BaseModel):
     @classmethod
     def _check_parts(cls, number: float | None) -> float | None:
         if number is not None and number > 1 and number != int(number):
-            raise ValueError
+            raise ValueError("use a fraction of 1, or a whole number")
         return number
 
     @field_validator("address")
@@ -154,39 +138,24 @@ class RunOptions(BaseModel):
     def _check_address(cls, address: str | None) -> str | None:
         if address is not None and address.startswith("ray://"):
             raise ValueError(
-                "not the address of a client: run the command on a node of the cluster and give "
-                "HOST:PORT, or hand the command to `ray job submit`"
+                "Ray Client addresses are not supported: run the command on a node of the cluster "
+                "with HOST:PORT, or use `ray job submit`"
             )
         return address
 
     @model_validator(mode="after")
     def _check_place(self) -> Self:
-        given = [name for name in _OF_A_CLUSTER if getattr(self, name) is not None]
+        given = [name for name in _CLUSTER_ONLY if getattr(self, name) is not None]
         if given and self.on is None:
-            raise ValueError(f"{given[0]} is for a cluster: say on = 'ray' (--on ray) as well")
+            raise ValueError(f"{given[0]} is for a cluster: also set on='ray' (--on ray)")
         return self
 
     @property
     def processes(self) -> int:
-        """How many processes to run."""
-        return self.workers or _cores()
+        """Number of processes to run."""
+        return self.workers or len(os.sched_getaffinity(0))
 
     @property
     def console(self) -> PlainConsole:
-        """Where to say what happens on the way."""
+        """The console for messages during the run."""
         return silence if self.progress is False else errors
-
-
-def _explain(error: ValidationError) -> str:
-    first = error.errors()[0]
-    if not first["loc"]:  # of options that do not go together
-        return str(first["ctx"]["error"])
-    name = str(first["loc"][0])
-    if first["type"] == "extra_forbidden":
-        known = ", ".join(RunOptions.model_fields)
-        return f"there is no option {name!r}; there are {known}"
-    return f"{name} = {first['input']!r}: {_NEEDED.get(name, first['msg'])}"
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,6 +1,6 @@
-"""How fast this machine is at what costs are made of, measured once and kept.
+"""The speed of this machine at the parts of a cost, measured once and cached.
 
-The rates of a net are those of stacks of so many trials of it: seconds of a stack, not of a trial.
+The rates of a net depend on the size of the stack: seconds are those of a stack, not of a trial.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ from remask.runs.cost import TRAINING_FACTOR, Cost, Sizes, cost_of, net_cost
 from remask.runs.options import RunOptions
 
 _SECONDS = 0.4
-"""How long each rate is measured for, at the least."""
+"""The shortest time that each rate is measured for."""
 _FEWEST = 2
 _LARGEST_FILE = 1 << 20
 _TENSORS = 6
@@ -41,7 +41,7 @@ class Rates:
     """Seconds of a stack."""
 
     call: float
-    """Of a pass without samples: what a step costs however little is in it."""
+    """Of a pass without samples: the fixed cost of a step."""
     trained: float
     """Per FLOP of training."""
     evaluated: float

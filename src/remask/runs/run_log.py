@@ -1,4 +1,4 @@
-"""The log of a run: what its jobs report on the way, handed to loggers in this process."""
+"""The log of a run: passes the reports of its jobs to loggers in this process."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from remask.runs.train import net_path
 
 
 class RunLog:
-    """Hands the events of a run to the loggers that its options name."""
+    """Passes the events of a run to the loggers that its options name."""
 
     def __init__(self, run: Run, options: RunOptions) -> None:
         loggers: dict[str, Logger] = {}
@@ -37,7 +37,7 @@ class RunLog:
         self._log.close()
 
     def take(self, event: Event) -> None:
-        """Take notice of an event."""
+        """Log an event."""
         if isinstance(event, Logged):
             self._on_way(event)
         elif isinstance(event, Finished):
@@ -54,7 +54,7 @@ class RunLog:
         for place, trial in enumerate(event.trials):
             source = self._sources[trial]
             for step, task, values in event.points:
-                # One that is not a number says that the trial has diverged.
+                # Kept even if it is NaN: then the trial has diverged.
                 own = dict(zip(names, values[place], strict=False))
                 shown = {"loss": own.pop("loss"), **_known(own)}
                 self._log.step(source, step, task + 1, shown)
@@ -64,7 +64,7 @@ class RunLog:
 
 
 def source_of(config: TrialConfig) -> Source:
-    """A trial, as loggers know it."""
+    """A trial as loggers get it."""
     settings = {name: _plain(value) for name, value in config if name != "weights"}
     return Source(net_path("", config).name, settings | dict(config.weights))
 

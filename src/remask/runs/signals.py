@@ -1,5 +1,6 @@
 """Graceful stops: the first Ctrl-C, SIGTERM or SIGHUP saves first, a second Ctrl-C does not."""
 
+import asyncio
 import os
 import signal
 import threading
@@ -8,7 +9,7 @@ from typing import Any, Self
 
 
 class StopRequest:
-    """While entered, a first SIGINT, SIGTERM or SIGHUP is noted instead of obeyed.
+    """While entered, notes a first SIGINT, SIGTERM or SIGHUP in `signal` instead of obeying it.
 
     A running job looks at `signal` between steps, saves, and ends. Signals reach the main thread
     only: in any other thread none is noted.
@@ -22,8 +23,7 @@ class StopRequest:
         if threading.current_thread() is not threading.main_thread():
             return self
         numbers = [signal.SIGINT, signal.SIGTERM]
-        # Under nohup the end of the terminal is ignored.
-        if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as under nohup
             numbers.append(signal.SIGHUP)
         self._before = {number: signal.signal(number, self._note) for number in numbers}
         return self
@@ -36,3 +36,18 @@ class StopRequest:
         if self.signal is not None and number == signal.SIGINT:
             os._exit(128 + number)  # asked twice: at once, without saving
         self.signal = number
+
+
+class StopFlag:
+    """A flag that all nodes of a cluster can wait for; the body of a Ray actor."""
+
+    def __init__(self) -> None:
+        self._raised = asyncio.Event()
+
+    async def wait(self) -> None:
+        """Return when the flag is raised."""
+        await self._raised.wait()
+
+    async def raise_it(self) -> None:
+        """Release all who wait."""
+        self._raised.set()

@@ -1,7 +1,7 @@
-"""Starting points: a method, a net and data of the user's own, as files that work as they are.
+"""Starting points for a custom method, net or dataset, as files that work unchanged.
 
-Each is an ordinary module of this package, so it is checked like all other code. In a copy, its
-names are replaced by those that the user has chosen.
+Each is a module of this package, so it is checked like all other code. A copy has the names that
+the user chose.
 """
 
 import importlib.util
@@ -27,7 +27,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_]{0,99}")
 
 @dataclass(frozen=True)
 class StartingPoint:
-    """A file that was written."""
+    """A written file."""
 
     file: Path
     name: str
@@ -37,32 +37,30 @@ class StartingPoint:
 
 
 def write_starting_point(kind: str, name: str, folder: AnyPath = ".") -> StartingPoint:
-    """Write a commented `method`, `net` or `data` to NAME.py; never replaces a file.
+    """Write a commented `method`, `net` or `data` to NAME.py, without replacing a file.
 
-    Raises SettingsError if the name will not do, and DurabilityError if it cannot be written.
+    Raises SettingsError if the name is invalid or taken, DurabilityError if writing fails.
     """
     if kind not in KINDS:
         raise UnknownNameError(unknown("kind of starting point", kind, KINDS))
     if not _NAME.fullmatch(name) or keyword.iskeyword(name):
         raise SettingsError(
-            f"{name!r} can be no module: say a name of small letters, digits and _, such as "
-            f"my_{kind}"
+            f"invalid module name {name!r}: use lower-case letters, digits and _, as in my_{kind}"
         )
     file = Path(folder) / f"{name}.py"
     if not file.exists() and importlib.util.find_spec(name) is not None:
         raise SettingsError(
-            f"there is a Python module {name!r} already, which {file} would hide, or which would "
-            f"hide it. Choose another name, such as my_{name}."
+            f"there is already a Python module {name!r}. Choose another name, such as my_{name}."
         )
-    of_class = "".join(part.capitalize() for part in name.split("_"))
+    class_name = "".join(part.capitalize() for part in name.split("_"))
     text = (Path(__file__).parent / f"{kind}.py").read_text("utf-8")
-    text = text.replace("StartingPoint", of_class).replace("starting_point", name)
+    text = text.replace("StartingPoint", class_name).replace("starting_point", name)
     try:
         with file.open("x", encoding="utf-8") as stream:
             stream.write(text)
     except FileExistsError:
-        raise SettingsError(f"{file} is there already, and was left as it is.") from None
+        raise SettingsError(f"{file} already exists, and was not changed.") from None
     except OSError as error:
         raise refusal("write", file, error) from error
-    own_name = f"{name}:{of_class if kind == 'method' else name}"
+    own_name = f"{name}:{class_name if kind == 'method' else name}"
     return StartingPoint(file, own_name, _CHECKS[kind].format(name=own_name))

@@ -1,6 +1,5 @@
 """The description of a stream's data, and their normalisation."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -8,6 +7,7 @@ import torch
 from torch import Tensor
 
 from remask.benchmarks import Benchmark
+from remask.benchmarks.benchmark import check_preprocessing
 from remask.errors import RemaskError
 from remask.memory import StoredRows
 
@@ -65,12 +65,12 @@ class DataDescription:
                 "int64 inputs are passed to the network as they are: use scale=1.0, and leave out "
                 "mean, std, crop_padding and flip"
             )
-        if not (math.isfinite(self.scale) and self.scale > 0):
-            raise StreamError(f"scale must be a number above zero, got {self.scale}")
-        if (self.mean is None) != (self.std is None):
-            raise StreamError("mean and std are given together or not at all")
-        if self.augment and len(self.input_shape) != 3:
-            raise StreamError("only images [C, H, W] can be cropped or flipped")
+        try:
+            check_preprocessing(
+                *(self.input_shape, self.scale, self.mean, self.std, self.crop_padding, self.flip)
+            )
+        except ValueError as error:
+            raise StreamError(str(error)) from error
 
     @classmethod
     def of(cls, benchmark: Benchmark, *, num_tasks: int | None = None) -> "DataDescription":

@@ -7,7 +7,7 @@ over finished trials.
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -87,7 +87,7 @@ FIGURES = {
 
 
 def page_figures(cells: Sequence[Cell], systems: Systems) -> list[dict[str, Any]]:
-    """All figures that some cell has data for, as JSON values."""
+    """All figures that some cell has data for, for `to_json`."""
     found = []
     for benchmark, own in _by_benchmark(cells).items():
         rows = systems.rows(own)
@@ -96,7 +96,7 @@ def page_figures(cells: Sequence[Cell], systems: Systems) -> list[dict[str, Any]
                 figure = FIGURES[name].describe(rows, setting, systems)
                 if figure.panels:
                     where = {"benchmark": benchmark, "setting": setting, "setting_title": title}
-                    found.append({**where, **asdict(figure)})
+                    found.append({**where, **vars(figure)})
     return found
 
 

@@ -14,7 +14,6 @@ from remask.reports.figures.systems import (
     families,
     heights,
     mask_name,
-    own_trials,
     summary,
 )
 from remask.reports.measures import SETTINGS
@@ -29,12 +28,12 @@ def mask_figure(rows: Sequence[Row], setting: str, systems: Systems) -> Figure:
     Masks are evenly spaced in their order.
     """
     swept = swept_families([cell for row in rows for cell in row.cells])
-    drawn = [cell for family in swept for cell in family.cells]
+    drawn = Row(tuple(cell for family in swept for cell in family.cells))
     masks = sorted({_mask(cell) for family in swept for cell in family.masked})
     return Figure(
         key="mask-sweep",
         title="Final accuracy against the masking value m",
-        summary=summary([Row(tuple(drawn))], "mean ± std"),
+        summary=summary([drawn], "mean ± std"),
         caption=f"At {MINUS}∞ old classes are left alone; towards 0 new ones get more room. Above "
         "the dotted line, masking ends better than no mask.",
         notes="The best masks:",
@@ -57,7 +56,7 @@ def swept_families(cells: Sequence[Cell]) -> list[Family]:
 
 
 def _panel(
-    family: Family, setting: str, masks: Sequence[float], systems: Systems, drawn: Sequence[Cell]
+    family: Family, setting: str, masks: Sequence[float], systems: Systems, drawn: Row
 ) -> Panel:
     measure = f"{setting}_A_T"
 
@@ -102,7 +101,7 @@ def _panel(
     settings = f", {family.settings}" if family.settings else ""
     title = f"{_method(family)}(m), {buffer_name(family.masked[0])}{settings}"
     accuracy = Axis(f"final {SETTINGS[setting]} accuracy (%)")
-    return Panel(title + own_trials(family.cells, drawn), axis, accuracy, tuple(marks))
+    return Panel(title + drawn.trials(family.cells), axis, accuracy, tuple(marks))
 
 
 def _mask(cell: Cell) -> float:
@@ -126,10 +125,12 @@ def plane_figure(rows: Sequence[Row], setting: str, systems: Systems) -> Figure:
     """Stability 100 - F_T against plasticity, a point per cell; lines join a system's buffers."""
     lost, learnt = f"{setting}_F_T", f"{setting}_plasticity"
     found = sorted((c for row in rows for c in row.cells), key=lambda cell: cell.config.buffer)
-    drawn = [c for c in found if not math.isnan(c.spreads[lost].mean + c.spreads[learnt].mean)]
-    sizes = {cell.config.buffer: buffer_name(cell) for cell in drawn}
+    drawn = Row(
+        tuple(c for c in found if not math.isnan(c.spreads[lost].mean + c.spreads[learnt].mean))
+    )
+    sizes = {cell.config.buffer: buffer_name(cell) for cell in drawn.cells}
     by_label: dict[str, list[Cell]] = {}
-    for cell in drawn:
+    for cell in drawn.cells:
         by_label.setdefault(cell.label, []).append(cell)
     marks = []
     for label in systems.looks:
@@ -139,7 +140,7 @@ def plane_figure(rows: Sequence[Row], setting: str, systems: Systems) -> Figure:
                 "x_std": heights([cell.spreads[lost] for cell in own])["std"],
                 "sizes": tuple(list(sizes).index(cell.config.buffer) for cell in own),
             }
-            name = label + own_trials(own, drawn)
+            name = label + drawn.trials(own)
             stable = [100 - cell.spreads[lost].mean for cell in own]
             marks.append(systems.mark("thread", name, own, stable, **parts))
     panel = Panel(
@@ -148,19 +149,19 @@ def plane_figure(rows: Sequence[Row], setting: str, systems: Systems) -> Figure:
         Axis("plasticity, accuracy right after learning (%)", name="plasticity", near_100=True),
         tuple(marks),
         sizes=tuple(sizes.values()),
-        guides=_equal_accuracy({cell.learnt.num_tasks for cell in drawn}),
+        guides=_equal_accuracy({cell.learnt.num_tasks for cell in drawn.cells}),
     )
     return Figure(
         key="stability-plasticity",
         title="Stability against plasticity",
-        summary=summary([Row(tuple(drawn))], f"{SETTINGS[setting]}, mean ± std"),
+        summary=summary([drawn], f"{SETTINGS[setting]}, mean ± std"),
         caption="Further right, less is forgotten; further up, a new task is learnt better at "
         "first. The upper right corner is best. A mask should move a system to the right; moving "
         "down is its cost. Larger marks are larger buffers. Both axes are stretched towards 100. "
         "Points on a thin curve end at the same accuracy if learnt tasks only lose accuracy.",
         empty="None of the chosen systems was tested both right after learning a task and at the "
         "end.",
-        panels=(panel,) if drawn else (),
+        panels=(panel,) if drawn.cells else (),
         follows=("system",),
         size=(760, 420),
         inches=4.0,

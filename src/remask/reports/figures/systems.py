@@ -29,13 +29,16 @@ class Row:
     """Cells that are drawn in the same panels."""
 
     cells: tuple[Cell, ...]
-    title: str = ""
-    """Settings that distinguish it from other rows, `lr=0.1`; its legend omits them."""
+    title: str = ""  # settings that distinguish it from other rows, `lr=0.1`; its legend omits them
 
     def name(self, cell: Cell) -> str:
         """The name of a cell in the legend, with its number of trials if they differ."""
         label = cell.label.partition(", ")[0] if self.title else cell.label
-        return label + (f" ({_trials([cell])})" if self._trials_differ else "")
+        return label + self.trials([cell])
+
+    def trials(self, cells: Sequence[Cell]) -> str:
+        """` (9 trials)` for some of its cells; empty if all cells have the same number."""
+        return f" ({_trials(cells)})" if self._trials_differ else ""
 
     @cached_property
     def _trials_differ(self) -> bool:
@@ -46,10 +49,8 @@ class Row:
 class Family:
     """Cells that differ only in the mask and have learnt the same tasks."""
 
-    plain: Cell | None
-    """Without a mask."""
-    masked: tuple[Cell, ...]
-    """In order of their masks."""
+    plain: Cell | None  # without a mask
+    masked: tuple[Cell, ...]  # in order of their masks
 
     @property
     def cells(self) -> tuple[Cell, ...]:
@@ -184,11 +185,6 @@ def summary(rows: Iterable[Row], what: str) -> str:
     if all(cell.trials == 1 for cell in cells):
         what = what.replace(" ± std", "")
     return f"{benchmarks}{shared}: {what} over {_trials(cells)}"
-
-
-def own_trials(cells: Sequence[Cell], drawn: Sequence[Cell]) -> str:
-    """` (9 trials)` for these cells; empty if all drawn cells have the same number."""
-    return f" ({_trials(cells)})" if len({cell.trials for cell in drawn}) > 1 else ""
 
 
 def _trials(cells: Sequence[Cell]) -> str:

@@ -1,4 +1,9 @@
-"""The heads against slow references, and what they must not depend on."""
+"""Heads against slow references, and statistics in any order of visits."""
+
+import re
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -9,6 +14,7 @@ from remask.heads import (
     RIDGE_GRID,
     ClassStatistics,
     LinearHead,
+    PerClassStatistics,
     StatisticsError,
     choose_penalty,
     ncm,
@@ -17,10 +23,13 @@ from remask.heads import (
 )
 
 CLASSES, SIZE = 5, 12
+COUNTS = [9, 30, 7, 1, 40]  # fewer and more than features, and a single sample
+Head = Callable[[ClassStatistics], LinearHead]
+every_head = pytest.mark.parametrize("head", [ncm, slda, ridge])
 
 
 def samples(counts: list[int], seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Gaussian classes with one covariance and a common offset, in mixed order."""
+    """Gaussian classes with one covariance and a common offset, shuffled."""
     generator = torch.Generator().manual_seed(seed)
     labels = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
     labels = labels[torch.randperm(len(labels), generator=generator)]
@@ -79,12 +88,10 @@ def test_the_penalty_minimises_generalised_cross_validation() -> None:
     features, labels = samples([6] * CLASSES)
     targets = F.one_hot(labels, CLASSES).double()
     centred = features - features.mean(0)
-    scale = centred.square().mean()
+    ridges = len(labels) * centred.square().mean() * torch.eye(SIZE)
     errors = []
     for penalty in RIDGE_GRID:
-        inverse = torch.linalg.inv(
-            centred.T @ centred + len(labels) * penalty * scale * torch.eye(SIZE)
-        )
+        inverse = torch.linalg.inv(centred.T @ centred + penalty * ridges)
         hat = centred @ inverse @ centred.T + 1 / len(labels)
         residual = (targets - hat @ targets).square().sum()
         errors.append(residual / (1 - hat.trace() / len(labels)) ** 2)
@@ -93,63 +100,50 @@ def test_the_penalty_minimises_generalised_cross_validation() -> None:
     assert RIDGE_GRID[0] < chosen < RIDGE_GRID[-1]
 
 
-@pytest.mark.parametrize("head", [ncm, slda, ridge])
-def test_a_class_without_samples_never_wins(head: object) -> None:
+@every_head
+def test_a_class_without_samples_never_wins(head: Head) -> None:
     features, labels = samples([5, 6, 7])
-    found = head(statistics(features, labels, classes=6))  # type: ignore[operator]
-    scores = found.scores(features)
+    scores = head(statistics(features, labels, classes=6)).scores(features)
     assert torch.equal(scores.isinf().any(0), torch.tensor([False] * 3 + [True] * 3))
-    same = head(statistics(features, labels, classes=3))  # type: ignore[operator]
+    same = head(statistics(features, labels, classes=3))
     torch.testing.assert_close(scores[:, :3], same.scores(features))
 
 
-@pytest.mark.parametrize("head", [ncm, slda, ridge])
-def test_batches_in_any_order_give_the_same_head(head: object) -> None:
+@every_head
+def test_heads_do_not_depend_on_the_order_of_samples_or_on_removed_ones(head: Head) -> None:
     features, labels = samples([9, 30, 7, 5, 40])
-    whole = head(statistics(features, labels)).scores(features)  # type: ignore[operator]
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(1))
-    parts = [statistics(features[rows], labels[rows]) for rows in torch.split(order, 13)]
-    merged = parts.pop()
-    for part in parts:
-        merged.merge(part)
-    torch.testing.assert_close(head(merged).scores(features), whole)  # type: ignore[operator]
-
-
-@pytest.mark.parametrize("head", [ncm, slda, ridge])
-def test_removed_samples_leave_no_trace(head: object) -> None:
-    features, labels = samples([9, 30, 7, 5, 40])
+    merged = statistics(features[:0], labels[:0])
+    for rows in torch.split(order, 13):
+        merged.merge(statistics(features[rows], labels[rows]))
+    whole = head(statistics(features, labels)).scores(features)
+    torch.testing.assert_close(head(merged).scores(features), whole)
     kept = labels != 1
-    stats = statistics(features, labels)
-    stats.remove(statistics(features[~kept], labels[~kept]))
-    never = statistics(features[kept], labels[kept])
-    expected = head(never).scores(features)  # type: ignore[operator]
-    torch.testing.assert_close(head(stats).scores(features), expected)  # type: ignore[operator]
+    merged.remove(statistics(features[~kept], labels[~kept]))
+    never = head(statistics(features[kept], labels[kept])).scores(features)
+    torch.testing.assert_close(head(merged).scores(features), never)
     with pytest.raises(StatisticsError, match=r"classes \[1\] have fewer samples"):
-        stats.remove(statistics(features[~kept], labels[~kept]))
+        merged.remove(statistics(features[~kept], labels[~kept]))
 
 
-@pytest.mark.parametrize("head", [ncm, slda, ridge])
+@every_head
 @pytest.mark.parametrize("counts", [[1], [4], [1, 1, 1], [1, 40], []])
-def test_few_samples_give_finite_heads(head: object, counts: list[int]) -> None:
+def test_few_samples_give_finite_heads(head: Head, counts: list[int]) -> None:
     features, labels = samples(counts) if counts else (torch.zeros(0, SIZE), torch.zeros(0))
-    found = head(statistics(features, labels))  # type: ignore[operator]
+    found = head(statistics(features, labels))
     assert bool(found.weight.isfinite().all())
     assert torch.equal(found.bias.isfinite(), torch.arange(CLASSES) < len(counts))
     if len(counts) > 2:
         assert right(found, features, labels) == 100
+    same = head(statistics(torch.full((6, SIZE), 3.0), torch.arange(6) % 2))
+    assert bool(same.weight.isfinite().all())
 
 
 @pytest.mark.parametrize("head", [slda, ridge])
-def test_constant_features_give_finite_heads(head: object) -> None:
-    found = head(statistics(torch.full((6, SIZE), 3.0), torch.arange(6) % 2))  # type: ignore[operator]
-    assert bool(found.weight.isfinite().all())
-
-
-@pytest.mark.parametrize("head", [slda, ridge])
-def test_few_samples_do_not_count_against_a_class(head: object) -> None:
+def test_few_samples_do_not_count_against_a_class(head: Head) -> None:
     features, labels = samples([300, 8, 300, 8, 300])
     test_features, test_labels = samples([200] * CLASSES, seed=1)
-    found = head(statistics(features, labels))  # type: ignore[operator]
+    found = head(statistics(features, labels))
     rare = (test_labels == 1) | (test_labels == 3)
     answers = found.scores(test_features).argmax(1)
     share = float(((answers == 1) | (answers == 3)).double().mean())
@@ -157,32 +151,83 @@ def test_few_samples_do_not_count_against_a_class(head: object) -> None:
     assert right(found, test_features[rare], test_labels[rare]) > 60
 
 
+def per_class(features: Tensor, labels: Tensor, stored: bool = False) -> PerClassStatistics:
+    """Statistics of samples that arrive in several visits, shuffled."""
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(len(labels)))
+    found = PerClassStatistics(SIZE)
+    for rows in torch.split(order, 17):
+        for label in sorted(set(labels[rows].tolist())):
+            found.add(label, features[rows][labels[rows] == label])
+        if stored:
+            found = PerClassStatistics.from_tensors(found.to_tensors(), SIZE)
+    return found
+
+
+@every_head
+@pytest.mark.parametrize("stored", [False, True])
+def test_some_classes_give_the_heads_of_a_learner_that_never_saw_the_others(
+    head: Head, stored: bool
+) -> None:
+    features, labels = samples(COUNTS)
+    found, rest = per_class(features, labels, stored), PerClassStatistics(SIZE)
+    rest.take(found, {0: 0, 2: 2, 4: 4})
+    kept = (labels != 1) & (labels != 3)
+    never = statistics(features[kept], labels[kept])
+    assert torch.equal(rest.total(CLASSES).counts, never.counts)
+    for one, other in (
+        (found.total(CLASSES), statistics(features, labels)),
+        (rest.total(5), never),
+    ):
+        expected = head(other).scores(features)
+        torch.testing.assert_close(head(one).scores(features), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_drawn_samples_have_the_moments_of_a_class() -> None:
+    features, labels = samples([40, 3])
+    noise = torch.randn(20_000, SIZE, generator=torch.Generator().manual_seed(0))
+    drawn = per_class(features, labels).draw(0, noise)
+    own = features[labels == 0]
+    torch.testing.assert_close(drawn.mean(0), own.mean(0), atol=0.05, rtol=0)
+    torch.testing.assert_close(drawn.T.cov(), own.T.cov(), atol=0.15, rtol=0)
+
+
 def test_statistics_are_read_back_as_they_were_written() -> None:
     stats = statistics(*samples([9, 3, 7, 0, 4]))
-    again = ClassStatistics.from_tensors(stats.to_tensors())
-    for one, other in ((stats.counts, again.counts), (stats.sums, again.sums)):
-        assert torch.equal(one, other)
-    assert stats.gram is not None
-    assert again.gram is not None
-    torch.testing.assert_close(again.gram, stats.gram)
+    again = ClassStatistics.from_tensors(stats.to_tensors()).to_tensors()
+    assert all(torch.equal(again[name], own) for name, own in stats.to_tensors().items())
 
 
 @pytest.mark.parametrize(
     ("name", "damage", "message"),
     [
         ("counts", lambda t: t - 10, "whole numbers, 0 or more"),
-        ("counts", lambda t: t[1:], "sums must be"),
+        ("counts", lambda t: t[1:], "sums must be torch.float64 [4, 12]"),
         ("sums", lambda t: t / 0, "not finite"),
         ("sums", lambda t: t.float(), "must be torch.float64"),
-        ("gram", lambda t: t[1:], r"\[78\]"),
+        ("gram", lambda t: t[1:], "[78]"),
         ("gram", lambda t: -t, "below 0"),
+        ("1/count", lambda t: t * 0, "1 or more"),
+        ("1/count", lambda t: t - 25, "1/factor must be"),
+        ("1/sum", lambda t: t[1:], "1/sum must be"),
+        ("1/sum", lambda t: t / 0, "not finite"),
+        ("2/factor", lambda t: t.double(), "must be torch.float32"),
+        ("2/factor", lambda t: t[1:], "2/factor must be"),
+        ("x/count", lambda t: t, "class numbers expected"),
+        ("7/count", lambda t: t, "class 7 needs"),
     ],
 )
-def test_damaged_statistics_are_refused(name: str, damage: object, message: str) -> None:
-    tensors = statistics(*samples([9, 3, 7, 2, 4])).to_tensors()
-    tensors[name] = damage(tensors[name])  # type: ignore[operator]
-    with pytest.raises(StatisticsError, match=message):
-        ClassStatistics.from_tensors(tensors)
+def test_damaged_statistics_are_refused(
+    name: str, damage: Callable[[Tensor], Tensor], message: str
+) -> None:
+    tensors = statistics(*samples(COUNTS)).to_tensors()
+    if "/" in name:
+        tensors = per_class(*samples(COUNTS)).to_tensors()
+    tensors[name] = damage(tensors.get(name, next(iter(tensors.values()))))
+    read: Callable[..., Any] = ClassStatistics.from_tensors
+    if "/" in name:
+        read = partial(PerClassStatistics.from_tensors, features=SIZE)
+    with pytest.raises(StatisticsError, match=re.escape(message)):
+        read(tensors)
 
 
 def test_samples_that_do_not_fit_are_refused_and_change_nothing() -> None:

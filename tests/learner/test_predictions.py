@@ -1,4 +1,4 @@
-"""Predictions that abstain or mark unknown samples, and evaluations."""
+"""Calibration, predictions that abstain or mark unknown samples, and evaluations."""
 
 import json
 import math
@@ -13,7 +13,15 @@ from torch import Tensor, nn
 
 from remask.heads import ClassStatistics
 from remask.learner import Evaluation, Learner, LearnerError, Prediction, Predictions
-from remask.learner.calibration import Novelty, abstention, auroc, class_weights, unknown_test
+from remask.learner.calibration import (
+    Novelty,
+    abstention,
+    auroc,
+    calibrate,
+    calibration_error,
+    class_weights,
+    unknown_test,
+)
 from remask.learner.evaluation import confusion_of
 from tests.learner.samples import blobs, taught
 
@@ -25,7 +33,7 @@ def honest(count: int, seed: int, classes: int = 5) -> tuple[Tensor, Tensor]:
     return scores, torch.multinomial(scores.softmax(1), 1, generator=random).squeeze(1)
 
 
-@pytest.mark.parametrize("wanted", [0.7, 0.8, 0.9])
+@pytest.mark.parametrize("wanted", [0.7, 0.9])
 def test_the_wanted_accuracy_is_reached_on_new_samples_at_the_stated_coverage(
     wanted: float,
 ) -> None:
@@ -71,6 +79,51 @@ def test_samples_of_equal_confidence_are_answered_together_or_not_at_all() -> No
     assert abstention(scores, truth, 0.4).coverage == 1
 
 
+def test_a_temperature_finds_scores_that_are_too_sure() -> None:
+    scores, truth = honest(4000, seed=0)
+    found = calibrate(4 * scores, truth)
+    assert found is not None
+    assert found.temperature == pytest.approx(4, rel=0.1)
+    assert found.ece_before > 10
+    assert found.ece_after < 3
+
+
+def test_few_samples_leave_honest_scores_alone_and_still_find_wrong_ones() -> None:
+    scores, truth = honest(20_000, seed=999)
+    changed, worse = 0, []
+    for seed in range(16):
+        few = honest(25, seed)
+        found = calibrate(*few)
+        assert found is not None
+        changed += found.temperature != 1
+        worse.append(calibration_error(scores / found.temperature, truth))
+        too_sure = calibrate(4 * few[0], few[1])
+        assert too_sure is not None
+        assert too_sure.temperature > 1.8
+    assert changed <= 8  # without cross-validation, it would be all
+    assert sum(worse) / 16 - calibration_error(scores, truth) < 2.5
+
+
+def test_the_calibration_error_is_the_gap_between_confidence_and_accuracy() -> None:
+    scores = torch.tensor([[0.8, 0.2], [0.8, 0.2], [0.8, 0.2], [0.2, 0.8]]).log()
+    truth = torch.tensor([0, 1, 0, 0])
+    assert calibration_error(scores, truth) == pytest.approx(30)  # 80 % sure, half of them right
+    assert calibration_error(scores, torch.tensor([0, 0, 0, 1])) == pytest.approx(20)
+
+
+def test_a_few_samples_that_are_all_right_do_not_make_it_sure_of_everything() -> None:
+    found = calibrate(torch.tensor([[1.0, 0.0]] * 4), torch.zeros(4, dtype=torch.int64))
+    assert found is not None
+    assert 0.2 < found.temperature < 1
+    assert calibrate(torch.zeros(3, 1), torch.zeros(3, dtype=torch.int64)) is None
+    assert calibrate(torch.zeros(0, 2), torch.zeros(0, dtype=torch.int64)) is None
+
+
+def test_class_weights_sum_to_the_same_for_each_class() -> None:
+    weights = class_weights(torch.tensor([0, 0, 0, 2]))
+    assert weights.tolist() == pytest.approx([1 / 6, 1 / 6, 1 / 6, 1 / 2])
+
+
 def gaussians(classes: range, each: int, seed: int, features: int = 12) -> tuple[Tensor, Tensor]:
     """Features around a centre per class, with the same covariance, and their classes."""
     centres = torch.randn(40, features, generator=torch.Generator().manual_seed(0)).double()
@@ -80,7 +133,7 @@ def gaussians(classes: range, each: int, seed: int, features: int = 12) -> tuple
     return 3 * centres[labels] + noise * torch.linspace(0.3, 2, features).double(), labels
 
 
-def test_the_distance_is_the_one_that_its_definition_gives() -> None:
+def test_the_distance_is_the_relative_mahalanobis_distance() -> None:
     features, labels = gaussians(range(4), 30, seed=1)
     stats = ClassStatistics.empty(6, 12)
     stats.add(features, labels)
@@ -192,7 +245,7 @@ def test_a_learner_of_features_finds_unknown_samples(on_features: Learner) -> No
     assert "not counted: 100 samples of 2 classes that the learner does not know" in str(found)
 
 
-def test_what_is_asked_for_must_be_a_share(trained: Learner) -> None:
+def test_abstain_and_unknown_must_be_between_0_and_1(trained: Learner) -> None:
     for wrong in (0, 1, 1.1, -0.5, True, "0.9"):
         with pytest.raises(LearnerError, match=r"abstain=.*number between 0 and 1"):
             trained.predict(blobs(["ant"])[0], abstain=wrong)  # type: ignore[arg-type]
@@ -271,7 +324,9 @@ def test_convolutions_run_channels_last_in_chunks_that_fit_the_cache(tmp_path: P
     learner = Learner.create(tmp_path / "a", net=_Recording(), method="er", mask=None, epochs=1)
     learner.learn(*blobs(["ant", "bee"], shape=(3, 8, 8)), name="0", force=True)
     learner.predict(blobs(["ant"], each=1, shape=(3, 8, 8))[0])
-    net = next(layer for layer in learner._ready().modules() if isinstance(layer, _Recording))
+    net = next(
+        layer for layer in learner._predictor.scorer().modules() if isinstance(layer, _Recording)
+    )
     net.seen.clear()
     learner.predict(blobs(["ant"], each=150, shape=(3, 8, 8))[0])
     assert net.seen == [(64, True), (64, True), (22, True)]
@@ -283,3 +338,15 @@ def test_classes_weigh_the_same_when_abstaining() -> None:
     assert class_weights(truth)[:90].sum() == pytest.approx(0.5)
     found = abstention(scores, truth, 0.9)
     assert found.coverage == pytest.approx(0.5 + 0.5 * 20 / 110)
+
+
+def test_predictions_are_tables(tmp_path: Path) -> None:
+    learner = taught(tmp_path / "a", ["ant", "bee"])
+    found = learner.predict(blobs(["ant"], each=2)[0], top=2)
+    lines = found.to_csv(tmp_path / "found.csv").splitlines()
+    assert lines[0] == "source,name,probability,name_2,probability_2"
+    assert len(lines) == 3
+    assert (tmp_path / "found.csv").read_text() == found.to_csv()
+    assert found.to_dicts()[0]["top"] == found[0].top
+    assert '"name": "' in found.to_json()
+    assert found[:1].each == (found[0],)

@@ -1,0 +1,151 @@
+"""Commands on stores: names from elsewhere are shown safely, and deleting asks first."""
+
+import os
+import pty
+import sys
+from pathlib import Path
+
+import pytest
+
+from remask.reports.figures import write_figures
+from remask.results import Store, summarise
+from tests.command_line import CommandLine
+from tests.results.store_samples import make_config, make_record, make_records
+
+_NAMES = ["[/foo]", "[bold]x[/bold]", "[link=file:///x]y[/link]", ":smile:", "=cmd()", "<b>&"]
+
+
+def _everything_works(remask: CommandLine, folder: Path) -> list[str]:
+    """All that is said of a store by the commands that read it."""
+    said = []
+    for command in (
+        ("results", "list"),
+        ("results", "list", "--trials"),
+        ("results", "compare"),
+        ("results", "export", str(folder / "out.csv")),
+        ("results", "export", str(folder / "out.tex")),
+        ("results", "export", str(folder / "out.json")),
+        ("results", "export", str(folder / "out.parquet")),
+        ("report", str(folder / "out.html")),
+    ):
+        answer = remask(*command)
+        assert answer.code == 0, answer
+        said.append(answer.out + answer.err)
+    return said
+
+
+def test_names_that_look_like_markup_are_shown_as_they_are(
+    remask: CommandLine, tmp_path: Path
+) -> None:
+    with Store(remask.store) as store:
+        store.add_all(make_record(make_config(benchmark=name)) for name in _NAMES)
+    table, lines, *_ = _everything_works(remask, tmp_path)
+    assert all(name in table and name in lines for name in _NAMES)
+
+
+@pytest.mark.thorough
+def test_trials_of_one_cell_may_differ_in_their_numbers_of_tasks_and_classes(
+    remask: CommandLine, tmp_path: Path
+) -> None:
+    one, two = [[90.0]], [[90.0, None], [80.0, 70.0]]
+    records = [
+        make_record(
+            make_config(seed=seed, mask=mask, class_order=order),
+            class_il=matrix,
+            task_il=matrix,
+            confidence=[0.5] * classes,
+        )
+        for mask in (None, -1.0)
+        for order in (None, (1, 0))
+        for seed, (matrix, classes) in enumerate([(one, 3), (two, 2), (two, 4), (two, 0)])
+    ]
+    with Store(remask.store) as store:
+        store.add_all(records)
+    _everything_works(remask, tmp_path)
+    assert len(summarise(records)) == 2 * 2 * 4, "other tasks or classes are another cell"
+
+
+@pytest.mark.thorough
+def test_figures_take_names_of_any_length_and_with_signs_of_mathematics(tmp_path: Path) -> None:
+    configs = [make_config(benchmark="$x_{" + "a" * 400, method="m$_{", mask=m) for m in (None, -1)]
+    written = write_figures(summarise(map(make_record, configs)), tmp_path / "figures")
+    assert written
+    assert all(path.parent == tmp_path / "figures" for path in written)
+
+
+# Deleting
+
+
+@pytest.fixture
+def filled(remask: CommandLine) -> CommandLine:
+    with Store(remask.store) as store:
+        store.add_all([*make_records(3), *make_records(2, method="derpp", mask=-1)])
+    return remask
+
+
+def test_what_passes_the_filters_is_deleted_and_nothing_else(filled: CommandLine) -> None:
+    answer = filled("results", "delete", "--method", "er", "--seed", "0,2", "--yes")
+    assert answer.code == 0
+    assert "split-digits er mask none buffer 200 finished seeds 0, 2" in answer.text
+    assert "2 trials deleted" in answer.text
+    with Store(filled.store) as store:
+        assert [(r.config.method, r.seed) for r in store.records()] == [
+            ("derpp", 0),
+            ("derpp", 1),
+            ("er", 1),
+        ]
+    assert filled("results", "delete", "--all", "--yes").code == 0
+    with Store(filled.store) as store:
+        assert store.count() == 0
+
+
+@pytest.mark.parametrize("arguments", [["--yes"], ["--all", "--method", "er", "--yes"]])
+def test_deleting_needs_to_be_told_what_once(filled: CommandLine, arguments: list[str]) -> None:
+    answer = filled("results", "delete", *arguments)
+    assert answer.code == 1
+    assert "name the results to delete" in answer.text
+    with Store(filled.store) as store:
+        assert store.count() == 5
+
+
+def test_without_a_terminal_nothing_is_deleted_unless_yes_is_said(
+    filled: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Path(os.devnull).open() as nothing:
+        for stdin in (None, nothing):
+            monkeypatch.setattr(sys, "stdin", stdin)
+            answer = filled("results", "delete", "--all")
+            assert answer.code == 1
+            assert "there is no terminal to ask at" in answer.text
+    with Store(filled.store) as store:
+        assert store.count() == 5
+
+
+@pytest.mark.parametrize(("reply", "left"), [("y\n", 0), ("n\n", 5), ("\n", 5)])
+def test_at_a_terminal_deleting_asks_first(
+    filled: CommandLine, monkeypatch: pytest.MonkeyPatch, reply: str, left: int
+) -> None:
+    parent, child = pty.openpty()
+    os.write(parent, reply.encode())
+    with os.fdopen(child) as terminal:
+        monkeypatch.setattr(sys, "stdin", terminal)
+        answer = filled("results", "delete", "--all")
+    os.close(parent)
+    assert "Delete 5 trials from" in answer.text
+    assert answer.code == (0 if left == 0 else 1), answer
+    with Store(filled.store) as store:
+        assert store.count() == left
+
+
+def test_a_filter_that_matches_nothing_deletes_nothing(filled: CommandLine) -> None:
+    answer = filled("results", "delete", "--buffer", "77", "--yes")
+    assert (answer.code, answer.text) == (0, "No trial matches.")
+    assert filled("results", "delete", "--method", "nothing", "--yes").code == 1  # nor is it known
+
+
+@pytest.mark.parametrize("hashes", ["", "xyz", "0", "*", "a,b"])
+def test_an_impossible_filter_is_refused(filled: CommandLine, hashes: str) -> None:
+    for name, value in (("hash", hashes), ("seed", str(2**70))):
+        answer = filled("results", "delete", f"--{name}", value, "--yes")
+        assert answer.code == 1
+        assert f"filter {name}" in answer.text
