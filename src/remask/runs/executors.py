@@ -113,23 +113,7 @@ class WorkerProcesses(Executor):
         return self._run(queue, options, stop)
 
     def _run(self, queue: JobQueue, options: RunOptions, stop: StopRequest) -> Generator[Event]:
-        messages: def _started(connection: Connection) -> ForkServerProcess:
-    """A new worker process; tries again if the fork server has just died."""
-    for attempt in range(_STARTS):
-        process = CONTEXT.Process(target=_work, args=(connection, dict(os.environ)))
-        try:
-            start_fork_server()
-            with without_main_module():
-                process.start()
-        except (EOFError, OSError) as error:
-            reason = error
-            time.sleep(attempt * _SECONDS_BETWEEN_LOOKS)
-        else:
-            return process
-    raise RunError(f"cannot start a worker process ({reason}); use --workers 1") from reason
-
-
-_Messages = queues.SimpleQueue()
+        messages: _Messages = queues.SimpleQueue()
         workers: list[_Worker] = []
         try:
             while stop.signal is None:
@@ -210,6 +194,22 @@ class _Worker:
             pass
         finally:
             messages.put((self, None))
+
+
+def _started(connection: Connection) -> ForkServerProcess:
+    """A new worker process; tries again if the fork server has just died."""
+    for attempt in range(_STARTS):
+        process = CONTEXT.Process(target=_work, args=(connection, dict(os.environ)))
+        try:
+            start_fork_server()
+            with without_main_module():
+                process.start()
+        except (EOFError, OSError) as error:
+            reason = error
+            time.sleep(attempt * _SECONDS_BETWEEN_LOOKS)
+        else:
+            return process
+    raise RunError(f"cannot start a worker process ({reason}); use --workers 1") from reason
 
 
 _Messages = queues.SimpleQueue[tuple[_Worker, Event | None]]
