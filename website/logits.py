@@ -2,7 +2,7 @@
 
 `python website/logits.py` trains on the embedded digits, with the settings of `remask demo`, and
 writes `docs/assets/logits-data.js`, which the figure plays, and `docs/figures/logits.svg`, which
-stands in its place where no script runs.
+replaces it where scripts are disabled.
 """
 
 import json

@@ -1,15 +1,10 @@
-"""Metrics of continual learning, read off an accuracy matrix or a curve of accuracy within tasks.
+"""Metrics of continual learning, from an accuracy matrix or a curve of accuracy within tasks.
 
-The matrix `accuracy[..., j, k]` holds the percentage of correct answers on the test set of task k
-after learning task j. Entries that were not measured (k > j, or a method that is evaluated once at
-the end) are NaN. Leading axes (trials) are kept: every function maps `[..., T, T]` to `[...]`.
-A metric that is not defined for a matrix, such as the forgetting of a method that was evaluated
-only once, is NaN.
+`accuracy[..., j, k]` is the accuracy in percent on task k after learning task j, NaN where it was
+not measured (k > j, or a method that is evaluated only at the end). Every function maps
+`[..., T, T]` to `[...]`; a metric that is not defined for a matrix is NaN.
 
-A curve is accuracy over time: `accuracy[p, k]` on task k at point p, NaN before k is learnt, and
-`learning[p]`, the task that was being learnt. The last point of a task is at its end.
-
-`docs/metrics.md` lists all of them, with their definitions and sources.
+`docs/metrics.md` lists all metrics with their definitions and sources.
 """
 
 import math
@@ -20,24 +15,19 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Accuracies = NDArray[np.float64]
-_SOON = 0.1
-"""The share of a task's steps that is right after the switch to it."""
+_SOON = 0.1  # the share of a task's steps that counts as right after the switch
 
 
 def average_accuracy(accuracy: Accuracies) -> Accuracies:
-    """A_T: the mean over tasks of the accuracy after the last task, `[..., T, T] -> [...]`.
-
-    Every task counts alike, whatever the size of its test set.
-    """
+    """A_T: the mean over tasks of the accuracy after the last task."""
     return _mean(accuracy[..., -1, :])
 
 
 def forgetting(accuracy: Accuracies, *, include_last: bool = True) -> Accuracies:
-    """F_T: how far each earlier task has fallen from its best, `[..., T, T] -> [...]`.
+    """F_T: the mean loss of each earlier task since its best.
 
     F_T = 1/(T-1) sum_{k<T} (max_{k<=j<=T} a_{j,k} - a_{T,k}). With `include_last=False` the
-    maximum runs over j <= T-1 only, as in the definition of Chaudhry et al. (2018); a task that
-    ends better than it ever was then counts as negative forgetting.
+    maximum is over j <= T-1, as in Chaudhry et al. (2018), and can be negative.
     """
     if accuracy.shape[-1] < 2:
         return np.full(accuracy.shape[:-2], np.nan)
@@ -49,10 +39,7 @@ def forgetting(accuracy: Accuracies, *, include_last: bool = True) -> Accuracies
 
 
 def accuracy_over_time(accuracy: Accuracies) -> Accuracies:
-    """Average incremental accuracy: the mean over j of that over k <= j, `[..., T, T] -> [...]`.
-
-    Accuracies on tasks that were not learnt yet do not count.
-    """
+    """Average incremental accuracy: the mean over j of the mean over k <= j."""
     known = np.tri(accuracy.shape[-1], dtype=bool) & ~np.isnan(accuracy)
     counts = known.sum(axis=-1)
     sums = np.where(known, accuracy, 0.0).sum(axis=-1)
@@ -60,12 +47,12 @@ def accuracy_over_time(accuracy: Accuracies) -> Accuracies:
 
 
 def plasticity(accuracy: Accuracies) -> Accuracies:
-    """The mean accuracy on a task right after learning it, `[..., T, T] -> [...]`."""
+    """The mean accuracy on a task right after learning it."""
     return _mean(np.diagonal(accuracy, axis1=-2, axis2=-1))
 
 
 def backward_transfer(accuracy: Accuracies) -> Accuracies:
-    """The mean of a_{T,k} - a_{k,k} over the tasks before the last, `[..., T, T] -> [...]`."""
+    """The mean of a_{T,k} - a_{k,k} over the tasks before the last."""
     if accuracy.shape[-1] < 2:
         return np.full(accuracy.shape[:-2], np.nan)
     learnt = np.diagonal(accuracy, axis1=-2, axis2=-1)[..., :-1]
@@ -73,10 +60,9 @@ def backward_transfer(accuracy: Accuracies) -> Accuracies:
 
 
 def forward_transfer(accuracy: Accuracies, untrained: Accuracies) -> Accuracies:
-    """The mean of a_{k-1,k} - b_k over the tasks after the first, `[..., T, T] -> [...]`.
+    """The mean of a_{k-1,k} - b_k over the tasks after the first.
 
-    b, `untrained` [..., T], is the accuracy on each task before anything was learnt. Records of the
-    store have neither, since runs test a network on the tasks that it has learnt;
+    b, `untrained` [..., T], is the accuracy on each task before any training. Records have neither;
     `docs/metrics.md` shows how to measure both.
     """
     if accuracy.shape[-1] < 2:
@@ -96,26 +82,25 @@ METRICS: dict[str, Callable[[Accuracies], Accuracies]] = {
 
 @dataclass(frozen=True, eq=False)
 class AccuracyCurve:
-    """Accuracy within tasks, measured at a number of points."""
+    """Accuracy within tasks; the last point of a task is at its end."""
 
     accuracy: Accuracies
-    """Percent, [points, T]."""
+    """Percent, [points, T]; NaN on tasks that are not learnt yet."""
     learning: NDArray[np.int64]
-    """The task that was being learnt at each point, [points], ascending."""
+    """The task being learnt at each point, [points], ascending."""
     steps: NDArray[np.int64]
-    """How many steps had been taken by then, [points], ascending."""
+    """Number of steps taken, [points], ascending."""
 
     def of(self, task: int) -> slice:
-        """The points of the time in which a task was learnt."""
+        """The points at which a task was being learnt."""
         first, end = np.searchsorted(self.learning, [task, task + 1])
         return slice(int(first), int(end))
 
 
 def min_accuracy(curve: AccuracyCurve) -> float:
-    """min-ACC: the mean, over all tasks but the last, of the lowest accuracy since it was learnt.
+    """min-ACC: the mean over all tasks but the last of the lowest accuracy since it was learnt.
 
-    As De Lange et al. (2023) define it, at the end of the stream: the points of a task's own time,
-    its end included, do not count.
+    As De Lange et al. (2023), at the end of the stream: points up to a task's end do not count.
     """
     lowest = []
     for task in range(curve.accuracy.shape[-1] - 1):
@@ -135,10 +120,7 @@ def worst_case_accuracy(curve: AccuracyCurve) -> float:
 
 
 def average_anytime_accuracy(curve: AccuracyCurve) -> float:
-    """AAA: the mean over all points of the mean accuracy on the tasks seen by then.
-
-    A task is seen from the first point within it on. Every point counts alike.
-    """
+    """AAA: the mean over all points of the mean accuracy on the tasks seen so far."""
     if not len(curve.accuracy):
         return math.nan
     seen = np.arange(curve.accuracy.shape[-1]) <= curve.learning[:, None]
@@ -147,11 +129,10 @@ def average_anytime_accuracy(curve: AccuracyCurve) -> float:
 
 
 def switch_drop(curve: AccuracyCurve) -> float:
-    """How far the old tasks fall right after a switch, the mean over all switches.
+    """The mean drop of old tasks right after a switch.
 
-    Of a switch to task j: the mean accuracy on the tasks before j at the end of task j - 1, less
-    the lowest that this mean gets in the first tenth of the steps of j. NaN if a switch has no
-    point there. The mean comes first, since the lowest of each task would be lower by noise alone.
+    For a switch to task j: the mean accuracy on the tasks before j at the end of task j - 1, minus
+    the lowest value of this mean in the first tenth of the steps of j. NaN without a point there.
     """
     falls = []
     for task in range(1, curve.accuracy.shape[-1]):
@@ -206,7 +187,7 @@ def binned_calibration_error(counts: ArrayLike, confidence: ArrayLike, correct: 
 
 
 def _lowest(values: Accuracies) -> float:
-    """The minimum; NaN if there are none, or one is missing."""
+    """The minimum; NaN if there are no values or any is NaN."""
     return float(values.min()) if len(values) else math.nan
 
 
@@ -215,5 +196,5 @@ def _plain_mean(values: Sequence[float]) -> float:
 
 
 def _mean(values: Accuracies) -> Accuracies:
-    """The plain mean: one missing entry makes the result missing, never silently better."""
+    """The mean over the last axis; NaN if any entry is."""
     return np.asarray(values.mean(axis=-1))

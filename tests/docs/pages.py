@@ -2,7 +2,7 @@
 
 A `python` block is run, or added to the file that its title names, `title="FILE"`, or to the class
 at its end, `title="FILE, in the class"`. In an `sh` block every line is a command, of remask alone.
-The `text` block after them is what they print. To record all outputs anew:
+The `text` block after them is what they print. To record all outputs again:
 `python -m tests.docs.pages docs/tutorials/*.md`.
 """
 
@@ -30,7 +30,7 @@ Command = Callable[[list[str]], str]
 
 
 class Output(NamedTuple):
-    """What a `text` block says, and what was printed instead."""
+    """The content of a `text` block, and what was printed instead."""
 
     shown: str
     printed: str
@@ -39,7 +39,7 @@ class Output(NamedTuple):
 
 
 def follow(page: str, remask: Command) -> Iterator[Output]:
-    """Do what a page says, in the current folder, and give each output that it shows."""
+    """Run the blocks of a page in the current folder, and yield each output that it shows."""
     names: dict[str, Any] = {"__name__": "tutorial"}
     printed = ""
     for block in _BLOCK.finditer(page):
@@ -48,7 +48,7 @@ def follow(page: str, remask: Command) -> Iterator[Output]:
             path = title.removesuffix(", in the class")
             with Path(path).open("a", encoding="utf-8") as file:
                 file.write(indent(f"\n{text}", "    ") if title != path else text)
-            sys.modules.pop(Path(path).stem, None)  # what was imported before is out of date
+            sys.modules.pop(Path(path).stem, None)  # it may be outdated
         elif language == "python":
             with redirect_stdout(StringIO()) as out:
                 exec(compile(text, "the tutorial", "exec"), names)

@@ -75,7 +75,7 @@ def test_the_figure_of_the_start_page_plays_what_training_gives() -> None:
     shown = website["DATA"].read_text("utf-8")
     assert words(website["script"](recorded)) == words(shown)
     assert numbers(website["script"](recorded)) == pytest.approx(numbers(shown), abs=2.0)
-    # What the page says of it: without a mask old digits are lost, with one they are not.
+    # As the page states: without a mask old digits are lost, with one they are not.
     ends = {name: frames[-1] for name, frames in recorded["frames"].items()}
     assert max(ends["sgd none"][:6]) < 3 < min(ends["sgd -1"][:6])
     assert ends["sgd -1"][10] > ends["sgd none"][10] + 10

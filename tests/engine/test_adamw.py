@@ -2,15 +2,13 @@
 
 from collections.abc import Callable
 
-import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
 from remask.benchmarks import Benchmark
 from remask.config import TrialConfig
 from remask.engine import DataDescription, TrialStack
-from remask.methods import Task
-from tests.engine.stack_samples import small_mlp, snapshot
+from tests.engine.stack_samples import small_mlp
 
 MakeConfig = Callable[..., TrialConfig]
 
@@ -39,26 +37,3 @@ def test_steps_are_those_of_torch(config: MakeConfig, tiny: Benchmark) -> None:
         found = stack.net(trial).state_dict()
         for name, expected in net.state_dict().items():
             torch.testing.assert_close(found[name], expected, rtol=1e-4, atol=1e-6)
-
-
-@pytest.mark.parametrize("method", ["er_ema", "derpp"])
-def test_what_it_remembers_is_saved_and_restored(
-    config: MakeConfig, tiny: Benchmark, method: str
-) -> None:
-    configs = [config(method=method, lr=0.01, seed=seed) for seed in (0, 1)]
-    whole, stopped, resumed = (adamw_stack(configs, tiny) for _ in range(3))
-
-    def task(stack: TrialStack) -> Task:
-        return stack.new_task(tiny.train_inputs, tiny.train_labels)
-
-    whole.learn(task(whole))
-    for position in stopped.learn_steps(task(stopped)):
-        if position.step == 7:
-            break
-    resumed.restore(snapshot(stopped), stopped.position)
-    resumed.learn(task(resumed))
-    one, other = snapshot(whole), snapshot(resumed)
-    assert one.keys() == other.keys()
-    assert any(name.startswith("optimizer/") for name in one)
-    for name, tensor in one.items():
-        torch.testing.assert_close(other[name], tensor, rtol=0, atol=0, equal_nan=True, msg=name)

@@ -27,7 +27,7 @@ def slow_view(image: Tensor, top: int, left: int, mirrored: bool, padding: int) 
     return seen
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     shape=st.tuples(*[st.integers(1, n) for n in (3, 4, 3, 6, 6)]),
     kind=st.sampled_from([torch.uint8, torch.float32]),

@@ -23,7 +23,7 @@ from remask.engine.choosing import (
 )
 from remask.nets import NetBuilder
 from remask.streams import hold_out
-from tests.engine.stack_samples import batch_normed, finish, measured, small_mlp, snapshot
+from tests.engine.stack_samples import batch_normed, finish, small_mlp, snapshot
 
 MakeConfig = Callable[..., TrialConfig]
 BUFFER, SEEDS = 1000, (4, 0)
@@ -237,31 +237,6 @@ def test_replay_and_held_out_samples_together_fill_no_more_than_the_buffer(
 # Choices are state, and are told
 
 
-def test_a_stack_that_was_left_in_a_task_goes_on_to_the_same_bits(
-    config: MakeConfig, tiny: Benchmark, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    leave_the_default(monkeypatch)
-    whole = finish(auto_stack(config, tiny, evaluate_every=3, validation=0.2))
-    left = auto_stack(config, tiny, evaluate_every=3, validation=0.2)
-    for _ in islice(left.run(), whole.total_steps * 2 // 3):
-        pass
-    assert left.position.task > 0
-    assert left.position.step > 0
-    again = auto_stack(config, tiny, evaluate_every=3, validation=0.2)
-    again.restore(snapshot(left), left.position)
-    finish(again)
-    assert same(whole.state(), again.state())
-    assert whole.choices == again.choices
-    assert measured(whole) == measured(again)
-
-
-def test_a_trial_chooses_the_same_alone_and_in_company(config: MakeConfig, tiny: Benchmark) -> None:
-    together = finish(auto_stack(config, tiny))
-    for trial, asked in enumerate(together.configs):
-        alone = finish(TrialStack([asked], tiny, build_net=small_mlp))
-        assert measured(alone)[0] == measured(together)[trial]
-
-
 def test_a_result_says_what_was_chosen_by_how_many_samples_and_why(
     config: MakeConfig, tiny: Benchmark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -357,10 +332,3 @@ def test_auto_is_refused_where_nothing_could_tell_which_mask_is_best(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         auto_stack(config, tiny, **changes)
-
-
-def test_trials_that_choose_and_trials_that_do_not_are_not_one_stack(
-    config: MakeConfig, tiny: Benchmark
-) -> None:
-    with pytest.raises(ValueError, match="one stack"):
-        TrialStack([config(mask="auto"), config(mask=-1.0)], tiny, build_net=small_mlp)

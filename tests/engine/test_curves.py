@@ -9,7 +9,7 @@ import torch
 
 from remask.benchmarks import Benchmark
 from remask.config import TrialConfig
-from remask.engine import DataDescription, Position, TrialStack
+from remask.engine import DataDescription, TrialStack
 from remask.engine.evaluation import measured_steps, samples_per_class
 from remask.methods import METHODS
 from remask.nets import NetBuilder
@@ -18,7 +18,6 @@ from tests.engine.stack_samples import (
     batch_normed,
     finish,
     learn_all,
-    measured,
     small_mlp,
     snapshot,
     task_of,
@@ -29,7 +28,7 @@ EVERY = 3
 LENGTHS = (10, 8, 18)  # steps of the tasks of `tiny`, in two epochs of batches of 5
 OF_CURVES = {"metrics/curve_class_il", "metrics/curve_task_il"}
 
-every_method = pytest.mark.parametrize("method", sorted(METHODS))
+some_methods = pytest.mark.parametrize("method", ["derpp", "icarl", "joint", "pnn", "slda"])
 
 
 def stack_of(
@@ -54,9 +53,9 @@ def test_a_task_is_measured_every_n_steps_and_at_its_end() -> None:
     assert measured_steps(2, 3, seen=1) == [2]
 
 
-@pytest.mark.parametrize("length", [1, 127, 128, 129, 1000, 123_457])
-@pytest.mark.parametrize("every", [1, 7, 50])
-@pytest.mark.parametrize("seen", [1, 5, 6, 100, 10_000])
+@pytest.mark.parametrize("length", [1, 128, 129, 123_457])
+@pytest.mark.parametrize("every", [1, 50])
+@pytest.mark.parametrize("seen", [1, 6, 10_000])
 def test_a_long_task_is_measured_at_multiples_of_n_so_that_curves_stay_small(
     length: int, every: int, seen: int
 ) -> None:
@@ -89,7 +88,7 @@ def test_the_curve_has_the_steps_of_the_stream_and_the_task_being_learnt(
         assert torch.equal(~matrix.isnan(), seen)
 
 
-@every_method
+@some_methods
 def test_at_the_end_of_a_task_the_curve_is_what_evaluation_finds(
     config: MakeConfig, tiny: Benchmark, method: str
 ) -> None:
@@ -134,10 +133,7 @@ def test_it_is_measured_on_the_first_samples_of_each_class(
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     ("method", "net"),
-    [
-        *((method, small_mlp) for method in sorted(METHODS)),
-        *((method, batch_normed) for method in sorted(METHODS.keys() - {"pnn"})),
-    ],
+    [("derpp", small_mlp), ("icarl", small_mlp), ("pnn", small_mlp), ("er_ema", batch_normed)],
 )
 def test_measuring_changes_nothing_else(
     config: MakeConfig, tiny: Benchmark, method: str, net: NetBuilder
@@ -149,38 +145,7 @@ def test_measuring_changes_nothing_else(
     assert_same(snapshot(plain), {n: t for n, t in state.items() if n not in OF_CURVES})
 
 
-def test_without_it_a_config_has_the_hash_that_it_had_before(config: MakeConfig) -> None:
-    plain = config(evaluate_every=0)
-    assert "evaluate_every" not in plain.canonical
-    assert plain.hash == config().hash != config(evaluate_every=50).hash
-
-
-def test_a_trial_measures_the_same_alone_and_in_company(
-    config: MakeConfig, tiny: Benchmark
-) -> None:
-    both = finish(stack_of(config, tiny)).results()
-    for result in both:
-        (alone,) = finish(TrialStack([result.config], tiny, build_net=small_mlp)).results()
-        assert repr(alone.curve) == repr(result.curve)  # NaN is not equal to itself
-
-
 # That it survives
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("done", [2, 3, 9, 10, 11, 17, 30])
-@pytest.mark.parametrize("method", ["er", "icarl", "joint"])
-def test_a_stopped_stack_goes_on_to_the_same_curve(
-    config: MakeConfig, tiny: Benchmark, method: str, done: int
-) -> None:
-    whole = finish(stack_of(config, tiny, method))
-    stopped = stack_of(config, tiny, method)
-    for _ in islice(stopped.run(), done):
-        pass
-    resumed = stack_of(config, tiny, method)
-    resumed.restore(snapshot(stopped), Position(*stopped.position))
-    assert_same(snapshot(whole), snapshot(finish(resumed)))
-    assert measured(whole) == measured(resumed)
 
 
 def test_tasks_that_come_by_themselves_have_the_curves_of_a_benchmark(

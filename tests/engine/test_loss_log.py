@@ -77,28 +77,6 @@ def test_logging_changes_nothing_else(method: str, config: MakeConfig, tiny: Ben
     assert logged.loss_points()
 
 
-def test_a_trial_logs_the_same_alone_and_in_company(config: MakeConfig, tiny: Benchmark) -> None:
-    together, alone = (stack_of(config, tiny, LossLog(), trials=n) for n in (3, 1))
-    together.finish()
-    alone.finish()
-    first = [(step, task, values[:1]) for step, task, values in points_of(together)]
-    assert first == points_of(alone)
-
-
-@pytest.mark.parametrize("stopped_after", [1, 5, 8, 20])
-def test_a_stopped_stack_goes_on_to_the_same_points(
-    stopped_after: int, config: MakeConfig, tiny: Benchmark
-) -> None:
-    whole, stopped, resumed = (stack_of(config, tiny, LossLog(every=4)) for _ in range(3))
-    whole.finish()
-    for _ in islice(stopped.run(), stopped_after):
-        pass
-    resumed.restore(snapshot(stopped), stopped.position)
-    resumed.finish()
-    assert points_of(resumed) == points_of(whole)
-    assert resumed.loss_names == whole.loss_names
-
-
 @pytest.mark.parametrize("every", [1, 4, 1000])
 def test_no_point_is_missing_when_each_step_is_saved(
     every: int, config: MakeConfig, tiny: Benchmark
@@ -110,19 +88,6 @@ def test_no_point_is_missing_when_each_step_is_saved(
     assert points_of(saved) == points_of(whole)
     assert points_of(saved)[-1][0] == saved.total_steps
     assert str(saved.results()[0].losses) == str(results[0].losses)
-
-
-def test_a_stack_stopped_after_the_last_step_of_a_task_goes_on_to_the_same_points(
-    config: MakeConfig, tiny: Benchmark
-) -> None:
-    whole, stopped, resumed = (stack_of(config, tiny, LossLog(every=1000)) for _ in range(3))
-    whole.finish()
-    steps = points_of(whole)[0][0]
-    for _ in islice(stopped.run(), steps):
-        pass
-    resumed.restore(snapshot(stopped), stopped.position)
-    resumed.finish()
-    assert points_of(resumed) == points_of(whole)
 
 
 def test_a_stack_may_begin_or_cease_to_log_where_it_was_stopped(

@@ -24,7 +24,7 @@ pinned = settings(
 )
 
 
-@settings(pinned, max_examples=150)
+@settings(pinned, max_examples=60)
 @given(
     capacity=st.integers(1, 30),
     seen=st.integers(0, 60),
@@ -95,7 +95,7 @@ def _streams(draw: st.DrawFn) -> tuple[tuple[tuple[int, ...], ...], dict[str, An
 
 
 @pytest.mark.thorough
-@settings(pinned, max_examples=40)
+@settings(pinned, max_examples=12)
 @given(chosen=_streams(), method=st.sampled_from(sorted(METHODS)), stop=st.floats(0, 1))
 def test_any_stream_can_be_learnt_left_and_gone_on_with(
     config: Callable[..., TrialConfig],
@@ -148,7 +148,7 @@ def test_any_stream_can_be_learnt_left_and_gone_on_with(
 
 
 @pytest.mark.thorough
-@settings(pinned, max_examples=200)
+@settings(pinned, max_examples=60)
 @given(
     mask=st.one_of(st.none(), st.floats(max_value=0, allow_nan=False)),
     lr=st.floats(1e-300, 1e300),
@@ -166,7 +166,7 @@ def test_any_config_comes_back_from_json_as_it_went_in(
     assert TrialConfig.model_validate_json(made.model_dump_json()) == made
 
 
-@settings(pinned, max_examples=300)
+@settings(pinned, max_examples=100)
 @given(value=st.one_of(st.text(max_size=6), st.floats(), st.integers(), st.booleans(), st.binary()))
 def test_a_mask_is_read_as_none_auto_or_a_number_below_infinity_or_refused(value: object) -> None:
     try:

@@ -18,7 +18,7 @@ from remask.methods import EREMA, METHODS
 from remask.nets import NetBuilder
 from remask.nets.progressive import ToldTask
 from remask.streams import hold_out
-from tests.engine.stack_samples import batch_normed, finish, small_mlp, snapshot
+from tests.engine.stack_samples import batch_normed, finish, small_mlp
 
 MakeConfig = Callable[..., TrialConfig]
 SHARE = 0.25
@@ -100,18 +100,6 @@ def test_the_seed_alone_decides_what_is_held_out(tiny: Benchmark) -> None:
     assert len({tuple(rows.tolist()) for rows in together.places}) == len(SEEDS)
 
 
-def test_over_many_seeds_every_sample_is_held_out_about_as_often(tiny: Benchmark) -> None:
-    """Each sample of class 1 is held out with probability 2/10: 400 trials, five deviations."""
-    _, held_out = hold_out(tiny.train_labels, SHARE, range(400))
-    assert held_out is not None
-    assert held_out.places is not None
-    counts = torch.bincount(held_out.places.flatten(), minlength=len(tiny.train_labels))
-    of_class = counts[tiny.train_labels == 1]
-    assert len(of_class) == 10
-    assert int(of_class.sum()) == 400 * 2
-    assert (of_class.double() - 80).abs().max() < 5 * (400 * 0.2 * 0.8) ** 0.5
-
-
 def test_without_validation_all_of_the_train_set_is_learnt_as_it_stands(tiny: Benchmark) -> None:
     learnt, held_out = hold_out(tiny.train_labels, 0.0, SEEDS)
     assert held_out is None
@@ -141,51 +129,6 @@ def test_nothing_a_trial_learns_or_keeps_depends_on_what_it_held_out(
     # The others hold out other samples: some of what is white they have learnt.
     nets = [name for name in plain if name.startswith(("net/", "method/"))]
     assert any(not torch.equal(plain[n][1], painted[n][1]) for n in nets)
-
-
-@every_method
-def test_no_batch_and_no_memory_has_a_held_out_sample(
-    method: str, config: MakeConfig, tiny: Benchmark, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Every pixel of sample n is n: whatever the nets see in training tells which samples it is."""
-    numbers = torch.arange(len(tiny.train_labels), dtype=torch.float32)
-    numbered = replace(
-        tiny,
-        train_inputs=numbers.view(-1, 1, 1, 1).expand(-1, 1, 3, 3).contiguous(),
-        test_inputs=tiny.test_inputs.float(),
-        scale=1.0,
-    )
-    configs = validated(config, method, lr=1e-6)
-    stack = stack_of(configs, numbered)
-    seen: list[Tensor] = []
-    decode = stack._feed._samples.decode
-
-    def note(views: Tensor | None, *parts: Tensor) -> Tensor:
-        inputs = decode(views, *parts)
-        seen.append(inputs[:, :, 0, 0, 0])
-        return inputs
-
-    monkeypatch.setattr(stack._feed._samples, "decode", note)
-    finish(stack)
-    met = torch.cat(seen, dim=1)
-    for trial, seed in enumerate(SEEDS):
-        held_out = set(held_out_by(numbered, seed).tolist())
-        learnt = set(met[trial].int().tolist())
-        assert not learnt & held_out
-        assert learnt | held_out == set(range(len(numbered.train_labels)))
-
-
-@pytest.mark.thorough
-@every_method
-def test_a_validated_trial_shows_the_same_alone_and_in_a_stack(
-    method: str, config: MakeConfig, tiny: Benchmark
-) -> None:
-    configs = validated(config, method)
-    together = finish(stack_of(configs, tiny)).results()
-    for own, many in zip(configs, together, strict=True):
-        (alone,) = finish(stack_of([own], tiny)).results()
-        for name in ("class_il", "task_il", "validation_class_il", "validation_task_il"):
-            np.testing.assert_array_equal(getattr(alone, name), getattr(many, name))
 
 
 @pytest.mark.parametrize("method", ["er", "derpp", "agem", "oewc"])
@@ -234,14 +177,6 @@ def test_the_accuracies_are_those_of_each_trial_s_net_on_what_it_held_out(
             assert shown == pytest.approx(np.nan if method == "pnn" else float(right), nan_ok=True)
 
 
-def test_after_every_task_what_was_learnt_by_then_is_measured(
-    config: MakeConfig, tiny: Benchmark
-) -> None:
-    for result in finish(stack_of(validated(config, "er"), tiny)).results():
-        for matrix in (result.validation_class_il, result.validation_task_il):
-            assert np.array_equal(~np.isnan(matrix), np.tri(tiny.num_tasks) > 0)
-
-
 def test_a_trial_without_validation_has_no_such_figures_and_saves_none(
     config: MakeConfig, tiny: Benchmark
 ) -> None:
@@ -249,22 +184,6 @@ def test_a_trial_without_validation_has_no_such_figures_and_saves_none(
     (result,) = stack.results()
     assert result.validation_class_il == result.validation_task_il == ()
     assert not [name for name in stack.state() if name.startswith("validation/")]
-
-
-def test_a_run_that_is_resumed_measures_the_same(config: MakeConfig, tiny: Benchmark) -> None:
-    configs = validated(config, "derpp")
-    whole = finish(stack_of(configs, tiny))
-    broken_off = stack_of(configs, tiny)
-    for position in broken_off.run():
-        if position.task == 1 and position.step == 2:
-            break
-    saved, position = snapshot(broken_off), broken_off.position
-    assert not saved["validation/class_il"][:, 0, 0].isnan().any()
-    resumed = stack_of(configs, tiny)
-    resumed.restore(saved, position)
-    finish(resumed)
-    for name, tensor in whole.state().items():
-        torch.testing.assert_close(resumed.state()[name], tensor, rtol=0, atol=0, equal_nan=True)
 
 
 # What cannot be held out
@@ -289,16 +208,6 @@ def test_a_class_of_one_sample_is_refused_by_name(config: MakeConfig, tiny: Benc
 def test_a_share_that_is_none_is_refused(config: MakeConfig, share: object) -> None:
     with pytest.raises(ValidationError):
         config(validation=share)
-
-
-def test_trials_of_different_shares_are_no_stack(config: MakeConfig, tiny: Benchmark) -> None:
-    with pytest.raises(ValueError, match="may differ in seed, mask, lr and weights only"):
-        stack_of([config(validation=0.1), config(validation=0.2)], tiny)
-
-
-def test_a_config_without_validation_has_the_hash_it_always_had(config: MakeConfig) -> None:
-    assert config(validation=0.0).hash == config().hash
-    assert config(validation=0.1).hash != config().hash
 
 
 def test_a_method_that_scores_unlike_the_one_it_is_made_of_is_validated_by_its_own_scores(

@@ -70,7 +70,7 @@ def test_guessing_is_detected_with_enough_samples() -> None:
 
 
 def _scores_of(named: torch.Tensor, truth: torch.Tensor, classes: int) -> torch.Tensor:
-    """Scores by which a class is named, and the true one comes second."""
+    """Scores by which a class is named, with the true class second."""
     one_hot = torch.nn.functional.one_hot
     return 2.0 * one_hot(named, classes) + one_hot(truth, classes)
 
@@ -82,7 +82,7 @@ def test_a_drop_is_what_earlier_classes_lose_beyond_mutual_confusion() -> None:
     right = _scores_of(order, order, 4)
     check_drop("v", before, (right, order), [0, 1], 25, "")
     confused = order.clone()
-    confused[:20] = confused[:20] + 2  # half of the old samples are taken for new ones
+    confused[:20] = confused[:20] + 2  # half of the old samples are predicted as new ones
     with pytest.raises(
         VisitRejectedError, match="costs earlier classes 50 ±18 points on 40 held-out"
     ):

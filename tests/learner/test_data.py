@@ -38,10 +38,10 @@ def test_a_folder_of_images_is_learnt_and_predicted(tmp_path: Path) -> None:
     assert learner.preprocessing.input_shape == (3, 8, 8)
     assert learner.preprocessing.resize == "bilinear"
     assert learner.evaluate(str(photos)).accuracy > 90
-    said = learner.predict(photos / "owl")
-    assert [Path(str(each.source)).parent.name for each in said] == ["owl"] * 12
-    image = photos / "owl" / Path(str(said[0].source)).name
-    assert learner.predict(image).each == learner.predict([image]).each == said.each[:1]
+    predicted = learner.predict(photos / "owl")
+    assert [Path(str(each.source)).parent.name for each in predicted] == ["owl"] * 12
+    image = photos / "owl" / Path(str(predicted[0].source)).name
+    assert learner.predict(image).each == learner.predict([image]).each == predicted.each[:1]
     assert len(learner.predict(photos)) == 24
 
 
@@ -251,12 +251,12 @@ def test_a_learner_of_colour_images_uses_a_convolutional_net(tmp_path: Path) -> 
     photos = write_folder(tmp_path / "photos", ["owl", "yak"], shape=(3, 8, 8))
     learner = create(tmp_path / "a", net="resnet18:2", augment=True, epochs=1)
     learner.learn(photos, name="week-1")
-    said = learner.predict(photos)
+    predicted = learner.predict(photos)
     mean = learner.preprocessing.mean
     assert mean is not None
     assert 0.3 < mean[0] < 0.7
     again = Learner.open(tmp_path / "a")
-    assert again.predict(photos) == said
+    assert again.predict(photos) == predicted
 
 
 def test_a_missing_image_is_named(tmp_path: Path) -> None:

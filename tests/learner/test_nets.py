@@ -13,7 +13,7 @@ from tests.learner.samples import bits, blobs, create
 
 
 class Small(nn.Module):
-    """Convolutions, and a head of 7 classes that nobody asks for."""
+    """Convolutions, and a head of 7 classes that is replaced."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,13 +46,13 @@ def test_a_module_learns_from_its_own_weights_and_needs_its_code_to_be_opened(
     learner = Learner.open(tmp_path / "a", net=Small())  # other weights, which do not count
     learner.learn(*blobs(["ant", "bee"]), name="0")
     learner.learn(*blobs(["cat"], seed=1), name="1")
-    said = learner.predict(blobs(["ant", "bee", "cat"], seed=9)[0])
+    predicted = learner.predict(blobs(["ant", "bee", "cat"], seed=9)[0])
     trained = learner.net().state_dict()["net.body.0.weight"]
     assert torch.equal(net.state_dict()["body.0.weight"], kernels)  # the user's is not touched
     assert not torch.equal(trained, kernels)
     assert (trained - kernels).abs().max() < 0.5  # but it started there
     learner = Learner.open(tmp_path / "a", net=Small())
-    assert learner.predict(blobs(["ant", "bee", "cat"], seed=9)[0]) == said
+    assert learner.predict(blobs(["ant", "bee", "cat"], seed=9)[0]) == predicted
     other = nn.Sequential(nn.Flatten(), nn.Linear(36, 3))
     with pytest.raises(LearnerError, match="not the one that the learner was created with"):
         Learner.open(tmp_path / "a", net=other)
@@ -80,11 +80,11 @@ def test_an_encoder_of_one_s_own_gets_a_head(tmp_path: Path, method: str) -> Non
     learner.learn(*blobs(["ant", "bee"]), name="0")
     learner.learn(*blobs(["cat"], seed=1), name="1")
     assert learner.evaluate(*everyone).accuracy > 80
-    said, scores = learner.predict(everyone[0]), learner.net()
+    predicted, scores = learner.predict(everyone[0]), learner.net()
     assert all(map(torch.equal, before, encoder.state_dict().values()))
     torch.testing.assert_close(
         scores(torch.from_numpy(everyone[0])).softmax(1).max(1).values,
-        torch.tensor(said.probabilities),
+        torch.tensor(predicted.probabilities),
     )
     manifest = read_manifest(tmp_path / "a")
     assert manifest.data is not None
@@ -92,7 +92,7 @@ def test_an_encoder_of_one_s_own_gets_a_head(tmp_path: Path, method: str) -> Non
     with pytest.raises(LearnerError, match=r"encoder of your own.*encoder="):
         Learner.open(tmp_path / "a")
     again = Learner.open(tmp_path / "a", encoder=encoder)
-    assert again.predict(everyone[0]) == said
+    assert again.predict(everyone[0]) == predicted
     again.learn(*blobs(["dog"], seed=2), name="2")
     with pytest.raises(LearnerError, match="does not have the weights that this learner"):
         Learner.open(tmp_path / "a", encoder=nn.Sequential(Small().body, nn.Flatten()))
@@ -116,9 +116,9 @@ def test_a_function_is_imported_only_if_it_is_named_again(
         Learner.open(tmp_path / "a")
     assert not ran.exists()
     learner = Learner.open(tmp_path / "a", net="own_nets:flat")
-    said = learner.predict(blobs(["ant"])[0])
+    predicted = learner.predict(blobs(["ant"])[0])
     learner = Learner.open(tmp_path / "a", net=net_function)
-    assert learner.predict(blobs(["ant"])[0]) == said
+    assert learner.predict(blobs(["ant"])[0]) == predicted
 
 
 def test_what_cannot_be_a_net_is_refused(tmp_path: Path) -> None:

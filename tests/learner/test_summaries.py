@@ -11,16 +11,16 @@ from tests.learner.samples import blobs, create, taught
 def test_reprs_are_short_and_tables_are_escaped(tmp_path: Path) -> None:
     learner = taught(tmp_path / "a", ["ant", "<b>bee</b>"], ["cat"])
     assert repr(learner) == f"<Learner '{tmp_path / 'a'}': 3 classes in 2 visits, mlp, er>"
-    visit, said = learner.history[1], learner.predict(blobs(["ant"])[0])
+    visit, predicted = learner.history[1], learner.predict(blobs(["ant"])[0])
     assert repr(visit).startswith("<Visit 2 visit-1: learnt 1 new class (cat)")
-    assert repr(said).startswith("<Predictions of 30 samples: ")
-    assert len(repr(said)) < 200
-    for shown in (learner, visit, said, learner.show()):
+    assert repr(predicted).startswith("<Predictions of 30 samples: ")
+    assert len(repr(predicted)) < 200
+    for shown in (learner, visit, predicted, learner.show()):
         page = shown._repr_html_()
         assert "<table>" in page
         assert "<b>" not in page
     assert "&lt;b&gt;bee" in learner._repr_html_()
-    assert "and 10 more" in said._repr_html_()
+    assert "and 10 more" in predicted._repr_html_()
 
 
 def test_a_summary_counts_what_was_seen_and_is_kept(tmp_path: Path) -> None:

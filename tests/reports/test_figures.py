@@ -1,4 +1,4 @@
-"""Figures: what each description says, what print draws of it, and what is written down."""
+"""Figures: descriptions, drawings and files."""
 
 import importlib
 import logging
@@ -613,9 +613,7 @@ def test_cells_measured_at_other_steps_have_a_panel_of_their_own() -> None:
 
 
 @pytest.mark.usefixtures("unrendered")
-def test_figures_without_data_are_omitted(
-    tmp_path: Path,
-) -> None:
+def test_figures_without_data_are_omitted(tmp_path: Path) -> None:
     cells = _contrast()
     keys = {figure["key"] for figure in page_figures(cells, Systems(cells))}
     assert not keys & {"accuracy-within-tasks", "losses", "confusion"}

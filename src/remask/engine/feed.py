@@ -1,4 +1,4 @@
-"""The feed: turns a planned epoch into the batches of each step, and fills the memory behind it."""
+"""The feed: turns a planned epoch into the batches of each step, and fills the memory."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,35 +23,34 @@ from remask.streams import DataDescription, Samples, Task, batch_sizes, epoch_ba
 
 @dataclass(frozen=True, eq=False)
 class EpochPlan:
-    """What every step of an epoch takes, for all trials; a pure function of seeds and place."""
+    """The samples of every step of an epoch, for all trials; depends on seeds and position only."""
 
     rows: list[Tensor]
-    """Per step, rows of what is learnt from, as the method counts them: int64 [S * B]."""
+    """Per step, the rows of the stream, as methods count them: int64 [S * B]."""
     places: list[Tensor]
-    """Per step, where they stand among the samples: int64 [S * B]."""
+    """Per step, their places among the samples: int64 [S * B]."""
     labels: list[Tensor]
     """Per step, their labels: int64 [S, B]."""
     views: list[Tensor] | None
-    """Per step, how its samples are seen, the stream's, then the draws': int64 [S, B + D * R];
-    None: as they are."""
+    """Per step, the augmentation of the stream and of the draws: int64 [S, B + D * R], or None."""
     reservoir: ReservoirPlan | None
-    """What is replayed and kept in each step; None without a reservoir."""
+    """The samples that are replayed and stored in each step; None without a reservoir."""
     faded: Tensor | None
-    """Per step, how far the masks have faded: [steps, S]; None where none does."""
+    """Per step, how far the masks have faded: [steps, S]; None if no mask fades."""
     merges: list[bool]
-    """Per step, whether samples that are not kept are merged into the memory."""
+    """Per step, whether samples that are not stored are merged into the memory."""
 
 
 @dataclass(frozen=True, eq=False)
 class Masking:
-    """The masks of a task, for all trials; None where no trial of the stack has one."""
+    """The masks of a task, for all trials."""
 
-    active: Tensor | None
+    active: Tensor
     """bool [S, 1, K]; all true for a trial without a mask."""
-    value: Tensor | None
+    value: Tensor
     """[S, 1, 1]."""
-    unmasked: Tensor | None
-    """bool [S, 1]: the trials that have no mask."""
+    unmasked: Tensor
+    """bool [S, 1]: the trials without a mask."""
 
 
 class Feed:
@@ -67,18 +66,18 @@ class Feed:
         device: torch.device,
         earlier_samples: Sequence[StoredRows] | None = None,
     ) -> None:
-        shape = configs[0]
+        self._config = configs[0]
         self._samples = samples
         self.reservoir = (
             Reservoir(
                 trials=len(configs),
-                capacity=shape.buffer,
+                capacity=self._config.buffer,
                 input_shape=data.input_shape,
                 input_type=data.input_type,
                 num_classes=data.num_classes,
                 stores_logits=method.stores_logits,
-                balanced=shape.memory == "balanced",
-                merging=shape.memory == "merging",
+                balanced=self._config.memory == "balanced",
+                merging=self._config.memory == "merging",
                 earlier_samples=earlier_samples,
                 device=device,
             )
@@ -89,17 +88,14 @@ class Feed:
         self._masks = [config.mask for config in configs]
         self._fades = [config.fade for config in configs]
         self._fade_powers = [config.fade_power for config in configs]
-        self._mask_stored = shape.mask_stored
-        self._batch, self._epochs, self._task_free = shape.batch, shape.epochs, shape.task_free
-        self._draws, self._draw_size = method.draws, shape.replay_batch
-        self._capacity = shape.buffer
+        self._draws = method.draws
         self._net = net
-        # Without batch statistics one forward gives what several would, and is faster.
+        # Without batch statistics one forward gives the same as several, and is faster.
         self._one_forward = method.one_forward or not net.couples_samples
         self._device = device
 
     def begin_task(self, number: int) -> None:
-        """Be ready to keep some of the samples of a task that are loaded."""
+        """Prepare the reservoir for the samples of a task, which are loaded."""
         if self.reservoir is not None:
             self.reservoir.begin_task(number, self._samples.inputs)
 
@@ -114,17 +110,17 @@ class Feed:
     ) -> EpochPlan:
         """Draw the plan of one epoch over rows [N], and over `extra` rows [S, n] if given.
 
-        It is named by its `key`, (task, epoch). The tasks before it had `earlier` samples. The
-        stack stands before step `begin` of the epoch, and the plan is for that one and all later.
+        `key` is (task, epoch), `earlier` the number of samples of the tasks before. Steps before
+        `begin` have been taken already.
         """
-        own, epoch = len(rows), key[1]
+        config, own, epoch = self._config, len(rows), key[1]
         if extra is not None:
             rows = torch.cat([rows.expand(len(extra), -1), extra], dim=1)
-        sizes = batch_sizes(rows.shape[-1], self._batch)
-        batches = epoch_batches(rows, self._batch, self._seeds, key)
+        sizes = batch_sizes(rows.shape[-1], config.batch)
+        batches = epoch_batches(rows, config.batch, self._seeds, key)
         places = [self._samples.places(batch).to(self._samples.planned_on) for batch in batches]
         labels = self._labels(places)
-        seen_at_once = self._batch + self._draws * self._draw_size
+        seen_at_once = config.batch + self._draws * config.replay_batch
         views = self._samples.plan_views(len(batches), seen_at_once, key)
         arrived = torch.tensor(sizes).cumsum(0).clamp(max=own)
         so_far = earlier + (torch.full_like(arrived, own) if epoch else arrived)
@@ -132,14 +128,15 @@ class Feed:
         memory = self.reservoir
         if memory is None:
             return EpochPlan(batches, places, labels, views, None, faded, [])
+        draws, draw_size, seeds = self._draws, config.replay_batch, self._seeds
         if memory.offered is None:
             reservoir = plan_reservoir(
-                capacity=self._capacity,
-                seen=self._epochs * earlier + epoch * own,
+                capacity=config.buffer,
+                seen=config.epochs * earlier + epoch * own,
                 sizes=sizes,
-                draws=self._draws,
-                draw_size=self._draw_size,
-                seeds=self._seeds,
+                draws=draws,
+                draw_size=draw_size,
+                seeds=seeds,
                 key=key,
                 device=memory.planned_on,
             )
@@ -150,13 +147,13 @@ class Feed:
                 labels=torch.cat(labels, dim=1).cpu().numpy(),
                 sizes=sizes,
                 begin=begin,
-                draws=self._draws,
-                draw_size=self._draw_size,
-                seeds=self._seeds,
+                draws=draws,
+                draw_size=draw_size,
+                seeds=seeds,
                 key=key,
                 device=memory.planned_on,
             )
-        merges = (so_far > SPARSE * self._capacity) & (memory.counts is not None)
+        merges = (so_far > SPARSE * config.buffer) & (memory.counts is not None)
         return EpochPlan(batches, places, labels, views, reservoir, faded, merges.tolist())
 
     def _labels(self, places: Sequence[Tensor]) -> list[Tensor]:
@@ -169,19 +166,19 @@ class Feed:
         """min(1, fade * M / n)^power for every step; `arrived` is n, the samples so far."""
         if not any(self._fades):
             return None
-        covered = self._capacity / arrived
+        covered = self._config.buffer / arrived
         shares = (covered.unsqueeze(1) * torch.tensor(self._fades)).clamp(max=1)
         for trial, power in enumerate(self._fade_powers):
             if power != 1:
-                # Not shares.pow(): how it rounds depends on what lies beside a number.
+                # The rounding of shares.pow() depends on the neighbours of a number.
                 own = [share**power for share in shares[:, trial].tolist()]
                 shares[:, trial] = torch.tensor(own)
         return shares.to(self._device)
 
-    def masking(self, task: Task) -> Masking:
-        """Which classes each trial's loss on the stream lets compete in a task."""
+    def masking(self, task: Task) -> Masking | None:
+        """The masks of a task; None if no trial has one."""
         if all(mask is None for mask in self._masks):
-            return Masking(None, None, None)
+            return None
         unmasked = torch.tensor([mask is None for mask in self._masks], device=self._device)
         values = [0.0 if mask is None else mask for mask in self._masks]
         return Masking(
@@ -190,79 +187,78 @@ class Feed:
             unmasked.unsqueeze(1),
         )
 
-    def _active(self, masking: Masking, labels: Tensor) -> Tensor | None:
+    def _active(self, masking: Masking | None, labels: Tensor) -> Tensor | None:
         """The active classes of a step, [S, 1, K]: the task's, or if task-free the batch's."""
-        if not self._task_free or masking.active is None or masking.unmasked is None:
+        if masking is None:
+            return None
+        if not self._config.task_free:
             return masking.active
         present = torch.zeros_like(masking.active.squeeze(1)).scatter_(1, labels, True)
         return (present | masking.unmasked).unsqueeze(1)
 
-    def step(self, plan: EpochPlan, number: int, masking: Masking, task: Task) -> Step:
-        """Gather what one step learns from."""
-        trials = len(self._seeds)
-        drawn = None if plan.reservoir is None else plan.reservoir.draws[number]
-        rows = plan.rows[number].view(trials, -1)
+    def step(self, plan: EpochPlan, number: int, masking: Masking | None, task: Task) -> Step:
+        """Gather the samples of one step."""
+        trials, labels = len(self._seeds), plan.labels[number]
         arrived = self._samples.take(plan.places[number])
-        labels = plan.labels[number]
         views = None if plan.views is None else plan.views[number]
-        faded = None if plan.faded is None else plan.faded[number]
-        memory = self.reservoir
+        memory, drawn = self.reservoir, None
         if memory is not None and plan.reservoir is not None:
             memory.filled = plan.reservoir.filled[number]
-        if drawn is None or memory is None:
+            drawn = plan.reservoir.draws[number]
+        if memory is None or drawn is None:
             joined = Joined(self._samples.decode(views, arrived), [labels.shape[1]], self._net)
-            stream = Batch(None, labels, place=(joined, 0))
-            active = self._active(masking, labels)
-            return Step(stream, (), active, masking.value, rows, task, faded)
+            batches = [Batch(None, labels, place=(joined, 0))]
+        else:
+            slots = drawn.flatten()
+            recalled = memory.take(slots)
+            slots = slots.to(self._device)
+            draw = recalled.shape[1] // self._draws
+            past = memory.labels.index_select(0, slots).view(trials, -1)
+            recorded: list[Tensor | None] = [None] * self._draws
+            if memory.logits is not None:
+                logits = memory.logits.index_select(0, slots).view(trials, recalled.shape[1], -1)
+                recorded = [*torch.split(logits, draw, dim=1)]
+            inputs = self._samples.decode(views, arrived, recalled)
+            every_label = [labels, *torch.split(past, draw, dim=1)]
+            batches = self._batches(inputs, every_label, [None, *recorded])
+        stream, *replays = batches
+        active, value = self._active(masking, labels), None if masking is None else masking.value
+        faded = None if plan.faded is None else plan.faded[number]
+        rows = plan.rows[number].view(trials, -1)
+        return Step(stream, tuple(replays), active, value, rows, task, faded)
 
-        slots = drawn.flatten()
-        recalled = memory.take(slots)
-        slots = slots.to(self._device)
-        past_labels = memory.labels.index_select(0, slots).view(trials, -1)
-        past_logits = (
-            None
-            if memory.logits is None
-            else memory.logits.index_select(0, slots).view(trials, recalled.shape[1], -1)
-        )
-        inputs = self._samples.decode(views, arrived, recalled)
-        draw = recalled.shape[1] // self._draws
-        sizes = [labels.shape[1], *[draw] * self._draws]
-        past = torch.split(past_labels, draw, dim=1)
-        said = (
-            [None] * self._draws if past_logits is None else torch.split(past_logits, draw, dim=1)
-        )
+    def _batches(
+        self, inputs: Tensor, labels: Sequence[Tensor], recorded: Sequence[Tensor | None]
+    ) -> list[Batch]:
+        """The stream and the draws, which go through the net together or one by one."""
+        sizes = [own.shape[1] for own in labels]
         if self._one_forward:
             joined = Joined(inputs, sizes, self._net)
-            stream = Batch(None, labels, place=(joined, 0))
-            replays = [
-                Batch(None, own, recorded=recorded, place=(joined, number))
-                for number, (own, recorded) in enumerate(zip(past, said, strict=True), start=1)
+            return [
+                Batch(None, own, recorded=logits, place=(joined, place))
+                for place, (own, logits) in enumerate(zip(labels, recorded, strict=True))
             ]
-        else:
-            first, *others = torch.split(inputs, sizes, dim=1)
-            stream = Batch(first, labels, self._net)
-            replays = [
-                Batch(seen, own, self._net, recorded)
-                for seen, own, recorded in zip(others, past, said, strict=True)
-            ]
-        active = self._active(masking, labels)
-        return Step(stream, tuple(replays), active, masking.value, rows, task, faded)
+        parts = torch.split(inputs, sizes, dim=1)
+        return [
+            Batch(seen, own, self._net, logits)
+            for seen, own, logits in zip(parts, labels, recorded, strict=True)
+        ]
 
     def absent_logits(self) -> Tensor:
-        """What stored logits are for a class that was not there: 0, or the stored mask: [S * M]."""
-        stored = [(mask or 0.0) if self._mask_stored else 0.0 for mask in self._masks]
-        return torch.tensor(stored).repeat_interleave(self._capacity)
+        """The stored logits of classes that did not exist yet: 0, or the stored mask: [S * M]."""
+        stored = [(mask or 0.0) if self._config.mask_stored else 0.0 for mask in self._masks]
+        return torch.tensor(stored).repeat_interleave(self._config.buffer)
 
     def count_memory(self, arrived: int) -> None:
-        """Know how much the memory holds after so many samples, where no step has told it."""
+        """Set the number of samples in the memory after `arrived` samples of the stream."""
         memory = self.reservoir
         if memory is not None and memory.offered is None:
-            memory.filled = min(self._capacity, self._epochs * arrived)
+            memory.filled = min(self._config.buffer, self._config.epochs * arrived)
         elif memory is not None:
             memory.filled = int((memory.classes[0] != EMPTY).sum())
 
     def remember(self, plan: EpochPlan, number: int, step: Step) -> None:
-        """Offer the step's stream to the reservoir, with the logits of before the update."""
+        """Offer the step's stream to the reservoir, with the logits before the update."""
         if self.reservoir is None or plan.reservoir is None:
             return
         self.reservoir.filled = plan.reservoir.filled[number + 1]
@@ -272,7 +268,7 @@ class Feed:
         if kept is None and not plan.merges[number]:
             return
         logits = step.stream.logits.detach()
-        if self._mask_stored and step.active is not None and step.mask_value is not None:
+        if self._config.mask_stored and step.active is not None and step.mask_value is not None:
             logits = torch.where(step.active, logits, step.mask_value)
         if plan.merges[number]:
             self.reservoir.merge(

@@ -11,7 +11,7 @@ RESTORE = "Nothing was changed. Restore a copy of the learner's folder."
 
 
 class LearnerError(RemaskError):
-    """Invalid input, or a damaged folder. The learner is unchanged unless the message says so."""
+    """Invalid input, or a damaged folder. The learner is unchanged unless stated otherwise."""
 
 
 class VisitRejectedError(LearnerError):

@@ -59,7 +59,7 @@ _LOCK = "learner.lock"
 class LearnerFolder:
     """The files of a learner, and its manifest when it was last read or written.
 
-    Reading needs no lock. Whatever changes the learner happens within `writing()`.
+    Reading needs no lock. Changes happen within `writing()`.
     """
 
     def __init__(self, path: Path, manifest: Manifest) -> None:

@@ -362,10 +362,10 @@ class Learner:
         """
         if type(top) is not int or top < 1:
             raise LearnerError(f"top={top!r:.60}: give a whole number of classes, at least 1")
-        module = self._ready()
+        self._ready()
         with data_errors():
             source = self._read(data, None, labelled=False, skip_unreadable=skip_unreadable)
-        found, *_ = self._predictions(module, source, top, abstain, unknown)
+            found, *_ = self._predictions(source, top, abstain, unknown)
         self._report_skipped(source)
         return found
 
@@ -383,10 +383,10 @@ class Learner:
         Samples of unknown classes are counted separately. `abstain`, `unknown` and
         `skip_unreadable` are those of `predict`. Raises LearnerError.
         """
-        module = self._ready()
+        self._ready()
         with data_errors():
             source = self._read(data, labels, skip_unreadable=skip_unreadable)
-        predicted, scores, distances = self._predictions(module, source, 1, abstain, unknown)
+            predicted, scores, distances = self._predictions(source, 1, abstain, unknown)
         self._report_skipped(source)
         return evaluation(scores, source.names or [], self.classes, predicted, distances)
 
@@ -528,23 +528,16 @@ class Learner:
         )
 
     def _predictions(
-        self,
-        module: Scorer,
-        source: SampleReader,
-        top: int,
-        abstain: float | None,
-        unknown: float | None,
+        self, source: SampleReader, top: int, abstain: float | None, unknown: float | None
     ) -> tuple[Predictions, Tensor, Tensor | None]:
         """Return predictions, scores [n, C], and if asked distances [n] from known classes."""
         _check_share("abstain", abstain, "accuracy wanted", "0.9")
         _check_share("unknown", unknown, "false-alarm rate", "0.05")
-        data, abstention, test, distances = self._manifest.data, None, None, None
+        module, data = self._ready(), self._manifest.data
+        abstention = test = distances = None
         assert data is not None
-        with data_errors():
-            batches = source_batches(module, source, data)
-            scores, features = score(
-                module, batches, data, self._model, features=unknown is not None
-            )
+        batches = source_batches(module, source, data)
+        scores, features = score(module, batches, data, self._model, features=unknown is not None)
         if abstain is not None:
             abstention = find_abstention(*self._held_out_scores(), abstain)
         if unknown is not None and features is not None:

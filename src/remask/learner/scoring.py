@@ -79,7 +79,7 @@ class MergedOutputs(nn.Module):
 class Scorer(nn.Module):
     """From inputs to scores over the known classes, whose softmax are probabilities.
 
-    If there is an encoder, `features` comes first. `normalise` is applied to features only.
+    If there is an encoder, `features` is applied first. `normalise` is applied to features only.
     """
 
     def __init__(

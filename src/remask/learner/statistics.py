@@ -63,12 +63,8 @@ def _spread(stats: ClassStatistics) -> float:
     return spread if spread > 1e-9 else 1.0
 
 
-@dataclass(frozen=True, eq=False)
-class Samples:
-    """Samples of a visit: features [n, D], and the outputs of their classes, int64 [n]."""
-
-    features: Tensor
-    labels: Tensor
+Samples = tuple[Tensor, Tensor]
+"""Features [n, D], and the outputs of their classes, int64 [n]."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,17 +105,17 @@ class ClassFiles:
             pooled.sums[: len(before.counts)] = before.sums
             pooled.gram = before.gram
         if not self._learnt.exact:
-            pooled.add(new.features, new.labels)
+            pooled.add(*new)
             return Statistics(pooled, (), exact=False)
         notes = {note.output: note for note in self._learnt.statistics}
-        for output in sorted({*new.labels.tolist()}):
+        for output in sorted({*new[1].tolist()}):
             stats = PerClassStatistics(self._features)
             if output in notes:
                 stats = self._read(notes[output])
                 pooled.remove(_total(output, stats, outputs))
-            for number, samples in ((_TRAINED, new), (_HELD_OUT, held)):
-                if samples is not None:
-                    stats.add(number, samples.features[samples.labels == output])
+            for number, samples in enumerate([new] if held is None else [new, held]):
+                features, labels = samples
+                stats.add(number, features[labels == output])
             tensors = stats.to_tensors()
             file = self._folder.write_tensors("statistics", tensors, output=output, private=True)
             notes[output] = StatisticsNote(output=output, file=file)

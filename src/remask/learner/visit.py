@@ -19,7 +19,7 @@ from remask.learner.model import Model
 from remask.learner.results import Choice, Visit
 from remask.learner.samples import ChosenRows, HeldOut, open_segments, save_state
 from remask.learner.scoring import per_class, score_held_out
-from remask.learner.statistics import ClassFiles, Samples, Statistics
+from remask.learner.statistics import ClassFiles, Statistics
 from remask.learner.training import (
     Candidate,
     Chosen,
@@ -195,14 +195,12 @@ class VisitRun:
         return visit
 
     def _statistics(self) -> Statistics:
-        inputs, labels = self._staged.inputs, self._staged.labels
-
-        def samples(rows: Tensor) -> Samples:
-            return Samples(inputs.take(rows), labels[rows])
-
-        held = samples(self._aside) if self._settings.memory == 0 else None
-        files = ClassFiles(self._folder, self._after)
-        return files.updated(self._old, self._after.outputs, samples(self._learnt), held)
+        learnt, held = (
+            (self._staged.inputs.take(rows), self._staged.labels[rows])
+            for rows in (self._learnt, self._aside)
+        )
+        files, keeps = ClassFiles(self._folder, self._after), self._settings.memory != 0
+        return files.updated(self._old, self._after.outputs, learnt, None if keeps else held)
 
     def _choice(self, trained: Choice, chosen: Chosen, statistics: Statistics | None) -> Choice:
         """Add the head that predicts to the settings of the trained net."""

@@ -29,8 +29,7 @@ class PaperCell:
     benchmark: str
     method: str
     mask: MaskValue
-    buffer: int
-    """0 for a method without memory."""
+    buffer: int  # 0 for a method without memory
     evaluate_every: int = 0
     """Steps between evaluations within tasks, which do not change results; 0: none."""
 

@@ -16,10 +16,8 @@ class Settings:
     batch: int
     replay_batch: int
     epochs: int
-    weights: Mapping[str, float]
-    """Empty where the method's own defaults apply."""
-    lr_drops: tuple[int, ...]
-    """Epochs of each task after which the learning rate is divided by ten."""
+    weights: Mapping[str, float]  # empty where the method's own defaults apply
+    lr_drops: tuple[int, ...]  # epochs of each task after which the learning rate is divided by ten
     source: str
 
 
@@ -30,12 +28,9 @@ class Claim:
     benchmark: str
     method: str
     mask: float | None
-    buffer: int
-    """0 for a method without memory."""
-    setting: str
-    """`class-il` or `task-il`."""
-    metric: str
-    """`A_T` or `F_T`."""
+    buffer: int  # 0 for a method without memory
+    setting: str  # `class-il` or `task-il`
+    metric: str  # `A_T` or `F_T`
     mean: float
     std: float
     trials: int

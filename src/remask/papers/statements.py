@@ -45,8 +45,7 @@ class Statement:
 
     text: str
     section: str
-    quantifier: Quantifier
-    """How many of its comparisons must hold."""
+    quantifier: Quantifier  # how many of its comparisons must hold
     expectations: tuple[Expectation, ...]
 
 
@@ -61,9 +60,9 @@ class _Section:
         self,
         text: str,
         quantifier: Quantifier,
-        measures: Sequence[str],
         pairs: _Pairs,
         buffers: Sequence[int],
+        measures: Sequence[str] = ("class_il_A_T",),
     ) -> Statement:
         """A statement that every first of `pairs` is higher than the second."""
         expectations = tuple(
@@ -95,72 +94,34 @@ def statements(benchmark: str) -> list[Statement]:
 
 def _on_benchmarks(benchmark: str) -> Iterator[Statement]:
     state = _Section("Continual Learning Benchmarks", benchmark).state
-    yield state(
-        "Masking lowers forgetting in every cell.", "every", ["class_il_F_T"], _UNMASKED, _MAIN
-    )
-    yield state(
-        "In Task-IL, masked replay is better in every cell.",
-        "every",
-        ["task_il_A_T"],
-        _MASKED,
-        _MAIN,
-    )
-    yield state(
-        "In Class-IL, masked replay is better in most cells.",
-        "most",
-        ["class_il_A_T"],
-        _MASKED,
-        _MAIN,
-    )
-    yield _Section("Distillation with Masked Softmax is Dangerous", benchmark).state(
-        "With distillation, m = -inf is worse than no mask in most cells (Class-IL).",
-        "most",
-        ["class_il_A_T"],
-        [(_DERPP, _MSDERPP)],
-        _MAIN,
-    )
-    yield _Section("Control Model Stability by Masking Value Adjustment", benchmark).state(
-        "With distillation, m = -1 is better than m = -inf in most cells (Class-IL).",
-        "most",
-        ["class_il_A_T"],
-        [(_MSDERPP_1, _MSDERPP)],
-        _MAIN,
-    )
-    yield state(
-        "MSDER++(-1) beats DER++ at buffer 200 (Class-IL).",
-        "every",
-        ["class_il_A_T"],
-        [(_MSDERPP_1, _DERPP)],
-        [200],
-    )
+    text = "Masking lowers forgetting in every cell."
+    yield state(text, "every", _UNMASKED, _MAIN, ["class_il_F_T"])
+    text = "In Task-IL, masked replay is better in every cell."
+    yield state(text, "every", _MASKED, _MAIN, ["task_il_A_T"])
+    text = "In Class-IL, masked replay is better in most cells."
+    yield state(text, "most", _MASKED, _MAIN)
+    dangerous = _Section("Distillation with Masked Softmax is Dangerous", benchmark)
+    text = "With distillation, m = -inf is worse than no mask in most cells (Class-IL)."
+    yield dangerous.state(text, "most", [(_DERPP, _MSDERPP)], _MAIN)
+    adjusted = _Section("Control Model Stability by Masking Value Adjustment", benchmark)
+    text = "With distillation, m = -1 is better than m = -inf in most cells (Class-IL)."
+    yield adjusted.state(text, "most", [(_MSDERPP_1, _MSDERPP)], _MAIN)
+    text = "MSDER++(-1) beats DER++ at buffer 200 (Class-IL)."
+    yield state(text, "every", [(_MSDERPP_1, _DERPP)], [200])
 
 
 def _on_low_buffers(benchmark: str) -> Iterator[Statement]:
     state = _Section("Continual Learning in Low Buffer Size", benchmark).state
     for measure, setting in (("class_il_A_T", "Class-IL"), ("task_il_A_T", "Task-IL")):
-        yield state(
-            f"With 10, 50 and 100 samples in memory, m = -inf beats no mask ({setting}).",
-            "every",
-            [measure],
-            [(_MSDERPP, _DERPP)],
-            _LOW,
-        )
+        text = f"With 10, 50 and 100 samples in memory, m = -inf beats no mask ({setting})."
+        yield state(text, "every", [(_MSDERPP, _DERPP)], _LOW, [measure])
     if benchmark == "split-mnist":
-        yield state(
-            "MSDER++(-1) beats DER++ and MSDER++(-inf) at buffers 10 and 50 (Class-IL).",
-            "every",
-            ["class_il_A_T"],
-            [(_MSDERPP_1, _DERPP), (_MSDERPP_1, _MSDERPP)],
-            [10, 50],
-        )
+        text = "MSDER++(-1) beats DER++ and MSDER++(-inf) at buffers 10 and 50 (Class-IL)."
+        pairs = [(_MSDERPP_1, _DERPP), (_MSDERPP_1, _MSDERPP)]
+        yield state(text, "every", pairs, [10, 50])
     else:
-        yield state(
-            "MSDER++(-inf) beats DER++ and MSDER++(-1) at every low buffer (Class-IL).",
-            "every",
-            ["class_il_A_T"],
-            [(_MSDERPP, _DERPP), (_MSDERPP, _MSDERPP_1)],
-            _LOW,
-        )
+        text = "MSDER++(-inf) beats DER++ and MSDER++(-1) at every low buffer (Class-IL)."
+        yield state(text, "every", [(_MSDERPP, _DERPP), (_MSDERPP, _MSDERPP_1)], _LOW)
 
 
 def _on_confidence(benchmark: str) -> Iterator[Statement]:
@@ -169,60 +130,29 @@ def _on_confidence(benchmark: str) -> Iterator[Statement]:
     ).state
     with_er = benchmark == "split-mnist"
     masked, unmasked = (pairs[:2] if with_er else pairs[1:2] for pairs in (_MASKED, _UNMASKED))
-    yield state(
-        "m = -inf keeps the confidence in the first task's classes higher at the end.",
-        "every",
-        ["confidence_first_task"],
-        masked,
-        [200],
-    )
-    yield state(
-        "m = -inf leaves the confidence in the last task's classes lower.",
-        "every",
-        ["confidence_last_task"],
-        unmasked,
-        [200],
-    )
-    yield state(
-        "With m = -inf a task is learnt less well at first (plasticity).",
-        "every",
-        ["class_il_plasticity"],
-        unmasked,
-        [200],
-    )
+    text = "m = -inf keeps the confidence in the first task's classes higher at the end."
+    yield state(text, "every", masked, [200], ["confidence_first_task"])
+    text = "m = -inf leaves the confidence in the last task's classes lower."
+    yield state(text, "every", unmasked, [200], ["confidence_last_task"])
+    text = "With m = -inf a task is learnt less well at first (plasticity)."
+    yield state(text, "every", unmasked, [200], ["class_il_plasticity"])
     if with_er:
-        yield state(
-            "MSER(-inf) beats ER at buffer 200, in Class-IL and in Task-IL.",
-            "every",
-            ["class_il_A_T", "task_il_A_T"],
-            [(_MSER, _ER)],
-            [200],
-        )
+        text = "MSER(-inf) beats ER at buffer 200, in Class-IL and in Task-IL."
+        yield state(text, "every", [(_MSER, _ER)], [200], ["class_il_A_T", "task_il_A_T"])
 
 
 def _on_ablation(benchmark: str) -> Iterator[Statement]:
     state = _Section("Ablation Study for Masking Values", benchmark).state
     swept = [(("derpp", mask), _DERPP) for mask in ABLATION_MASKS]
-    measure = ["class_il_A_T"]
     some = "At buffer {}, DER++ is beaten with some masking value."
     if benchmark == "split-cifar10":
-        every = "At buffer 200, DER++ is beaten with every masking value."
-        yield state(every, "every", measure, swept, [200])
-        yield state(some.format(500), "some", measure, swept, [500])
-        yield state(some.format(5120), "some", measure, swept, [5120])
+        text = "At buffer 200, DER++ is beaten with every masking value."
+        yield state(text, "every", swept, [200])
+        yield state(some.format(500), "some", swept, [500])
+        yield state(some.format(5120), "some", swept, [5120])
         return
-    yield state(some.format(200), "some", measure, swept, [200])
-    yield state(
-        "At buffers 500 and 5120, every masking value is worse than DER++.",
-        "every",
-        measure,
-        [(plain, masked) for masked, plain in swept],
-        [500, 5120],
-    )
-    yield state(
-        "Even there, accuracy rises as m goes from -inf to 0.",
-        "every",
-        measure,
-        [(("derpp", 0.0), _MSDERPP)],
-        [500, 5120],
-    )
+    yield state(some.format(200), "some", swept, [200])
+    text = "At buffers 500 and 5120, every masking value is worse than DER++."
+    yield state(text, "every", [(plain, masked) for masked, plain in swept], [500, 5120])
+    text = "Even there, accuracy rises as m goes from -inf to 0."
+    yield state(text, "every", [(("derpp", 0.0), _MSDERPP)], [500, 5120])

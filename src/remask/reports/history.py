@@ -23,18 +23,13 @@ class LearntVisit:
     """One visit. Accuracies are percentages on held-out samples."""
 
     name: str
-    finished: str
-    """In UTC, as ISO 8601."""
+    finished: str  # in UTC, as ISO 8601
     summary: str
-    choice: str
-    """The settings that were chosen, and why."""
+    choice: str  # the settings that were chosen, and why
     new_classes: tuple[str, ...]
-    samples: Mapping[str, int]
-    """Training samples by class."""
-    accuracy: Mapping[str, float]
-    """By class, of all classes known afterwards."""
-    held_out: Mapping[str, int]
-    """Held-out samples by class."""
+    samples: Mapping[str, int]  # training samples by class
+    accuracy: Mapping[str, float]  # by class, of all classes known afterwards
+    held_out: Mapping[str, int]  # held-out samples by class
 
     @property
     def mean(self) -> float | None:
@@ -48,12 +43,9 @@ class KeptClass:
     """The samples of one class."""
 
     name: str
-    seen: int
-    """Samples that visits have learnt from."""
-    kept: int
-    """Samples in the memory."""
-    bytes: int
-    """Size of those in memory."""
+    seen: int  # samples that visits have learnt from
+    kept: int  # samples in the memory
+    bytes: int  # size of those in memory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,14 +53,12 @@ class LearnerNow:
     """The memory of a learner, and measurements on its held-out samples."""
 
     memory: Sequence[KeptClass]
-    calibration: str
-    """The temperature and the calibration error, in words."""
+    calibration: str  # the temperature and the calibration error, in words
     abstain: Sequence[tuple[float, float | None, float]] = ()
     """Target accuracy, required confidence (None: not reached) and coverage."""
     confusion: Mapping[str, Mapping[str, int]] | None = None
     """Held-out samples by true class, then by predicted class."""
-    missing: str | None = None
-    """Why nothing is measured, if nothing is."""
+    missing: str | None = None  # why nothing is measured, if nothing is
 
 
 def visits_table(visits: Sequence[LearntVisit]) -> PlainTable:

@@ -36,7 +36,6 @@ from remask.reports.measures import (
 )
 from remask.reports.statements import (
     STATEMENT_TEST,
-    Decision,
     Evidence,
     decide,
     decide_by_the_paper,
@@ -228,19 +227,18 @@ def _contrast(found: Contrast, systems: Systems) -> dict[str, Any]:
 def _statements(benchmark: str, ours: Mapping[PaperCell, Cell]) -> list[dict[str, Any]]:
     stated = statements(benchmark)
     decisions = zip(decide(stated, ours), decide_by_the_paper(stated), strict=True)
-    return [_statement(benchmark, decision, by_the_paper) for decision, by_the_paper in decisions]
-
-
-def _statement(benchmark: str, ours: Decision, theirs: Decision) -> dict[str, Any]:
-    return {
-        "benchmark": benchmark,
-        "text": ours.statement.text,
-        "section": ours.statement.section,
-        "quantifier": ours.statement.quantifier,
-        "finding": ours.finding,
-        "by_the_paper": theirs.finding,
-        "evidence": [_evidence(evidence) for evidence in ours.evidence],
-    }
+    return [
+        {
+            "benchmark": benchmark,
+            "text": decision.statement.text,
+            "section": decision.statement.section,
+            "quantifier": decision.statement.quantifier,
+            "finding": decision.finding,
+            "by_the_paper": by_the_paper.finding,
+            "evidence": [_evidence(evidence) for evidence in decision.evidence],
+        }
+        for decision, by_the_paper in decisions
+    ]
 
 
 def _evidence(evidence: Evidence) -> dict[str, Any]:

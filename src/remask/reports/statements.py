@@ -42,8 +42,7 @@ class Evidence:
 
     expectation: Expectation
     measured: Measured
-    p: float
-    """Corrected, of the expected direction; NaN if nothing was tested."""
+    p: float  # corrected, of the expected direction; NaN if nothing was tested
     finding: Finding
 
 

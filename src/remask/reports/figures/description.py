@@ -29,8 +29,7 @@ Numbers = tuple[float | None, ...]
 class Look:
     """Colour, dash and marker of a system."""
 
-    colour: int | None
-    """Index in PALETTE; None: the colour of text."""
+    colour: int | None  # index in PALETTE; None: the colour of text
     dash: tuple[float, ...] = ()
     marker: str = "circle"
 
@@ -44,11 +43,9 @@ class Look:
 class Source:
     """The cell that a point was measured on."""
 
-    cell: str
-    """Its id on the page."""
+    cell: str  # its id on the page
     label: str
-    trials: int
-    """Number of `unit`s."""
+    trials: int  # number of `unit`s
     unit: str = "trial"
 
 
@@ -62,20 +59,16 @@ class Mark:
     """
 
     kind: Literal["line", "points", "level", "thread", "heat"]
-    name: str
-    """In the legend; empty: not in the legend."""
+    name: str  # in the legend; empty: not in the legend
     look: Look
-    sources: tuple[Source, ...]
-    """One per point, or one for all."""
+    sources: tuple[Source, ...]  # one per point, or one for all
     x: Numbers
     y: Numbers
     std: Numbers = ()
     x_std: Numbers = ()
     values: Numbers = ()
-    sizes: tuple[int, ...] = ()
-    """Indices in the panel's `sizes`."""
-    note: str = ""
-    """For the caption."""
+    sizes: tuple[int, ...] = ()  # indices in the panel's `sizes`
+    note: str = ""  # for the caption
 
 
 @dataclass(frozen=True)
@@ -84,16 +77,11 @@ class Axis:
 
     title: str
     places: tuple[str, ...] = ()
-    where: tuple[str, ...] = ()
-    """Names of the places in tooltips."""
-    name: str = ""
-    """Name of a value in tooltips, where both axes are scales."""
-    near_100: bool = False
-    """Logarithmic in the distance from 101: most systems differ near 100."""
-    plain: bool = False
-    """Numbers from 0 on that are not percentages, such as losses."""
-    broken: bool = False
-    """Whether the first place is infinitely far away."""
+    where: tuple[str, ...] = ()  # names of the places in tooltips
+    name: str = ""  # name of a value in tooltips, where both axes are scales
+    near_100: bool = False  # logarithmic in the distance from 101: most systems differ near 100
+    plain: bool = False  # numbers from 0 on that are not percentages, such as losses
+    broken: bool = False  # whether the first place is infinitely far away
     spans: tuple[tuple[int, int, str], ...] = ()
     """Groups of places: first, one after the last, and name."""
 
@@ -106,16 +94,13 @@ class Panel:
     x: Axis
     y: Axis
     marks: tuple[Mark, ...]
-    row: int = 0
-    """Panels of a row are side by side in print, under one legend."""
+    row: int = 0  # panels of a row are side by side in print, under one legend
     std_as: Literal["band", "bars"] = "band"
     """How lines show standard deviations; lines with bars are shifted apart."""
-    sizes: tuple[str, ...] = ()
-    """Meanings of marker sizes."""
+    sizes: tuple[str, ...] = ()  # meanings of marker sizes
     guides: tuple[tuple[str, float, float, float, float], ...] = ()
     """Thin straight lines in the background: name, x and y of both ends."""
-    large: bool = False
-    """Whether it takes the space of four panels on the page."""
+    large: bool = False  # whether it takes the space of four panels on the page
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,26 +109,18 @@ class Figure:
 
     key: str
     title: str
-    summary: str
-    """Benchmark, buffer and number of trials."""
+    summary: str  # benchmark, buffer and number of trials
     caption: str
-    notes: str = ""
-    """Introduces the notes of the marks."""
-    empty: str
-    """Shown if there is nothing to draw."""
+    notes: str = ""  # introduces the notes of the marks
+    empty: str  # shown if there is nothing to draw
     panels: tuple[Panel, ...]
-    rows: tuple[str, ...] = ("",)
-    """Title of each row of panels."""
+    rows: tuple[str, ...] = ("",)  # title of each row of panels
     follows: tuple[str, ...] = ("system", "buffer")
     """Which of the reader's choices filter the marks on the page."""
-    same_range: bool = False
-    """Whether all panels have the same vertical range."""
-    size: tuple[int, int] = (400, 300)
-    """Minimum width and height of a panel on the page, in pixels."""
-    inches: float = 1.9
-    """Height of a row in print."""
-    heat: str = "accuracy"
-    """What the colours of heat maps show, in percent."""
+    same_range: bool = False  # whether all panels have the same vertical range
+    size: tuple[int, int] = (400, 300)  # minimum width and height of a panel on the page, in pixels
+    inches: float = 1.9  # height of a row in print
+    heat: str = "accuracy"  # what the colours of heat maps show, in percent
 
 
 def round_range(

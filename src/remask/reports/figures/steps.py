@@ -6,14 +6,7 @@ from itertools import groupby, pairwise
 import numpy as np
 
 from remask.reports.figures.description import Axis, Figure, Mark, Panel
-from remask.reports.figures.systems import (
-    Array,
-    Row,
-    Systems,
-    is_measured,
-    over_trials,
-    summary,
-)
+from remask.reports.figures.systems import Array, Row, Systems, is_measured, over_trials, summary
 from remask.reports.measures import SETTINGS
 from remask.results import Cell, Losses
 

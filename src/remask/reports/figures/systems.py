@@ -29,8 +29,7 @@ class Row:
     """Cells that are drawn in the same panels."""
 
     cells: tuple[Cell, ...]
-    title: str = ""
-    """Settings that distinguish it from other rows, `lr=0.1`; its legend omits them."""
+    title: str = ""  # settings that distinguish it from other rows, `lr=0.1`; its legend omits them
 
     def name(self, cell: Cell) -> str:
         """The name of a cell in the legend, with its number of trials if they differ."""
@@ -50,10 +49,8 @@ class Row:
 class Family:
     """Cells that differ only in the mask and have learnt the same tasks."""
 
-    plain: Cell | None
-    """Without a mask."""
-    masked: tuple[Cell, ...]
-    """In order of their masks."""
+    plain: Cell | None  # without a mask
+    masked: tuple[Cell, ...]  # in order of their masks
 
     @property
     def cells(self) -> tuple[Cell, ...]:

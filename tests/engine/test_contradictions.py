@@ -1,4 +1,4 @@
-"""A config that says something else than what is run is refused."""
+"""A config that contradicts what it is run with is refused."""
 
 import functools
 from collections.abc import Callable
@@ -52,7 +52,7 @@ def test_a_config_of_another_benchmark_is_refused(
     [{}, {"tasks": 2}, {"tasks": 5}, {"class_order": 3}, {"limit": 5},
      {"class_order": (1, 0, *range(2, 10)), "tasks": 3, "limit": 1}],
 )  # fmt: skip
-def test_a_benchmark_that_was_loaded_as_the_config_says_is_run(
+def test_a_benchmark_loaded_as_in_the_config_runs(
     digits_config: MakeConfig, split: dict[str, Any]
 ) -> None:
     benchmark = load_benchmark("split-digits", **split)
@@ -66,7 +66,7 @@ def test_a_benchmark_that_was_loaded_as_the_config_says_is_run(
 @pytest.mark.parametrize(
     "split", [{"tasks": 2}, {"class_order": 3}, {"class_order": [*range(9, -1, -1)]}, {"limit": 5}]
 )
-def test_a_benchmark_that_was_cut_or_dealt_anew_is_not_taken_for_the_whole(
+def test_a_benchmark_with_another_split_needs_it_in_the_config(
     digits_config: MakeConfig, split: dict[str, Any]
 ) -> None:
     benchmark = load_benchmark("split-digits", **split)
