@@ -56,8 +56,8 @@ def place(task: int, percent: float) -> tuple[float, float]:
 
 def text(x: float, y: float, words: str, colour: str = INK, **more: str) -> str:
     """A text element."""
-    said = "".join(f' {name.replace("_", "-")}="{value}"' for name, value in more.items())
-    return f'<text x="{x}" y="{y}" fill="{colour}"{said}>{words}</text>'
+    attributes = "".join(f' {name.replace("_", "-")}="{value}"' for name, value in more.items())
+    return f'<text x="{x}" y="{y}" fill="{colour}"{attributes}>{words}</text>'
 
 
 def curve(name: str, accuracy: Sequence[float], colour: str) -> list[str]:

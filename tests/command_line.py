@@ -63,7 +63,7 @@ def start(*args: str, store: Path) -> subprocess.Popen[str]:
 
 @contextmanager
 def held_by_another(script: str, *args: str) -> Iterator["subprocess.Popen[str]"]:
-    """A process that says `held` once it holds something, and is killed at the end of the block."""
+    """Start a process that prints `held`, and kill it at the end of the block."""
     process = subprocess.Popen(
         [sys.executable, "-c", script, *args], stdout=subprocess.PIPE, text=True
     )

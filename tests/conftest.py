@@ -62,7 +62,7 @@ def config() -> Callable[..., TrialConfig]:
         fields: dict[str, Any] = {
             "benchmark": "tiny",
             "method": "derpp",
-            "net": "small",  # the tests' own; those that build none say "mlp"
+            "net": "small",  # the tests' own; tests that build no net use "mlp"
             "buffer": 12,
             "lr": 0.1,
             "batch": 5,

@@ -1,8 +1,7 @@
 """Random number generators that belong to one trial and one purpose.
 
-A generator is a pure function of its name: (trial seed, purpose, perhaps a task, an epoch, ...).
-Two things follow. A trial draws the same numbers alone or in any stack, and there is no random
-state to save: a run that resumes in the middle of an epoch draws that epoch's plan again.
+A generator is a pure function of its name: (trial seed, purpose, and optionally a task, an epoch).
+So a trial draws the same numbers alone or in any stack, and no random state has to be saved.
 """
 
 import hashlib
@@ -11,12 +10,12 @@ import numpy as np
 
 
 def generator(seed: int, purpose: str, *key: int) -> np.random.Generator:
-    """The generator named (seed, purpose, *key)."""
+    """Return the generator named (seed, purpose, *key)."""
     return np.random.Generator(np.random.PCG64(_digest(seed, purpose, key)))
 
 
 def torch_seed(seed: int, purpose: str, *key: int) -> int:
-    """A seed for torch's own generators, for code that draws from them (weight initialisers)."""
+    """Return a seed for torch's generators, for code that draws from them (initialisers)."""
     return _digest(seed, purpose, key) % 2**63
 
 

@@ -6,14 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Annotated, Literal
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    PlainSerializer,
-    ValidationError,
-    ValidationInfo,
-)
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, ValidationError
 
 from remask.errors import SettingsError
 
@@ -97,10 +90,7 @@ def _check_weights(weights: tuple[tuple[str, float], ...]) -> tuple[tuple[str, f
     return tuple((name, value + 0.0) for name, value in weights)  # + 0.0 turns -0.0 into 0.0
 
 
-def _check_name(name: str, info: ValidationInfo) -> str:
-    # Stored names stay readable, whatever they are; they are cleaned when printed.
-    if info.context and info.context.get("stored"):
-        return name
+def _check_name(name: str) -> str:
     if not name.isprintable() or len(name) > _LONGEST_NAME:
         raise ValueError(f"use at most {_LONGEST_NAME} characters, and no control characters")
     return name

@@ -34,7 +34,7 @@ def table(group: Group) -> str:
 
 
 def with_tables(page: str) -> str:
-    """The page with each table between its two marks replaced by what the fields say."""
+    """Replace each table between its two marks by the one made from the fields."""
     for name, group in GROUPS.items():
         begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
         before, after = page.split(begin)[0], page.split(end)[1]

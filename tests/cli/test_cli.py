@@ -151,7 +151,7 @@ def test_a_stopped_run_with_auto_resumes_to_the_same_result(
         (["--config", "nowhere.toml"], "nowhere.toml"),
         (["--workers", "0"], "workers = 0"),
         (["--epohcs", "3"], "--epohcs"),
-        (["--tasks", "30"], "not to 30"),
+        (["--tasks", "30"], "not 30"),
         (["--class-order", "1,2"], "class_order"),
         (["--class-order", "x"], "whole number"),
         (["--limit", "0"], "limit"),

@@ -106,7 +106,7 @@ def test_a_visit_is_not_learnt_twice_and_settings_cannot_change(
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "expected"),
     [
         (("--data", "nowhere"), "nowhere is not a folder"),
         (("--image-size", "8by8"), "--image-size 8by8: give 64, or 48x64"),
@@ -123,13 +123,13 @@ def test_a_visit_is_not_learnt_twice_and_settings_cannot_change(
     ],
 )
 def test_invalid_settings_are_refused_and_no_learner_is_created(
-    remask: CommandLine, images: Path, tmp_path: Path, options: tuple[str, ...], said: str
+    remask: CommandLine, images: Path, tmp_path: Path, options: tuple[str, ...], expected: str
 ) -> None:
     folder = tmp_path / "letters"
     given = ("learn", str(folder), "--name", "one", "--data", str(images / "first"), *options)
     answer = remask(*given)
     assert answer.code == 1
-    assert said in answer.text
+    assert expected in answer.text
     assert "Traceback" not in answer.text
     assert not folder.exists()
 
@@ -334,9 +334,9 @@ def test_an_export_is_named_after_the_learner_and_not_written_into_its_folder(
     monkeypatch.chdir(tmp_path)
     answer = remask("export", str(taught), "--to", "safetensors")
     assert answer.code == 0, answer.err
-    said = json.loads((tmp_path / "letters.safetensors.json").read_text("utf-8"))
-    assert said["classes"] == list("abcd")
-    assert said["image"]["height"] == said["image"]["width"] == 6
+    expected = json.loads((tmp_path / "letters.safetensors.json").read_text("utf-8"))
+    assert expected["classes"] == list("abcd")
+    assert expected["image"]["height"] == expected["image"]["width"] == 6
     assert (tmp_path / "letters.safetensors").exists()
     refused = remask("export", str(taught), "--to", "safetensors", "--output", f"{taught}/x")
     assert refused.code == 1

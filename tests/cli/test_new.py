@@ -52,7 +52,7 @@ def test_a_file_that_is_there_is_left_as_it_is(
 
 
 @pytest.mark.parametrize(
-    ("kind", "name", "said"),
+    ("kind", "name", "expected"),
     [
         ("method", "torch", "already a Python module"),
         ("net", "My-Net", "invalid module name"),
@@ -63,10 +63,10 @@ def test_a_file_that_is_there_is_left_as_it_is(
 )
 def test_a_name_that_will_not_do_is_refused(
     remask: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, name: str,
-    said: str,
+    expected: str,
 ) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
     answer = remask("new", kind, name)
     assert answer.code in (1, 2)
-    assert said in answer.text
+    assert expected in answer.text
     assert list(tmp_path.glob("*.py")) == []

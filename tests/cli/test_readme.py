@@ -1,4 +1,4 @@
-"""What the README and the docs show runs as it stands, and is what their data says."""
+"""The code and tables of the README and the docs agree with the program and its data."""
 
 import math
 import re
@@ -137,7 +137,7 @@ def test_the_demo_prints_the_readme_s_table(remask: CommandLine) -> None:
         assert len(numbers) == 8
         assert printed[system] == pytest.approx(numbers, abs=_ANOTHER_PROCESSOR), system
     forgotten = {system: numbers[2] for system, numbers in printed.items()}
-    # "With a mask, ER forgets a third less and DER++ half": as the README says of the table.
+    # "With a mask, ER forgets a third less and DER++ half": in the README, below the table.
     assert 0.28 < 1 - forgotten["MSER(-inf)"] / forgotten["ER"] < 0.39
     assert 0.43 < 1 - forgotten["MSDER++(-1)"] / forgotten["DER++"] < 0.57
 
@@ -188,12 +188,12 @@ def test_the_readme_s_table_is_what_its_data_says(published: list[ComparedCell])
 def test_the_readme_s_time_is_what_its_trials_took(stored: dict[PaperCell, Cell]) -> None:
     records = [record for cell in stored.values() for record in cell.records]
     minutes = sum(record.seconds for record in records) / 60 / 2  # two worker processes
-    said = re.search(
+    text = re.search(
         r"is (\d+) trials and took (\d+) minutes on two cores", _running_text("README.md")
     )
-    assert said is not None
-    assert int(said[1]) == len(records)
-    assert int(said[2]) == pytest.approx(minutes, abs=1)
+    assert text is not None
+    assert int(text[1]) == len(records)
+    assert int(text[2]) == pytest.approx(minutes, abs=1)
 
 
 def _rank(mask: object) -> int:
@@ -209,15 +209,15 @@ def test_the_published_reproduction_is_what_its_data_says(published: list[Compar
     counts, near = verdicts(published), sum(figure.is_near for figure in figures)
     assert sum(counts.values()) == len(figures) == 96
     better, worse = counts["better"], counts["worse"]
-    said = f"the {len(figures)} published figures, {near} lie within two standard deviations"
-    assert f"Of {said} of the claim.**" in page
-    assert said in _running_text("README.md")
-    told = (
+    text = f"the {len(figures)} published figures, {near} lie within two standard deviations"
+    assert f"Of {text} of the claim.**" in page
+    assert text in _running_text("README.md")
+    text = (
         f"{better + worse} differ significantly (Welch's t-test): {better} better, {worse} worse; "
         f"about 5 are expected by chance"
     )
-    assert told in " ".join(page.split())
-    assert told in _running_text("README.md")
+    assert text in " ".join(page.split())
+    assert text in _running_text("README.md")
     # Holm over all of them: the smallest p counts 96 times, the next 95 times.
     first, second = sorted(figure.test.p_different for figure in figures if figure.test)[:2]
     assert 96 * first < 0.05 < 95 * second
@@ -241,9 +241,9 @@ def test_the_published_findings_are_what_their_data_says(stored: dict[PaperCell,
     decisions = decide(asked, stored)
     for decision, theirs in zip(decisions, decide_by_the_paper(asked), strict=True):
         holding = sum(evidence.finding == "holds" for evidence in decision.evidence)
-        told = f"{decision.finding} | {holding} of {len(decision.evidence)} | paired"
+        text = f"{decision.finding} | {holding} of {len(decision.evidence)} | paired"
         printed = "-" if theirs.finding == "not run" else theirs.finding
-        assert f"| {decision.statement.text} | {told} | {printed} |" in page
+        assert f"| {decision.statement.text} | {text} | {printed} |" in page
         assert all(e.measured.test and e.measured.test.freedom == 9 for e in decision.evidence)
     found = [decision.finding for decision in decisions]
     assert found.count("contradicted") == 0
@@ -307,8 +307,8 @@ def test_the_verdicts_of_a_page_follow_from_the_numbers_beside_them(
         return
     better, worse = found["better"], found["worse"]
     total = found["no significant difference"] + better + worse
-    said = f"Of {total} figures, {found['near']} lie within 2 std of the published one. "
-    assert f"{said}{better + worse} differ significantly" in _running_text(name)
+    text = f"Of {total} figures, {found['near']} lie within 2 std of the published one. "
+    assert f"{text}{better + worse} differ significantly" in _running_text(name)
     assert f"{better} better, {worse} worse" in _running_text(name)
     assert (
         f"Of their {total} published Split-MNIST figures, {found['near']} lie within two standard "

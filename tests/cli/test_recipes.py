@@ -40,7 +40,7 @@ def _run(folder: Path, *command: str) -> str:
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param("pytorch", marks=[pytest.mark.processes, pytest.mark.thorough]),
+        pytest.param("pytorch", marks=pytest.mark.slow),
         pytest.param("lightning", marks=pytest.mark.integrations),
         pytest.param("transformers", marks=pytest.mark.integrations),
     ],

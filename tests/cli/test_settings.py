@@ -103,8 +103,8 @@ def test_an_odd_value_is_taken_or_refused_with_a_message_that_names_it(
         assert answer.code in (0, 1, 2), answer
         assert "Traceback" not in answer.text
         assert "bug in remask" not in answer.text, (value, answer.text)
-        said = (name, name.replace("_", "-"), "comma-separated")
-        assert answer.code == 0 or any(word in answer.text for word in said), answer.text
+        common = (name, name.replace("_", "-"), "comma-separated")
+        assert answer.code == 0 or any(word in answer.text for word in common), answer.text
 
 
 # ---- One line more -------------------------------------------------------------------------------
@@ -122,10 +122,10 @@ assert Path(remask.__file__).is_relative_to(sys.argv[1]), remask.__file__
 assert "| `--momentum X` | `momentum` | Share of the last step. |" in table(SETTINGS)
 assert "| `--patience N` | `patience` | Hours to wait. Default: 3. |" in table(RUN_OPTIONS)
 how = {"store": "a.db", "workers": 1, "progress": False, "patience": 5}
-said = {"epochs": 1, "limit": 3, "trials": 1}
-(record,) = remask.run("split-digits", "sgd", momentum=0.5, **said, **how)
+common = {"epochs": 1, "limit": 3, "trials": 1}
+(record,) = remask.run("split-digits", "sgd", momentum=0.5, **common, **how)
 assert record.config.momentum == 0.5
-(record,) = remask.sweep({"method": "sgd", **said, "grid": {"momentum": [0.25]}}, **how)
+(record,) = remask.sweep({"method": "sgd", **common, "grid": {"momentum": [0.25]}}, **how)
 assert record.config.momentum == 0.25
 Path("run.toml").write_text("momentum = 0.125\\nepochs = 1\\nlimit = 3\\ntrials = 1\\n")
 for more in ([], ["--momentum", "0.0625"], ["--momentum", "2"]):

@@ -23,7 +23,7 @@ def _section(title: str) -> list[tuple[str, str]]:
 
 
 class Reader:
-    """Does what the page says, section after section."""
+    """Runs the code and commands of the page, section by section."""
 
     def __init__(self, remask: CommandLine) -> None:
         self._remask = remask

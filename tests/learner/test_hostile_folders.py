@@ -95,9 +95,11 @@ def json_of(data: bytes | bytearray) -> object:
         return None
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
+def test_hostile_notes_of_a_visit_are_refused(path: Path) -> None:
+    begin_visit(path)
+    file = path / "visit" / "visit.json"
+    text = file.read_bytes()
+    changes: list[Callable[[Any], None]] = [
         lambda note: note.update(name="a\x1b[2J"),
         lambda note: note["classes"].__setitem__(-1, "\x07"),
         lambda note: note["classes"].__setitem__(0, "yak"),
@@ -107,25 +109,15 @@ def json_of(data: bytes | bytearray) -> object:
         lambda note: note["labels"].pop(),
         lambda note: note["data"]["inputs"].update(shape=[1, 6, 7]),
         lambda note: note.update(rows_sha256="0" * 64),
-    ],
-)
-def test_a_hostile_note_of_a_visit_is_refused(path: Path, change: Callable[[Any], None]) -> None:
-    begin_visit(path)
-    reseal(path / "visit" / "visit.json", "visit", change)
-    with pytest.raises(LearnerError, match=r"is damaged.*--discard|was started"):
-        Learner.open(path).learn(*blobs(VISIT, seed=1), name="second")
+    ]
+    for change in changes:
+        file.write_bytes(text)
+        reseal(file, "visit", change)
+        with pytest.raises(LearnerError, match=r"is damaged.*--discard|was started"):
+            Learner.open(path).learn(*blobs(VISIT, seed=1), name="second")
 
 
-@pytest.mark.parametrize(
-    "extra",
-    [
-        {},
-        {"measured": 3, "steps": 2, "seconds": 1.0},
-        {"measured": [["x", 1]], "steps": 2, "seconds": 1.0},
-        {"measured": [], "steps": "two", "seconds": 1.0},
-    ],
-)
-def test_a_hostile_checkpoint_of_a_visit_is_refused(path: Path, extra: dict[str, Any]) -> None:
+def test_hostile_checkpoints_of_a_visit_are_refused(path: Path) -> None:
     begin_visit(path)
     note = VisitFolder(path / "visit").note()
     assert note is not None
@@ -133,12 +125,19 @@ def test_a_hostile_checkpoint_of_a_visit_is_refused(path: Path, extra: dict[str,
     (file,) = checkpoints.glob("*.safetensors")
     tensors = safetensors.torch.load(file.read_bytes())
     position = json.loads(read_note(file))["position"]
-    file.unlink()
-    folder = CheckpointFolder(checkpoints, f"{note.name} {note.fingerprint}")
-    folder.load(tensors)
-    folder.save(tensors, position, extra)
-    with pytest.raises(LearnerError, match=r"checkpoint of the visit is damaged.*--discard"):
-        Learner.open(path).learn(*blobs(VISIT, seed=1), name="second")
+    wrong: list[dict[str, Any]] = [
+        {},
+        {"measured": 3, "steps": 2, "epochs": 1, "seconds": 1.0},
+        {"measured": [["x", 1]], "steps": 2, "epochs": 1, "seconds": 1.0},
+        {"measured": [], "steps": "two", "epochs": 1, "seconds": 1.0},
+    ]
+    for extra in wrong:
+        shutil.rmtree(checkpoints)
+        folder = CheckpointFolder(checkpoints, f"{note.name} {note.fingerprint}")
+        folder.load(tensors)
+        folder.save(tensors, position, extra)
+        with pytest.raises(LearnerError, match=r"checkpoint of the visit is damaged.*--discard"):
+            Learner.open(path).learn(*blobs(VISIT, seed=1), name="second")
 
 
 def read_note(file: Path) -> str:

@@ -324,7 +324,9 @@ def test_convolutions_run_channels_last_in_chunks_that_fit_the_cache(tmp_path: P
     learner = Learner.create(tmp_path / "a", net=_Recording(), method="er", mask=None, epochs=1)
     learner.learn(*blobs(["ant", "bee"], shape=(3, 8, 8)), name="0", force=True)
     learner.predict(blobs(["ant"], each=1, shape=(3, 8, 8))[0])
-    net = next(layer for layer in learner._ready().modules() if isinstance(layer, _Recording))
+    net = next(
+        layer for layer in learner._predictor.scorer().modules() if isinstance(layer, _Recording)
+    )
     net.seen.clear()
     learner.predict(blobs(["ant"], each=150, shape=(3, 8, 8))[0])
     assert net.seen == [(64, True), (64, True), (22, True)]

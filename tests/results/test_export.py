@@ -272,7 +272,7 @@ def _set(*place: str | int, to: Any) -> Callable[[Any], Any]:
         (_set("config", "benchmark", to=f"a{_ESCAPE}"), "no control characters"),
         (_set("config", "net", to="x" * 501), "at most 500"),
         (_set("config", "weights", to={"a\x9b": 1.0}), "no control characters"),
-        (_set("config", "weights", to=[["a", 1.0], ["a", 2.0]]), "one value"),
+        (_set("config", "weights", to=[["a", 1.0], ["a", 2.0]]), "config.weights"),
         (_set("machine", to={"cores": 2**64}), "machine"),
     ],
 )

@@ -92,7 +92,7 @@ def test_a_table_without_any_validation_does_not_speak_of_it(remask: CommandLine
 
 def _matrices_held_out(page: dict[str, Any]) -> list[tuple[float, ...]]:
     return [
-        panel["marks"][0]["values"]
+        tuple(panel["marks"][0]["values"])
         for figure in page["figures"]
         if figure["setting"] == "validation_class_il"
         for panel in figure["panels"]

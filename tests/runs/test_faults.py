@@ -2,6 +2,8 @@
 
 import errno
 import os
+import resource
+import signal
 import subprocess
 import sys
 import time
@@ -12,14 +14,15 @@ from pathlib import Path
 import pytest
 
 from remask.durable import DurabilityError, make_folder
+from remask.engine.checkpoints import CheckpointFolder
 from remask.locks import Lock, LockHeldError
 from tests.runs.faults import (
     CrashError,
     FaultyDisk,
     damaged_versions,
+    die_at_once,
     filled,
     reopened,
-    run_script,
     save,
     script_environment,
     state,
@@ -128,34 +131,38 @@ def test_old_checkpoints_go_only_after_the_new_one_is_synced_by_name_and_content
     ]  # fmt: skip
 
 
-@pytest.mark.processes
-def test_a_process_killed_at_any_point_of_a_save_leaves_a_whole_state(tmp_path: Path) -> None:
-    """As above, but with real processes and SIGKILL; they are forked so that torch loads once."""
-    script = """
-import os, signal, sys
-from pathlib import Path
-import pytest
-from tests.runs.faults import FaultyDisk, die_at_once, filled, save
-for at in range(100):
-    folder = filled(Path(sys.argv[1]) / str(at))
+def in_a_fork(work: Callable[[], object]) -> int:
+    """Do `work` in a forked process; returns its exit code, or minus a signal's number."""
     child = os.fork()
     if not child:
-        FaultyDisk(at, die_at_once, late=bool(at % 2)).install(pytest.MonkeyPatch())
-        save(folder, 4)
-        os._exit(0)
-    _, status = os.waitpid(child, 0)
-    if not os.WIFSIGNALED(status):
-        sys.exit(os.waitstatus_to_exitcode(status))
-    assert os.WTERMSIG(status) == signal.SIGKILL
-"""
-    run_script(script, tmp_path)
-    killed = sorted(tmp_path.iterdir(), key=lambda path: int(path.name))[:-1]
-    assert len(killed) >= 7
-    for path in killed:
+        try:
+            work()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@pytest.mark.processes
+def test_a_process_killed_at_any_point_of_a_save_leaves_a_whole_state(tmp_path: Path) -> None:
+    """As above, but with real processes and SIGKILL."""
+    for at in range(100):
+        folder = filled(tmp_path / str(at))
+
+        def save_and_die(folder: CheckpointFolder = folder, at: int = at) -> None:
+            FaultyDisk(at, die_at_once, late=bool(at % 2)).install(pytest.MonkeyPatch())
+            save(folder, 4)
+
+        code = in_a_fork(save_and_die)
+        if code == 0:
+            break
+        assert code == -signal.SIGKILL
+        path = tmp_path / str(at)
         folder = reopened(path)
         assert version_of(folder.load(state(0))) in (3, 4)
         save(folder, 5)
         assert sorted(file.suffix for file in path.iterdir()) == [".safetensors"] * 2
+    assert at >= 7
 
 
 @pytest.mark.processes
@@ -163,22 +170,15 @@ def test_a_disk_that_really_takes_no_more_is_reported_and_the_state_before_is_ke
     tmp_path: Path,
 ) -> None:
     filled(tmp_path)
-    script = """
-import resource, sys
-from pathlib import Path
-from tests.runs.faults import reopened, save, state
-from remask.durable import DurabilityError
-folder = reopened(Path(sys.argv[1]))
-folder.load(state(0))
-resource.setrlimit(resource.RLIMIT_FSIZE, (500, 500))
-try:
-    save(folder, 4)
-except DurabilityError as error:
-    print(error)
-"""
-    message = run_script(script, tmp_path)
-    assert "File too large" in message
-    assert "ulimit -f" in message
+
+    def save_on_a_full_disk() -> None:
+        folder = reopened(tmp_path)
+        folder.load(state(0))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (500, 500))
+        with pytest.raises(DurabilityError, match=r"File too large.*ulimit -f"):
+            save(folder, 4)
+
+    assert in_a_fork(save_on_a_full_disk) == 0
     assert version_of(reopened(tmp_path).load(state(0))) == 3
     assert len(list(tmp_path.iterdir())) == 2
 

@@ -47,13 +47,6 @@ main()
 Rows = dict[TrialConfig, object]
 
 
-@pytest.fixture
-def remask(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> CommandLine:
-    return CommandLine(tmp_path / "results.db", monkeypatch, capfd)
-
-
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Rows:
     """What RUN shows if nobody disturbs it."""

@@ -6,9 +6,10 @@ import random
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -32,18 +33,8 @@ from remask.runs import (
     unfinished_runs,
 )
 from remask.runs.queue import Claims
-from tests.command_line import held_by_another
 from tests.results.store_samples import make_record
 
-HOLD = """
-import sys, time
-from pathlib import Path
-from remask.runs.queue import Claims
-with Claims(Path(sys.argv[1])) as claims:
-    assert all(claims.take(name) for name in sys.argv[2:])
-    print("held", flush=True)
-    time.sleep(600)
-"""
 COMPUTE = """
 import json, sys
 from remask.runs import Finished, RunOptions, StopRequest, ThisProcess, continue_run, plan_run
@@ -94,10 +85,39 @@ def _seeds(event: Event) -> list[int]:
     return [result.config.seed for result in event.records]
 
 
-def _claimed(store: Path, seeds: Sequence[int]) -> AbstractContextManager["subprocess.Popen[str]"]:
+class Holder:
+    """Another process that has claimed trials."""
+
+    def __init__(self, claims: Path, hashes: Sequence[str]) -> None:
+        reader, writer = os.pipe()
+        self._pid: int | None = os.fork()
+        if self._pid == 0:
+            try:
+                with Claims(claims) as held:
+                    assert all(held.take(name) for name in hashes)
+                    os.write(writer, b"held")
+                    time.sleep(600)
+            finally:
+                os._exit(1)
+        os.close(writer)
+        assert os.read(reader, 4) == b"held"
+        os.close(reader)
+
+    def kill(self) -> None:
+        if self._pid is not None:
+            os.kill(self._pid, signal.SIGKILL)
+            os.waitpid(self._pid, 0)
+            self._pid = None
+
+
+@contextmanager
+def _claimed(store: Path, seeds: Sequence[int]) -> Iterator[Holder]:
     """Another process that has claimed these trials, and dies at the end of the block."""
-    claims = store.with_name(f"{store.name}.runs") / "claims"
-    return held_by_another(HOLD, str(claims), *_hashes(seeds))
+    holder = Holder(store.with_name(f"{store.name}.runs") / "claims", _hashes(seeds))
+    try:
+        yield holder
+    finally:
+        holder.kill()
 
 
 @pytest.mark.processes
@@ -109,7 +129,6 @@ def test_a_claim_holds_between_processes_and_dies_with_its_own(tmp_path: Path) -
             assert claims.take(mine)
             assert not claims.take(theirs)
             process.kill()
-            process.wait()
             assert claims.take(theirs)
         claims.free(theirs)
         with _claimed(store, [1]):
@@ -144,7 +163,6 @@ def test_what_another_process_computes_is_left_out_and_picked_up_when_it_is_stor
                 waiting.append(event.text)
                 store.add(make_record(_configs([3])[0]))  # as the other one does,
                 other.kill()  # which then dies before it has finished the rest
-                other.wait()
         assert store.count() == 4
     assert computed == [[0, 2], [1]]
     assert picked_up == [[3]]
@@ -188,11 +206,10 @@ def test_a_stack_that_has_a_checkpoint_is_not_divided_but_waits(tmp_path: Path) 
         assert [_seeds(e) for e in rest if isinstance(e, Finished)] == [[0, 1, 2]]
 
 
-def _after_waiting(store: Store, run: Run, other: "subprocess.Popen[str]") -> Iterator[Event]:
+def _after_waiting(store: Store, run: Run, other: Holder) -> Iterator[Event]:
     for event in _events(store, run):
         if isinstance(event, Note):
             other.kill()
-            other.wait()
         yield event
 
 

@@ -1,4 +1,4 @@
-"""What can be told of a release without building it; `make package` does the rest."""
+"""Checks of a release that need no build; `make package` does the rest."""
 
 import re
 import runpy
@@ -114,7 +114,7 @@ def test_the_oldest_versions_tested_are_the_oldest_allowed() -> None:
     lines = (ROOT / "constraints-oldest.txt").read_text("utf-8").splitlines()
     pinned = dict(line.partition(" ")[0].split("==") for line in lines if "==" in line)
     tested = {name: _numbers(version) for name, version in pinned.items() if name in allowed}
-    del allowed["torch"], tested["torch"]  # the file says which torch was tested, and why
+    del allowed["torch"], tested["torch"]  # the file has the tested torch, and the reason
     assert tested == allowed
 
 

@@ -1,4 +1,4 @@
-"""Loading benchmarks by name: their data, as tensors, and their classes dealt to tasks."""
+"""Loading benchmarks by name."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,16 +23,15 @@ def load_benchmark(
     limit: int | None = None,
     data: AnyPath | None = None,
 ) -> Benchmark:
-    """Load a benchmark by name, fetching its data if need be; `module:function` is the user's own.
+    """Load a benchmark by name, fetching its data if needed; `module:function` is your own.
 
-    `tasks` deals its classes to so many tasks, as evenly as possible, larger tasks first;
-    `class_order` in the order given, or drawn from a seed. `limit` keeps the first so many train
-    and test inputs of each class. `data` is a folder or an archive that has the data already; it
-    is copied into the cache, unless it is there. Labels stay what they are in the files. The
-    benchmark has the name that it was loaded by.
+    `tasks` is the number of tasks, of sizes as even as possible, larger ones first. `class_order`
+    is the order of the classes, or a seed to draw it from. `limit` keeps the first train and test
+    inputs of each class. `data` is a folder or archive with the data, which is copied to the cache.
+    Labels stay as in the files. The benchmark has the name that it was loaded by.
 
-    Raises UnknownNameError for a name that is not in BENCHMARKS, SplitError for tasks that it
-    cannot have, DataError when the data is damaged or out of reach, and OwnCodeError.
+    Raises UnknownNameError, SplitError for invalid tasks, DataError if the data is damaged or out
+    of reach, and OwnCodeError.
     """
     check_name(name)
     benchmark = _load(BENCHMARKS[name], data) if name in BENCHMARKS else _own_benchmark(name)
@@ -67,5 +66,5 @@ def _own_benchmark(name: str) -> Benchmark:
         raise failure_of(f"{name}()", error) from error
     if not isinstance(benchmark, Benchmark):
         raise OwnCodeError(f"{name}() must return a remask.Benchmark, not {benchmark!r:.100}")
-    # The name that a trial's config has, not the one that the function gave.
+    # The name in a trial's config, not the one that the function set.
     return replace(benchmark, name=name, asked=())

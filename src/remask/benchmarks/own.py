@@ -108,8 +108,8 @@ def arrays(
     """Make a benchmark of inputs [N, C, H, W], [N, H, W, C], [N, H, W] or [N, D] and labels [N].
 
     `train` is a pair, (inputs, labels), of arrays, tensors or .npy files, or one .npz. Labels are
-    integers or names. Bytes (uint8) are pixels, which the network sees in [0, 1]. Floats are kept
-    as they are, as float32.
+    integers or names. Bytes (uint8) are pixels, which the network receives in [0, 1]. Floats
+    are kept, as float32.
 
     A .npz holds `inputs` and `labels`, and optionally `test_inputs` and `test_labels` (or x_train,
     y_train, x_test, y_test), which are the test data unless `test` is given. Without either, a
@@ -133,8 +133,8 @@ def from_dataset(
 ) -> Benchmark:
     """Load every (input, label) of a torch Dataset into memory.
 
-    An input is a PIL image or a tensor or array of bytes (uint8), which the network sees in
-    [0, 1], or of floats, which are kept as they are, as float32. Raises DataError.
+    An input is a PIL image or a tensor or array of bytes (uint8), which the network
+    receives in [0, 1], or of floats, which are kept, as float32. Raises DataError.
     """
     held = test if isinstance(test, float | int) else _read_dataset(test, "the test dataset")
     return _assemble(name, _read_dataset(train, "the train dataset"), held, tasks, seed)
@@ -251,8 +251,8 @@ def _tasks(tasks: TaskList, number_of: Mapping[str, int]) -> Tasks:
             return given
         raise DataError(f"unknown class {given!r}. Known: {', '.join(number_of)}")
 
-    dealt = tuple(tuple(map(number, task)) for task in tasks)
-    count = sum(map(len, dealt))
+    split = tuple(tuple(map(number, task)) for task in tasks)
+    count = sum(map(len, split))
     if count != len(number_of):
         raise DataError(f"the tasks hold {count} classes, the data has {len(number_of)}")
-    return dealt
+    return split

@@ -1,4 +1,4 @@
-"""The benchmarks by name: a dataset, its number of tasks, and what is done to its images."""
+"""The benchmarks by name: dataset, number of tasks, preprocessing."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from remask.own_code import names_own_code
 
 @dataclass(frozen=True)
 class BenchmarkInfo:
-    """What there is to know about a benchmark before its data is loaded."""
+    """A benchmark before its data is loaded."""
 
     dataset: Dataset
     num_tasks: int
@@ -18,16 +18,16 @@ class BenchmarkInfo:
     mean_and_std: tuple[tuple[float, ...] | None, tuple[float, ...] | None] = (None, None)
     """Per channel, after scaling; None: inputs are only scaled."""
     augment: bool = False
-    """Whether train images are padded by 4 pixels and cropped at random, and flipped."""
+    """Whether train images are padded by 4 pixels, cropped at random and flipped."""
 
     @property
     def name(self) -> str:
-        """The name of its dataset, and that it is split."""
+        """`split-` and the name of the dataset."""
         return f"split-{self.dataset.name}"
 
     @property
     def summary(self) -> str:
-        """What it is, in a line for people."""
+        """One line for listings."""
         size = len(self.dataset.class_names) // self.num_tasks
         return f"{self.dataset.summary}, in {self.num_tasks} tasks of {size} classes"
 
@@ -52,8 +52,8 @@ BENCHMARKS: dict[str, BenchmarkInfo] = {
 
 
 def check_name(name: str) -> None:
-    """Refuse a name that can be no benchmark, before anything is loaded or imported."""
+    """Raise UnknownNameError for an invalid name, before anything is loaded or imported."""
     if name not in BENCHMARKS and not names_own_code(name):
         raise UnknownNameError(
-            unknown("benchmark", name, BENCHMARKS) + "; or say module:function for one of your own"
+            unknown("benchmark", name, BENCHMARKS) + "; or module:function for one of your own"
         )

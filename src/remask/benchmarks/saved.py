@@ -1,8 +1,8 @@
-"""Benchmarks that were given to `remask.run` as objects, kept as files.
+"""Benchmarks that were passed to `remask.run` as objects, stored as files.
 
-Worker processes and resumed runs load a benchmark by its name, so an object is written to the data
-folder once. Its name, `remask.benchmarks.saved:NAME_DIGEST`, contains a digest of its contents.
-Each is an attribute of this module: a function without arguments, as for any custom benchmark.
+Worker processes and resumed runs load a benchmark by name, so an object is written to the data
+folder once. Its name is `remask.benchmarks.saved:NAME_DIGEST`: each is an attribute of this module,
+a function without arguments, as for any custom benchmark.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ _DIGITS = 16
 
 
 def save_benchmark(benchmark: Benchmark) -> str:
-    """Keep a benchmark, and return the name to load it by: `module:name`."""
+    """Store a benchmark, and return the name to load it by: `module:name`."""
     data = safetensors.torch.save(
         {name: getattr(benchmark, name).cpu().contiguous() for name in _TENSORS},
         {"remask": json.dumps({name: getattr(benchmark, name) for name in _SETTINGS})},
@@ -60,10 +60,10 @@ def _load(name: str) -> Benchmark:
             data = stream.read()
     except OSError as error:
         raise DataError(
-            f"{path} cannot be read: {error.strerror}. Give the benchmark to remask.run again."
+            f"{path} cannot be read: {error.strerror}. Pass the benchmark to remask.run again."
         ) from error
     if hashlib.sha256(data).hexdigest()[:_DIGITS] != name[-_DIGITS:]:
-        raise DataError(f"{path} is damaged. Remove it, and give the benchmark to remask.run again")
+        raise DataError(f"{path} is damaged. Remove it, and pass the benchmark to remask.run again")
     header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
     settings = json.loads(header["__metadata__"]["remask"])
     fields: dict[str, Any] = {

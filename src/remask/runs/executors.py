@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkServerProcess
 from threading import Thread
 from typing import Any, ClassVar, TypeVar
 
@@ -24,7 +25,7 @@ from remask.config import TrialConfig
 from remask.machine import keep_freed_memory
 from remask.runs.events import Event, Failed, Finished, Lost, Note
 from remask.runs.fork_server import CONTEXT, start_fork_server, without_main_module
-from remask.runs.jobs import Work
+from remask.runs.jobs import RunError, Work
 from remask.runs.options import RunOptions
 from remask.runs.queue import JobQueue
 from remask.runs.signals import StopRequest
@@ -32,6 +33,7 @@ from remask.runs.train import run_job
 
 _SECONDS_BETWEEN_LOOKS = 0.1
 _SECONDS_TO_EXIT = 5.0
+_STARTS = 5
 _SECONDS_TO_SAVE = 60.0
 _SAVED = 128 + signal.SIGTERM
 _UNKNOWN = 255
@@ -140,11 +142,8 @@ class _Worker:
     """A process that trains jobs, one at a time, and a thread that reads its events."""
 
     def __init__(self, messages: "_Messages") -> None:
-        start_fork_server()
         self._connection, theirs = CONTEXT.Pipe()
-        self.process = CONTEXT.Process(target=_work, args=(theirs, dict(os.environ)))
-        with without_main_module():
-            self.process.start()
+        self.process = _started(theirs)
         theirs.close()
         self.work: Work | None = None
         """What it is training."""
@@ -195,6 +194,22 @@ class _Worker:
             pass
         finally:
             messages.put((self, None))
+
+
+def _started(connection: Connection) -> ForkServerProcess:
+    """A new worker process; tries again if the fork server has just died."""
+    for attempt in range(_STARTS):
+        process = CONTEXT.Process(target=_work, args=(connection, dict(os.environ)))
+        try:
+            start_fork_server()
+            with without_main_module():
+                process.start()
+        except (EOFError, OSError) as error:
+            reason = error
+            time.sleep(attempt * _SECONDS_BETWEEN_LOOKS)
+        else:
+            return process
+    raise RunError(f"cannot start a worker process ({reason}); use --workers 1") from reason
 
 
 _Messages = queues.SimpleQueue[tuple[_Worker, Event | None]]

@@ -31,7 +31,7 @@ class TaskData:
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """A task of the stream, as a method sees it."""
+    """A task of the stream."""
 
     number: int
     """From 0; the row of the accuracy matrix."""

@@ -105,8 +105,8 @@ class _Choice:
             return self._of_texts([text for text, _ in items], pairs)
         if names is not None:
             raise DataError(
-                "give `labels` with an array, with texts or with image files; other items come in "
-                "pairs, (input, label)"
+                "pass `labels` with an array, texts or image files only; other items are pairs, "
+                "(input, label)"
             )
         return ItemReader(items, labelled=self._labelled, what="the data")
 

@@ -25,7 +25,6 @@ TEXT = InputFormat(shape=(1,), dtype="text")
 _LARGEST_FILE = 2 << 30
 _LARGEST_FIELD = 16 << 20  # csv refuses more than 128 KiB unless it is given a limit
 _SHOWN_COLUMNS = 20
-_BOMS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 
 _Row = tuple[int, dict[str, Any]]
 """The number of its first line, and its values by column."""
@@ -144,18 +143,17 @@ def _decoded(path: Path) -> str:
         data = durable.read_limited(path, _LARGEST_FILE)
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from error
-    encoding = _BOMS.get(data[:2])
+    is_utf_16 = data[:2] in (b"\xff\xfe", b"\xfe\xff")
     try:
-        if encoding is None:
+        if not is_utf_16:
             return data.decode("utf-8-sig")
-        where = f"it starts with the mark of {encoding}"
+        problem = "it starts with the mark of UTF-16"
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        where = f"line {line} has the byte 0x{data[error.start]:02x}"
-        encoding = "ISO-8859-1"
+        problem = f"line {line} has the byte 0x{data[error.start]:02x}"
     raise DataError(
-        f"{path} is not in UTF-8: {where}. Convert it, for example with "
-        f"`iconv -f {encoding} -t UTF-8`"
+        f"{path} is not in UTF-8: {problem}. Convert it, for example with "
+        f"`iconv -f {'UTF-16' if is_utf_16 else 'ISO-8859-1'} -t UTF-8`"
     )
 
 
@@ -192,7 +190,7 @@ def _large_fields() -> Iterator[None]:
 
 
 def _json_rows(path: Path, text: str, wanted: Sequence[str]) -> Iterator[_Row]:
-    # Not `splitlines`, for which other characters, which JSON strings may have, end a line as well.
+    # Not `splitlines`: JSON strings may contain other line separators.
     for line, written in enumerate(text.split("\n"), start=1):
         if not written.strip():
             continue
