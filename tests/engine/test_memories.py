@@ -218,5 +218,5 @@ def test_a_number_that_is_not_finite_is_found_in_a_file(config: MakeConfig, tmp_
     inputs = torch.ones(5, 3)
     inputs[4, 1] = torch.nan
     stack = TrialStack([config()], data, build_net=small_mlp)
-    with pytest.raises(StreamError, match="have a NaN or an infinite number"):
+    with pytest.raises(StreamError, match="a NaN or an infinite number"):
         stack.new_task(in_file(tmp_path, inputs), torch.tensor([0, 1, 0, 1, 0]))

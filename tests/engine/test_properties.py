@@ -187,9 +187,9 @@ def test_what_is_no_number_below_infinity_is_no_mask(config: Callable[..., Trial
 
 def test_a_mask_above_0_must_be_meant(config: Callable[..., TrialConfig]) -> None:
     for value in (1, 0.5, "1"):
-        with pytest.raises(ValueError, match=r"in \[-inf, 0\]; say positive_mask"):
+        with pytest.raises(ValueError, match=r"in \[-inf, 0\] unless positive_mask"):
             config(mask=value)
         assert config(mask=value, positive_mask=True).mask == float(value)
     for mask in (0.0, -1.0, -math.inf, None):
-        with pytest.raises(ValueError, match="which it is not: leave it out"):
+        with pytest.raises(ValueError, match="positive_mask needs a mask above 0"):
             config(mask=mask, positive_mask=True)
