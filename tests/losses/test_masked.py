@@ -719,7 +719,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "id too large": ({"active": [1, 2, 6]}, r"class id 6, which is not in 0..5"),
     "negative id": ({"active": [-1, 1, 2]}, r"class id -1"),
-    "tensor id too large": ({"active": torch.tensor([1, 9, 2])}, r"class id 9"),
+    "tensor id too large": ({"active": torch.tensor([1, 6, 2])}, r"class id 6"),
     "negative tensor id": ({"active": torch.tensor([1, -2, 2])}, r"class id -2"),
     "boolean list": ({"active": [False, True, True, False, False, False]}, "list of booleans"),
     "float ids": (
