@@ -107,9 +107,11 @@ def test_any_stream_can_be_learnt_left_and_gone_on_with(
     tasks, changes = chosen
     benchmark = tiny_benchmark(tasks)
     kind = METHODS[method]
+    if not kind.trains_net:
+        changes = {**changes, "epochs": 1}
     least = kind.least_buffer(benchmark.num_tasks, benchmark.num_classes)
     if changes["buffer"] < least:
-        with pytest.raises(ValueError, match=f"a buffer of at least {least}"):
+        with pytest.raises(ValueError, match=f"buffer >= {least}`"):
             TrialStack([config(method=method, **changes)], benchmark)
         changes = {**changes, "buffer": least}
     if kind.uses_tasks() and changes["task_free"]:
