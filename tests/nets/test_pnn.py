@@ -385,5 +385,5 @@ def test_without_laterals_a_column_learns_as_a_net_that_sees_its_task_alone(
 def test_a_stream_that_does_not_tell_its_tasks_is_refused(
     kind: type[Method], config: MakeConfig, tiny: Benchmark
 ) -> None:
-    with pytest.raises(ValueError, match="task-free"):
+    with pytest.raises(ValueError, match="needs task boundaries"):
         stack_of(kind, small_mlp, tiny, [config(method="pnn", task_free=True)])
