@@ -173,7 +173,7 @@ def test_a_run_of_too_many_trials_is_refused_at_once(remask: CommandLine, tmp_pa
         grid.write_text(f"trials = {trials}\nepochs = 1\n[grid]\nlr = [{rates}]\n")
         answer = remask("sweep", str(grid))
         assert answer.code == 1
-        assert f"these are {found} trials" in answer.text
+        assert f"{found} trials; a run has at most 100,000" in answer.text
 
 
 def test_a_limit_beyond_64_bits_is_refused(remask: CommandLine) -> None:
