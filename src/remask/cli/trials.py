@@ -1,7 +1,7 @@
 """`remask run`, `sweep`, `reproduce`, `resume` and `demo`: train trials and print tables."""
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -268,7 +268,8 @@ def _prepare_workers(options: RunOptions) -> None:
     if app.own_process and options.on is None and options.processes > 1:
         from remask.runs.fork_server import start_fork_server
 
-        start_fork_server()
+        with suppress(OSError):  # an early start only saves time; a full disk is reported later
+            start_fork_server()
 
 
 def _print_plan(
