@@ -253,7 +253,7 @@ def _check_state(learnt: Learnt, tensors: Mapping[str, Tensor]) -> None:
     groups: list[tuple[str, ...]] = [(HELD_SOURCES, HELD_LABELS, HELD_KEYS)]
     if learnt.head == "net" or COUNTS in tensors:
         groups.append((COUNTS, _STEPS))
-    if MEMORY_LABELS in tensors:
+    if {MEMORY_LABELS, MEMORY_SOURCES} & tensors.keys():
         groups.append((MEMORY_LABELS, MEMORY_SOURCES))
         limits[MEMORY_LABELS] = (1, EMPTY, last if rows else EMPTY)
     for name in {*(name for group in groups for name in group), *(limits.keys() & tensors.keys())}:
