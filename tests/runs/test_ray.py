@@ -272,8 +272,9 @@ def test_a_stack_that_always_fails_is_reported_with_the_remote_traceback(
         (failure,) = results.failures
         assert says in failure
         assert "the last of 2 tries" in failure
-        assert f"{name}.py" in failure
-        assert "Traceback" in failure
+        if name == "always_fails":  # running out of memory is described in a sentence
+            assert f"{name}.py" in failure
+            assert "Traceback" in failure
         assert store.count({"status": "finished"}) == 1
     assert len(tries_of(tmp_path, name)) == 2
 

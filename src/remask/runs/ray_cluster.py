@@ -435,9 +435,12 @@ class _Stacks:
             text = self._ray.get(read.remote(began.logs), timeout=_SECONDS_FOR_LAST_WORDS)
         except self._ray.exceptions.RayError:  # the node is gone as well, or busy
             return ""
-        crash = text.find("Fatal Python error")  # where it was, followed by much else
-        if crash >= 0:
-            return "\n".join(text[crash:].splitlines()[:_LINES_OF_LAST_WORDS])
+        crash = text.find("Fatal Python error")
+        if crash >= 0:  # the threads that did not crash come first, and much else follows
+            lines = text[crash:].splitlines()
+            if (current := text.find("Current thread", crash)) >= 0:
+                lines = [lines[0], *text[current:].splitlines()]
+            return "\n".join(lines[:_LINES_OF_LAST_WORDS])
         return "\n".join(text.splitlines()[-_LINES_OF_LAST_WORDS:])
 
     def _log(self, stack: _Stack, text: str) -> None:
