@@ -31,6 +31,7 @@ from remask.learner.training import Candidate, Training, choose, head_candidates
 from remask.memory import EMPTY, StoredRows
 
 Tensors = dict[str, Tensor]
+_MOST_PASSES = 20  # over the memory, per epoch of a visit
 _ROWS_AT_ONCE = 256
 _SHORTEST = 16  # bytes of a sample that no file contains by chance
 
@@ -159,11 +160,25 @@ def _retrained(
         seen = moments(memory, torch.arange(len(memory)).numpy(), 1.0)
         data = manifest.data.model_copy(update={"features_seen": seen})
         manifest = manifest.model_copy(update={"data": data})
-    stack = make_stack(manifest, model, len(labels), seen=len(labels), only_default=True)
-    Training(stack, held, manifest, model).run(memory, labels)
+    trained = _with_epochs_for(manifest, len(labels))
+    stack = make_stack(trained, model, len(labels), seen=len(labels), only_default=True)
+    Training(stack, held, trained, model).run(memory, labels)
     tensors = {**stack.state(), **held.tensors()}
     tensors[MEMORY_SOURCES] = sources[tensors[MEMORY_SOURCES].cpu()]
     return tensors, manifest.model_copy(update={"tasks": 1})
+
+
+def _with_epochs_for(manifest: Manifest, samples: int) -> Manifest:
+    """Raise a fixed number of epochs so that the memory is presented as often as the visits were.
+
+    Otherwise a new net takes far fewer steps than the net that it replaces.
+    """
+    settings = manifest.settings
+    if settings.epochs is None:
+        return manifest
+    learnt = sum(sum(visit.samples.values()) for visit in manifest.history)
+    epochs = settings.epochs * min(max(1, -(-learnt // samples)), _MOST_PASSES)
+    return manifest.model_copy(update={"settings": settings.model_copy(update={"epochs": epochs})})
 
 
 def _divided(tensors: Tensors, outputs: list[int]) -> tuple[Tensors, Tensor, Tensor]:
