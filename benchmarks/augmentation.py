@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from remask.streams.augmentation import Cropper, plan_views
+from remask.data.augmentation import Cropper, plan_views
 
 PADDING, SIZE = 4, 32
 

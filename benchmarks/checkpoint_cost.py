@@ -11,9 +11,8 @@ from pathlib import Path
 import torch
 
 from remask.engine.checkpoints import CheckpointFolder
-from remask.experiments import trial_configs
-from remask.runs import Finished, Job, RunOptions, StopRequest
-from remask.runs.train import run_job
+from remask.experiments import Finished, Job, RunOptions, StopRequest, trial_configs
+from remask.experiments.train import run_job
 
 
 def measure(benchmark: str, buffer: int, epochs: int) -> tuple[float, float, int]:

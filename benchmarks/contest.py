@@ -15,8 +15,8 @@ from textbook_loop import TextbookTrial, float_tasks
 from timing import cpu_seconds, median_ratio, take
 from torch import Tensor
 
-from remask.benchmarks import Benchmark, DataError, load_benchmark, split_classes
 from remask.config import TrialConfig
+from remask.data import Benchmark, DataError, load_benchmark, split_classes
 from remask.engine import TrialStack
 
 BLOCK = 50

@@ -10,9 +10,8 @@ import sys
 import time
 
 from remask import TrialStack, load_benchmark
-from remask.experiments import configs_of, wanted_cells
-from remask.runs import RunOptions, seconds_of
-from remask.runs.rates import measured_rates
+from remask.experiments import RunOptions, configs_of, seconds_of, wanted_cells
+from remask.experiments.rates import measured_rates
 
 TRIALS, ROUNDS = 10, 2
 

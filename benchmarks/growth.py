@@ -25,7 +25,7 @@ from contest import trial_configs
 from timing import cpu_seconds, one_thread, take
 
 import remask
-from remask.benchmarks import Benchmark, split_classes
+from remask.data import Benchmark, split_classes
 from remask.engine import Position, TrialStack
 from remask.machine import keep_freed_memory
 

@@ -20,9 +20,9 @@ from typing import Any
 
 import remask
 from remask.engine.loss_log import LossLog
+from remask.experiments import Job, Run, RunOptions, StopRequest, run_job, train
+from remask.experiments.run_log import RunLog
 from remask.methods.context import Context
-from remask.runs import Job, Run, RunOptions, StopRequest, run_job, train
-from remask.runs.run_log import RunLog
 
 _LOGGING: list[tuple[Any, str]] = [
     (Context, "note"),

@@ -12,7 +12,7 @@ import torch
 from contest import trial_configs
 from timing import one_thread, ratio_in_turns, take
 
-from remask.benchmarks import Benchmark, split_classes
+from remask.data import Benchmark, split_classes
 from remask.engine import TrialStack
 
 TRIALS, BLOCK, WARM_UP = 10, 10, 30

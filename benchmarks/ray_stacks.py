@@ -12,9 +12,16 @@ import tempfile
 import time
 from pathlib import Path
 
-from remask.experiments import trial_configs
-from remask.results import Store
-from remask.runs import Finished, Ray, RunOptions, StopRequest, continue_run, plan_run
+from remask.experiments import (
+    Finished,
+    Ray,
+    RunOptions,
+    StopRequest,
+    continue_run,
+    plan_run,
+    trial_configs,
+)
+from remask.store import Store
 
 MOST_LINES = 10
 

@@ -27,8 +27,8 @@ from timing import cpu_seconds, median_ratio, one_thread
 from torch import Tensor, nn
 from usual_image_loop import UsualTrial
 
-from remask.benchmarks import Benchmark, split_classes
 from remask.config import TrialConfig
+from remask.data import Benchmark, split_classes
 from remask.engine import TrialStack
 from remask.methods import DERpp, Step
 from remask.nets import net_builder

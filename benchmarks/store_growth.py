@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import remask
-from remask.results import Store, TrialRecord, TrialSummary
-from remask.results.rows import COLUMNS, sealed, to_row
+from remask.store import Store, TrialRecord, TrialSummary
+from remask.store.rows import COLUMNS, sealed, to_row
 
 METHODS = ("er", "derpp", "der", "er_ace")
 BUFFERS = (50, 200, 500, 1_000, 5_000)

@@ -13,8 +13,8 @@ from textbook_loop import TextbookBuffer
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from remask.benchmarks import Benchmark
 from remask.config import TrialConfig
+from remask.data import Benchmark
 
 
 class Augmentation:

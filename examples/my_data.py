@@ -6,7 +6,7 @@ import torch
 from torch.utils.data import Dataset, TensorDataset
 
 from remask import Benchmark
-from remask.benchmarks import arrays, from_dataset, image_folder
+from remask.data import arrays, from_dataset, image_folder
 
 
 def photos() -> Benchmark:

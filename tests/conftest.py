@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from remask.benchmarks import Benchmark, load_benchmark
 from remask.config import COMMON_WEIGHTS, TrialConfig
+from remask.data import Benchmark, load_benchmark
 from remask.engine.precision import require_bfloat16
 from remask.methods import METHODS
 from remask.provenance import provenance

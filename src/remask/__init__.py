@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING
 from remask.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from remask.benchmarks import Benchmark, load_benchmark
     from remask.checking import check_method
     from remask.config import TrialConfig
+    from remask.data import Benchmark, load_benchmark
     from remask.engine import DataDescription, TrialStack, load_net
     from remask.experiments import Results, report, reproduce, resume, run, settings, sweep
     from remask.learner import Learner, LearnerError
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     )
     from remask.memory import ReplayMemory
     from remask.methods import Batch, Method, Step, Task
-    from remask.results import Store
+    from remask.store import Store
 
 __version__ = "0.2.0"
 

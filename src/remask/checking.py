@@ -10,8 +10,8 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor, nn
 
-from remask.benchmarks import Benchmark, load_benchmark, resplit
 from remask.config import COMMON_WEIGHTS, TrialConfig
+from remask.data import Benchmark, load_benchmark, resplit
 from remask.engine import Position, TrialStack, check_predictor
 from remask.errors import MethodError, RemaskError
 from remask.methods import Method, find_method

@@ -17,8 +17,8 @@ from pydantic import (
     model_validator,
 )
 
-from remask.classes import Tasks, check_class_names
 from remask.config import TrialConfig
+from remask.data.classes import Tasks, check_class_names
 from remask.names import system_name
 from remask.printable import prose
 from remask.provenance import provenance

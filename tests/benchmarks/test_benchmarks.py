@@ -9,9 +9,17 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remask.benchmarks import BENCHMARKS, Benchmark, load_benchmark, split_classes
-from remask.classes import check_class_names
-from remask.datasets import DATASETS, find_dataset, verify, where
+from remask.data import (
+    BENCHMARKS,
+    DATASETS,
+    Benchmark,
+    find_dataset,
+    load_benchmark,
+    split_classes,
+    verify,
+    where,
+)
+from remask.data.classes import check_class_names
 from remask.names import UnknownNameError, nearest, unknown
 
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from remask.benchmarks import Benchmark, arrays
 from remask.config import TrialConfig
+from remask.data import Benchmark, arrays
 from remask.engine import Position, TrialStack
 from remask.engine.checkpoints import CheckpointFolder
 from remask.methods import METHODS

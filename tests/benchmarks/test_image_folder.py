@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from remask.benchmarks import DataError, UnreadableImageWarning, image_folder
+from remask.data import DataError, UnreadableImageWarning, image_folder
 
 Write = Callable[..., None]
 

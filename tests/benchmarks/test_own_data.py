@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
-from remask.benchmarks import DataError, arrays, from_dataset
+from remask.data import DataError, arrays, from_dataset
 
 LABELS = np.repeat(np.arange(4), 5)
 INPUTS = np.arange(20 * 12, dtype=np.uint8).reshape(20, 3, 2, 2)
@@ -55,7 +55,7 @@ def test_an_npz_larger_than_the_memory_is_refused(
         assert size > INPUTS.nbytes
         raise DataError(f"no room for {what}")
 
-    monkeypatch.setattr("remask.user_data.arrays.require_room", require_room)
+    monkeypatch.setattr("remask.data.user_arrays.require_room", require_room)
     with pytest.raises(DataError, match=r"no room for loading .*data\.npz"):
         arrays(save(tmp_path), tasks=2)
 

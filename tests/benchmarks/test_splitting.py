@@ -10,8 +10,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remask.benchmarks import Benchmark, SplitError, load_benchmark, spread_classes
-from remask.benchmarks.benchmark import first_of_each_class, resplit
+from remask.data import Benchmark, SplitError, load_benchmark, spread_classes
+from remask.data.benchmark import first_of_each_class, resplit
 from remask.errors import RemaskError
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from remask import TrialStack, __version__
-from remask.results import Store, TrialRecord
+from remask.store import Store, TrialRecord
 from tests.command_line import QUICK, CommandLine
 from tests.results.store_samples import make_config, make_record
 

@@ -12,7 +12,7 @@ from remask.cli.completion import FORMAT, VALUES
 from remask.cli.groups import Group
 from remask.cli.options import FILTER_OPTIONS, RUN_OPTIONS, SETTINGS
 from remask.config import TrialConfig
-from remask.results import FORMATS, Store
+from remask.store import FORMATS, Store
 from tests.command_line import CommandLine
 from tests.results.store_samples import make_config, make_record
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from remask.results import Store
 from remask.starting_points import KINDS
+from remask.store import Store
 from tests.command_line import CommandLine
 
 RUN = ("--lr", "0.1", "--batch", "10", "--replay-batch", "10", "--epochs", "1", "--trials", "1")

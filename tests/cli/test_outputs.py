@@ -11,7 +11,7 @@ from remask import Learner
 from remask.durable import DurabilityError, check_output, write_output
 from remask.engine.checkpoints import CheckpointFolder, checkpoints_in
 from remask.learner.manifest import MANIFEST
-from remask.results import Store
+from remask.store import Store
 from tests.command_line import QUICK, CommandLine
 from tests.learner.samples import taught
 from tests.results.store_samples import make_record

@@ -17,10 +17,9 @@ import pytest
 from PIL import Image
 
 from remask import TrialStack
-from remask.experiments import trial_configs
+from remask.experiments import data, plan_run, trial_configs
 from remask.own_code import find_source
-from remask.results import Store, TrialRecord
-from remask.runs import data, plan_run
+from remask.store import Store, TrialRecord
 from tests.command_line import QUICK, Answer, CommandLine, start
 from tests.repository import ROOT
 from tests.results.store_samples import contents, make_config, make_record
@@ -259,7 +258,7 @@ def test_unreadable_images_are_skipped_if_asked_and_named_once_by_all_workers(
     (here / "photos" / "bee" / "3.png").write_bytes(b"no image")
     for module, asked in (("unsaid", ""), ("strict", ", skip_unreadable=False")):
         (here / f"{module}.py").write_text(
-            "from remask.benchmarks import image_folder\n"
+            "from remask.data import image_folder\n"
             f"def photos():\n    return image_folder('photos', tasks=3, size=16{asked})\n"
         )
     run = ("run", *SMALL[:-1], "2", "--stack", "1", "--epochs", "1", "--benchmark")
@@ -363,7 +362,7 @@ class NoLoss(Method):
     draws = 1
 """,
     "data": """\
-from remask.benchmarks import arrays
+from remask.data import arrays
 from pathlib import Path
 
 def takes(path):

@@ -13,8 +13,8 @@ import pytest
 
 import remask
 from remask import Learner, Store, load_benchmark
-from remask.benchmarks import DataError, arrays
-from remask.results import export, read_export
+from remask.data import DataError, arrays
+from remask.store import export, read_export
 from tests.results.store_samples import make_config, make_record
 
 INPUTS = np.arange(40, dtype=np.uint8).reshape(10, 1, 2, 2)

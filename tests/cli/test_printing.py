@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from remask.cli.app import COMMANDS, load
-from remask.results import Store
+from remask.store import Store
 from tests.command_line import QUICK, Answer, CommandLine
 from tests.results.store_samples import make_config, make_record
 

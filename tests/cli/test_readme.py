@@ -27,7 +27,7 @@ from remask.reports.comparison import (
 from remask.reports.measures import MEASURES
 from remask.reports.statements import decide, decide_by_the_paper
 from remask.reports.tables import write_spread
-from remask.results import Cell, Spread, read_export, spread, summarise
+from remask.store import Cell, Spread, read_export, spread, summarise
 from tests.command_line import CommandLine
 from tests.repository import ROOT
 

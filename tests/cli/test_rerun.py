@@ -9,7 +9,7 @@ import pytest
 from remask.cli import trials
 from remask.config import TrialConfig
 from remask.experiments import changed_settings, rerun_command, trial_configs
-from remask.runs.options import RunOptions
+from remask.experiments.options import RunOptions
 from tests.command_line import CommandLine
 from tests.results.store_samples import make_config
 

@@ -17,8 +17,8 @@ from remask.cli import trials
 from remask.cli.options import FILTER_OPTIONS, RUN_OPTIONS, SETTINGS
 from remask.config import TrialConfig
 from remask.experiments import configs_from, grid_configs
-from remask.results import FILTERS
-from remask.runs.options import RunOptions
+from remask.experiments.options import RunOptions
+from remask.store import FILTERS
 from tests.cli.settings_page import PAGE, with_tables
 from tests.command_line import CommandLine
 
@@ -115,7 +115,7 @@ from pathlib import Path
 import remask
 from remask.cli.options import RUN_OPTIONS, SETTINGS
 from remask.cli import main
-from remask.results import Store
+from remask.store import Store
 from tests.cli.settings_page import table
 
 assert Path(remask.__file__).is_relative_to(sys.argv[1]), remask.__file__

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from remask.cli.app import COMMANDS, load
-from remask.results import Store
+from remask.store import Store
 from tests.results.store_samples import make_config, make_record
 
 _SCRIPT = """
@@ -55,7 +55,7 @@ def test_a_command_imports_only_what_it_needs(
 @pytest.mark.processes
 def test_remask_and_the_options_of_a_run_are_imported_without_torch_and_numpy() -> None:
     code = (
-        "import sys, remask, remask.runs.options, remask.lazy_names\n"
+        "import sys, remask, remask.experiments.options, remask.lazy_names\n"
         "print([name for name in ('torch', 'numpy') if name in sys.modules])\n"
         "remask.Store\n"
         "print('torch' in sys.modules)"
@@ -72,7 +72,7 @@ def test_the_summary_of_a_command_is_the_first_line_of_its_own_help(name: str) -
 
 
 def test_a_lazy_name_that_does_not_exist_is_an_attribute_error() -> None:
-    import remask.benchmarks
+    import remask.data
 
     with pytest.raises(AttributeError, match=r"'remask\.benchmarks' has no attribute 'nothing'"):
-        remask.benchmarks.nothing  # type: ignore[attr-defined]  # noqa: B018
+        remask.data.nothing  # type: ignore[attr-defined]  # noqa: B018

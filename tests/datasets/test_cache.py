@@ -14,18 +14,18 @@ import pytest
 import torch
 
 from remask import durable
-from remask.benchmarks import load_benchmark
-from remask.datasets import (
+from remask.data import (
     DATASETS,
     DataError,
     FileStatus,
     fetch,
     is_complete,
     load,
+    load_benchmark,
     verify,
     where,
 )
-from remask.datasets.originals import SourceError
+from remask.data.originals import SourceError
 from tests.datasets.toy import TARBALL, TOY, Unpacked, assert_complete, contents, toy_dataset
 
 ROOT = Path(__file__).parents[2]
@@ -101,8 +101,8 @@ def test_a_preparation_that_stops_before_its_manifest_does_not_count(
 SLOW_PREPARATION = """
 import sys, time
 from pathlib import Path
-from remask.datasets import fetch
-from remask.datasets.originals import Folder
+from remask.data import fetch
+from remask.data.originals import Folder
 from tests.datasets.toy import Unpacked, toy_dataset
 
 real_open = Folder.open

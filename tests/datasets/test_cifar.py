@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from remask.benchmarks import load_benchmark
-from remask.datasets import DataError, Dataset, cifar, fetch, verify, where
-from remask.datasets.cifar import PIXELS, PickledFiles
-from remask.datasets.records import RecordFile
-from remask.datasets.sources import Archive, Version
+from remask.data import DataError, Dataset, cifar, fetch, load_benchmark, verify, where
+from remask.data.cifar import PIXELS, PickledFiles
+from remask.data.records import RecordFile
+from remask.data.sources import Archive, Version
 from tests.datasets.python2_pickles import pickled
 from tests.datasets.toy import (
     BATCH,

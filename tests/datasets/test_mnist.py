@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from remask.benchmarks import BENCHMARKS, load_benchmark
-from remask.datasets import DataError, mnist, verify
-from remask.datasets.sources import LocalSource
+from remask.data import BENCHMARKS, DataError, load_benchmark, mnist, verify
+from remask.data.sources import LocalSource
 from tests.datasets.toy import use
 
 DEBIAN = Path("/usr/share/datasets/fashion-mnist")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from remask.datasets.originals import (
+from remask.data.originals import (
     Folder,
     Originals,
     SourceError,

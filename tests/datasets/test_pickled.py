@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remask.datasets.originals import WrongContentsError
-from remask.datasets.pickled import plain_data
+from remask.data.originals import WrongContentsError
+from remask.data.pickled import plain_data
 from tests.datasets.python2_pickles import (
     BYTES,
     NDARRAY,

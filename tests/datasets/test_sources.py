@@ -19,12 +19,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from remask.benchmarks import load_benchmark
-from remask.datasets import DATASETS, DataError, fetch, sources, verify
-from remask.datasets.cifar import from_pngs
-from remask.datasets.dataset import PreparedDataset
-from remask.datasets.images import pillow
-from remask.datasets.sources import FileSource, GzipMirror, NpmPackage, WebArchive
+from remask.data import DATASETS, DataError, fetch, load_benchmark, sources, verify
+from remask.data.cifar import from_pngs
+from remask.data.dataset import PreparedDataset
+from remask.data.image_arrays import pillow
+from remask.data.sources import FileSource, GzipMirror, NpmPackage, WebArchive
 from tests.datasets.toy import (
     BATCH,
     TARBALL,

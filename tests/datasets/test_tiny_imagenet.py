@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from remask.benchmarks import BENCHMARKS, load_benchmark
-from remask.datasets import DataError, tiny_imagenet, verify
+from remask.data import BENCHMARKS, DataError, load_benchmark, tiny_imagenet, verify
 from tests.datasets.toy import use
 
 image_module = pytest.importorskip("PIL.Image")

@@ -14,11 +14,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from remask.benchmarks import BENCHMARKS
-from remask.datasets import Dataset, Progress, cifar, verify
-from remask.datasets.originals import Folder, Originals
-from remask.datasets.records import RecordDataset, RecordFile
-from remask.datasets.sources import Archive, FileSource, Version
+from remask.data import BENCHMARKS, Dataset, Progress, cifar, verify
+from remask.data.originals import Folder, Originals
+from remask.data.records import RecordDataset, RecordFile
+from remask.data.sources import Archive, FileSource, Version
 
 TOP = "cifar-10-batches-bin"
 BATCH = 10

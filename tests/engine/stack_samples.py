@@ -5,10 +5,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from remask.benchmarks import Benchmark
+from remask.data import Benchmark, Task
 from remask.engine import TrialStack
 from remask.nets import mlp, resnet18
-from remask.streams import Task
 
 
 def small_mlp(shape: tuple[int, ...], num_classes: int) -> nn.Module:

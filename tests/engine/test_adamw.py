@@ -5,8 +5,8 @@ from collections.abc import Callable
 import torch
 from torch.nn.functional import cross_entropy
 
-from remask.benchmarks import Benchmark
 from remask.config import TrialConfig
+from remask.data import Benchmark
 from remask.engine import DataDescription, TrialStack
 from tests.engine.stack_samples import small_mlp
 

@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from remask.benchmarks import Benchmark
 from remask.config import TrialConfig
+from remask.data import Benchmark, hold_out
 from remask.engine import DataDescription, StreamError, TrialStack, choosing
 from remask.engine.choosing import (
     SHARE_APART,
@@ -22,7 +22,6 @@ from remask.engine.choosing import (
     held_out_places,
 )
 from remask.nets import NetBuilder
-from remask.streams import hold_out
 from tests.engine.stack_samples import batch_normed, finish, small_mlp, snapshot
 
 MakeConfig = Callable[..., TrialConfig]

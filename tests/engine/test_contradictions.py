@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from remask.benchmarks import Benchmark, load_benchmark
 from remask.config import TrialConfig
+from remask.data import Benchmark, load_benchmark
 from remask.engine import ContradictionError, TrialStack
 from remask.methods import ER, DERpp, Method, Step
 from remask.nets import mlp, resnet18

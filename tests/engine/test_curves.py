@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from remask.benchmarks import Benchmark
 from remask.config import TrialConfig
+from remask.data import Benchmark
 from remask.engine import DataDescription, TrialStack
 from remask.engine.evaluation import measured_steps, samples_per_class
 from remask.methods import METHODS

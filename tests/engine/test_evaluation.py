@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from remask.benchmarks import Benchmark
 from remask.config import TrialConfig
+from remask.data import Benchmark
 from remask.engine import DataDescription, TrialStack
 from remask.methods import ER
 from tests.engine.stack_samples import finish, small_mlp

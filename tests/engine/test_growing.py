@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from remask.benchmarks import Benchmark
 from remask.config import TrialConfig
+from remask.data import Benchmark
 from remask.engine import DataDescription, Position, StreamError, TrialStack, checkpoints
 from remask.engine.checkpoints import CheckpointError, CheckpointFolder
 from remask.methods import ER, METHODS, MethodError, Task

@@ -11,14 +11,13 @@ import torch.nn.functional as F
 from pydantic import ValidationError
 from torch import Tensor, nn
 
-from remask.benchmarks import Benchmark
 from remask.config import TrialConfig
+from remask.data import Benchmark, batch_sizes
 from remask.engine import TrialStack, module_stack
 from remask.memory.reservoir import draw_distinct
 from remask.methods import METHODS, DERpp, Step
 from remask.nets import NetBuilder
 from remask.randomness import generator, torch_seed
-from remask.streams import batch_sizes
 from tests.engine.stack_samples import finish, small_mlp, small_resnet, snapshot
 from tests.engine.test_augmentation import slow_view
 

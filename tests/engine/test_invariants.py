@@ -17,8 +17,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from remask.benchmarks import Benchmark
 from remask.config import TrialConfig
+from remask.data import Benchmark
 from remask.engine import TrialStack
 from remask.engine.loss_log import LossLog
 from remask.methods import METHODS

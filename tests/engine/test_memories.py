@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from remask.benchmarks import Benchmark
 from remask.config import TrialConfig
+from remask.data import Benchmark
 from remask.engine import DataDescription, Position, StreamError, TrialStack
 from remask.memory import MappedRows, SampleFileError
 from remask.methods import METHODS, MethodError, Task

@@ -12,8 +12,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from remask.benchmarks import Benchmark
 from remask.config import TrialConfig
+from remask.data import Benchmark
 from remask.engine import DataDescription, Position, StreamError, TrialStack
 from remask.methods import ER, METHODS, MethodError, Step
 from remask.nets import NetBuilder, mlp

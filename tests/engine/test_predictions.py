@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 from torch import Tensor
 
-from remask.benchmarks import Benchmark
 from remask.config import TrialConfig
+from remask.data import Benchmark
 from remask.engine import TrialStack
 from remask.methods import ER
 from tests.engine.stack_samples import finish

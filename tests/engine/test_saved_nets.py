@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from remask import load_benchmark, load_net
-from remask.benchmarks import Benchmark
 from remask.config import TrialConfig
+from remask.data import Benchmark
 from remask.engine import SavedNetError, TrialStack, read_saved_net, save_net
 from remask.methods import ER, METHODS, MethodError
 from remask.nets import mlp

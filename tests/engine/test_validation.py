@@ -10,14 +10,13 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from remask.benchmarks import Benchmark
-from remask.classes import SplitError
 from remask.config import TrialConfig
+from remask.data import Benchmark, hold_out
+from remask.data.classes import SplitError
 from remask.engine import TrialStack
 from remask.methods import EREMA, METHODS
 from remask.nets import NetBuilder
 from remask.nets.progressive import ToldTask
-from remask.streams import hold_out
 from tests.engine.stack_samples import batch_normed, finish, small_mlp
 
 MakeConfig = Callable[..., TrialConfig]

@@ -17,9 +17,8 @@ import remask
 from remask.config import TrialConfig
 from remask.engine.descent import Descent
 from remask.errors import MissingPackageError, SettingsError
-from remask.experiments import wanted_cells
-from remask.results import StoreError
-from remask.runs import unfinished_runs
+from remask.experiments import unfinished_runs, wanted_cells
+from remask.store import StoreError
 from tests.results.store_samples import (
     contents,
     failed,

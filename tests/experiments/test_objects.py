@@ -12,12 +12,12 @@ import torch
 from torch import Tensor, nn
 
 import remask
-from remask import Method, Step, benchmarks
+from remask import Method, Step
+from remask import data as benchmarks
 from remask.errors import SettingsError
-from remask.experiments import grid_configs, plan_trials, settings
+from remask.experiments import RunOptions, grid_configs, plan_trials, settings
 from remask.methods import DERpp
 from remask.nets import mlp
-from remask.runs import RunOptions
 
 SMALL: dict[str, Any] = {"trials": 1, "epochs": 1, "limit": 20, "buffer": 20, "workers": 1}
 TRAINED: dict[str, Any] = {"lr": 0.1, "batch": 10, "replay_batch": 10}
@@ -97,7 +97,7 @@ def test_a_benchmark_that_is_given_as_an_object_is_saved(mine: Any, tmp_path: Pa
     asked: dict[str, Any] = {"trials": 1, "epochs": 1, "buffer": 20, "workers": 1, **TRAINED}
     (record,) = remask.run(data, "er", store=tmp_path / "r.db", **asked)
     name = record.config.benchmark
-    assert name.startswith("remask.benchmarks.saved:my_flowers_")
+    assert name.startswith("remask.data.saved:my_flowers_")
     loaded = remask.load_benchmark(name)
     assert torch.equal(loaded.train_inputs, data.train_inputs)
     assert (loaded.tasks, loaded.scale, loaded.mean) == (data.tasks, data.scale, data.mean)
@@ -113,7 +113,7 @@ def test_a_benchmark_that_was_loaded_by_name_keeps_it(mine: Any, tmp_path: Path)
     config = settings(digits, "er")
     assert (config.benchmark, config.tasks) == ("split-digits", 2)
     changed = settings(replace(digits, scale=1 / 32), "er", buffer=8, epochs=1, **TRAINED)
-    assert changed.benchmark.startswith("remask.benchmarks.saved:split_digits_")
+    assert changed.benchmark.startswith("remask.data.saved:split_digits_")
     assert changed.tasks is None
 
 
@@ -144,6 +144,6 @@ def test_objects_that_workers_cannot_import_are_refused() -> None:
         remask.run("split-digits", net=nn.Linear(64, 10))
 
 
-@pytest.mark.parametrize("package", [remask, benchmarks, remask.losses, remask.runs])
+@pytest.mark.parametrize("package", [remask, benchmarks, remask.losses, remask.experiments])
 def test_the_public_names_of_a_package_are_listed(package: Any) -> None:
     assert {*package.__all__} <= {*dir(package)}

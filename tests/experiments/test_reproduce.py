@@ -14,7 +14,7 @@ from remask.papers.experiments import (
     experiments_of,
     published_benchmarks,
 )
-from remask.results import Store
+from remask.store import Store
 from tests.command_line import CommandLine
 from tests.results.store_samples import contents, failed, trial_with_accuracy
 

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from remask.experiments import grid_configs
-from remask.results import Store
-from remask.runs import RunOptions
+from remask.experiments import RunOptions, grid_configs
+from remask.store import Store
 from tests.command_line import CommandLine
 from tests.results.store_samples import contents, make_record
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from remask.errors import RemaskError, SettingsError
+from remask.experiments import RunOptions
 from remask.loggers import Log, Logger, Source, open_logger
-from remask.runs import RunOptions
 
 ONE, OTHER = Source("one", {"method": "er", "mask": "-inf"}), Source("other")
 KINDS = [

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from remask.benchmarks import Benchmark
 from remask.config import TrialConfig
+from remask.data import Benchmark
 from remask.engine import TrialStack
 from remask.heads import ClassStatistics, ncm, ridge, slda
 from remask.methods import MethodError

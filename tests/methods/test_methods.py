@@ -15,8 +15,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from remask.benchmarks import Benchmark
 from remask.config import TrialConfig
+from remask.data import Benchmark, batch_sizes
 from remask.engine import TrialStack
 from remask.errors import SettingsError
 from remask.experiments import trial_configs
@@ -27,7 +27,6 @@ from remask.methods.gem import solve
 from remask.metrics import forgetting
 from remask.names import SUMMARIES, TITLES, Systems, UnknownNameError, systems_named
 from remask.randomness import generator, torch_seed
-from remask.streams import batch_sizes
 from tests.engine.stack_samples import finish, small_mlp
 
 INF = float("inf")

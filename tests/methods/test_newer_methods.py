@@ -12,15 +12,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from remask.benchmarks import Benchmark
 from remask.config import TrialConfig
+from remask.data import Benchmark
 from remask.engine import TrialStack
 from remask.errors import SettingsError
 from remask.experiments import rerun_command, trial_configs
 from remask.memory.reservoir import draw_distinct
 from remask.methods import MethodError
 from remask.randomness import generator
-from remask.results import Store
+from remask.store import Store
 from tests.command_line import CommandLine
 from tests.engine.stack_samples import finish, small_mlp
 from tests.methods.test_methods import (

@@ -2,11 +2,10 @@
 
 import torch
 
-from remask.benchmarks import load_benchmark
+from remask.data import load_benchmark
 from remask.engine import TrialStack
-from remask.experiments import trial_configs
+from remask.experiments import benchmark_of, trial_configs
 from remask.methods import ER, Step
-from remask.runs import benchmark_of
 
 INF = float("inf")
 

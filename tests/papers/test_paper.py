@@ -4,11 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from remask.experiments import configs_of
+from remask.experiments import (
+    RunOptions,
+    StopRequest,
+    WorkerProcesses,
+    configs_of,
+    continue_run,
+    plan_run,
+)
 from remask.papers.experiments import PaperCell, experiment_cells
 from remask.reports.comparison import compare
-from remask.results import Store, summarise
-from remask.runs import RunOptions, StopRequest, WorkerProcesses, continue_run, plan_run
+from remask.store import Store, summarise
 
 
 @pytest.mark.paper

@@ -18,7 +18,7 @@ from remask.reports.comparison import (
     paper_cell,
     verdicts,
 )
-from remask.results import Spread, Store, TrialRecord, summarise
+from remask.store import Spread, Store, TrialRecord, summarise
 from tests.command_line import CommandLine
 from tests.reports.samples import report_data, trials
 from tests.results.store_samples import make_config, trial_with_accuracy

@@ -18,7 +18,7 @@ from remask.reports.figures import plot
 from remask.reports.history import KeptClass, LearnerNow, history_html
 from remask.reports.page import page_html
 from remask.reports.statistics import t_test, upper_tail
-from remask.results import summarise
+from remask.store import summarise
 from tests.reports.samples import HOSTILE, own_data, report_data, rich_data, trials
 from tests.reports.test_history import VISITS
 from tests.results.store_samples import make_config, make_record

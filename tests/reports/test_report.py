@@ -11,7 +11,7 @@ import pytest
 
 from remask.experiments import trial_configs
 from remask.papers.experiments import experiment_cells
-from remask.results import Store, StoreError
+from remask.store import Store, StoreError
 from tests.command_line import CommandLine, start
 from tests.results.store_samples import (
     contents,

@@ -5,7 +5,7 @@ from typing import Any
 
 from remask.config import TrialConfig
 from remask.experiments import trial_configs
-from remask.results import trial_json
+from remask.store import trial_json
 from tests.results.store_samples import (
     diverged,
     failed,

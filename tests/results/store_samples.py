@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from remask.classes import spread_classes
 from remask.config import TrialConfig
-from remask.results import TrialRecord, export
-from remask.results.cells import TrialSummary
-from remask.results.rows import COLUMNS, sealed
+from remask.data.classes import spread_classes
+from remask.store import TrialRecord, export
+from remask.store.cells import TrialSummary
+from remask.store.rows import COLUMNS, sealed
 
 NAN = math.nan
 

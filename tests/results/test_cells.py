@@ -12,7 +12,7 @@ import pytest
 
 from remask.names import system_name
 from remask.reports.tables import PlainTable, results_table
-from remask.results import (
+from remask.store import (
     SCORES,
     Cell,
     Spread,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from remask.reports.figures import write_figures
-from remask.results import Store, summarise
+from remask.store import Store, summarise
 from tests.command_line import CommandLine
 from tests.results.store_samples import make_config, make_record, make_records
 

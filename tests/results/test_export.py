@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from remask.names import UnknownNameError
-from remask.results import (
+from remask.store import (
     FORMATS,
     Store,
     StoreError,

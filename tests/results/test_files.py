@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from remask.experiments.doctor import examine
-from remask.results import Store, StoreError, StoreMovedError
-from remask.results.rows import COLUMNS, ORDER, SUMMARY
+from remask.store import Store, StoreError, StoreMovedError
+from remask.store.rows import COLUMNS, ORDER, SUMMARY
 from tests.command_line import CommandLine
 from tests.results.store_samples import contents, make_config, make_record, make_records
 
@@ -104,7 +104,7 @@ def test_a_closed_store_raises(tmp_path: Path) -> None:
 
 _KILLED_WHILE_CREATING = """
 import resource, signal, sys
-from remask.results import Store
+from remask.store import Store
 signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))

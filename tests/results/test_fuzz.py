@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from remask.results import Store
+from remask.store import Store
 from tests.command_line import Answer, CommandLine
 from tests.results.mutated_exports import CHANGES, ODD_TEXTS, mutate, our_export, with_their_hashes
 from tests.results.store_samples import make_config, make_record

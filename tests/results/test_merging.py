@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from remask.results import Store, StoreError, merge
+from remask.store import Store, StoreError, merge
 from tests.command_line import CommandLine
 from tests.results.store_samples import make_config, make_record
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remask.config import TrialConfig
-from remask.results import Store, TrialRecord, summarise, trial_json
+from remask.store import Store, TrialRecord, summarise, trial_json
 from tests.results.store_samples import diverged, failed, make_config, make_record
 
 ANY_TEXT = st.text(

@@ -13,7 +13,7 @@ from pydantic import ValidationError, create_model
 from remask.config import TrialConfig
 from remask.experiments import rerun_command
 from remask.reports.selection import masks_chosen
-from remask.results import (
+from remask.store import (
     Losses,
     MaskChoice,
     Store,

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from remask.names import UnknownNameError, system_name
-from remask.results import Store, StoreError, TrialRecord
-from remask.results.rows import to_row
+from remask.store import Store, StoreError, TrialRecord
+from remask.store.rows import to_row
 from tests.results.store_samples import (
     diverged,
     failed,

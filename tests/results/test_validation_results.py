@@ -11,7 +11,7 @@ import pytest
 
 from remask.experiments import changed_settings, rerun_command, trial_configs
 from remask.reports.selection import best_by_validation
-from remask.results import Store, TrialRecord, summarise
+from remask.store import Store, TrialRecord, summarise
 from tests.command_line import CommandLine
 from tests.reports.samples import report_data
 from tests.results.store_samples import (

@@ -15,7 +15,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-from remask.results import Store, TrialRecord
+from remask.store import Store, TrialRecord
 from tests.runs.forked import ForkedRemask
 
 _PATIENCE = 120.0

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import torch
 
-from remask.benchmarks import load_benchmark
 from remask.config import TrialConfig
+from remask.data import load_benchmark
 from remask.engine import TrialStack
 from remask.engine.checkpoints import CheckpointFolder
-from remask.runs import Finished, Job, RunOptions, StopRequest, train
+from remask.experiments import Finished, Job, RunOptions, StopRequest, train
 
 Bits = dict[str, bytes]
 

@@ -12,9 +12,8 @@ import pytest
 
 import remask
 from remask.config import TrialConfig
-from remask.experiments import trial_configs
-from remask.results import Store
-from remask.runs import Run, plan_run
+from remask.experiments import Run, plan_run, trial_configs
+from remask.store import Store
 from tests.runs.disturbances import children_of, command_of
 
 HOST = "127.0.0.2"  # Ray takes 127.0.0.1 for another name of the machine's address in its network

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from remask.methods import METHODS
-from remask.results import Store, StoreError, trial_json
+from remask.store import Store, StoreError, trial_json
 from tests.results.mutated_exports import (
     CHANGES,
     ODD_TEXTS,

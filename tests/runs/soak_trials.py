@@ -12,11 +12,10 @@ from typing import Any
 
 from remask.config import TrialConfig
 from remask.engine import TrialStack
-from remask.experiments import trial_configs
+from remask.experiments import Job, Work, benchmark_of, running, trial_configs
+from remask.experiments.queue import JobQueue
 from remask.methods import METHODS
-from remask.results import Store, StoreError, TrialRecord
-from remask.runs import Job, Work, benchmark_of, running
-from remask.runs.queue import JobQueue
+from remask.store import Store, StoreError, TrialRecord
 
 _SETTINGS = {"epochs": 2, "limit": 60}
 _SEEDS = 6

@@ -21,11 +21,18 @@ import pytest
 
 from remask import durable
 from remask.errors import RemaskError, Stopped
-from remask.experiments import trial_configs
+from remask.experiments import (
+    Advanced,
+    RunOptions,
+    StopRequest,
+    ThisProcess,
+    continue_run,
+    plan_run,
+    trial_configs,
+)
 from remask.learner import Learner, LearnerError
 from remask.locks import Lock
-from remask.results import Store
-from remask.runs import Advanced, RunOptions, StopRequest, ThisProcess, continue_run, plan_run
+from remask.store import Store
 from tests.learner.samples import blobs, create
 from tests.results.store_samples import make_config, make_record
 from tests.runs.faults import filled, flip_a_bit, reopened, save, state, version_of

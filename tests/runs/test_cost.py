@@ -8,13 +8,20 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from remask.benchmarks import load_benchmark
+from remask.data import load_benchmark
 from remask.engine import TrialStack
-from remask.experiments import trial_configs
+from remask.experiments import (
+    RunOptions,
+    cost_of,
+    rates_of,
+    seconds_of,
+    shortest_time,
+    trial_configs,
+    usual_stack,
+)
+from remask.experiments.cost import Sizes, net_cost, step_passes
 from remask.methods import METHODS
 from remask.nets import net_builder
-from remask.runs import RunOptions, cost_of, rates_of, seconds_of, shortest_time, usual_stack
-from remask.runs.cost import Sizes, net_cost, step_passes
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ import pytest
 
 from remask.config import TrialConfig
 from remask.console import PlainConsole
+from remask.experiments import Advanced, Finished, Job, Note
+from remask.experiments.display import Display
 from remask.record import TrialRecord
-from remask.runs import Advanced, Finished, Job, Note
-from remask.runs.display import Display
 from tests.command_line import QUICK, CommandLine
 from tests.results.store_samples import make_config, make_record
 

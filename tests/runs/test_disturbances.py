@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import remask
-from remask.results import TrialRecord
+from remask.store import TrialRecord
 from tests.runs.disturbances import Disturbed, rows
 
 SMALL = (

@@ -17,9 +17,7 @@ import remask as public
 from remask import durable
 from remask.config import TrialConfig
 from remask.errors import Stopped
-from remask.experiments import trial_configs
-from remask.results import Store
-from remask.runs import (
+from remask.experiments import (
     Advanced,
     Event,
     Executor,
@@ -39,8 +37,10 @@ from remask.runs import (
     executors,
     plan_run,
     run_job,
+    trial_configs,
     unfinished_runs,
 )
+from remask.store import Store
 from tests.command_line import QUICK, CommandLine
 from tests.results.store_samples import make_config
 

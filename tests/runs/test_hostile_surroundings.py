@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 
+from remask.experiments.train import describe_failure
 from remask.machine import (
     _free_in_group,
     lacks_memory,
     write_bytes,
 )
-from remask.results import Store
-from remask.runs.train import describe_failure
+from remask.store import Store
 from tests.command_line import QUICK, CommandLine
 from tests.results.store_samples import make_records
 
@@ -185,7 +185,7 @@ def test_a_limit_beyond_64_bits_is_refused(remask: CommandLine) -> None:
 def test_a_plan_that_could_not_be_read_back_is_not_written(
     remask: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("remask.runs.jobs._LARGEST_PLAN", 100)
+    monkeypatch.setattr("remask.experiments.jobs._LARGEST_PLAN", 100)
     answer = remask("run", *QUICK)
     assert answer.code == 1
     assert "too large to be read back" in answer.text
@@ -315,7 +315,7 @@ def test_an_npz_that_is_larger_than_memory_once_unpacked_is_refused(tmp_path: Pa
     script = f"""
 import os, resource
 from pathlib import Path
-from remask.benchmarks import arrays
+from remask.data import arrays
 used = int(open("/proc/self/statm").read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
 resource.setrlimit(resource.RLIMIT_AS, (used + (300 << 20),) * 2)
 try:

@@ -13,7 +13,7 @@ import remask
 from remask.config import TrialConfig
 from remask.experiments import trial_configs
 from remask.methods import METHODS
-from remask.results import TrialRecord
+from remask.store import TrialRecord
 from tests.command_line import start
 from tests.runs.disturbances import rows
 from tests.runs.killing import run_uninterrupted, run_with_kills

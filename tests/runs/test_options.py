@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from remask.errors import SettingsError
-from remask.runs import RunOptions
+from remask.experiments import RunOptions
 
 
 @pytest.mark.parametrize(

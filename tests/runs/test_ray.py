@@ -10,8 +10,7 @@ import pytest
 
 import remask as public
 from remask.errors import Stopped
-from remask.results import Store
-from remask.runs import (
+from remask.experiments import (
     Advanced,
     Failed,
     Note,
@@ -23,7 +22,8 @@ from remask.runs import (
     rates_of,
     unfinished_runs,
 )
-from remask.runs.ray_cluster import ClusterError
+from remask.experiments.ray_cluster import ClusterError
+from remask.store import Store
 from tests.command_line import CommandLine, start
 from tests.runs.ray_nodes import Nodes, nodes, planned, run_here, shown, small, tries_of
 from tests.runs.ray_nodes import write_method as method

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 import remask as public
+from remask.experiments import Ray
 from remask.machine import free_memory
-from remask.results import Store
-from remask.runs import Ray
+from remask.store import Store
 from tests.runs.ray_nodes import nodes, run_here, shown, small, tries_of, write_method
 
 pytest.importorskip("ray")

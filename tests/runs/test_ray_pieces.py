@@ -13,16 +13,13 @@ import pytest
 import torch
 
 import remask as public
-from remask.benchmarks import Benchmark, load_benchmark
+from remask.data import Benchmark, load_benchmark
 from remask.engine import TrialStack
 from remask.errors import MissingPackageError, SettingsError
-from remask.experiments import trial_configs
-from remask.machine import TooLargeError
-from remask.results import Store
-from remask.runs import RunOptions, ray_cluster
-from remask.runs.checkpoint_mirror import CheckpointMirror
-from remask.runs.ray_cluster import ClusterError, Ray, places_on
-from remask.runs.ray_node import (
+from remask.experiments import RunOptions, ray_cluster, trial_configs
+from remask.experiments.checkpoint_mirror import CheckpointMirror
+from remask.experiments.ray_cluster import ClusterError, Ray, places_on
+from remask.experiments.ray_node import (
     MOST_TRIALS,
     Arrays,
     importable,
@@ -31,6 +28,8 @@ from remask.runs.ray_node import (
     trials_that_fit,
     write_files,
 )
+from remask.machine import TooLargeError
+from remask.store import Store
 from tests.command_line import CommandLine
 from tests.runs.faults import run_script
 
@@ -261,7 +260,7 @@ try:
     main()
 except SystemExit as end:
     assert not end.code, end.code
-ray = [name for name in sys.modules if f"{{name}}.".startswith(("ray.", "remask.runs.ray_"))]
+ray = [name for name in sys.modules if f"{{name}}.".startswith(("ray.", "remask.experiments.ray_"))]
 assert not ray, ray
 """
     run_script(script)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from remask.results import Store
+from remask.store import Store
 from tests.repository import ROOT
 from tests.runs.ray_nodes import HOST, run_here, shown, small
 

@@ -13,9 +13,7 @@ import pytest
 
 from remask.config import TrialConfig
 from remask.errors import Stopped
-from remask.experiments import trial_configs
-from remask.results import Store, StoreError
-from remask.runs import (
+from remask.experiments import (
     Advanced,
     Finished,
     Run,
@@ -24,8 +22,10 @@ from remask.runs import (
     ThisProcess,
     continue_run,
     plan_run,
+    trial_configs,
 )
-from remask.runs.queue import Claims
+from remask.experiments.queue import Claims
+from remask.store import Store, StoreError
 from tests.command_line import Answer, CommandLine
 from tests.results.store_samples import contents
 

@@ -11,11 +11,18 @@ import pytest
 import remask
 from remask.config import TrialConfig
 from remask.errors import RemaskError, Stopped
-from remask.experiments import run_trials
+from remask.experiments import (
+    Advanced,
+    RunOptions,
+    StopRequest,
+    ThisProcess,
+    continue_run,
+    plan_run,
+    run_trials,
+)
+from remask.experiments.run_log import RunLog
 from remask.loggers import Logger, Source
-from remask.results import Store, TrialRecord, export, read_export
-from remask.runs import Advanced, RunOptions, StopRequest, ThisProcess, continue_run, plan_run
-from remask.runs.run_log import RunLog
+from remask.store import Store, TrialRecord, export, read_export
 
 Call = tuple[str, int, int, tuple[tuple[str, float], ...]]
 

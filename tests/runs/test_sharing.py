@@ -16,9 +16,7 @@ import pytest
 
 from remask.config import TrialConfig
 from remask.errors import Stopped
-from remask.experiments import trial_configs
-from remask.results import Store
-from remask.runs import (
+from remask.experiments import (
     Advanced,
     Event,
     Finished,
@@ -30,16 +28,18 @@ from remask.runs import (
     ThisProcess,
     continue_run,
     plan_run,
+    trial_configs,
     unfinished_runs,
 )
-from remask.runs.queue import Claims
+from remask.experiments.queue import Claims
+from remask.store import Store
 from tests.results.store_samples import make_record
 
 COMPUTE = """
 import json, sys
-from remask.runs import Finished, RunOptions, StopRequest, ThisProcess, continue_run, plan_run
-from remask.experiments import trial_configs
-from remask.results import Store
+from remask.experiments import Finished, RunOptions, StopRequest, ThisProcess, continue_run
+from remask.experiments import plan_run, trial_configs
+from remask.store import Store
 
 path, seeds, stack = sys.argv[1], json.loads(sys.argv[2]), int(sys.argv[3])
 configs = trial_configs(

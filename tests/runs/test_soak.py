@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import remask
-from remask.results import Store
+from remask.store import Store
 from tests.runs.soak import soak
 from tests.runs.soak_trials import Expected, Request
 

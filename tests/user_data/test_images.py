@@ -14,9 +14,8 @@ import numpy.typing as npt
 import pytest
 from PIL import Image, ImageOps, features
 
-from remask.datasets import DataError
-from remask.datasets.images import UnreadableImageError, decode, user_formats
-from remask.user_data import ImageReader, InputFormat, list_classes, read
+from remask.data import DataError, ImageReader, InputFormat, list_classes, read
+from remask.data.image_arrays import UnreadableImageError, decode, user_formats
 
 Pixels = npt.NDArray[np.uint8]
 ORIENTATION = 0x0112
@@ -70,7 +69,7 @@ def test_sixteen_bits_are_scaled_and_not_clipped(tmp_path: Path) -> None:
 
 
 def test_sixteen_bits_that_pillow_opens_as_32_are_scaled_too() -> None:
-    from remask.datasets.images import _to_mode
+    from remask.data.image_arrays import _to_mode
 
     image = Image.fromarray(np.array([[0, 256, 65535]], dtype=np.int32))  # as Pillow 10 opens a PNG
     image.format = "PNG"

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from torch.utils.data import Dataset
 
-from remask.datasets import DataError
-from remask.user_data import InputFormat, SampleReader, TextFile, read, sample_bytes
+from remask.data import DataError, InputFormat, SampleReader, TextFile, read, sample_bytes
 
 TEXTS = ["a short text", 'with "quotes", commas\nand lines', "üñí ✓"]
 LABELS = ["x", "y", "x"]

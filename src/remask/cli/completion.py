@@ -45,13 +45,13 @@ def _encoders(_: Path | None) -> list[tuple[str, str]]:
 
 
 def _benchmarks(_: Path | None) -> list[tuple[str, str]]:
-    from remask.benchmarks import BENCHMARKS
+    from remask.data import BENCHMARKS
 
     return [(name, info.summary) for name, info in BENCHMARKS.items()]
 
 
 def _data(store: Path | None) -> list[tuple[str, str]]:
-    from remask.datasets import DATASETS
+    from remask.data import DATASETS
 
     datasets = [(name, dataset.summary) for name, dataset in DATASETS.items()]
     return [*datasets, *_benchmarks(store)]
@@ -79,7 +79,7 @@ def _runs(store: Path | None) -> list[tuple[str, str]]:
 
 def _store(named: Path | None) -> Path:
     from remask.errors import RemaskError
-    from remask.results import store_path
+    from remask.store import store_path
 
     try:
         return store_path(named)

@@ -31,9 +31,9 @@ from remask.machine import keep_freed_memory
 
 if TYPE_CHECKING:
     from remask import Learner
+    from remask.data import TextFile
     from remask.learner import Progress as VisitProgress
     from remask.learner.settings import LearnerSettings
-    from remask.user_data import TextFile
 
 REJECTED = 3
 """The exit code of a visit that was not committed."""

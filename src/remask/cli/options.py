@@ -8,8 +8,8 @@ from typing import Annotated, Any
 from remask.cli.completion import VALUES
 from remask.cli.groups import Group, flag, opt, option, option_for
 from remask.config import IDENTITY, TrialConfig
-from remask.results import FILTERS
-from remask.runs.options import RunOptions
+from remask.experiments.options import RunOptions
+from remask.store import FILTERS
 
 WHAT = "What to run"
 HOW = "How to run it"

@@ -24,7 +24,7 @@ from remask.errors import RemaskError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from remask.runs.options import RunOptions
+    from remask.experiments.options import RunOptions
 
 _PANEL = "What to print"
 _ASCII = {"±": "+-", "\N{MINUS SIGN}": "-", "∞": "inf", "†": "*", "─": "-", "…": "..."}

@@ -13,7 +13,7 @@ from remask.cli.groups import arg, flag, opt, with_groups
 from remask.cli.json_output import compared_json, stored_json
 from remask.cli.printing import Printing, confirm, exit_if_any
 from remask.durable import check_output
-from remask.results import (
+from remask.store import (
     FORMATS,
     Store,
     StoreError,

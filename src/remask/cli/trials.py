@@ -13,8 +13,8 @@ from remask.cli.json_output import plan_json, reproduction_json, results_json
 from remask.cli.printing import Printer, Printing, exit_if_any
 from remask.config import TrialConfig
 from remask.durable import check_output
-from remask.results import Store, export, store_path
-from remask.runs.options import RunOptions
+from remask.experiments.options import RunOptions
+from remask.store import Store, export, store_path
 
 if TYPE_CHECKING:
     from remask.experiments import Results
@@ -266,7 +266,7 @@ def _run(
 def _prepare_workers(options: RunOptions) -> None:
     """Start loading torch for worker processes, if there will be several."""
     if app.own_process and options.on is None and options.processes > 1:
-        from remask.runs.fork_server import start_fork_server
+        from remask.experiments.fork_server import start_fork_server
 
         with suppress(OSError):  # an early start only saves time; a full disk is reported later
             start_fork_server()
@@ -300,7 +300,7 @@ def _show_results(
         printer.show(*best)
     if nets is None:
         return
-    from remask.runs import without_net  # torch: not before it is needed
+    from remask.experiments import without_net  # torch: not before it is needed
 
     finished = [record.config for record in results if record.status == "finished"]
     missing = len(without_net(nets, finished))

@@ -1,5 +1,6 @@
 """The engine: stacks of trials, trained step by step and evaluated after every task."""
 
+from remask.data import DataDescription, StreamError
 from remask.engine.predictors import check_predictor
 from remask.engine.saved_nets import (
     SavedNet,
@@ -14,7 +15,6 @@ from remask.engine.trials import TrialStack
 from remask.engine.validation import ContradictionError, check_config, check_method_settings
 from remask.nets import StackedNet
 from remask.record import TrialRecord
-from remask.streams import DataDescription, StreamError
 
 __all__ = [
     "ContradictionError",

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from remask.config import TrialConfig
+from remask.data import DataDescription, Normaliser, Task
 from remask.engine.evaluation import Scores
 from remask.names import short_number
 from remask.randomness import generator
 from remask.record import MaskChoice
-from remask.streams import DataDescription, Normaliser, Task
 
 Z = 1.0
 """How many standard deviations another candidate must be ahead of the default."""

@@ -7,10 +7,10 @@ from itertools import accumulate, groupby
 import torch
 from torch import Tensor
 
+from remask.data import DataDescription, Normaliser, Subset
 from remask.memory import StoredRows, fetch
 from remask.metrics import CALIBRATION_BINS
 from remask.record import Answers, Curve
-from remask.streams import DataDescription, Normaliser, Subset
 
 _ROWS_AT_ONCE = 512  # a chunk whose activations stay in the cache
 _MOST_CLASSES = 100  # of a confusion matrix that is stored: it grows with their square

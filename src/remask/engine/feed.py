@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from remask.config import TrialConfig
+from remask.data import DataDescription, Samples, Task, batch_sizes, epoch_batches
 from remask.memory import (
     EMPTY,
     SPARSE,
@@ -18,7 +19,6 @@ from remask.memory import (
 )
 from remask.methods import Batch, Joined, Method, Step
 from remask.nets import StackedNet
-from remask.streams import DataDescription, Samples, Task, batch_sizes, epoch_batches
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from remask.config import TrialConfig
+from remask.data import StreamError, Task
 from remask.engine.choosing import Choosing
 from remask.engine.evaluation import StackAnswers
 from remask.engine.loss_log import LossLog, LossPoint
@@ -16,7 +17,6 @@ from remask.methods import Method
 from remask.names import title_of
 from remask.provenance import provenance
 from remask.record import MaskChoice, TrialRecord
-from remask.streams import StreamError, Task
 
 _STEPS_BETWEEN_LOOKS = 100
 

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
+from remask.data import DataDescription
 from remask.engine.linear_stack import LinearStack, linear_layers
 from remask.engine.module_stack import ModuleStack, has_convolutions
 from remask.nets import NetBuilder, StackedNet
 from remask.randomness import torch_seed
 from remask.setting_types import Precision
-from remask.streams import DataDescription
 
 
 def initial_nets(build: NetBuilder, data: DataDescription, seeds: Sequence[int]) -> list[nn.Module]:

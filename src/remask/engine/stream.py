@@ -6,15 +6,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from remask.benchmarks import Benchmark
-from remask.classes import Tasks
 from remask.config import TrialConfig
-from remask.engine.evaluation import Curves, Evaluator
-from remask.engine.validation import check_open, check_room
-from remask.memory import KeptRows, StoredRows, fetch
-from remask.methods import Method
-from remask.record import Curve
-from remask.streams import (
+from remask.data import (
+    Benchmark,
     DataDescription,
     Samples,
     StreamError,
@@ -29,6 +23,12 @@ from remask.streams import (
     set_apart,
     union_task,
 )
+from remask.data.classes import Tasks
+from remask.engine.evaluation import Curves, Evaluator
+from remask.engine.validation import check_open, check_room
+from remask.memory import KeptRows, StoredRows, fetch
+from remask.methods import Method
+from remask.record import Curve
 
 
 class Position(NamedTuple):

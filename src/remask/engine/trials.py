@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor, nn
 
-from remask.benchmarks import Benchmark
 from remask.config import TrialConfig
+from remask.data import Benchmark, DataDescription, StreamError, Task
 from remask.engine.choosing import SHARE_APART, Choosing, candidates_of, concrete_configs
 from remask.engine.descent import Descent, Optimizer, per_trial_setting
 from remask.engine.feed import Feed
@@ -25,7 +25,6 @@ from remask.memory import StoredRows
 from remask.methods import Context, Method
 from remask.nets import NetBuilder, net_builder
 from remask.record import MaskChoice, TrialRecord
-from remask.streams import DataDescription, StreamError, Task
 
 _GROWING = ("metrics/", "validation/", "stream/", "method/", "choices/")
 """The prefixes of the names of tensors that grow with the tasks of an open stream."""

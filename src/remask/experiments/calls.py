@@ -9,27 +9,22 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from remask.benchmarks import Benchmark
 from remask.config import TrialConfig
+from remask.data import Benchmark
 from remask.durable import AnyPath, check_output
 from remask.errors import SettingsError, Stopped
 from remask.experiments.configs import configs_from, grid_configs, several
+from remask.experiments.executors import Executor
+from remask.experiments.jobs import Run
+from remask.experiments.options import RunOptions
 from remask.experiments.pages import Written, check_trials, write_report
+from remask.experiments.preparing import note_changed_code
 from remask.experiments.reproducing import cell_configs, wanted_cells
 from remask.experiments.results import Reproduction, Results
+from remask.experiments.running import executor_for, finish_run, prepare_run, runs_to_resume
 from remask.methods import Method
 from remask.names import did_you_mean
-from remask.results import Store, TrialRecord, store_path
-from remask.runs import (
-    Executor,
-    Run,
-    RunOptions,
-    executor_for,
-    finish_run,
-    prepare_run,
-    runs_to_resume,
-)
-from remask.runs.preparing import note_changed_code
+from remask.store import Store, TrialRecord, store_path
 
 AnyStore = Store | AnyPath | None
 """An open store, the path of one, or None for the default one."""
@@ -167,7 +162,7 @@ def report(
 ) -> Written:
     """Write the trials that pass the filters as one HTML page; with `figures`, also draw those.
 
-    With `paper`, the page also lists what was not run of the paper. `remask.results.FILTERS`
+    With `paper`, the page also lists what was not run of the paper. `remask.store.FILTERS`
     describes the filters; each takes a value or a list of values.
     """
     with _opened(store, create=False) as opened:

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sized
 from pathlib import Path
 from typing import Any
 
-from remask.benchmarks import Benchmark
 from remask.config import TrialConfig
+from remask.data import Benchmark
 from remask.durable import AnyPath, read_limited
 from remask.errors import SettingsError
 from remask.experiments.defaults import trial_configs

@@ -6,8 +6,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from remask.benchmarks import check_name
 from remask.config import COMMON_WEIGHTS, IDENTITY, TrialConfig
+from remask.data import check_name
 from remask.engine import check_method_settings
 from remask.errors import RemaskError, SettingsError
 from remask.methods import MASKED_NAMES, METHODS, Method, find_method

@@ -13,14 +13,14 @@ from typing import Literal
 import torch
 
 import remask
-from remask.datasets import DATASETS, DataError, data_folder, where
+from remask.data import DATASETS, DataError, data_folder, where
 from remask.durable import AnyPath, DurabilityError
 from remask.engine.checkpoints import checkpoints_in, damage_of
+from remask.experiments.jobs import Run, RunError, read_plan, runs_folder
+from remask.experiments.options import RunOptions
 from remask.locks import holder_of
 from remask.machine import free_memory, write_bytes
-from remask.results import NoResultsError, Store, StoreError, store_path
-from remask.runs import RunError, RunOptions, runs_folder
-from remask.runs.jobs import Run, read_plan
+from remask.store import NoResultsError, Store, StoreError, store_path
 
 State = Literal["ok", "note", "wrong"]
 _EXTRAS = {

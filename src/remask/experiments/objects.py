@@ -9,8 +9,8 @@ from typing import Any
 
 from torch import nn
 
-from remask.benchmarks import BENCHMARKS, Benchmark, load_benchmark
-from remask.benchmarks.saved import same_benchmark, save_benchmark
+from remask.data import BENCHMARKS, Benchmark, load_benchmark
+from remask.data.saved import same_benchmark, save_benchmark
 from remask.errors import SettingsError
 from remask.methods import METHODS, Method
 from remask.nets import NETS

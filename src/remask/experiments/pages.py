@@ -11,6 +11,8 @@ import remask
 from remask.durable import AnyPath, write_output
 from remask.errors import RemaskError
 from remask.experiments.defaults import changed_settings, rerun_command
+from remask.experiments.jobs import RunError, runs_folder, unfinished_runs
+from remask.experiments.signals import StopRequest
 from remask.learner import Learner
 from remask.learner.manifest import read_manifest
 from remask.learner.summary import summarise as summarise_learner
@@ -18,8 +20,7 @@ from remask.reports.figures import write_figures
 from remask.reports.history import KeptClass, LearnerNow, LearntVisit, write_history
 from remask.reports.page import page_html
 from remask.reports.page_data import page_data, published_beside
-from remask.results import Store, StoreError, check_filters, summarise
-from remask.runs import RunError, StopRequest, runs_folder, unfinished_runs
+from remask.store import Store, StoreError, check_filters, summarise
 
 _SECONDS_BETWEEN_LOOKS = 2.0
 _SECONDS_BETWEEN_RELOADS = 5.0

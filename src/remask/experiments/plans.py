@@ -4,26 +4,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from remask.benchmarks import BENCHMARKS
 from remask.config import TrialConfig
-from remask.datasets import is_complete
+from remask.data import BENCHMARKS, is_complete
+from remask.experiments.cost import cost_of, shortest_time, usual_stack
+from remask.experiments.executors import Executor
+from remask.experiments.jobs import Job, plan_jobs
+from remask.experiments.options import RunOptions
+from remask.experiments.preparing import largest_stacks
+from remask.experiments.rates import rates_of, seconds_of
+from remask.experiments.running import executor_for
+from remask.experiments.train import check_device
 from remask.own_code import own_title
 from remask.reports.tables import PlainTable
-from remask.results import Store, cell_labels
-from remask.runs import (
-    Executor,
-    Job,
-    RunOptions,
-    check_device,
-    cost_of,
-    executor_for,
-    largest_stacks,
-    plan_jobs,
-    rates_of,
-    seconds_of,
-    shortest_time,
-    usual_stack,
-)
+from remask.store import Store, cell_labels
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from remask.reports.statements import (
     decision_table,
 )
 from remask.reports.tables import CURVES_NOTE, PlainTable, curve_table, results_table
-from remask.results import Cell, TrialRecord, column_types, flat_row, summarise
+from remask.store import Cell, TrialRecord, column_types, flat_row, summarise
 
 NOTHING_PUBLISHED = (
     "Nothing is published about these results: figures exist for the paper's benchmarks, methods, "

@@ -1,5 +1,6 @@
 """One model for years: learn new classes visit after visit, predict, evaluate, forget."""
 
+from remask.data import Skipped, TextFile
 from remask.learner.errors import LearnerError, NoEncoderWarning, VisitRejectedError
 from remask.learner.estimate import Estimate
 from remask.learner.evaluation import Evaluation
@@ -15,7 +16,6 @@ from remask.learner.results import (
     Visit,
 )
 from remask.learner.summary import ClassSummary, Summary
-from remask.user_data import Skipped, TextFile
 
 __all__ = [
     "Abstention",

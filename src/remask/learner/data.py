@@ -2,13 +2,13 @@
 
 import numpy as np
 
+from remask.data import ImageReader, InputFormat, SampleReader
 from remask.encoders import Encoder, default_encoder
 from remask.learner.errors import LearnerError, texts_need_an_encoder
 from remask.learner.manifest import DataNote, EncoderNote, Normalisation
 from remask.learner.model import Model, is_own_encoder, is_own_net
 from remask.learner.settings import AUTO, CLOSED_FORM, LINEAR, NONE, LearnerSettings
 from remask.memory import StoredRows
-from remask.user_data import ImageReader, InputFormat, SampleReader
 
 _LEAST_SIDE = 32  # of a photograph
 _DIGIT_SIDE = 32  # grey images of up to this side get the net of the paper

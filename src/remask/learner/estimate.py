@@ -7,12 +7,12 @@ from itertools import islice
 import numpy as np
 import torch
 
+from remask.data import SampleReader
 from remask.learner.data import first_data
 from remask.learner.manifest import DataNote, Manifest
 from remask.learner.model import AT_ONCE, Model
 from remask.learner.results import listed
 from remask.learner.training import make_stack, outputs_for
-from remask.user_data import SampleReader
 
 _MEASURED_STEPS = 3
 

@@ -11,6 +11,16 @@ from pydantic import ValidationError
 from torch import nn
 
 from remask import __version__
+from remask.data import (
+    Data,
+    Labels,
+    SampleReader,
+    Skipped,
+    UnreadableImageWarning,
+    checked_name,
+    class_name,
+    read,
+)
 from remask.durable import AnyPath
 from remask.errors import RemaskError
 from remask.learner.calibration import abstention as find_abstention
@@ -39,16 +49,6 @@ from remask.learner.visit import VisitRun, stage_visit
 from remask.learner.visit_files import OnProgress
 from remask.methods import Method
 from remask.setting_types import describe_errors
-from remask.user_data import (
-    Data,
-    Labels,
-    SampleReader,
-    Skipped,
-    UnreadableImageWarning,
-    checked_name,
-    class_name,
-    read,
-)
 
 if TYPE_CHECKING:
     from remask.learner.export import Exported

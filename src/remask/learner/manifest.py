@@ -10,13 +10,13 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from remask.data import InputFormat
 from remask.durable import read_limited, write_atomically
 from remask.learner.errors import RESTORE, LearnerError
 from remask.learner.files import seal, unseal
 from remask.learner.results import Calibration, Record, StoredName, Visit
 from remask.learner.settings import LearnerSettings
 from remask.setting_types import Name
-from remask.user_data import InputFormat
 
 MANIFEST = "learner.json"
 FILE_NAME = r"(state|given|samples|statistics)-[0-9]{6,12}(-[0-9]{1,7})?\.(safetensors|npy)"

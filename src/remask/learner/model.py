@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from remask.data import InputFormat
 from remask.encoders import Encoder, find_encoder
 from remask.learner.errors import LearnerError
 from remask.learner.manifest import DataNote
@@ -24,7 +25,6 @@ from remask.learner.settings import (
 from remask.methods import METHODS, Method, find_method
 from remask.nets import NetBuilder, net_builder
 from remask.own_code import names_own_code
-from remask.user_data import InputFormat
 
 NetGiven = str | nn.Module | NetBuilder
 EncoderGiven = str | nn.Module

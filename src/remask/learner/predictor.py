@@ -2,6 +2,7 @@
 
 from torch import Tensor
 
+from remask.data import SampleReader
 from remask.heads import ClassStatistics
 from remask.learner.calibration import Novelty, unknown_test
 from remask.learner.calibration import abstention as find_abstention
@@ -12,7 +13,6 @@ from remask.learner.predictions import Predictions
 from remask.learner.samples import HeldOut, kept_rows, memory_of
 from remask.learner.scoring import Scorer, make_scorer, score, source_batches
 from remask.learner.statistics import POOLED, ClassFiles, pooled_of
-from remask.user_data import SampleReader
 
 _TRIES = 5  # to read a learner that other processes change
 

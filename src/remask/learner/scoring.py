@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from remask.data import SampleReader
 from remask.engine import TrialStack
 from remask.engine.predictors import METHOD, NET, assemble
 from remask.learner.errors import RESTORE, LearnerError
@@ -16,7 +17,6 @@ from remask.learner.folder import HEAD_BIAS, HEAD_WEIGHT, MISFITS
 from remask.learner.manifest import DataNote, Manifest, Normalisation
 from remask.learner.model import AT_ONCE, Features, Model, is_own_net, linear
 from remask.learner.samples import HeldOut
-from remask.user_data import SampleReader
 
 
 class Normalise(nn.Module):

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from remask.data import InputFormat, SampleReader, in_order
 from remask.engine import Position, TrialStack
 from remask.engine.checkpoints import CheckpointFolder
 from remask.learner import guards
@@ -42,7 +43,6 @@ from remask.learner.visit_files import (
     fingerprint_of,
 )
 from remask.memory import JoinedRows
-from remask.user_data import InputFormat, SampleReader, in_order
 
 _SLOWER = (1.0, 0.1, 0.01)
 """Factors of the learning rates, tried one after the other until training does not diverge."""

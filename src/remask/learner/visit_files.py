@@ -21,6 +21,7 @@ import numpy.typing as npt
 import torch
 from pydantic import Field
 
+from remask.data import InputFormat, SampleReader, sample_bytes
 from remask.durable import make_folder, open_regular, read_limited, remove_tree, write_atomically
 from remask.learner.errors import LearnerError, damaged
 from remask.learner.files import check_sha256, mapped, npy_pieces, seal, unseal, write_hashed
@@ -28,7 +29,6 @@ from remask.learner.manifest import DataNote, Manifest
 from remask.learner.model import Features
 from remask.learner.results import Progress, Record, StoredName
 from remask.memory import MappedRows
-from remask.user_data import InputFormat, SampleReader, sample_bytes
 
 VISIT = "visit"
 _NOTE, _INPUTS, _REJECTED, _PARTS = "visit.json", "inputs.npy", "rejected", "parts"

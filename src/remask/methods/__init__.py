@@ -1,5 +1,6 @@
 """The methods by name. A new one is a file here, an entry in METHODS, and two in `remask.names`."""
 
+from remask.data import Task
 from remask.errors import MethodError
 from remask.methods.agem import AGEM
 from remask.methods.base import Method
@@ -28,7 +29,6 @@ from remask.methods.step import Batch, Joined, Step, Term
 from remask.names import MASKED_NAMES, UnknownNameError, unknown
 from remask.nets import Gradients, LossGradients, SampleGradients, StackedNet, State
 from remask.own_code import OwnCodeError, import_own, names_own_code
-from remask.streams import Task
 
 METHODS: dict[str, type[Method]] = {
     method.name: method

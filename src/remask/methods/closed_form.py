@@ -7,11 +7,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from remask.data import Task
 from remask.errors import MethodError
 from remask.heads import ClassStatistics, LinearHead, accumulate, ncm, ridge, slda
 from remask.methods.base import Method
 from remask.methods.step import Step
-from remask.streams import Task
 
 _MOST_FEATURES = 4096
 

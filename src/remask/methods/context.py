@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from remask.config import TrialConfig
+from remask.data import Samples, Task
 from remask.errors import MethodError
 from remask.memory import KeptRows, Reservoir
 from remask.methods.step import Batch
 from remask.nets import LossGradients, StackedNet
 from remask.randomness import generator
-from remask.streams import Samples, Task
 
 _MOST_TERMS = 16
 _TERM = re.compile(r"\w[\w -]{0,39}")

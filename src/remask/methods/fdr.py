@@ -2,10 +2,10 @@
 
 import torch
 
+from remask.data import Task
 from remask.memory import KeptRows
 from remask.methods.base import Method
 from remask.methods.step import Step, Term
-from remask.streams import Task
 
 
 class FDR(Method):

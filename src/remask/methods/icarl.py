@@ -7,12 +7,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from remask.data import Task
 from remask.memory import KeptRows, herd
 from remask.methods.base import Method
 from remask.methods.penalties import squared_norm
 from remask.methods.step import Step
 from remask.nets import NearestMean, State
-from remask.streams import Task
 
 _AT_ONCE = 512
 

@@ -5,11 +5,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from remask.data import Task
 from remask.losses import trial_cross_entropy
 from remask.methods.base import Method
 from remask.methods.penalties import squared_norm
 from remask.methods.step import Step
-from remask.streams import Task
 
 _TEMPERATURE = 2.0
 _AT_ONCE = 512

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from remask.data import Task
 from remask.errors import MethodError
 from remask.losses import (
     Weight,
@@ -18,7 +19,6 @@ from remask.losses import (
     mse_and_slope,
     trial_cross_entropy,
 )
-from remask.streams import Task
 
 
 class Joined:

@@ -23,7 +23,7 @@ from remask.reports.statistics import (
     welch,
 )
 from remask.reports.tables import PlainTable, write_spread
-from remask.results import Cell, Spread, group_but_mask, spread
+from remask.store import Cell, Spread, group_but_mask, spread
 
 VERDICT_TEST = (
     f"Welch's t-test, two-sided, at {100 * LEVEL:g} %, with at least {FEWEST_TRIALS} trials of ours"

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from remask.results import COSTS, Cell, Spread, TrialRecord
+from remask.store import COSTS, Cell, Spread, TrialRecord
 
 SETTINGS = {"class_il": "Class-IL", "task_il": "Task-IL"}
 """Titles of the two test settings."""

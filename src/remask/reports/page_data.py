@@ -41,8 +41,8 @@ from remask.reports.statements import (
     decide_by_the_paper,
 )
 from remask.reports.statistics import TTest
-from remask.results import Cell, Spread, TrialRecord, TrialSummary
 from remask.setting_types import write_mask
+from remask.store import Cell, Spread, TrialRecord, TrialSummary
 
 Command = Callable[[TrialConfig, Sequence[int]], str]
 """Returns the command that runs the trials of a config with these seeds."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from remask.reports.measures import SETTINGS
 from remask.reports.statistics import FEWEST_TRIALS, LEVEL, by_seed, t_test
 from remask.reports.tables import lost_trials, write_spread
-from remask.results import Cell, group_by_data
+from remask.store import Cell, group_by_data
 
 
 def best_by_validation(cells: Sequence[Cell]) -> list[str]:

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from remask.console import PlainConsole
 from remask.printable import printable
-from remask.results import Cell, Spread
+from remask.store import Cell, Spread
 
 _TESTED = (
     ("Class-IL A_T", "class_il_A_T"),

@@ -17,7 +17,7 @@ from remask.reports.figures.systems import (
     summary,
 )
 from remask.reports.measures import SETTINGS
-from remask.results import Cell
+from remask.store import Cell
 
 _FEWEST_MASKS = 3
 

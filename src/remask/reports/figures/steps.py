@@ -8,7 +8,7 @@ import numpy as np
 from remask.reports.figures.description import Axis, Figure, Mark, Panel
 from remask.reports.figures.systems import Array, Row, Systems, is_measured, over_trials, summary
 from remask.reports.measures import SETTINGS
-from remask.results import Cell, Losses
+from remask.store import Cell, Losses
 
 _Times = tuple[tuple[int, ...], tuple[int, ...]]
 """The steps of a curve's points, and the tasks being learnt."""

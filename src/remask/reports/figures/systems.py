@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from remask.reports.comparison import ComparedCell
 from remask.reports.figures.description import Look, Mark, Numbers, Source
-from remask.results import Cell, Spread, group_alike, group_but_mask, spreads
+from remask.store import Cell, Spread, group_alike, group_but_mask, spreads
 
 Array = NDArray[np.float64]
 MINUS = "\N{MINUS SIGN}"

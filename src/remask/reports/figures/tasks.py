@@ -17,7 +17,7 @@ from remask.reports.figures.systems import (
     summary,
 )
 from remask.reports.measures import SETTINGS
-from remask.results import Cell
+from remask.store import Cell
 
 _MANY_CLASSES = 40
 """With more classes there is no room for a marker and a bar each."""

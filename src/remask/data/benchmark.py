@@ -1,0 +1,230 @@
+"""A benchmark: inputs, labels, and the tasks in which their classes are learnt."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from remask.data.classes import (
+    SplitError,
+    Tasks,
+    check_class_names,
+    check_tasks,
+    ordered_classes,
+    split_again,
+)
+
+
+# eq=False: comparing tensors field by field has no single truth value, so identity is equality.
+@dataclass(frozen=True, eq=False)
+class Benchmark:
+    """Labelled inputs whose classes arrive in tasks.
+
+    Inputs are uint8 or float32 and keep their type in memory and in checkpoints; the network
+    receives `(inputs * scale - mean) / std`. An input has any shape: `[1, 28, 28]` for grey images,
+    `[3, 32, 32]` for colour, `[512]` for embeddings.
+    """
+
+    name: str
+    train_inputs: torch.Tensor = field(repr=False)
+    """uint8 or float32 [N, *input_shape]"""
+    train_labels: torch.Tensor = field(repr=False)
+    """int64 [N], each in 0..K-1"""
+    test_inputs: torch.Tensor = field(repr=False)
+    """[N_test, *input_shape], of the same type"""
+    test_labels: torch.Tensor = field(repr=False)
+    """int64 [N_test], each in 0..K-1"""
+    tasks: Tasks
+    """The class ids of each task, in order of learning; tasks may differ in size."""
+    scale: float
+    """Factor of the inputs; bytes must end up in [0, 1]."""
+    mean: tuple[float, ...] | None = None
+    """Per channel, subtracted after scaling; None: inputs are only scaled."""
+    std: tuple[float, ...] | None = None
+    """Per channel, divided by last; given with `mean` or not at all."""
+    crop_padding: int = 0
+    """Zeros on every side of train images before they are cropped back at random."""
+    flip: bool = False
+    """Whether a random half of the train images is mirrored left to right."""
+    class_names: tuple[str, ...] = field(default=(), repr=False)
+    """By label; default: the labels as text."""
+    asked: tuple[tuple[str, Any], ...] = ()
+    """The arguments tasks, class_order and limit of `load_benchmark`, if given."""
+
+    def __post_init__(self) -> None:
+        """Check the data."""
+        check_tasks(self.tasks)
+        # A label may be a NumPy or torch integer, which JSON cannot store.
+        tasks = tuple(tuple(int(label) for label in task) for task in self.tasks)
+        object.__setattr__(self, "tasks", tasks)
+        names = tuple(self.class_names) or tuple(map(str, range(self.num_classes)))
+        object.__setattr__(self, "class_names", names)
+        check_class_names(names, self.num_classes)
+        _check_part("train", self.train_inputs, self.train_labels, self.num_classes)
+        _check_part("test", self.test_inputs, self.test_labels, self.num_classes)
+        if self.train_inputs.shape[1:] != self.test_inputs.shape[1:]:
+            raise ValueError(
+                f"train inputs have shape {list(self.train_inputs.shape[1:])} each, "
+                f"test inputs {list(self.test_inputs.shape[1:])}"
+            )
+        if self.train_inputs.dtype != self.test_inputs.dtype:
+            raise ValueError(
+                f"train inputs are {self.train_inputs.dtype}, test inputs "
+                f"{self.test_inputs.dtype}; both must be of one type"
+            )
+        check_preprocessing(
+            *(self.input_shape, self.scale, self.mean, self.std, self.crop_padding, self.flip)
+        )
+        _check_bytes(self.scale, self.train_inputs, self.test_inputs)
+
+    @property
+    def num_classes(self) -> int:
+        """K, the number of classes of all tasks together."""
+        return sum(len(task) for task in self.tasks)
+
+    @property
+    def num_tasks(self) -> int:
+        """T, the number of tasks."""
+        return len(self.tasks)
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """The shape of one input, without the batch axis."""
+        return tuple(self.train_inputs.shape[1:])
+
+    @property
+    def augment(self) -> bool:
+        """Whether train images are changed at random."""
+        return self.crop_padding > 0 or self.flip
+
+    def train_indices(self, task: int) -> torch.Tensor:
+        """Return the rows of the train set that belong to the task, ascending; int64 [N_task]."""
+        return self._rows(self.train_labels, task)
+
+    def test_indices(self, task: int) -> torch.Tensor:
+        """Return the rows of the test set that belong to the task, ascending; int64 [N_task]."""
+        return self._rows(self.test_labels, task)
+
+    def active(self, task: int) -> torch.Tensor:
+        """Return the mask of the classes of the task; bool [K]."""
+        # A negative index would silently select another task.
+        if not 0 <= task < self.num_tasks:
+            raise IndexError(f"{self.name} has tasks 0..{self.num_tasks - 1}, not {task}")
+        mask = torch.zeros(self.num_classes, dtype=torch.bool)
+        mask[list(self.tasks[task])] = True
+        return mask
+
+    def _rows(self, labels: torch.Tensor, task: int) -> torch.Tensor:
+        return self.active(task).to(labels.device)[labels].nonzero().squeeze(-1)
+
+
+def resplit(
+    benchmark: Benchmark,
+    *,
+    tasks: int | None = None,
+    class_order: Sequence[int] | int | None = None,
+    limit: int | None = None,
+) -> Benchmark:
+    """Split the classes into other tasks, and keep the first `limit` inputs of each class.
+
+    Labels do not change; only `Benchmark.tasks` follows the order. Without `tasks` the tasks keep
+    their sizes. Raises SplitError.
+    """
+    if not (class_order is None or isinstance(class_order, int)):
+        class_order = tuple(ordered_classes(class_order, benchmark.num_classes))
+    options = {"tasks": tasks, "class_order": class_order, "limit": limit}
+    given = {name: value for name, value in options.items() if value is not None}
+    if not given:
+        return benchmark
+    changes: dict[str, Any] = {
+        "tasks": split_again(benchmark.tasks, num_tasks=tasks, class_order=class_order),
+        "asked": tuple({**dict(benchmark.asked), **given}.items()),
+    }
+    if limit is not None:
+        if limit < 1:
+            raise SplitError(f"limit must be at least 1 per class, got {limit}")
+        for part in ("train", "test"):
+            labels = getattr(benchmark, f"{part}_labels")
+            rows = first_of_each_class(labels, limit)
+            changes[f"{part}_inputs"] = getattr(benchmark, f"{part}_inputs")[rows]
+            changes[f"{part}_labels"] = labels[rows]
+    return replace(benchmark, **changes)
+
+
+def first_of_each_class(labels: torch.Tensor, n: int) -> torch.Tensor:
+    """Return the first n rows of each class, or all it has, ascending; int64 [N] -> [rows]."""
+    # A stable sort keeps file order within a class, so a row's rank there is its distance from
+    # the first row of its class.
+    by_class, rows = labels.sort(stable=True)
+    counts = torch.bincount(by_class)
+    first = counts.cumsum(0) - counts
+    rank = torch.arange(len(labels)) - first[by_class]
+    return rows[rank < n].sort().values
+
+
+def _check_part(part: str, inputs: torch.Tensor, labels: torch.Tensor, num_classes: int) -> None:
+    if inputs.dtype not in (torch.uint8, torch.float32):
+        raise ValueError(f"{part} inputs must be uint8 or float32, got {inputs.dtype}")
+    if labels.dtype != torch.int64:
+        raise ValueError(f"{part} labels must be int64, got {labels.dtype}")
+    if labels.ndim != 1:
+        raise ValueError(f"{part} labels must be one number per input, got {list(labels.shape)}")
+    if inputs.ndim < 2 or inputs[0:1].numel() == 0:
+        raise ValueError(
+            f"{part} inputs must be [N, *shape] and not empty, got {list(inputs.shape)}"
+        )
+    if len(inputs) != len(labels):
+        raise ValueError(f"{len(inputs)} {part} inputs but {len(labels)} {part} labels")
+    # A NaN makes both extremes NaN, so the common case takes no memory.
+    if inputs.is_floating_point() and not all(map(torch.isfinite, torch.aminmax(inputs))):
+        row = next(row for row, one in enumerate(inputs) if not bool(one.isfinite().all()))
+        raise ValueError(f"{part} input {row} has a NaN or an infinite number in it")
+    lowest, highest = int(labels.min()), int(labels.max())
+    if lowest < 0 or highest >= num_classes:
+        raise ValueError(
+            f"{part} labels must be in 0..{num_classes - 1}, found {lowest}..{highest}"
+        )
+    without_data = (torch.bincount(labels, minlength=num_classes) == 0).nonzero().squeeze(-1)
+    if len(without_data):
+        raise ValueError(f"classes without {part} data: {without_data.tolist()}")
+
+
+def _check_bytes(scale: float, *parts: torch.Tensor) -> None:
+    """Raise ValueError if the scale does not bring bytes into [0, 1]."""
+    largest = 0 if parts[0].is_floating_point() else max(int(part.max()) for part in parts)
+    if largest * scale > 1 + 1e-6:  # 255 * (1 / 255) may round up
+        raise ValueError(
+            f"scale must bring bytes into [0, 1]; {scale} takes the largest, {largest}, "
+            f"to {largest * scale}"
+        )
+
+
+def check_preprocessing(
+    shape: Sequence[int],
+    scale: float,
+    mean: Sequence[float] | None,
+    std: Sequence[float] | None,
+    crop_padding: int,
+    flip: bool,
+) -> None:
+    """Raise ValueError for preprocessing that inputs of this shape cannot have."""
+    if not (math.isfinite(scale) and scale > 0):
+        raise ValueError(f"scale must be a number above zero, got {scale}")
+    if (mean is None) != (std is None):
+        raise ValueError("mean and std are given together or not at all")
+    if mean is not None and std is not None:
+        if len(mean) != shape[0] or len(std) != shape[0]:
+            raise ValueError(
+                f"inputs have {shape[0]} channels, but mean has {len(mean)} numbers and std "
+                f"{len(std)}"
+            )
+        if not all(map(math.isfinite, [*mean, *std])) or min(std) <= 0:
+            raise ValueError(f"mean must be finite and std above zero, got {mean} and {std}")
+    if crop_padding < 0:
+        raise ValueError(f"crop_padding must not be negative, got {crop_padding}")
+    if (crop_padding or flip) and len(shape) != 3:
+        raise ValueError(
+            f"only images [C, H, W] can be cropped or flipped, inputs are {list(shape)}"
+        )

@@ -1,0 +1,150 @@
+"""The samples that a stack learns from, their order, and what the networks receive."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from remask.data.augmentation import Cropper, plan_views
+from remask.data.description import DataDescription, Normaliser
+from remask.data.holdout import Subset
+from remask.memory import JoinedRows, KeptRows, StoredRows
+from remask.randomness import generator
+
+
+def batch_sizes(num_samples: int, batch: int) -> list[int]:
+    """Return the sizes of an epoch's batches; the last one may be smaller."""
+    full, rest = divmod(num_samples, batch)
+    return [batch] * full + [rest] * (rest > 0)
+
+
+def epoch_batches(
+    rows: Tensor, batch: int, seeds: Sequence[int], key: tuple[int, ...]
+) -> list[Tensor]:
+    """Return the batches of an epoch: per step, int64 [S * B], trial by trial.
+
+    Each trial shuffles `rows`, [N] for all or [S, N], in an order named by its seed and `key`.
+    """
+    count = rows.shape[-1]
+    orders = np.stack([generator(seed, "order", *key).permutation(count) for seed in seeds])
+    order = torch.from_numpy(orders).to(rows.device)
+    shuffled = rows[order] if rows.ndim == 1 else rows.gather(1, order)
+    return [chunk.reshape(-1) for chunk in torch.split(shuffled, batch, dim=1)]
+
+
+class Samples:
+    """The samples that the trials of a stack learn from, on their device."""
+
+    inputs: Tensor | StoredRows
+    """All samples, including those held out: [N, *shape]. Those in files stay there."""
+    labels: Tensor
+    """int64 [N]."""
+
+    def __init__(self, data: DataDescription, seeds: Sequence[int], device: torch.device) -> None:
+        self._data, self._seeds, self._device = data, seeds, device
+        self._normalise = Normaliser.of(data, device)
+        self._crop = Cropper(data.input_shape, data.crop_padding) if data.augment else None
+        self._kept: tuple[Tensor, Tensor] | None = None
+        self._row_labels = torch.zeros(0, dtype=torch.int64)
+        self._row_places: Tensor | None = None
+
+    def load(self, inputs: Tensor | StoredRows, labels: Tensor, learnt: Subset) -> None:
+        """Learn from a subset of these samples; its rows follow those of kept samples."""
+        self.inputs = inputs.to(self._device) if isinstance(inputs, Tensor) else inputs
+        self.labels = labels.to(self._device)
+        self._row_labels = learnt.labels.to(self._device)
+        self._row_places = None if learnt.places is None else learnt.places.to(self._device)
+        if self._kept is None:
+            return
+        kept_inputs, kept_labels = self._kept
+        trials, kept = kept_labels.shape
+        if self._row_places is None:
+            self._row_places = torch.arange(len(labels), device=self._device).expand(trials, -1)
+        first = torch.arange(trials * kept, device=self._device).view(trials, kept)
+        self._row_places = torch.cat([first, trials * kept + self._row_places], dim=1)
+        self._row_labels = torch.cat([torch.zeros_like(kept_labels[0]), self._row_labels])
+        self.labels = torch.cat([kept_labels.flatten(), self.labels])
+        every_kept = kept_inputs.flatten(0, 1)
+        if isinstance(self.inputs, Tensor):
+            self.inputs = torch.cat([every_kept, self.inputs])
+        else:
+            self.inputs = JoinedRows([every_kept.cpu(), self.inputs])
+
+    @property
+    def planned_on(self) -> torch.device:
+        """The device for plans of places: that of the inputs."""
+        return self._device if isinstance(self.inputs, Tensor) else torch.device("cpu")
+
+    def take(self, places: Tensor) -> Tensor:
+        """Return the inputs at each trial's places, int64 [S * n] or [S, n]: [S, n, *shape]."""
+        trials = len(self._seeds)
+        if isinstance(self.inputs, Tensor):
+            found = self.inputs.index_select(0, places.flatten())
+            return found.view(trials, -1, *found.shape[1:])
+        return self.inputs.take_stacked(places.view(trials, -1), self._device)
+
+    @property
+    def first_row(self) -> int:
+        """The row of the first sample that is loaded next."""
+        return 0 if self._kept is None else self._kept[1].shape[1]
+
+    def make_room(self, capacity: int) -> None:
+        """Allocate copies of the samples that a method keeps, so that others can be released."""
+        shape = (len(self._seeds), capacity)
+        self._kept = (
+            torch.zeros(
+                (*shape, *self._data.input_shape),
+                dtype=self._data.input_type,
+                device=self._device,
+            ),
+            torch.zeros(shape, dtype=torch.int64, device=self._device),
+        )
+
+    def retain(self, memory: KeptRows) -> None:
+        """Copy the samples that a memory keeps, and renumber them from 0."""
+        assert self._kept is not None
+        places = self.places(memory.rows())
+        count = places.shape[1]
+        for kept, chosen in zip(self._kept, (self.take(places), self.labels[places]), strict=True):
+            kept[:, :count] = chosen
+        memory.renumber()
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the live tensors to save and restore."""
+        if self._kept is None:
+            return {}
+        inputs, labels = self._kept
+        return {"inputs": inputs, "labels": labels}
+
+    def places(self, rows: Tensor) -> Tensor:
+        """Return the index of rows in `inputs` and `labels`, per trial: [S * n] or [S, n]."""
+        if self._row_places is None:
+            return rows
+        return self._row_places.gather(1, rows.reshape(len(self._seeds), -1)).view(rows.shape)
+
+    def labels_of(self, rows: Tensor) -> Tensor:
+        """Return the labels of rows, which are the same in all trials."""
+        return self._row_labels[rows]
+
+    def plan_views(self, steps: int, samples: int, key: tuple[int, ...]) -> list[Tensor] | None:
+        """Plan the crops of `samples` samples per step, int64 [S, n]; None without augmentation."""
+        if self._crop is None:
+            return None
+        views = plan_views(
+            steps=steps,
+            samples=samples,
+            padding=self._data.crop_padding,
+            flip=self._data.flip,
+            seeds=self._seeds,
+            key=key,
+            device=self._device,
+        )
+        return list(self._crop.starts(views))
+
+    def decode(self, views: Tensor | None, *parts: Tensor) -> Tensor:
+        """Join parts [S, b, *shape] and convert them to what the networks receive."""
+        joined = parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+        if self._crop is not None and views is not None:
+            joined = self._crop(joined, views)
+        return self._normalise(joined)

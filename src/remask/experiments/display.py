@@ -1,0 +1,206 @@
+"""The live display: a bar for the whole run, and one for each cell in training."""
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Self
+
+import numpy as np
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
+
+from remask.config import TrialConfig
+from remask.console import PlainConsole, errors
+from remask.data import Progress as OnDownload
+from remask.experiments.events import Advanced, Event, Finished, Note, PickedUp
+from remask.experiments.jobs import Job
+from remask.metrics import average_accuracy
+from remask.own_code import own_title
+from remask.printable import printable
+from remask.record import TrialRecord
+from remask.store import cell_labels
+
+
+class Display:
+    """Shows the events of a run: bars on a terminal, elsewhere a line for each finished cell.
+
+    The trials of a cell differ in their seed only; they may be in several stacks, and a stack may
+    have trials of several cells. Without `lines`, only notes are printed elsewhere.
+    """
+
+    def __init__(
+        self, jobs: Sequence[Job], console: PlainConsole = errors, *, lines: bool = True
+    ) -> None:
+        self._console = console
+        self._lines = lines or console.is_terminal
+        self._jobs = {job.name: job for job in jobs}
+        self._cells = {job.name: Counter(config.cell for config in job.configs) for job in jobs}
+        self._weights = {job.name: _weight(job) for job in jobs}
+        self._trials = sum(self._cells.values(), Counter[TrialConfig]())
+        self._names = _names(list(self._trials))
+        self._fractions: dict[str, float] = {}  # of each job that is begun or done
+        self._results: dict[TrialConfig, list[TrialRecord]] = {}
+        self._cells_done = 0
+        self._picked_up = 0
+        self._steps = 0
+        self._steps_before: dict[str, int] = {}
+        self._began = time.monotonic()
+        self._bar = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            TextColumn("{task.percentage:>3.0f}%"),
+            TextColumn("{task.fields[detail]}", markup=False),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not console.is_terminal,
+            transient=True,
+        )
+        self._bars: dict[TrialConfig, TaskID] = {}
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        self._whole: TaskID = self._bar.add_task("starting", total=1.0, detail="")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+        if self._picked_up:
+            trials = f"{self._picked_up} trial{'s' * (self._picked_up > 1)}"
+            self._console.print(
+                f"note: {trials} taken from the store, computed earlier or by another process",
+                highlight=False,
+                soft_wrap=True,
+            )
+
+    def show(self, event: Event) -> None:
+        """Show an event."""
+        if isinstance(event, Advanced):
+            self._move(event)
+        elif isinstance(event, Finished):
+            self._finish(event)
+        elif isinstance(event, PickedUp):
+            self._picked_up += len(event.records)
+            self._finish(event)
+        elif isinstance(event, Note):
+            self._console.print(f"note: {event.text}", highlight=False, soft_wrap=True)
+
+    def _move(self, event: Advanced) -> None:
+        trials = len(self._jobs[event.job].configs)
+        before = self._steps_before.get(event.job, event.steps_done)
+        self._steps += (event.steps_done - before) * trials
+        self._steps_before[event.job] = event.steps_done
+        self._fractions[event.job] = event.steps_done / event.total_steps
+        accuracy = "" if np.isnan(event.accuracy) else f"accuracy {event.accuracy:.1f}"
+        for cell in self._cells[event.job]:
+            self._update_cell(cell, f"task {event.task}/{event.tasks} {accuracy}")
+        self._update_whole()
+
+    def _finish(self, event: Finished | PickedUp) -> None:
+        self._fractions[event.job] = 1.0
+        for record in event.records:
+            self._results.setdefault(record.config.cell, []).append(record)
+            if record.diverged_at is not None:
+                self._console.print(
+                    f"note: {record.system} with seed {record.seed} diverged at step "
+                    f"{record.diverged_at:,}: its loss was not finite",
+                    highlight=False,
+                )
+        for cell in self._cells[event.job]:
+            if len(self._results.get(cell, ())) == self._trials[cell]:
+                self._finish_cell(cell)
+        self._update_whole()
+
+    def _finish_cell(self, cell: TrialConfig) -> None:
+        self._cells_done += 1
+        if cell in self._bars:
+            self._bar.remove_task(self._bars.pop(cell))
+        results = self._results.pop(cell)
+        sound = [result.class_il for result in results if result.diverged_at is None]
+        diverged = len(results) - len(sound)
+        shown = f", {diverged} diverged" if diverged else ""
+        accuracy = average_accuracy(np.array(sound)) if sound else np.array([np.nan])
+        if not np.isnan(accuracy).any():
+            what = "test accuracy" if cell.validation else "accuracy"
+            shown += f", {what} {accuracy.mean():.2f}"
+        if not self._lines:
+            return
+        ended = f"{self._names[cell]}: {len(results)} trial{'s' * (len(results) > 1)}{shown}"
+        so_far = f"{self._cells_done} of {len(self._trials)} cells, {self._rate()}"
+        self._console.print(Text.assemble(ended, "  ", (so_far, "dim")), soft_wrap=True)
+
+    def _update_cell(self, cell: TrialConfig, detail: str) -> None:
+        if cell not in self._bars:
+            self._bars[cell] = self._bar.add_task(self._names[cell], total=1.0, detail="")
+        done = sum(fraction * self._cells[name][cell] for name, fraction in self._fractions.items())
+        self._bar.update(self._bars[cell], completed=done / self._trials[cell], detail=detail)
+
+    def _update_whole(self) -> None:
+        done = sum(self._weights[name] * part for name, part in self._fractions.items())
+        self._bar.update(
+            self._whole,
+            completed=done / sum(self._weights.values()),
+            description=f"{self._cells_done} of {len(self._trials)} cells",
+            detail=self._rate(),
+        )
+
+    def _rate(self) -> str:
+        """Steps of single trials per second, over all stacks, in this session."""
+        return f"{self._steps / max(time.monotonic() - self._began, 1e-9):,.0f} trial steps/s"
+
+
+def _names(cells: Sequence[TrialConfig]) -> dict[TrialConfig, str]:
+    """Name each cell by its system, its buffer and what else distinguishes it."""
+    titles = {cell: own_title(cell.method) for cell in cells}
+    several_benchmarks = len({cell.benchmark for cell in cells}) > 1
+    return {
+        cell: printable(
+            ", ".join(
+                [
+                    *([cell.benchmark] if several_benchmarks else []),
+                    label,
+                    *([f"buffer {cell.buffer}"] if cell.buffer else []),
+                ]
+            )
+        )
+        for cell, label in zip(cells, cell_labels(cells, titles), strict=True)
+    }
+
+
+def _weight(job: Job) -> float:
+    """The approximate share of a job in the run's time: samples seen, new and replayed."""
+    config = job.configs[0]
+    replayed = min(config.replay_batch, config.buffer) / config.batch
+    return len(job.configs) * config.epochs * (1 + replayed)
+
+
+@contextmanager
+def download_bar(console: PlainConsole = errors) -> Iterator[OnDownload]:
+    """A progress callback for downloads; the bar appears with the first byte."""
+    bar = Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        DownloadColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        disable=not console.is_terminal,
+        transient=True,
+    )
+    tasks: dict[str, TaskID] = {}
+    with bar:
+
+        def show(name: str, done: int, total: int | None) -> None:
+            if name not in tasks:
+                tasks[name] = bar.add_task(name, total=total)
+            bar.update(tasks[name], completed=done, total=total)
+
+        yield show

@@ -1,0 +1,131 @@
+"""Filters that select trials by name and value."""
+
+from collections.abc import Callable, Collection, Mapping
+from datetime import UTC, datetime
+from typing import Annotated, Any, NamedTuple, get_args
+
+from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, ValidationError
+
+from remask.names import TITLES, UnknownNameError, nearest, systems_named, unknown, unknown_method
+from remask.own_code import names_own_code
+from remask.record import Status, write_moment
+from remask.setting_types import Integer, Mask
+from remask.store.errors import StoreError
+
+
+class FilterError(StoreError, ValueError):
+    """The value of a filter is invalid; the message has the filter and what is allowed."""
+
+
+def _check_status(name: str) -> str:
+    if name not in get_args(Status):
+        raise UnknownNameError(unknown("status", name, get_args(Status)))
+    return name
+
+
+def _refuse_numbers(value: object) -> object:
+    # They would pass as seconds since 1970: `2026` would select everything.
+    if isinstance(value, int | float) or (isinstance(value, str) and "-" not in value[1:]):
+        raise ValueError("use a date such as 2026-01-31 or 2026-01-31T12:00:00+00:00")
+    return value
+
+
+def _write(moment: datetime) -> str:
+    return write_moment(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+
+
+class Filter(NamedTuple):
+    """A filter in SQL, in Python and on the command line."""
+
+    condition: str
+    kind: TypeAdapter[Any]
+    """How its value is validated."""
+    metavar: str
+    """The placeholder of the value in help texts."""
+    description: str
+
+
+_INTEGER = TypeAdapter[int](Integer)
+_STATUS = TypeAdapter[str](Annotated[str, AfterValidator(_check_status)])
+_SINCE = TypeAdapter[Any](
+    Annotated[datetime, BeforeValidator(_refuse_numbers), AfterValidator(_write)]
+)
+_HASH = TypeAdapter[str](Annotated[str, Field(pattern="^[0-9a-f]{4,64}$")])
+FILTERS = {
+    "benchmark": Filter("benchmark IS ?", TypeAdapter(str), "NAMES", "Benchmarks."),
+    "method": Filter(
+        "method IS ?",
+        TypeAdapter(str),
+        "NAMES",
+        "Methods by any name: `er` with or without mask, `mser` with one, `MSER(-1)`.",
+    ),
+    "mask": Filter("mask IS ?", TypeAdapter(Mask), "MASKS", "Masks, such as `none,-inf`."),
+    "buffer": Filter("buffer IS ?", _INTEGER, "SIZES", "Buffer sizes."),
+    "seed": Filter("seed IS ?", _INTEGER, "SEEDS", "Seeds."),
+    "status": Filter("status IS ?", _STATUS, "STATUS", "`finished`, `diverged` or `failed`."),
+    "since": Filter("created >= ?", _SINCE, "DATE", "Created since this date, such as 2026-01-31."),
+    "hash": Filter(
+        "config_hash GLOB ? || '*'", _HASH, "HASHES", "Hashes, or enough of their beginnings."
+    ),
+}
+"""The filters by name."""
+
+
+def where(
+    filters: Mapping[str, object], methods: Callable[[], Collection[tuple[str, str | None]]]
+) -> tuple[str, list[object]]:
+    """The filters as an SQL condition and its parameters.
+
+    A list, tuple or set of values selects what any of them selects. `methods` returns the stored
+    methods, each with its own title if it has one: custom methods can be selected by either.
+    """
+    conditions = ["TRUE"]
+    parameters: list[object] = []
+    for name, value in filters.items():
+        if name not in FILTERS:
+            raise UnknownNameError(unknown("filter", name, FILTERS))
+        alternatives = []
+        for option in value if isinstance(value, list | tuple | set | frozenset) else [value]:
+            condition, values = FILTERS[name].condition, [_validated(name, option)]
+            if name == "method":
+                condition, values = _of_method(str(values[0]), methods())
+            alternatives.append(condition)
+            parameters.extend(values)
+        conditions.append(" OR ".join(alternatives) or "FALSE")
+    return " AND ".join(f"({condition})" for condition in conditions), parameters
+
+
+def check_filters(filters: Mapping[str, object]) -> None:
+    """Raise unless the filters are valid for some store; methods depend on the store."""
+    where({name: value for name, value in filters.items() if name != "method"}, list)
+
+
+def _of_method(name: str, stored: Collection[tuple[str, str | None]]) -> tuple[str, list[object]]:
+    """The condition of a method by any of its names."""
+    known = dict.fromkeys([*TITLES, *(method for method, _ in stored)])
+    own_titles = [(method, title) for method, title in stored if title is not None]
+    conditions: list[str] = []
+    values: list[object] = []
+    for method, masked, mask, title in systems_named(name, known, own_titles):
+        required = {"method": method, "title": title, "mask": mask}
+        given = {column: value for column, value in required.items() if value is not None}
+        parts = [f"{column} IS ?" for column in given]
+        conditions.append(" AND ".join([*parts, *(["mask IS NOT NULL"] if masked else [])]))
+        values += given.values()
+    if not conditions and names_own_code(name) and nearest(name, known) is None:
+        return "FALSE", []  # a custom method without trials in the store
+    if not conditions:
+        raise unknown_method("method", name, known, [title for _, title in own_titles])
+    return f"({' OR '.join(conditions)})", values
+
+
+def _validated(name: str, value: object) -> object:
+    try:
+        return FILTERS[name].kind.validate_python(value)
+    except ValidationError as error:
+        reason = error.errors()[0]
+        cause = reason.get("ctx", {}).get("error")
+        if isinstance(cause, UnknownNameError):
+            raise cause from None
+        allowed = reason["msg"].removeprefix("Value error, ")
+        raise FilterError(f"filter {name}: {value!r} is not valid: {allowed}") from None

@@ -1,0 +1,75 @@
+"""Cells as a LaTeX table, mean ± standard deviation."""
+
+import math
+import re
+from collections.abc import Sequence
+
+from remask.printable import printable
+from remask.store.cells import Cell
+from remask.store.scores import Spread
+
+_ESCAPES = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    **{character: f"\\{character}" for character in "&%$#_{}"},
+}
+_MASK = re.compile(r"\((-inf|-?[0-9][0-9.e+-]*)\)")
+_TESTED = ("class_il_A_T", "class_il_F_T", "task_il_A_T", "task_il_F_T")
+_VALIDATED = ("validation_class_il_A_T", "validation_task_il_A_T")
+
+
+def latex_table(cells: Sequence[Cell], *, validation: bool = False) -> str:
+    """A booktabs table of the test set with a row per cell.
+
+    With `validation`, it has columns for the accuracies on held-out training data.
+    """
+    several = len({cell.config.benchmark for cell in cells}) > 1
+    held_out = any(cell.has_validation for cell in cells)
+    test = ", test" if validation else ""
+    measures = (*_TESTED, *(_VALIDATED if validation else ()))
+    lines = [
+        r"% needs \usepackage{booktabs}; mean $\pm$ population standard deviation over the trials",
+        *(["% figures of the test set, unless marked validation"] if held_out else []),
+        rf"\begin{{tabular}}{{{'l' if several else ''}lrr{'r' * len(measures)}}}",
+        r"\toprule",
+        rf"{'& ' if several else ''}& & & \multicolumn{{2}}{{c}}{{Class-IL{test}}}"
+        rf" & \multicolumn{{2}}{{c}}{{Task-IL{test}}}"
+        rf"{r' & Class-IL, validation & Task-IL, validation' if validation else ''} \\",
+        rf"{'Benchmark & ' if several else ''}Method & Buffer & Trials"
+        rf" & $A_T$ & $F_T$ & $A_T$ & $F_T${' & $A_T$ & $A_T$' if validation else ''} \\",
+        r"\midrule",
+        *(_row(cell, several, measures) for cell in cells),
+        r"\bottomrule",
+        r"\end{tabular}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _row(cell: Cell, with_benchmark: bool, measures: Sequence[str]) -> str:
+    others = [f"{cell.diverged} diverged"] * bool(cell.diverged)
+    others += [f"{cell.failed} failed"] * bool(cell.failed)
+    columns = [
+        *([_escape(cell.config.benchmark)] if with_benchmark else []),
+        _MASK.sub(_as_maths, _escape(cell.label)),
+        str(cell.config.buffer or "--"),
+        f"{cell.trials} ({', '.join(others)})" if others else str(cell.trials),
+        *(_spread(cell.spreads[measure]) for measure in measures),
+    ]
+    return " & ".join(columns) + r" \\"
+
+
+def _escape(text: str) -> str:
+    return "".join(_ESCAPES.get(character, character) for character in printable(text))
+
+
+def _as_maths(mask: re.Match[str]) -> str:
+    return "($" + mask[1].replace("inf", r"\infty") + "$)"
+
+
+def _spread(spread: Spread) -> str:
+    if math.isnan(spread.mean):
+        return "--"
+    if spread.trials == 1:  # one trial has no spread
+        return f"${spread.mean:.2f}$"
+    return rf"${spread.mean:.2f} \pm {spread.std:.2f}$"
