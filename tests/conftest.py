@@ -11,8 +11,8 @@ import torch
 from remask.config import COMMON_WEIGHTS, TrialConfig
 from remask.data import Benchmark, load_benchmark
 from remask.engine.precision import require_bfloat16
+from remask.machine import provenance
 from remask.methods import METHODS
-from remask.provenance import provenance
 from tests.command_line import CommandLine
 
 _STARTING_A_PROCESS = {"os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "subprocess.Popen"}

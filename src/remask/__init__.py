@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 __version__ = "0.2.0"
 
 _MODULES = {
-    "benchmarks": "Benchmark load_benchmark",
+    "data": "Benchmark load_benchmark",
     "checking": "check_method",
     "config": "TrialConfig",
     "engine": "DataDescription TrialStack load_net",
@@ -58,7 +58,7 @@ _MODULES = {
     "masked_log_softmax masked_softmax",
     "memory": "ReplayMemory",
     "methods": "Batch Method Step Task",
-    "results": "Store",
+    "store": "Store",
 }
 """The module of each name, imported on first use: `remask results list` needs no torch."""
 

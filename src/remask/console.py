@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.text import Text
 from typing_extensions import override
 
-from remask.printable import printable
+from remask.errors import printable
 
 
 class PlainConsole(Console):

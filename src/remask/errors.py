@@ -1,7 +1,9 @@
-"""Exceptions for users' errors, and for a requested stop."""
+"""Exceptions for users' errors, a requested stop, and what their messages are made of."""
 
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+
+_LONGEST = 100_000
 
 
 class RemaskError(Exception):
@@ -20,6 +22,10 @@ class MethodError(SettingsError):
     """A method cannot run with the given settings."""
 
 
+class UnknownNameError(RemaskError, ValueError):
+    """A name that is not registered; the message suggests the nearest one."""
+
+
 class Stopped(Exception):  # noqa: N818 - a request, not an error
     """A run stopped because of a signal. Everything is saved except `unsaved`."""
 
@@ -28,3 +34,40 @@ class Stopped(Exception):  # noqa: N818 - a request, not an error
         self.exit_code = 128 + number
         self.unsaved = list(unsaved)
         """What could not be saved, and why."""
+
+
+def nearest(name: str, options: Iterable[str]) -> str | None:
+    """The option most similar to `name`, ignoring case, or None."""
+    import difflib  # only needed for mistakes
+
+    by_lower = {option.lower(): option for option in options}
+    matches = difflib.get_close_matches(name.lower(), by_lower, n=1)
+    return by_lower[matches[0]] if matches else None
+
+
+def did_you_mean(name: str, options: Iterable[str]) -> str:
+    """`; did you mean ...?` with the nearest option, or an empty string."""
+    suggestion = nearest(name, options)
+    return "" if suggestion is None else f"; did you mean {suggestion!r}?"
+
+
+def unknown(kind: str, name: str, options: Iterable[str], other_names: Iterable[str] = ()) -> str:
+    """A message with the unknown name, the nearest known name, and all known names.
+
+    The nearest may be one of `other_names`, which are not listed.
+    """
+    known = sorted(options)
+    hint = did_you_mean(name, [*known, *other_names]) or "."
+    return f"unknown {kind} {name!r}{hint} Known: {', '.join(known) or 'none'}"
+
+
+def printable(text: str) -> str:
+    """Replace unprintable characters, such as escape sequences, except line breaks and tabs."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in "\n\t" else "?" for c in text)
+
+
+def prose(text: str) -> str:
+    """Return the first 100,000 characters of a message, printable."""
+    return printable(text[:_LONGEST])

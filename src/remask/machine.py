@@ -1,13 +1,18 @@
-"""Free memory, and how this process uses it."""
+"""The machine that a process runs on: its memory, processor, and the versions of the code."""
 
 import ctypes
 import errno
 import os
+import platform
 import resource
+import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
+from functools import cache
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from remask.errors import RemaskError
 
@@ -134,3 +139,42 @@ def _table(path: Path) -> dict[str, int]:
     except OSError:
         return {}
     return {words[0]: int(words[1]) for words in lines if len(words) > 1 and words[1].isdecimal()}
+
+
+@cache
+def provenance() -> dict[str, Any]:
+    """The `versions`, `commit` and `machine` of this process, as a record stores them."""
+    return {
+        "versions": {
+            "python": platform.python_version(),
+            **{name: version(name) for name in ("remask", "torch", "numpy")},
+        },
+        "commit": _commit(),
+        "machine": {
+            "system": f"{platform.system()} {platform.release()}",
+            "processor": _processor(),
+            "cores": os.cpu_count() or 1,
+        },
+    }
+
+
+def _commit() -> str | None:
+    """The commit of remask's own source if it runs from a checkout."""
+    root = Path(__file__).resolve().parents[2]
+    if not (root / ".git").exists():
+        return None  # installed: a repository further up is not remask's
+    command = ["git", "-C", str(root), "rev-parse", "HEAD"]
+    try:
+        found = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return found.stdout.strip() or None
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()

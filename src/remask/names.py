@@ -1,41 +1,11 @@
-"""Names of methods and their masks, and messages about unknown names."""
+"""Names of methods and their masks."""
 
 import math
 import re
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
-from remask.errors import RemaskError
-
-
-class UnknownNameError(RemaskError, ValueError):
-    """A name that is not registered; the message suggests the nearest one."""
-
-
-def nearest(name: str, options: Iterable[str]) -> str | None:
-    """The option most similar to `name`, ignoring case, or None."""
-    import difflib  # only needed for mistakes
-
-    by_lower = {option.lower(): option for option in options}
-    matches = difflib.get_close_matches(name.lower(), by_lower, n=1)
-    return by_lower[matches[0]] if matches else None
-
-
-def did_you_mean(name: str, options: Iterable[str]) -> str:
-    """`; did you mean ...?` with the nearest option, or an empty string."""
-    suggestion = nearest(name, options)
-    return "" if suggestion is None else f"; did you mean {suggestion!r}?"
-
-
-def unknown(kind: str, name: str, options: Iterable[str], other_names: Iterable[str] = ()) -> str:
-    """A message with the unknown name, the nearest known name, and all known names.
-
-    The nearest may be one of `other_names`, which are not listed.
-    """
-    known = sorted(options)
-    hint = did_you_mean(name, [*known, *other_names]) or "."
-    return f"unknown {kind} {name!r}{hint} Known: {', '.join(known) or 'none'}"
-
+from remask.errors import UnknownNameError, unknown
 
 TITLES = {
     "sgd": "SGD",

@@ -19,9 +19,9 @@ from pydantic import (
 
 from remask.config import TrialConfig
 from remask.data.classes import Tasks, check_class_names
+from remask.errors import prose
+from remask.machine import provenance
 from remask.names import system_name
-from remask.printable import prose
-from remask.provenance import provenance
 from remask.setting_types import INT64, Integer
 
 Status = Literal["finished", "diverged", "failed"]

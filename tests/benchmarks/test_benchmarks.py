@@ -20,7 +20,7 @@ from remask.data import (
     where,
 )
 from remask.data.classes import check_class_names
-from remask.names import UnknownNameError, nearest, unknown
+from remask.errors import UnknownNameError, nearest, unknown
 
 
 def small_benchmark(**changes: Any) -> Benchmark:

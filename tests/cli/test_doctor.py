@@ -13,7 +13,7 @@ import torch
 
 from remask.engine.checkpoints import CheckpointFolder, damage_of
 from remask.experiments import Run, plan_run
-from remask.locks import Lock
+from remask.files import Lock
 from remask.store import Store
 from tests.command_line import CommandLine
 from tests.results.store_samples import make_config, make_record

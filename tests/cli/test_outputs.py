@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from remask import Learner
-from remask.durable import DurabilityError, check_output, write_output
 from remask.engine.checkpoints import CheckpointFolder, checkpoints_in
+from remask.files import DurabilityError, check_output, write_output
 from remask.learner.manifest import MANIFEST
 from remask.store import Store
 from tests.command_line import QUICK, CommandLine

@@ -74,5 +74,5 @@ def test_the_summary_of_a_command_is_the_first_line_of_its_own_help(name: str) -
 def test_a_lazy_name_that_does_not_exist_is_an_attribute_error() -> None:
     import remask.data
 
-    with pytest.raises(AttributeError, match=r"'remask\.benchmarks' has no attribute 'nothing'"):
+    with pytest.raises(AttributeError, match=r"'remask\.data' has no attribute 'nothing'"):
         remask.data.nothing  # type: ignore[attr-defined]  # noqa: B018

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from remask import durable
+from remask import files
 from remask.data import (
     DATASETS,
     DataError,
@@ -81,15 +81,15 @@ def test_the_arrays_are_mapped_and_writing_to_them_does_not_change_the_files(
 def test_a_preparation_that_stops_before_its_manifest_does_not_count(
     unpacked: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, stop: BaseException
 ) -> None:
-    write = durable.write_atomically
+    write = files.write_atomically
 
     def stopped(path: Path, data: object) -> None:
         if path.name == "manifest.json":
-            raise durable.DurabilityError(stop) if isinstance(stop, OSError) else stop
+            raise files.DurabilityError(stop) if isinstance(stop, OSError) else stop
         write(path, data)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patch:
-        patch.setattr(durable, "write_atomically", stopped)
+        patch.setattr(files, "write_atomically", stopped)
         with pytest.raises((KeyboardInterrupt, DataError)):
             load_benchmark("split-cifar10", data=unpacked)
     assert states(verify(toy_dataset())) == ["missing"]

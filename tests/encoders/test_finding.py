@@ -16,8 +16,7 @@ from remask.encoders import (
     find_encoder,
     known_encoders,
 )
-from remask.errors import MissingPackageError
-from remask.names import UnknownNameError
+from remask.errors import MissingPackageError, UnknownNameError
 from remask.own_code import OwnCodeError
 from tests.command_line import CommandLine
 

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from remask.durable import DurabilityError
 from remask.engine import checkpoints
 from remask.engine.checkpoints import Checkpoint, CheckpointError, CheckpointFolder
+from remask.files import DurabilityError
 from tests.runs.faults import filled, reopened, save, state, version_of
 
 DTYPES = (

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from remask import Learner
-from remask.durable import DurabilityError
 from remask.encoders.minilm import TextEncoder, pooled
 from remask.errors import MissingPackageError
+from remask.files import DurabilityError
 from remask.learner import Abstention, LearnerError, Preprocessing
 from remask.learner.export import export_model
 from tests.learner.samples import blobs, taught

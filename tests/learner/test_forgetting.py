@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from remask import durable
+from remask import files
 from remask.learner import Learner, LearnerError
 from remask.learner.manifest import MANIFEST
 from tests.learner.samples import (
@@ -129,7 +129,7 @@ def test_old_files_that_cannot_be_removed_are_named(
         raise PermissionError
 
     learner = taught(tmp_path / "a", *VISITS)
-    monkeypatch.setattr(durable, "_remove", refuse)
+    monkeypatch.setattr(files, "_remove", refuse)
     with pytest.raises(LearnerError, match=r"is forgotten, but .* cannot be removed"):
         learner.forget("bee")
     assert "bee" not in learner.classes

@@ -15,10 +15,10 @@ import pytest
 import safetensors.torch
 import torch
 
-from remask import durable
-from remask.durable import _HOST
+from remask import files
 from remask.engine.checkpoints import CheckpointFolder
 from remask.errors import RemaskError
+from remask.files import _HOST
 from remask.learner import Learner, LearnerError
 from remask.learner.folder import LearnerFolder
 from remask.learner.manifest import MANIFEST, Manifest, read_manifest
@@ -377,7 +377,7 @@ def test_forgetting_with_an_unfinished_visit_that_cannot_be_removed_is_an_error(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begin_visit(path)
-    remove = durable._remove
+    remove = files._remove
 
     def refuse(file: Path) -> None:
         if file.name == "inputs.npy":
@@ -385,7 +385,7 @@ def test_forgetting_with_an_unfinished_visit_that_cannot_be_removed_is_an_error(
         remove(file)
 
     learner = Learner.open(path)
-    monkeypatch.setattr(durable, "_remove", refuse)
+    monkeypatch.setattr(files, "_remove", refuse)
     with pytest.raises(LearnerError, match=r"eel is forgotten, but .*inputs\.npy|visit.*removed"):
         learner.forget("eel")
 
@@ -412,7 +412,7 @@ def test_an_interrupted_forgetting_is_finished_by_the_next_reader_or_reported(
         def refuse(file: Path) -> None:
             raise PermissionError(13, "Permission denied")
 
-        patch.setattr(durable, "_remove", refuse)
+        patch.setattr(files, "_remove", refuse)
         with pytest.warns(UserWarning, match=r"left over .* may hold samples of a class"):
             reader = Learner.open(path)
         assert "eel" not in reader.classes

@@ -18,14 +18,14 @@ from torch import Tensor, nn
 from remask.config import TrialConfig
 from remask.data import Benchmark, batch_sizes
 from remask.engine import TrialStack
-from remask.errors import SettingsError
+from remask.errors import SettingsError, UnknownNameError
 from remask.experiments import trial_configs
 from remask.memory import choose_rows, herd
 from remask.memory.reservoir import draw_distinct
 from remask.methods import MASKED_NAMES, METHODS, Batch, Method, Step, Task, find_method
 from remask.methods.gem import solve
 from remask.metrics import forgetting
-from remask.names import SUMMARIES, TITLES, Systems, UnknownNameError, systems_named
+from remask.names import SUMMARIES, TITLES, Systems, systems_named
 from remask.randomness import generator, torch_seed
 from tests.engine.stack_samples import finish, small_mlp
 

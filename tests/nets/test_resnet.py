@@ -7,8 +7,8 @@ from torch import Tensor, nn
 
 from remask.engine import preferred_stack, stack_nets
 from remask.engine.module_stack import ModuleStack
+from remask.errors import UnknownNameError
 from remask.losses import trial_cross_entropy
-from remask.names import UnknownNameError
 from remask.nets import ResNet18, mlp, net_builder, resnet18
 
 

@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 
 import remask
-from remask.errors import MissingPackageError
-from remask.names import UnknownNameError
+from remask.errors import MissingPackageError, UnknownNameError
 from remask.papers.published import Claim
 from remask.reports.comparison import ComparedCell, Comparison, paper_cell
 from remask.reports.figures import FIGURES, page_figures, plot, write_figures

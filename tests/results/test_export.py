@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from remask.names import UnknownNameError
+from remask.errors import UnknownNameError
 from remask.store import (
     FORMATS,
     Store,

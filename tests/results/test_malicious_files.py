@@ -18,7 +18,7 @@ import torch
 import remask
 from remask.engine import checkpoints
 from remask.engine.checkpoints import CheckpointError
-from remask.locks import Lock, LockHeldError
+from remask.files import Lock, LockHeldError
 from tests.payload import Payload
 from tests.runs.faults import filled, reopened, save, state, version_of
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from remask.names import UnknownNameError, system_name
+from remask.errors import UnknownNameError
+from remask.names import system_name
 from remask.store import Store, StoreError, TrialRecord
 from remask.store.rows import to_row
 from tests.results.store_samples import (

@@ -2,7 +2,7 @@
 
 With it go states that show whether they are whole, and ways to damage a file.
 
-`FaultyDisk` stands between `remask.durable` and the real disk. It counts the operations and makes
+`FaultyDisk` stands between `remask.files` and the real disk. It counts the operations and makes
 one of them fail; it also knows what has been synced, so that it can take away the rest.
 """
 
@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 import torch
 
-from remask import durable
+from remask import files
 from remask.engine.checkpoints import Checkpoint, CheckpointFolder
 
 OPERATIONS = (
@@ -64,7 +64,7 @@ class FaultyDisk:
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
         for name in OPERATIONS:
-            monkeypatch.setattr(durable, name, self._wrap(name, getattr(durable, name)))
+            monkeypatch.setattr(files, name, self._wrap(name, getattr(files, name)))
 
     @property
     def reached(self) -> bool:
@@ -172,7 +172,7 @@ def flip_a_bit(path: Path, chance: random.Random) -> int:
 
 def script_environment() -> dict[str, str]:
     """Of a process that imports these tests, and remask from where this process has it."""
-    folders = [str(Path(__file__).parents[2]), str(Path(durable.__file__).parents[1])]
+    folders = [str(Path(__file__).parents[2]), str(Path(files.__file__).parents[1])]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(folders), "OMP_NUM_THREADS": "1"}
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from remask import durable
+from remask import files
 from remask.errors import RemaskError, Stopped
 from remask.experiments import (
     Advanced,
@@ -30,8 +30,8 @@ from remask.experiments import (
     plan_run,
     trial_configs,
 )
+from remask.files import Lock
 from remask.learner import Learner, LearnerError
-from remask.locks import Lock
 from remask.store import Store
 from tests.learner.samples import blobs, create
 from tests.results.store_samples import make_config, make_record
@@ -267,7 +267,7 @@ def is_part(found: object, whole: object) -> bool:
 def test_what_a_dead_process_of_the_same_pid_left_is_no_obstacle_and_goes(tmp_path: Path) -> None:
     """As in containers, where each process may have the id 1."""
     filled(tmp_path / "job")
-    stale = tmp_path / "job" / f".old.{durable._HOST}-{os.getpid()}-{secrets.token_hex(8)}.tmp"
+    stale = tmp_path / "job" / f".old.{files._HOST}-{os.getpid()}-{secrets.token_hex(8)}.tmp"
     stale.write_bytes(b"private")
     note = tmp_path / "job" / "lock.owner.json"
     note.write_text(f'{{"pid": {os.getpid()}, "host": "h", "command": "dead", "since": 0}}')

@@ -14,7 +14,7 @@ from typing import cast
 import pytest
 
 import remask as public
-from remask import durable
+from remask import files
 from remask.config import TrialConfig
 from remask.errors import Stopped
 from remask.experiments import (
@@ -254,7 +254,7 @@ def test_a_worker_that_cannot_save_in_time_is_killed_and_named(
 def test_a_stop_whose_checkpoint_the_disk_refuses_does_not_say_that_all_is_saved(
     remask: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    create = durable._create
+    create = files._create
 
     def refuse(path: Path, mode: int) -> FileIO:
         if "checkpoint" in path.name:
@@ -262,7 +262,7 @@ def test_a_stop_whose_checkpoint_the_disk_refuses_does_not_say_that_all_is_saved
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return create(path, mode)
 
-    monkeypatch.setattr(durable, "_create", refuse)
+    monkeypatch.setattr(files, "_create", refuse)
     answer = remask("run", *QUICK, "--workers", "1")
     assert answer.code == 143
     assert "stopped by SIGTERM, but not everything could be saved" in answer.text

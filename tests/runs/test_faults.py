@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from remask.durable import DurabilityError, make_folder
 from remask.engine.checkpoints import CheckpointFolder
-from remask.locks import Lock, LockHeldError
+from remask.files import DurabilityError, Lock, LockHeldError, make_folder
 from tests.runs.faults import (
     CrashError,
     FaultyDisk,

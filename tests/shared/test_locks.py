@@ -12,15 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from remask import locks
-from remask.durable import DurabilityError
-from remask.locks import Lock, LockHeldError
+from remask import files
+from remask.files import DurabilityError, Lock, LockHeldError
 from tests.command_line import held_by_another
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from remask.locks import Lock
+from remask.files import Lock
 with Lock(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(60)
@@ -51,7 +50,7 @@ def test_a_lock_is_freed_when_its_block_or_its_entry_fails(
     with pytest.raises(ZeroDivisionError), first:
         _ = 1 / 0
     with monkeypatch.context() as patch:
-        patch.setattr(locks, "write_atomically", interrupt)
+        patch.setattr(files, "write_atomically", interrupt)
         with pytest.raises(KeyboardInterrupt), second:
             pass
     with Lock(tmp_path / "lock"):
@@ -119,7 +118,8 @@ def test_processes_that_compete_for_a_lock_never_hold_it_together(tmp_path: Path
     script = """
 import os, sys, time
 from pathlib import Path
-from remask.locks import Lock
+from remask import files
+from remask.files import Lock
 folder, me = Path(sys.argv[1]), int(sys.argv[2])
 for turn in range(10):
     with Lock(folder / "lock", timeout=60):

@@ -12,7 +12,7 @@ from remask.cli.completion import FORMAT, HASH
 from remask.cli.groups import arg, flag, opt, with_groups
 from remask.cli.json_output import compared_json, stored_json
 from remask.cli.printing import Printing, confirm, exit_if_any
-from remask.durable import check_output
+from remask.files import check_output
 from remask.store import (
     FORMATS,
     Store,

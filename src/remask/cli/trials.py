@@ -12,8 +12,8 @@ from remask.cli.groups import arg, opt, with_groups
 from remask.cli.json_output import plan_json, reproduction_json, results_json
 from remask.cli.printing import Printer, Printing, exit_if_any
 from remask.config import TrialConfig
-from remask.durable import check_output
 from remask.experiments.options import RunOptions
+from remask.files import check_output
 from remask.store import Store, export, store_path
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ A dataset has its own folder in `$REMASK_DATA`, else `$XDG_CACHE_HOME/remask`, e
 import os
 from pathlib import Path
 
-from remask import durable
+from remask import files
 from remask.data.dataset import Arrays, Dataset, FileStatus, PreparedDataset
 from remask.data.originals import (
     DataError,
@@ -18,8 +18,7 @@ from remask.data.originals import (
     users_path,
 )
 from remask.data.sources import FileSource, LocalSource
-from remask.durable import AnyPath
-from remask.locks import Lock
+from remask.files import AnyPath, Lock
 
 # Longer than the slowest preparation: a waiting process needs the data.
 _PATIENCE = 60 * 60.0
@@ -63,9 +62,9 @@ def fetch(
         return folder
     dataset.require()
     try:
-        durable.make_folder(folder)
+        files.make_folder(folder)
         with Lock(folder / ".lock", timeout=_PATIENCE):
-            durable.remove_stale_temporaries(folder)
+            files.remove_stale_temporaries(folder)
             # Another process may have fetched it while this one waited.
             if force or not _is_there(dataset, folder):
                 _fill(dataset, folder, given, progress or (lambda name, done, total: None))
@@ -149,7 +148,7 @@ def _take(dataset: PreparedDataset, source: FileSource, folder: Path, progress: 
 
 def _remove_parts(folder: Path) -> None:
     for part in folder.glob("*.part"):
-        durable.remove_quietly(part)
+        files.remove_quietly(part)
 
 
 def _given(dataset: Dataset, data: AnyPath) -> Path:

@@ -24,7 +24,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from remask import durable
+from remask import files
 from remask.data.originals import DataError, Originals, Progress
 from remask.data.sources import FileSource, Version
 
@@ -154,7 +154,7 @@ class PreparedDataset(Dataset):
                 "source": str(source),
                 "arrays": arrays,
             }
-            durable.write_atomically(folder / _MANIFEST, json.dumps(manifest, indent=2).encode())
+            files.write_atomically(folder / _MANIFEST, json.dumps(manifest, indent=2).encode())
         finally:
             self._remove_unlisted(folder)
 
@@ -194,14 +194,14 @@ class PreparedDataset(Dataset):
                 yield piece
                 progress(f"{self.name} {name}", size, total)
 
-        durable.write_atomically(folder / file, hashed())
+        files.write_atomically(folder / file, hashed())
         assert size == total, "the pieces fill the shape"
         return _ArrayFile(file, digest.hexdigest(), size, shape)
 
     def _manifest(self, folder: Path) -> dict[str, _ArrayFile] | None:
         """Return the prepared arrays by name, or None. Raises ValueError for a damaged manifest."""
         try:
-            manifest = json.loads(durable.read_limited(folder / _MANIFEST, _MAX_BYTES))
+            manifest = json.loads(files.read_limited(folder / _MANIFEST, _MAX_BYTES))
             if (manifest["format"], manifest["dataset"]) != (_FORMAT, self.name):
                 raise ValueError("it describes something else")
             arrays = manifest["arrays"]
@@ -219,7 +219,7 @@ class PreparedDataset(Dataset):
             return
         for path in folder.glob("*.npy"):
             if path.name not in listed and _ARRAY_FILE.fullmatch(path.name):
-                durable.remove_quietly(path)
+                files.remove_quietly(path)
 
 
 def _entry(entry: Any, shape: Shape) -> _ArrayFile:
@@ -247,7 +247,7 @@ def _check_arrays(folder: Path, entries: Iterable[_ArrayFile], *, rehash: bool) 
         statuses.append(status)
     if stamps != known:
         with suppress(OSError):  # in a read-only folder, files are read every time
-            durable.write_atomically(folder / _STAMPS, json.dumps(stamps, indent=1).encode())
+            files.write_atomically(folder / _STAMPS, json.dumps(stamps, indent=1).encode())
     return statuses
 
 
@@ -267,7 +267,7 @@ def _read_stamps(path: Path) -> dict[str, Any]:
     try:
         if path.stat().st_uid != os.geteuid():
             return {}
-        stamps = json.loads(durable.read_limited(path, _MAX_BYTES))
+        stamps = json.loads(files.read_limited(path, _MAX_BYTES))
     except (OSError, ValueError, RecursionError):
         return {}
     return stamps if isinstance(stamps, dict) else {}

@@ -5,7 +5,7 @@ from remask.data.dataset import Dataset
 from remask.data.digits import DIGITS
 from remask.data.mnist import FASHION_MNIST, MNIST
 from remask.data.tiny_imagenet import TINY_IMAGENET
-from remask.names import UnknownNameError, unknown
+from remask.errors import UnknownNameError, unknown
 
 DATASETS: dict[str, Dataset] = {
     dataset.name: dataset

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from remask import durable
+from remask import files
 from remask.data.image_arrays import (
     UnreadableImageError,
     decode,
@@ -210,7 +210,7 @@ class ImageReader(SampleReader):
 def _contents(file: Path) -> bytes:
     """Read an image file of a limited size. Pipes, devices and folders are refused."""
     try:
-        return durable.read_limited(file, _LARGEST_FILE)
+        return files.read_limited(file, _LARGEST_FILE)
     except OSError as error:
         reason = error.strerror or str(error)
         if error.errno == errno.ENOENT and file.is_symlink():

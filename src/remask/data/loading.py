@@ -10,8 +10,8 @@ from remask.data.benchmark import Benchmark, resplit
 from remask.data.cache import load
 from remask.data.classes import split_classes
 from remask.data.registry import BENCHMARKS, BenchmarkInfo, check_name
-from remask.durable import AnyPath
 from remask.errors import RemaskError
+from remask.files import AnyPath
 from remask.own_code import OwnCodeError, failure_of, import_own
 
 

@@ -18,8 +18,8 @@ from itertools import product
 from pathlib import Path, PurePosixPath
 from typing import IO, NamedTuple, cast
 
-from remask.durable import AnyPath
 from remask.errors import RemaskError
+from remask.files import AnyPath
 
 CHUNK = 1 << 20
 # A tarball may hold more than the files that are needed: a readme, padding, headers.

@@ -35,7 +35,7 @@ from remask.data.user_samples import (
     class_names,
     in_order,
 )
-from remask.durable import AnyPath
+from remask.files import AnyPath
 
 _FRACTION = 0.2
 # The names of the arrays in a .npz: ours, then those of Keras.

@@ -16,7 +16,7 @@ from remask.data.originals import DataError, users_path
 from remask.data.texts import TextFile, read_text_file, read_texts
 from remask.data.user_arrays import ArrayReader, ItemReader, as_numpy
 from remask.data.user_samples import InputFormat, Labels, SampleReader, class_names
-from remask.durable import AnyPath
+from remask.files import AnyPath
 
 Data = AnyPath | npt.NDArray[Any] | Tensor | Dataset[Any] | TextFile | Iterable[Any]
 """A folder CLASS/NAME.png (to predict, also a folder of images, an image, or a list of images), an

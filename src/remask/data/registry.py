@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from remask.data.dataset import Dataset
 from remask.data.datasets import DATASETS
-from remask.names import UnknownNameError, unknown
+from remask.errors import UnknownNameError, unknown
 from remask.own_code import names_own_code
 
 

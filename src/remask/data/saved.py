@@ -18,7 +18,7 @@ import safetensors.torch
 from remask.data.benchmark import Benchmark
 from remask.data.cache import data_folder
 from remask.data.originals import DataError
-from remask.durable import make_folder, open_regular, write_atomically
+from remask.files import make_folder, open_regular, write_atomically
 
 _TENSORS = ("train_inputs", "train_labels", "test_inputs", "test_labels")
 _SETTINGS = ("tasks", "scale", "mean", "std", "crop_padding", "flip", "class_names")

@@ -22,7 +22,7 @@ from typing import IO, Protocol
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
-from remask import durable
+from remask import files
 from remask.data.originals import (
     CHUNK,
     DataError,
@@ -74,7 +74,7 @@ class Archive:
     def opened(self, path: Path, workplace: Path) -> Iterator[Originals]:
         """Open the file at `path`, which must be this archive, byte for byte."""
         try:
-            stream = durable.open_regular(path)
+            stream = files.open_regular(path)
         except OSError as error:
             raise SourceError(f"cannot read {path}: {error.strerror}") from error
         with stream:

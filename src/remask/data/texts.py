@@ -10,7 +10,7 @@ from itertools import compress
 from pathlib import Path
 from typing import Any
 
-from remask import durable
+from remask import files
 from remask.data.originals import DataError, users_path
 from remask.data.user_samples import (
     InputFormat,
@@ -19,7 +19,7 @@ from remask.data.user_samples import (
     class_name,
     unreadable_error,
 )
-from remask.printable import printable
+from remask.errors import printable
 
 TEXT = InputFormat(shape=(1,), dtype="text")
 _LARGEST_FILE = 2 << 30
@@ -34,7 +34,7 @@ _Row = tuple[int, dict[str, Any]]
 class TextFile:
     """Columns of FILE.csv, which has a header, or FILE.jsonl, an object per line; in UTF-8."""
 
-    path: durable.AnyPath
+    path: files.AnyPath
     text: str
     """The column of the texts."""
     label: str | None = None
@@ -140,7 +140,7 @@ def _label(value: Any) -> str:
 def _decoded(path: Path) -> str:
     """Read a text file in UTF-8, with or without a byte order mark. Raises DataError."""
     try:
-        data = durable.read_limited(path, _LARGEST_FILE)
+        data = files.read_limited(path, _LARGEST_FILE)
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from error
     is_utf_16 = data[:2] in (b"\xff\xfe", b"\xfe\xff")

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from remask import durable
+from remask import files
 from remask.data.originals import DataError
 from remask.data.user_samples import InputFormat, SampleReader, class_name
 from remask.machine import require_room
@@ -46,7 +46,7 @@ def as_numpy(tensor: Tensor) -> npt.NDArray[Any]:
 def load_arrays(path: Path) -> npt.NDArray[Any] | dict[str, npt.NDArray[Any]]:
     """Load a .npy, mapped into memory, or a .npz. Raises DataError, also for Python objects."""
     try:
-        with durable.open_regular(path) as stream:
+        with files.open_regular(path) as stream:
             if stream.peek(4)[:4] == b"PK\x03\x04":
                 with zipfile.ZipFile(stream) as archive:
                     size = sum(member.file_size for member in archive.infolist())

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor
 
 from remask.data.originals import DataError
-from remask.printable import printable
+from remask.errors import printable
 
 SKIP_UNREADABLE = "REMASK_SKIP_UNREADABLE"
 """An environment variable, so that it reaches a user's function in every worker process."""

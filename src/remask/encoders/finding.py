@@ -12,7 +12,7 @@ from remask.encoders.efficientnet_lite import VARIANTS, load_efficientnet_lite
 from remask.encoders.encoder import Encoder, PreparedEncoder
 from remask.encoders.libraries import LIBRARIES, library_encoder
 from remask.encoders.minilm import load_minilm
-from remask.names import UnknownNameError, unknown
+from remask.errors import UnknownNameError, unknown
 from remask.own_code import OwnCodeError, failure_of, import_own, names_own_code
 
 OWN_MODULE = "own module"

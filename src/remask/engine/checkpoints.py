@@ -25,7 +25,8 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from torch import Tensor
 
-from remask.durable import (
+from remask.errors import RemaskError
+from remask.files import (
     DurabilityError,
     make_folder,
     open_regular,
@@ -33,7 +34,6 @@ from remask.durable import (
     remove_stale_temporaries,
     write_atomically,
 )
-from remask.errors import RemaskError
 
 _NAME = re.compile(r"checkpoint-([0-9]{8,18})\.safetensors")
 _FORMAT = 1
@@ -89,7 +89,7 @@ class Checkpoint:
 class CheckpointFolder:
     """The last two checkpoints of one run, `identity`, in a folder of their own.
 
-    Two processes must not use a folder at the same time: hold a `remask.locks.Lock`.
+    Two processes must not use a folder at the same time: hold a `remask.files.Lock`.
     """
 
     def __init__(self, folder: Path, identity: str) -> None:

@@ -13,9 +13,9 @@ from remask.engine.choosing import Choosing
 from remask.engine.evaluation import StackAnswers
 from remask.engine.loss_log import LossLog, LossPoint
 from remask.engine.stream import Stream
+from remask.machine import provenance
 from remask.methods import Method
 from remask.names import title_of
-from remask.provenance import provenance
 from remask.record import MaskChoice, TrialRecord
 
 _STEPS_BETWEEN_LOOKS = 100

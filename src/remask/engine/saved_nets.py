@@ -15,10 +15,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor, nn
 
 from remask.config import TrialConfig
-from remask.durable import AnyPath, make_folder, open_regular, read_limited, write_output
 from remask.engine.predictors import assemble
 from remask.engine.trials import TrialStack
 from remask.errors import RemaskError
+from remask.files import AnyPath, make_folder, open_regular, read_limited, write_output
 from remask.methods import Method, find_method
 from remask.nets import NETS, NetBuilder, net_builder
 from remask.own_code import names_own_code

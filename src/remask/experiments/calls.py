@@ -11,8 +11,7 @@ from typing import Any
 
 from remask.config import TrialConfig
 from remask.data import Benchmark
-from remask.durable import AnyPath, check_output
-from remask.errors import SettingsError, Stopped
+from remask.errors import SettingsError, Stopped, did_you_mean
 from remask.experiments.configs import configs_from, grid_configs, several
 from remask.experiments.executors import Executor
 from remask.experiments.jobs import Run
@@ -22,8 +21,8 @@ from remask.experiments.preparing import note_changed_code
 from remask.experiments.reproducing import cell_configs, wanted_cells
 from remask.experiments.results import Reproduction, Results
 from remask.experiments.running import executor_for, finish_run, prepare_run, runs_to_resume
+from remask.files import AnyPath, check_output
 from remask.methods import Method
-from remask.names import did_you_mean
 from remask.store import Store, TrialRecord, store_path
 
 AnyStore = Store | AnyPath | None

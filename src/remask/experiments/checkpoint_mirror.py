@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 
-from remask.durable import DurabilityError, make_folder, write_atomically
 from remask.engine.checkpoints import checkpoints_in, is_checkpoint
 from remask.errors import MissingPackageError, SettingsError
+from remask.files import DurabilityError, make_folder, write_atomically
 
 _KEPT = 2
 _PACKAGES = {"s3": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "az": "adlfs"}

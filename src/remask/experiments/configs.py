@@ -9,12 +9,11 @@ from typing import Any
 
 from remask.config import TrialConfig
 from remask.data import Benchmark
-from remask.durable import AnyPath, read_limited
-from remask.errors import SettingsError
+from remask.errors import SettingsError, did_you_mean
 from remask.experiments.defaults import trial_configs
 from remask.experiments.objects import with_names
+from remask.files import AnyPath, read_limited
 from remask.methods import Method
-from remask.names import did_you_mean
 from remask.own_code import check_trusted
 from remask.setting_types import INT64, read_mask, read_weights
 

@@ -9,9 +9,8 @@ from pydantic import ValidationError
 from remask.config import COMMON_WEIGHTS, IDENTITY, TrialConfig
 from remask.data import check_name
 from remask.engine import check_method_settings
-from remask.errors import RemaskError, SettingsError
+from remask.errors import RemaskError, SettingsError, did_you_mean
 from remask.methods import MASKED_NAMES, METHODS, Method, find_method
-from remask.names import did_you_mean
 from remask.own_code import names_own_code
 from remask.papers.published import published_settings
 from remask.setting_types import MaskValue, describe_errors

@@ -21,11 +21,11 @@ from rich.text import Text
 from remask.config import TrialConfig
 from remask.console import PlainConsole, errors
 from remask.data import Progress as OnDownload
+from remask.errors import printable
 from remask.experiments.events import Advanced, Event, Finished, Note, PickedUp
 from remask.experiments.jobs import Job
 from remask.metrics import average_accuracy
 from remask.own_code import own_title
-from remask.printable import printable
 from remask.record import TrialRecord
 from remask.store import cell_labels
 

@@ -14,11 +14,10 @@ import torch
 
 import remask
 from remask.data import DATASETS, DataError, data_folder, where
-from remask.durable import AnyPath, DurabilityError
 from remask.engine.checkpoints import checkpoints_in, damage_of
 from remask.experiments.jobs import Run, RunError, read_plan, runs_folder
 from remask.experiments.options import RunOptions
-from remask.locks import holder_of
+from remask.files import AnyPath, DurabilityError, holder_of
 from remask.machine import free_memory, write_bytes
 from remask.store import NoResultsError, Store, StoreError, store_path
 

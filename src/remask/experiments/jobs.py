@@ -15,8 +15,8 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from remask.config import TrialConfig
-from remask.durable import AnyPath, read_limited, write_atomically
 from remask.errors import RemaskError
+from remask.files import AnyPath, read_limited, write_atomically
 from remask.names import system_name
 from remask.own_code import own_title
 

@@ -8,11 +8,11 @@ from functools import partial
 from pathlib import Path
 
 import remask
-from remask.durable import AnyPath, write_output
 from remask.errors import RemaskError
 from remask.experiments.defaults import changed_settings, rerun_command
 from remask.experiments.jobs import RunError, runs_folder, unfinished_runs
 from remask.experiments.signals import StopRequest
+from remask.files import AnyPath, write_output
 from remask.learner import Learner
 from remask.learner.manifest import read_manifest
 from remask.learner.summary import summarise as summarise_learner

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Self
 
 from remask.config import TrialConfig
-from remask.durable import DurabilityError, make_folder
 from remask.engine.checkpoints import checkpoints_in
 from remask.experiments.events import Event, Failed, Finished, Lost, Note, PickedUp
 from remask.experiments.jobs import Job, Run, Work, write_plan
+from remask.files import DurabilityError, make_folder
 from remask.store import Store
 
 _SECONDS_BETWEEN_LOOKS = 0.5

@@ -18,12 +18,12 @@ import torch
 from remask.config import TrialConfig
 from remask.data import Benchmark, cache_folder
 from remask.data.classes import split_classes
-from remask.durable import make_folder, read_limited, write_atomically
 from remask.engine import TrialStack
 from remask.errors import RemaskError
 from remask.experiments.cost import TRAINING_FACTOR, Cost, Sizes, cost_of, net_cost
 from remask.experiments.options import RunOptions
-from remask.provenance import provenance
+from remask.files import make_folder, read_limited, write_atomically
+from remask.machine import provenance
 
 _SECONDS = 0.4
 """The shortest time that each rate is measured for."""

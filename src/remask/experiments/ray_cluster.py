@@ -21,7 +21,6 @@ import torch
 import remask
 from remask.config import TrialConfig
 from remask.data import load_benchmark
-from remask.durable import AnyPath, make_folder
 from remask.engine.checkpoints import checkpoints_in
 from remask.errors import MissingPackageError, RemaskError
 from remask.experiments.checkpoint_mirror import CheckpointMirror, is_address
@@ -47,6 +46,7 @@ from remask.experiments.ray_node import (
 )
 from remask.experiments.signals import StopFlag, StopRequest
 from remask.experiments.train import describe_failure
+from remask.files import AnyPath, make_folder
 from remask.own_code import fingerprints_of
 
 _SECONDS_TO_ANSWER = 10.0

@@ -23,7 +23,6 @@ import torch
 import remask
 from remask.config import TrialConfig
 from remask.data import Benchmark, resplit
-from remask.durable import make_folder, write_atomically
 from remask.engine import TrialStack
 from remask.engine.checkpoints import checkpoints_in
 from remask.experiments.checkpoint_mirror import CheckpointMirror, is_address
@@ -32,6 +31,7 @@ from remask.experiments.jobs import Job
 from remask.experiments.options import RunOptions
 from remask.experiments.signals import StopRequest
 from remask.experiments.train import run_job
+from remask.files import make_folder, write_atomically
 from remask.machine import TooLargeError, keep_freed_memory, write_bytes
 from remask.own_code import find_source, names_own_code
 

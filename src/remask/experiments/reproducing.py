@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 
 from remask.config import TrialConfig
-from remask.errors import SettingsError
+from remask.errors import SettingsError, UnknownNameError, unknown
 from remask.experiments.configs import several
 from remask.experiments.defaults import trial_configs
-from remask.names import UnknownNameError, systems_named, unknown, unknown_method
+from remask.names import systems_named, unknown_method
 from remask.papers.experiments import (
     PaperCell,
     experiment_cells,

@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from remask.config import TrialConfig
-from remask.durable import DurabilityError, make_folder, remove_quietly, write_atomically
 from remask.errors import RemaskError, SettingsError, Stopped
 from remask.experiments.display import Display
 from remask.experiments.events import Event, Failed, Finished, Lost
@@ -32,7 +31,14 @@ from remask.experiments.queue import Claims, JobQueue, jobs_left
 from remask.experiments.run_log import RunLog
 from remask.experiments.signals import StopRequest
 from remask.experiments.train import check_device
-from remask.locks import Lock, LockHeldError
+from remask.files import (
+    DurabilityError,
+    Lock,
+    LockHeldError,
+    make_folder,
+    remove_quietly,
+    write_atomically,
+)
 from remask.own_code import check_trusted
 from remask.record import TrialRecord
 from remask.store import Store, StoreError, StoreMovedError, export

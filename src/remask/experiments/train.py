@@ -12,7 +12,6 @@ import torch
 
 from remask.config import TrialConfig
 from remask.data import Benchmark
-from remask.durable import AnyPath
 from remask.engine import Position, TrialStack, check_predictor, save_net
 from remask.engine.checkpoints import CheckpointFolder
 from remask.engine.loss_log import LOG, LossLog
@@ -23,10 +22,9 @@ from remask.experiments.events import Advanced, Event, Failed, Finished, Logged,
 from remask.experiments.jobs import Job
 from remask.experiments.options import RunOptions
 from remask.experiments.signals import StopRequest
-from remask.locks import Lock, LockHeldError
-from remask.machine import lacks_memory
+from remask.files import AnyPath, Lock, LockHeldError
+from remask.machine import lacks_memory, provenance
 from remask.own_code import fingerprints_of
-from remask.provenance import provenance
 from remask.record import TrialRecord
 
 _SECONDS_BETWEEN_REPORTS = 0.25

@@ -22,8 +22,8 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from remask.durable import check_output, write_output
 from remask.errors import MissingPackageError
+from remask.files import check_output, write_output
 from remask.learner.errors import LearnerError
 from remask.learner.manifest import Normalisation
 from remask.learner.predictions import Abstention

@@ -13,10 +13,10 @@ import numpy.typing as npt
 import torch
 from pydantic import BaseModel, ValidationError
 
-from remask.durable import open_regular, write_atomically
+from remask.errors import printable
+from remask.files import open_regular, write_atomically
 from remask.learner.errors import RESTORE, LearnerError, damaged
 from remask.memory import MappedRows
-from remask.printable import printable
 
 _FORMAT = 3
 _PIECE = 1 << 20

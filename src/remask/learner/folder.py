@@ -12,14 +12,16 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from remask.durable import (
+from remask.errors import RemaskError
+from remask.files import (
     DurabilityError,
+    Lock,
+    LockHeldError,
     is_temporary,
     make_folder,
     read_limited,
     remove_tree,
 )
-from remask.errors import RemaskError
 from remask.learner.errors import LearnerError, damaged
 from remask.learner.files import reading, write_hashed
 from remask.learner.manifest import (
@@ -32,7 +34,6 @@ from remask.learner.manifest import (
     write_manifest,
 )
 from remask.learner.visit_files import VISIT, VisitFolder
-from remask.locks import Lock, LockHeldError
 from remask.memory import EMPTY
 
 HELD_SOURCES, HELD_LABELS, HELD_KEYS = "held_out/sources", "held_out/labels", "held_out/keys"

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from remask.durable import DurabilityError, open_regular
+from remask.files import DurabilityError, open_regular
 from remask.learner.calibration import calibrate
 from remask.learner.data import moments
 from remask.learner.errors import LearnerError

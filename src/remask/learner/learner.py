@@ -21,8 +21,8 @@ from remask.data import (
     class_name,
     read,
 )
-from remask.durable import AnyPath
 from remask.errors import RemaskError
+from remask.files import AnyPath
 from remask.learner.calibration import abstention as find_abstention
 from remask.learner.data import NO_ENCODER, lacks_encoder
 from remask.learner.errors import (

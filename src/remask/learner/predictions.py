@@ -13,7 +13,7 @@ from typing import Any, overload
 
 from torch import Tensor
 
-from remask.durable import AnyPath, write_output
+from remask.files import AnyPath, write_output
 from remask.learner.results import html_table, listed
 
 _MOST_NAMED = 6  # classes in a repr

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from remask.durable import AnyPath
+from remask.files import AnyPath
 from remask.learner.errors import LearnerError
 from remask.learner.folder import HELD_LABELS, LearnerFolder
 from remask.learner.manifest import Manifest

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from remask.durable import AnyPath, DurabilityError, make_folder, refusal
+from remask.files import AnyPath, DurabilityError, make_folder, refusal
 from remask.loggers.logger import Logger, LoggerError, Reached, Source
 
 _COLUMNS = "trial,event,step,task,name,value"

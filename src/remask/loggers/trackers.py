@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from remask.durable import make_folder
+from remask.files import make_folder
 from remask.loggers.logger import Logger, Reached, Source
 
 _MEASURED_AT_TASKS = "class_il/mean", "task_il/mean"

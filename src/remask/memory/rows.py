@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from remask.durable import AnyPath
 from remask.errors import RemaskError
+from remask.files import AnyPath
 
 Array = NDArray[Any]
 

@@ -1,7 +1,7 @@
 """The methods by name. A new one is a file here, an entry in METHODS, and two in `remask.names`."""
 
 from remask.data import Task
-from remask.errors import MethodError
+from remask.errors import MethodError, UnknownNameError, unknown
 from remask.methods.agem import AGEM
 from remask.methods.base import Method
 from remask.methods.closed_form import NCM, SLDA, ClosedForm, Ridge
@@ -26,7 +26,7 @@ from remask.methods.pnn import PNN, IndependentPNN
 from remask.methods.sgd import SGD
 from remask.methods.si import SI
 from remask.methods.step import Batch, Joined, Step, Term
-from remask.names import MASKED_NAMES, UnknownNameError, unknown
+from remask.names import MASKED_NAMES
 from remask.nets import Gradients, LossGradients, SampleGradients, StackedNet, State
 from remask.own_code import OwnCodeError, import_own, names_own_code
 

@@ -8,7 +8,7 @@ from typing import Protocol
 import torch
 from torch import nn
 
-from remask.names import UnknownNameError, unknown
+from remask.errors import UnknownNameError, unknown
 from remask.nets.conv import SmallConv, conv
 from remask.nets.gradients import (
     FormedGradients,

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 
-from remask.names import UnknownNameError, unknown
+from remask.errors import UnknownNameError, unknown
 from remask.papers.published import Claim, claims
 from remask.setting_types import MaskValue
 

@@ -4,9 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from remask.durable import AnyPath, write_output
-from remask.errors import SettingsError
-from remask.printable import printable
+from remask.errors import SettingsError, printable
+from remask.files import AnyPath, write_output
 from remask.reports.figures.description import Axis, Figure, Look, Mark, Panel, Source
 from remask.reports.figures.drawing import draw, rendered
 from remask.reports.page import fill_template

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
-from remask.printable import printable
+from remask.errors import printable
 from remask.reports.figures.description import HEAT, PALETTE
 from remask.reports.measures import ALL_MEASURES
 from remask.reports.tables import table_html

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from remask.console import PlainConsole
-from remask.printable import printable
+from remask.errors import printable
 from remask.store import Cell, Spread
 
 _TESTED = (

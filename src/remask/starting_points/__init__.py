@@ -10,9 +10,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from remask.durable import AnyPath, refusal
-from remask.errors import SettingsError
-from remask.names import UnknownNameError, unknown
+from remask.errors import SettingsError, UnknownNameError, unknown
+from remask.files import AnyPath, refusal
 
 __all__ = ["KINDS", "StartingPoint", "write_starting_point"]
 

@@ -15,8 +15,8 @@ from typing import Any, Literal, Union, get_args, get_origin
 from pydantic import ValidationError
 
 from remask.config import TrialConfig
-from remask.durable import AnyPath, DurabilityError, read_limited, write_output
-from remask.names import UnknownNameError, unknown
+from remask.errors import UnknownNameError, unknown
+from remask.files import AnyPath, DurabilityError, read_limited, write_output
 from remask.record import TrialRecord
 from remask.store.cells import summarise_listed, summary_of
 from remask.store.errors import StoreError

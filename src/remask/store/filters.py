@@ -6,7 +6,8 @@ from typing import Annotated, Any, NamedTuple, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, ValidationError
 
-from remask.names import TITLES, UnknownNameError, nearest, systems_named, unknown, unknown_method
+from remask.errors import UnknownNameError, nearest, unknown
+from remask.names import TITLES, systems_named, unknown_method
 from remask.own_code import names_own_code
 from remask.record import Status, write_moment
 from remask.setting_types import Integer, Mask

@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Sequence
 
-from remask.printable import printable
+from remask.errors import printable
 from remask.store.cells import Cell
 from remask.store.scores import Spread
 

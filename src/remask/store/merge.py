@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from remask.durable import AnyPath
+from remask.files import AnyPath
 from remask.record import TrialRecord
 from remask.store.errors import StoreError
 from remask.store.store import Store

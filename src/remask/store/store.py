@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from remask.durable import AnyPath
+from remask.files import AnyPath
 from remask.record import TrialRecord
 from remask.store.cells import TrialSummary
 from remask.store.database import (

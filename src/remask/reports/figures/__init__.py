@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from remask.durable import AnyPath, make_folder, write_output
-from remask.names import UnknownNameError, unknown
+from remask.errors import UnknownNameError, unknown
+from remask.files import AnyPath, make_folder, write_output
 from remask.reports.comparison import ComparedCell
 from remask.reports.figures.description import Figure
 from remask.reports.figures.drawing import draw, rendered

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from remask import durable
-from remask.durable import (
+from remask import files
+from remask.files import (
     DurabilityError,
     make_folder,
     read_limited,
@@ -41,7 +41,7 @@ def test_a_write_that_the_system_takes_in_parts_is_finished(tmp_path: Path) -> N
             return super().write(memoryview(data)[:999])
 
     with ShortWrites(tmp_path / "file", "xb") as stream:
-        durable._write(stream, bytes(range(256)) * 50)
+        files._write(stream, bytes(range(256)) * 50)
     assert (tmp_path / "file").read_bytes() == bytes(range(256)) * 50
 
 
@@ -77,7 +77,7 @@ def test_the_message_says_what_failed_where_why_and_what_to_do(
     def refuse(*_: object) -> None:
         raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr(durable, "_sync_file", refuse)
+    monkeypatch.setattr(files, "_sync_file", refuse)
     with pytest.raises(DurabilityError) as caught:
         write_atomically(tmp_path / "file", b"new")
     message = str(caught.value)
@@ -121,7 +121,7 @@ def test_temporaries_of_the_dead_are_removed_and_those_of_the_living_are_not(
 ) -> None:
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
-    host, tail = durable._HOST, f"{'a' * 16}.tmp"
+    host, tail = files._HOST, f"{'a' * 16}.tmp"
     names = {
         f".x.{host}-{dead.pid}-{tail}": False,
         f".x.{host}-{os.getpid()}-{tail}": False,  # an earlier process had our id
@@ -144,11 +144,11 @@ def test_the_temporaries_are_named_as_the_removal_expects(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names: list[str] = []
-    monkeypatch.setattr(durable, "_rename", lambda source, _: names.append(source.name))
+    monkeypatch.setattr(files, "_rename", lambda source, _: names.append(source.name))
     write_atomically(tmp_path / "checkpoint", b"")
-    match = durable._TEMPORARY.fullmatch(names[0])
+    match = files._TEMPORARY.fullmatch(names[0])
     assert match is not None
-    assert match.groups() == (durable._HOST, str(os.getpid()))
+    assert match.groups() == (files._HOST, str(os.getpid()))
 
 
 def test_an_output_replaces_a_file_and_keeps_its_mode_and_the_link_to_it(tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_an_output_into_the_standard_output_comes_after_what_was_printed(tmp_pat
     script = """
 import os
 from pathlib import Path
-from remask.durable import write_output
+from remask.files import write_output
 print("first")
 write_output(Path("/dev/stdout"), b"second\\n")
 print("third")

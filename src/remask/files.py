@@ -1,23 +1,29 @@
-"""Files that survive a crash.
+"""Files and locks that survive a crash.
 
 Every change to the disk goes through the small functions at the end, which fault tests replace.
 """
 
 import errno
 import hashlib
+import json
 import os
 import re
 import secrets
+import shlex
 import socket
 import stat
 import sys
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from dataclasses import asdict, dataclass
 from io import BufferedReader, FileIO
 from pathlib import Path
+from typing import Self
 
-from remask.errors import RemaskError
+import filelock
+
+from remask.errors import RemaskError, printable
 
 AnyPath = str | os.PathLike[str]
 
@@ -33,7 +39,8 @@ _ADVICE = {
     errno.EISDIR: "Name a file in it, or another",
     errno.EPIPE: "Its reader has left: start it again, or name a file",
 }
-_HOST = hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
+_HOST_NAME = socket.gethostname()
+_HOST = hashlib.sha256(_HOST_NAME.encode()).hexdigest()[:8]
 _TEMPORARY = re.compile(r"\..+\.([0-9a-f]{8})-([0-9]{1,10})-[0-9a-f]{16}\.tmp")
 _DAY = 24 * 60 * 60
 _FILE, _PRIVATE_FILE, _FOLDER, _PRIVATE_FOLDER = 0o666, 0o600, 0o777, 0o700  # less the umask
@@ -52,6 +59,8 @@ _BEGINNINGS = {
 _BEGINNING_BYTES = 512
 _LEARNER_FILE = re.compile(r"[a-z]+-[0-9]{6,12}\.(?:safetensors|npy)")
 _SIDE_FILE = re.compile(r"(.+)-(?:wal|shm|journal)")
+_MAX_OWNER_BYTES = 1 << 16
+_LONGEST_COMMAND = 200
 _writing: set[str] = set()
 """The temporary files that this process is writing."""
 
@@ -274,6 +283,113 @@ def refusal(what: str, path: Path, error: OSError | NotImplementedError) -> Dura
     reason = getattr(error, "strerror", None) or str(error)
     advice = _ADVICE.get(getattr(error, "errno", None) or 0, "Choose another folder")
     return DurabilityError(f"cannot {what} {path}: {reason}. {advice}, then try again.")
+
+
+class LockHeldError(RemaskError):
+    """Another process or call holds the lock; the message has which, since when, what to do."""
+
+
+@dataclass(frozen=True)
+class LockOwner:
+    """The process that holds a lock."""
+
+    pid: int
+    host: str
+    command: str
+    since: float
+    """Seconds since 1970."""
+
+
+class Lock:
+    """Holds a lock between processes while in its `with` block.
+
+    The operating system frees the lock of a process that dies. NAME.owner.json beside it is for
+    messages only.
+    """
+
+    def __init__(self, path: Path, *, timeout: float = 0.0) -> None:
+        """Lock the file `path` on entry, waiting for at most `timeout` seconds."""
+        self._path = path
+        self._timeout = max(timeout, 0.0)
+        self._lock = filelock.FileLock(path, timeout=self._timeout, thread_local=False)
+
+    def __enter__(self) -> Self:
+        """Take the lock."""
+        make_folder(self._path.parent)
+        # filelock lets the same object take it twice, and the inner block would free it.
+        if self._lock.is_locked:
+            raise self._held()
+        try:
+            self._lock.acquire()
+        except filelock.Timeout:
+            raise self._held() from None
+        except (OSError, NotImplementedError) as error:
+            raise refusal("lock", self._path, error) from error
+        try:
+            self._sign()
+        except BaseException:
+            self._lock.release()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Free the lock."""
+        remove_quietly(_owner_path(self._path))
+        self._lock.release()
+
+    def _sign(self) -> None:
+        command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])[:_LONGEST_COMMAND]
+        owner = LockOwner(os.getpid(), _HOST_NAME, command, time.time())
+        try:
+            write_atomically(_owner_path(self._path), json.dumps(asdict(owner)).encode())
+        except OSError:  # an earlier owner must not be named
+            remove_quietly(_owner_path(self._path))
+
+    def _held(self) -> LockHeldError:
+        owner = holder_of(self._path)
+        by, end = "another process", ""
+        if owner is not None and owner.pid == os.getpid() and owner.host == _HOST_NAME:
+            by = f"another call in this process ({owner.command})"
+        elif owner is not None:
+            by = f"process {owner.pid} on {owner.host} ({owner.command})"
+            here = owner.host == _HOST_NAME
+            end = f", or end it ({f'kill {owner.pid}' if here else f'on {owner.host}'})"
+        if owner is not None:
+            by += f", for {_duration(time.time() - owner.since)} now"
+        if self._timeout:
+            by += f" (waited {self._timeout:g} s)"
+        return LockHeldError(
+            f"{self._path} is held by {by}. Wait for it to end{end}, then try again."
+        )
+
+
+def holder_of(path: Path) -> LockOwner | None:
+    """Return the process that holds the lock at `path`, if it is known, without taking the lock."""
+    try:
+        match json.loads(read_limited(_owner_path(path), _MAX_OWNER_BYTES)):
+            case {"pid": int(pid), "host": str(host), "command": str(command), "since": since}:
+                # A dead owner did not remove its file. The message may advise to kill the process,
+                # and kill treats numbers below 2 differently.
+                if pid > 1 and (host != _HOST_NAME or is_running(pid)):
+                    return LockOwner(pid, _one_line(host), _one_line(command), float(since))
+    except (OSError, ValueError, TypeError, OverflowError, RecursionError):
+        pass
+    return None
+
+
+def _owner_path(path: Path) -> Path:
+    return path.with_name(f"{path.name}.owner.json")
+
+
+def _one_line(text: str) -> str:
+    return printable(text[:_LONGEST_COMMAND]).replace("\n", "?").replace("\t", "?")
+
+
+def _duration(seconds: float) -> str:
+    for size, unit in ((_DAY, "days"), (60 * 60, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds // size:.0f} {unit}"
+    return f"{max(seconds, 0):.0f} s"
 
 
 def _create(path: Path, mode: int) -> FileIO:
