@@ -45,7 +45,7 @@ test-paper: $(READY) ## The tests on real data, against published figures.
 
 test-faults: $(READY) ## The long fault tests: random kills, faults at every system call, fuzzing.
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -rP -m faults
-	OMP_NUM_THREADS=1 REMASK_FUZZ_EXAMPLES=1000 $(BIN)/python -m pytest -q tests/results/test_fuzz.py
+	OMP_NUM_THREADS=1 REMASK_FUZZ_EXAMPLES=1000 $(BIN)/python -m pytest -q tests/store/test_fuzz.py
 
 test-ray: $(READY) ## The tests on clusters: two nodes and more on this machine, killed and added.
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[ray]'

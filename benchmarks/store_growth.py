@@ -21,7 +21,7 @@ from typing import Any
 
 import remask
 from remask.store import Store, TrialRecord, TrialSummary
-from remask.store.rows import COLUMNS, sealed, to_row
+from remask.store.store import COLUMNS, sealed, to_row
 
 METHODS = ("er", "derpp", "der", "er_ace")
 BUFFERS = (50, 200, 500, 1_000, 5_000)

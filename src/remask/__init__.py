@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     )
     from remask.memory import ReplayMemory
     from remask.methods import Batch, Method, Step, Task
-    from remask.store import Store
+    from remask.store.store import Store
 
 __version__ = "0.2.0"
 

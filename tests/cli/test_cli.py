@@ -10,7 +10,7 @@ import pytest
 from remask import TrialStack, __version__
 from remask.store import Store, TrialRecord
 from tests.command_line import QUICK, CommandLine
-from tests.results.store_samples import make_config, make_record
+from tests.store.store_samples import make_config, make_record
 
 
 def _records(remask: CommandLine) -> list[TrialRecord]:

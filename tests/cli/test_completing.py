@@ -12,9 +12,10 @@ from remask.cli.completion import FORMAT, VALUES
 from remask.cli.groups import Group
 from remask.cli.options import FILTER_OPTIONS, RUN_OPTIONS, SETTINGS
 from remask.config import TrialConfig
-from remask.store import FORMATS, Store
+from remask.store import Store
+from remask.store.export import FORMATS
 from tests.command_line import CommandLine
-from tests.results.store_samples import make_config, make_record
+from tests.store.store_samples import make_config, make_record
 
 
 def _complete(remask: CommandLine, monkeypatch: pytest.MonkeyPatch, line: str) -> list[str]:

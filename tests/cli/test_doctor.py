@@ -16,7 +16,7 @@ from remask.experiments import Run, plan_run
 from remask.files import Lock
 from remask.store import Store
 from tests.command_line import CommandLine
-from tests.results.store_samples import make_config, make_record
+from tests.store.store_samples import make_config, make_record
 
 
 @pytest.fixture

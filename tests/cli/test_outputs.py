@@ -14,7 +14,7 @@ from remask.learner.manifest import MANIFEST
 from remask.store import Store
 from tests.command_line import QUICK, CommandLine
 from tests.learner.samples import taught
-from tests.results.store_samples import make_record
+from tests.store.store_samples import make_record
 
 KINDS = ("database", "wal", "shm", "journal", "checkpoint", "manifest", "array", "model")
 

@@ -22,7 +22,7 @@ from remask.own_code import find_source
 from remask.store import Store, TrialRecord
 from tests.command_line import QUICK, Answer, CommandLine, start
 from tests.repository import ROOT
-from tests.results.store_samples import contents, make_config, make_record
+from tests.store.store_samples import contents, make_config, make_record
 
 EXAMPLES = sorted((ROOT / "examples").glob("my_*.py"))
 PAGE = (ROOT / "docs" / "your-own.md").read_text("utf-8")

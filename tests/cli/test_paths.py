@@ -15,7 +15,7 @@ import remask
 from remask import Learner, Store, load_benchmark
 from remask.data import DataError, arrays
 from remask.store import export, read_export
-from tests.results.store_samples import make_config, make_record
+from tests.store.store_samples import make_config, make_record
 
 INPUTS = np.arange(40, dtype=np.uint8).reshape(10, 1, 2, 2)
 LABELS = np.arange(10) % 2

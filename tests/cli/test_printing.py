@@ -10,7 +10,7 @@ import pytest
 from remask.cli.app import COMMANDS, load
 from remask.store import Store
 from tests.command_line import QUICK, Answer, CommandLine
-from tests.results.store_samples import make_config, make_record
+from tests.store.store_samples import make_config, make_record
 
 SMALL = (*QUICK, "--limit", "5", "--workers", "1")
 

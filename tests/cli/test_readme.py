@@ -26,8 +26,9 @@ from remask.reports.comparison import (
 )
 from remask.reports.measures import MEASURES
 from remask.reports.statements import decide, decide_by_the_paper
-from remask.reports.tables import write_spread
-from remask.store import Cell, Spread, read_export, spread, summarise
+from remask.reports.tables import write_aligned as write_spread
+from remask.store import Cell, Spread, read_export, summarise
+from remask.store.cells import spread
 from tests.command_line import CommandLine
 from tests.repository import ROOT
 

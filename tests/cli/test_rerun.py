@@ -11,7 +11,7 @@ from remask.config import TrialConfig
 from remask.experiments import changed_settings, rerun_command, trial_configs
 from remask.experiments.options import RunOptions
 from tests.command_line import CommandLine
-from tests.results.store_samples import make_config
+from tests.store.store_samples import make_config
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from remask.cli.options import FILTER_OPTIONS, RUN_OPTIONS, SETTINGS
 from remask.config import TrialConfig
 from remask.experiments import configs_from, grid_configs
 from remask.experiments.options import RunOptions
-from remask.store import FILTERS
+from remask.store.filters import FILTERS
 from tests.cli.settings_page import PAGE, with_tables
 from tests.command_line import CommandLine
 

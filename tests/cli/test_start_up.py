@@ -10,7 +10,7 @@ import pytest
 
 from remask.cli.app import COMMANDS, load
 from remask.store import Store
-from tests.results.store_samples import make_config, make_record
+from tests.store.store_samples import make_config, make_record
 
 _SCRIPT = """
 import sys

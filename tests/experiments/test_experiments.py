@@ -19,7 +19,7 @@ from remask.engine.descent import Descent
 from remask.errors import MissingPackageError, SettingsError
 from remask.experiments import unfinished_runs, wanted_cells
 from remask.store import StoreError
-from tests.results.store_samples import (
+from tests.store.store_samples import (
     contents,
     failed,
     make_config,

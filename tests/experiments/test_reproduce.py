@@ -16,7 +16,7 @@ from remask.papers.experiments import (
 )
 from remask.store import Store
 from tests.command_line import CommandLine
-from tests.results.store_samples import contents, failed, trial_with_accuracy
+from tests.store.store_samples import contents, failed, trial_with_accuracy
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from remask.experiments import RunOptions, grid_configs
 from remask.store import Store
 from tests.command_line import CommandLine
-from tests.results.store_samples import contents, make_record
+from tests.store.store_samples import contents, make_record
 
 
 @pytest.fixture

@@ -10,8 +10,9 @@ from remask.papers.experiments import PaperCell, experiment_cells, published_ben
 from remask.papers.statements import Expectation, Quantifier, Statement, statements
 from remask.reports.statements import Decision, decide, decide_by_the_paper
 from remask.reports.statistics import paired, welch
-from remask.store import Cell, spread, summarise
-from tests.results.store_samples import trial_with_accuracy
+from remask.store import Cell, summarise
+from remask.store.cells import spread
+from tests.store.store_samples import trial_with_accuracy
 
 _CELLS = [PaperCell("split-mnist", "derpp", mask, 200) for mask in (None, -1.0, -2.0, -5.0)]
 

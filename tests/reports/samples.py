@@ -8,7 +8,7 @@ from typing import Any
 from remask.reports.page import to_json
 from remask.reports.page_data import page_data
 from remask.store import TrialRecord, summarise
-from tests.results.store_samples import diverged, failed, make_config, trial_with_accuracy
+from tests.store.store_samples import diverged, failed, make_config, trial_with_accuracy
 
 HOSTILE = '<img src=x onerror="document.title=666"></script><b>&amp;'
 

@@ -21,7 +21,7 @@ from remask.reports.comparison import (
 from remask.store import Spread, Store, TrialRecord, summarise
 from tests.command_line import CommandLine
 from tests.reports.samples import report_data, trials
-from tests.results.store_samples import make_config, trial_with_accuracy
+from tests.store.store_samples import make_config, trial_with_accuracy
 
 _SAME = "no significant difference"
 _ER = PaperCell("split-mnist", "er", None, 200)

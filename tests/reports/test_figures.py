@@ -22,7 +22,7 @@ from remask.reports.figures.description import Figure, Mark, Panel, round_range
 from remask.reports.figures.drawing import draw
 from remask.reports.figures.systems import Row, Systems, families, mask_name
 from remask.store import Cell, TrialRecord, summarise
-from tests.results.store_samples import (
+from tests.store.store_samples import (
     NAN,
     curve_with_drop,
     diverged,

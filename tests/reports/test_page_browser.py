@@ -21,7 +21,7 @@ from remask.reports.statistics import t_test, upper_tail
 from remask.store import summarise
 from tests.reports.samples import HOSTILE, own_data, report_data, rich_data, trials
 from tests.reports.test_history import VISITS
-from tests.results.store_samples import make_config, make_record
+from tests.store.store_samples import make_config, make_record
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page

@@ -13,7 +13,7 @@ from remask.experiments import trial_configs
 from remask.papers.experiments import experiment_cells
 from remask.store import Store, StoreError
 from tests.command_line import CommandLine, start
-from tests.results.store_samples import (
+from tests.store.store_samples import (
     contents,
     diverged,
     failed,

@@ -5,7 +5,8 @@ import pytest
 from scipy import stats  # type: ignore[import-untyped]
 
 from remask.reports.statistics import TTest, paired, welch
-from remask.store import Spread, spread
+from remask.store import Spread
+from remask.store.cells import spread
 
 
 @pytest.mark.parametrize("size", [3, 7, 10])

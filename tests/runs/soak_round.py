@@ -13,8 +13,14 @@ from contextlib import suppress
 from pathlib import Path
 
 from remask.methods import METHODS
-from remask.store import Store, StoreError, trial_json
-from tests.results.mutated_exports import (
+from remask.store import Store, StoreError
+from remask.store.export import trial_json
+from tests.runs.disturbances import RunEnded
+from tests.runs.faults import flip_a_bit
+from tests.runs.soak_trials import Expected, Request, may_be_asked_for, numbers_of, stored_hashes
+from tests.runs.soaked import Soaked
+from tests.small_disk import fill_disk, small_disk
+from tests.store.mutated_exports import (
     CHANGES,
     ODD_TEXTS,
     hash_of,
@@ -22,11 +28,6 @@ from tests.results.mutated_exports import (
     our_export,
     with_their_hashes,
 )
-from tests.runs.disturbances import RunEnded
-from tests.runs.faults import flip_a_bit
-from tests.runs.soak_trials import Expected, Request, may_be_asked_for, numbers_of, stored_hashes
-from tests.runs.soaked import Soaked
-from tests.small_disk import fill_disk, small_disk
 
 _PATIENCE = 240.0
 _PROCESSES = 6

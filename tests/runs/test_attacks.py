@@ -34,9 +34,9 @@ from remask.files import Lock
 from remask.learner import Learner, LearnerError
 from remask.store import Store
 from tests.learner.samples import blobs, create
-from tests.results.store_samples import make_config, make_record
 from tests.runs.faults import filled, flip_a_bit, reopened, save, state, version_of
 from tests.runs.killed_calls import CAN_TRACE, kill_at
+from tests.store.store_samples import make_config, make_record
 
 pytestmark = [pytest.mark.faults, pytest.mark.processes]
 CONFIGS = trial_configs(

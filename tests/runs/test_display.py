@@ -11,7 +11,7 @@ from remask.experiments import Advanced, Finished, Job, Note
 from remask.experiments.display import Display
 from remask.record import TrialRecord
 from tests.command_line import QUICK, CommandLine
-from tests.results.store_samples import make_config, make_record
+from tests.store.store_samples import make_config, make_record
 
 _FIRST = Job(tuple(make_config(mask=mask, seed=seed) for mask in (None, -1.0) for seed in (0, 1)))
 _SECOND = Job(tuple(make_config(mask=-1.0, seed=seed) for seed in (2, 3)))

@@ -42,7 +42,7 @@ from remask.experiments import (
 )
 from remask.store import Store
 from tests.command_line import QUICK, CommandLine
-from tests.results.store_samples import make_config
+from tests.store.store_samples import make_config
 
 SLOW = """
 import os, time

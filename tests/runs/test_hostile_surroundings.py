@@ -17,7 +17,7 @@ from remask.machine import (
 )
 from remask.store import Store
 from tests.command_line import QUICK, CommandLine
-from tests.results.store_samples import make_records
+from tests.store.store_samples import make_records
 
 _GIGABYTE = 1 << 30
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="limits are kept on Linux alone")

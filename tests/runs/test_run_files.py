@@ -27,7 +27,7 @@ from remask.experiments import (
 from remask.experiments.queue import Claims
 from remask.store import Store, StoreError
 from tests.command_line import Answer, CommandLine
-from tests.results.store_samples import contents
+from tests.store.store_samples import contents
 
 # A checkpoint of one of these trials takes 74 kB, and the log of the store grows beyond 100 kB. As
 # one stack it is the other way round: its checkpoint is larger than the log.

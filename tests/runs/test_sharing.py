@@ -33,7 +33,7 @@ from remask.experiments import (
 )
 from remask.experiments.queue import Claims
 from remask.store import Store
-from tests.results.store_samples import make_record
+from tests.store.store_samples import make_record
 
 COMPUTE = """
 import json, sys

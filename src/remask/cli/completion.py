@@ -79,7 +79,7 @@ def _runs(store: Path | None) -> list[tuple[str, str]]:
 
 def _store(named: Path | None) -> Path:
     from remask.errors import RemaskError
-    from remask.store import store_path
+    from remask.store.database import store_path
 
     try:
         return store_path(named)

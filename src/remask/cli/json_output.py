@@ -9,12 +9,12 @@ if TYPE_CHECKING:
     from remask.config import TrialConfig
     from remask.experiments import Compared, Plan, Reproduction, Results
     from remask.reports.comparison import Comparison
-    from remask.store import Cell, TrialSummary
+    from remask.store.cells import Cell, TrialSummary
 
 
 def results_json(results: "Results", **more: object) -> dict[str, Any]:
     """Return the cells and trials of a run."""
-    from remask.store import summary_of
+    from remask.store.cells import summary_of
 
     stored = stored_json(results.cells(), map(summary_of, results))
     return {"ran": results.ran, **stored, "failures": results.failures, **more}

@@ -9,7 +9,7 @@ from remask.cli.completion import VALUES
 from remask.cli.groups import Group, flag, opt, option, option_for
 from remask.config import IDENTITY, TrialConfig
 from remask.experiments.options import RunOptions
-from remask.store import FILTERS
+from remask.store.filters import FILTERS
 
 WHAT = "What to run"
 HOW = "How to run it"

@@ -13,18 +13,10 @@ from remask.cli.groups import arg, flag, opt, with_groups
 from remask.cli.json_output import compared_json, stored_json
 from remask.cli.printing import Printing, confirm, exit_if_any
 from remask.files import check_output
-from remask.store import (
-    FORMATS,
-    Store,
-    StoreError,
-    TrialSummary,
-    export,
-    merge,
-    read_export,
-    store_path,
-    summarise_listed,
-    trial_json,
-)
+from remask.store.cells import TrialSummary, summarise
+from remask.store.database import StoreError, store_path
+from remask.store.export import FORMATS, export, merge, read_export, trial_json
+from remask.store.store import Store
 
 _ENDINGS = {".csv": "csv", ".parquet": "parquet", ".json": "json", ".tex": "latex"}
 _SEEDS_SHOWN = 10
@@ -47,7 +39,7 @@ def list_(
     with _existing(store) as opened:
         found = list(opened.summaries(filters, damaged=damaged))
     if printer.json:
-        printer.result(stored_json(summarise_listed(found), found))
+        printer.result(stored_json(summarise(found), found))
     elif not found:
         printer.show("No trial matches.")
     elif trials:
@@ -55,7 +47,7 @@ def list_(
     else:
         from remask.reports.tables import results_table  # not before it is needed
 
-        printer.show(results_table(summarise_listed(found)))
+        printer.show(results_table(summarise(found)))
     exit_if_any(damaged)
 
 

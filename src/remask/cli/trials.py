@@ -14,7 +14,9 @@ from remask.cli.printing import Printer, Printing, exit_if_any
 from remask.config import TrialConfig
 from remask.experiments.options import RunOptions
 from remask.files import check_output
-from remask.store import Store, export, store_path
+from remask.store.database import store_path
+from remask.store.export import export
+from remask.store.store import Store
 
 if TYPE_CHECKING:
     from remask.experiments import Results

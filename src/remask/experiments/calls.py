@@ -23,7 +23,9 @@ from remask.experiments.results import Reproduction, Results
 from remask.experiments.running import executor_for, finish_run, prepare_run, runs_to_resume
 from remask.files import AnyPath, check_output
 from remask.methods import Method
-from remask.store import Store, TrialRecord, store_path
+from remask.record import TrialRecord
+from remask.store.database import store_path
+from remask.store.store import Store
 
 AnyStore = Store | AnyPath | None
 """An open store, the path of one, or None for the default one."""

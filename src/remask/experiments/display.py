@@ -27,7 +27,7 @@ from remask.experiments.jobs import Job
 from remask.metrics import average_accuracy
 from remask.own_code import own_title
 from remask.record import TrialRecord
-from remask.store import cell_labels
+from remask.store.cells import cell_labels
 
 
 class Display:

@@ -19,7 +19,8 @@ from remask.experiments.jobs import Run, RunError, read_plan, runs_folder
 from remask.experiments.options import RunOptions
 from remask.files import AnyPath, DurabilityError, holder_of
 from remask.machine import free_memory, write_bytes
-from remask.store import NoResultsError, Store, StoreError, store_path
+from remask.store.database import NoResultsError, StoreError, store_path
+from remask.store.store import Store
 
 State = Literal["ok", "note", "wrong"]
 _EXTRAS = {

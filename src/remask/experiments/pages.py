@@ -20,7 +20,10 @@ from remask.reports.figures import write_figures
 from remask.reports.history import KeptClass, LearnerNow, LearntVisit, write_history
 from remask.reports.page import page_html
 from remask.reports.page_data import page_data, published_beside
-from remask.store import Store, StoreError, check_filters, summarise
+from remask.store.cells import summarise
+from remask.store.database import StoreError
+from remask.store.filters import check_filters
+from remask.store.store import Store
 
 _SECONDS_BETWEEN_LOOKS = 2.0
 _SECONDS_BETWEEN_RELOADS = 5.0

@@ -16,7 +16,8 @@ from remask.experiments.running import executor_for
 from remask.experiments.train import check_device
 from remask.own_code import own_title
 from remask.reports.tables import PlainTable
-from remask.store import Store, cell_labels
+from remask.store.cells import cell_labels
+from remask.store.store import Store
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from remask.machine import require_room
 from remask.methods import find_method
 from remask.nets import net_builder
 from remask.own_code import Source, find_source, names_own_code
-from remask.store import Store
+from remask.store.store import Store
 
 
 def fetch_data(configs: Sequence[TrialConfig], options: RunOptions) -> None:

@@ -20,7 +20,7 @@ from remask.engine.checkpoints import checkpoints_in
 from remask.experiments.events import Event, Failed, Finished, Lost, Note, PickedUp
 from remask.experiments.jobs import Job, Run, Work, write_plan
 from remask.files import DurabilityError, make_folder
-from remask.store import Store
+from remask.store.store import Store
 
 _SECONDS_BETWEEN_LOOKS = 0.5
 _DIGITS = 15

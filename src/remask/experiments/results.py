@@ -11,6 +11,7 @@ from remask.errors import MissingPackageError
 from remask.experiments.defaults import changed_settings
 from remask.papers.experiments import PaperCell
 from remask.papers.statements import statements
+from remask.record import TrialRecord
 from remask.reports.comparison import (
     ComparedCell,
     compare,
@@ -20,7 +21,6 @@ from remask.reports.comparison import (
     paper_cell,
 )
 from remask.reports.figures import plot
-from remask.reports.selection import best_by_validation, masks_chosen
 from remask.reports.statements import (
     STATEMENT_TEST,
     Decision,
@@ -28,8 +28,16 @@ from remask.reports.statements import (
     decide_by_the_paper,
     decision_table,
 )
-from remask.reports.tables import CURVES_NOTE, PlainTable, curve_table, results_table
-from remask.store import Cell, TrialRecord, column_types, flat_row, summarise
+from remask.reports.tables import (
+    CURVES_NOTE,
+    PlainTable,
+    best_by_validation,
+    curve_table,
+    masks_chosen,
+    results_table,
+)
+from remask.store.cells import Cell, summarise
+from remask.store.export import column_types, flat_row
 
 NOTHING_PUBLISHED = (
     "Nothing is published about these results: figures exist for the paper's benchmarks, methods, "

@@ -11,7 +11,7 @@ from remask.experiments.jobs import Run
 from remask.experiments.options import RunOptions
 from remask.experiments.train import net_path
 from remask.loggers import Log, Logger, Setting, Source, open_logger
-from remask.store import scores
+from remask.store.cells import scores
 
 
 class RunLog:

@@ -41,7 +41,9 @@ from remask.files import (
 )
 from remask.own_code import check_trusted
 from remask.record import TrialRecord
-from remask.store import Store, StoreError, StoreMovedError, export
+from remask.store.database import StoreError, StoreMovedError
+from remask.store.export import export
+from remask.store.store import Store
 
 
 def executor_for(options: RunOptions) -> Executor:

@@ -2,12 +2,13 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import get_args
 
 from rich.text import Text
 
+from remask.config import TrialConfig
 from remask.names import system_name
 from remask.papers.experiments import PaperCell, published_figures
 from remask.papers.published import Claim
@@ -22,8 +23,8 @@ from remask.reports.statistics import (
     verdict,
     welch,
 )
-from remask.reports.tables import PlainTable, write_spread
-from remask.store import Cell, Spread, group_but_mask, spread
+from remask.reports.tables import PlainTable, write_aligned
+from remask.store.cells import Cell, Spread, grouped, spread
 
 VERDICT_TEST = (
     f"Welch's t-test, two-sided, at {100 * LEVEL:g} %, with at least {FEWEST_TRIALS} trials of ours"
@@ -205,11 +206,11 @@ def _identity(cell: ComparedCell) -> list[str | Text]:
 
 def _figures(cell: ComparedCell, measure: str) -> tuple[str, str, str]:
     """Ours, the published figure, and the difference with the verdict if it is significant."""
-    ours = write_spread(cell.ours.spreads[measure]) if cell.ours else "-"
+    ours = write_aligned(cell.ours.spreads[measure]) if cell.ours else "-"
     figure = cell.figures.get(measure)
     if figure is None:
         return ours, "-", "-"
-    claim = write_spread(figure.published)
+    claim = write_aligned(figure.published)
     if figure.ours is None:
         return ours, claim, "-"
     mark = f" {figure.verdict}" if figure.verdict in ("better", "worse") else ""
@@ -238,10 +239,20 @@ class Contrast:
     """By measure, see MEASURES; only those that were measured."""
 
 
+def alike_but_mask(cells: Iterable[Cell]) -> list[list[Cell]]:
+    """Group the cells whose settings differ only in the mask and that have learnt the same."""
+
+    def key(cell: Cell) -> tuple[TrialConfig, str]:
+        unmasked = {"mask": None, "positive_mask": False, "seed": 0}
+        return cell.config.model_copy(update=unmasked), cell.learnt
+
+    return list(grouped(cells, key).values())
+
+
 def contrasts(cells: Sequence[Cell]) -> list[Contrast]:
     """Compare every masked cell with its unmasked one."""
     found = []
-    for alike in group_but_mask(cell for cell in cells if cell.trials):
+    for alike in alike_but_mask(cell for cell in cells if cell.trials):
         plain = next((cell for cell in alike if cell.config.mask is None), None)
         if plain is not None:
             found += [_contrast(plain, c) for c in alike if c.config.mask is not None]
@@ -256,9 +267,9 @@ def _contrast(plain: Cell, masked: Cell) -> Contrast:
             continue
         test = t_test(ours, theirs)
         if test is not None and test.kind == "paired":
-            mean = spread([ours[seed] - theirs[seed] for seed in ours if seed in theirs]).mean
+            mean = spread(ours[seed] - theirs[seed] for seed in ours if seed in theirs).mean
         else:
-            mean = spread(list(ours.values())).mean - spread(list(theirs.values())).mean
+            mean = spread(ours.values()).mean - spread(theirs.values()).mean
         higher_is_better = ALL_MEASURES[measure].better == "higher"
         found[measure] = Difference(mean, test, verdict(test, higher_is_better=higher_is_better))
     return Contrast(plain, masked, found)

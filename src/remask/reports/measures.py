@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from remask.store import COSTS, Cell, Spread, TrialRecord
+from remask.record import TrialRecord
+from remask.store.cells import COSTS, Cell, Spread
 
 SETTINGS = {"class_il": "Class-IL", "task_il": "Task-IL"}
 """Titles of the two test settings."""

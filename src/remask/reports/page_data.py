@@ -14,6 +14,7 @@ from remask.papers.experiments import (
     published_benchmarks,
 )
 from remask.papers.statements import statements
+from remask.record import TrialRecord
 from remask.reports.comparison import (
     CONTRAST_TEST,
     VERDICT_TEST,
@@ -42,7 +43,7 @@ from remask.reports.statements import (
 )
 from remask.reports.statistics import TTest
 from remask.setting_types import write_mask
-from remask.store import Cell, Spread, TrialRecord, TrialSummary
+from remask.store.cells import Cell, Spread, TrialSummary
 
 Command = Callable[[TrialConfig, Sequence[int]], str]
 """Returns the command that runs the trials of a config with these seeds."""
@@ -69,7 +70,7 @@ def page_data(
     benchmarks = dict.fromkeys(cell.paper.benchmark for cell in compared)
     decided = [row for benchmark in benchmarks for row in _statements(benchmark, ours)]
     tested = {name: f"test {title}" for name, title in MEASURES.items()}
-    has_validation = any(cell.has_validation for cell in cells)
+    has_validation = any(cell.config.validation for cell in cells)
     return {
         "measures": {**tested, **VALIDATION_MEASURES} if has_validation else MEASURES,
         "metrics": known,

@@ -15,7 +15,7 @@ from remask.papers.experiments import PaperCell, published_figures
 from remask.papers.statements import Expectation, Statement
 from remask.reports.statistics import FEWEST_TRIALS, LEVEL, TTest, by_seed, holm, t_test, welch
 from remask.reports.tables import PlainTable
-from remask.store import Cell, Spread, spread
+from remask.store.cells import Cell, Spread, spread
 
 Finding = Literal["holds", "contradicted", "undecided", "too few trials", "not run"]
 

@@ -13,7 +13,8 @@ from typing import Literal, cast
 import numpy as np
 
 from remask.machine import require_room_for_scipy
-from remask.store import Cell, Spread, TrialRecord, spread
+from remask.record import TrialRecord
+from remask.store.cells import Cell, Spread, spread
 
 Verdict = Literal["no significant difference", "better", "worse", "too few trials", "not run"]
 LEVEL = 0.05

@@ -3,6 +3,7 @@
 import html
 import io
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from rich import box
@@ -15,8 +16,12 @@ from rich.text import Text
 
 from remask.console import PlainConsole
 from remask.errors import printable
-from remask.store import Cell, Spread
+from remask.reports.measures import SETTINGS, VALIDATION_MEASURES
+from remask.reports.statistics import FEWEST_TRIALS, LEVEL, by_seed, t_test
+from remask.store.cells import Cell, Spread, grouped, write_spread
 
+_DATA = ("benchmark", "tasks", "class_order", "limit", "validation")
+"""The settings that determine what there is to learn."""
 _TESTED = (
     ("Class-IL A_T", "class_il_A_T"),
     ("F_T", "class_il_F_T"),
@@ -155,12 +160,12 @@ def results_table(cells: Sequence[Cell]) -> PlainTable:
             shared.append(in_common.format(values.pop()))
         else:
             columns.append((name, texts))
-    validated = any(cell.has_validation for cell in cells)
+    validated = any(cell.config.validation for cell in cells)
     shares = {cell.config.validation for cell in cells}
     if validated and len(shares) == 1:
         shared.append(f"held out for validation: {100 * shares.pop():g} %")
     columns += [
-        (heading, [write_spread(cell.spreads[measure]) for cell in cells])
+        (heading, [write_aligned(cell.spreads[measure]) for cell in cells])
         for heading, measure in (_VALIDATED if validated else _TESTED)
     ]
     rows = zip(*[texts for _, texts in columns], strict=True)
@@ -177,32 +182,111 @@ def curve_table(cells: Sequence[Cell]) -> PlainTable:
     rows = [
         [
             *(cell.label, str(cell.config.buffer or "-"), str(cell.trials)),
-            *(write_spread(cell.spreads[measure]) for measure in _CURVES.values()),
+            *(write_aligned(cell.spreads[measure]) for measure in _CURVES.values()),
         ]
         for cell in cells
     ]
     return PlainTable(["method", "buffer", "trials", *_CURVES], rows, left=("method",))
 
 
-def write_spread(spread: Spread, *, aligned: bool = True) -> str:
-    """`85.29 ±2.05`; without the standard deviation for one trial, "-" if nothing was measured.
+def write_aligned(spread: Spread) -> str:
+    """A mean and deviation so that the means in a column line up for most deviations."""
+    return write_spread(spread, alone="     -")
 
-    With `aligned`, the means in a column line up for most standard deviations.
+
+def best_by_validation(cells: Sequence[Cell]) -> list[str]:
+    """Describe the best cell by validation and its test accuracy, a line per kind of data.
+
+    Cells that learnt from different data, tasks or shares are not comparable. Empty if no cell
+    held data out.
     """
-    if math.isnan(spread.mean):
-        return "-"
-    none = "     -" if aligned else ""
-    return f"{spread.mean:.2f}" + (f" ±{spread.std:.2f}" if spread.trials > 1 else none)
+    groups = _by_data([cell for cell in cells if cell.config.validation])
+    return [
+        " ".join(_sentences(group, f" on {data}" if len(groups) > 1 else ""))
+        for data, group in groups.items()
+    ]
 
 
-def lost_trials(cell: Cell) -> list[str]:
-    """`1 diverged`, `2 failed`."""
-    counts = ((cell.diverged, "diverged"), (cell.failed, "failed"))
-    return [f"{count} {status}" for count, status in counts if count]
+def chosen_by_validation(cells: Sequence[Cell]) -> tuple[str, list[Cell], list[Cell]]:
+    """The measure of validation, the cells that have it, and the best of them."""
+    for setting in SETTINGS:
+        measure = f"validation_{setting}_A_T"
+        if known := [cell for cell in cells if not math.isnan(cell.spreads[measure].mean)]:
+            highest = max(cell.spreads[measure].mean for cell in known)
+            best = [cell for cell in known if math.isclose(cell.spreads[measure].mean, highest)]
+            return measure, known, best
+    return "", [], []
+
+
+def masks_chosen(cells: Sequence[Cell]) -> list[str]:
+    """The masks that the trials of each cell with the mask "auto" chose after each task."""
+    lines = []
+    for cell in cells:
+        by_task = zip(*(record.choices for record in cell.finished), strict=True)
+        counts = [Counter(choice.chosen for choice in made).most_common() for made in by_task]
+        if counts:
+            masks = (", ".join(f"{name} ({times})" for name, times in made) for made in counts)
+            where = f"{cell.label}, {cell.config.benchmark}, buffer {cell.config.buffer}"
+            lines.append(f"masks that {where} chose after each task: {' | '.join(masks)}")
+    return lines
+
+
+def _by_data(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
+    """The cells with the same training data, by the settings in which the data differ."""
+    groups = grouped(cells, lambda cell: tuple(getattr(cell.config, name) for name in _DATA))
+    differing = [at for at, values in enumerate(zip(*groups, strict=True)) if len({*values}) > 1]
+    return {
+        ", ".join(f"{_DATA[at]}={key[at]}" for at in differing): group
+        for key, group in groups.items()
+    }
+
+
+def _sentences(cells: Sequence[Cell], where: str) -> list[str]:
+    if len(cells) == 1:
+        return [f"nothing to choose{where}: there is only one cell."]
+    measure, known, best = chosen_by_validation(cells)
+    if not best:
+        return [f"nothing to choose{where}: no trial has finished."]
+    several_buffers = len({cell.config.buffer for cell in cells}) > 1
+    chosen = [
+        _choice(cell, measure, f", buffer {cell.config.buffer}" if several_buffers else "")
+        for cell in best
+    ]
+    tied = "tied as " if len(best) > 1 else ""
+    sentences = [f"{tied}best by validation{where}: {' | '.join(chosen)}."]
+    if len(known) > len(best):
+        sentences.append(_reliability(best, known, measure))
+    if len(cells) > len(known):
+        sentences.append(f"Cells without a finished trial: {len(cells) - len(known)}.")
+    return sentences
+
+
+def _choice(cell: Cell, measure: str, more: str) -> str:
+    held_out = write_spread(cell.spreads[measure])
+    test = write_spread(cell.spreads[measure.removeprefix("validation_")])
+    trials = ", ".join([f"n={cell.trials}", *cell.lost])
+    return f"{cell.label}{more} ({VALIDATION_MEASURES[measure]} {held_out}, {trials}); test: {test}"
+
+
+def _reliability(best: Sequence[Cell], known: Sequence[Cell], measure: str) -> str:
+    others = [cell for cell in known if cell not in best]
+    values = by_seed(measure, best[0])
+    tests = [t_test(values, by_seed(measure, cell)) for cell in others]
+    made = [test for test in tests if test is not None]
+    if not made:
+        return f"Fewer than {FEWEST_TRIALS} trials per cell: too few for a test."
+    alike = sum(test.p_different >= LEVEL for test in made)
+    few = len(others) - len(made)
+    if not alike and not few:
+        return f"It differs significantly from every other cell (t-test at {100 * LEVEL:g} %)."
+    return (
+        f"Other cells without a significant difference from it (t-test at {100 * LEVEL:g} %): "
+        f"{alike} of {len(others)}" + (f"; with too few trials for a test: {few}." if few else ".")
+    )
 
 
 def _write_trials(cell: Cell) -> str:
-    notes = lost_trials(cell)
+    notes = cell.lost
     if len(cell.hardware) > 1:
         notes.append(f"on {len(cell.hardware)} kinds of hardware")
     return ", ".join([str(cell.trials), *notes])

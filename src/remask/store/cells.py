@@ -1,12 +1,13 @@
-"""Summaries of trials, and cells: trials that differ only in their seed, taken together."""
+"""Metrics of trials, and cells: trials that differ only in their seed, taken together."""
 
 import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import repeat
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -14,26 +15,90 @@ from numpy.typing import NDArray
 
 from remask.config import TrialConfig
 from remask.data.classes import Tasks
+from remask.metrics import CURVE_METRICS, METRICS, AccuracyCurve, binned_calibration_error
 from remask.names import system_name
 from remask.record import TrialRecord, write_moment
 from remask.setting_types import MaskValue
-from remask.store.scores import COSTS, SCORES, Spread, pack, scores, spread, spreads, unpack
 
 _Item = TypeVar("_Item")
+_Key = TypeVar("_Key", bound=Hashable)
 _SHOWN = ("benchmark", "method", "mask", "buffer")
 """The settings that a table always shows."""
-_DATA = ("benchmark", "tasks", "class_order", "limit", "validation")
-"""The settings that determine what there is to learn."""
+_MATRICES = ("class_il", "task_il", "validation_class_il", "validation_task_il")
+_CURVES = ("class_il", "task_il")
+SCORES = (
+    *(f"{matrix}_{metric}" for matrix in _MATRICES for metric in METRICS),
+    *(f"{setting}_{metric}" for setting in _CURVES for metric in CURVE_METRICS),
+    "class_il_ECE",
+)
+"""The names of all metrics: `class_il_A_T` and so on for the test set, `validation_class_il_A_T`
+and so on for held-out training data, `class_il_min_ACC` and so on for curves, and the calibration
+error."""
+COSTS = ("seconds", "flops", "memory_bytes")
+"""The costs of a trial, by the names of its record's fields."""
 
 
-class Learnt(NamedTuple):
-    """What trials must have in common, beside their config, to be averaged or drawn together."""
+class Spread(NamedTuple):
+    """A mean and the population standard deviation (divided by n, not n - 1) over trials.
 
-    num_tasks: int
-    """0 if the trial failed."""
-    num_classes: int
-    classes: str
-    """A fingerprint of the tasks and the names of the classes."""
+    Published deviations are most likely of this kind: it is what NumPy's `std` computes.
+    """
+
+    mean: float
+    std: float
+    """Zero for one trial, which has no spread: do not show it."""
+    trials: int
+    """The number of values."""
+
+
+def write_spread(spread: Spread, between: str = " ±", alone: str = "") -> str:
+    """`85.29 ±2.05`; `alone` replaces the deviation of one trial, which has none."""
+    if math.isnan(spread.mean):
+        return "-"
+    return f"{spread.mean:.2f}" + (f"{between}{spread.std:.2f}" if spread.trials > 1 else alone)
+
+
+def scores(record: TrialRecord) -> dict[str, float]:
+    """All metrics of a trial by name; NaN where one is not defined."""
+    found = dict.fromkeys(SCORES, math.nan)
+    tasks = len(record.class_il)
+    if not tasks:
+        return found
+    matrices = np.full((len(_MATRICES), tasks, tasks), math.nan)
+    for place, name in enumerate(_MATRICES):
+        if matrix := getattr(record, name):
+            matrices[place] = matrix
+    for metric, measure in METRICS.items():
+        values = measure(matrices).tolist()
+        found |= {f"{name}_{metric}": value for name, value in zip(_MATRICES, values, strict=True)}
+    if curve := record.curve:
+        learning, steps = np.array(curve.learning, np.int64), np.array(curve.steps, np.int64)
+        for name in _CURVES:
+            accuracy = np.array(getattr(curve, name), np.float64).reshape(len(steps), tasks)
+            over_time = AccuracyCurve(accuracy, learning, steps)
+            found |= {f"{name}_{m}": measure(over_time) for m, measure in CURVE_METRICS.items()}
+    if answers := record.answers:
+        error = binned_calibration_error(answers.counts, answers.confidence, answers.right)
+        found["class_il_ECE"] = error
+    return found
+
+
+def spread(values: Iterable[float]) -> Spread:
+    """The mean and population standard deviation; NaN if there are no values."""
+    return spreads(np.array(list(values), np.float64)[:, None])[0]
+
+
+def spreads(values: NDArray[np.float64]) -> list[Spread]:
+    """The mean and population standard deviation over trials, [trials, N] -> N of them."""
+    trials, number = values.shape
+    if not trials:
+        return [Spread(math.nan, math.nan, 0)] * number
+    # NumPy adds up contiguous rows as it adds up one row alone: the same bits.
+    rows = np.ascontiguousarray(values.T)
+    means = np.add.reduce(rows, axis=1) / trials  # much faster than `mean` and `std`
+    rest = rows - means[:, None]
+    stds = np.sqrt(np.add.reduce(rest * rest, axis=1) / trials)
+    return list(map(Spread, means.tolist(), stds.tolist(), repeat(trials)))
 
 
 class TrialSummary(NamedTuple):
@@ -51,8 +116,9 @@ class TrialSummary(NamedTuple):
     error: str | None
     seconds: float
     num_tasks: int
-    num_classes: int
-    classes: str
+    """0 if the trial failed."""
+    learnt: str
+    """A fingerprint of the tasks and the names of the classes; means are over trials that agree."""
     hardware: str
     """The processor or device, and torch's version: rounding depends on them. Empty: unknown."""
     cell: str
@@ -61,14 +127,9 @@ class TrialSummary(NamedTuple):
     """All metrics in the order of SCORES as float64, little-endian."""
 
     @property
-    def learnt(self) -> Learnt:
-        """The tasks and classes that it has learnt."""
-        return Learnt(self.num_tasks, self.num_classes, self.classes)
-
-    @property
     def scores(self) -> dict[str, float]:
         """All metrics by name; NaN where one is not defined."""
-        return dict(zip(SCORES, unpack([self.packed])[0].tolist(), strict=True))
+        return dict(zip(SCORES, _unpack([self.packed])[0].tolist(), strict=True))
 
     @property
     def system(self) -> str:
@@ -84,12 +145,17 @@ def summary_of(record: TrialRecord) -> TrialSummary:
     return TrialSummary(
         *(config.hash, config.benchmark, config.method, config.mask, config.buffer, config.seed),
         *(record.status, record.title, write_moment(record.created), record.error, record.seconds),
-        *(len(record.class_il), len(record.confidence)),
-        classes=_fingerprint(record.tasks, record.class_names),
+        num_tasks=len(record.class_il),
+        learnt=_fingerprint(record.tasks, record.class_names),
         hardware=", ".join([str(device), *([f"torch {torch}"] if torch else [])]) if device else "",
         cell=config.cell.canonical,
-        packed=pack(scores(record).values()),
+        packed=np.fromiter(scores(record).values(), "<f8").tobytes(),
     )
+
+
+def _unpack(trials: Sequence[bytes]) -> NDArray[np.float64]:
+    """The metrics of trials, [trials, SCORES]."""
+    return np.frombuffer(b"".join(trials), "<f8").reshape(-1, len(SCORES))
 
 
 @lru_cache(maxsize=256)
@@ -117,7 +183,7 @@ class Cell:
     summaries: tuple[TrialSummary, ...]
     """All its trials, by seed."""
     records: tuple[TrialRecord, ...] = ()
-    """Their records, unless it is from `summarise_listed`."""
+    """Their records, unless it was made of summaries."""
 
     @cached_property
     def _finished(self) -> list[TrialSummary]:
@@ -127,11 +193,6 @@ class Cell:
     def finished(self) -> tuple[TrialRecord, ...]:
         """The records of the finished trials."""
         return tuple(record for record in self.records if record.status == "finished")
-
-    @property
-    def title(self) -> str | None:
-        """The title of a custom method, if it has one."""
-        return _own_title(self.summaries)
 
     @property
     def trials(self) -> int:
@@ -149,9 +210,10 @@ class Cell:
         return sum(trial.status == "failed" for trial in self.summaries)
 
     @property
-    def has_validation(self) -> bool:
-        """Whether its trials held out training data, and were also measured on it."""
-        return self.config.validation > 0
+    def lost(self) -> list[str]:
+        """The other trials in words: `1 diverged`, `2 failed`."""
+        counts = ((self.diverged, "diverged"), (self.failed, "failed"))
+        return [f"{count} {status}" for count, status in counts if count]
 
     @property
     def hardware(self) -> tuple[str, ...]:
@@ -159,9 +221,9 @@ class Cell:
         return tuple(sorted({trial.hardware for trial in self._finished} - {""}))
 
     @property
-    def learnt(self) -> Learnt:
-        """The tasks and classes that its finished trials have learnt."""
-        return self._finished[0].learnt if self._finished else Learnt(0, 0, "")
+    def learnt(self) -> str:
+        """A fingerprint of what its finished trials have learnt, see `TrialSummary`."""
+        return self._finished[0].learnt if self._finished else ""
 
     @property
     def tasks(self) -> Tasks | None:
@@ -175,7 +237,7 @@ class Cell:
 
     @cached_property
     def _scores(self) -> NDArray[np.float64]:
-        return unpack([trial.packed for trial in self._finished])
+        return _unpack([trial.packed for trial in self._finished])
 
     def values(self, metric: str) -> list[float]:
         """A metric of each finished trial, by seed; NaN where it is not defined."""
@@ -192,37 +254,29 @@ class Cell:
         """The costs of a trial, see COSTS; NaN where one is unknown."""
         found = {name: [getattr(record, name) for record in self.finished] for name in COSTS}
         return {
-            name: spread([math.nan if value is None else float(value) for value in values])
+            name: spread(math.nan if value is None else value for value in values)
             for name, values in found.items()
         }
-
-
-def summarise(records: Iterable[TrialRecord]) -> list[Cell]:
-    """Group the trials into cells, ordered by benchmark, method, mask, buffer and the rest.
-
-    Trials of one config that have not learnt the same, because a custom benchmark was changed,
-    are separate cells with different labels.
-    """
-    return _cells((summary_of(record), record) for record in records)
-
-
-def summarise_listed(trials: Iterable[TrialSummary]) -> list[Cell]:
-    """Group trials into cells as `summarise` does, without their records."""
-    return _cells((trial, None) for trial in trials)
 
 
 _Trial = tuple[TrialSummary, TrialRecord | None]
 
 
-def _cells(trials: Iterable[_Trial]) -> list[Cell]:
-    groups: dict[str, list[_Trial]] = {}
-    for trial in trials:
-        groups.setdefault(trial[0].cell, []).append(trial)
+def summarise(trials: Iterable[TrialRecord | TrialSummary]) -> list[Cell]:
+    """Group the trials into cells, ordered by benchmark, method, mask, buffer and the rest.
+
+    Trials of one config that have not learnt the same, because a custom benchmark was changed,
+    are separate cells with different labels.
+    """
+    pairs = (
+        (one, None) if isinstance(one, TrialSummary) else (summary_of(one), one) for one in trials
+    )
+    groups = grouped(pairs, lambda trial: trial[0].cell)
     by_config = sorted(
         ((cell_config(cell), group) for cell, group in groups.items()),
         key=lambda one: _order(one[0]),
     )
-    titles = {config: _own_title(summary for summary, _ in group) for config, group in by_config}
+    titles = {config: _own_title(group) for config, group in by_config}
     labels = cell_labels(list(titles), titles)
     return [
         Cell(
@@ -238,11 +292,9 @@ def _cells(trials: Iterable[_Trial]) -> list[Cell]:
 
 def _versions(trials: Sequence[_Trial]) -> list[tuple[str, list[_Trial]]]:
     """Groups of trials of one config that have learnt the same, with suffixes of their labels."""
-    if len({(summary.num_tasks, summary.classes) for summary, _ in trials}) == 1:
-        return [("", sorted(trials, key=lambda trial: trial[0].seed))]
     by_age = sorted(trials, key=lambda trial: trial[0].created)
-    groups = group_alike([t for t in by_age if t[0].num_tasks], lambda trial: trial[0].learnt)
-    groups = groups or [[]]
+    known = (trial for trial in by_age if trial[0].num_tasks)
+    groups = list(grouped(known, lambda trial: trial[0].learnt).values()) or [[]]
     # Trials that failed have learnt nothing; they are counted with the newest ones.
     groups[-1] += [trial for trial in by_age if not trial[0].num_tasks]
     for group in groups:
@@ -257,6 +309,12 @@ def _versions(trials: Sequence[_Trial]) -> list[tuple[str, list[_Trial]]]:
         version = f" ({seen[tasks]})" if numbers[tasks] > 1 else ""
         found.append((f", {tasks} tasks{version}", group))
     return found
+
+
+def _own_title(trials: Iterable[_Trial]) -> str | None:
+    """The title in the latest trial that has one: a failed one has none."""
+    titled = [summary for summary, _ in trials if summary.title is not None]
+    return max(titled, key=lambda trial: trial.created).title if titled else None
 
 
 def cell_labels(
@@ -282,49 +340,18 @@ def cell_labels(
     return labels
 
 
-def _values(config: TrialConfig, names: Iterable[str]) -> tuple[object, ...]:
-    return tuple(getattr(config, name) for name in names)
-
-
 def _order(config: TrialConfig) -> list[tuple[bool, bool, object]]:
-    names = dict.fromkeys((*_SHOWN, *type(config).model_fields))
+    values = (getattr(config, n) for n in dict.fromkeys((*_SHOWN, *type(config).model_fields)))
     # A class order may be a tuple, and a mask a word, which cannot be compared with numbers.
     return [
         (value is not None, isinstance(value, tuple | str), 0 if value is None else value)
-        for value in _values(config, names)
+        for value in values
     ]
 
 
-def _own_title(trials: Iterable[TrialSummary]) -> str | None:
-    """The title in the latest trial that has one: a failed one has none."""
-    titled = [trial for trial in trials if trial.title is not None]
-    return max(titled, key=lambda trial: trial.created).title if titled else None
-
-
-def group_alike(items: Iterable[_Item], learnt: Callable[[_Item], Learnt]) -> list[list[_Item]]:
-    """Group the items that have learnt the same, in the order in which each first appears."""
-    groups: dict[Learnt, list[_Item]] = {}
+def grouped(items: Iterable[_Item], key: Callable[[_Item], _Key]) -> dict[_Key, list[_Item]]:
+    """The items by their key, in the order in which each first appears."""
+    groups: dict[_Key, list[_Item]] = {}
     for item in items:
-        groups.setdefault(learnt(item), []).append(item)
-    return list(groups.values())
-
-
-def group_but_mask(cells: Iterable[Cell]) -> list[list[Cell]]:
-    """Group the cells whose settings differ only in the mask and that have learnt the same."""
-    groups: dict[tuple[TrialConfig, Learnt], list[Cell]] = {}
-    for cell in cells:
-        unmasked = cell.config.model_copy(update={"mask": None, "positive_mask": False, "seed": 0})
-        groups.setdefault((unmasked, cell.learnt), []).append(cell)
-    return list(groups.values())
-
-
-def group_by_data(cells: Iterable[Cell]) -> dict[str, list[Cell]]:
-    """Group the cells with the same training data, by the settings in which the data differ."""
-    groups: dict[tuple[object, ...], list[Cell]] = {}
-    for cell in cells:
-        groups.setdefault(_values(cell.config, _DATA), []).append(cell)
-    differing = [at for at, values in enumerate(zip(*groups, strict=True)) if len({*values}) > 1]
-    return {
-        ", ".join(f"{_DATA[at]}={key[at]}" for at in differing): group
-        for key, group in groups.items()
-    }
+        groups.setdefault(key(item), []).append(item)
+    return groups

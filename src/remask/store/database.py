@@ -1,4 +1,4 @@
-"""A results file as an SQLite database: created whole, checked before use.
+"""A results file as an SQLite database: created whole, checked before use, errors with remedies.
 
 A file that is not a sound store of this schema version is left as it is.
 """
@@ -11,27 +11,128 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from remask.store.errors import NoResultsError, StoreError, damaged, error_code, explained
-from remask.store.rows import TABLE
+from remask.errors import RemaskError
+from remask.files import AnyPath
 
-VERSION = 10
+VERSION = 11
 """The schema version, in `PRAGMA user_version`."""
 APPLICATION_ID = int.from_bytes(b"rmsk", "big")
 """Marks a file as a results store, in `PRAGMA application_id`."""
-_IMMUTABLE = "ro&immutable=1"  # SQLite then needs no files beside it
+IMMUTABLE = "ro&immutable=1"
+"""Mode in which SQLite needs no files beside the database."""
+
+_BUSY = (
+    "is locked: another process has been writing to it for too long. Nothing was written. "
+    "Wait for that process to end, or end it, and try again."
+)
+_CANNOT_OPEN = (
+    "cannot be opened. Fix the permissions of the file and its folder, or choose another file."
+)
+_DAMAGED = (
+    "is damaged. It was left as it is. Move it away and restore a backup, or rescue what can be "
+    "read with `sqlite3 FILE .recover`."
+)
+_ADVICE = {
+    sqlite3.SQLITE_BUSY: _BUSY,
+    sqlite3.SQLITE_LOCKED: _BUSY,
+    sqlite3.SQLITE_FULL: (
+        "cannot grow: the disk is full. The newest result was not written; earlier ones are safe. "
+        "Free some space and run the same command again."
+    ),
+    sqlite3.SQLITE_READONLY: (
+        "is read-only, or its folder is. Nothing was written. Fix the permissions, or copy it to "
+        "another folder: SQLite needs files beside it even for reading."
+    ),
+    sqlite3.SQLITE_CANTOPEN: _CANNOT_OPEN,
+    sqlite3.SQLITE_PERM: _CANNOT_OPEN,
+    sqlite3.SQLITE_IOERR: (
+        "cannot be read or written: the disk reports an error. The newest result was not written; "
+        "earlier ones are safe. Check the disk, its free space and its quota, and run the same "
+        "command again."
+    ),
+    sqlite3.SQLITE_CORRUPT: _DAMAGED,
+    sqlite3.SQLITE_NOTADB: (
+        "is not a results store: it is not an SQLite file. It was left as it is. Choose another "
+        "file."
+    ),
+}
 
 
-def open_database(path: Path, *, create: bool, timeout: float) -> tuple[sqlite3.Connection, bool]:
+class StoreError(RemaskError):
+    """Results cannot be read or written; the message has the file, the reason and a remedy."""
+
+
+class NoResultsError(StoreError):
+    """There is no store at the path."""
+
+
+class StoreMovedError(StoreError):
+    """The file at the store's path is no longer the one that was opened."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(
+            f"{path} was moved, deleted or replaced while it was in use. The newest results are "
+            f"not there. Bring it back, or choose another file, and run the same command again."
+        )
+
+
+@contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """Turn SQLite's errors about the file at `path` into StoreError."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        advice = _ADVICE.get(_code(error), "cannot be used.")
+        raise StoreError(f"{path} {advice} (SQLite: {error})") from error
+    except UnicodeDecodeError as error:  # in SQLite's description of the damage
+        raise _damaged(path, f"text that is not UTF-8: {error.reason}") from error
+
+
+def identity(path: Path) -> tuple[int, int] | None:
+    """Device and inode of the file; None if there is none."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def store_path(given: AnyPath | None = None) -> Path:
+    """The path of the store: the one given, else $REMASK_STORE, else one in the home folder."""
+    path = Path(given) if given is not None else _default_store()
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:  # it is written to files that are UTF-8
+        raise StoreError(f"the store's path {path} is not valid UTF-8. Choose another.") from None
+    return path
+
+
+def _default_store() -> Path:
+    if named := os.environ.get("REMASK_STORE"):
+        return Path(named)
+    if home := os.environ.get("XDG_DATA_HOME"):
+        return Path(home) / "remask" / "results.db"
+    try:
+        return Path.home() / ".local" / "share" / "remask" / "results.db"
+    except RuntimeError:
+        raise StoreError(
+            "there is no home folder to keep results in: use --store FILE, or set REMASK_STORE"
+        ) from None
+
+
+def open_database(
+    path: Path, schema: str, *, create: bool, timeout: float
+) -> tuple[sqlite3.Connection, bool]:
     """Open the store at `path`; returns (connection, read_only).
 
-    With `create`, a missing store is made and a store that can only be read is refused.
+    With `create`, a missing store is made with `schema`, and a read-only one is refused.
     """
     try:
         size = _size(path)
         if not size and not create:
             raise NoResultsError(f"there are no results at {path}: no such file, or an empty one.")
         if not size:
-            _create(path)
+            _create(path, schema)
     except OSError as error:
         raise StoreError(
             f"cannot use {path}: {error.strerror}. Fix the permissions or choose another file."
@@ -41,10 +142,7 @@ def open_database(path: Path, *, create: bool, timeout: float) -> tuple[sqlite3.
         _open(path, "ro", timeout).close()
         return _open(path, "rw", timeout), False
     except StoreError as error:
-        read_only = error_code(error.__cause__) in (
-            sqlite3.SQLITE_READONLY,
-            sqlite3.SQLITE_CANTOPEN,
-        )
+        read_only = _code(error.__cause__) in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
         if create or not read_only:
             raise
         if _size(log := _log(path)):
@@ -52,27 +150,25 @@ def open_database(path: Path, *, create: bool, timeout: float) -> tuple[sqlite3.
                 f"{path} cannot be read where it is: {log.name} beside it holds its newest "
                 f"results, and nothing can be written there. Copy both to another folder."
             ) from error
-        return _open(path, _IMMUTABLE, timeout), True
+        return _open(path, IMMUTABLE, timeout), True
 
 
-def connect(path: Path, *, timeout: float, mode: str = "rw") -> sqlite3.Connection:
+def connect(path: Path, *, timeout: float, mode: str) -> sqlite3.Connection:
     """Connect to the file without checking it."""
     # isolation_level=None: transactions begin where the code begins them.
-    return sqlite3.connect(
+    connection = sqlite3.connect(
         f"{path.resolve().as_uri()}?mode={mode}", uri=True, timeout=timeout, isolation_level=None
     )
-
-
-def connect_for_reading(path: Path, *, timeout: float, read_only: bool) -> sqlite3.Connection:
-    """Open a second connection to a store that is open already."""
-    return connect(path, timeout=timeout, mode=_IMMUTABLE if read_only else "ro")
+    # Damaged text passes to where rows are checked, which names the row.
+    connection.text_factory = lambda text: str(text, encoding="utf-8", errors="replace")
+    return connection
 
 
 def check_pages(connection: sqlite3.Connection, path: Path, check: str) -> None:
     """Raise StoreError if `integrity_check` or `quick_check` finds damage."""
     complaint = connection.execute(f"PRAGMA {check}(1)").fetchone()[0]
     if complaint != "ok":
-        raise damaged(path, complaint)
+        raise _damaged(path, complaint)
 
 
 @contextmanager
@@ -110,7 +206,7 @@ def _open(path: Path, mode: str, timeout: float) -> sqlite3.Connection:
 
 
 def _check(connection: sqlite3.Connection, path: Path) -> None:
-    """Raise StoreError unless the file is a sound store of this version."""
+    """Raise StoreError unless the file is a store of this version."""
     if pragma(connection, "application_id") != APPLICATION_ID:
         raise StoreError(
             f"{path} is an SQLite database of another program, not a results store. "
@@ -118,23 +214,18 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
         )
     version = pragma(connection, "user_version")
     if version != VERSION:
-        remedy = (
-            "Upgrade remask to use it."
-            if version > VERSION
-            else "Choose another file, or export its trials with the remask that made it (`remask "
-            "results export FILE.json`) and import them with this one."
-        )
+        remedy = "Upgrade remask to use it." if version > VERSION else "Choose another file."
         raise StoreError(
             f"{path} has schema version {version}, and this remask supports version {VERSION}. "
             f"It was left as it is. {remedy}"
         )
 
 
-def _create(path: Path) -> None:
+def _create(path: Path, schema: str) -> None:
     """Make an empty store; other processes may do so at the same time, and any may be killed."""
     path = path.resolve()
     if _size(log := _log(path)):  # SQLite would delete it
-        raise damaged(path, f"an empty file or none, yet {log.name} beside it has contents")
+        raise _damaged(path, f"an empty file or none, yet {log.name} beside it has contents")
     path.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as folder:
         new = Path(folder) / "new.db"
@@ -142,7 +233,7 @@ def _create(path: Path) -> None:
             # In this mode readers and the writer never wait for each other.
             connection.execute("PRAGMA journal_mode = WAL")
             connection.executescript(
-                f"{TABLE}; PRAGMA application_id = {APPLICATION_ID}; "
+                f"{schema}; PRAGMA application_id = {APPLICATION_ID}; "
                 f"PRAGMA user_version = {VERSION};"
             )
         try:
@@ -168,3 +259,13 @@ def _size(path: Path) -> int:
         kind = "a folder" if stat.S_ISDIR(status.st_mode) else "a device or pipe"
         raise StoreError(f"{path} is {kind}, not a file. Name a file, such as results.db.")
     return status.st_size
+
+
+def _damaged(path: Path, found: str) -> StoreError:
+    return StoreError(f"{path} {_DAMAGED} (Found: {found})")
+
+
+def _code(error: BaseException | None) -> int:
+    """SQLite's primary result code; 0 if it is not SQLite's error."""
+    extended: int = getattr(error, "sqlite_errorcode", 0)
+    return extended & 0xFF

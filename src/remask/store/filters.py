@@ -11,7 +11,7 @@ from remask.names import TITLES, systems_named, unknown_method
 from remask.own_code import names_own_code
 from remask.record import Status, write_moment
 from remask.setting_types import Integer, Mask
-from remask.store.errors import StoreError
+from remask.store.database import StoreError
 
 
 class FilterError(StoreError, ValueError):

@@ -5,8 +5,7 @@ import re
 from collections.abc import Sequence
 
 from remask.errors import printable
-from remask.store.cells import Cell
-from remask.store.scores import Spread
+from remask.store.cells import Cell, Spread, write_spread
 
 _ESCAPES = {
     "\\": r"\textbackslash{}",
@@ -25,7 +24,7 @@ def latex_table(cells: Sequence[Cell], *, validation: bool = False) -> str:
     With `validation`, it has columns for the accuracies on held-out training data.
     """
     several = len({cell.config.benchmark for cell in cells}) > 1
-    held_out = any(cell.has_validation for cell in cells)
+    held_out = any(cell.config.validation for cell in cells)
     test = ", test" if validation else ""
     measures = (*_TESTED, *(_VALIDATED if validation else ()))
     lines = [
@@ -47,14 +46,12 @@ def latex_table(cells: Sequence[Cell], *, validation: bool = False) -> str:
 
 
 def _row(cell: Cell, with_benchmark: bool, measures: Sequence[str]) -> str:
-    others = [f"{cell.diverged} diverged"] * bool(cell.diverged)
-    others += [f"{cell.failed} failed"] * bool(cell.failed)
     columns = [
         *([_escape(cell.config.benchmark)] if with_benchmark else []),
         _MASK.sub(_as_maths, _escape(cell.label)),
         str(cell.config.buffer or "--"),
-        f"{cell.trials} ({', '.join(others)})" if others else str(cell.trials),
-        *(_spread(cell.spreads[measure]) for measure in measures),
+        f"{cell.trials} ({', '.join(cell.lost)})" if cell.lost else str(cell.trials),
+        *(_write(cell.spreads[name]) for name in measures),
     ]
     return " & ".join(columns) + r" \\"
 
@@ -67,9 +64,5 @@ def _as_maths(mask: re.Match[str]) -> str:
     return "($" + mask[1].replace("inf", r"\infty") + "$)"
 
 
-def _spread(spread: Spread) -> str:
-    if math.isnan(spread.mean):
-        return "--"
-    if spread.trials == 1:  # one trial has no spread
-        return f"${spread.mean:.2f}$"
-    return rf"${spread.mean:.2f} \pm {spread.std:.2f}$"
+def _write(spread: Spread) -> str:
+    return "--" if math.isnan(spread.mean) else "$" + write_spread(spread, r" \pm ") + "$"

@@ -1,43 +1,71 @@
-"""The results store: one SQLite file, a row for each trial that came to an end."""
+"""The results store: one SQLite file, a row for each trial that came to an end.
 
-import os
+A row holds a `TrialSummary`, a digest of `details`, a digest of both, and `details`: the rest of
+the record as JSON. An index holds all but the details, so a list reads the index alone.
+"""
+
+import hashlib
+import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
+from pydantic import ValidationError
+
 from remask.files import AnyPath
 from remask.record import TrialRecord
-from remask.store.cells import TrialSummary
+from remask.store.cells import SCORES, TrialSummary, cell_config, summary_of
 from remask.store.database import (
+    IMMUTABLE,
+    StoreError,
+    StoreMovedError,
     check_pages,
-    connect_for_reading,
+    connect,
+    explained,
+    identity,
     open_database,
     pragma,
     writing,
 )
-from remask.store.errors import StoreError, StoreMovedError, explained
 from remask.store.filters import where
-from remask.store.rows import (
-    COLUMNS,
-    ORDER,
-    SUMMARY,
-    check_row,
-    record_from,
-    summary_from,
-    to_row,
-)
 
+SUMMARY = (*TrialSummary._fields, "details_digest", "digest")
+COLUMNS = (*SUMMARY, "details")
+ORDER = ("benchmark", "method", "mask", "buffer", "seed", "config_hash")
+_TABLE = f"""
+CREATE TABLE trials (
+    config_hash TEXT NOT NULL PRIMARY KEY,
+    benchmark TEXT NOT NULL,
+    method TEXT NOT NULL,
+    mask REAL,
+    buffer INTEGER NOT NULL,
+    seed INTEGER NOT NULL,
+    status TEXT NOT NULL CHECK (status IN ('finished', 'diverged', 'failed')),
+    title TEXT,
+    created TEXT NOT NULL,
+    error TEXT,
+    seconds REAL NOT NULL,
+    num_tasks INTEGER NOT NULL,
+    learnt TEXT NOT NULL,
+    hardware TEXT NOT NULL,
+    cell TEXT NOT NULL,
+    packed BLOB NOT NULL,
+    details_digest BLOB NOT NULL,
+    digest BLOB NOT NULL,
+    details TEXT NOT NULL
+);
+CREATE INDEX trials_in_order ON trials ({", ".join(dict.fromkeys((*ORDER, *SUMMARY)))})
+"""
+_IN_SUMMARY = {"config", "status", "title", "created", "error", "seconds"}
 _SELECT = f"SELECT {', '.join(COLUMNS)} FROM trials"
 _SELECT_SUMMARY = f"SELECT {', '.join(SUMMARY)} FROM trials"
 _INSERT = (
     f"INSERT OR REPLACE INTO trials ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))})"
 )
-_ORDER = f"ORDER BY {', '.join(ORDER)}"
-# Damaged text passes to where rows are checked, which names the row.
-_lenient_text = partial(str, encoding="utf-8", errors="replace")
+# By contents, not by age: stores with the same trials have the same order.
+_ORDERED = f"ORDER BY {', '.join(ORDER)}"
 _Found = TypeVar("_Found")
 _Row = tuple[Any, ...]
 Filters = Mapping[str, object]
@@ -56,13 +84,14 @@ class Store:
     def __init__(self, path: AnyPath, *, create: bool = True, timeout: float = 30.0) -> None:
         self.path = Path(path)
         self._timeout = timeout
-        self._connection, self._read_only = open_database(self.path, create=create, timeout=timeout)
-        self._connection.text_factory = _lenient_text
-        self._file = _identity(self.path)
+        self._connection, self._read_only = open_database(
+            self.path, _TABLE, create=create, timeout=timeout
+        )
+        self._file = identity(self.path)
 
     def close(self) -> None:
         """Close the file; closing twice does no harm."""
-        if _identity(self.path) != self._file:
+        if identity(self.path) != self._file:
             # SQLite would leave the log, which would then damage the next file at this path.
             with suppress(sqlite3.Error):
                 self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -114,14 +143,14 @@ class Store:
 
     def check_in_place(self) -> None:
         """Raise StoreMovedError unless the file at `path` is the one that was opened."""
-        if _identity(self.path) != self._file:
+        if identity(self.path) != self._file:
             raise StoreMovedError(self.path)
 
     def held(self) -> Iterator[TrialRecord]:
         """Read all trials of the file that was opened, even if it is no longer at `path`."""
         with explained(self.path):
-            for row in self._connection.execute(f"{_SELECT} {_ORDER}"):
-                yield record_from(row, self.path)
+            for row in self._connection.execute(f"{_SELECT} {_ORDERED}"):
+                yield _record_from(row, self.path)
 
     def is_done(self, config_hash: str) -> bool:
         """Whether the trial is stored and did not fail."""
@@ -129,26 +158,25 @@ class Store:
 
     def get(self, config_hash: str) -> TrialRecord | None:
         """Read the trial of that hash; None if it is not stored."""
-        row = self._row(f"{_SELECT} WHERE config_hash = ?", [config_hash])
-        return None if row is None else record_from(row, self.path)
+        rows = self._rows(f"{_SELECT} WHERE config_hash = ?", [config_hash])
+        return _record_from(rows[0], self.path) if rows else None
 
     def find(self, prefix: str) -> TrialRecord:
         """Read the one trial whose hash begins so; StoreError if there is none, or several."""
-        with explained(self.path):
-            rows = self._connection.execute(
-                f"{_SELECT} WHERE substr(config_hash, 1, ?) = ? ORDER BY config_hash LIMIT 4",
-                [len(prefix), prefix.lower()],
-            ).fetchall()
+        rows = self._rows(
+            f"{_SELECT} WHERE substr(config_hash, 1, ?) = ? ORDER BY config_hash LIMIT 4",
+            [len(prefix), prefix.lower()],
+        )
+        if len(rows) == 1:
+            return _record_from(rows[0], self.path)
         if not rows:
             raise StoreError(f"no trial in {self.path} has a hash that begins with {prefix!r}.")
-        if len(rows) > 1:
-            some = ", ".join(row[0][: len(prefix) + 8] for row in rows[:3])
-            more = ", ..." if len(rows) > 3 else ""
-            raise StoreError(
-                f"several trials in {self.path} have a hash that begins with {prefix!r}: "
-                f"{some}{more}. Give more of it."
-            )
-        return record_from(rows[0], self.path)
+        some = ", ".join(row[0][: len(prefix) + 8] for row in rows[:3])
+        more = ", ..." if len(rows) > 3 else ""
+        raise StoreError(
+            f"several trials in {self.path} have a hash that begins with {prefix!r}: "
+            f"{some}{more}. Give more of it."
+        )
 
     def records(
         self, filters: Filters | None = None, *, damaged: list[StoreError] | None = None
@@ -162,14 +190,14 @@ class Store:
 
         A damaged trial raises StoreError, or with `damaged` is skipped and its error appended.
         """
-        return self._read(_SELECT, filters, lambda row: record_from(row, self.path), damaged)
+        return self._read(_SELECT, filters, lambda row: _record_from(row, self.path), damaged)
 
     def summaries(
         self, filters: Filters | None = None, *, damaged: list[StoreError] | None = None
     ) -> Iterator[TrialSummary]:
         """Like `records`, without what a list does not need: much faster."""
         return self._read(
-            _SELECT_SUMMARY, filters, lambda row: summary_from(row, self.path), damaged
+            _SELECT_SUMMARY, filters, lambda row: _summary_from(row, self.path), damaged
         )
 
     def unchecked(self, filters: Filters | None = None) -> Iterator[TrialSummary]:
@@ -178,13 +206,7 @@ class Store:
 
     def checked(self, damaged: list[StoreError] | None = None) -> Iterator[TrialRecord]:
         """Read all trials as `records` does, and check every column and every page."""
-
-        def check(row: _Row) -> TrialRecord:
-            record = record_from(row, self.path)
-            check_row(row, record, self.path)
-            return record
-
-        yield from self._read(_SELECT, None, check, damaged)
+        yield from self._read(_SELECT, None, lambda row: _checked_record(row, self.path), damaged)
         try:
             check_pages(self._connection, self.path, "integrity_check")
         except StoreError as error:
@@ -195,18 +217,17 @@ class Store:
     def count(self, filters: Filters | None = None) -> int:
         """The number of trials that pass the filters of `records`."""
         condition, parameters = where(filters or {}, self._methods)
-        row = self._row(f"SELECT count(*) FROM trials WHERE {condition}", parameters)
-        return 0 if row is None else int(row[0])
+        [(count,)] = self._rows(f"SELECT count(*) FROM trials WHERE {condition}", parameters)
+        return int(count)
 
     def changes(self) -> int:
         """A number that changes when another process, or Store, writes."""
         with explained(self.path):
             return pragma(self._connection, "data_version")
 
-    def _methods(self) -> list[tuple[str, str | None]]:
+    def _methods(self) -> list[_Row]:
         """The stored methods, each with its own title if it has one."""
-        with explained(self.path):
-            return self._connection.execute("SELECT DISTINCT method, title FROM trials").fetchall()
+        return self._rows("SELECT DISTINCT method, title FROM trials", [])
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
@@ -215,13 +236,12 @@ class Store:
         self.check_in_place()
 
     def _status(self, config_hash: str) -> str | None:
-        row = self._row("SELECT status FROM trials WHERE config_hash = ?", [config_hash])
-        return None if row is None else str(row[0])
+        rows = self._rows("SELECT status FROM trials WHERE config_hash = ?", [config_hash])
+        return str(rows[0][0]) if rows else None
 
-    def _row(self, query: str, parameters: list[Any]) -> _Row | None:
+    def _rows(self, query: str, parameters: list[Any]) -> list[_Row]:
         with explained(self.path):
-            row: _Row | None = self._connection.execute(query, parameters).fetchone()
-        return row
+            return self._connection.execute(query, parameters).fetchall()
 
     def _read(
         self,
@@ -232,17 +252,15 @@ class Store:
     ) -> Iterator[_Found]:
         """Convert the rows of the trials that pass; an invalid filter raises at once."""
         condition, parameters = where(filters or {}, self._methods)
-        query = f"{select} WHERE {condition} {_ORDER}"
+        query = f"{select} WHERE {condition} {_ORDERED}"
+        mode = IMMUTABLE if self._read_only else "ro"
 
         def found() -> Iterator[_Found]:
             # A separate connection keeps the view of one moment while this store writes.
             with (
                 explained(self.path),
-                closing(
-                    connect_for_reading(self.path, timeout=self._timeout, read_only=self._read_only)
-                ) as connection,
+                closing(connect(self.path, timeout=self._timeout, mode=mode)) as connection,
             ):
-                connection.text_factory = _lenient_text
                 for row in connection.execute(query, parameters):
                     try:
                         item = convert(row)
@@ -256,33 +274,78 @@ class Store:
         return found()
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
-    """Device and inode of the file; None if there is none."""
+def to_row(record: TrialRecord) -> _Row:
+    """The values of COLUMNS."""
+    return sealed(summary_of(record), record.model_dump_json(exclude=_IN_SUMMARY))
+
+
+def sealed(summary: TrialSummary, details: str) -> _Row:
+    """A row of these contents with its digests."""
+    # + 0.0: SQLite stores -0.0 as 0.0.
+    plain = (value + 0.0 if isinstance(value, float) else value for value in summary)
+    values = (*plain, _sha(details.encode()))
+    return (*values, _digest(values), details)
+
+
+def _summary_from(row: _Row, path: Path) -> TrialSummary:
+    """The summary in the values of SUMMARY; raises StoreError if they are damaged."""
     try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
+        if row[-1] != _digest(row[:-1]):
+            raise ValueError("its contents do not match its digest")
+        summary = TrialSummary(*row[:-2])
+        if len(summary.packed) != 8 * len(SCORES):
+            raise ValueError(f"it has not {len(SCORES)} metrics")
+        cell_config(summary.cell)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise _damaged(row[0], path, str(error)) from error
+    return summary
 
 
-def store_path(given: AnyPath | None = None) -> Path:
-    """The path of the store: the one given, else $REMASK_STORE, else one in the home folder."""
-    path = Path(given) if given is not None else _default_store()
+def _record_from(row: _Row, path: Path) -> TrialRecord:
+    """The record in the values of COLUMNS; raises StoreError if the row is damaged."""
+    *columns, details = row
+    summary = _summary_from(tuple(columns), path)
     try:
-        str(path).encode()
-    except UnicodeEncodeError:  # it is written to files that are UTF-8
-        raise StoreError(f"the store's path {path} is not valid UTF-8. Choose another.") from None
-    return path
+        if columns[-2] != _sha(str(details).encode(errors="replace")):
+            raise ValueError("its details do not match their digest")
+        shared = {name: getattr(summary, name) for name in _IN_SUMMARY - {"config"}}
+        config = cell_config(summary.cell).model_copy(update={"seed": summary.seed})
+        return TrialRecord.model_validate({**json.loads(details), **shared, "config": config})
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        if first["type"] == "extra_forbidden":
+            raise StoreError(
+                f"the trial {summary.config_hash} in {path} has {place}, which this remask does "
+                f"not support: a newer one stored it. Upgrade remask to read it."
+            ) from error
+        raise _damaged(summary.config_hash, path, f"{place}: {first['msg']}") from error
+    except (ValueError, TypeError, RecursionError) as error:
+        raise _damaged(summary.config_hash, path, str(error)) from error
 
 
-def _default_store() -> Path:
-    if named := os.environ.get("REMASK_STORE"):
-        return Path(named)
-    if home := os.environ.get("XDG_DATA_HOME"):
-        return Path(home) / "remask" / "results.db"
-    try:
-        return Path.home() / ".local" / "share" / "remask" / "results.db"
-    except RuntimeError:
-        raise StoreError(
-            "there is no home folder to keep results in: use --store FILE, or set REMASK_STORE"
-        ) from None
+def _checked_record(row: _Row, path: Path) -> TrialRecord:
+    """The record in a row; raises StoreError unless the row is that of the record."""
+    record = _record_from(row, path)
+    for name, found, expected in zip(COLUMNS, row, to_row(record), strict=True):
+        if found != expected:
+            reason = f"{name} is {found!r:.80}, its record implies {expected!r:.80}"
+            raise _damaged(row[0], path, reason)
+    return record
+
+
+def _digest(values: _Row) -> bytes:
+    *plain, packed, details_digest = values
+    return _sha(ascii(plain).encode() + packed + details_digest)
+
+
+def _sha(data: bytes) -> bytes:
+    """The first half of the SHA-256."""
+    return hashlib.sha256(data).digest()[:16]
+
+
+def _damaged(config_hash: object, path: Path, reason: str) -> StoreError:
+    return StoreError(
+        f"the trial {config_hash} in {path} is damaged: {reason}. To delete it: "
+        f"`remask results delete --hash {config_hash}`, then run the trial again."
+    )

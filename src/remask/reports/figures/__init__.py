@@ -26,7 +26,7 @@ from remask.reports.figures.tasks import (
     matrices_figure,
 )
 from remask.reports.measures import SETTINGS
-from remask.store import Cell
+from remask.store.cells import Cell
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing

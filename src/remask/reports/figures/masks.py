@@ -17,7 +17,7 @@ from remask.reports.figures.systems import (
     summary,
 )
 from remask.reports.measures import SETTINGS
-from remask.store import Cell
+from remask.store.cells import Cell
 
 _FEWEST_MASKS = 3
 
@@ -149,7 +149,7 @@ def plane_figure(rows: Sequence[Row], setting: str, systems: Systems) -> Figure:
         Axis("plasticity, accuracy right after learning (%)", name="plasticity", near_100=True),
         tuple(marks),
         sizes=tuple(sizes.values()),
-        guides=_equal_accuracy({cell.learnt.num_tasks for cell in drawn.cells}),
+        guides=_equal_accuracy({len(cell.tasks or ()) for cell in drawn.cells}),
     )
     return Figure(
         key="stability-plasticity",

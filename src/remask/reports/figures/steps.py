@@ -5,10 +5,11 @@ from itertools import groupby, pairwise
 
 import numpy as np
 
+from remask.record import Losses
 from remask.reports.figures.description import Axis, Figure, Mark, Panel
 from remask.reports.figures.systems import Array, Row, Systems, is_measured, over_trials, summary
 from remask.reports.measures import SETTINGS
-from remask.store import Cell, Losses
+from remask.store.cells import Cell
 
 _Times = tuple[tuple[int, ...], tuple[int, ...]]
 """The steps of a curve's points, and the tasks being learnt."""

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from remask.reports.comparison import ComparedCell
+from remask.reports.comparison import ComparedCell, alike_but_mask
 from remask.reports.figures.description import Look, Mark, Numbers, Source
-from remask.store import Cell, Spread, group_alike, group_but_mask, spreads
+from remask.store.cells import Cell, Spread, grouped, spreads
 
 Array = NDArray[np.float64]
 MINUS = "\N{MINUS SIGN}"
@@ -79,7 +79,7 @@ def families(cells: Iterable[Cell]) -> list[Family]:
         if cell.config.mask != "auto" and not math.isnan(cell.spreads["class_il_A_T"].mean)
     )
     found = []
-    for alike in group_but_mask(measured):
+    for alike in alike_but_mask(measured):
         by_mask = {cell.config.mask: cell for cell in alike}
         masks = sorted(mask for mask in by_mask if isinstance(mask, float))
         found.append(Family(by_mask.get(None), tuple(by_mask[mask] for mask in masks)))
@@ -107,7 +107,8 @@ class Systems:
         order = {label: place for place, label in enumerate(self.looks)}
         known = [cell for cell in cells if cell.trials]
         ranked = sorted(known, key=lambda cell: order[cell.label])
-        return [Row(tuple(group), title) for group in group_alike(ranked, lambda cell: cell.learnt)]
+        groups = grouped(ranked, lambda cell: cell.learnt).values()
+        return [Row(tuple(group), title) for group in groups]
 
     def source(self, cell: Cell) -> Source:
         """The source of points of this cell."""

@@ -17,7 +17,7 @@ from remask.reports.figures.systems import (
     summary,
 )
 from remask.reports.measures import SETTINGS
-from remask.store import Cell
+from remask.store.cells import Cell
 
 _MANY_CLASSES = 40
 """With more classes there is no room for a marker and a bar each."""
@@ -219,7 +219,7 @@ def _heat(values: Array, shown: Array, cell: Cell, systems: Systems) -> Mark:
 
 
 def _has_many_classes(cell: Cell) -> bool:
-    return cell.learnt.num_classes > _MOST_CONFUSED
+    return len(cell.class_names or ()) > _MOST_CONFUSED
 
 
 def _by_class(cell: Cell) -> tuple[Array, tuple[str, ...]]:
@@ -232,8 +232,8 @@ def _by_class(cell: Cell) -> tuple[Array, tuple[str, ...]]:
 
 def _by_task(cell: Cell) -> tuple[Array, tuple[str, ...]]:
     """Confusion counts between tasks, [S, T, T], and the names of the tasks."""
-    tasks = cell.tasks or tuple((label,) for label in range(cell.learnt.num_classes))
-    member = np.array([[c in task for c in range(cell.learnt.num_classes)] for task in tasks])
+    tasks = cell.tasks or ()
+    member = np.array([[c in task for c in range(len(cell.class_names or ()))] for task in tasks])
     counts = member @ _counts(cell) @ member.T
     return counts, tuple(f"task {number}" for number in numbered(len(tasks)))
 

@@ -12,19 +12,11 @@ from pydantic import ValidationError, create_model
 
 from remask.config import TrialConfig
 from remask.experiments import rerun_command
-from remask.reports.selection import masks_chosen
-from remask.store import (
-    Losses,
-    MaskChoice,
-    Store,
-    TrialRecord,
-    export,
-    read_export,
-    scores,
-    summarise,
-)
+from remask.record import Losses, MaskChoice
+from remask.reports.tables import masks_chosen
+from remask.store import Store, TrialRecord, export, read_export, scores, summarise
 from tests.command_line import CommandLine
-from tests.results.store_samples import NAN, diverged, failed, make_config, make_record, table
+from tests.store.store_samples import NAN, diverged, failed, make_config, make_record, table
 
 HOLDS_OUT = make_config(validation=0.1)
 ANSWERS: dict[str, Any] = {

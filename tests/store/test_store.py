@@ -14,8 +14,8 @@ import pytest
 from remask.errors import UnknownNameError
 from remask.names import system_name
 from remask.store import Store, StoreError, TrialRecord
-from remask.store.rows import to_row
-from tests.results.store_samples import (
+from remask.store.store import to_row
+from tests.store.store_samples import (
     diverged,
     failed,
     make_config,

@@ -10,7 +10,7 @@ import pytest
 from remask.reports.figures import write_figures
 from remask.store import Store, summarise
 from tests.command_line import CommandLine
-from tests.results.store_samples import make_config, make_record, make_records
+from tests.store.store_samples import make_config, make_record, make_records
 
 _NAMES = ["[/foo]", "[bold]x[/bold]", "[link=file:///x]y[/link]", ":smile:", "=cmd()", "<b>&"]
 

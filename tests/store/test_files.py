@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 
 from remask.experiments.doctor import examine
-from remask.store import Store, StoreError, StoreMovedError
-from remask.store.rows import COLUMNS, ORDER, SUMMARY
+from remask.store import Store, StoreError
+from remask.store.database import VERSION, StoreMovedError
+from remask.store.store import COLUMNS, ORDER, SUMMARY
 from tests.command_line import CommandLine
-from tests.results.store_samples import contents, make_config, make_record, make_records
+from tests.store.store_samples import contents, make_config, make_record, make_records
 
 PAGE = 4096
 
@@ -188,7 +189,9 @@ def test_the_database_of_another_program_is_refused_and_left_alone(tmp_path: Pat
     refusal(interrupted)
 
 
-@pytest.mark.parametrize(("version", "remedy"), [(7, "results export"), (11, "Upgrade remask")])
+@pytest.mark.parametrize(
+    ("version", "remedy"), [(VERSION - 1, "Choose another"), (VERSION + 1, "Upgrade remask")]
+)
 def test_a_store_of_another_schema_version_is_refused_and_left_alone(
     tmp_path: Path, version: int, remedy: str
 ) -> None:

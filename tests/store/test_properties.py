@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remask.config import TrialConfig
-from remask.store import Store, TrialRecord, summarise, trial_json
-from tests.results.store_samples import diverged, failed, make_config, make_record
+from remask.store import Store, TrialRecord, summarise
+from remask.store.export import trial_json
+from tests.store.store_samples import diverged, failed, make_config, make_record
 
 ANY_TEXT = st.text(
     st.characters(exclude_categories=["C", "Z"], include_characters=" "), max_size=20

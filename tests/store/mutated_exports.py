@@ -5,8 +5,8 @@ from typing import Any
 
 from remask.config import TrialConfig
 from remask.experiments import trial_configs
-from remask.store import trial_json
-from tests.results.store_samples import (
+from remask.store.export import trial_json
+from tests.store.store_samples import (
     diverged,
     failed,
     make_config,

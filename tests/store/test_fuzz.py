@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from remask.store import Store
 from tests.command_line import Answer, CommandLine
-from tests.results.mutated_exports import CHANGES, ODD_TEXTS, mutate, our_export, with_their_hashes
-from tests.results.store_samples import make_config, make_record
+from tests.store.mutated_exports import CHANGES, ODD_TEXTS, mutate, our_export, with_their_hashes
+from tests.store.store_samples import make_config, make_record
 
 EXAMPLES = int(os.environ.get("REMASK_FUZZ_EXAMPLES", "12"))
 fuzzed = settings(

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from remask.experiments import changed_settings, rerun_command, trial_configs
-from remask.reports.selection import best_by_validation
+from remask.reports.tables import best_by_validation
 from remask.store import Store, TrialRecord, summarise
 from tests.command_line import CommandLine
 from tests.reports.samples import report_data
-from tests.results.store_samples import (
+from tests.store.store_samples import (
     NAN,
     diverged,
     failed,

@@ -12,17 +12,10 @@ from typing import Any
 import pytest
 
 from remask.errors import UnknownNameError
-from remask.store import (
-    FORMATS,
-    Store,
-    StoreError,
-    TrialRecord,
-    export,
-    read_export,
-    trial_json,
-)
+from remask.store import Store, StoreError, TrialRecord, export, read_export
+from remask.store.export import FORMATS, trial_json
 from tests.command_line import CommandLine
-from tests.results.store_samples import (
+from tests.store.store_samples import (
     NAN,
     contents,
     diverged,
@@ -33,7 +26,7 @@ from tests.results.store_samples import (
     make_records,
     table,
 )
-from tests.results.test_cells import trial
+from tests.store.test_cells import trial
 
 _HELD_OUT = make_record(
     make_config(validation=0.1),

@@ -9,7 +9,7 @@ import pytest
 
 from remask.store import Store, StoreError, merge
 from tests.command_line import CommandLine
-from tests.results.store_samples import make_config, make_record
+from tests.store.store_samples import make_config, make_record
 
 WORSE = [[50.0, float("nan")], [10.0, 20.0]]
 

@@ -17,7 +17,7 @@ from remask.config import TrialConfig
 from remask.data.classes import spread_classes
 from remask.store import TrialRecord, export
 from remask.store.cells import TrialSummary
-from remask.store.rows import COLUMNS, sealed
+from remask.store.store import COLUMNS, sealed
 
 NAN = math.nan
 

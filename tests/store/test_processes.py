@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from remask.store import Store
-from tests.results.store_samples import make_config, make_record
+from tests.store.store_samples import make_config, make_record
 
 ADD = """
 import sys
-from tests.results.store_samples import make_config, make_record
+from tests.store.store_samples import make_config, make_record
 from remask.store import Store
 
 path, who, first, last = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])

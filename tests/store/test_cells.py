@@ -12,23 +12,11 @@ import pytest
 
 from remask.names import system_name
 from remask.reports.tables import PlainTable, results_table
-from remask.store import (
-    SCORES,
-    Cell,
-    Spread,
-    Store,
-    TrialRecord,
-    cell_labels,
-    scores,
-    spread,
-    spreads,
-    summarise,
-    summarise_listed,
-    summary_of,
-)
+from remask.store import Cell, Spread, Store, TrialRecord, scores, summarise
+from remask.store.cells import SCORES, cell_labels, spread, spreads, summary_of
 from tests.command_line import CommandLine
 from tests.reports.test_report import data_of
-from tests.results.store_samples import (
+from tests.store.store_samples import (
     NAN,
     diverged,
     failed,
@@ -271,7 +259,7 @@ def test_a_list_has_the_cells_and_the_numbers_of_the_records(tmp_path: Path) -> 
     records += [make_record(make_config(seed=52))]  # another number of tasks
     with Store(tmp_path / "results.db") as store:
         store.add_all(records)
-        listed = summarise_listed(store.summaries())
+        listed = summarise(store.summaries())
         cells = summarise(store.records())
     for ours, theirs in zip(listed, cells, strict=True):
         assert (ours.label, ours.config) == (theirs.label, theirs.config)
