@@ -165,8 +165,13 @@ def test_unreadable_files_are_skipped_and_named_and_others_ignored(
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl"])
 def test_texts_need_an_encoder_and_nothing_is_created(
-    remask: CommandLine, taught: Path, tmp_path: Path, kind: str
+    remask: CommandLine,
+    taught: Path,
+    tmp_path: Path,
+    kind: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)  # as if nothing is installed
     file, folder = tmp_path / f"texts.{kind}", tmp_path / "new"
     file.write_text({"csv": "t,l\na,x\n", "jsonl": '{"t": "a", "l": "x"}\n'}[kind])
     given = ("--data", str(file), "--name", "one")

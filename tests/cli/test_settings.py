@@ -152,7 +152,7 @@ def test_a_new_setting_is_one_line(tmp_path: Path) -> None:
         '    momentum: float = Field(0.0, ge=0, lt=1, description="Share of the last step.")\n',
     )
     _add_line(
-        tmp_path / "src" / "remask" / "runs" / "options.py",
+        tmp_path / "src" / "remask" / "experiments" / "options.py",
         "    device: str = ",
         '    patience: int = Field(3, ge=1, description="Hours to wait.")\n',
     )
