@@ -14,12 +14,11 @@ import socket
 import stat
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from io import BufferedReader, FileIO
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 import filelock
 
@@ -27,13 +26,14 @@ from remask.errors import RemaskError, printable
 
 AnyPath = str | os.PathLike[str]
 
+_PERMISSIONS = "Fix the permissions, or choose another folder"
 _ADVICE = {
     errno.ENOSPC: "Free some space there, or choose another folder",
-    errno.EDQUOT: "Your quota is used up: free some space there, or choose another folder",
+    errno.EDQUOT: "Free some space there, or choose another folder",
     errno.EFBIG: "Raise the file size limit (ulimit -f), or choose another file system",
     errno.EROFS: "Choose a folder that can be written",
-    errno.EACCES: "Fix the permissions, or choose another folder",
-    errno.EPERM: "Fix the permissions, or choose another folder",
+    errno.EACCES: _PERMISSIONS,
+    errno.EPERM: _PERMISSIONS,
     errno.EIO: "The disk may be failing: check it, or choose another folder",
     errno.ENOENT: "The folder is gone: make it again, or choose another",
     errno.EISDIR: "Name a file in it, or another",
@@ -43,23 +43,6 @@ _HOST_NAME = socket.gethostname()
 _HOST = hashlib.sha256(_HOST_NAME.encode()).hexdigest()[:8]
 _TEMPORARY = re.compile(r"\..+\.([0-9a-f]{8})-([0-9]{1,10})-[0-9a-f]{16}\.tmp")
 _DAY = 24 * 60 * 60
-_FILE, _PRIVATE_FILE, _FOLDER, _PRIVATE_FOLDER = 0o666, 0o600, 0o777, 0o700  # less the umask
-_BEGINNINGS = {
-    re.compile(mark, re.DOTALL): kind
-    for mark, kind in (
-        (rb"SQLite format 3\0", "an SQLite database, such as a results store"),
-        (rb"\x37\x7f\x06[\x82\x83]", "the log of an SQLite database"),
-        (rb"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7", "the journal of an SQLite database"),
-        (rb'.{8}\{"__metadata__":\{"remask":"[0-9a-f]{128}', "a checkpoint"),
-        (rb'\{\s*"format":.{1,40}"sha256":\s*"[0-9a-f]{64}",\s*"learner":', "a learner's manifest"),
-        (rb"\x93NUMPY", "a NumPy array"),
-    )
-}
-"""The first bytes of files that no output may replace."""
-_BEGINNING_BYTES = 512
-_LEARNER_FILE = re.compile(r"[a-z]+-[0-9]{6,12}\.(?:safetensors|npy)")
-_SIDE_FILE = re.compile(r"(.+)-(?:wal|shm|journal)")
-_MAX_OWNER_BYTES = 1 << 16
 _LONGEST_COMMAND = 200
 _writing: set[str] = set()
 """The temporary files that this process is writing."""
@@ -67,6 +50,16 @@ _writing: set[str] = set()
 
 class DurabilityError(RemaskError, OSError):
     """A file operation failed; the message has the path, the reason and what to do."""
+
+
+def refusal(what: str, path: Path, error: OSError | NotImplementedError) -> DurabilityError:
+    """Return the exception for a failed file operation, with advice."""
+    reason = getattr(error, "strerror", None) or str(error)
+    advice = _ADVICE.get(getattr(error, "errno", None) or 0, "Choose another folder")
+    return DurabilityError(f"cannot {what} {path}: {reason}. {advice}, then try again.")
+
+
+# Writing
 
 
 def write_atomically(
@@ -85,11 +78,12 @@ def write_atomically(
     temporary = path.with_name(f".{path.name}.{_HOST}-{os.getpid()}-{secrets.token_hex(8)}.tmp")
     _writing.add(temporary.name)
     try:
-        with _create(temporary, _PRIVATE_FILE if private else _FILE) as stream:
-            for piece in [data] if isinstance(data, bytes) else data:
-                _write(stream, piece)
+        with _create(temporary, 0o600 if private else 0o666) as stream:
+            write_all(stream, data)
             if like is not None:
-                _imitate(stream, like)
+                with suppress(PermissionError):  # only root may change owners
+                    os.fchown(stream.fileno(), like.st_uid, like.st_gid)
+                os.fchmod(stream.fileno(), stat.S_IMODE(like.st_mode))
             _sync_file(stream)
         _rename(temporary, path)
         _sync_folder(path.parent)
@@ -102,77 +96,10 @@ def write_atomically(
         _writing.discard(temporary.name)
 
 
-def check_output(path: Path, in_use: Sequence[Path] = ()) -> os.stat_result | None:
-    """Refuse a file that `write_output` would refuse, before hours are spent on its contents.
-
-    Refused are folders, the files `in_use` that the caller reads, databases, and remask's own
-    files. Returns the status of the existing file, or None.
-    """
-    try:
-        there = path.stat()
-    except FileNotFoundError:
-        there = None
-        if not path.resolve().parent.is_dir():
-            raise refusal("write", path, OSError(errno.ENOENT, "no such folder")) from None
-    except OSError as error:
-        raise refusal("write", path, error) from error
-    if there is not None and stat.S_ISDIR(there.st_mode):
-        raise refusal("write", path, OSError(errno.EISDIR, "it is a folder"))
-    if (kept := _kept_as(path, there, in_use)) is not None:
-        raise DurabilityError(f"{path} is {kept}. It was not changed. Name another file.")
-    return there
-
-
-def _kept_as(path: Path, there: os.stat_result | None, in_use: Sequence[Path]) -> str | None:
-    """Describe a file that no output may replace; None for any other."""
-    used = [file.resolve() for file in in_use]
-    if path.resolve() in used:
-        return "read or written by the same command"
-    if beside := _SIDE_FILE.fullmatch(path.name):
-        store = path.with_name(beside[1])
-        if store.resolve() in used or _begins_as(store) is not None:
-            return f"part of {store.name}, which is an SQLite database"
-    if _LEARNER_FILE.fullmatch(path.name) and _begins_as(path.with_name("learner.json")):
-        return "part of the learner beside it"
-    return _begins_as(path) if there is not None and stat.S_ISREG(there.st_mode) else None
-
-
-def _begins_as(path: Path) -> str | None:
-    """Describe a file to keep by its first bytes; None for any other."""
-    try:
-        with open_regular(path) as stream:
-            beginning = stream.read(_BEGINNING_BYTES)
-    except PermissionError:
-        return "not readable, so its content is unknown"
-    except OSError:
-        return None
-    return next((kind for mark, kind in _BEGINNINGS.items() if mark.match(beginning)), None)
-
-
-def write_output(path: Path, data: bytes | Iterable[bytes], in_use: Sequence[Path] = ()) -> None:
-    """Write a file that a user named, if `check_output` allows it.
-
-    A regular file is replaced atomically and keeps its mode; a symbolic link stays one. Pipes,
-    devices and the standard output of this process are written into.
-    """
-    there = check_output(path, in_use)
-    if there is None:
-        write_atomically(path.resolve(), data)
-        return
-    # Replacing the file behind /dev/stdout would remove what was printed before.
-    own = next((number for number in (1, 2) if _is_open_as(number, there)), None)
-    if own is None and stat.S_ISREG(there.st_mode):
-        write_atomically(path.resolve(), data, like=there)
-        return
-    sys.stdout.flush()
-    try:
-        with FileIO(path if own is None else own, "wb", closefd=own is None) as stream:
-            for piece in [data] if isinstance(data, bytes) else data:
-                _write(stream, piece)
-    except OSError as error:
-        if own is not None and isinstance(error, BrokenPipeError):
-            raise  # as for print
-        raise refusal("write", path, error) from error
+def write_all(stream: FileIO, data: bytes | Iterable[bytes | memoryview]) -> None:
+    """Write data into an open file, in pieces."""
+    for piece in [data] if isinstance(data, bytes) else data:
+        _write(stream, piece)
 
 
 def make_folder(folder: Path, *, private: bool = False) -> None:
@@ -183,7 +110,7 @@ def make_folder(folder: Path, *, private: bool = False) -> None:
     try:
         missing = [path for path in (folder, *folder.parents) if not path.exists()]
         for path in reversed(missing):
-            _make_folder(path, _PRIVATE_FOLDER if private else _FOLDER)
+            _make_folder(path, 0o700 if private else 0o777)
             _sync_folder(path.parent)
         if not folder.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
@@ -191,23 +118,13 @@ def make_folder(folder: Path, *, private: bool = False) -> None:
         raise refusal("make the folder", folder, error) from error
 
 
+# Removing
+
+
 def remove_quietly(path: Path) -> None:
     """Remove a file; errors are ignored."""
     with suppress(OSError):
         _remove(path)
-
-
-def remove_stale_temporaries(folder: Path) -> None:
-    """Remove the files that `write_atomically` left in a folder when its process died."""
-    with suppress(OSError):
-        for path in folder.glob(".*.tmp"):
-            if (match := _TEMPORARY.fullmatch(path.name)) and _is_stale(path, *match.groups()):
-                remove_quietly(path)
-
-
-def is_temporary(name: str) -> bool:
-    """Whether `write_atomically` gives this name to an incomplete file."""
-    return _TEMPORARY.fullmatch(name) is not None
 
 
 def remove_tree(path: Path) -> None:
@@ -235,6 +152,41 @@ def _remove_below(path: Path, failed: list[tuple[Path, OSError]]) -> None:
         failed.append((path, error))
 
 
+def is_temporary(name: str) -> bool:
+    """Whether `write_atomically` gives this name to an incomplete file."""
+    return _TEMPORARY.fullmatch(name) is not None
+
+
+def remove_stale_temporaries(folder: Path) -> None:
+    """Remove the files that `write_atomically` left in a folder when its process died."""
+    with suppress(OSError):
+        for path in folder.glob(".*.tmp"):
+            if (match := _TEMPORARY.fullmatch(path.name)) and _is_stale(path, *match.groups()):
+                remove_quietly(path)
+
+
+def _is_stale(path: Path, host: str, pid: str) -> bool:
+    """Whether the writer of a temporary file is dead; on another host, whether a day has passed."""
+    if host == _HOST and int(pid) == os.getpid():
+        return path.name not in _writing  # in a container, an earlier process may have had our id
+    if host == _HOST and not _is_running(int(pid)):
+        return True
+    return time.time() - path.stat().st_mtime > _DAY
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except PermissionError:  # of another user
+        return True
+    except (ProcessLookupError, OverflowError):
+        return False
+    return True
+
+
+# Reading
+
+
 def open_regular(path: Path) -> BufferedReader:
     """Open a regular file for reading; pipes and devices, which may never end, raise OSError."""
     if not stat.S_ISREG(path.stat().st_mode):
@@ -251,46 +203,14 @@ def read_limited(path: Path, max_bytes: int) -> bytes:
         return stream.read(size)
 
 
-def _is_stale(path: Path, host: str, pid: str) -> bool:
-    """Whether the writer of a temporary file is dead; on another host, whether a day has passed."""
-    if host == _HOST and int(pid) == os.getpid():
-        return path.name not in _writing  # in a container, an earlier process may have had our id
-    if host == _HOST and not is_running(int(pid)):
-        return True
-    return time.time() - path.stat().st_mtime > _DAY
-
-
-def is_running(pid: int) -> bool:
-    """Whether this machine has a process of this number."""
-    try:
-        os.kill(pid, 0)
-    except PermissionError:  # of another user
-        return True
-    except (ProcessLookupError, OverflowError):
-        return False
-    return True
-
-
-def _is_open_as(descriptor: int, there: os.stat_result) -> bool:
-    try:
-        return os.path.samestat(there, os.fstat(descriptor))
-    except OSError:  # it is closed
-        return False
-
-
-def refusal(what: str, path: Path, error: OSError | NotImplementedError) -> DurabilityError:
-    """Return the exception for a failed file operation, with advice."""
-    reason = getattr(error, "strerror", None) or str(error)
-    advice = _ADVICE.get(getattr(error, "errno", None) or 0, "Choose another folder")
-    return DurabilityError(f"cannot {what} {path}: {reason}. {advice}, then try again.")
+# Locks
 
 
 class LockHeldError(RemaskError):
     """Another process or call holds the lock; the message has which, since when, what to do."""
 
 
-@dataclass(frozen=True)
-class LockOwner:
+class LockOwner(NamedTuple):
     """The process that holds a lock."""
 
     pid: int
@@ -326,7 +246,11 @@ class Lock:
         except (OSError, NotImplementedError) as error:
             raise refusal("lock", self._path, error) from error
         try:
-            self._sign()
+            command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])[:_LONGEST_COMMAND]
+            owner = LockOwner(os.getpid(), _HOST_NAME, command, time.time())
+            write_atomically(_owner_path(self._path), json.dumps(owner._asdict()).encode())
+        except OSError:  # an earlier owner must not be named
+            remove_quietly(_owner_path(self._path))
         except BaseException:
             self._lock.release()
             raise
@@ -336,14 +260,6 @@ class Lock:
         """Free the lock."""
         remove_quietly(_owner_path(self._path))
         self._lock.release()
-
-    def _sign(self) -> None:
-        command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])[:_LONGEST_COMMAND]
-        owner = LockOwner(os.getpid(), _HOST_NAME, command, time.time())
-        try:
-            write_atomically(_owner_path(self._path), json.dumps(asdict(owner)).encode())
-        except OSError:  # an earlier owner must not be named
-            remove_quietly(_owner_path(self._path))
 
     def _held(self) -> LockHeldError:
         owner = holder_of(self._path)
@@ -366,11 +282,11 @@ class Lock:
 def holder_of(path: Path) -> LockOwner | None:
     """Return the process that holds the lock at `path`, if it is known, without taking the lock."""
     try:
-        match json.loads(read_limited(_owner_path(path), _MAX_OWNER_BYTES)):
+        match json.loads(read_limited(_owner_path(path), 1 << 16)):
             case {"pid": int(pid), "host": str(host), "command": str(command), "since": since}:
                 # A dead owner did not remove its file. The message may advise to kill the process,
                 # and kill treats numbers below 2 differently.
-                if pid > 1 and (host != _HOST_NAME or is_running(pid)):
+                if pid > 1 and (host != _HOST_NAME or _is_running(pid)):
                     return LockOwner(pid, _one_line(host), _one_line(command), float(since))
     except (OSError, ValueError, TypeError, OverflowError, RecursionError):
         pass
@@ -392,6 +308,9 @@ def _duration(seconds: float) -> str:
     return f"{max(seconds, 0):.0f} s"
 
 
+# Changes to the disk
+
+
 def _create(path: Path, mode: int) -> FileIO:
     return FileIO(path, "xb", opener=lambda name, flags: os.open(name, flags, mode))
 
@@ -400,12 +319,6 @@ def _write(stream: FileIO, piece: bytes | memoryview) -> None:
     rest = memoryview(piece)
     while rest:  # the system may write a part only
         rest = rest[stream.write(rest) :]
-
-
-def _imitate(stream: FileIO, like: os.stat_result) -> None:
-    with suppress(PermissionError):  # only root may change owners
-        os.fchown(stream.fileno(), like.st_uid, like.st_gid)
-    os.fchmod(stream.fileno(), stat.S_IMODE(like.st_mode))
 
 
 def _sync_file(stream: FileIO) -> None:

@@ -7,64 +7,75 @@ from typing import Literal, NamedTuple
 
 from remask.errors import UnknownNameError, unknown
 
-TITLES = {
-    "sgd": "SGD",
-    "joint": "JOINT",
-    "oewc": "oEWC",
-    "si": "SI",
-    "lwf": "LwF",
-    "pnn": "PNN",
-    "pnn-independent": "PNN without laterals",
-    "er": "ER",
-    "gem": "GEM",
-    "agem": "A-GEM",
-    "icarl": "iCaRL",
-    "icarl-dark": "iCaRL with dark exemplars",
-    "fdr": "FDR",
-    "gss": "GSS",
-    "hal": "HAL",
-    "der": "DER",
-    "derpp": "DER++",
-    "er_ace": "ER-ACE",
-    "er_las": "ER-LAS",
-    "lode": "LODE",
-    "cls_er": "CLS-ER",
-    "er_ema": "ER-EMA",
-    "ncm": "NCM",
-    "slda": "SLDA",
-    "ridge": "RIDGE",
+_METHODS = {
+    "sgd": ("SGD", "plain training on the stream, no memory: the lower bound"),
+    "joint": ("JOINT", "training on all tasks at once, shuffled: the upper bound"),
+    "oewc": (
+        "oEWC",
+        "penalises changes of weights important to earlier tasks; no memory of samples",
+    ),
+    "si": ("SI", "penalises changes of weights that lowered earlier losses; no memory of samples"),
+    "lwf": ("LwF", "distils its earlier outputs on the new samples; no memory of samples"),
+    "pnn": ("PNN", "a new network for every task, connected to the older ones; Task-IL only"),
+    "pnn-independent": (
+        "PNN without laterals",
+        "a new network for every task, without connections; Task-IL only",
+    ),
+    "er": ("ER", "replays stored samples beside the stream; with a mask: MSER"),
+    "gem": ("GEM", "rotates a step that would raise the loss on any past task's memory"),
+    "agem": ("A-GEM", "rotates a step that would raise the loss on a draw from memory"),
+    "icarl": (
+        "iCaRL",
+        "learns exemplars beside each task; predicts by the nearest mean of features",
+    ),
+    "icarl-dark": (
+        "iCaRL with dark exemplars",
+        "iCaRL with a published bug: exemplars are almost black in training",
+    ),
+    "fdr": ("FDR", "a second step per batch restores the outputs at the end of each task"),
+    "gss": ("GSS", "replay from a memory of samples whose gradients differ"),
+    "hal": ("HAL", "replay that also keeps the outputs at one synthetic anchor per class"),
+    "der": ("DER", "distils stored logits"),
+    "derpp": (
+        "DER++",
+        "distils stored logits, and replays stored labels in a second draw; with a mask: MSDER++",
+    ),
+    "er_ace": (
+        "ER-ACE",
+        "only a batch's own classes compete in the stream, all classes in the replay",
+    ),
+    "er_las": ("ER-LAS", "ER with logits adjusted by the recent frequency of each class"),
+    "lode": (
+        "LODE",
+        "ER that weighs new classes against old ones less than new ones against each other",
+    ),
+    "cls_er": (
+        "CLS-ER",
+        "ER distilled from two slow copies of the network; the slower one predicts",
+    ),
+    "er_ema": (
+        "ER-EMA",
+        "ER with a slow copy of the network that teaches the replay and predicts; masked: m = 0",
+    ),
+    "ncm": (
+        "NCM",
+        "the nearest class mean of the inputs, such as features; trains no net, no memory",
+    ),
+    "slda": (
+        "SLDA",
+        "streaming linear discriminant analysis of the inputs; trains no net, no memory",
+    ),
+    "ridge": (
+        "RIDGE",
+        "ridge regression from the inputs, in closed form; trains no net, no memory",
+    ),
 }
-"""The titles of remask's methods in tables, by name; here so that they need no torch."""
+"""The title and the summary of each method; here so that they need no torch."""
 
-SUMMARIES = {
-    "sgd": "plain training on the stream, no memory: the lower bound",
-    "joint": "training on all tasks at once, shuffled: the upper bound",
-    "oewc": "penalises changes of weights important to earlier tasks; no memory of samples",
-    "si": "penalises changes of weights that lowered earlier losses; no memory of samples",
-    "lwf": "distils its earlier outputs on the new samples; no memory of samples",
-    "pnn": "a new network for every task, connected to the older ones; Task-IL only",
-    "pnn-independent": "a new network for every task, without connections; Task-IL only",
-    "er": "replays stored samples beside the stream; with a mask: MSER",
-    "gem": "rotates a step that would raise the loss on any past task's memory",
-    "agem": "rotates a step that would raise the loss on a draw from memory",
-    "icarl": "learns exemplars beside each task; predicts by the nearest mean of features",
-    "icarl-dark": "iCaRL with a published bug: exemplars are almost black in training",
-    "fdr": "a second step per batch restores the outputs at the end of each task",
-    "gss": "replay from a memory of samples whose gradients differ",
-    "hal": "replay that also keeps the outputs at one synthetic anchor per class",
-    "der": "distils stored logits",
-    "derpp": "distils stored logits, and replays stored labels in a second draw; with a mask: "
-    "MSDER++",
-    "er_ace": "only a batch's own classes compete in the stream, all classes in the replay",
-    "er_las": "ER with logits adjusted by the recent frequency of each class",
-    "lode": "ER that weighs new classes against old ones less than new ones against each other",
-    "cls_er": "ER distilled from two slow copies of the network; the slower one predicts",
-    "er_ema": "ER with a slow copy of the network that teaches the replay and predicts; masked: "
-    "m = 0",
-    "ncm": "the nearest class mean of the inputs, such as features; trains no net, no memory",
-    "slda": "streaming linear discriminant analysis of the inputs; trains no net, no memory",
-    "ridge": "ridge regression from the inputs, in closed form; trains no net, no memory",
-}
+TITLES = {name: title for name, (title, _) in _METHODS.items()}
+"""The titles of remask's methods in tables, by name."""
+
+SUMMARIES = {name: summary for name, (_, summary) in _METHODS.items()}
 """A line about each of remask's methods."""
 
 MASKED_NAMES: dict[str, tuple[str, float]] = {

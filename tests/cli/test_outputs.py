@@ -9,8 +9,9 @@ import torch
 
 from remask import Learner
 from remask.engine.checkpoints import CheckpointFolder, checkpoints_in
-from remask.files import DurabilityError, check_output, write_output
+from remask.files import DurabilityError
 from remask.learner.manifest import MANIFEST
+from remask.outputs import check_output, write_output
 from remask.store import Store
 from tests.command_line import QUICK, CommandLine
 from tests.learner.samples import taught

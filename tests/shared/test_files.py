@@ -20,8 +20,8 @@ from remask.files import (
     read_limited,
     remove_stale_temporaries,
     write_atomically,
-    write_output,
 )
+from remask.outputs import write_output
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer as Buffer
@@ -197,7 +197,7 @@ def test_an_output_into_the_standard_output_comes_after_what_was_printed(tmp_pat
     script = """
 import os
 from pathlib import Path
-from remask.files import write_output
+from remask.outputs import write_output
 print("first")
 write_output(Path("/dev/stdout"), b"second\\n")
 print("third")

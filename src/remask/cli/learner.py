@@ -13,7 +13,7 @@ from remask.cli.completion import VALUES
 from remask.cli.groups import Group, arg, flag, opt, option, with_groups
 from remask.cli.printing import Printer, Printing, confirm, write_out
 from remask.console import errors
-from remask.files import check_output
+from remask.outputs import check_output
 
 if TYPE_CHECKING:
     from remask import Learner

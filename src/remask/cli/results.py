@@ -12,7 +12,7 @@ from remask.cli.completion import FORMAT, HASH
 from remask.cli.groups import arg, flag, opt, with_groups
 from remask.cli.json_output import compared_json, stored_json
 from remask.cli.printing import Printing, confirm, exit_if_any
-from remask.files import check_output
+from remask.outputs import check_output
 from remask.store.cells import TrialSummary, summarise
 from remask.store.database import StoreError, store_path
 from remask.store.export import FORMATS, export, merge, read_export, trial_json

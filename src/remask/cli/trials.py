@@ -13,7 +13,7 @@ from remask.cli.json_output import plan_json, reproduction_json, results_json
 from remask.cli.printing import Printer, Printing, exit_if_any
 from remask.config import TrialConfig
 from remask.experiments.options import RunOptions
-from remask.files import check_output
+from remask.outputs import check_output
 from remask.store.database import store_path
 from remask.store.export import export
 from remask.store.store import Store

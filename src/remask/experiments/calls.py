@@ -21,8 +21,9 @@ from remask.experiments.preparing import note_changed_code
 from remask.experiments.reproducing import cell_configs, wanted_cells
 from remask.experiments.results import Reproduction, Results
 from remask.experiments.running import executor_for, finish_run, prepare_run, runs_to_resume
-from remask.files import AnyPath, check_output
+from remask.files import AnyPath
 from remask.methods import Method
+from remask.outputs import check_output
 from remask.record import TrialRecord
 from remask.store.database import store_path
 from remask.store.store import Store

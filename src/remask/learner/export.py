@@ -23,12 +23,12 @@ import torch
 from torch import Tensor, nn
 
 from remask.errors import MissingPackageError
-from remask.files import check_output, write_output
 from remask.learner.errors import LearnerError
 from remask.learner.manifest import Normalisation
 from remask.learner.predictions import Abstention
 from remask.learner.results import Preprocessing
 from remask.learner.scoring import Normalise
+from remask.outputs import check_output, write_output
 
 ExportFormat = Literal["onnx", "torch-export", "safetensors"]
 SUFFIXES: dict[str, str] = {"onnx": ".onnx", "torch-export": ".pt2", "safetensors": ".safetensors"}

@@ -13,8 +13,9 @@ from typing import Any, overload
 
 from torch import Tensor
 
-from remask.files import AnyPath, write_output
+from remask.files import AnyPath
 from remask.learner.results import html_table, listed
+from remask.outputs import write_output
 
 _MOST_NAMED = 6  # classes in a repr
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from remask.errors import SettingsError, printable
-from remask.files import AnyPath, write_output
+from remask.files import AnyPath
+from remask.outputs import write_output
 from remask.reports.figures.description import Axis, Figure, Look, Mark, Panel, Source
 from remask.reports.figures.drawing import draw, rendered
 from remask.reports.page import fill_template

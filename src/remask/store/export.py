@@ -17,7 +17,8 @@ from pydantic import ValidationError
 
 from remask.config import TrialConfig
 from remask.errors import UnknownNameError, unknown
-from remask.files import AnyPath, DurabilityError, read_limited, write_output
+from remask.files import AnyPath, DurabilityError, read_limited
+from remask.outputs import write_output
 from remask.record import TrialRecord
 from remask.store.cells import SCORES, scores, summarise, summary_of
 from remask.store.database import StoreError

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from remask.errors import UnknownNameError, unknown
-from remask.files import AnyPath, make_folder, write_output
+from remask.files import AnyPath, make_folder
+from remask.outputs import write_output
 from remask.reports.comparison import ComparedCell
 from remask.reports.figures.description import Figure
 from remask.reports.figures.drawing import draw, rendered
