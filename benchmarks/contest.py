@@ -16,7 +16,9 @@ from timing import cpu_seconds, median_ratio, take
 from torch import Tensor
 
 from remask.config import TrialConfig
-from remask.data import Benchmark, DataError, load_benchmark, split_classes
+from remask.data.benchmark import Benchmark, load_benchmark
+from remask.data.classes import split_classes
+from remask.data.originals import DataError
 from remask.engine import TrialStack
 
 BLOCK = 50

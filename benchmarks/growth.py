@@ -25,7 +25,8 @@ from contest import trial_configs
 from timing import cpu_seconds, one_thread, take
 
 import remask
-from remask.data import Benchmark, split_classes
+from remask.data.benchmark import Benchmark
+from remask.data.classes import split_classes
 from remask.engine import Position, TrialStack
 from remask.machine import keep_freed_memory
 

@@ -12,7 +12,8 @@ import torch
 from contest import trial_configs
 from timing import one_thread, ratio_in_turns, take
 
-from remask.data import Benchmark, split_classes
+from remask.data.benchmark import Benchmark
+from remask.data.classes import split_classes
 from remask.engine import TrialStack
 
 TRIALS, BLOCK, WARM_UP = 10, 10, 30

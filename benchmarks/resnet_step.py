@@ -28,10 +28,11 @@ from torch import Tensor, nn
 from usual_image_loop import UsualTrial
 
 from remask.config import TrialConfig
-from remask.data import Benchmark, split_classes
+from remask.data.benchmark import Benchmark
+from remask.data.classes import split_classes
 from remask.engine import TrialStack
 from remask.methods import DERpp, Step
-from remask.nets import net_builder
+from remask.nets.builders import net_builder
 
 CLASSES = 10
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from remask.config import TrialConfig
-from remask.data import Benchmark
+from remask.data.benchmark import Benchmark
 
 
 @functools.lru_cache(maxsize=1)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from remask.config import COMMON_WEIGHTS, TrialConfig
-from remask.data import Benchmark, load_benchmark
+from remask.data.benchmark import Benchmark, load_benchmark
 from remask.engine.precision import require_bfloat16
 from remask.machine import provenance
 from remask.methods import METHODS

@@ -28,8 +28,9 @@ from remask.lazy_names import lazy_names
 if TYPE_CHECKING:
     from remask.checking import check_method
     from remask.config import TrialConfig
-    from remask.data import Benchmark, load_benchmark
-    from remask.engine import DataDescription, TrialStack, load_net
+    from remask.data.benchmark import Benchmark, load_benchmark
+    from remask.data.samples import DataDescription
+    from remask.engine import TrialStack, load_net
     from remask.experiments import Results, report, reproduce, resume, run, settings, sweep
     from remask.learner import Learner, LearnerError
     from remask.loggers import Logger
@@ -47,10 +48,11 @@ if TYPE_CHECKING:
 __version__ = "0.2.0"
 
 _MODULES = {
-    "data": "Benchmark load_benchmark",
+    "data.benchmark": "Benchmark load_benchmark",
     "checking": "check_method",
     "config": "TrialConfig",
-    "engine": "DataDescription TrialStack load_net",
+    "data.samples": "DataDescription",
+    "engine": "TrialStack load_net",
     "experiments": "Results report reproduce resume run settings sweep",
     "learner": "Learner LearnerError",
     "loggers": "Logger",

@@ -11,11 +11,11 @@ from pydantic import ValidationError
 from torch import Tensor, nn
 
 from remask.config import COMMON_WEIGHTS, TrialConfig
-from remask.data import Benchmark, load_benchmark, resplit
+from remask.data.benchmark import Benchmark, load_benchmark, resplit
 from remask.engine import Position, TrialStack, check_predictor
 from remask.errors import MethodError, RemaskError
 from remask.methods import Method, find_method
-from remask.nets import NETS, NetBuilder, mlp
+from remask.nets.builders import NETS, NetBuilder, mlp
 from remask.own_code import failure_of
 from remask.setting_types import describe_errors
 

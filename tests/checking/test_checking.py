@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from remask import check_method
 from remask.checking import Finding
-from remask.data import Benchmark
+from remask.data.benchmark import Benchmark
 from remask.methods import ER, METHODS, Gradients, Method, MethodError, Step, Task, hal
 from tests.command_line import CommandLine
 from tests.engine.stack_samples import batch_normed, small_mlp

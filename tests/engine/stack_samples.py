@@ -5,9 +5,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from remask.data import Benchmark, Task
+from remask.data.benchmark import Benchmark
+from remask.data.tasks import Task
 from remask.engine import TrialStack
-from remask.nets import mlp, resnet18
+from remask.nets.builders import mlp
+from remask.nets.resnet import resnet18
 
 
 def small_mlp(shape: tuple[int, ...], num_classes: int) -> nn.Module:

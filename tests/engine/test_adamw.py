@@ -6,7 +6,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from remask.config import TrialConfig
-from remask.data import Benchmark
+from remask.data.benchmark import Benchmark
 from remask.engine import DataDescription, TrialStack
 from tests.engine.stack_samples import small_mlp
 

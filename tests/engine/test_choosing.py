@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from remask.config import TrialConfig
-from remask.data import Benchmark, hold_out
+from remask.data.benchmark import Benchmark
+from remask.data.tasks import hold_out
 from remask.engine import DataDescription, StreamError, TrialStack, choosing
 from remask.engine.choosing import (
     SHARE_APART,
@@ -21,7 +22,7 @@ from remask.engine.choosing import (
     concrete_configs,
     held_out_places,
 )
-from remask.nets import NetBuilder
+from remask.nets.builders import NetBuilder
 from tests.engine.stack_samples import batch_normed, finish, small_mlp, snapshot
 
 MakeConfig = Callable[..., TrialConfig]

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from remask.config import TrialConfig
-from remask.data import Benchmark, load_benchmark
+from remask.data.benchmark import Benchmark, load_benchmark
 from remask.engine import ContradictionError, TrialStack
 from remask.methods import ER, DERpp, Method, Step
-from remask.nets import mlp, resnet18
+from remask.nets.builders import mlp
+from remask.nets.resnet import resnet18
 from tests.engine.stack_samples import small_mlp
 
 MakeConfig = Callable[..., TrialConfig]

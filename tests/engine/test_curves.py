@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from remask.config import TrialConfig
-from remask.data import Benchmark
+from remask.data.benchmark import Benchmark
 from remask.engine import DataDescription, TrialStack
 from remask.engine.evaluation import measured_steps, samples_per_class
 from remask.methods import METHODS
-from remask.nets import NetBuilder
+from remask.nets.builders import NetBuilder
 from tests.engine.stack_samples import (
     assert_same,
     batch_normed,

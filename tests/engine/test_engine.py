@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from remask.config import TrialConfig
-from remask.data import Benchmark
+from remask.data.benchmark import Benchmark
 from remask.engine import Position, TrialStack
 from remask.methods import (
     DER,
@@ -32,7 +32,7 @@ from remask.methods import (
     find_method,
 )
 from remask.metrics import forgetting
-from remask.nets import NetBuilder, mlp
+from remask.nets.builders import NetBuilder, mlp
 from tests.engine.stack_samples import batch_normed, finish, small_mlp, snapshot
 
 INF = float("inf")

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from remask.config import TrialConfig
-from remask.data import Benchmark
+from remask.data.benchmark import Benchmark
 from remask.engine import DataDescription, TrialStack
 from remask.methods import ER
 from tests.engine.stack_samples import finish, small_mlp

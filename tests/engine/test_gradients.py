@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from remask.config import TrialConfig
-from remask.data import Benchmark
+from remask.data.benchmark import Benchmark
 from remask.engine import StackedNet, TrialStack, stack_nets
 from remask.engine.linear_stack import LinearStack
 from remask.engine.module_stack import ModuleStack

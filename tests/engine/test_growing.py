@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from remask.config import TrialConfig
-from remask.data import Benchmark
+from remask.data.benchmark import Benchmark
 from remask.engine import DataDescription, Position, StreamError, TrialStack, checkpoints
 from remask.engine.checkpoints import CheckpointError, CheckpointFolder
 from remask.methods import ER, METHODS, MethodError, Task
-from remask.nets import NetBuilder, mlp
+from remask.nets.builders import NetBuilder, mlp
 from tests.engine.stack_samples import assert_same, batch_normed, small_mlp, small_resnet, snapshot
 from tests.engine.test_open_streams import OPEN, configs_of
 

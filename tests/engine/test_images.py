@@ -12,11 +12,12 @@ from pydantic import ValidationError
 from torch import Tensor, nn
 
 from remask.config import TrialConfig
-from remask.data import Benchmark, batch_sizes
+from remask.data.benchmark import Benchmark
+from remask.data.samples import batch_sizes
 from remask.engine import TrialStack, module_stack
 from remask.memory.reservoir import draw_distinct
 from remask.methods import METHODS, DERpp, Step
-from remask.nets import NetBuilder
+from remask.nets.builders import NetBuilder
 from remask.randomness import generator, torch_seed
 from tests.engine.stack_samples import finish, small_mlp, small_resnet, snapshot
 from tests.engine.test_augmentation import slow_view

@@ -18,11 +18,11 @@ import torch
 from torch import Tensor, nn
 
 from remask.config import TrialConfig
-from remask.data import Benchmark
+from remask.data.benchmark import Benchmark
 from remask.engine import TrialStack
 from remask.engine.loss_log import LossLog
 from remask.methods import METHODS
-from remask.nets import NetBuilder
+from remask.nets.builders import NetBuilder
 from tests.engine.stack_samples import (
     assert_same,
     batch_normed,

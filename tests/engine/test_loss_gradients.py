@@ -13,7 +13,8 @@ from torch import Tensor
 from remask.engine import StackedNet, stack_nets
 from remask.engine.factored_gradients import FactoredGradients
 from remask.engine.linear_stack import LinearStack
-from remask.nets import LossGradients, mlp
+from remask.nets.builders import mlp
+from remask.nets.stacked import LossGradients
 from tests.engine.test_gradients import SMOOTH_WITHOUT_BATCHES, OneByOne, data_of, written
 from tests.engine.test_stacking import LINEAR, LR, NETS, build
 

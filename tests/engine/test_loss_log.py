@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from remask.config import TrialConfig
-from remask.data import Benchmark
+from remask.data.benchmark import Benchmark
 from remask.engine import Position, TrialStack
 from remask.engine.loss_log import LossLog
 from remask.methods import METHODS, Method, MethodError, Step

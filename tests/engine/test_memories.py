@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from remask.config import TrialConfig
-from remask.data import Benchmark
+from remask.data.benchmark import Benchmark
 from remask.engine import DataDescription, Position, StreamError, TrialStack
 from remask.memory import MappedRows, SampleFileError
 from remask.methods import METHODS, MethodError, Task

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from remask.config import TrialConfig
-from remask.data import Benchmark
+from remask.data.benchmark import Benchmark
 from remask.engine import DataDescription, Position, StreamError, TrialStack
 from remask.methods import ER, METHODS, MethodError, Step
-from remask.nets import NetBuilder, mlp
+from remask.nets.builders import NetBuilder, mlp
 from tests.engine.stack_samples import (
     assert_same,
     finish,

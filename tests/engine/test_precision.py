@@ -13,7 +13,7 @@ from remask import run, settings
 from remask.engine import precision, stack_nets
 from remask.engine.module_stack import ModuleStack
 from remask.losses import trial_cross_entropy
-from remask.nets import net_builder
+from remask.nets.builders import net_builder
 
 
 @pytest.mark.parametrize("trials", [1, 2])

@@ -6,7 +6,7 @@ import pytest
 from torch import Tensor
 
 from remask.config import TrialConfig
-from remask.data import Benchmark
+from remask.data.benchmark import Benchmark
 from remask.engine import TrialStack
 from remask.methods import ER
 from tests.engine.stack_samples import finish

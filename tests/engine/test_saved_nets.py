@@ -16,10 +16,10 @@ from torch import Tensor, nn
 
 from remask import load_benchmark, load_net
 from remask.config import TrialConfig
-from remask.data import Benchmark
+from remask.data.benchmark import Benchmark
 from remask.engine import SavedNetError, TrialStack, read_saved_net, save_net
 from remask.methods import ER, METHODS, MethodError
-from remask.nets import mlp
+from remask.nets.builders import mlp
 from tests.command_line import CommandLine, start
 from tests.engine.stack_samples import batch_normed, finish
 

@@ -13,7 +13,7 @@ from remask.engine.linear_stack import LinearStack
 from remask.engine.module_stack import BatchTooSmallError, ModuleStack
 from remask.losses import trial_cross_entropy
 from remask.methods.slow_copies import follow
-from remask.nets import mlp
+from remask.nets.builders import mlp
 
 SHAPE, K = (2, 3, 3), 4
 LR = torch.tensor([0.2, 0.05, 0.5])

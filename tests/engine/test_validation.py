@@ -11,11 +11,12 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from remask.config import TrialConfig
-from remask.data import Benchmark, hold_out
+from remask.data.benchmark import Benchmark
 from remask.data.classes import SplitError
+from remask.data.tasks import hold_out
 from remask.engine import TrialStack
 from remask.methods import EREMA, METHODS
-from remask.nets import NetBuilder
+from remask.nets.builders import NetBuilder
 from remask.nets.progressive import ToldTask
 from tests.engine.stack_samples import batch_normed, finish, small_mlp
 

@@ -17,7 +17,7 @@ from remask import data as benchmarks
 from remask.errors import SettingsError
 from remask.experiments import RunOptions, grid_configs, plan_trials, settings
 from remask.methods import DERpp
-from remask.nets import mlp
+from remask.nets.builders import mlp
 
 SMALL: dict[str, Any] = {"trials": 1, "epochs": 1, "limit": 20, "buffer": 20, "workers": 1}
 TRAINED: dict[str, Any] = {"lr": 0.1, "batch": 10, "replay_batch": 10}
@@ -97,7 +97,7 @@ def test_a_benchmark_that_is_given_as_an_object_is_saved(mine: Any, tmp_path: Pa
     asked: dict[str, Any] = {"trials": 1, "epochs": 1, "buffer": 20, "workers": 1, **TRAINED}
     (record,) = remask.run(data, "er", store=tmp_path / "r.db", **asked)
     name = record.config.benchmark
-    assert name.startswith("remask.data.saved:my_flowers_")
+    assert name.startswith("remask.data.benchmark:my_flowers_")
     loaded = remask.load_benchmark(name)
     assert torch.equal(loaded.train_inputs, data.train_inputs)
     assert (loaded.tasks, loaded.scale, loaded.mean) == (data.tasks, data.scale, data.mean)
@@ -113,7 +113,7 @@ def test_a_benchmark_that_was_loaded_by_name_keeps_it(mine: Any, tmp_path: Path)
     config = settings(digits, "er")
     assert (config.benchmark, config.tasks) == ("split-digits", 2)
     changed = settings(replace(digits, scale=1 / 32), "er", buffer=8, epochs=1, **TRAINED)
-    assert changed.benchmark.startswith("remask.data.saved:split_digits_")
+    assert changed.benchmark.startswith("remask.data.benchmark:split_digits_")
     assert changed.tasks is None
 
 

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from torch.utils.data import TensorDataset
 
-from remask.data import UnreadableImageWarning
+from remask.data.readers import UnreadableImageWarning
 from remask.learner import Learner, LearnerError
 from tests.learner.samples import bits, blobs, create, taught
 

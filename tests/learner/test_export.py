@@ -96,7 +96,7 @@ def test_onnx_takes_batches_of_any_size_from_bytes_to_probabilities(
 ) -> None:
     import onnxruntime
 
-    from remask.nets import net_builder
+    from remask.nets.builders import net_builder
 
     if name != "small":
         net = net_builder(name)(SHAPE, len(CLASSES))

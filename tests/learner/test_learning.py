@@ -18,7 +18,7 @@ from remask.learner.manifest import read_manifest
 from remask.learner.settings import trial_config
 from remask.learner.visit_files import choose_held_out, sample_key
 from remask.methods import find_method
-from remask.nets import mlp
+from remask.nets.builders import mlp
 from tests.learner.samples import bits, blobs, create, interrupted, taught
 
 OTHER_METHODS = ("er", "derpp", "er_ace", "fdr", "lode")

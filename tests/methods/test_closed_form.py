@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from remask.config import TrialConfig
-from remask.data import Benchmark
+from remask.data.benchmark import Benchmark
 from remask.engine import TrialStack
 from remask.heads import ClassStatistics, ncm, ridge, slda
 from remask.methods import MethodError

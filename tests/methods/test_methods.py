@@ -16,7 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from remask.config import TrialConfig
-from remask.data import Benchmark, batch_sizes
+from remask.data.benchmark import Benchmark
+from remask.data.samples import batch_sizes
 from remask.engine import TrialStack
 from remask.errors import SettingsError, UnknownNameError
 from remask.experiments import trial_configs

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from remask.config import TrialConfig
-from remask.data import Benchmark
+from remask.data.benchmark import Benchmark
 from remask.engine import TrialStack
 from remask.errors import SettingsError
 from remask.experiments import rerun_command, trial_configs

@@ -2,7 +2,7 @@
 
 import torch
 
-from remask.data import load_benchmark
+from remask.data.benchmark import load_benchmark
 from remask.engine import TrialStack
 from remask.experiments import benchmark_of, trial_configs
 from remask.methods import ER, Step

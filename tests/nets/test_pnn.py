@@ -10,14 +10,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from remask.config import TrialConfig
-from remask.data import Benchmark
+from remask.data.benchmark import Benchmark
 from remask.engine import TrialStack, stack_nets
 from remask.errors import RemaskError
 from remask.methods import Method
 from remask.methods.pnn import PNN, IndependentPNN
 from remask.metrics import forgetting
-from remask.nets import NetBuilder, mlp, resnet18
+from remask.nets.builders import NetBuilder, mlp
 from remask.nets.progressive import Columns, LateralsError, ProgressiveColumns
+from remask.nets.resnet import resnet18
 from remask.randomness import generator, torch_seed
 from tests.engine.stack_samples import batch_normed, finish, small_mlp, small_resnet, snapshot
 

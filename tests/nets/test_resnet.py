@@ -9,7 +9,8 @@ from remask.engine import preferred_stack, stack_nets
 from remask.engine.module_stack import ModuleStack
 from remask.errors import UnknownNameError
 from remask.losses import trial_cross_entropy
-from remask.nets import ResNet18, mlp, net_builder, resnet18
+from remask.nets.builders import mlp, net_builder
+from remask.nets.resnet import ResNet18, resnet18
 
 
 def count(net: nn.Module) -> int:

@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 
 from remask.config import TrialConfig
-from remask.data import load_benchmark
+from remask.data.benchmark import load_benchmark
 from remask.engine import TrialStack
 from remask.engine.checkpoints import CheckpointFolder
 from remask.experiments import Finished, Job, RunOptions, StopRequest, train

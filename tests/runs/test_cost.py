@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from remask.data import load_benchmark
+from remask.data.benchmark import load_benchmark
 from remask.engine import TrialStack
 from remask.experiments import (
     RunOptions,
@@ -21,7 +21,7 @@ from remask.experiments import (
 )
 from remask.experiments.cost import Sizes, net_cost, step_passes
 from remask.methods import METHODS
-from remask.nets import net_builder
+from remask.nets.builders import net_builder
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import remask as public
-from remask.data import Benchmark, load_benchmark
+from remask.data.benchmark import Benchmark, load_benchmark
 from remask.engine import TrialStack
 from remask.errors import MissingPackageError, SettingsError
 from remask.experiments import RunOptions, ray_cluster, trial_configs

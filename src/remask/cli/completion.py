@@ -38,20 +38,20 @@ def _methods(_: Path | None) -> list[tuple[str, str]]:
 
 
 def _encoders(_: Path | None) -> list[tuple[str, str]]:
-    from remask.encoders import known_encoders
+    from remask.encoders.catalogue import known_encoders
 
     found = [(info.name, info.kind) for info in known_encoders()]
     return [("auto", "the installed default"), ("none", "train a net instead"), *found]
 
 
 def _benchmarks(_: Path | None) -> list[tuple[str, str]]:
-    from remask.data import BENCHMARKS
+    from remask.data.registry import BENCHMARKS
 
     return [(name, info.summary) for name, info in BENCHMARKS.items()]
 
 
 def _data(store: Path | None) -> list[tuple[str, str]]:
-    from remask.data import DATASETS
+    from remask.data.registry import DATASETS
 
     datasets = [(name, dataset.summary) for name, dataset in DATASETS.items()]
     return [*datasets, *_benchmarks(store)]

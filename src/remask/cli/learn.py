@@ -31,7 +31,7 @@ from remask.machine import keep_freed_memory
 
 if TYPE_CHECKING:
     from remask import Learner
-    from remask.data import TextFile
+    from remask.data.texts import TextFile
     from remask.learner import Progress as VisitProgress
     from remask.learner.settings import LearnerSettings
 
@@ -187,7 +187,7 @@ def _exists(folder: Path) -> bool:
 
 def _opened(folder: Path, data: "Path | TextFile", given: dict[str, Any], device: str) -> "Learner":
     from remask import Learner  # torch: not before it is needed
-    from remask.encoders import default_encoder
+    from remask.encoders.catalogue import default_encoder
     from remask.learner.errors import LearnerError, texts_need_an_encoder
 
     # Checked before a folder is created for a learner that would stay empty.

@@ -17,7 +17,7 @@ from remask.outputs import check_output
 
 if TYPE_CHECKING:
     from remask import Learner
-    from remask.data import TextFile
+    from remask.data.texts import TextFile
 
 _OWN_CODE = "Your own code, if the learner has any"
 _TEXTS = "Texts instead of images"
@@ -82,7 +82,8 @@ def predict(
 
     Example: `remask predict animals photos/unknown --top 3`
     """
-    from remask.data import Data, TextFile  # torch: not before it is needed
+    from remask.data.texts import TextFile  # torch: not before it is needed
+    from remask.data.user_data import Data  # torch: not before it is needed
 
     if printer.json and as_csv:
         raise typer.BadParameter("give --json or --csv, not both")
@@ -287,7 +288,7 @@ def labelled_data(path: Path, text: str | None, label: str | None) -> "Path | Te
         return path
     if text is None or label is None:
         raise typer.BadParameter("--text and --label go together: name both columns")
-    from remask.data import TextFile  # torch: not before it is needed
+    from remask.data.texts import TextFile  # torch: not before it is needed
 
     return TextFile(path, text, label)
 
@@ -295,7 +296,7 @@ def labelled_data(path: Path, text: str | None, label: str | None) -> "Path | Te
 @contextmanager
 def reported_skips(learner: "Learner", printer: Printer) -> Iterator[None]:
     """Print which files were skipped or ignored while data was read."""
-    from remask.data import UnreadableImageWarning  # torch: not before it is needed
+    from remask.data.readers import UnreadableImageWarning  # torch: not before it is needed
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnreadableImageWarning)  # printed below instead

@@ -13,7 +13,7 @@ from remask.cli.printing import Printer, Printing, exit_if_any
 from remask.names import MASKED_NAMES, SUMMARIES
 
 if TYPE_CHECKING:
-    from remask.data import Dataset
+    from remask.data.dataset import Dataset
 
 Name = Annotated[
     str | None,
@@ -34,7 +34,7 @@ def methods(*, printer: Printing) -> None:
 @with_groups
 def benchmarks(*, printer: Printing) -> None:
     """List the benchmarks."""
-    from remask.data import BENCHMARKS
+    from remask.data.registry import BENCHMARKS
 
     _print(printer, {name: info.summary for name, info in BENCHMARKS.items()})
 
@@ -42,7 +42,7 @@ def benchmarks(*, printer: Printing) -> None:
 @with_groups
 def encoders(*, printer: Printing) -> None:
     """List the pretrained encoders of photographs and texts."""
-    from remask.encoders import known_encoders
+    from remask.encoders.catalogue import known_encoders
 
     table = Table(box=None, pad_edge=False)
     for title in ("name", "of", "MB", "features", "licence", "installed"):
@@ -68,7 +68,7 @@ def fetch(
     printer: Printing,
 ) -> None:
     """Fetch a dataset, check it, and keep it in the cache."""
-    from remask import data as datasets
+    from remask.data import dataset as datasets
     from remask.experiments import download_bar
 
     folders = {}
@@ -82,7 +82,7 @@ def fetch(
 @with_groups
 def verify(*, name: Name = None, printer: Printing) -> None:
     """Check every file against its checksum; exit with 1 if one is missing or damaged."""
-    from remask import data as datasets
+    from remask.data import dataset as datasets
 
     files = []
     for dataset in _chosen(name):
@@ -100,14 +100,14 @@ def verify(*, name: Name = None, printer: Printing) -> None:
 @with_groups
 def where(*, name: Name = None, printer: Printing) -> None:
     """Print the folder a dataset is, or would be, in."""
-    from remask import data as datasets
+    from remask.data import dataset as datasets
 
     folders = {dataset.name: datasets.where(dataset) for dataset in _chosen(name)}
     printer.result(folders, *(f"{name}: {folder}" for name, folder in folders.items()))
 
 
 def _chosen(name: str | None) -> "list[Dataset]":
-    from remask.data import BENCHMARKS, DATASETS, find_dataset
+    from remask.data.registry import BENCHMARKS, DATASETS, find_dataset
 
     if name is None:
         return list(DATASETS.values())

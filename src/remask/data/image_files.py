@@ -9,15 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from remask import files
-from remask.data.image_arrays import (
-    UnreadableImageError,
-    decode,
-    is_grey,
-    pillow,
-    user_formats,
-)
+from remask.data.images import UnreadableImageError, decode, is_grey, pillow, user_formats
 from remask.data.originals import DataError
-from remask.data.user_samples import (
+from remask.data.readers import (
     InputFormat,
     SampleReader,
     Unreadable,

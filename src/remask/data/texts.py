@@ -12,13 +12,7 @@ from typing import Any
 
 from remask import files
 from remask.data.originals import DataError, users_path
-from remask.data.user_samples import (
-    InputFormat,
-    SampleReader,
-    Unreadable,
-    class_name,
-    unreadable_error,
-)
+from remask.data.readers import InputFormat, SampleReader, Unreadable, class_name, unreadable_error
 from remask.errors import printable
 
 TEXT = InputFormat(shape=(1,), dtype="text")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from remask.data.dataset import PreparedDataset
-from remask.data.image_arrays import decode, pillow
+from remask.data.images import decode, pillow
 from remask.data.originals import Originals, WrongContentsError, read_small
 from remask.data.sources import Archive, Version, WebArchive
 

@@ -1,6 +1,6 @@
 """The engine: stacks of trials, trained step by step and evaluated after every task."""
 
-from remask.data import DataDescription, StreamError
+from remask.data.samples import DataDescription, StreamError
 from remask.engine.predictors import check_predictor
 from remask.engine.saved_nets import (
     SavedNet,
@@ -13,7 +13,7 @@ from remask.engine.stacking import preferred_stack, stack_nets
 from remask.engine.stream import Position
 from remask.engine.trials import TrialStack
 from remask.engine.validation import ContradictionError, check_config, check_method_settings
-from remask.nets import StackedNet
+from remask.nets.stacked import StackedNet
 from remask.record import TrialRecord
 
 __all__ = [

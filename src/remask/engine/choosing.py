@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from remask.config import TrialConfig
-from remask.data import DataDescription, Normaliser, Task
+from remask.data.samples import DataDescription, Normaliser
+from remask.data.tasks import Task
 from remask.engine.evaluation import Scores
 from remask.names import short_number
 from remask.randomness import generator

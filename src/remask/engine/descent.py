@@ -10,7 +10,7 @@ from remask.config import TrialConfig
 from remask.engine.linear_stack import LinearStack
 from remask.methods import Joined, Method, MethodError, Step, Term
 from remask.methods.step import added
-from remask.nets import Gradients, LossGradients, StackedNet, per_trial
+from remask.nets.stacked import Gradients, LossGradients, StackedNet, per_trial
 
 _LR_DROP = 0.1
 _FIRST, _SECOND, _EPSILON, _DECAY = 0.9, 0.999, 1e-8, 0.01  # of AdamW, as in torch

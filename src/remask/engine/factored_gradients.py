@@ -11,7 +11,13 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from remask.nets import FormedGradients, Gradients, LossGradients, SampleGradients, trial_sums
+from remask.nets.stacked import (
+    FormedGradients,
+    Gradients,
+    LossGradients,
+    SampleGradients,
+    trial_sums,
+)
 
 Factors = list[tuple[str, Tensor, Tensor]]
 """Per linear layer: its name, the gradient of its outputs [S, B, out], its inputs [S, B, in]."""

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from remask.config import TrialConfig
-from remask.data import DataDescription, Samples, Task, batch_sizes, epoch_batches
+from remask.data.samples import DataDescription, Samples, batch_sizes, epoch_batches
+from remask.data.tasks import Task
 from remask.memory import (
     EMPTY,
     SPARSE,
@@ -18,7 +19,7 @@ from remask.memory import (
     plan_reservoir,
 )
 from remask.methods import Batch, Joined, Method, Step
-from remask.nets import StackedNet
+from remask.nets.stacked import StackedNet
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from remask.methods import MethodError
-from remask.nets import State
+from remask.nets.stacked import State
 
 
 class FunctionalModule:

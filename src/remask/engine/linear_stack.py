@@ -18,7 +18,7 @@ from typing_extensions import override
 
 from remask.engine.factored_gradients import FactoredGradients, FactoredSamples, Factors, form
 from remask.losses import cross_entropy_and_slope, mse_and_slope
-from remask.nets import LossGradients, StackedNet, State, stacked_state
+from remask.nets.stacked import LossGradients, StackedNet, State, stacked_state
 
 _ELEMENTWISE = (nn.ReLU, nn.Tanh, nn.Sigmoid, nn.GELU, nn.ELU, nn.LeakyReLU, nn.SiLU, nn.Identity)
 _FEW = 32  # samples: with more, inner products of factored gradients cost more than formed ones

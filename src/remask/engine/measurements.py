@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from remask.config import TrialConfig
-from remask.data import StreamError, Task
+from remask.data.samples import StreamError
+from remask.data.tasks import Task
 from remask.engine.choosing import Choosing
 from remask.engine.evaluation import StackAnswers
 from remask.engine.loss_log import LossLog, LossPoint

@@ -18,7 +18,7 @@ from remask.engine.functional_module import FunctionalModule
 from remask.engine.precision import require_bfloat16
 from remask.errors import RemaskError
 from remask.losses import trial_cross_entropy
-from remask.nets import (
+from remask.nets.stacked import (
     FormedGradients,
     Gradients,
     LossGradients,

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from remask.engine.state import check_fit
 from remask.methods import Method, MethodError
-from remask.nets import StackedNet
+from remask.nets.stacked import StackedNet
 
 NET, METHOD = "net/", "method/"
 

@@ -20,7 +20,7 @@ from remask.engine.trials import TrialStack
 from remask.errors import RemaskError
 from remask.files import AnyPath, make_folder, open_regular, read_limited
 from remask.methods import Method, find_method
-from remask.nets import NETS, NetBuilder, net_builder
+from remask.nets.builders import NETS, NetBuilder, net_builder
 from remask.outputs import write_output
 from remask.own_code import names_own_code
 

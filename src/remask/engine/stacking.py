@@ -8,10 +8,11 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from remask.data import DataDescription
+from remask.data.samples import DataDescription
 from remask.engine.linear_stack import LinearStack, linear_layers
 from remask.engine.module_stack import ModuleStack, has_convolutions
-from remask.nets import NetBuilder, StackedNet
+from remask.nets.builders import NetBuilder
+from remask.nets.stacked import StackedNet
 from remask.randomness import torch_seed
 from remask.setting_types import Precision
 

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from remask.data import StreamError
+from remask.data.samples import StreamError
 from remask.methods import Method, MethodError
-from remask.nets import StackedNet
+from remask.nets.stacked import StackedNet
 
 _COUNTS, _LOGITS, _CONFIDENCE = "stream/counts", "memory/logits", "metrics/confidence"
 

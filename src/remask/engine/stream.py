@@ -7,15 +7,13 @@ import torch
 from torch import Tensor
 
 from remask.config import TrialConfig
-from remask.data import (
-    Benchmark,
-    DataDescription,
-    Samples,
-    StreamError,
+from remask.data.benchmark import Benchmark
+from remask.data.classes import Tasks
+from remask.data.samples import DataDescription, Samples, StreamError, batch_sizes
+from remask.data.tasks import (
     Subset,
     Task,
     TaskData,
-    batch_sizes,
     benchmark_tasks,
     check_share,
     hold_out,
@@ -23,7 +21,6 @@ from remask.data import (
     set_apart,
     union_task,
 )
-from remask.data.classes import Tasks
 from remask.engine.evaluation import Curves, Evaluator
 from remask.engine.validation import check_open, check_room
 from remask.memory import KeptRows, StoredRows, fetch

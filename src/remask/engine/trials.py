@@ -10,7 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from remask.config import TrialConfig
-from remask.data import Benchmark, DataDescription, StreamError, Task
+from remask.data.benchmark import Benchmark
+from remask.data.samples import DataDescription, StreamError
+from remask.data.tasks import Task
 from remask.engine.choosing import SHARE_APART, Choosing, candidates_of, concrete_configs
 from remask.engine.descent import Descent, Optimizer, per_trial_setting
 from remask.engine.feed import Feed
@@ -23,7 +25,7 @@ from remask.engine.stream import Position, Stream
 from remask.engine.validation import check_earlier_samples, check_stack
 from remask.memory import StoredRows
 from remask.methods import Context, Method
-from remask.nets import NetBuilder, net_builder
+from remask.nets.builders import NetBuilder, net_builder
 from remask.record import MaskChoice, TrialRecord
 
 _GROWING = ("metrics/", "validation/", "stream/", "method/", "choices/")

@@ -8,13 +8,15 @@ from collections.abc import Sequence
 import torch
 
 from remask.config import COMMON_WEIGHTS, TrialConfig
-from remask.data import Benchmark, DataDescription, StreamError, check_share
+from remask.data.benchmark import Benchmark
 from remask.data.classes import ordered_classes
+from remask.data.samples import DataDescription, StreamError
+from remask.data.tasks import check_share
 from remask.engine.choosing import held_out_places
 from remask.errors import SettingsError
 from remask.memory import StoredRows
 from remask.methods import MASKED_NAMES, METHODS, Method, MethodError, find_method
-from remask.nets import NETS, NetBuilder
+from remask.nets.builders import NETS, NetBuilder
 from remask.own_code import names_own_code
 
 

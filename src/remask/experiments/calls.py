@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from remask.config import TrialConfig
-from remask.data import Benchmark
+from remask.data.benchmark import Benchmark
 from remask.errors import SettingsError, Stopped, did_you_mean
 from remask.experiments.configs import configs_from, grid_configs, several
 from remask.experiments.executors import Executor

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from remask.config import TrialConfig
-from remask.data import Benchmark
+from remask.data.benchmark import Benchmark
 from remask.errors import SettingsError, did_you_mean
 from remask.experiments.defaults import trial_configs
 from remask.experiments.objects import with_names

@@ -15,13 +15,13 @@ import torch
 from torch import Tensor, nn
 
 from remask.config import TrialConfig
-from remask.data import BENCHMARKS
+from remask.data.registry import BENCHMARKS
 from remask.engine import TrialStack, preferred_stack
 from remask.engine.choosing import candidates_of
 from remask.experiments.data import benchmark_of
 from remask.memory import SPARSE, WINDOW
 from remask.methods import METHODS, find_method
-from remask.nets import net_builder
+from remask.nets.builders import net_builder
 
 TRAINING_FACTOR = 3
 """Training on a sample takes three times the FLOPs of a forward pass."""

@@ -3,7 +3,7 @@
 from functools import lru_cache
 
 from remask.config import TrialConfig
-from remask.data import Benchmark, load_benchmark
+from remask.data.benchmark import Benchmark, load_benchmark
 
 
 def benchmark_of(config: TrialConfig) -> Benchmark:

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from remask.config import COMMON_WEIGHTS, IDENTITY, TrialConfig
-from remask.data import check_name
+from remask.data.registry import check_name
 from remask.engine import check_method_settings
 from remask.errors import RemaskError, SettingsError, did_you_mean
 from remask.methods import MASKED_NAMES, METHODS, Method, find_method

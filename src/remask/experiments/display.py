@@ -20,7 +20,7 @@ from rich.text import Text
 
 from remask.config import TrialConfig
 from remask.console import PlainConsole, errors
-from remask.data import Progress as OnDownload
+from remask.data.originals import Progress as OnDownload
 from remask.errors import printable
 from remask.experiments.events import Advanced, Event, Finished, Note, PickedUp
 from remask.experiments.jobs import Job

@@ -13,7 +13,9 @@ from typing import Literal
 import torch
 
 import remask
-from remask.data import DATASETS, DataError, data_folder, where
+from remask.data.dataset import data_folder, where
+from remask.data.originals import DataError
+from remask.data.registry import DATASETS
 from remask.engine.checkpoints import checkpoints_in, damage_of
 from remask.experiments.jobs import Run, RunError, read_plan, runs_folder
 from remask.experiments.options import RunOptions

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from remask.config import TrialConfig
-from remask.data import UnreadableImageWarning
+from remask.data.readers import UnreadableImageWarning
 from remask.experiments.events import Event, Failed, Finished, Lost, Note
 from remask.experiments.fork_server import CONTEXT, start_fork_server, without_main_module
 from remask.experiments.jobs import RunError, Work

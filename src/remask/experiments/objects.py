@@ -9,11 +9,11 @@ from typing import Any
 
 from torch import nn
 
-from remask.data import BENCHMARKS, Benchmark, load_benchmark
-from remask.data.saved import same_benchmark, save_benchmark
+from remask.data.benchmark import Benchmark, load_benchmark, same_benchmark, save_benchmark
+from remask.data.registry import BENCHMARKS
 from remask.errors import SettingsError
 from remask.methods import METHODS, Method
-from remask.nets import NETS
+from remask.nets.builders import NETS
 from remask.own_code import names_own_code
 
 

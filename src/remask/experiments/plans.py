@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from remask.config import TrialConfig
-from remask.data import BENCHMARKS, is_complete
+from remask.data.dataset import is_complete
+from remask.data.registry import BENCHMARKS
 from remask.experiments.cost import cost_of, shortest_time, usual_stack
 from remask.experiments.executors import Executor
 from remask.experiments.jobs import Job, plan_jobs

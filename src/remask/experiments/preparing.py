@@ -9,7 +9,8 @@ import torch
 
 from remask.config import TrialConfig
 from remask.console import PlainConsole
-from remask.data import BENCHMARKS, fetch
+from remask.data.dataset import fetch
+from remask.data.registry import BENCHMARKS
 from remask.engine import check_config, preferred_stack
 from remask.errors import SettingsError
 from remask.experiments.data import benchmark_of
@@ -17,7 +18,7 @@ from remask.experiments.display import download_bar
 from remask.experiments.options import RunOptions
 from remask.machine import require_room
 from remask.methods import find_method
-from remask.nets import net_builder
+from remask.nets.builders import net_builder
 from remask.own_code import Source, find_source, names_own_code
 from remask.store.store import Store
 

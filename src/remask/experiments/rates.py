@@ -16,8 +16,9 @@ from typing import Any
 import torch
 
 from remask.config import TrialConfig
-from remask.data import Benchmark, cache_folder
+from remask.data.benchmark import Benchmark
 from remask.data.classes import split_classes
+from remask.data.dataset import cache_folder
 from remask.engine import TrialStack
 from remask.errors import RemaskError
 from remask.experiments.cost import TRAINING_FACTOR, Cost, Sizes, cost_of, net_cost

@@ -20,7 +20,7 @@ import torch
 
 import remask
 from remask.config import TrialConfig
-from remask.data import load_benchmark
+from remask.data.benchmark import load_benchmark
 from remask.engine.checkpoints import checkpoints_in
 from remask.errors import MissingPackageError, RemaskError
 from remask.experiments.checkpoint_mirror import CheckpointMirror, is_address

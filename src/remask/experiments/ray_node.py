@@ -22,7 +22,7 @@ import torch
 
 import remask
 from remask.config import TrialConfig
-from remask.data import Benchmark, resplit
+from remask.data.benchmark import Benchmark, resplit
 from remask.engine import TrialStack
 from remask.engine.checkpoints import checkpoints_in
 from remask.experiments.checkpoint_mirror import CheckpointMirror, is_address

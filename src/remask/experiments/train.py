@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from remask.config import TrialConfig
-from remask.data import Benchmark
+from remask.data.benchmark import Benchmark
 from remask.engine import Position, TrialStack, check_predictor, save_net
 from remask.engine.checkpoints import CheckpointFolder
 from remask.engine.loss_log import LOG, LossLog

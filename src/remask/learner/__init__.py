@@ -1,6 +1,7 @@
 """One model for years: learn new classes visit after visit, predict, evaluate, forget."""
 
-from remask.data import Skipped, TextFile
+from remask.data.readers import Skipped
+from remask.data.texts import TextFile
 from remask.learner.errors import LearnerError, NoEncoderWarning, VisitRejectedError
 from remask.learner.estimate import Estimate
 from remask.learner.evaluation import Evaluation

@@ -2,8 +2,10 @@
 
 import numpy as np
 
-from remask.data import ImageReader, InputFormat, SampleReader
-from remask.encoders import Encoder, default_encoder
+from remask.data.image_files import ImageReader
+from remask.data.readers import InputFormat, SampleReader
+from remask.encoders.catalogue import default_encoder
+from remask.encoders.encoder import Encoder
 from remask.learner.errors import LearnerError, texts_need_an_encoder
 from remask.learner.manifest import DataNote, EncoderNote, Normalisation
 from remask.learner.model import Model, is_own_encoder, is_own_net

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from remask.data import DataError
+from remask.data.originals import DataError
 from remask.errors import RemaskError
 
 RESTORE = "Nothing was changed. Restore a copy of the learner's folder."

@@ -7,7 +7,7 @@ from itertools import islice
 import numpy as np
 import torch
 
-from remask.data import SampleReader
+from remask.data.readers import SampleReader
 from remask.learner.data import first_data
 from remask.learner.manifest import DataNote, Manifest
 from remask.learner.model import AT_ONCE, Model

@@ -11,16 +11,15 @@ from pydantic import ValidationError
 from torch import nn
 
 from remask import __version__
-from remask.data import (
-    Data,
+from remask.data.readers import (
     Labels,
     SampleReader,
     Skipped,
     UnreadableImageWarning,
     checked_name,
     class_name,
-    read,
 )
+from remask.data.user_data import Data, read
 from remask.errors import RemaskError
 from remask.files import AnyPath
 from remask.learner.calibration import abstention as find_abstention

@@ -10,7 +10,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from remask.data import InputFormat
+from remask.data.readers import InputFormat
 from remask.files import read_limited, write_atomically
 from remask.learner.errors import RESTORE, LearnerError
 from remask.learner.files import seal, unseal

@@ -9,8 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from remask.data import InputFormat
-from remask.encoders import Encoder, find_encoder
+from remask.data.readers import InputFormat
+from remask.encoders.encoder import Encoder
+from remask.encoders.finding import find_encoder
 from remask.learner.errors import LearnerError
 from remask.learner.manifest import DataNote
 from remask.learner.settings import (
@@ -23,7 +24,7 @@ from remask.learner.settings import (
     LearnerSettings,
 )
 from remask.methods import METHODS, Method, find_method
-from remask.nets import NetBuilder, net_builder
+from remask.nets.builders import NetBuilder, net_builder
 from remask.own_code import names_own_code
 
 NetGiven = str | nn.Module | NetBuilder

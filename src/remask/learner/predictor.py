@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from remask.data import SampleReader
+from remask.data.readers import SampleReader
 from remask.heads import ClassStatistics
 from remask.learner.calibration import Novelty, unknown_test
 from remask.learner.calibration import abstention as find_abstention

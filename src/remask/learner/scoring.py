@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from remask.data import SampleReader
+from remask.data.readers import SampleReader
 from remask.engine import TrialStack
 from remask.engine.predictors import METHOD, NET, assemble
 from remask.learner.errors import RESTORE, LearnerError

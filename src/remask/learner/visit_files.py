@@ -21,7 +21,7 @@ import numpy.typing as npt
 import torch
 from pydantic import Field
 
-from remask.data import InputFormat, SampleReader, sample_bytes
+from remask.data.readers import InputFormat, SampleReader, sample_bytes
 from remask.files import make_folder, open_regular, read_limited, remove_tree, write_atomically
 from remask.learner.errors import LearnerError, damaged
 from remask.learner.files import check_sha256, mapped, npy_pieces, seal, unseal, write_hashed

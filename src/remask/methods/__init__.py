@@ -1,6 +1,6 @@
 """The methods by name. A new one is a file here, an entry in METHODS, and two in `remask.names`."""
 
-from remask.data import Task
+from remask.data.tasks import Task
 from remask.errors import MethodError, UnknownNameError, unknown
 from remask.methods.agem import AGEM
 from remask.methods.base import Method
@@ -27,7 +27,7 @@ from remask.methods.sgd import SGD
 from remask.methods.si import SI
 from remask.methods.step import Batch, Joined, Step, Term
 from remask.names import MASKED_NAMES
-from remask.nets import Gradients, LossGradients, SampleGradients, StackedNet, State
+from remask.nets.stacked import Gradients, LossGradients, SampleGradients, StackedNet, State
 from remask.own_code import OwnCodeError, import_own, names_own_code
 
 METHODS: dict[str, type[Method]] = {

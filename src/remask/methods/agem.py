@@ -2,11 +2,11 @@
 
 import torch
 
-from remask.data import Task
+from remask.data.tasks import Task
 from remask.memory import KeptRows, choose_rows
 from remask.methods.base import Method
 from remask.methods.step import Step, Term
-from remask.nets import Gradients, LossGradients
+from remask.nets.stacked import Gradients, LossGradients
 
 
 class AGEM(Method):

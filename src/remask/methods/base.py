@@ -9,12 +9,13 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from remask.data import Task
+from remask.data.tasks import Task
 from remask.errors import MethodError
 from remask.memory import KeptRows
 from remask.methods.context import Context
 from remask.methods.step import Step, Term, total
-from remask.nets import Gradients, LossGradients, NetBuilder
+from remask.nets.builders import NetBuilder
+from remask.nets.stacked import Gradients, LossGradients
 
 
 class Method:

@@ -7,7 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from remask.data import Task
+from remask.data.tasks import Task
 from remask.errors import MethodError
 from remask.heads import ClassStatistics, LinearHead, accumulate, ncm, ridge, slda
 from remask.methods.base import Method

@@ -8,11 +8,12 @@ import torch
 from torch import Tensor
 
 from remask.config import TrialConfig
-from remask.data import Samples, Task
+from remask.data.samples import Samples
+from remask.data.tasks import Task
 from remask.errors import MethodError
 from remask.memory import KeptRows, Reservoir
 from remask.methods.step import Batch
-from remask.nets import LossGradients, StackedNet
+from remask.nets.stacked import LossGradients, StackedNet
 from remask.randomness import generator
 
 _MOST_TERMS = 16

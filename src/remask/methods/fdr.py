@@ -2,7 +2,7 @@
 
 import torch
 
-from remask.data import Task
+from remask.data.tasks import Task
 from remask.memory import KeptRows
 from remask.methods.base import Method
 from remask.methods.step import Step, Term

@@ -7,12 +7,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from remask.data import Task
+from remask.data.tasks import Task
 from remask.machine import require_room_for_scipy
 from remask.memory import KeptRows, choose_rows
 from remask.methods.base import Method
 from remask.methods.step import Step, Term
-from remask.nets import Gradients, LossGradients
+from remask.nets.stacked import Gradients, LossGradients
 
 _RIDGE = 1e-3
 

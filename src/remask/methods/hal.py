@@ -6,10 +6,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from remask.data import Task
+from remask.data.tasks import Task
 from remask.methods.er import ER
 from remask.methods.step import Step
-from remask.nets import Gradients, LossGradients, per_trial
+from remask.nets.stacked import Gradients, LossGradients, per_trial
 
 _STEPS_ON_ANCHORS = 100
 

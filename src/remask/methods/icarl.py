@@ -7,12 +7,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from remask.data import Task
+from remask.data.tasks import Task
 from remask.memory import KeptRows, herd
 from remask.methods.base import Method
 from remask.methods.penalties import squared_norm
 from remask.methods.step import Step
-from remask.nets import NearestMean, State
+from remask.nets.stacked import State
 
 _AT_ONCE = 512
 
@@ -119,6 +119,43 @@ class ICaRL(Method):
             for part in torch.split(rows, _AT_ONCE, dim=1)
         ]
         return torch.cat(parts, dim=1)
+
+
+class NearestMean(nn.Module):
+    """Scores a class by how near its mean features are; the highest score wins.
+
+    The features are what the net's last linear layer sees. Classes not seen yet score -inf.
+    """
+
+    means: Tensor
+    seen: Tensor
+
+    def __init__(self, net: nn.Module, means: Tensor, seen: Tensor) -> None:
+        """`means` is [K, F], `seen` bool [K]."""
+        super().__init__()
+        self.net = net
+        self.register_buffer("means", means)
+        self.register_buffer("seen", seen)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Scores: [B, *shape] -> [B, K]."""
+        # torch.cdist would do, but cannot be exported for batches of any size.
+        distances = (self._features(inputs).unsqueeze(1) - self.means).square().sum(-1)
+        return (-distances).masked_fill(~self.seen, -torch.inf)
+
+    def _features(self, inputs: Tensor) -> Tensor:
+        caught: list[Tensor] = []
+        hooks = [
+            layer.register_forward_pre_hook(lambda _, given: caught.append(given[0]))
+            for layer in self.net.modules()
+            if isinstance(layer, nn.Linear)
+        ]
+        try:
+            self.net(inputs)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        return caught[-1]
 
 
 # Trial by trial: vectorised loops may round the last elements of a tensor differently, and which

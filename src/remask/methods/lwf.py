@@ -5,7 +5,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from remask.data import Task
+from remask.data.tasks import Task
 from remask.losses import trial_cross_entropy
 from remask.methods.base import Method
 from remask.methods.penalties import squared_norm

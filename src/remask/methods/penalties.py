@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from remask.nets import Gradients, per_trial
+from remask.nets.stacked import Gradients, per_trial
 
 
 def squared_norm(parameters: Mapping[str, Tensor]) -> Tensor:

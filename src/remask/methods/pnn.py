@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from remask.methods.base import Method
 from remask.methods.step import Step
-from remask.nets import NetBuilder
+from remask.nets.builders import NetBuilder
 from remask.nets.progressive import Columns, IndependentColumns, ProgressiveColumns, ToldTask
 
 

@@ -4,11 +4,11 @@ from typing import ClassVar
 
 import torch
 
-from remask.data import Task
+from remask.data.tasks import Task
 from remask.methods.base import Method
 from remask.methods.penalties import add_pull
 from remask.methods.step import Step, Term
-from remask.nets import Gradients, State, per_trial
+from remask.nets.stacked import Gradients, State, per_trial
 
 
 class SI(Method):

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from remask.nets import StackedNet, State, per_trial
+from remask.nets.stacked import StackedNet, State, per_trial
 
 
 def slow_copy(net: StackedNet) -> State:

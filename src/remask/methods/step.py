@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from remask.data import Task
+from remask.data.tasks import Task
 from remask.errors import MethodError
 from remask.losses import (
     Weight,

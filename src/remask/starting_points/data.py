@@ -9,7 +9,7 @@ import torch
 from torch.utils.data import Dataset, TensorDataset
 
 from remask import Benchmark
-from remask.data import from_dataset
+from remask.data.user_data import from_dataset
 
 
 def starting_point() -> Benchmark:

@@ -1,0 +1,387 @@
+"""Readers of users' samples: formats, class names, arrays, and what was skipped."""
+
+import hashlib
+import math
+import zipfile
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from torch import Tensor
+
+from remask import files
+from remask.data.originals import DataError
+from remask.errors import printable
+from remask.machine import require_room
+
+SKIP_UNREADABLE = "REMASK_SKIP_UNREADABLE"
+"""An environment variable, so that it reaches a user's function in every worker process."""
+Labels = Sequence[Any] | npt.NDArray[Any] | Tensor | None
+"""The class of each input: a name, or a whole number, which becomes its text."""
+_LONGEST_NAME = 200
+_SHOWN = 10
+_MOST_VALUES = 1 << 28  # of one input
+
+
+class InputFormat(BaseModel):
+    """Shape and type of one input. The first visit of a learner fixes it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    shape: tuple[Annotated[int, Field(ge=1, le=_MOST_VALUES)], ...] = Field(
+        min_length=1, max_length=3
+    )
+    """(channels, height, width), (features,), (length,) of token ids, or (1,) for a text."""
+    dtype: Literal["uint8", "float32", "int64", "text"]
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if math.prod(self.shape) > _MOST_VALUES:
+            raise ValueError(f"an input has at most {_MOST_VALUES} values, not {self.shape}")
+        return self
+
+    @property
+    def is_image(self) -> bool:
+        """Whether an input has channels, height and width."""
+        return len(self.shape) == 3
+
+    @property
+    def is_text(self) -> bool:
+        """Whether an input is a string."""
+        return self.dtype == "text"
+
+    @property
+    def tensor_type(self) -> torch.dtype:
+        """The type of a tensor of inputs that are not texts."""
+        dtype: torch.dtype = getattr(torch, self.dtype)
+        return dtype
+
+    @property
+    def sample_bytes(self) -> int:
+        """The size of one input that is not a text."""
+        return math.prod(self.shape) * self.tensor_type.itemsize
+
+    def __str__(self) -> str:
+        if self.is_text:
+            return "texts"
+        if self.is_image:
+            channels, height, width = self.shape
+            return f"{channels} channels of {height} x {width} pixels, {self.dtype}"
+        values = "integers" if self.dtype == "int64" else "features"
+        return f"{self.shape[0]} {values}, {self.dtype}"
+
+
+class SampleReader(ABC):
+    """Reads samples in order, with the names of their classes if they are labelled.
+
+    If unreadable samples are skipped, `count`, `names`, `sources` and `skipped` are final as soon
+    as `samples` has yielded its first sample.
+    """
+
+    def __init__(
+        self, count: int, names: list[str] | None, sources: list[str] | None = None
+    ) -> None:
+        self.count = count
+        self.names = names
+        """The class of each sample; None if they are not labelled."""
+        self.sources = sources
+        """The file, or FILE:LINE, of each sample; None for data in memory."""
+        self.skipped = Skipped(of=count)
+
+    @abstractmethod
+    def format(self) -> InputFormat:
+        """Return the format of the samples, for a learner that has none yet. Raises DataError."""
+
+    @abstractmethod
+    def samples(self, form: InputFormat) -> Iterator[Any]:
+        """Yield the samples: arrays of this format, or strings if it is text. Raises DataError."""
+
+    def read_all(self) -> npt.NDArray[Any]:
+        """Read all samples into an array [N, *shape]. Raises DataError."""
+        form = self.format()
+        samples = self.samples(form)
+        first = next(samples)
+        inputs = np.empty((self.count, *form.shape), dtype=form.dtype)
+        inputs[0] = first
+        for row, sample in enumerate(samples, start=1):
+            inputs[row] = sample
+        return inputs
+
+
+def sample_bytes(sample: Any) -> bytes:
+    """Return the bytes of a sample for a fingerprint."""
+    if isinstance(sample, str):
+        # Hashed, so that the bytes of a list of texts depend on where each one ends.
+        return hashlib.sha256(sample.encode()).digest()
+    data: bytes = sample.tobytes()
+    return data
+
+
+def class_name(label: Any) -> str:
+    """Return a label as the name of a class. Raises DataError."""
+    if isinstance(label, np.generic) or (isinstance(label, Tensor) and label.ndim == 0):
+        label = label.item()
+    if isinstance(label, bool) or not isinstance(label, str | int):
+        raise DataError(
+            f"a label must be a class's name or number, not {type(label).__name__} {label!r:.50}"
+        )
+    return checked_name(str(label), "a class")
+
+
+def class_names(labels: Sequence[Any] | npt.NDArray[Any] | Tensor) -> list[str]:
+    """Return the class name of each label, [N] or [N, 1]. Raises DataError."""
+    if isinstance(labels, np.ndarray | Tensor):
+        labels = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
+        labels = labels.tolist()
+    return [class_name(label) for label in labels]
+
+
+def checked_name(name: str, what: str) -> str:
+    """Return the name if it can be printed and stored. Raises DataError."""
+    if not name.isprintable() or not 0 < len(name) <= _LONGEST_NAME:
+        raise DataError(
+            f"the name of {what} must have 1 to {_LONGEST_NAME} printable characters, got "
+            f"{name!r:.60}"
+        )
+    return name
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Sort the distinct names in the order of their outputs: numbers by size, others as text."""
+    names = set(names)
+    if all(name.isascii() and name.isdigit() for name in names):
+        return sorted(names, key=lambda name: (int(name), name))
+    return sorted(names)
+
+
+class UnreadableImageWarning(UserWarning):
+    """Samples were skipped because they cannot be read; the message names them."""
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """A sample that cannot be read."""
+
+    source: str
+    """Its file, or the file and the line."""
+    reason: str
+
+    def __str__(self) -> str:
+        return printable(f"{self.source}: {self.reason}")
+
+
+@dataclass
+class Skipped:
+    """The samples that were skipped, and the files that are not samples."""
+
+    of: int
+    """The number of samples, including those that were skipped."""
+    unreadable: list[Unreadable] = field(default_factory=list)
+    what: str = "files"
+    """The word for samples."""
+    ignored: list[str] = field(default_factory=list)
+    """Files and folders whose names are not those of images."""
+
+    def __bool__(self) -> bool:
+        return bool(self.unreadable or self.ignored)
+
+    @property
+    def unreadable_line(self) -> str:
+        """One line with the number and names of unreadable samples, or nothing."""
+        if not self.unreadable:
+            return ""
+        named = ", ".join(f"{each.source} ({each.reason})" for each in self.unreadable)
+        return printable(f"skipped {len(self.unreadable)} of {self.of} {self.what}: {named}")
+
+    @property
+    def ignored_line(self) -> str:
+        """One line with the number and names of files that are not images, or nothing."""
+        if not self.ignored:
+            return ""
+        count = len(self.ignored)
+        files = "file that is not an image" if count == 1 else "files that are not images"
+        named = ", ".join(self.ignored[:_SHOWN]) + (", ..." if count > _SHOWN else "")
+        return printable(f"ignored {count} {files}: {named}")
+
+    def __str__(self) -> str:
+        return "\n".join(filter(None, (self.unreadable_line, self.ignored_line)))
+
+
+def unreadable_error(unreadable: Sequence[Unreadable], of: int, what: str = "image") -> DataError:
+    """Make the error that names unreadable samples and the option that skips them."""
+    count = len(unreadable)
+    named = "\n  ".join(map(str, unreadable[:_SHOWN]))
+    if count > _SHOWN:
+        named += f"\n  and {count - _SHOWN} more"
+    return DataError(
+        f"{count} of {of} {what}s cannot be read:\n  {named}\n"
+        f"Replace or remove them, or skip them with --skip-unreadable\n"
+        f"(in Python, skip_unreadable=True)."
+    )
+
+
+_UNREADABLE = (  # raised by NumPy and zipfile for damaged files
+    *(ValueError, OverflowError, OSError, EOFError, RuntimeError, MemoryError),
+    *(zipfile.BadZipFile, zlib.error),
+)
+
+
+def as_bytes_or_floats(inputs: npt.NDArray[Any], what: str) -> npt.NDArray[Any]:
+    """Keep uint8, and convert floats to float32. Raises DataError for other types."""
+    if inputs.dtype == np.uint8:
+        return inputs
+    if np.issubdtype(inputs.dtype, np.floating):
+        with np.errstate(over="ignore"):  # too large values are reported later
+            return inputs.astype(np.float32, copy=False)
+    advice = (
+        "Pixels of 0..255 become bytes by inputs.astype(np.uint8), anything else floats by "
+        "inputs.astype(np.float32)"
+    )
+    if inputs.dtype == np.uint16:
+        advice = "Pixels of 16 bits become bytes by (inputs >> 8).astype(np.uint8)"
+    raise DataError(f"{what} must be uint8 or floats, got {inputs.dtype}. {advice}")
+
+
+def as_numpy(tensor: Tensor) -> npt.NDArray[Any]:
+    """Convert a tensor of any type; bfloat16 becomes float32."""
+    tensor = tensor.detach().cpu()
+    return (tensor.float() if tensor.is_floating_point() else tensor).numpy()
+
+
+def load_arrays(path: Path) -> npt.NDArray[Any] | dict[str, npt.NDArray[Any]]:
+    """Load a .npy, mapped into memory, or a .npz. Raises DataError, also for Python objects."""
+    try:
+        with files.open_regular(path) as stream:
+            if stream.peek(4)[:4] == b"PK\x03\x04":
+                with zipfile.ZipFile(stream) as archive:
+                    size = sum(member.file_size for member in archive.infolist())
+                require_room(size, f"loading {path}")
+                stream.seek(0)
+                with np.load(stream, allow_pickle=False) as loaded:
+                    return {name: loaded[name] for name in loaded.files}
+        array: npt.NDArray[Any] = np.load(path, mmap_mode="c", allow_pickle=False)
+        return array
+    except _UNREADABLE as error:
+        if "allow_pickle" in str(error) or "pickled" in str(error):
+            raise DataError(
+                f"{path} is a pickle or holds Python objects, and loading it can run any code. "
+                f"Save plain numbers: np.save(file, array.astype(np.float32)), np.uint8 for pixels"
+            ) from error
+        raise DataError(f"cannot read {path}: {error}") from error
+
+
+class ArrayReader(SampleReader):
+    """Images [N, C, H, W], [N, H, W, C] or [N, H, W], features [N, D], or token ids [N, T].
+
+    Token ids are int32 or int64, and become int64.
+    """
+
+    def __init__(self, array: npt.NDArray[Any], names: list[str] | None, what: str) -> None:
+        if array.dtype in (np.int32, np.int64) and array.ndim == 2:
+            array = array.astype(np.int64, copy=False)
+        else:
+            array = as_bytes_or_floats(array, what)
+        if array.ndim not in (2, 3, 4) or 0 in array.shape:
+            raise DataError(
+                f"{what} must be images [N, C, H, W], [N, H, W, C] or [N, H, W], features [N, D] "
+                f"or token ids [N, T], and not be empty; got {list(array.shape)}"
+            )
+        if names is not None and len(names) != len(array):
+            raise DataError(f"{what}: {len(array)} inputs but {len(names)} labels")
+        super().__init__(len(array), names)
+        self._array, self._what = array, what
+
+    def format(self) -> InputFormat:
+        """Return the format of the array."""
+        dtype: Any = str(self._array.dtype)
+        return InputFormat(shape=self._channels_first(None).shape[1:], dtype=dtype)
+
+    def samples(self, form: InputFormat) -> Iterator[npt.NDArray[Any]]:
+        """Yield the rows."""
+        array = self._channels_first(form.shape[0] if form.is_image else None)
+        if array.shape[1:] != form.shape or str(array.dtype) != form.dtype:
+            raise DataError(
+                f"{self._what}: the model takes {form}, as in the first data; got "
+                f"{list(array.shape[1:])}, {array.dtype}. Convert them."
+            )
+        for number, sample in enumerate(array):
+            if sample.dtype == np.float32 and not np.isfinite(sample).all():
+                raise self._not_finite(number)
+            yield sample
+
+    def read_all(self) -> npt.NDArray[Any]:
+        """Return the array, channels first."""
+        array = self._channels_first(None)
+        # A NaN makes both extremes NaN, so the common case takes no memory.
+        if array.dtype == np.float32 and not np.isfinite([array.min(), array.max()]).all():
+            finite = (bool(np.isfinite(row).all()) for row in array)
+            raise self._not_finite(list(finite).index(False))
+        return array
+
+    def _not_finite(self, number: int) -> DataError:
+        return DataError(
+            f"{self._what}: input {number} has a NaN or an infinite number (or one too large for "
+            f"float32). Correct it, or leave it out."
+        )
+
+    def _channels_first(self, channels: int | None) -> npt.NDArray[Any]:
+        array = self._array
+        if array.ndim == 3:
+            return array[:, None]
+        if array.ndim == 4:
+            known = (1, 3, 4) if channels is None else (channels,)
+            if array.shape[1] not in known and array.shape[3] in known:
+                return np.moveaxis(array, 3, 1)
+        return array
+
+
+class ItemReader(SampleReader):
+    """Items that are read one by one, such as those of a Dataset, with their labels."""
+
+    def __init__(self, items: Sequence[Any], *, labelled: bool, what: str) -> None:
+        super().__init__(len(items), [] if labelled else None)
+        self._items, self._what = items, what
+        if not len(items):
+            raise DataError(f"{what} is empty")
+        self._first = self._read(0)[0]
+
+    def format(self) -> InputFormat:
+        """Return the format of the first item."""
+        return ArrayReader(self._first[None], None, f"{self._what}: input 0").format()
+
+    def samples(self, form: InputFormat) -> Iterator[npt.NDArray[Any]]:
+        """Yield the inputs; `names` is complete when all are read."""
+        if self.names is not None:
+            self.names.clear()
+        for number in range(self.count):
+            sample, label = self._read(number)
+            one = ArrayReader(sample[None], None, f"{self._what}: input {number}")
+            if self.names is not None:
+                self.names.append(class_name(label))
+            yield from one.samples(form)
+
+    def _read(self, number: int) -> tuple[npt.NDArray[Any], Any]:
+        item, label = self._items[number], None
+        if isinstance(item, tuple | list) and len(item) == 2:
+            item, label = item
+        elif self.names is not None:
+            raise DataError(
+                f"{self._what} must give (input, label), but item {number} is {type(item).__name__}"
+            )
+        return _item_to_array(item, f"{self._what}: input {number}"), label
+
+
+def _item_to_array(item: Any, what: str) -> npt.NDArray[Any]:
+    """Convert a tensor, an array or a PIL image of mode L or RGB."""
+    if hasattr(item, "getbands"):  # a PIL image, which has its channels last
+        if item.mode not in ("L", "RGB"):  # palette indices are not colours
+            raise DataError(f"{what} is an image of mode {item.mode}; use image.convert('RGB')")
+        array = np.asarray(item)
+        return array.transpose(2, 0, 1) if array.ndim == 3 else array
+    return as_numpy(item) if isinstance(item, Tensor) else np.asarray(item)

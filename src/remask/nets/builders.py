@@ -1,0 +1,142 @@
+"""Networks by name, and the small ones: a multilayer perceptron and a convolutional net."""
+
+import functools
+import math
+import re
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from remask.errors import UnknownNameError, unknown
+from remask.nets.resnet import resnet18
+from remask.own_code import OwnCodeError, failure_of, import_own, names_own_code
+
+
+def mlp(
+    input_shape: tuple[int, ...], num_classes: int, hidden: tuple[int, ...] = (100, 100)
+) -> nn.Module:
+    """Fully connected layers with ReLU between them; Xavier-uniform weights and zero biases."""
+    widths = (math.prod(input_shape), *hidden, num_classes)
+    layers: list[nn.Module] = [nn.Flatten()]
+    for fan_in, fan_out in pairwise(widths):
+        linear = nn.Linear(fan_in, fan_out)
+        nn.init.xavier_uniform_(linear.weight)
+        nn.init.zeros_(linear.bias)
+        layers += [linear, nn.ReLU()]
+    return nn.Sequential(*layers[:-1])  # no ReLU on the logits
+
+
+_STAGES = 4
+_SMALLEST = 4  # pixels; smaller maps are not halved
+
+
+class SmallConv(nn.Module):
+    """Blocks of convolution, batch normalisation and ReLU; each halves the size and widens.
+
+    The head sees the mean of the last maps.
+    """
+
+    def __init__(self, input_shape: tuple[int, int, int], num_classes: int, width: int) -> None:
+        super().__init__()
+        channels, height, wide = input_shape
+        side, blocks = min(height, wide), []
+        for stage in range(_STAGES):
+            out = width * 2**stage
+            stride = 2 if side >= 2 * _SMALLEST else 1
+            # The first layer sees the most pixels: with 5 x 5 it can skip every other one.
+            kernel = 5 if stage == 0 else 3
+            blocks += [
+                nn.Conv2d(channels, out, kernel, stride, padding=kernel // 2, bias=False),
+                nn.BatchNorm2d(out),
+                nn.ReLU(inplace=True),
+            ]
+            channels, side = out, -(-side // stride)
+        self.blocks = nn.Sequential(*blocks)
+        self.head = nn.Linear(channels, num_classes)
+
+    def features(self, inputs: Tensor) -> Tensor:
+        """Return the means of the last maps: [B, C, H, W] -> [B, 8 * width]."""
+        return F.adaptive_avg_pool2d(self.blocks(inputs), 1).flatten(1)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Compute logits: [B, C, H, W] -> [B, K]."""
+        logits: Tensor = self.head(self.features(inputs))
+        return logits
+
+
+def conv(input_shape: tuple[int, ...], num_classes: int, width: int = 16) -> nn.Module:
+    """Build a small convolutional net for images of shape (channels, height, width)."""
+    if len(input_shape) != 3:
+        raise ValueError(
+            f"conv needs images of (channels, height, width); these inputs have shape {input_shape}"
+        )
+    channels, height, wide = input_shape
+    return SmallConv((channels, height, wide), num_classes, width)
+
+
+NetBuilder = Callable[[tuple[int, ...], int], nn.Module]
+"""(input shape, number of classes) -> a classifier that maps `[B, *shape]` to logits `[B, K]`."""
+
+
+class WideNetBuilder(Protocol):
+    """A NetBuilder that can be told how wide to build."""
+
+    def __call__(self, input_shape: tuple[int, ...], num_classes: int, width: int) -> nn.Module:
+        """Build the net."""
+
+
+NETS: dict[str, NetBuilder] = {"mlp": mlp, "conv": conv, "resnet18": resnet18}
+
+_WITH_WIDTH: dict[str, WideNetBuilder] = {"conv": conv, "resnet18": resnet18}
+_WIDTH = re.compile(r"[1-9][0-9]{0,3}")  # one spelling a width, since names identify trials
+
+
+def net_builder(name: str) -> NetBuilder:
+    """The builder of a named net; `resnet18:20` is of width 20, `module:function` the user's."""
+    kind, colon, width = name.partition(":")
+    if kind not in NETS:
+        if names_own_code(name):
+            return functools.partial(_own_net, name)
+        raise UnknownNameError(
+            unknown("net", kind, NETS) + "; or say module:function for one of your own"
+        )
+    if not colon:
+        return NETS[kind]
+    if kind not in _WITH_WIDTH:
+        raise UnknownNameError(f"the net {kind!r} takes no width; say {kind!r}, not {name!r}")
+    if not _WIDTH.fullmatch(width):
+        raise UnknownNameError(
+            f"the width in {name!r} must be a number from 1 to 9999, as in '{kind}:20'"
+        )
+    return functools.partial(_WITH_WIDTH[kind], width=int(width))
+
+
+def _own_net(name: str, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    """Build a net of the user's own; what is wrong with it is better said now than in a step."""
+    build = import_own("net", name)
+    try:
+        net = build(input_shape, num_classes)
+    except Exception as error:
+        raise failure_of(f"{name}({input_shape}, {num_classes})", error) from error
+    if not isinstance(net, nn.Module):
+        raise OwnCodeError(
+            f"{name}({input_shape}, {num_classes}) must return an nn.Module, not {net!r:.100}"
+        )
+    try:
+        with torch.no_grad():
+            logits = net.eval()(torch.zeros(2, *input_shape))
+    except Exception as error:
+        raise failure_of(f"the net {name!r}, on inputs {[2, *input_shape]},", error) from error
+    if not isinstance(logits, torch.Tensor) or logits.shape != (2, num_classes):
+        shape = list(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
+        raise OwnCodeError(
+            f"the net {name!r} must turn inputs {[2, *input_shape]} into logits "
+            f"{[2, num_classes]}, but gives {shape}"
+        )
+    if not any(parameter.requires_grad for parameter in net.parameters()):
+        raise OwnCodeError(f"the net {name!r} has no parameters to train")
+    return net.train()

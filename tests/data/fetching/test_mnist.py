@@ -1,0 +1,153 @@
+"""MNIST and Fashion-MNIST from folders of users and packages."""
+
+import gzip
+import hashlib
+import struct
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from remask.data import records as mnist
+from remask.data.benchmark import load_benchmark
+from remask.data.dataset import verify
+from remask.data.originals import DataError
+from remask.data.registry import BENCHMARKS
+from remask.data.sources import LocalSource
+from tests.data.fetching.toy import use
+
+DEBIAN = Path("/usr/share/datasets/fashion-mnist")
+FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte")
+
+
+def idx(array: np.ndarray[Any, np.dtype[np.uint8]]) -> bytes:
+    return struct.pack(f">4B{array.ndim}I", 0, 0, 8, array.ndim, *array.shape) + array.tobytes()
+
+
+@pytest.fixture(params=["mnist", "fashion-mnist"])
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def raw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Ten train and ten test images in IDX files, as both datasets."""
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    images = np.arange(10 * 28 * 28, dtype=np.uint64).reshape(10, 28, 28).astype(np.uint8)
+    labels = np.arange(10, dtype=np.uint8)
+    bodies = (idx(images), idx(labels))
+    sums = [hashlib.sha256(body).hexdigest() for body in bodies]
+    for part in ("train", "t10k"):
+        for file, body in zip(FILES, bodies, strict=True):
+            (folder / file.replace("train", part)).write_bytes(body)
+    for dataset in (mnist.MNIST, mnist.FASHION_MNIST):
+        parts = [mnist._part(part, 10, *sums) for part in ("train", "t10k")]
+        use(replace(dataset, train=parts[0], test=parts[1], sources=()), monkeypatch)
+    return folder
+
+
+def move(folder: Path, target: Path, *, dotted: bool = False, packed: bool = False) -> None:
+    target.mkdir(parents=True, exist_ok=True)
+    for path in list(folder.glob("*ubyte")):
+        new = path.name.replace("-idx", ".idx") if dotted else path.name
+        body = path.read_bytes()
+        path.unlink()
+        (target / (f"{new}.gz" if packed else new)).write_bytes(
+            gzip.compress(body) if packed else body
+        )
+
+
+def assert_loads(name: str, data: Path | None) -> None:
+    benchmark = load_benchmark(f"split-{name}", data=data)
+    assert benchmark.input_shape == (1, 28, 28)
+    assert benchmark.train_labels.tolist() == list(range(10))
+    assert benchmark.train_inputs[1, 0, 0, :3].tolist() == [16, 17, 18]  # 784 mod 256 = 16
+    assert benchmark.tasks == ((0, 1), (2, 3), (4, 5), (6, 7), (8, 9))
+    assert (benchmark.mean, benchmark.augment) == (None, False)
+
+
+@pytest.mark.parametrize("dotted", [False, True])
+@pytest.mark.parametrize("packed", [False, True])
+def test_idx_files_are_found_by_either_name_compressed_or_not(
+    raw: Path, tmp_path: Path, name: str, dotted: bool, packed: bool
+) -> None:
+    move(raw, tmp_path / "other", dotted=dotted, packed=packed)
+    assert_loads(name, tmp_path / "other")
+
+
+def test_the_folders_of_torchvision_are_found(raw: Path, tmp_path: Path, name: str) -> None:
+    root = tmp_path / "torchvision"
+    move(raw, root / {"mnist": "MNIST", "fashion-mnist": "FashionMNIST"}[name] / "raw")
+    assert_loads(name, root)
+    dataset = BENCHMARKS[f"split-{name}"].dataset  # now in the cache
+    assert [status.state for status in verify(dataset)] == ["ok"] * 4
+
+
+def test_files_put_into_the_cache_are_used(raw: Path, tmp_path: Path, name: str) -> None:
+    move(raw, tmp_path / "cache" / name, packed=True)
+    assert_loads(name, None)
+
+
+def test_the_folder_of_the_other_dataset_is_not_used(raw: Path, tmp_path: Path) -> None:
+    move(raw, tmp_path / "torchvision" / "MNIST" / "raw")
+    with pytest.raises(DataError, match=r"it holds none of train.*, the folder FashionMNIST/raw"):
+        load_benchmark("split-fashion-mnist", data=tmp_path / "torchvision")
+    with pytest.raises(DataError, match=r"put\n  train-images-idx3-ubyte or train-images-idx3.*gz"):
+        load_benchmark("split-fashion-mnist")
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda body: body[:-1] + b"\0", "expected sha256 .*, found"),
+        (lambda body: b"?" + body[1:], "expected sha256 .*, found"),
+        (lambda body: body[:-1], "expected 18 bytes, found 17"),
+    ],
+    ids=["value", "header", "cut"],
+)
+def test_wrong_contents_are_named_with_their_path(
+    raw: Path, name: str, change: Any, reason: str
+) -> None:
+    path = raw / FILES[1]
+    path.write_bytes(change(path.read_bytes()))
+    with pytest.raises(DataError, match=rf"^cannot take {name} from {raw}: {FILES[1]}: {reason}"):
+        load_benchmark(f"split-{name}", data=raw)
+
+
+def test_a_truncated_gz_is_named(raw: Path, tmp_path: Path, name: str) -> None:
+    move(raw, tmp_path / "other", packed=True)
+    path = tmp_path / "other" / "t10k-images-idx3-ubyte.gz"
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(DataError, match=rf"from {path.parent}: {path.stem} cannot be read"):
+        load_benchmark(f"split-{name}", data=tmp_path / "other")
+
+
+def test_a_file_instead_of_a_folder_is_refused(raw: Path, name: str) -> None:
+    with pytest.raises(DataError, match=r"is a file; give the folder that holds"):
+        load_benchmark(f"split-{name}", data=raw / FILES[1])
+
+
+def test_the_real_mnist_has_seventy_thousand_images() -> None:
+    shapes = mnist.MNIST.shapes()
+    assert shapes["train_images"] == (60_000, 1, 28, 28)
+    assert shapes["test_labels"] == (10_000, 1)
+
+
+def test_the_debian_package_is_tried_before_the_web() -> None:
+    first = mnist.FASHION_MNIST.sources[0]
+    assert isinstance(first, LocalSource)
+    assert first.path == DEBIAN
+
+
+@pytest.mark.data
+@pytest.mark.skipif(not DEBIAN.is_dir(), reason="apt-get install dataset-fashion-mnist")
+def test_the_debian_package_holds_the_real_fashion_mnist(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REMASK_DATA", str(tmp_path))
+    benchmark = load_benchmark("split-fashion-mnist", data=DEBIAN)
+    assert [len(benchmark.train_indices(task)) for task in range(5)] == [12_000] * 5
+    assert [len(benchmark.test_indices(task)) for task in range(5)] == [2_000] * 5

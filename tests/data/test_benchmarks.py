@@ -1,0 +1,215 @@
+"""Benchmarks: tasks, validation, the shipped digits, names."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remask.data.benchmark import Benchmark, load_benchmark
+from remask.data.classes import check_class_names, split_classes
+from remask.data.dataset import verify, where
+from remask.data.registry import BENCHMARKS, DATASETS, find_dataset
+from remask.errors import UnknownNameError, nearest, unknown
+
+
+def small_benchmark(**changes: Any) -> Benchmark:
+    """Three classes in unequal tasks, learned out of label order."""
+    fields: dict[str, Any] = {
+        "name": "small",
+        "train_inputs": torch.arange(5, dtype=torch.uint8).reshape(5, 1),
+        "train_labels": torch.tensor([0, 1, 2, 1, 0]),
+        "test_inputs": torch.zeros(3, 1, dtype=torch.uint8),
+        "test_labels": torch.tensor([2, 1, 0]),
+        "tasks": ((2,), (0, 1)),
+        "scale": 1 / 255,
+    }
+    return Benchmark(**(fields | changes))
+
+
+# Tasks
+
+
+@given(num_tasks=st.integers(1, 20), size=st.integers(1, 20))
+def test_equal_tasks_hold_every_class_once_in_label_order(num_tasks: int, size: int) -> None:
+    tasks = split_classes(num_tasks * size, num_tasks)
+    assert [len(task) for task in tasks] == [size] * num_tasks
+    assert [label for task in tasks for label in task] == list(range(num_tasks * size))
+
+
+@pytest.mark.parametrize(("num_classes", "num_tasks"), [(10, 3), (0, 1), (10, 0), (10, -5)])
+def test_classes_that_do_not_divide_are_refused(num_classes: int, num_tasks: int) -> None:
+    with pytest.raises(ValueError, match=f"{num_classes} classes do not divide into {num_tasks}"):
+        split_classes(num_classes, num_tasks)
+
+
+def test_unequal_tasks_find_their_rows_and_their_classes() -> None:
+    benchmark = small_benchmark()
+    assert (benchmark.num_classes, benchmark.num_tasks, benchmark.input_shape) == (3, 2, (1,))
+    assert benchmark.train_indices(0).tolist() == [2]
+    assert benchmark.train_indices(1).tolist() == [0, 1, 3, 4]
+    assert benchmark.test_indices(0).tolist() == [0]
+    assert benchmark.test_indices(1).tolist() == [1, 2]
+    assert benchmark.train_indices(0).dtype == torch.int64
+    assert benchmark.active(0).tolist() == [False, False, True]
+    assert benchmark.active(1).tolist() == [True, True, False]
+
+
+@pytest.mark.parametrize("task", [-1, 2])
+def test_a_task_that_does_not_exist_is_an_error(task: int) -> None:
+    with pytest.raises(IndexError, match=r"tasks 0\.\.1"):
+        small_benchmark().train_indices(task)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"train_inputs": torch.zeros(5, 1)}, "are torch.float32, test inputs torch.uint8"),
+        ({"train_inputs": torch.zeros(5, 1).half()}, "must be uint8 or float32, got torch.float16"),
+        ({"train_inputs": torch.zeros(5, 1).int()}, "must be uint8 or float32, got torch.int32"),
+        ({"test_labels": torch.zeros(3, dtype=torch.int32)}, "test labels must be int64"),
+        ({"test_labels": torch.zeros(3, 1, dtype=torch.int64)}, "one number per input"),
+        ({"train_inputs": torch.zeros(5, dtype=torch.uint8)}, r"must be \[N, \*shape\]"),
+        ({"train_inputs": torch.zeros(0, 1, dtype=torch.uint8)}, "not empty"),
+        ({"train_inputs": torch.zeros(4, 1, dtype=torch.uint8)}, "4 train inputs but 5 train"),
+        ({"train_labels": torch.tensor([0, 1, 2, 1, 3])}, r"0\.\.2, found 0\.\.3"),
+        ({"test_labels": torch.tensor([-1, 1, 0])}, r"0\.\.2, found -1\.\.1"),
+        ({"train_labels": torch.tensor([0, 1, 1, 1, 0])}, r"without train data: \[2\]"),
+        ({"test_labels": torch.tensor([0, 0, 0])}, r"without test data: \[1, 2\]"),
+        ({"test_inputs": torch.zeros(3, 2, dtype=torch.uint8)}, "test inputs"),
+        ({"tasks": ()}, "at least one task"),
+        ({"tasks": ((0, 1), (), (2,))}, "task 1 has no classes"),
+        ({"tasks": ((0, 1), (1, 2))}, "class 1 is in task 0 and again in task 1"),
+        ({"tasks": ((0, 1), (3,))}, r"ids must be 0\.\.2"),
+        ({"scale": 1.0}, "scale must bring"),
+        ({"scale": 0.0}, "scale must be a number above zero"),
+        ({"scale": float("nan")}, "scale must be a number above zero"),
+    ],
+)
+def test_wrong_data_is_refused_when_the_benchmark_is_made(
+    changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        small_benchmark(**changes)
+
+
+def test_floats_may_lie_anywhere_but_must_be_numbers() -> None:
+    train, test = torch.tensor([[-3e38], [0.0], [7.5], [3e38], [1.0]]), torch.full((3, 1), 4.5)
+    benchmark = small_benchmark(train_inputs=train, test_inputs=test, scale=1.0)
+    assert torch.equal(benchmark.train_inputs, train)
+    for odd in (float("nan"), float("inf"), -float("inf")):
+        train[3] = odd
+        with pytest.raises(ValueError, match="train input 3 has a NaN or an infinite number"):
+            small_benchmark(train_inputs=train, test_inputs=test, scale=1.0)
+    with pytest.raises(ValueError, match="scale must be a number above zero, got -1"):
+        small_benchmark(train_inputs=test[[0, 0, 0, 0, 0]], test_inputs=test, scale=-1.0)
+
+
+def test_classes_are_called_by_their_labels_or_by_their_names() -> None:
+    assert small_benchmark().class_names == ("0", "1", "2")
+    names: Any = ["ant", "bee", "<cat>"]
+    assert small_benchmark(class_names=names).class_names == ("ant", "bee", "<cat>")
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (("ant", "bee"), "2 names for 3 classes"),
+        (("ant", "bee", "cat", "dog"), "4 names for 3 classes"),
+        (("ant", "bee", "ant"), "classes 0 and 2 have the same name, 'ant'"),
+        (("ant", 1, "cat"), "class 1 must be text, not 1"),
+        (("ant", "bee", " "), "class 2 must be text, not ' '"),
+        (("ant", "bee", "\udc80"), "class 2 is not valid Unicode"),
+    ],
+)
+def test_invalid_class_names_are_refused(names: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        small_benchmark(class_names=names)
+
+
+def test_every_dataset_names_its_classes() -> None:
+    for dataset in DATASETS.values():
+        check_class_names(dataset.class_names, len(dataset.class_names))
+    assert DATASETS["cifar10"].class_names[6] == "frog"
+    assert DATASETS["cifar100"].class_names[99] == "worm"
+    assert DATASETS["fashion-mnist"].class_names[9] == "Ankle boot"
+    assert DATASETS["tiny-imagenet"].class_names[199] == "n12267677"
+
+
+# Digits
+
+
+def test_split_digits_has_every_digit_in_five_tasks_of_two() -> None:
+    digits = load_benchmark("split-digits")
+    assert digits.tasks == ((0, 1), (2, 3), (4, 5), (6, 7), (8, 9))
+    assert digits.input_shape == (1, 8, 8)
+    assert len(digits.train_labels) + len(digits.test_labels) == 1797
+    # The counts per class that the origin publishes for this part of its data.
+    both = torch.cat([digits.train_labels, digits.test_labels])
+    assert torch.bincount(both).tolist() == [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]
+    assert int(digits.train_inputs.max()) * digits.scale == 1.0
+
+
+def test_split_digits_tests_on_every_fifth_image_of_each_class() -> None:
+    digits = load_benchmark("split-digits")
+    counts = torch.tensor([178, 182, 177, 183, 181, 182, 181, 179, 174, 180])
+    assert torch.equal(torch.bincount(digits.test_labels), counts // 5)
+    with np.load(where(DATASETS["digits"]) / "digits.npz", allow_pickle=False) as arrays:
+        zeros = arrays["images"][arrays["labels"] == 0]
+    np.testing.assert_array_equal(digits.test_inputs[digits.test_labels == 0][:, 0], zeros[4::5])
+
+
+def test_split_digits_looks_like_digits() -> None:
+    digits = load_benchmark("split-digits")
+    train, test = digits.train_inputs.flatten(1).float(), digits.test_inputs.flatten(1).float()
+    means = torch.stack([train[digits.train_labels == label].mean(0) for label in range(10)])
+    guesses = torch.cdist(test, means).argmin(-1)
+    # The nearest class mean is a weak classifier, yet hopeless if labels and images part ways.
+    assert (guesses == digits.test_labels).float().mean() > 0.85
+
+
+def test_the_shipped_digits_have_their_checksum_and_their_attribution() -> None:
+    dataset = DATASETS["digits"]
+    assert [status.state for status in verify(dataset)] == ["ok"]
+    attribution = (where(dataset) / "digits.ATTRIBUTION.txt").read_text()
+    assert "CC BY 4.0" in attribution
+    assert "Alpaydin" in attribution
+
+
+@pytest.mark.data
+def test_the_real_mnist_has_the_published_number_of_images_in_each_task() -> None:
+    benchmark = load_benchmark("split-mnist")
+    train = [len(benchmark.train_indices(task)) for task in range(5)]
+    test = [len(benchmark.test_indices(task)) for task in range(5)]
+    assert train == [12665, 12089, 11263, 12183, 11800]
+    assert test == [2115, 2042, 1874, 1986, 1983]
+
+
+# Names
+
+
+@pytest.mark.parametrize("find", [load_benchmark, find_dataset])
+def test_an_unknown_name_is_answered_with_the_nearest(find: Callable[[str], object]) -> None:
+    with pytest.raises(UnknownNameError, match=r"did you mean '(split-)?mnist'"):
+        find("split-minst" if find is load_benchmark else "minst")
+
+
+def test_the_nearest_name_ignores_case_and_may_be_none() -> None:
+    assert nearest("DERpp", ["er", "der++"]) == "der++"
+    assert nearest("SPLIT-MNIST", ["split-mnist"]) == "split-mnist"
+    assert nearest("xyz", ["er", "der++"]) is None
+
+
+def test_a_name_like_no_other_still_gets_the_list_of_known_names() -> None:
+    assert unknown("method", "xyz", ["er", "der"]) == "unknown method 'xyz'. Known: der, er"
+
+
+def test_every_registered_benchmark_is_named_after_its_key_and_says_what_it_is() -> None:
+    for name, info in BENCHMARKS.items():
+        assert info.name == name
+        assert info.summary
+        assert "\n" not in info.summary
+        assert find_dataset(info.dataset.name) is info.dataset
