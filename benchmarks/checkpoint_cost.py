@@ -11,8 +11,11 @@ from pathlib import Path
 import torch
 
 from remask.engine.checkpoints import CheckpointFolder
-from remask.experiments import Finished, Job, RunOptions, StopRequest, trial_configs
+from remask.experiments import RunOptions
+from remask.experiments.configs import trial_configs
+from remask.experiments.jobs import Finished, Job
 from remask.experiments.train import run_job
+from remask.machine import StopRequest
 
 
 def measure(benchmark: str, buffer: int, epochs: int) -> tuple[float, float, int]:

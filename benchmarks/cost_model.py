@@ -10,8 +10,9 @@ import sys
 import time
 
 from remask import TrialStack, load_benchmark
-from remask.experiments import RunOptions, configs_of, seconds_of, wanted_cells
-from remask.experiments.rates import measured_rates
+from remask.experiments import RunOptions
+from remask.experiments.cost import measured_rates, seconds_of
+from remask.experiments.reproduction import configs_of, wanted_cells
 
 TRIALS, ROUNDS = 10, 2
 

@@ -20,8 +20,11 @@ from typing import Any
 
 import remask
 from remask.engine.loss_log import LossLog
-from remask.experiments import Job, Run, RunOptions, StopRequest, run_job, train
-from remask.experiments.run_log import RunLog
+from remask.experiments import RunOptions, train
+from remask.experiments.display import RunLog
+from remask.experiments.jobs import Job, Run
+from remask.experiments.train import run_job
+from remask.machine import StopRequest
 from remask.methods.context import Context
 
 _LOGGING: list[tuple[Any, str]] = [

@@ -12,15 +12,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from remask.experiments import (
-    Finished,
-    Ray,
-    RunOptions,
-    StopRequest,
-    continue_run,
-    plan_run,
-    trial_configs,
-)
+from remask.experiments import Ray, RunOptions
+from remask.experiments.configs import trial_configs
+from remask.experiments.jobs import Finished
+from remask.experiments.running import continue_run, plan_run
+from remask.machine import StopRequest
 from remask.store import Store
 
 MOST_LINES = 10

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from remask import Benchmark, TrialStack, load_benchmark
-from remask.experiments import trial_configs
+from remask.experiments.configs import trial_configs
 
 ROOT = Path(__file__).parents[1]
 DATA = ROOT / "docs" / "assets" / "logits-data.js"

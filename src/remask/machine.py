@@ -1,18 +1,22 @@
-"""The machine that a process runs on: its memory, processor, and the versions of the code."""
+"""The machine and this process: memory, versions of the code, and requests to stop."""
 
+import asyncio
 import ctypes
 import errno
 import os
 import platform
 import resource
+import signal
 import subprocess
 import sys
+import threading
 import warnings
 from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, Self
 
 from remask.errors import RemaskError
 
@@ -178,3 +182,48 @@ def _processor() -> str:
         return platform.processor()
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor()
+
+
+class StopRequest:
+    """While entered, notes a first SIGINT, SIGTERM or SIGHUP in `signal` instead of obeying it.
+
+    A running job looks at `signal` between steps, saves, and ends. Signals reach the main thread
+    only: in any other thread none is noted.
+    """
+
+    def __init__(self) -> None:
+        self.signal: int | None = None
+
+    def __enter__(self) -> Self:
+        self._before: dict[int, Any] = {}
+        if threading.current_thread() is not threading.main_thread():
+            return self
+        numbers = [signal.SIGINT, signal.SIGTERM]
+        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as under nohup
+            numbers.append(signal.SIGHUP)
+        self._before = {number: signal.signal(number, self._note) for number in numbers}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, _: FrameType | None) -> None:
+        if self.signal is not None and number == signal.SIGINT:
+            os._exit(128 + number)  # asked twice: at once, without saving
+        self.signal = number
+
+
+class StopFlag:
+    """A flag that all nodes of a cluster can wait for; the body of a Ray actor."""
+
+    def __init__(self) -> None:
+        self._raised = asyncio.Event()
+
+    async def wait(self) -> None:
+        """Return when the flag is raised."""
+        await self._raised.wait()
+
+    async def raise_it(self) -> None:
+        """Release all who wait."""
+        self._raised.set()

@@ -17,7 +17,9 @@ import pytest
 from PIL import Image
 
 from remask import TrialStack
-from remask.experiments import data, plan_run, trial_configs
+from remask.experiments import jobs
+from remask.experiments.configs import trial_configs
+from remask.experiments.running import plan_run
 from remask.own_code import find_source
 from remask.store import Store, TrialRecord
 from tests.command_line import QUICK, Answer, CommandLine, start
@@ -113,7 +115,7 @@ def _fresh_imports(folder: Path) -> Iterator[None]:
         sys.path[:] = path
         for name in {file.stem for file in folder.iterdir()} - modules:
             sys.modules.pop(name, None)
-        data._load.cache_clear()
+        jobs._load.cache_clear()
 
 
 def _stop_after(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from remask import TrialStack, load_benchmark
-from remask.experiments import demo_configs
+from remask.experiments.reproduction import demo_configs
 from remask.names import system_name
 from remask.papers.experiments import PaperCell, experiment_cells, published_figures
 from remask.papers.published import claims

@@ -8,8 +8,9 @@ import pytest
 
 from remask.cli import trials
 from remask.config import TrialConfig
-from remask.experiments import changed_settings, rerun_command, trial_configs
+from remask.experiments.configs import trial_configs
 from remask.experiments.options import RunOptions
+from remask.experiments.results import changed_settings, rerun_command
 from tests.command_line import CommandLine
 from tests.store.store_samples import make_config
 

@@ -16,7 +16,8 @@ import remask as package
 from remask.cli import trials
 from remask.cli.options import FILTER_OPTIONS, RUN_OPTIONS, SETTINGS
 from remask.config import TrialConfig
-from remask.experiments import configs_from, grid_configs
+from remask.experiments.configs import configs_from
+from remask.experiments.grids import grid_configs
 from remask.experiments.options import RunOptions
 from remask.store.filters import FILTERS
 from tests.cli.settings_page import PAGE, with_tables
@@ -113,6 +114,7 @@ _SCRIPT = """
 import sys
 from pathlib import Path
 import remask
+from remask.experiments.results import rerun_command
 from remask.cli.options import RUN_OPTIONS, SETTINGS
 from remask.cli import main
 from remask.store import Store
@@ -137,8 +139,8 @@ for more in ([], ["--momentum", "0.0625"], ["--momentum", "2"]):
         print(more, leaving.code)
 with Store("a.db") as store:
     print(sorted(record.config.momentum for record in store.records()))
-    print([command for record in store.records() for command in [
-        remask.experiments.rerun_command(record.config, [0])] if "--momentum 0.125" in command])
+    commands = [rerun_command(record.config, [0]) for record in store.records()]
+    print([command for command in commands if "--momentum 0.125" in command])
 """
 
 

@@ -7,7 +7,8 @@ import pytest
 
 import remask
 from remask.errors import SettingsError
-from remask.experiments import configs_from, grid_configs
+from remask.experiments.configs import configs_from
+from remask.experiments.grids import grid_configs
 
 
 @pytest.fixture

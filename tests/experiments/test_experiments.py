@@ -17,7 +17,8 @@ import remask
 from remask.config import TrialConfig
 from remask.engine.descent import Descent
 from remask.errors import MissingPackageError, SettingsError
-from remask.experiments import unfinished_runs, wanted_cells
+from remask.experiments.jobs import unfinished_runs
+from remask.experiments.reproduction import wanted_cells
 from remask.store import StoreError
 from tests.store.store_samples import (
     contents,

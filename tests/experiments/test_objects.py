@@ -15,7 +15,8 @@ import remask
 from remask import Method, Step
 from remask import data as benchmarks
 from remask.errors import SettingsError
-from remask.experiments import RunOptions, grid_configs, plan_trials, settings
+from remask.experiments import RunOptions, plan_trials, settings
+from remask.experiments.grids import grid_configs
 from remask.methods import DERpp
 from remask.nets.builders import mlp
 

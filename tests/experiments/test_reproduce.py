@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from remask.experiments import configs_of, wanted_cells
 from remask.experiments.plans import _write_time
+from remask.experiments.reproduction import configs_of, wanted_cells
 from remask.papers.experiments import (
     EXPERIMENTS,
     PaperCell,

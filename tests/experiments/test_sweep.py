@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from remask.experiments import RunOptions, grid_configs
+from remask.experiments import RunOptions
+from remask.experiments.grids import grid_configs
 from remask.store import Store
 from tests.command_line import CommandLine
 from tests.store.store_samples import contents, make_record

@@ -20,7 +20,7 @@ from remask.data.benchmark import Benchmark
 from remask.data.samples import batch_sizes
 from remask.engine import TrialStack
 from remask.errors import SettingsError, UnknownNameError
-from remask.experiments import trial_configs
+from remask.experiments.configs import trial_configs
 from remask.memory import choose_rows, herd
 from remask.memory.reservoir import draw_distinct
 from remask.methods import MASKED_NAMES, METHODS, Batch, Method, Step, Task, find_method

@@ -16,7 +16,8 @@ from remask.config import TrialConfig
 from remask.data.benchmark import Benchmark
 from remask.engine import TrialStack
 from remask.errors import SettingsError
-from remask.experiments import rerun_command, trial_configs
+from remask.experiments.configs import trial_configs
+from remask.experiments.results import rerun_command
 from remask.memory.reservoir import draw_distinct
 from remask.methods import MethodError
 from remask.randomness import generator

@@ -4,7 +4,8 @@ import torch
 
 from remask.data.benchmark import load_benchmark
 from remask.engine import TrialStack
-from remask.experiments import benchmark_of, trial_configs
+from remask.experiments.configs import trial_configs
+from remask.experiments.jobs import benchmark_of
 from remask.methods import ER, Step
 
 INF = float("inf")

@@ -4,14 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from remask.experiments import (
-    RunOptions,
-    StopRequest,
-    WorkerProcesses,
-    configs_of,
-    continue_run,
-    plan_run,
-)
+from remask.experiments import RunOptions, WorkerProcesses
+from remask.experiments.reproduction import configs_of
+from remask.experiments.running import continue_run, plan_run
+from remask.machine import StopRequest
 from remask.papers.experiments import PaperCell, experiment_cells
 from remask.reports.comparison import compare
 from remask.store import Store, summarise

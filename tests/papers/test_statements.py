@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from remask.experiments import trial_configs
+from remask.experiments.configs import trial_configs
 from remask.papers.experiments import PaperCell, experiment_cells, published_benchmarks
 from remask.papers.statements import Expectation, Quantifier, Statement, statements
 from remask.reports.statements import Decision, decide, decide_by_the_paper

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from remask.config import TrialConfig
-from remask.experiments import trial_configs
+from remask.experiments.configs import trial_configs
 from remask.papers.experiments import PaperCell, experiment_cells
 from remask.papers.published import Claim, claims
 from remask.reports.comparison import (

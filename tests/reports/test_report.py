@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from remask.experiments import trial_configs
+from remask.experiments.configs import trial_configs
 from remask.papers.experiments import experiment_cells
 from remask.store import Store, StoreError
 from tests.command_line import CommandLine, start

@@ -18,7 +18,9 @@ from remask.config import TrialConfig
 from remask.data.benchmark import load_benchmark
 from remask.engine import TrialStack
 from remask.engine.checkpoints import CheckpointFolder
-from remask.experiments import Finished, Job, RunOptions, StopRequest, train
+from remask.experiments import RunOptions, train
+from remask.experiments.jobs import Finished, Job
+from remask.machine import StopRequest
 
 Bits = dict[str, bytes]
 

@@ -12,7 +12,9 @@ import pytest
 
 import remask
 from remask.config import TrialConfig
-from remask.experiments import Run, plan_run, trial_configs
+from remask.experiments.configs import trial_configs
+from remask.experiments.jobs import Run
+from remask.experiments.running import plan_run
 from remask.store import Store
 from tests.runs.disturbances import children_of, command_of
 

@@ -12,8 +12,10 @@ from typing import Any
 
 from remask.config import TrialConfig
 from remask.engine import TrialStack
-from remask.experiments import Job, Work, benchmark_of, running, trial_configs
-from remask.experiments.queue import JobQueue
+from remask.experiments import running
+from remask.experiments.configs import trial_configs
+from remask.experiments.executors import JobQueue
+from remask.experiments.jobs import Job, Work, benchmark_of
 from remask.methods import METHODS
 from remask.store import Store, StoreError, TrialRecord
 

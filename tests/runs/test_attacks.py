@@ -21,17 +21,13 @@ import pytest
 
 from remask import files
 from remask.errors import RemaskError, Stopped
-from remask.experiments import (
-    Advanced,
-    RunOptions,
-    StopRequest,
-    ThisProcess,
-    continue_run,
-    plan_run,
-    trial_configs,
-)
+from remask.experiments import RunOptions, ThisProcess
+from remask.experiments.configs import trial_configs
+from remask.experiments.jobs import Advanced
+from remask.experiments.running import continue_run, plan_run
 from remask.files import Lock
 from remask.learner import Learner, LearnerError
+from remask.machine import StopRequest
 from remask.store import Store
 from tests.learner.samples import blobs, create
 from tests.runs.faults import filled, flip_a_bit, reopened, save, state, version_of

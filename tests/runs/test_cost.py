@@ -10,16 +10,18 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from remask.data.benchmark import load_benchmark
 from remask.engine import TrialStack
-from remask.experiments import (
-    RunOptions,
+from remask.experiments import RunOptions
+from remask.experiments.configs import trial_configs
+from remask.experiments.cost import (
+    Sizes,
     cost_of,
+    net_cost,
     rates_of,
     seconds_of,
     shortest_time,
-    trial_configs,
+    step_passes,
     usual_stack,
 )
-from remask.experiments.cost import Sizes, net_cost, step_passes
 from remask.methods import METHODS
 from remask.nets.builders import net_builder
 

@@ -7,8 +7,8 @@ import pytest
 
 from remask.config import TrialConfig
 from remask.console import PlainConsole
-from remask.experiments import Advanced, Finished, Job, Note
 from remask.experiments.display import Display
+from remask.experiments.jobs import Advanced, Finished, Job, Note
 from remask.record import TrialRecord
 from tests.command_line import QUICK, CommandLine
 from tests.store.store_samples import make_config, make_record

@@ -18,28 +18,29 @@ from remask import files
 from remask.config import TrialConfig
 from remask.errors import Stopped
 from remask.experiments import (
+    Executor,
+    JobQueue,
+    RunOptions,
+    ThisProcess,
+    WorkerProcesses,
+    executors,
+)
+from remask.experiments.configs import trial_configs
+from remask.experiments.jobs import (
     Advanced,
     Event,
-    Executor,
     Failed,
     Finished,
     Job,
-    JobQueue,
     Lost,
     Note,
     Run,
-    RunOptions,
-    StopRequest,
-    ThisProcess,
     Work,
-    WorkerProcesses,
-    continue_run,
-    executors,
-    plan_run,
-    run_job,
-    trial_configs,
     unfinished_runs,
 )
+from remask.experiments.running import continue_run, plan_run
+from remask.experiments.train import run_job
+from remask.machine import StopRequest
 from remask.store import Store
 from tests.command_line import QUICK, CommandLine
 from tests.store.store_samples import make_config

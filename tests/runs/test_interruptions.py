@@ -11,7 +11,7 @@ import pytest
 
 import remask
 from remask.config import TrialConfig
-from remask.experiments import trial_configs
+from remask.experiments.configs import trial_configs
 from remask.methods import METHODS
 from remask.store import TrialRecord
 from tests.command_line import start

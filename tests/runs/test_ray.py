@@ -10,19 +10,12 @@ import pytest
 
 import remask as public
 from remask.errors import Stopped
-from remask.experiments import (
-    Advanced,
-    Failed,
-    Note,
-    Ray,
-    RunOptions,
-    StopRequest,
-    ThisProcess,
-    continue_run,
-    rates_of,
-    unfinished_runs,
-)
+from remask.experiments import Ray, RunOptions, ThisProcess
+from remask.experiments.cost import rates_of
+from remask.experiments.jobs import Advanced, Failed, Note, unfinished_runs
 from remask.experiments.ray_cluster import ClusterError
+from remask.experiments.running import continue_run
+from remask.machine import StopRequest
 from remask.store import Store
 from tests.command_line import CommandLine, start
 from tests.runs.ray_nodes import Nodes, nodes, planned, run_here, shown, small, tries_of

@@ -16,8 +16,9 @@ import remask as public
 from remask.data.benchmark import Benchmark, load_benchmark
 from remask.engine import TrialStack
 from remask.errors import MissingPackageError, SettingsError
-from remask.experiments import RunOptions, ray_cluster, trial_configs
+from remask.experiments import RunOptions, ray_cluster
 from remask.experiments.checkpoint_mirror import CheckpointMirror
+from remask.experiments.configs import trial_configs
 from remask.experiments.ray_cluster import ClusterError, Ray, places_on
 from remask.experiments.ray_node import (
     MOST_TRIALS,

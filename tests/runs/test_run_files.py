@@ -13,18 +13,12 @@ import pytest
 
 from remask.config import TrialConfig
 from remask.errors import Stopped
-from remask.experiments import (
-    Advanced,
-    Finished,
-    Run,
-    RunOptions,
-    StopRequest,
-    ThisProcess,
-    continue_run,
-    plan_run,
-    trial_configs,
-)
-from remask.experiments.queue import Claims
+from remask.experiments import RunOptions, ThisProcess
+from remask.experiments.configs import trial_configs
+from remask.experiments.executors import Claims
+from remask.experiments.jobs import Advanced, Finished, Run
+from remask.experiments.running import continue_run, plan_run
+from remask.machine import StopRequest
 from remask.store import Store, StoreError
 from tests.command_line import Answer, CommandLine
 from tests.store.store_samples import contents

@@ -16,29 +16,23 @@ import pytest
 
 from remask.config import TrialConfig
 from remask.errors import Stopped
-from remask.experiments import (
-    Advanced,
-    Event,
-    Finished,
-    Note,
-    PickedUp,
-    Run,
-    RunOptions,
-    StopRequest,
-    ThisProcess,
-    continue_run,
-    plan_run,
-    trial_configs,
-    unfinished_runs,
-)
-from remask.experiments.queue import Claims
+from remask.experiments import RunOptions, ThisProcess
+from remask.experiments.configs import trial_configs
+from remask.experiments.executors import Claims
+from remask.experiments.jobs import Advanced, Event, Finished, Note, PickedUp, Run, unfinished_runs
+from remask.experiments.running import continue_run, plan_run
+from remask.machine import StopRequest
 from remask.store import Store
 from tests.store.store_samples import make_record
 
 COMPUTE = """
 import json, sys
-from remask.experiments import Finished, RunOptions, StopRequest, ThisProcess, continue_run
-from remask.experiments import plan_run, trial_configs
+from remask.experiments import RunOptions, ThisProcess
+from remask.experiments.jobs import Finished
+from remask.experiments.running import continue_run
+from remask.machine import StopRequest
+from remask.experiments.configs import trial_configs
+from remask.experiments.running import plan_run
 from remask.store import Store
 
 path, seeds, stack = sys.argv[1], json.loads(sys.argv[2]), int(sys.argv[3])

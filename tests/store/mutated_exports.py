@@ -4,7 +4,7 @@ from contextlib import suppress
 from typing import Any
 
 from remask.config import TrialConfig
-from remask.experiments import trial_configs
+from remask.experiments.configs import trial_configs
 from remask.store.export import trial_json
 from tests.store.store_samples import (
     diverged,

@@ -11,7 +11,7 @@ import pytest
 from pydantic import ValidationError, create_model
 
 from remask.config import TrialConfig
-from remask.experiments import rerun_command
+from remask.experiments.results import rerun_command
 from remask.record import Losses, MaskChoice
 from remask.reports.tables import masks_chosen
 from remask.store import Store, TrialRecord, export, read_export, scores, summarise

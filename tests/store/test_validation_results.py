@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from remask.experiments import changed_settings, rerun_command, trial_configs
+from remask.experiments.configs import trial_configs
+from remask.experiments.results import changed_settings, rerun_command
 from remask.reports.tables import best_by_validation
 from remask.store import Store, TrialRecord, summarise
 from tests.command_line import CommandLine

@@ -7,7 +7,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from remask.config import TrialConfig
-    from remask.experiments import Compared, Plan, Reproduction, Results
+    from remask.experiments.plans import Plan
+    from remask.experiments.reproduction import Reproduction
+    from remask.experiments.results import Compared, Results
     from remask.reports.comparison import Comparison
     from remask.store.cells import Cell, TrialSummary
 

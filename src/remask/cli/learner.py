@@ -155,7 +155,7 @@ def history(
 
     Example: `remask history animals --page animals.html`
     """
-    from remask.experiments import learner_now, learnt_visits, write_learner_history  # torch
+    from remask.experiments.pages import learner_now, learnt_visits, write_learner_history  # torch
     from remask.reports.history import classes_table, is_page, visits_table
 
     if page is not None:

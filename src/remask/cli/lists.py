@@ -69,7 +69,7 @@ def fetch(
 ) -> None:
     """Fetch a dataset, check it, and keep it in the cache."""
     from remask.data import dataset as datasets
-    from remask.experiments import download_bar
+    from remask.experiments.display import download_bar
 
     folders = {}
     for dataset in _chosen(name):

@@ -214,7 +214,7 @@ def compare_(
     printer: Printing,
 ) -> None:
     """Compare results with the published figures, where the settings are the published ones."""
-    from remask.experiments import Results  # torch: not before it is needed
+    from remask.experiments.results import Results  # torch: not before it is needed
 
     damaged: list[StoreError] = []
     with _existing(store) as opened:
@@ -246,14 +246,14 @@ def report(
     trials are stored, and reloads itself, until Ctrl-C; it waits for a store that does not exist
     yet.
     """
-    from remask import experiments  # torch: not before it is needed
+    from remask.experiments import pages  # torch: not before it is needed
 
     path = store_path(store)
     check_output(target, [path])
     if watch:
         if not path.exists():
             printer.note(f"waiting for {path}")
-        written = experiments.watch(
+        written = pages.watch(
             path,
             target,
             filters,
@@ -264,10 +264,8 @@ def report(
             return
     else:
         with Store(path, create=False) as opened:
-            experiments.check_trials(opened, filters)
-            written = experiments.write_report(
-                opened, target, filters, figures=figures, paper=paper
-            )
+            pages.check_trials(opened, filters)
+            written = pages.write_report(opened, target, filters, figures=figures, paper=paper)
         printer.note(f"{written.trials} trials in {written.page}")
         if figures is not None:
             printer.note(f"{len(written.figures)} figures in {figures}")

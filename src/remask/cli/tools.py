@@ -24,7 +24,7 @@ def doctor(*, store: o.StorePath = None, printer: Printing) -> None:
     is wrong.
     """
     try:
-        from remask.experiments import examine  # torch: not before it is needed
+        from remask.experiments.doctor import examine  # torch: not before it is needed
     except ImportError as error:
         raise RemaskError(
             f"a package that remask needs cannot be imported: {error}. Reinstall it, such as "

@@ -19,7 +19,7 @@ from remask.store.export import export
 from remask.store.store import Store
 
 if TYPE_CHECKING:
-    from remask.experiments import Results
+    from remask.experiments.results import Results
 
 _DEMO = """\
 Five tasks, two digits each, learnt one after the other with a memory of 20 samples.
@@ -59,7 +59,7 @@ def run(
     """
 
     def configs() -> list[TrialConfig]:
-        from remask.experiments import configs_from  # torch: not before it is needed
+        from remask.experiments.configs import configs_from  # torch: not before it is needed
 
         given = settings if trials is None else {**settings, "trials": trials}
         return configs_from(given, file=config, own_code=own_code)
@@ -93,7 +93,7 @@ def sweep(
     """
 
     def configs() -> list[TrialConfig]:
-        from remask.experiments import grid_configs  # torch: not before it is needed
+        from remask.experiments.grids import grid_configs  # torch: not before it is needed
 
         given = settings if trials is None else {**settings, "trials": trials}
         return grid_configs(grid, given, own_code=own_code)
@@ -137,16 +137,17 @@ def reproduce(
     """
     if not dry_run:
         _prepare_workers(options)
-    from remask import experiments  # torch: only when needed
+    from remask.experiments.calls import run_trials  # torch: not before it is needed
+    from remask.experiments.reproduction import Reproduction, cell_configs, wanted_cells
 
-    cells = experiments.wanted_cells(experiment, benchmark, filters)
-    configs = experiments.cell_configs(cells, trials)
+    cells = wanted_cells(experiment, benchmark, filters)
+    configs = cell_configs(cells, trials)
     if dry_run:
         _print_plan(store, configs, options, printer)
         return
     with Store(store_path(store)) as opened:
-        results = experiments.run_trials(opened, configs, printer.applied_to(options))
-    found = experiments.Reproduction.of(cells, results)
+        results = run_trials(opened, configs, printer.applied_to(options))
+    found = Reproduction.of(cells, results)
     if printer.json:
         printer.result(reproduction_json(found))
     elif markdown:
@@ -177,7 +178,8 @@ def resume(
 ) -> None:
     """Continue runs that were stopped."""
     _prepare_workers(options)
-    from remask.experiments import resume_run, runs_to_resume  # torch: not before it is needed
+    from remask.experiments.calls import resume_run  # torch: not before it is needed
+    from remask.experiments.running import runs_to_resume  # torch: not before it is needed
 
     failures, found = [], []
     with Store(store_path(store)) as opened:
@@ -208,12 +210,12 @@ def demo(
     """
 
     def configs() -> list[TrialConfig]:
-        from remask.experiments import demo_configs  # torch: not before it is needed
+        from remask.experiments.reproduction import demo_configs  # torch: not before it is needed
 
         return demo_configs(trials)
 
     _run(configs, options, printer, store)
-    from remask.experiments import write_report
+    from remask.experiments.pages import write_report
 
     with Store(store_path(store)) as opened:
         page = opened.path.with_suffix(".html")
@@ -248,7 +250,7 @@ def _run(
     if dry_run:
         _print_plan(store, configs, options, printer)
         return
-    from remask.experiments import run_trials  # torch: not before it is needed
+    from remask.experiments.calls import run_trials  # torch: not before it is needed
 
     with Store(store_path(store)) as opened:
         if target is not None:
@@ -278,7 +280,7 @@ def _print_plan(
     store: Path | None, configs: Sequence[TrialConfig], options: RunOptions, printer: Printer
 ) -> None:
     """Print what would be run; creates no store."""
-    from remask.experiments import plan_trials  # torch: not before it is needed
+    from remask.experiments.plans import plan_trials  # torch: not before it is needed
 
     path = store_path(store)
     with Store(path, create=False) if path.exists() else nullcontext() as opened:
@@ -302,7 +304,7 @@ def _show_results(
         printer.show(*best)
     if nets is None:
         return
-    from remask.experiments import without_net  # torch: not before it is needed
+    from remask.experiments.train import without_net  # torch: not before it is needed
 
     finished = [record.config for record in results if record.status == "finished"]
     missing = len(without_net(nets, finished))

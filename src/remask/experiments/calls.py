@@ -12,15 +12,21 @@ from typing import Any
 from remask.config import TrialConfig
 from remask.data.benchmark import Benchmark
 from remask.errors import SettingsError, Stopped, did_you_mean
-from remask.experiments.configs import configs_from, grid_configs, several
+from remask.experiments.configs import configs_from, several
 from remask.experiments.executors import Executor
+from remask.experiments.grids import grid_configs
 from remask.experiments.jobs import Run
 from remask.experiments.options import RunOptions
 from remask.experiments.pages import Written, check_trials, write_report
-from remask.experiments.preparing import note_changed_code
-from remask.experiments.reproducing import cell_configs, wanted_cells
-from remask.experiments.results import Reproduction, Results
-from remask.experiments.running import executor_for, finish_run, prepare_run, runs_to_resume
+from remask.experiments.reproduction import Reproduction, cell_configs, wanted_cells
+from remask.experiments.results import Results
+from remask.experiments.running import (
+    executor_for,
+    finish_run,
+    note_changed_code,
+    prepare_run,
+    runs_to_resume,
+)
 from remask.files import AnyPath
 from remask.methods import Method
 from remask.outputs import check_output

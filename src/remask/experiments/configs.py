@@ -1,27 +1,34 @@
-"""From settings, given in Python, on the command line or in a file, to the configs of trials."""
+"""From settings, given in Python, on the command line or in a file, to the configs of trials.
+
+Settings that are not given are the published ones.
+"""
 
 import itertools
 import math
+import sys
 import tomllib
-from collections.abc import Mapping, Sized
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from pathlib import Path
 from typing import Any
 
-from remask.config import TrialConfig
-from remask.data.benchmark import Benchmark
+from pydantic import ValidationError
+from torch import nn
+
+from remask.config import COMMON_WEIGHTS, IDENTITY, TrialConfig
+from remask.data.benchmark import Benchmark, load_benchmark, same_benchmark, save_benchmark
+from remask.data.registry import BENCHMARKS, check_name
+from remask.engine import check_method_settings
 from remask.errors import SettingsError, did_you_mean
-from remask.experiments.defaults import trial_configs
-from remask.experiments.objects import with_names
 from remask.files import AnyPath, read_limited
-from remask.methods import Method
-from remask.own_code import check_trusted
-from remask.setting_types import INT64, read_mask, read_weights
+from remask.methods import MASKED_NAMES, METHODS, Method, find_method
+from remask.nets.builders import NETS
+from remask.own_code import check_trusted, names_own_code
+from remask.papers.published import published_settings
+from remask.setting_types import INT64, MaskValue, describe_errors, read_mask, read_weights
 
 _MOST_TRIALS = 100_000
 _LARGEST_FILE = 1_000_000  # bytes
-_LISTS = (list, tuple, range)
-_AXES = (*TrialConfig.model_fields, "trials")
-_GRID = "a grid has settings, lists to cross in [grid], and lists of equal length in each [[zip]]"
+LISTS = (list, tuple, range)
 
 
 def configs_from(
@@ -34,55 +41,11 @@ def configs_from(
     """
     given = with_names(given)
     if file is None:
-        return _combine(given)
+        return combine(given)
     asked = {**read_config(file), **given}
     if not own_code:
-        check_trusted(_names_in(asked), trusted=_names_in(given))
-    return _combine(asked)
-
-
-def grid_configs(
-    grid: AnyPath | Mapping[str, Any],
-    given: Mapping[str, Any] | None = None,
-    *,
-    own_code: bool,
-) -> list[TrialConfig]:
-    """The trials of every point of a grid: a TOML file, or a mapping of the same form.
-
-    Settings in `given` override the shared settings of the grid. Code that only the grid names is
-    imported only with `own_code`. Raises SettingsError.
-    """
-    given = with_names(given or {})
-    place = "the grid" if isinstance(grid, Mapping) else str(grid)
-    shared = with_names(grid) if isinstance(grid, Mapping) else read_config(grid)
-    shared |= given
-    crossed = _axes_of(f"{place}: [grid]", shared.pop("grid", {}))
-    zipped = shared.pop("zip", [])
-    if not isinstance(zipped, _LISTS):
-        raise SettingsError(f"{place}: write [[zip]] with two brackets; {_GRID}.")
-    tables = [_axes_of(f"{place}: [[zip]] {n}", table) for n, table in enumerate(zipped, start=1)]
-    names = [*crossed, *(name for table in tables for name in table)]
-    if not names and not tables:
-        raise SettingsError(f"{place} has no axis: {_GRID}.")
-    for name in names:
-        if name.partition(".")[0] not in _AXES:
-            hint = did_you_mean(name, _AXES) or f". There are {', '.join(_AXES)}"
-            raise SettingsError(f"{place}: there is no setting {name!r} to sweep over{hint}")
-        if names.count(name) > 1 or name in shared:
-            raise SettingsError(f"{place}: {name} is given twice")
-    axes = [[{name: value} for value in values] for name, values in crossed.items()]
-    axes += [_zipped(f"{place}: [[zip]] {n}", table) for n, table in enumerate(tables, start=1)]
-    _check_number(math.prod(map(len, axes)))
-    found: dict[TrialConfig, None] = {}
-    trusted = _names_in(given)
-    for parts in itertools.product(*axes):
-        point = {name: value for part in parts for name, value in part.items()}
-        settings = _with_weights(shared, point)
-        if not own_code:
-            check_trusted(_names_in(settings), trusted)
-        found |= dict.fromkeys(_combine(settings))
-        _check_number(len(found))
-    return list(found)
+        check_trusted(names_in(asked), trusted=names_in(given))
+    return combine(asked)
 
 
 def settings(
@@ -101,7 +64,7 @@ def settings(
     """
     asked = {"benchmark": benchmark, "method": method, "buffer": buffer, "mask": mask}
     given = {name: value for name, value in asked.items() if value is not None}
-    configs = _combine(with_names({**given, "seed": seed, "trials": 1, **changes}))
+    configs = combine(with_names({**given, "seed": seed, "trials": 1, **changes}))
     if len(configs) > 1:
         raise SettingsError("give one benchmark, method, mask and buffer, and one value per weight")
     return configs[0]
@@ -109,7 +72,7 @@ def settings(
 
 def several(value: object) -> list[str]:
     """The values of a list, or of a text such as `a,b`, as strings without duplicates."""
-    parts = value if isinstance(value, _LISTS) else str(value).split(",")
+    parts = value if isinstance(value, LISTS) else str(value).split(",")
     texts = [str(part).strip() for part in parts]
     if not texts or not all(texts):
         raise SettingsError(f"{value!r} is not a comma-separated list of values")
@@ -138,7 +101,7 @@ def _has_giant(value: object) -> bool:
     return isinstance(value, int) and not -INT64 <= value < INT64
 
 
-def _combine(given: Mapping[str, Any]) -> list[TrialConfig]:
+def combine(given: Mapping[str, Any]) -> list[TrialConfig]:
     """The trials of every combination of these settings; imports what they name."""
     rest = dict(given)
     benchmarks = several(rest.pop("benchmark", "split-digits"))
@@ -160,7 +123,7 @@ def _combine(given: Mapping[str, Any]) -> list[TrialConfig]:
         raise SettingsError(f"seed = {seed}: must be in [0, 2**62)")
     overrides = _with_each_weight(rest)
     axes: list[Sized] = [benchmarks, methods, masks or [None], buffers, overrides]
-    _check_number(trials * math.prod(map(len, axes)))
+    check_number(trials * math.prod(map(len, axes)))
     return [
         config
         for benchmark, method, buffer, own in itertools.product(
@@ -181,9 +144,9 @@ def _with_each_weight(rest: dict[str, Any]) -> list[dict[str, Any]]:
     """The settings with every combination of the values of weights that have several."""
     if "weights" not in rest:
         return [rest]
-    weights = _weights_in(rest)
-    axes = [values if isinstance(values, _LISTS) else [values] for values in weights.values()]
-    _check_number(math.prod(map(len, axes)))
+    weights = weights_in(rest)
+    axes = [values if isinstance(values, LISTS) else [values] for values in weights.values()]
+    check_number(math.prod(map(len, axes)))
     if empty := [name for name, values in zip(weights, axes, strict=True) if not values]:
         raise SettingsError(f"the weight {empty[0]} has no value")
     return [
@@ -192,53 +155,25 @@ def _with_each_weight(rest: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def _weights_in(settings: Mapping[str, Any]) -> Mapping[str, Any]:
+def weights_in(settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The weights in these settings, by name."""
     weights = settings.get("weights", {})
-    if isinstance(weights, _LISTS):
+    if isinstance(weights, LISTS):
         return read_weights(weights)
     if not isinstance(weights, Mapping):
         raise SettingsError(f"weights = {weights!r}: use names with values, as in gamma = 0.5")
     return weights
 
 
-def _with_weights(shared: Mapping[str, Any], point: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a point of a grid, whose axes may be `weights.gamma`."""
-    own = {n.removeprefix("weights."): v for n, v in point.items() if n.startswith("weights.")}
-    settings = {**shared, **{n: v for n, v in point.items() if not n.startswith("weights.")}}
-    return {**settings, "weights": {**_weights_in(settings), **own}} if own else settings
-
-
-def _axes_of(place: str, table: object) -> dict[str, list[Any]]:
-    """The axes of a table by name, each a list of values; those of weights as `weights.gamma`."""
-    if not isinstance(table, Mapping):
-        raise SettingsError(f"{place} is not a table: {_GRID}.")
-    axes: dict[str, Any] = {}
-    for name, values in with_names(table).items():
-        if name == "weights" and isinstance(values, Mapping):
-            axes |= {f"weights.{weight}": each for weight, each in values.items()}
-        else:
-            axes[name] = values
-    for name, values in axes.items():
-        if not isinstance(values, _LISTS) or not values:
-            raise SettingsError(f"{place}: {name} is {values!r}; use a list of values")
-    return axes
-
-
-def _zipped(place: str, table: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
-    lengths = {name: len(values) for name, values in table.items()}
-    if len(set(lengths.values())) != 1:
-        raise SettingsError(f"{place} needs lists of equal length, got {lengths or 'none'}")
-    return [dict(zip(table, values, strict=True)) for values in zip(*table.values(), strict=True)]
-
-
-def _check_number(trials: int) -> None:
+def check_number(trials: int) -> None:
+    """Refuse more trials than a run may have."""
     if trials > _MOST_TRIALS:
         raise SettingsError(
             f"{trials:,} trials; a run has at most {_MOST_TRIALS:,}: divide it into several"
         )
 
 
-def _names_in(settings: Mapping[str, Any]) -> list[str]:
+def names_in(settings: Mapping[str, Any]) -> list[str]:
     """The names in these settings that may be of the user's own code."""
     named = (settings[key] for key in ("benchmark", "method", "net") if key in settings)
     return [name for value in named for name in several(value)]
@@ -249,3 +184,173 @@ def _integer(name: str, value: object) -> int:
         return int(str(value))
     except ValueError:
         raise SettingsError(f"{name} = {value!r}: must be a whole number") from None
+
+
+_FIELDS = frozenset(TrialConfig.model_fields)
+_BUFFERS = {"split-digits": 20}
+_DEFAULT_BUFFER = 200
+_NETS = dict.fromkeys(("split-cifar10", "split-cifar100", "split-tiny-imagenet"), "resnet18")
+_DEFAULT_NET = "mlp"
+_ONE_PASS = {"net": _DEFAULT_NET, "lr": 1.0, "batch": 500, "epochs": 1}
+"""For methods that train no net: one pass in chunks; net and learning rate are unused."""
+
+
+def trial_configs(
+    *,
+    benchmark: str,
+    method: str,
+    masks: Sequence[MaskValue] | None = None,
+    buffer: int | None = None,
+    seeds: Sequence[int],
+    overrides: Mapping[str, Any] | None = None,
+) -> list[TrialConfig]:
+    """A config per mask and seed, with published settings except for `overrides`.
+
+    `masks=None` is the mask that the method's name implies: none for `er`, -inf for `mser`, 0 for
+    `er_ema`. Raises SettingsError.
+    """
+    check_name(benchmark)
+    name, implied = MASKED_NAMES.get(method, (method, None))
+    kind = find_method(name)
+    if masks is None:
+        masks = [kind.usual_mask if implied is None else implied]
+    elif implied is not None and None in masks:
+        raise SettingsError(f"{method} is {name} with a mask; for none, use the method {name}.")
+    if buffer is None:
+        buffer = _BUFFERS.get(benchmark, _DEFAULT_BUFFER) if kind.uses_buffer() else 0
+    elif buffer and not kind.uses_buffer():
+        raise SettingsError(f"{kind.title} has no memory: leave out the buffer.")
+    settings = _settings_of(kind, benchmark, buffer, overrides or {})
+    common = {"benchmark": benchmark, "method": name, "buffer": buffer, "seed": seeds[0]}
+    configs = []
+    for mask in masks:
+        chosen = {**common, "mask": mask, **_of_mask(mask, masks, kind, settings)}
+        try:
+            first = TrialConfig.model_validate(chosen)
+        except ValidationError as error:
+            raise SettingsError(describe_errors(error)) from None
+        check_method_settings(first, kind)
+        configs.append(first)
+        configs += [first.model_copy(update={"seed": seed}) for seed in seeds[1:]]
+    return configs
+
+
+def _settings_of(
+    kind: type[Method], benchmark: str, buffer: int, overrides: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Published settings, then overrides."""
+    _check_known(overrides, _FIELDS, "there is no setting")
+    used = _FIELDS.difference(IDENTITY, _unused(kind))
+    if unused := [name for name in overrides if name not in used]:
+        raise SettingsError(f"{kind.title} has no setting {unused[0]!r}; it has {sorted(used)}")
+    needed = [*(["lr", "batch", "epochs"] if kind.trains_net else [])]
+    needed += ["replay_batch"] if kind.uses_replay_batch() else []
+    published = published_settings(benchmark, kind.name, buffer)
+    settings: dict[str, Any] = {"net": _NETS.get(benchmark, _DEFAULT_NET)}
+    if not kind.trains_net:
+        settings = {**_ONE_PASS}
+    elif published is not None:
+        settings |= {name: getattr(published, name) for name in needed}
+        if "epochs" not in overrides and kind.learns == "tasks":
+            settings["lr_drops"] = published.lr_drops  # for the published number of epochs
+    if missing := [name for name in needed if name not in settings and name not in overrides]:
+        raise SettingsError(
+            f"nothing is published for {kind.title} on {benchmark}: set {', '.join(missing)}"
+        )
+    weights = dict(kind.weights)
+    if published is not None:
+        weights |= {name: x for name, x in published.weights.items() if name in weights}
+    settings |= {name: weights.pop(name) for name in COMMON_WEIGHTS if name in weights}
+    given = overrides.get("weights", {})
+    _check_known(given, weights, f"{kind.title} has no weight")
+    return {**settings, **overrides, "weights": {**weights, **given}}
+
+
+def _unused(kind: type[Method]) -> set[str]:
+    """The optional settings that the method does not use."""
+    unused = {name for name in COMMON_WEIGHTS if name not in kind.weights}
+    if not kind.uses_replay_batch():
+        unused.add("replay_batch")
+    if kind.unmaskable:
+        unused.add("positive_mask")
+    if kind.unmaskable or not kind.uses_buffer():
+        unused |= {"fade", "fade_power"}
+    if kind.unmaskable or not kind.stores_logits:
+        unused.add("mask_stored")
+    if not kind.trains_net:
+        unused |= {"lr", "net", "lr_drops", "precision"}
+    return unused
+
+
+def _of_mask(
+    mask: MaskValue, masks: Sequence[MaskValue], kind: type[Method], settings: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The settings for one of several masks, without those that only apply to other masks."""
+    numbers = [each for each in masks if isinstance(each, float)]
+    dropped = set()
+    if isinstance(mask, float):
+        settings = {"fade": kind.usual_fade, **settings}
+    elif numbers:
+        dropped = {"fade", "fade_power", "mask_stored"}
+    above = [each for each in numbers if each > 0]
+    if above and mask not in above:
+        dropped.add("positive_mask")
+    return {name: value for name, value in settings.items() if name not in dropped}
+
+
+def _check_known(given: Iterable[str], known: Iterable[str], refusal: str) -> None:
+    for name in given:
+        if name not in known:
+            raise SettingsError(f"{refusal} {name!r}{did_you_mean(name, known)}")
+
+
+def with_names(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Replace objects in settings by their names; other values are unchanged."""
+    settings = dict(given)
+    for kind in ("benchmark", "method", "net"):
+        value = settings.get(kind)
+        if isinstance(value, Benchmark):
+            name, asked = _of_benchmark(value)
+            settings = {**asked, **settings, kind: name}
+        elif isinstance(value, list | tuple):
+            settings[kind] = [_name(kind, each) for each in value]
+        elif value is not None:
+            settings[kind] = _name(kind, value)
+    return settings
+
+
+def _name(kind: str, value: Any) -> Any:
+    if isinstance(value, Benchmark):
+        name, asked = _of_benchmark(value)
+        if asked:
+            raise SettingsError(
+                f"{value.name} was loaded with other tasks: run it alone, not in a list"
+            )
+        return name
+    if isinstance(value, type) and issubclass(value, Method) and value in METHODS.values():
+        return value.name
+    if known := [name for name, build in NETS.items() if build is value]:
+        return known[0]
+    if isinstance(value, nn.Module):
+        raise SettingsError(
+            f"net is a {type(value).__name__}, but each trial builds its own net: give the class, "
+            f"or a function (input_shape, num_classes) that returns a net"
+        )
+    if not callable(value):
+        return value
+    module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", "")
+    if module is None or getattr(sys.modules.get(module), name, None) is not value:
+        raise SettingsError(
+            f"{kind} = {value!r:.100} cannot be imported by worker processes: define it at the top "
+            f"level of a module"
+        )
+    return f"{module}:{name}"
+
+
+def _of_benchmark(benchmark: Benchmark) -> tuple[str, dict[str, Any]]:
+    """A benchmark's name, and the tasks, order and limit it was loaded with; saves other data."""
+    name, asked = benchmark.name, dict(benchmark.asked)
+    can_load = name in BENCHMARKS or names_own_code(name)
+    if can_load and same_benchmark(benchmark, load_benchmark(name, **asked)):
+        return name, asked
+    return save_benchmark(benchmark), {}

@@ -1,45 +1,253 @@
-"""Executors: where the jobs of a run are trained.
+"""The queue of the jobs of a run, and where they are trained.
 
-To train jobs elsewhere, write a subclass of `Executor` with one method, `run`, and pass an instance
-to `remask.run(..., executor=...)`. Storing, claims, retries and failures are handled outside.
+Each trial is claimed before it starts, and looked up in the store once more when it is claimed. A
+claimed trial starts at once, and no run waits while it holds a claim, so no two runs can wait for
+each other.
 """
 
+import fcntl
 import os
-import queue as queues
-import signal
-import sys
 import time
-import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
-from multiprocessing.connection import Connection, wait
-from multiprocessing.context import ForkServerProcess
-from threading import Thread
-from typing import Any, ClassVar, TypeVar
-
-import numpy as np
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar, Self, TypeVar
 
 from remask.config import TrialConfig
-from remask.data.readers import UnreadableImageWarning
-from remask.experiments.events import Event, Failed, Finished, Lost, Note
-from remask.experiments.fork_server import CONTEXT, start_fork_server, without_main_module
-from remask.experiments.jobs import RunError, Work
+from remask.engine.checkpoints import checkpoints_in
+from remask.experiments.jobs import (
+    Event,
+    Failed,
+    Finished,
+    Job,
+    Lost,
+    Note,
+    PickedUp,
+    Run,
+    Work,
+    write_plan,
+)
 from remask.experiments.options import RunOptions
-from remask.experiments.queue import JobQueue
-from remask.experiments.signals import StopRequest
 from remask.experiments.train import run_job
-from remask.machine import keep_freed_memory
+from remask.files import DurabilityError, make_folder
+from remask.machine import StopRequest
+from remask.store.store import Store
 
-_SECONDS_BETWEEN_LOOKS = 0.1
-_SECONDS_TO_EXIT = 5.0
-_STARTS = 5
-_SECONDS_TO_SAVE = 60.0
-_SAVED = 128 + signal.SIGTERM
-_UNKNOWN = 255
-"""The exit code of a worker whose fork server died."""
+_SECONDS_BETWEEN_LOOKS = 0.5
+_DIGITS = 15
+"""This many hexadecimal digits of a trial's hash are its place in the file of claims."""
+_IN_USE = 16**_DIGITS
+"""The place after all others, on which every user of the file has a shared lock."""
+
 
 _T = TypeVar("_T")
+
+
+class JobQueue:
+    """Hands out the jobs of a run, whose lock must be held.
+
+    `len(queue)` is the number of jobs to hand out; a job that is lost comes back. `tries` is how
+    many processes may die while they run a job.
+    """
+
+    def __init__(self, store: Store, run: Run, claims: "Claims", tries: int) -> None:
+        self._store, self._run, self._claims, self._tries = store, run, claims, tries
+        self._plan = list(run.jobs)
+        self._waiting = jobs_left(store, run)
+        self._running: dict[str, Job] = {}
+        self._split_from: dict[str, str] = {}  # by the name of a part: that of the planned job
+        self._picked_up: set[TrialConfig] = set()
+        self._losses = Counter[str]()
+        self._next_look = 0.0
+        self._noted_others = False
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def is_finished(self) -> bool:
+        """Whether every job was taken and has ended."""
+        return not self._waiting and not self._running
+
+    def take(self) -> Work | Event | None:
+        """The next job, or an event to yield; None if no job is free at the moment."""
+        if not self._waiting or time.monotonic() < self._next_look:
+            return None
+        for job in list(self._waiting):
+            if (taken := self._take(job)) is not None:
+                return taken
+        self._next_look = time.monotonic() + _SECONDS_BETWEEN_LOOKS
+        if self._noted_others:
+            return None
+        self._noted_others = True
+        waiting = [config for job in self._waiting for config in job.configs]
+        trials = sum(config not in self._picked_up for config in waiting)
+        return Note("", f"another process trains {trials} of these trials; waiting for its results")
+
+    def job(self, name: str) -> Job:
+        """The running job of that name."""
+        return self._running[name]
+
+    def retry(self, lost: Lost) -> Note | Failed:
+        """Hand out a lost job again, unless it was lost too often."""
+        self._losses[lost.job] += 1
+        if self._losses[lost.job] >= self._tries:
+            again = "continue from the latest checkpoint" if lost.resumes else "try again"
+            return Failed(
+                lost.job,
+                f"{lost.error}, the last of {self._tries} tries; run the same command again to "
+                f"{again}, with fewer --workers if memory is short\n{lost.details}".rstrip(),
+            )
+        job = self._running.pop(lost.job)
+        self._waiting.insert(0, job)  # its claims are kept
+        self._next_look = 0.0
+        where = "from the latest checkpoint" if lost.resumes else "from the start"
+        return Note(lost.job, f"{job.title()}: {lost.error}; retrying {where}")
+
+    def release(self, job: Job) -> None:
+        """Remove a job that has ended, after its results were stored."""
+        del self._running[job.name]
+        self._free(job.configs)
+
+    def as_planned(self, event: Event) -> Event:
+        """The event with the name of the planned job, which may have been split."""
+        job = self._split_from.get(event.job, event.job)
+        if isinstance(event, Finished):
+            new = [record for record in event.records if record.config not in self._picked_up]
+            return replace(event, job=job, records=new)
+        return replace(event, job=job)
+
+    def keep_plan(self) -> None:
+        """Write the plan again if it was removed: without it, checkpoints are lost."""
+        if not self._run.plan.exists():
+            make_folder(self._run.folder)
+            write_plan(self._run, self._plan)
+
+    def _has_begun(self, job: Job) -> bool:
+        try:
+            return bool(checkpoints_in(self._run.checkpoints(job)))
+        except DurabilityError:  # training the job will raise it
+            return False
+
+    def _take(self, job: Job) -> Work | PickedUp | None:
+        if self._run.again:  # also if the store has it
+            return self._begin(job)
+        left = [config for config in job.configs if config not in self._picked_up]
+        mine = [config for config in left if self._claims.take(config.hash)]
+        stored = [config for config in mine if self._store.is_done(config.hash)]
+        found = [record for config in stored if (record := self._store.get(config.hash))]
+        if found:
+            self._free(mine)
+            self._picked_up.update(record.config for record in found)
+            if len(found) == len(left):
+                self._waiting.remove(job)
+            return PickedUp(job.name, found)
+        if not mine:
+            return None
+        begun = self._has_begun(job)
+        if len(mine) == len(job.configs) or (begun and len(mine) == len(left)):
+            return self._begin(job)
+        if begun:  # it cannot be divided any more
+            self._free(mine)
+            return None
+        return self._begin(self._split(job, mine))
+
+    def _begin(self, job: Job) -> Work:
+        self._waiting.remove(job)
+        self._running[job.name] = job
+        return Work(job, self._run.checkpoints(job))
+
+    def _split(self, job: Job, mine: Sequence[TrialConfig]) -> Job:
+        """Divide a job, also in the plan: a resumed run must find the part's checkpoints."""
+        rest = Job(tuple(config for config in job.configs if config not in mine))
+        part = Job(tuple(mine))
+        for piece in (part, rest):
+            self._split_from[piece.name] = self._split_from.get(job.name, job.name)
+        _replace(self._plan, job, [part, rest])
+        all_stored = all(config in self._picked_up for config in rest.configs)
+        _replace(self._waiting, job, [part] if all_stored else [part, rest])
+        write_plan(self._run, self._plan)
+        return part
+
+    def _free(self, configs: Sequence[TrialConfig]) -> None:
+        for config in configs:
+            self._claims.free(config.hash)
+
+
+def _replace(jobs: list[Job], old: Job, new: Sequence[Job]) -> None:
+    at = jobs.index(old)
+    jobs[at : at + 1] = new
+
+
+class Claims:
+    """Claims on trials by their hashes, which hold between processes.
+
+    A claim is a lock on one byte of a file that stays empty. The operating system frees the claims
+    of a process that dies.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> Self:
+        make_folder(self._path.parent)
+        try:
+            while not self._open():
+                pass
+        except OSError as error:
+            raise DurabilityError(
+                f"cannot open {self._path}: {error.strerror}. Fix its permissions, or remove it "
+                f"while nothing runs."
+            ) from error
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(OSError):  # the last user removes it
+            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _IN_USE)
+            self._path.unlink()
+        os.close(self._file)  # which frees all claims
+
+    def _open(self) -> bool:
+        """Open the file; False if its last user has removed it meanwhile."""
+        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
+        fcntl.lockf(self._file, fcntl.LOCK_SH, 1, _IN_USE)
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(self._file), self._path.stat()):
+                return True
+        os.close(self._file)
+        return False
+
+    def take(self, config_hash: str) -> bool:
+        """Claim a trial; False if another process has."""
+        try:
+            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _place(config_hash))
+        except (BlockingIOError, PermissionError):  # POSIX allows either
+            return False
+        except OSError as error:
+            raise DurabilityError(
+                f"cannot lock {self._path}: {error.strerror}. Choose a store on a file system with "
+                f"locks."
+            ) from error
+        return True
+
+    def free(self, config_hash: str) -> None:
+        """Give a claim back."""
+        fcntl.lockf(self._file, fcntl.LOCK_UN, 1, _place(config_hash))
+
+
+def _place(config_hash: str) -> int:
+    return int(config_hash[:_DIGITS], 16)
+
+
+def jobs_left(store: Store, run: Run) -> list[Job]:
+    """The jobs of a run that are not done."""
+    if run.again:  # the store has had the trials before
+        return [job for job in run.jobs if not run.mark(job).exists()]
+    return [
+        job for job in run.jobs if not all(store.is_done(config.hash) for config in job.configs)
+    ]
 
 
 class Executor(ABC):
@@ -98,180 +306,3 @@ class ThisProcess(Executor):
                 yield from run_job(taken.job, taken.folder, options, stop)
             else:
                 yield taken
-
-
-class WorkerProcesses(Executor):
-    """Trains up to `count` jobs at once in worker processes; a single job in this process."""
-
-    def __init__(self, count: int) -> None:
-        self._count = count
-
-    def run(self, queue: JobQueue, options: RunOptions, stop: StopRequest) -> Generator[Event]:
-        """See `Executor.run`."""
-        if self._count == 1 or len(queue) <= 1:
-            return ThisProcess().run(queue, options, stop)
-        return self._run(queue, options, stop)
-
-    def _run(self, queue: JobQueue, options: RunOptions, stop: StopRequest) -> Generator[Event]:
-        messages: _Messages = queues.SimpleQueue()
-        workers: list[_Worker] = []
-        try:
-            while stop.signal is None:
-                while sum(worker.work is not None for worker in workers) < self._count:
-                    taken = queue.take()
-                    if taken is None:
-                        break
-                    if isinstance(taken, Work):
-                        idle = next((worker for worker in workers if worker.work is None), None)
-                        if idle is None:
-                            idle = _Worker(messages)
-                            workers.append(idle)
-                        idle.give(taken, options)
-                    else:
-                        yield taken
-                if not len(queue) and all(worker.work is None for worker in workers):
-                    return
-                yield from _next_event(messages, workers)
-            yield from _stop(messages, workers)
-        finally:
-            for _ in _stop(messages, workers):  # leave no process behind; drop its events
-                pass
-
-
-class _Worker:
-    """A process that trains jobs, one at a time, and a thread that reads its events."""
-
-    def __init__(self, messages: "_Messages") -> None:
-        self._connection, theirs = CONTEXT.Pipe()
-        self.process = _started(theirs)
-        theirs.close()
-        self.work: Work | None = None
-        """What it is training."""
-        self._asked_to_stop = False
-        self._reader = Thread(target=self._read, args=(messages,), daemon=True)
-        self._reader.start()
-
-    def give(self, work: Work, options: RunOptions) -> None:
-        """Start a job."""
-        self.work = work
-        # The data is prepared by now, and loggers stay in this process.
-        self._send((work, options.model_copy(update={"data": None, "log": ()})))
-
-    def ask_to_stop(self) -> None:
-        """Tell it to save and end; a paused one must continue first."""
-        if not self._asked_to_stop:
-            self._asked_to_stop = True
-            self._send(None)  # an idle one waits for jobs, not for signals
-        for number in (signal.SIGTERM, signal.SIGCONT):
-            self._signal(number)
-
-    def end(self, seconds: float = _SECONDS_TO_EXIT) -> int:
-        """Wait for its end, or kill it; returns its exit code, or minus a signal's number."""
-        self.process.join(seconds)
-        if self.process.exitcode in (None, _UNKNOWN):
-            self._signal(signal.SIGKILL)
-            self.process.join()
-        self._reader.join(_SECONDS_TO_EXIT)
-        self._connection.close()
-        code = self.process.exitcode
-        assert code is not None
-        return code
-
-    def _send(self, order: object) -> None:
-        with suppress(OSError):  # it died, as its reader notices
-            self._connection.send(order)
-
-    def _signal(self, number: int) -> None:
-        assert self.process.pid is not None
-        with suppress(ProcessLookupError):
-            os.kill(self.process.pid, number)
-
-    def _read(self, messages: "_Messages") -> None:
-        try:
-            while self._connection in wait([self._connection, self.process.sentinel]):
-                messages.put((self, self._connection.recv()))
-        except (EOFError, OSError):
-            pass
-        finally:
-            messages.put((self, None))
-
-
-def _started(connection: Connection) -> ForkServerProcess:
-    """A new worker process; tries again if the fork server has just died."""
-    for attempt in range(_STARTS):
-        process = CONTEXT.Process(target=_work, args=(connection, dict(os.environ)))
-        try:
-            start_fork_server()
-            with without_main_module():
-                process.start()
-        except (EOFError, OSError) as error:
-            reason = error
-            time.sleep(attempt * _SECONDS_BETWEEN_LOOKS)
-        else:
-            return process
-    raise RunError(f"cannot start a worker process ({reason}); use --workers 1") from reason
-
-
-_Messages = queues.SimpleQueue[tuple[_Worker, Event | None]]
-"""Events of all workers; None: the worker ended."""
-
-
-def _next_event(messages: _Messages, workers: list[_Worker]) -> Iterator[Event]:
-    """The next event of a worker, or none after a moment."""
-    try:
-        worker, event = messages.get(timeout=_SECONDS_BETWEEN_LOOKS)
-    except queues.Empty:
-        return
-    if event is not None:
-        if isinstance(event, Finished | Failed):
-            worker.work = None
-        yield event
-        return
-    workers.remove(worker)
-    code = worker.end()
-    if code == -signal.SIGKILL:
-        how = "was killed, possibly out of memory"
-    else:
-        how = f"ended with signal {-code}" if code < 0 else f"ended with exit code {code}"
-    if worker.work is None and code:
-        yield Note("", f"an idle worker process {how}")
-    elif worker.work is not None and code != _SAVED:
-        yield Lost(worker.work.job.name, f"the worker process {how}")
-
-
-def _stop(messages: _Messages, workers: list[_Worker]) -> Iterator[Event]:
-    """Make all workers save and end; jobs that were not saved are lost."""
-    deadline = time.monotonic() + _SECONDS_TO_SAVE
-    while workers and time.monotonic() < deadline:
-        for worker in workers:  # again and again: a new one ignores signals at first
-            worker.ask_to_stop()
-        for event in _next_event(messages, workers):
-            if not isinstance(event, Note):
-                yield event
-    while workers:
-        worker = workers.pop()
-        worker.end(seconds=0)
-        if worker.work is not None:
-            error = f"not saved within {_SECONDS_TO_SAVE:g} s, and killed"
-            yield Lost(worker.work.job.name, error)
-
-
-def _work(connection: Connection, environment: Mapping[str, str]) -> None:
-    """Train the jobs that arrive until the connection closes: the body of a worker process."""
-    os.environ.clear()
-    os.environ.update(environment)
-    with suppress(OSError):  # standard error may be closed
-        os.dup2(2, 1)  # only results belong on standard output
-    # The parent has loaded the same data and warned once for all.
-    warnings.simplefilter("ignore", UnreadableImageWarning)
-    np.random.seed()  # for the user's own code: not the same in all workers
-    keep_freed_memory()
-    with StopRequest() as stop, suppress(EOFError, BrokenPipeError, ConnectionResetError):
-        # The parent decides what Ctrl-C means, and sends SIGTERM.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        while (order := connection.recv()) is not None:
-            work, options = order
-            for event in run_job(work.job, work.folder, options, stop):
-                connection.send(event)
-            if stop.signal is not None:
-                sys.exit(128 + stop.signal)

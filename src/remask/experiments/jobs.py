@@ -9,16 +9,20 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from remask.config import TrialConfig
+from remask.data.benchmark import Benchmark, load_benchmark
+from remask.engine.measurements import TaskPoint
 from remask.errors import RemaskError
 from remask.files import AnyPath, read_limited, write_atomically
 from remask.names import system_name
 from remask.own_code import own_title
+from remask.record import TrialRecord
 
 _LARGEST_PLAN = 256 * 1024 * 1024
 
@@ -176,3 +180,94 @@ def read_plan(folder: Path) -> Run:
 
 def _checksum(body: object) -> str:
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+
+
+def benchmark_of(config: TrialConfig) -> Benchmark:
+    """The benchmark of a trial, with its classes dealt as the trial wants them."""
+    return _load(config.benchmark, config.tasks, config.class_order, config.limit)
+
+
+@lru_cache(maxsize=1)  # the jobs of a process mostly have one benchmark, and loading checks it all
+def _load(
+    name: str, tasks: int | None, class_order: int | tuple[int, ...] | None, limit: int | None
+) -> Benchmark:
+    return load_benchmark(name, tasks=tasks, class_order=class_order, limit=limit)
+
+
+@dataclass(frozen=True)
+class Advanced:
+    """The progress of a job."""
+
+    job: str
+    task: int
+    tasks: int
+    steps_done: int
+    total_steps: int
+    accuracy: float
+    """Mean Class-IL accuracy after the latest finished task; NaN before the first."""
+
+
+@dataclass(frozen=True)
+class Logged:
+    """Losses and accuracies during training; those before a restart are repeated."""
+
+    job: str
+    trials: list[str]
+    """The hashes of its S trials."""
+    names: list[str]
+    """The names of the losses of a point."""
+    points: list[tuple[int, int, list[list[float]]]]
+    """Steps taken, tasks learnt, and the losses [S, names] since the previous point."""
+    tasks: list[TaskPoint]
+    """Accuracies after tasks."""
+
+
+@dataclass(frozen=True)
+class Note:
+    """A message for the user that does not stop the job."""
+
+    job: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The records of a job that ended."""
+
+    job: str
+    records: list[TrialRecord]
+
+
+@dataclass(frozen=True)
+class PickedUp:
+    """Trials of a job that another process has stored."""
+
+    job: str
+    records: list[TrialRecord]
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A job that cannot continue."""
+
+    job: str
+    error: str
+    traceback: str = ""
+    """Empty for a user's mistake, which the message explains."""
+    may_pass: bool = False
+    """Whether another attempt in another process may succeed."""
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A job whose process died: another one can run it."""
+
+    job: str
+    error: str
+    details: str = ""
+    """A traceback, or the last lines that the process printed."""
+    resumes: bool = True
+    """Whether the next process has its latest checkpoint; otherwise it starts over."""
+
+
+Event = Advanced | Logged | Note | Finished | PickedUp | Failed | Lost

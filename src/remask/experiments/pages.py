@@ -9,13 +9,13 @@ from pathlib import Path
 
 import remask
 from remask.errors import RemaskError
-from remask.experiments.defaults import changed_settings, rerun_command
 from remask.experiments.jobs import RunError, runs_folder, unfinished_runs
-from remask.experiments.signals import StopRequest
+from remask.experiments.results import changed_settings, rerun_command
 from remask.files import AnyPath
 from remask.learner import Learner
 from remask.learner.manifest import read_manifest
 from remask.learner.summary import summarise as summarise_learner
+from remask.machine import StopRequest
 from remask.outputs import write_output
 from remask.reports.figures import write_figures
 from remask.reports.history import KeptClass, LearnerNow, LearntVisit, write_history

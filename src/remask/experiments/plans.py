@@ -7,13 +7,11 @@ from functools import partial
 from remask.config import TrialConfig
 from remask.data.dataset import is_complete
 from remask.data.registry import BENCHMARKS
-from remask.experiments.cost import cost_of, shortest_time, usual_stack
+from remask.experiments.cost import cost_of, rates_of, seconds_of, shortest_time, usual_stack
 from remask.experiments.executors import Executor
 from remask.experiments.jobs import Job, plan_jobs
 from remask.experiments.options import RunOptions
-from remask.experiments.preparing import largest_stacks
-from remask.experiments.rates import rates_of, seconds_of
-from remask.experiments.running import executor_for
+from remask.experiments.running import executor_for, largest_stacks
 from remask.experiments.train import check_device
 from remask.own_code import own_title
 from remask.reports.tables import PlainTable

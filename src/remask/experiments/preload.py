@@ -4,7 +4,7 @@ import gc
 import os
 import signal
 
-import remask.experiments.executors  # noqa: F401 - torch, and all else that a worker needs
+import remask.experiments.workers  # noqa: F401 - torch, and all else that a worker needs
 
 # In a session of its own, Ctrl-C and the end of the terminal reach the parent only. A SIGTERM to
 # all processes of a service must not end the server: it reports how workers ended.

@@ -24,12 +24,9 @@ from remask.data.benchmark import load_benchmark
 from remask.engine.checkpoints import checkpoints_in
 from remask.errors import MissingPackageError, RemaskError
 from remask.experiments.checkpoint_mirror import CheckpointMirror, is_address
-from remask.experiments.data import benchmark_of
-from remask.experiments.events import Event, Failed, Finished, Lost, Note
-from remask.experiments.executors import Executor
-from remask.experiments.jobs import Job, Work
+from remask.experiments.executors import Executor, JobQueue
+from remask.experiments.jobs import Event, Failed, Finished, Job, Lost, Note, Work, benchmark_of
 from remask.experiments.options import RunOptions
-from remask.experiments.queue import JobQueue
 from remask.experiments.ray_node import (
     MOST_TRIALS,
     Arrays,
@@ -44,9 +41,9 @@ from remask.experiments.ray_node import (
     train_stack,
     write_files,
 )
-from remask.experiments.signals import StopFlag, StopRequest
 from remask.experiments.train import describe_failure
 from remask.files import AnyPath, make_folder
+from remask.machine import StopFlag, StopRequest
 from remask.own_code import fingerprints_of
 
 _SECONDS_TO_ANSWER = 10.0

@@ -26,13 +26,11 @@ from remask.data.benchmark import Benchmark, resplit
 from remask.engine import TrialStack
 from remask.engine.checkpoints import checkpoints_in
 from remask.experiments.checkpoint_mirror import CheckpointMirror, is_address
-from remask.experiments.events import Advanced, Event, Failed, Finished
-from remask.experiments.jobs import Job
+from remask.experiments.jobs import Advanced, Event, Failed, Finished, Job
 from remask.experiments.options import RunOptions
-from remask.experiments.signals import StopRequest
 from remask.experiments.train import run_job
 from remask.files import make_folder, write_atomically
-from remask.machine import TooLargeError, keep_freed_memory, write_bytes
+from remask.machine import StopRequest, TooLargeError, keep_freed_memory, write_bytes
 from remask.own_code import find_source, names_own_code
 
 MOST_TRIALS = 64

@@ -1,16 +1,19 @@
-"""The results of trials, and their comparison with published figures."""
+"""The results of trials."""
 
 import importlib
+import shlex
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from html import escape
 from typing import Any, overload
 
-from remask.config import TrialConfig
-from remask.errors import MissingPackageError
-from remask.experiments.defaults import changed_settings
-from remask.papers.experiments import PaperCell
-from remask.papers.statements import statements
+from remask.config import IDENTITY, TrialConfig
+from remask.errors import (
+    MissingPackageError,
+    RemaskError,
+)
+from remask.experiments.configs import trial_configs
+from remask.methods import METHODS
+from remask.own_code import names_own_code
 from remask.record import TrialRecord
 from remask.reports.comparison import (
     ComparedCell,
@@ -21,18 +24,9 @@ from remask.reports.comparison import (
     paper_cell,
 )
 from remask.reports.figures import plot
-from remask.reports.statements import (
-    STATEMENT_TEST,
-    Decision,
-    decide,
-    decide_by_the_paper,
-    decision_table,
-)
 from remask.reports.tables import (
-    CURVES_NOTE,
     PlainTable,
     best_by_validation,
-    curve_table,
     masks_chosen,
     results_table,
 )
@@ -165,62 +159,50 @@ class Results(Sequence[TrialRecord]):
         return self.table()._repr_html_()
 
 
-@dataclass(frozen=True, repr=False)
-class Reproduction:
-    """A part of the paper: our trials, the comparison, and tests of the paper's statements."""
+def changed_settings(config: TrialConfig) -> dict[str, Any]:
+    """The settings of a trial that differ from the published ones, as JSON values.
 
-    results: Results
-    compared: Compared
-    decided: list[Decision]
-    """The statements that these cells can decide, by our trials."""
-    by_the_paper: list[Decision]
-    """The same statements, by the paper's own figures."""
-
-    @classmethod
-    def of(cls, cells: Sequence[PaperCell], results: Results) -> "Reproduction":
-        """Compare the results of these cells with the paper."""
-        ours = results.cells()
-        wanted = set(cells)
-        stated = [
-            statement
-            for benchmark in dict.fromkeys(cell.benchmark for cell in cells)
-            for statement in statements(benchmark)
-            if all({e.higher, e.lower} <= wanted for e in statement.expectations)
-        ]
-        return cls(
-            results,
-            Compared(compare(cells, ours)),
-            decide(stated, {paper_cell(cell): cell for cell in ours}),
-            decide_by_the_paper(stated),
+    Imports nothing: for the user's own method or benchmark, the settings that differ from a field's
+    default.
+    """
+    implied = config.model_dump(mode="json", exclude={*IDENTITY}, exclude_defaults=True)
+    if names_own_code(config.benchmark) or names_own_code(config.method):
+        return implied
+    try:
+        (default,) = trial_configs(
+            benchmark=config.benchmark,
+            method=config.method,
+            masks=[config.mask],
+            buffer=config.buffer,
+            seeds=[config.seed],
         )
+    except RemaskError:  # nothing is published, or a name is unknown
+        return implied
+    own, usual = (each.model_dump(mode="json", exclude={*IDENTITY}) for each in (config, default))
+    return {name: value for name, value in own.items() if value != usual[name]}
 
-    @property
-    def within_tasks(self) -> list[Cell]:
-        """The cells that were also measured within tasks."""
-        return [cell for cell in self.results.cells() if cell.config.evaluate_every]
 
-    def tables(self) -> list[tuple[PlainTable, str]]:
-        """The tables of decided statements and of accuracy within tasks, each with a note."""
-        found = []
-        if self.decided:
-            found.append(
-                (decision_table(self.decided, self.by_the_paper), f"Test: {STATEMENT_TEST}.")
-            )
-        if cells := self.within_tasks:
-            found.append((curve_table(cells), CURVES_NOTE))
-        return found
-
-    def markdown(self) -> str:
-        """The comparison and the tables in Markdown."""
-        tables = [table.markdown() + note for table, note in self.tables()]
-        return "\n".join([self.compared.markdown(), *tables])
-
-    def __repr__(self) -> str:
-        parts = [str(self.compared)]
-        for table, note in self.tables():
-            parts += [str(table), note]
-        return "\n".join([*parts, *self.results.failures])
-
-    def _repr_html_(self) -> str:
-        tables = [table._repr_html_() for table, _ in self.tables()]
-        return "".join([self.compared._repr_html_(), *tables])
+def rerun_command(config: TrialConfig, seeds: Sequence[int]) -> str:
+    """The `remask run` command that runs the trials of a cell again."""
+    words = ["remask", "run", "--benchmark", config.benchmark, "--method", config.method]
+    known = METHODS.get(config.method)
+    if config.mask is not None:
+        words.append(f"--mask={config.mask}".removesuffix(".0"))
+    elif known is None or known.usual_mask is not None:  # a custom method may have a usual mask
+        words.append("--mask=none")
+    if config.buffer:
+        words += ["--buffer", str(config.buffer)]
+    words += ["--trials", str(len(seeds))]
+    if first := min(seeds, default=0):
+        words += ["--seed", str(first)]
+    for name, value in changed_settings(config).items():
+        option = f"--{name.replace('_', '-')}"
+        if name == "weights":
+            words += [part for own, x in value.items() for part in ("--weight", f"{own}={x}")]
+        elif value is True:
+            words.append(option)
+        elif isinstance(value, list):
+            words += [option, ",".join(map(str, value))]
+        elif value is not None:
+            words += [option, str(value)]
+    return shlex.join([*words, "--again"])

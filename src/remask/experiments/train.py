@@ -17,13 +17,19 @@ from remask.engine.checkpoints import CheckpointFolder
 from remask.engine.loss_log import LOG, LossLog
 from remask.errors import RemaskError, SettingsError
 from remask.experiments.cost import training_flops
-from remask.experiments.data import benchmark_of
-from remask.experiments.events import Advanced, Event, Failed, Finished, Logged, Note
-from remask.experiments.jobs import Job
+from remask.experiments.jobs import (
+    Advanced,
+    Event,
+    Failed,
+    Finished,
+    Job,
+    Logged,
+    Note,
+    benchmark_of,
+)
 from remask.experiments.options import RunOptions
-from remask.experiments.signals import StopRequest
 from remask.files import AnyPath, Lock, LockHeldError
-from remask.machine import lacks_memory, provenance
+from remask.machine import StopRequest, lacks_memory, provenance
 from remask.own_code import fingerprints_of
 from remask.record import TrialRecord
 

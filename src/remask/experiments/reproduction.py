@@ -1,11 +1,12 @@
-"""The trials of the paper's experiments, and of the demo."""
+"""The paper: its settings and trials, and comparisons of results with its figures."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from remask.config import TrialConfig
 from remask.errors import SettingsError, UnknownNameError, unknown
-from remask.experiments.configs import several
-from remask.experiments.defaults import trial_configs
+from remask.experiments.configs import several, trial_configs
+from remask.experiments.results import Compared, Results
 from remask.names import systems_named, unknown_method
 from remask.papers.experiments import (
     PaperCell,
@@ -13,7 +14,87 @@ from remask.papers.experiments import (
     published_benchmarks,
     published_figures,
 )
+from remask.papers.statements import statements
+from remask.reports.comparison import (
+    compare,
+    paper_cell,
+)
+from remask.reports.statements import (
+    STATEMENT_TEST,
+    Decision,
+    decide,
+    decide_by_the_paper,
+    decision_table,
+)
+from remask.reports.tables import (
+    CURVES_NOTE,
+    PlainTable,
+    curve_table,
+)
 from remask.setting_types import read_mask
+from remask.store.cells import Cell
+
+
+@dataclass(frozen=True, repr=False)
+class Reproduction:
+    """A part of the paper: our trials, the comparison, and tests of the paper's statements."""
+
+    results: Results
+    compared: Compared
+    decided: list[Decision]
+    """The statements that these cells can decide, by our trials."""
+    by_the_paper: list[Decision]
+    """The same statements, by the paper's own figures."""
+
+    @classmethod
+    def of(cls, cells: Sequence[PaperCell], results: Results) -> "Reproduction":
+        """Compare the results of these cells with the paper."""
+        ours = results.cells()
+        wanted = set(cells)
+        stated = [
+            statement
+            for benchmark in dict.fromkeys(cell.benchmark for cell in cells)
+            for statement in statements(benchmark)
+            if all({e.higher, e.lower} <= wanted for e in statement.expectations)
+        ]
+        return cls(
+            results,
+            Compared(compare(cells, ours)),
+            decide(stated, {paper_cell(cell): cell for cell in ours}),
+            decide_by_the_paper(stated),
+        )
+
+    @property
+    def within_tasks(self) -> list[Cell]:
+        """The cells that were also measured within tasks."""
+        return [cell for cell in self.results.cells() if cell.config.evaluate_every]
+
+    def tables(self) -> list[tuple[PlainTable, str]]:
+        """The tables of decided statements and of accuracy within tasks, each with a note."""
+        found = []
+        if self.decided:
+            found.append(
+                (decision_table(self.decided, self.by_the_paper), f"Test: {STATEMENT_TEST}.")
+            )
+        if cells := self.within_tasks:
+            found.append((curve_table(cells), CURVES_NOTE))
+        return found
+
+    def markdown(self) -> str:
+        """The comparison and the tables in Markdown."""
+        tables = [table.markdown() + note for table, note in self.tables()]
+        return "\n".join([self.compared.markdown(), *tables])
+
+    def __repr__(self) -> str:
+        parts = [str(self.compared)]
+        for table, note in self.tables():
+            parts += [str(table), note]
+        return "\n".join([*parts, *self.results.failures])
+
+    def _repr_html_(self) -> str:
+        tables = [table._repr_html_() for table, _ in self.tables()]
+        return "".join([self.compared._repr_html_(), *tables])
+
 
 _DEFAULT_TRIALS = 10  # of a cell without published figures
 _DEMO = (
