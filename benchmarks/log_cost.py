@@ -25,7 +25,7 @@ from remask.experiments.display import RunLog
 from remask.experiments.jobs import Job, Run
 from remask.experiments.train import run_job
 from remask.machine import StopRequest
-from remask.methods.context import Context
+from remask.methods.base import Context
 
 _LOGGING: list[tuple[Any, str]] = [
     (Context, "note"),

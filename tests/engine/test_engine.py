@@ -17,20 +17,20 @@ from remask.config import TrialConfig
 from remask.data.benchmark import Benchmark
 from remask.engine import Position, TrialStack
 from remask.methods import (
-    DER,
     ER,
     METHODS,
-    PNN,
-    SGD,
     Batch,
     DERpp,
-    Joint,
     Method,
     MethodError,
     Step,
     Task,
     find_method,
 )
+from remask.methods.der import DER
+from remask.methods.joint import Joint
+from remask.methods.pnn import PNN
+from remask.methods.sgd import SGD
 from remask.metrics import forgetting
 from remask.nets.builders import NetBuilder, mlp
 from tests.engine.stack_samples import batch_normed, finish, small_mlp, snapshot

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from remask.config import TrialConfig
 from remask.data.benchmark import Benchmark
 from remask.engine import TrialStack
-from remask.memory import plan_reservoir
 from remask.memory.reservoir import offer_slots
 from remask.methods import METHODS
 from remask.randomness import generator
 from remask.setting_types import read_mask
+from tests.memory.test_reservoir import plan as plan_of
 
 pinned = settings(
     deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -36,8 +36,8 @@ pinned = settings(
 def test_any_reservoir_draws_what_is_there_and_keeps_what_a_slow_one_keeps(
     capacity: int, seen: int, sizes: list[int], draws: int, draw_size: int, seeds: list[int]
 ) -> None:
-    plan = plan_reservoir(
-        capacity=capacity, seen=seen, sizes=sizes, draws=draws, draw_size=draw_size, seeds=seeds,
+    plan = plan_of(
+        sizes, capacity=capacity, seen=seen, draws=draws, draw_size=draw_size, seeds=seeds,
         key=(1, 2),
     )  # fmt: skip
     slow = [

@@ -279,7 +279,7 @@ def test_a_method_that_lacks_its_tensors_is_refused(saved: Path) -> None:
 
 OWN = """\
 from pathlib import Path
-from remask.nets import mlp
+from remask.nets.builders import mlp
 Path("imported").touch()
 def build(shape, classes):
     return mlp(shape, classes, hidden=(5,))

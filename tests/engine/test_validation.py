@@ -15,7 +15,8 @@ from remask.data.benchmark import Benchmark
 from remask.data.classes import SplitError
 from remask.data.tasks import hold_out
 from remask.engine import TrialStack
-from remask.methods import EREMA, METHODS
+from remask.methods import METHODS
+from remask.methods.er_ema import EREMA
 from remask.nets.builders import NetBuilder
 from remask.nets.progressive import ToldTask
 from tests.engine.stack_samples import batch_normed, finish, small_mlp

@@ -11,7 +11,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from remask.heads import ClassStatistics
 from remask.learner import Evaluation, Learner, LearnerError, Prediction, Predictions
 from remask.learner.calibration import (
     Novelty,
@@ -23,6 +22,7 @@ from remask.learner.calibration import (
     unknown_test,
 )
 from remask.learner.evaluation import confusion_of
+from remask.methods.statistics import ClassStatistics
 from tests.learner.samples import blobs, taught
 
 

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from remask.memory import EMPTY, plan_balanced
-from remask.memory.balanced import ClassBalance, task_slots
-from remask.memory.reservoir import Integers
+from remask.memory import EMPTY, Reservoir
+from remask.memory.policies import ClassBalance, Integers, task_slots
 from remask.randomness import generator
 from tests.memory.test_reservoir import UNLIKELY, contents, p_value
 
@@ -158,19 +157,29 @@ def test_more_classes_than_places_leave_one_sample_each_of_some(policy: Policy) 
 # ---- The plan -----------------------------------------------------------------------------------
 
 
-def plan_of(labels: Integers, **changes: Any) -> Any:
+def plan_of(
+    labels: Integers, *, classes: Integers | None = None, offered: Integers | None = None,
+    **changes: Any,
+) -> Any:  # fmt: skip
     trials = len(labels)
+    memory = Reservoir(
+        trials=trials, capacity=6, input_shape=(), input_type=torch.float32, num_classes=3,
+        stores_logits=False, balanced=True,
+    )  # fmt: skip
+    if classes is not None:
+        memory.labels = torch.from_numpy(classes).flatten()
+    if offered is not None:
+        memory.offered = torch.from_numpy(offered)
     fields: dict[str, Any] = {
-        "classes": np.full((trials, 6), EMPTY),
-        "offered": np.zeros((trials, 3), dtype=np.int64),
-        "sizes": [4, 4, 4, 4, 2],
+        "seen": 0,
         "begin": 0,
         "draws": 2,
         "draw_size": 3,
         "seeds": range(trials),
         "key": (0, 0),
     }
-    return plan_balanced(labels=labels, **(fields | changes))
+    batches = torch.split(torch.from_numpy(labels), [4, 4, 4, 4, 2], dim=1)
+    return memory.plan(batches, **(fields | changes))
 
 
 def arriving(trials: int) -> Integers:

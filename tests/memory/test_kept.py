@@ -45,20 +45,12 @@ def test_trimming_says_which_slots_stayed_so_that_what_lies_beside_can_follow() 
     assert torch.equal(memory.at(torch.arange(4).expand(2, -1)) * 2, beside[:, left])
 
 
-def test_what_is_saved_is_live_and_has_the_names_and_shapes_of_earlier_checkpoints() -> None:
-    alone = KeptRows(trials=2, places=4, names=("rows", "filled"))
-    groups = KeptRows(trials=2, places=4, groups=1)
-    apart = KeptRows(trials=2, places=4, groups=3, apart=True, names=("exemplars", "sizes"))
-    shapes = [{n: list(t.shape) for n, t in m.state().items()} for m in (alone, groups, apart)]
-    assert shapes == [
-        {"rows": [2, 4], "filled": [2]},
-        {"rows": [2, 4], "sizes": [2, 1]},
-        {"exemplars": [2, 3, 4], "sizes": [2, 3]},
-    ]
-    apart.put(rows(7, 2), 1)
-    other = KeptRows(trials=2, places=4, groups=3, apart=True, names=("exemplars", "sizes"))
+@pytest.mark.parametrize("apart", [False, True])
+def test_what_is_saved_is_live(apart: bool) -> None:
+    memory, other = (KeptRows(trials=2, places=4, groups=3, apart=apart) for _ in range(2))
+    memory.put(rows(7, 2), 1)
     for name, tensor in other.state().items():
-        tensor.copy_(apart.state()[name])
+        tensor.copy_(memory.state()[name])
     assert other.filled == 2
     assert torch.equal(other.group(1), rows(7, 2))
 
@@ -101,7 +93,7 @@ def test_groups_that_share_their_places_may_become_more_and_be_saved_and_restore
         memory.put(rows(10 * number, 2), number)
     saved = {name: tensor.clone() for name, tensor in memory.state().items()}
     other = KeptRows(trials=2, places=6, groups=1)
-    other.grow_as(saved)
+    other.grow(3)
     for name, tensor in other.state().items():
         tensor.copy_(saved[name])
     assert [other.group(number)[0].tolist() for number in range(3)] == [[0, 1], [10, 11], [20, 21]]

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from remask.memory import ReplayMemory, ReplayMemoryError, merging
-from remask.memory.merging import Places, merge
+from remask.memory import ReplayMemory, ReplayMemoryError, policies
+from remask.memory.policies import Places, merge
 
 
 def memory_of(
@@ -79,7 +79,7 @@ def test_bytes_are_rounded_and_move_both_ways() -> None:
 
 
 def test_each_step_looks_at_the_next_places(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(merging, "WINDOW", 2)
+    monkeypatch.setattr(policies, "WINDOW", 2)
     memory = memory_of([[0], [10], [20], [30], [40]], [0] * 5)
     assert offer(memory, [[36]], [0], number=1) == [[0], [10], [20], [33], [40]]
     assert offer(memory, [[36]], [0], number=2)[4] == [38]  # the last window is a short one

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from remask.memory import Reservoir, ReservoirPlan, plan_reservoir
+from remask.memory import Reservoir, ReservoirPlan
 from remask.memory.reservoir import draw_distinct, offer_slots
 from remask.randomness import generator
 
@@ -30,16 +30,16 @@ def p_value(counts: Iterable[int], expected: Iterable[float]) -> float:
     return float(torch.special.gammaincc(freedom, torch.tensor(statistic / 2).double()))
 
 
-def plan(sizes: Sequence[int], **changes: Any) -> ReservoirPlan:
-    fields: dict[str, Any] = {
-        "capacity": 3,
-        "seen": 0,
-        "draws": 1,
-        "draw_size": 2,
-        "seeds": [0],
-        "key": (0, 0),
-    }
-    return plan_reservoir(sizes=sizes, **(fields | changes))
+def plan(
+    sizes: Sequence[int], *, capacity: int = 3, seeds: Sequence[int] = (0,), **changes: Any
+) -> ReservoirPlan:
+    memory = Reservoir(
+        trials=len(seeds), capacity=capacity, input_shape=(), input_type=torch.float32,
+        num_classes=1, stores_logits=False,
+    )  # fmt: skip
+    labels = [torch.zeros(len(seeds), size, dtype=torch.int64) for size in sizes]
+    fields: dict[str, Any] = {"seen": 0, "begin": 0, "draws": 1, "draw_size": 2, "key": (0, 0)}
+    return memory.plan(labels, seeds=seeds, **(fields | changes))
 
 
 def contents(planned: ReservoirPlan, sizes: Sequence[int], trials: int, capacity: int) -> Tensor:

@@ -9,8 +9,9 @@ import torch
 from remask.config import TrialConfig
 from remask.data.benchmark import Benchmark
 from remask.engine import TrialStack
-from remask.heads import ClassStatistics, ncm, ridge, slda
 from remask.methods import MethodError
+from remask.methods.closed_form import ncm, ridge, slda
+from remask.methods.statistics import ClassStatistics
 from tests.command_line import CommandLine
 from tests.engine.stack_samples import finish, small_mlp
 

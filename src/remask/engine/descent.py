@@ -8,8 +8,9 @@ from torch import Tensor
 
 from remask.config import TrialConfig
 from remask.engine.linear_stack import LinearStack
-from remask.methods import Joined, Method, MethodError, Step, Term
-from remask.methods.step import added
+from remask.errors import MethodError
+from remask.methods.base import Method
+from remask.methods.step import Joined, Step, Term, added
 from remask.nets.stacked import Gradients, LossGradients, StackedNet, per_trial
 
 _LR_DROP = 0.1

@@ -10,15 +10,13 @@ from remask.config import TrialConfig
 from remask.data.samples import DataDescription, Samples, batch_sizes, epoch_batches
 from remask.data.tasks import Task
 from remask.memory import (
-    EMPTY,
     SPARSE,
     Reservoir,
     ReservoirPlan,
     StoredRows,
-    plan_balanced,
-    plan_reservoir,
 )
-from remask.methods import Batch, Joined, Method, Step
+from remask.methods.base import Method
+from remask.methods.step import Batch, Joined, Step
 from remask.nets.stacked import StackedNet
 
 
@@ -129,31 +127,15 @@ class Feed:
         memory = self.reservoir
         if memory is None:
             return EpochPlan(batches, places, labels, views, None, faded, [])
-        draws, draw_size, seeds = self._draws, config.replay_batch, self._seeds
-        if memory.offered is None:
-            reservoir = plan_reservoir(
-                capacity=config.buffer,
-                seen=config.epochs * earlier + epoch * own,
-                sizes=sizes,
-                draws=draws,
-                draw_size=draw_size,
-                seeds=seeds,
-                key=key,
-                device=memory.planned_on,
-            )
-        else:
-            reservoir = plan_balanced(
-                classes=memory.classes.cpu().numpy(),
-                offered=memory.offered.cpu().numpy(),
-                labels=torch.cat(labels, dim=1).cpu().numpy(),
-                sizes=sizes,
-                begin=begin,
-                draws=draws,
-                draw_size=draw_size,
-                seeds=seeds,
-                key=key,
-                device=memory.planned_on,
-            )
+        reservoir = memory.plan(
+            labels,
+            seen=config.epochs * earlier + epoch * own,
+            begin=begin,
+            draws=self._draws,
+            draw_size=config.replay_batch,
+            seeds=self._seeds,
+            key=key,
+        )
         merges = (so_far > SPARSE * config.buffer) & (memory.counts is not None)
         return EpochPlan(batches, places, labels, views, reservoir, faded, merges.tolist())
 
@@ -252,11 +234,8 @@ class Feed:
 
     def count_memory(self, arrived: int) -> None:
         """Set the number of samples in the memory after `arrived` samples of the stream."""
-        memory = self.reservoir
-        if memory is not None and memory.offered is None:
-            memory.filled = min(self._config.buffer, self._config.epochs * arrived)
-        elif memory is not None:
-            memory.filled = int((memory.classes[0] != EMPTY).sum())
+        if self.reservoir is not None:
+            self.reservoir.count_filled(self._config.epochs * arrived)
 
     def remember(self, plan: EpochPlan, number: int, step: Step) -> None:
         """Offer the step's stream to the reservoir, with the logits before the update."""
@@ -264,7 +243,7 @@ class Feed:
             return
         self.reservoir.filled = plan.reservoir.filled[number + 1]
         if plan.reservoir.offers:
-            self.reservoir.count(step.stream.labels)
+            self.reservoir.offer(step.stream.labels)
         kept = plan.reservoir.kept[number]
         if kept is None and not plan.merges[number]:
             return
@@ -274,16 +253,12 @@ class Feed:
         if plan.merges[number]:
             self.reservoir.merge(
                 kept,
-                inputs=self._samples.take(plan.places[number]),
-                labels=step.stream.labels,
-                logits=logits,
+                self._samples.take(plan.places[number]),
+                step.stream.labels,
+                logits,
                 number=number,
             )
         if kept is not None:
             self.reservoir.insert(
-                kept,
-                rows=plan.places[number],
-                inputs=self._samples.inputs,
-                labels=self._samples.labels,
-                logits=logits,
+                kept, plan.places[number], self._samples.inputs, self._samples.labels, logits
             )

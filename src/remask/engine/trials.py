@@ -96,14 +96,13 @@ class TrialStack:
         self._descent = Descent(self._net, self._method, configs, device, optimizer)
         self._context = self._method.context = Context(
             configs,
+            self.data,
             net=self._net,
             samples=samples,
             reservoir=self._feed.reservoir,
             lr=self._descent.rates(0),
-            input_shape=self.data.input_shape,
             class_sizes=self._stream.counts.sum(0),
             largest_task=max((len(task.rows) for task in self.tasks), default=0),
-            announced_tasks=self.data.num_tasks,
         )
         self._log = log
         self._context.noted = None if log is None else log.noted

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from remask import metrics
-from remask.heads import ClassStatistics
 from remask.learner.errors import LearnerError
 from remask.learner.predictions import Abstention, UnknownTest
 from remask.learner.results import Calibration
+from remask.methods.statistics import ClassStatistics
 
 _LEAST_SAMPLES, _MOST_SCORES = 500, 500_000
 _LOWEST, _HIGHEST = 0.05, 20.0

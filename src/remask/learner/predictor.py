@@ -3,7 +3,6 @@
 from torch import Tensor
 
 from remask.data.readers import SampleReader
-from remask.heads import ClassStatistics
 from remask.learner.calibration import Novelty, unknown_test
 from remask.learner.calibration import abstention as find_abstention
 from remask.learner.errors import LearnerError, NoHeldOutError, learnt_nothing
@@ -13,6 +12,7 @@ from remask.learner.predictions import Predictions
 from remask.learner.samples import HeldOut, kept_rows, memory_of
 from remask.learner.scoring import Scorer, make_scorer, score, source_batches
 from remask.learner.statistics import POOLED, ClassFiles, pooled_of
+from remask.methods.statistics import ClassStatistics
 
 _TRIES = 5  # to read a learner that other processes change
 

@@ -10,9 +10,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from remask.config import COMMON_WEIGHTS, TrialConfig
 from remask.engine import DataDescription, check_config, check_predictor
 from remask.engine.validation import check_open
-from remask.heads import HeadName
 from remask.learner.errors import LearnerError
 from remask.methods import Method
+from remask.methods.closed_form import HeadName
 from remask.papers.published import published_settings
 from remask.setting_types import Mask, Name, describe_errors
 

@@ -11,21 +11,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from remask.heads import (
-    ClassStatistics,
-    HeadName,
-    LinearHead,
-    PerClassStatistics,
-    StatisticsError,
-    ncm,
-    ridge,
-    slda,
-)
 from remask.learner.errors import damaged
 from remask.learner.folder import HEAD_BIAS, HEAD_WEIGHT, LearnerFolder
 from remask.learner.manifest import Learnt, StatisticsNote
 from remask.learner.samples import HeldOut
 from remask.memory import JoinedRows
+from remask.methods.closed_form import HeadName, LinearHead, ncm, ridge, slda
+from remask.methods.statistics import ClassStatistics, PerClassStatistics, StatisticsError
 from remask.randomness import generator
 
 POOLED = "statistics/"

@@ -1,13 +1,10 @@
 """Replay memories."""
 
-from remask.memory.balanced import EMPTY, fair_shares, plan_balanced
-from remask.memory.contents import Reservoir
-from remask.memory.kept import KeptRows
-from remask.memory.merging import SPARSE, WINDOW
+from remask.memory.kept import KeptRows, challenge, choose_rows, herd
+from remask.memory.policies import EMPTY, SPARSE, WINDOW, fair_shares
 from remask.memory.replay import ReplayBatch, ReplayMemory, ReplayMemoryError
-from remask.memory.reservoir import ReservoirPlan, plan_reservoir
+from remask.memory.reservoir import Reservoir, ReservoirPlan
 from remask.memory.rows import JoinedRows, MappedRows, SampleFileError, StoredRows, fetch
-from remask.memory.selection import challenge, choose_rows, herd
 
 __all__ = [
     "EMPTY",
@@ -28,6 +25,4 @@ __all__ = [
     "fair_shares",
     "fetch",
     "herd",
-    "plan_balanced",
-    "plan_reservoir",
 ]

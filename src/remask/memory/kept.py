@@ -1,9 +1,16 @@
-"""The memory of methods that choose which samples to keep."""
+"""The memory of methods that choose which samples to keep: at random, by herding, or by score."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
+
+Floats = NDArray[np.floating[Any]]
+
+_TINY = 1e-12
 
 
 class KeptRows:
@@ -17,24 +24,19 @@ class KeptRows:
         *,
         trials: int,
         places: int,
-        groups: int | None = None,
+        groups: int = 1,
         apart: bool = False,
         device: torch.device | str = "cpu",
-        names: tuple[str, str] = ("rows", "sizes"),
     ) -> None:
         """Make an empty memory.
 
         Groups share all places, one after the other, or each has its own `places` if `apart`.
-        Without `groups`, there is one. `names` are the names of the tensors in checkpoints.
         """
-        self._apart, self._places, self._names = apart, places, names
-        shape = (trials, groups or 1, places) if apart else (trials, places)
+        self._apart, self._places = apart, places
+        shape = (trials, groups, places) if apart else (trials, places)
         self._stored = torch.zeros(shape, dtype=torch.int64, device=device)
         self._rows = self._stored.flatten(1)  # the same memory
-        self._counts = torch.zeros(  # on the host
-            (trials,) if groups is None else (trials, groups), dtype=torch.int64
-        )
-        self._sizes = self._counts.view(trials, -1)  # the same memory
+        self._sizes = torch.zeros((trials, groups), dtype=torch.int64)  # on the host
 
     @property
     def filled(self) -> int:
@@ -77,13 +79,7 @@ class KeptRows:
         """Grow to `groups` groups."""
         more = groups - self._sizes.shape[1]
         if more > 0:
-            self._counts = self._sizes = torch.nn.functional.pad(self._sizes, (0, more))
-
-    def grow_as(self, saved: Mapping[str, Tensor]) -> None:
-        """Grow to the number of groups of a saved state."""
-        counts = saved[self._names[1]]
-        if counts.ndim == 2:
-            self.grow(counts.shape[1])
+            self._sizes = torch.nn.functional.pad(self._sizes, (0, more))
 
     def replace(self, trial: int, rows: Mapping[int, int]) -> None:
         """Replace rows of one trial: slot -> row."""
@@ -105,7 +101,7 @@ class KeptRows:
 
     def state(self) -> dict[str, Tensor]:
         """Return the tensors to save and restore, not copies of them."""
-        return dict(zip(self._names, (self._stored, self._counts), strict=True))
+        return {"rows": self._stored, "sizes": self._sizes}
 
     def _slots(self, most: int | None = None) -> Tensor:
         """Return the slots of the first `most` rows of every group: int64 [n]."""
@@ -117,3 +113,66 @@ class KeptRows:
 
     def _start(self, group: int) -> int:
         return group * self._places if self._apart else int(self._sizes[0, :group].sum())
+
+
+def choose_rows(randoms: Sequence[np.random.Generator], rows: Tensor, quota: int) -> Tensor:
+    """Choose min(quota, N) of N rows per trial, without replacement: [N] -> [S, n]."""
+    count = min(quota, len(rows))
+    chosen = np.stack([random.choice(len(rows), count, replace=False) for random in randoms])
+    return rows[torch.from_numpy(chosen).to(rows.device)]
+
+
+def herd(features: Tensor, count: int) -> Tensor:
+    """Choose min(count, N) samples per trial, in order: [S, N, F] -> int64 [S, n].
+
+    Each one brings the mean of the chosen samples closest to the mean of all (Welling 2009).
+    """
+    trials, samples, _ = features.shape
+    count = min(count, samples)
+    mean = features.mean(1)
+    # |mean - (taken + f) / n|^2 = const + (|f|^2 + 2 f (taken - n mean)) / n^2
+    lengths = features.square().sum(2)
+    taken = torch.zeros_like(mean)
+    free = torch.zeros_like(lengths)
+    chosen = torch.empty((trials, count), dtype=torch.int64, device=features.device)
+    each = torch.arange(trials, device=features.device)
+    for number in range(count):
+        away = (taken - (number + 1) * mean).unsqueeze(2)
+        cost = lengths + 2 * torch.bmm(features, away).squeeze(2) + free
+        best = cost.argmin(1)
+        chosen[:, number] = best
+        free[each, best] = torch.inf
+        taken += features[each, best]
+    return chosen
+
+
+def challenge(
+    memory: KeptRows,
+    ratings: Floats,
+    trial: int,
+    random: np.random.Generator,
+    rows: Tensor,
+    scores: Floats,
+) -> None:
+    """Let each row [n] replace one in a trial's full memory, likely one with a higher score.
+
+    Updates `ratings` [M], the scores of the rows in memory. (Aljundi et al. 2019)
+    """
+    if not (np.isfinite(scores).all() and np.isfinite(ratings).all()):
+        return  # the trial has diverged
+    ends, replaced = _ends(ratings), {}
+    for row, score in zip(rows.tolist(), scores.tolist(), strict=True):
+        slot = int(ends.searchsorted(random.random(), side="right"))
+        if random.random() < ratings[slot] / max(ratings[slot] + score, _TINY):
+            replaced[slot] = row
+            ratings[slot] = score
+            ends = _ends(ratings)
+    memory.replace(trial, replaced)
+
+
+def _ends(ratings: Floats) -> Floats:
+    """Return the cumulative probabilities of random.choice(p=...), without its slow checks."""
+    shares = np.maximum(ratings, _TINY)
+    ends: Floats = (shares / shares.sum()).cumsum()
+    ends /= ends[-1]
+    return ends

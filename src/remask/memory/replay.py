@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from remask.errors import RemaskError
-from remask.memory.balanced import ClassBalance
-from remask.memory.merging import SPARSE, Places, merge
-from remask.memory.reservoir import Integers, offer_slots
+from remask.memory.policies import SPARSE, ClassBalance, Integers, Places, merge
+from remask.memory.reservoir import offer_slots
 from remask.randomness import generator
 from remask.setting_types import MemoryPolicy
 

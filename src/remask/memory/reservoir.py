@@ -1,7 +1,7 @@
-"""Reservoir sampling: a uniform sample of everything presented so far.
+"""Reservoir sampling for a stack of trials: a uniform sample of everything presented so far.
 
 Slots and draws depend only on counters and random numbers, so both are planned for a whole epoch;
-a step only gathers and copies rows (`Reservoir`). Slot j of trial s is row s * M + j.
+a step only gathers and copies rows. Slot j of trial s is row s * M + j.
 """
 
 from collections.abc import Sequence
@@ -9,63 +9,261 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from torch import Tensor
 
+from remask.memory.policies import EMPTY, Integers, Places, merge, task_slots
+from remask.memory.rows import JoinedRows, SampleFileError, StoredRows
 from remask.randomness import generator
 
-Integers = NDArray[np.int64]
+Kept = tuple[Tensor, Tensor]
+"""Rows of the stacked batch, int64 [n], and the slots they go to, int64 [n]."""
 
 
 @dataclass(frozen=True, eq=False)
 class ReservoirPlan:
     """The draws and insertions of each step of an epoch."""
 
-    draws: list[torch.Tensor | None]
+    draws: list[Tensor | None]
     """Per step, the rows to replay: int64 [S, D * R] (D independent draws); None while empty."""
-    kept: list[tuple[torch.Tensor, torch.Tensor] | None]
-    """Per step, (rows of the stacked batch [n], the slots they go to [n]); None if none is kept."""
+    kept: list[Kept | None]
+    """Per step, the samples that are kept; None if none is."""
     filled: list[int]
     """Samples in memory before each step and after the last."""
     offers: bool = True
     """Whether the epoch's samples are offered to the memory."""
 
 
-def plan_reservoir(
-    *,
-    capacity: int,
-    seen: int,
-    sizes: Sequence[int],
-    draws: int,
-    draw_size: int,
-    seeds: Sequence[int],
-    key: tuple[int, ...],
-    device: torch.device | str = "cpu",
-) -> ReservoirPlan:
-    """Plan the steps of an epoch whose batches have `sizes`, after `seen` presentations.
+class Reservoir:
+    """The samples of a stack of trials: rows [S * M] of inputs, labels and logits."""
 
-    A step first draws, then offers its own batch.
+    def __init__(
+        self,
+        *,
+        trials: int,
+        capacity: int,
+        input_shape: tuple[int, ...],
+        input_type: torch.dtype,
+        num_classes: int,
+        stores_logits: bool,
+        balanced: bool = False,
+        merging: bool = False,
+        earlier_samples: Sequence[StoredRows] | None = None,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        """Make an empty memory.
+
+        A `balanced` one counts the samples offered per class, a `merging` one those merged into
+        each slot. With `earlier_samples`, it stores no inputs: see `SourcedInputs`.
+        """
+        rows = trials * capacity
+        self._trials, self.capacity = trials, capacity
+        self._device = torch.device(device)
+        self.filled = 0
+        """Samples per trial."""
+        self.inputs = (
+            torch.zeros((rows, *input_shape), dtype=input_type, device=device)
+            if earlier_samples is None
+            else SourcedInputs(rows, earlier_samples)
+        )
+        self.labels = torch.full((rows,), EMPTY if balanced else 0, device=device)
+        self.logits = torch.zeros((rows, num_classes), device=device) if stores_logits else None
+        shape = (trials, num_classes)
+        self.offered = torch.zeros(shape, dtype=torch.int64, device=device) if balanced else None
+        """Samples offered per class, if balanced: int64 [S, K]."""
+        self.counts = torch.ones(rows, dtype=torch.uint8, device=device) if merging else None
+        """Samples merged into each slot, if merging."""
+
+    @property
+    def classes(self) -> Tensor:
+        """The class in each slot, int64 [S, M]; -1 in empty slots of a balanced memory."""
+        return self.labels.view(self._trials, self.capacity)
+
+    @property
+    def planned_on(self) -> torch.device:
+        """The device for plans: that of the inputs."""
+        return self._device if isinstance(self.inputs, Tensor) else torch.device("cpu")
+
+    def begin_task(self, number: int, inputs: Tensor | StoredRows) -> None:
+        """Register the inputs of a task."""
+        if isinstance(self.inputs, SourcedInputs):
+            self.inputs.begin_task(number, inputs)
+
+    def take(self, rows: Tensor) -> Tensor:
+        """Return the inputs in rows, int64 [S * n], on the device: [S, n, *shape]."""
+        if isinstance(self.inputs, Tensor):
+            found = self.inputs.index_select(0, rows)
+            return found.view(self._trials, -1, *found.shape[1:])
+        return self.inputs.take(rows.view(self._trials, -1), self._device)
+
+    def at(self, slots: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the inputs and labels in slots, int64 [S, n]: [S, n, *shape], [S, n]."""
+        trials = torch.arange(self._trials, device=slots.device)
+        rows = slots + self.capacity * trials.unsqueeze(1)
+        return self.take(rows.flatten().to(self.planned_on)), self.labels[rows]
+
+    def plan(
+        self,
+        labels: Sequence[Tensor],
+        *,
+        seen: int,
+        begin: int,
+        draws: int,
+        draw_size: int,
+        seeds: Sequence[int],
+        key: tuple[int, ...],
+    ) -> ReservoirPlan:
+        """Plan an epoch whose steps have labels [S, B], after `seen` presentations.
+
+        A step first draws, then offers its own batch. Steps before `begin` have been taken already;
+        in the plan of a balanced memory they are undefined. A balanced memory is offered samples
+        only in the first epoch of a task, `key` (task, 0), so that none is stored twice.
+        """
+        sizes = [own.shape[1] for own in labels]
+        arrived = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        offers = self.offered is None or key[-1] == 0
+        if self.offered is None:
+            filled = np.minimum(self.capacity, seen + arrived)
+            slots = [
+                offer_slots(generator(seed, "reservoir", *key), seen, sum(sizes), self.capacity)
+                for seed in seeds
+            ]
+        else:
+            first = int(arrived[begin])
+            self.count_filled(seen)
+            come = arrived - first if offers else np.zeros_like(arrived)
+            filled = np.clip(self.filled + come, 0, self.capacity)
+            every_label = torch.cat([*labels], dim=1).cpu().numpy()
+            slots = self._balanced_slots(every_label, first if offers else None, seeds, key)
+        size = np.repeat(filled[:-1], draws)
+        chosen = [draw_distinct(generator(seed, "replay", *key), size, draw_size) for seed in seeds]
+        return _lay_out(chosen, slots, sizes, filled, self.capacity, offers, self.planned_on)
+
+    def _balanced_slots(
+        self, labels: Integers, first: int | None, seeds: Sequence[int], key: tuple[int, ...]
+    ) -> list[Integers]:
+        """The slots, or -1, of a task's samples [S, N] from the `first` on; None: of none."""
+        assert self.offered is not None
+        classes, offered = self.classes.cpu().numpy(), self.offered.cpu().numpy()
+        known: dict[tuple[int, bytes], Integers] = {}  # trials with the same seed share a memory
+        names = [(seed, own.tobytes()) for seed, own in zip(seeds, classes, strict=True)]
+        for trial, name in enumerate(names):
+            if name in known:
+                continue
+            known[name] = np.full(len(labels[trial]), -1, dtype=np.int64)
+            if first is not None:
+                numbers = generator(seeds[trial], "balanced", *key).random((len(labels[trial]), 2))
+                known[name][first:] = task_slots(
+                    classes[trial], offered[trial], labels[trial, first:], numbers[first:]
+                )
+        return [known[name] for name in names]
+
+    def count_filled(self, seen: int) -> None:
+        """Set the number of samples after `seen` presentations."""
+        if self.offered is None:
+            self.filled = min(self.capacity, seen)
+        else:
+            self.filled = int((self.classes[0] != EMPTY).sum())
+
+    def offer(self, labels: Tensor) -> None:
+        """Count offered samples with labels [S, B], if balanced."""
+        if self.offered is not None:
+            self.offered.scatter_add_(1, labels, torch.ones_like(labels))
+
+    def merge(
+        self, kept: Kept | None, inputs: Tensor, labels: Tensor, logits: Tensor, *, number: int
+    ) -> None:
+        """Merge the samples of a batch [S, B, ...] that are not kept; see `merge`."""
+        assert self.counts is not None
+        assert isinstance(self.inputs, Tensor)
+        places = Places(self.inputs, self.labels, self.logits, self.counts)
+        own = None if kept is None else kept[0]
+        merge(places, inputs, labels, logits, kept=own, number=number)
+
+    def insert(
+        self,
+        kept: Kept,
+        rows: Tensor,
+        inputs: Tensor | StoredRows,
+        labels: Tensor,
+        logits: Tensor,
+    ) -> None:
+        """Copy the kept samples of a batch to their slots.
+
+        The batch is given by its `rows` [S * B] of the train set's `inputs` and `labels`, and by
+        the `logits` [S, B, K] that the network gave it.
+        """
+        source, target = kept
+        rows = rows.index_select(0, source.to(rows.device))
+        if isinstance(self.inputs, SourcedInputs):
+            self.inputs.put(target, rows)
+        elif isinstance(inputs, StoredRows):
+            self.inputs.index_copy_(0, target, inputs.take(rows, self._device))
+        else:
+            self.inputs.index_copy_(0, target, inputs.index_select(0, rows))
+        source, target, rows = (each.to(self._device) for each in (source, target, rows))
+        self.labels.index_copy_(0, target, labels.index_select(0, rows))
+        if self.counts is not None:
+            self.counts.index_fill_(0, target, 1)
+        if self.logits is not None:
+            self.logits.index_copy_(0, target, logits.flatten(0, 1).index_select(0, source))
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the tensors to save and restore, not copies of them."""
+        own = {"logits": self.logits, "offered": self.offered, "counts": self.counts}
+        if isinstance(self.inputs, Tensor):
+            tensors = {"inputs": self.inputs, "labels": self.labels}
+        else:
+            tensors = {"sources": self.inputs.sources, "labels": self.labels}
+        return tensors | {name: tensor for name, tensor in own.items() if tensor is not None}
+
+
+class SourcedInputs:
+    """The inputs of a memory that stores row numbers ("sources") instead of copies.
+
+    Sources count through the rows of `earlier_samples` and then those of the tasks learnt since,
+    held-out samples included. To continue from a saved memory, pass the same rows in the same order
+    or renumber the sources. Rows are gathered on the host and copied to the device.
     """
-    filled = np.minimum(capacity, seen + cumulative(sizes))
-    chosen = [
-        draw_distinct(generator(seed, "replay", *key), np.repeat(filled[:-1], draws), draw_size)
-        for seed in seeds
-    ]
-    slots = [
-        offer_slots(generator(seed, "reservoir", *key), seen, sum(sizes), capacity)
-        for seed in seeds
-    ]
-    return lay_out(chosen, slots, sizes=sizes, filled=filled, capacity=capacity, device=device)
+
+    def __init__(self, slots: int, earlier_samples: Sequence[StoredRows]) -> None:
+        self.sources = torch.zeros(slots, dtype=torch.int64)
+        """The source of each slot, 0 if empty: int64 [S * M]."""
+        self._earlier = list(earlier_samples)
+        self._learnt: dict[int, StoredRows | Tensor] = {}
+        self._rows: StoredRows | None = None
+        self._first = 0  # the source of the first sample of the task
+
+    def begin_task(self, number: int, inputs: Tensor | StoredRows) -> None:
+        """Append the samples of a task; raises SampleFileError if earlier ones are missing."""
+        self._learnt = {n: rows for n, rows in self._learnt.items() if n < number}
+        self._learnt[number] = inputs.cpu() if isinstance(inputs, Tensor) else inputs
+        self._rows = JoinedRows([*self._earlier, *self._learnt.values()])
+        self._first = len(self._rows) - len(inputs)
+        lowest, highest = int(self.sources.min()), int(self.sources.max())
+        if lowest < 0 or highest >= len(self._rows):
+            raise SampleFileError(
+                f"the memory refers to samples {lowest}..{highest}, but only {len(self._rows)} are "
+                f"given, including those of the task; pass all earlier samples"
+            )
+
+    def take(self, rows: Tensor, device: torch.device) -> Tensor:
+        """Return the inputs in rows of the memory, int64 [S, n]: [S, n, *shape]."""
+        assert self._rows is not None  # a task has begun
+        return self._rows.take_stacked(self.sources[rows], device)
+
+    def put(self, target: Tensor, places: Tensor) -> None:
+        """Put the samples with these row numbers [n] of the task into slots [n]."""
+        self.sources[target] = self._first + places.cpu()
 
 
-def lay_out(
+def _lay_out(
     chosen: Sequence[Integers],
     slots: Sequence[Integers],
-    *,
     sizes: Sequence[int],
     filled: Integers,
     capacity: int,
-    offers: bool = True,
-    device: torch.device | str,
+    offers: bool,
+    device: torch.device,
 ) -> ReservoirPlan:
     """Combine the trials' own draws and insertions into the plan of a stack.
 
@@ -83,7 +281,7 @@ def lay_out(
     ]
 
     offered = np.stack(slots)
-    kept: list[tuple[torch.Tensor, torch.Tensor] | None] = []
+    kept: list[Kept | None] = []
     start = 0
     for size in sizes:
         batch = _drop_overwritten(offered[:, start : start + size])
@@ -96,11 +294,6 @@ def lay_out(
         target = torch.from_numpy(batch[owners, positions] + offsets[owners]).to(device)
         kept.append((source, target))
     return ReservoirPlan(planned_draws, kept, filled.tolist(), offers)
-
-
-def cumulative(sizes: Sequence[int]) -> Integers:
-    """Return the number of samples before each step and after the last: [steps + 1]."""
-    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
 
 
 def offer_slots(random: np.random.Generator, seen: int, count: int, capacity: int) -> Integers:
@@ -116,24 +309,15 @@ def offer_slots(random: np.random.Generator, seen: int, count: int, capacity: in
 def draw_distinct(random: np.random.Generator, filled: Integers, size: int) -> Integers:
     """Draw n times min(size, filled) distinct slots of 0..filled-1: [n, size].
 
-    Every subset is equally likely. Entries beyond min(size, filled) are undefined.
+    Every subset is equally likely (Floyd's algorithm). The numbers that are consumed do not depend
+    on `filled`. Entries beyond min(size, filled) are undefined.
     """
-    last = last_candidates(filled, size)
-    return make_distinct(random.integers(0, last + 1), last)
-
-
-def last_candidates(filled: Integers, size: int) -> Integers:
-    """Return the bounds of Floyd's algorithm: entry j is drawn from 0..last, [n, size]."""
-    last: Integers = (filled - np.minimum(filled, size))[:, None] + np.arange(size)
-    return last
-
-
-def make_distinct(candidates: Integers, last: Integers) -> Integers:
-    """Replace repeated entries by their `last`, which is always free: [n, size]."""
+    last = (filled - np.minimum(filled, size))[:, None] + np.arange(size)
+    candidates = (random.random(last.shape) * (last + 1)).astype(np.int64)
     chosen = np.empty_like(candidates)
-    for j in range(candidates.shape[1]):
+    for j in range(size):
         repeated = (chosen[:, :j] == candidates[:, j, None]).any(axis=1)
-        chosen[:, j] = np.where(repeated, last[:, j], candidates[:, j])
+        chosen[:, j] = np.where(repeated, last[:, j], candidates[:, j])  # `last` is always free
     return chosen
 
 

@@ -3,10 +3,9 @@
 from remask.data.tasks import Task
 from remask.errors import MethodError, UnknownNameError, unknown
 from remask.methods.agem import AGEM
-from remask.methods.base import Method
-from remask.methods.closed_form import NCM, SLDA, ClosedForm, Ridge
+from remask.methods.base import Context, Method
+from remask.methods.closed_form import NCM, SLDA, Ridge
 from remask.methods.cls_er import CLSER
-from remask.methods.context import Context
 from remask.methods.der import DER
 from remask.methods.derpp import DERpp
 from remask.methods.er import ER
@@ -25,9 +24,9 @@ from remask.methods.oewc import OEWC
 from remask.methods.pnn import PNN, IndependentPNN
 from remask.methods.sgd import SGD
 from remask.methods.si import SI
-from remask.methods.step import Batch, Joined, Step, Term
+from remask.methods.step import Batch, Step, Term
 from remask.names import MASKED_NAMES
-from remask.nets.stacked import Gradients, LossGradients, SampleGradients, StackedNet, State
+from remask.nets.stacked import Gradients, LossGradients, SampleGradients, StackedNet
 from remask.own_code import OwnCodeError, import_own, names_own_code
 
 METHODS: dict[str, type[Method]] = {
@@ -67,44 +66,18 @@ def find_method(name: str) -> type[Method]:
 
 
 __all__ = [
-    "AGEM",
-    "CLSER",
-    "DER",
     "ER",
-    "ERACE",
-    "EREMA",
-    "ERLAS",
-    "FDR",
-    "GEM",
-    "GSS",
-    "HAL",
-    "LODE",
     "MASKED_NAMES",
     "METHODS",
-    "NCM",
-    "OEWC",
-    "PNN",
-    "SGD",
-    "SI",
-    "SLDA",
     "Batch",
-    "ClosedForm",
     "Context",
     "DERpp",
-    "DarkICaRL",
     "Gradients",
-    "ICaRL",
-    "IndependentPNN",
-    "Joined",
-    "Joint",
     "LossGradients",
-    "LwF",
     "Method",
     "MethodError",
-    "Ridge",
     "SampleGradients",
     "StackedNet",
-    "State",
     "Step",
     "Task",
     "Term",

@@ -1,15 +1,17 @@
 """A-GEM: averaged gradient episodic memory (Chaudhry et al. 2019)."""
 
+from typing import ClassVar, Literal
+
 import torch
 
 from remask.data.tasks import Task
 from remask.memory import KeptRows, choose_rows
-from remask.methods.base import Method
-from remask.methods.step import Step, Term
+from remask.methods.sgd import SGD
+from remask.methods.step import Step
 from remask.nets.stacked import Gradients, LossGradients
 
 
-class AGEM(Method):
+class AGEM(SGD):
     """g <- g - min(0, <g, r>) / <r, r> * r, where r is the gradient of CE on a draw from memory.
 
     The memory holds floor(buffer / tasks) samples per task, chosen when the task ends.
@@ -17,24 +19,16 @@ class AGEM(Method):
 
     name = "agem"
     title = "A-GEM"
-    own_memory = "drawn"
+    own_memory: ClassVar[Literal["drawn", "whole"]] = "drawn"
     needs_task_count = "divides its memory among all tasks"
+    least_per = "task"
     memory: KeptRows
-
-    @classmethod
-    def least_buffer(cls, num_tasks: int, num_classes: int) -> int:
-        """One sample per task."""
-        return num_tasks
 
     def prepare(self) -> None:
         """Start with an empty memory."""
         tasks = self.context.num_tasks
         self.quota = self.context.capacity // tasks
-        self.memory = self.context.keeps(self.quota * tasks, names=("rows", "filled"))
-
-    def terms(self, step: Step) -> list[Term]:
-        """Return the cross-entropy on the stream."""
-        return step.stream_terms()
+        self.memory = self.context.keeps(self.quota * tasks, groups=tasks)
 
     def adjust_gradients(self, step: Step, gradients: LossGradients) -> Gradients:
         """Remove the component that opposes the memory's gradient."""
@@ -50,4 +44,5 @@ class AGEM(Method):
 
     def end_task(self, task: Task) -> None:
         """Keep a random sample of the task."""
-        self.memory.put(choose_rows(self.context.generators("memory"), task.rows, self.quota))
+        chosen = choose_rows(self.context.generators("memory"), task.rows, self.quota)
+        self.memory.put(chosen, task.number)

@@ -1,21 +1,197 @@
-"""The base class of methods.
+"""The base class of methods, and the context in which they compute.
 
 A loss has one entry per trial, [S]; no reduction crosses trials.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from remask.config import TrialConfig
+from remask.data.samples import DataDescription, Samples
 from remask.data.tasks import Task
 from remask.errors import MethodError
-from remask.memory import KeptRows
-from remask.methods.context import Context
-from remask.methods.step import Step, Term, total
+from remask.memory import KeptRows, Reservoir
+from remask.methods.step import Batch, Step, Term, total
 from remask.nets.builders import NetBuilder
-from remask.nets.stacked import Gradients, LossGradients
+from remask.nets.stacked import Gradients, LossGradients, StackedNet
+from remask.randomness import generator
+
+_MOST_TERMS = 16
+_TERM = re.compile(r"\w[\w -]{0,39}")
+
+
+class Context:
+    """What a method may use besides a step, as `self.context`: networks, samples, random numbers.
+
+    Held-out data is invisible to methods.
+    """
+
+    def __init__(
+        self,
+        configs: Sequence[TrialConfig],
+        data: DataDescription,
+        *,
+        net: StackedNet,
+        samples: Samples,
+        reservoir: Reservoir | None,
+        lr: Tensor,
+        class_sizes: Tensor,
+        largest_task: int,
+    ) -> None:
+        config = configs[0]
+        self.net = net
+        """The networks."""
+        self.lr = lr
+        """The current learning rates, [S]."""
+        self.trials = len(configs)
+        """S."""
+        self.num_classes = data.num_classes
+        """K."""
+        self.announced_tasks = data.num_tasks
+        """T; None if the number of tasks is unknown."""
+        self.input_shape = data.input_shape
+        """The shape of one input."""
+        self.class_sizes = class_sizes
+        """Training samples per class so far, int64 [K]."""
+        self.largest_task = largest_task
+        """Size of the largest task; 0 if unknown."""
+        self.capacity = config.buffer
+        """Memory size of a trial."""
+        self.replay_batch = config.replay_batch
+        """Samples per draw."""
+        self.batch_size = config.batch
+        """Stream samples per step."""
+        self.epochs = config.epochs
+        """Passes over each task."""
+        self.device = lr.device
+        """Where tensors live."""
+        self.noted: dict[str, list[Tensor]] | None = None
+        """Values given to `note`, by name; None: losses are not logged."""
+        self._samples, self._reservoir = samples, reservoir
+        self._seeds = [config.seed for config in configs]
+        self._key: tuple[int, ...] = ()
+        self._draws = 0  # since the key was set
+
+    @property
+    def num_tasks(self) -> int:
+        """T; only for methods that set `needs_task_count`."""
+        if self.announced_tasks is None:
+            raise MethodError(
+                "the number of tasks is unknown; a method that depends on it must set "
+                "needs_task_count"
+            )
+        return self.announced_tasks
+
+    def name_draws(self, *key: int) -> None:
+        """Key the following draws by task, epoch and step, so that no random state is saved."""
+        self._key, self._draws = key, 0
+        self.net.name_draws(*key)
+
+    def note(self, name: str, value: Tensor) -> None:
+        """Log a term of this step's loss, [S]; does nothing unless losses are logged."""
+        if self.noted is None:
+            return
+        if name == "loss" or name not in self.noted:  # checked once, not in every step
+            self._check_term(name, value)
+            self.noted[name] = []
+        self.noted[name].append(value.detach())
+
+    def _check_term(self, name: str, value: Tensor) -> None:
+        if name == "loss" or not _TERM.fullmatch(name):
+            raise MethodError(
+                f"invalid name of a loss term: {name!r}. Use up to 40 letters, digits, spaces, - "
+                f"and _, but not `loss`, which is the total"
+            )
+        if len(self.noted or ()) > _MOST_TERMS:
+            raise MethodError(
+                f"{name!r} is one term too many: a method can log {_MOST_TERMS}, and their names "
+                f"must not change between steps"
+            )
+        if value.shape != self.lr.shape:
+            raise MethodError(
+                f"the term {name!r} must have one entry per trial, {list(self.lr.shape)}, not the "
+                f"shape {list(value.shape)}"
+            )
+
+    def batch(self, rows: Tensor, *, augment: bool = True) -> Batch:
+        """Return training samples by row number, int64 [S, n], augmented as in training."""
+        return self._batch(rows, [rows.shape[1]], augment=augment)
+
+    def gradients(self, rows: Tensor, sizes: Sequence[int]) -> list[LossGradients]:
+        """Return the gradients of the mean cross-entropy of each of several batches.
+
+        Their row numbers are concatenated, int64 [S, sum of sizes].
+        """
+        groups: list[list[int]] = []  # as many batches at once as fit into memory
+        for size in sizes:
+            if groups and sum(groups[-1]) + size <= self.net.samples_at_once:
+                groups[-1].append(size)
+            else:
+                groups.append([size])
+        found: list[LossGradients] = []
+        for own, group in zip(torch.split(rows, [*map(sum, groups)], 1), groups, strict=True):
+            batch = self._batch(own, group, augment=True)
+            found += self.net.batch_gradients(batch.inputs, batch.labels, group)
+        return found
+
+    def recall(self, size: int) -> Batch:
+        """Draw from the engine's reservoir, without replacement."""
+        if self._reservoir is None:
+            raise ValueError("there is no reservoir: the method must set draws")
+        slots = self.draw(self._reservoir.filled, size)
+        inputs, labels = self._reservoir.at(slots)
+        named = [(inputs.shape[1], (*self._key, self._draws))]
+        return Batch(self._decode(inputs, named), labels, self.net)
+
+    def labels_of(self, rows: Tensor) -> Tensor:
+        """Return the labels of row numbers."""
+        return self._samples.labels_of(rows)
+
+    def generators(self, purpose: str) -> list[np.random.Generator]:
+        """Return a generator per trial, keyed by seed, purpose and position in the run."""
+        key = self._next_key()
+        return [generator(seed, purpose, *key) for seed in self._seeds]
+
+    def draw(self, filled: int, size: int) -> Tensor:
+        """Draw distinct numbers below `filled` per trial: int64 [S, min(size, filled)]."""
+        size = min(size, filled)
+        chosen = [random.choice(filled, size, replace=False) for random in self.generators("draw")]
+        return torch.from_numpy(np.stack(chosen)).to(self.device)
+
+    def shuffled(self, task: Task, purpose: str) -> Iterator[Tensor]:
+        """Yield the row numbers of one shuffled pass over a task: int64 [S, B]."""
+        orders = [random.permutation(len(task.rows)) for random in self.generators(purpose)]
+        rows = task.rows[torch.from_numpy(np.stack(orders)).to(self.device)]
+        yield from torch.split(rows, self.batch_size, dim=1)
+
+    def keeps(self, places: int, *, groups: int = 1, apart: bool = False) -> KeptRows:
+        """Return an empty memory of row numbers, for a method's `memory`; see `KeptRows`."""
+        return KeptRows(
+            trials=self.trials, places=places, groups=groups, apart=apart, device=self.device
+        )
+
+    def _batch(self, rows: Tensor, sizes: Sequence[int], *, augment: bool) -> Batch:
+        """Return several concatenated batches, each augmented by its own random numbers."""
+        keys = [self._next_key() for _ in sizes]
+        places = self._samples.places(rows)
+        inputs, labels = self._samples.take(places), self._samples.labels[places]
+        seen = self._decode(inputs, list(zip(sizes, keys, strict=True)) if augment else [])
+        return Batch(seen, labels, self.net)
+
+    def _decode(self, inputs: Tensor, named: Sequence[tuple[int, tuple[int, ...]]]) -> Tensor:
+        """Decode and augment inputs; `named` has the size and random key of each batch."""
+        planned = [self._samples.plan_views(1, size, key) for size, key in named]
+        views = [plan[0] for plan in planned if plan is not None]
+        return self._samples.decode(torch.cat(views, dim=1) if views else None, inputs)
+
+    def _next_key(self) -> tuple[int, ...]:
+        self._draws += 1
+        return (*self._key, self._draws)
 
 
 class Method:
@@ -44,6 +220,8 @@ class Method:
     own_memory: ClassVar[Literal["no", "whole", "drawn"]] = "no"
     """Whether the method keeps up to `buffer` samples itself, and uses all of them in a step or
     draws `replay_batch` of them."""
+    least_per: ClassVar[Literal["memory", "task", "class"]] = "memory"
+    """Whether the smallest memory has one sample, or one per task or class."""
     learns: ClassVar[Literal["tasks", "union"]] = "tasks"
     """One task after the other, or all tasks together at the end."""
     needs_task_count: ClassVar[str | None] = None
@@ -91,7 +269,7 @@ class Method:
     @classmethod
     def least_buffer(cls, num_tasks: int, num_classes: int) -> int:
         """The smallest usable memory."""
-        return 1
+        return {"task": num_tasks, "class": num_classes, "memory": 1}[cls.least_per]
 
     @classmethod
     def uses_replay_batch(cls) -> bool:
@@ -144,7 +322,7 @@ class Method:
 
     def extra_rows(self, task: Task) -> Tensor:
         """Row numbers of the additional samples, the same in all epochs: [S, extra_samples]."""
-        return torch.empty((self.context.trials, 0), dtype=torch.int64, device=self.context.device)
+        raise NotImplementedError
 
     def scores(self, inputs: Tensor, task: int) -> Tensor:
         """Return class scores for test inputs [B, *shape]: [S, B, K].
@@ -174,18 +352,15 @@ class Method:
     def grow_as(self, saved: Mapping[str, Tensor]) -> None:
         """Resize the state to that of a saved one, for streams of unknown length."""
         if self.memory is not None:
-            self.memory.grow_as({name: saved[f"method/{name}"] for name in self.memory.state()})
+            self.memory.grow(saved["method/sizes"].shape[1])
         for name, tensor in self.state().items():
-            if tensor.shape != saved[f"method/{name}"].shape:
-                tensor.resize_(saved[f"method/{name}"].shape)
+            tensor.resize_(saved[f"method/{name}"].shape)
 
     def state(self) -> dict[str, Tensor]:
         """Return the tensors to save and restore, not copies of them."""
         tensors = {} if self.memory is None else self.memory.state()
         for name in self.remembers:
             value = getattr(self, name)
-            if isinstance(value, Tensor):
-                tensors[name] = value
-            else:
-                tensors.update({f"{name}/{key}": tensor for key, tensor in value.items()})
+            parts = {"": value} if isinstance(value, Tensor) else value
+            tensors |= {f"{name}/{key}".rstrip("/"): tensor for key, tensor in parts.items()}
         return tensors

@@ -1,17 +1,218 @@
-"""NCM, SLDA and ridge: linear heads computed from sums over the inputs; the net is not used."""
+"""Linear heads in closed form, and the methods NCM, SLDA and ridge that fit them to the inputs.
+
+Each head depends on `ClassStatistics` alone, so not on the order of visits, and a class whose
+statistics are removed leaves no trace. The methods do not use the net.
+"""
 
 from abc import abstractmethod
-from collections.abc import Mapping
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from remask.data.tasks import Task
 from remask.errors import MethodError
-from remask.heads import ClassStatistics, LinearHead, accumulate, ncm, ridge, slda
 from remask.methods.base import Method
+from remask.methods.statistics import ClassStatistics, StatisticsError, accumulate
 from remask.methods.step import Step
+
+HeadName = Literal["ncm", "slda", "ridge"]
+
+RIDGE_GRID = tuple(10 ** (exponent / 4) for exponent in range(-16, 13))
+"""Penalties to choose from, in units of the mean variance of a feature: 1e-4 to 1e3."""
+_TIE = 1e-9
+_LEAST_LEFT = 1e-6  # of the degrees of freedom, below which GCV is a quotient of rounding errors
+
+
+class LinearHead(NamedTuple):
+    """A linear classifier: scores = features @ weight.T + bias."""
+
+    weight: Tensor
+    """float64 [K, D]; 0 for a class without samples."""
+    bias: Tensor
+    """float64 [K]; -inf for a class without samples."""
+    regularisation: float
+    """The shrinkage or penalty that was used; 0 for `ncm`."""
+
+    def scores(self, features: Tensor) -> Tensor:
+        """Rate the classes for features [n, D]: [n, K], the highest wins."""
+        return features.to(self.weight.dtype) @ self.weight.T + self.bias
+
+
+def ncm(stats: ClassStatistics) -> LinearHead:
+    """Score -|x - mean_c|^2 / 2, up to what is the same for all classes."""
+    means = stats.means
+    centre = _centre(stats)
+    # Without what all classes share, the numbers are smaller and float32 is more precise.
+    bias = -((means + centre) * (means - centre)).sum(1) / 2
+    return _head(stats.seen, means - centre, bias, 0.0)
+
+
+def slda(stats: ClassStatistics, shrinkage: float | None = None) -> LinearHead:
+    """Linear discriminant analysis with equal priors: log p(x | c) up to what all classes share.
+
+    The covariance within classes, the same for all, is (1 - shrinkage) S + shrinkage tr(S) / D I.
+    `None` chooses the shrinkage from the statistics, see `choose_shrinkage`.
+
+    The mean of n samples has noise of covariance S / n, which adds tr(P S) / n to its squared
+    length under the precision P. This is subtracted: few samples do not count against a class.
+    """
+    if shrinkage is None:
+        shrinkage = choose_shrinkage(stats)
+    if not 0 <= shrinkage <= 1:
+        raise StatisticsError(f"shrinkage must be from 0 to 1, got {shrinkage}")
+    moments = _Moments.of(stats)
+    covariance = moments.within * (1 - shrinkage)
+    covariance.diagonal().add_(shrinkage * moments.scale)
+    centre = _centre(stats)
+    weight = _solve(covariance, moments.means - centre)
+    noise = _solve(covariance, moments.within).trace() / stats.counts
+    bias = (noise - (weight * (moments.means + centre)).sum(1)) / 2
+    return _head(stats.seen, weight, bias, shrinkage)
+
+
+def ridge(stats: ClassStatistics, penalty: float | None = None) -> LinearHead:
+    """Ridge regression to one-hot targets with a free bias, every class with the same weight.
+
+    The penalty is in units of the mean variance of a feature. `None` chooses it by generalised
+    cross-validation, see `choose_penalty`.
+
+    If classes have the same number of samples, it is ordinary ridge regression. Otherwise samples
+    are weighted such that all classes count the same, with one covariance within classes as in
+    `slda`.
+    """
+    if penalty is None:
+        penalty = choose_penalty(stats)
+    if not penalty > 0:
+        raise StatisticsError(f"the penalty must be above 0, got {penalty}")
+    regression = _Regression.of(stats)
+    covariance = regression.covariance.clone()
+    covariance.diagonal().add_(penalty * regression.scale)
+    weight = _solve(covariance, regression.cross)
+    bias = regression.priors - weight @ regression.centre
+    return _head(stats.seen, weight, bias, penalty)
+
+
+def choose_penalty(stats: ClassStatistics, grid: Sequence[float] = RIDGE_GRID) -> float:
+    """Choose the penalty of `ridge` by generalised cross-validation, from the statistics alone.
+
+    Samples that are weighted differently count as fewer: as (sum w)^2 / sum w^2, their effective
+    number.
+    """
+    if not bool(stats.seen.any()):
+        return max(grid)
+    regression = _Regression.of(stats)
+    values, vectors = _spectrum(regression.covariance)
+    cross = regression.cross @ vectors
+    samples = stats.seen.sum().square() / (1 / stats.counts[stats.seen]).sum()
+    scores = []
+    for penalty in grid:
+        inverse = 1 / (values + penalty * regression.scale)
+        explained = cross.square() * inverse * (2 - values * inverse)
+        residual = (regression.priors * (1 - regression.priors)).sum() - explained.sum()
+        left = 1 - (1 + (values * inverse).sum()) / samples
+        scores.append(residual.clamp(min=0) / left.clamp(min=_LEAST_LEFT).square())
+    found = torch.stack(scores)
+    best = found <= found.min() * (1 + _TIE)  # the strongest of equals, despite rounding
+    return max(penalty for penalty, good in zip(grid, best.tolist(), strict=True) if good)
+
+
+def choose_shrinkage(stats: ClassStatistics) -> float:
+    """Choose the shrinkage of `slda` from the statistics alone.
+
+    It is the one that adds to the covariance what the penalty of `choose_penalty` adds.
+    """
+    regression = _Regression.of(stats)
+    added = choose_penalty(stats) * regression.scale
+    return float(added / (added + _Moments.of(stats).scale))
+
+
+@dataclass(frozen=True, eq=False)
+class _Moments:
+    """Class means and the covariance within classes."""
+
+    means: Tensor
+    """[K, D]."""
+    within: Tensor
+    """[D, D], unbiased."""
+    scale: float
+    """The mean of its diagonal; 1 where it is 0."""
+
+    @classmethod
+    def of(cls, stats: ClassStatistics) -> "_Moments":
+        if stats.gram is None:
+            raise StatisticsError("these statistics have no second moments, which slda, ridge need")
+        means = stats.means
+        free = stats.counts.sum() - stats.seen.sum()
+        within = (stats.gram - stats.sums.T @ means) / free.clamp(min=1)
+        within = (within + within.T) / 2
+        # The variance of equal numbers is rounding error, which cannot be a scale.
+        noise = 1e-12 * float(stats.gram.diagonal().mean())
+        scale = float(within.diagonal().mean())
+        if not scale > noise:
+            return cls(means, torch.zeros_like(within), 1.0)
+        return cls(means, within, scale)
+
+
+@dataclass(frozen=True, eq=False)
+class _Regression:
+    """What ridge regression is computed from, with the same weight for every class."""
+
+    covariance: Tensor
+    """[D, D]: of all samples."""
+    cross: Tensor
+    """[K, D]: with the targets."""
+    priors: Tensor
+    """[K]: the weight of each class, and the mean of its target."""
+    centre: Tensor
+    """[D]: the mean of all samples."""
+    scale: float
+    """The mean of the covariance's diagonal; 1 where it is 0."""
+
+    @classmethod
+    def of(cls, stats: ClassStatistics) -> "_Regression":
+        moments = _Moments.of(stats)
+        priors = stats.seen / stats.seen.sum().clamp(min=1).to(torch.float64)
+        centre = priors @ moments.means
+        apart = moments.means - centre
+        cross = apart * priors.unsqueeze(1)
+        samples = stats.counts.sum().clamp(min=1)
+        free = (samples - stats.seen.sum()).clamp(min=1)
+        covariance = moments.within * (free / samples) + apart.T @ cross
+        return cls(covariance, cross, priors, centre, float(covariance.diagonal().mean()) or 1.0)
+
+
+def _centre(stats: ClassStatistics) -> Tensor:
+    """The mean of the means of all classes that have samples, [D]."""
+    return stats.means.sum(0) / stats.seen.sum().clamp(min=1)
+
+
+def _spectrum(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """Eigenvalues, none below 0, and eigenvectors of a symmetric matrix."""
+    values, vectors = torch.linalg.eigh(matrix)
+    return values.clamp(min=0), vectors
+
+
+def _solve(matrix: Tensor, rows: Tensor) -> Tensor:
+    """Rows @ matrix^-1 for a symmetric matrix; its pseudo-inverse if that is singular."""
+    factor, failed = torch.linalg.cholesky_ex(matrix)
+    if not bool(failed):
+        return torch.cholesky_solve(rows.T, factor).T
+    values, vectors = _spectrum(matrix)
+    kept = values > values.max() * len(values) * torch.finfo(values.dtype).eps
+    inverse = torch.where(kept, 1 / values.clamp(min=torch.finfo(values.dtype).tiny), 0.0)
+    return (rows @ vectors * inverse) @ vectors.T
+
+
+def _head(seen: Tensor, weight: Tensor, bias: Tensor, regularisation: float) -> LinearHead:
+    return LinearHead(
+        weight.masked_fill(~seen.unsqueeze(1), 0.0),
+        bias.masked_fill(~seen, -torch.inf),
+        regularisation,
+    )
+
 
 _MOST_FEATURES = 4096
 

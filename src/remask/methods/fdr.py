@@ -4,11 +4,11 @@ import torch
 
 from remask.data.tasks import Task
 from remask.memory import KeptRows
-from remask.methods.base import Method
-from remask.methods.step import Step, Term
+from remask.methods.sgd import SGD
+from remask.methods.step import Step
 
 
-class FDR(Method):
+class FDR(SGD):
     """Two gradient steps: on CE(stream), then on the mean |softmax(f(x)) - softmax(stored)|_2.
 
     The second is on a draw from memory. After a task, all tasks so far share the memory equally.
@@ -17,13 +17,9 @@ class FDR(Method):
     name = "fdr"
     title = "FDR"
     own_memory = "drawn"
+    least_per = "task"
     remembers = ("logits",)
     memory: KeptRows
-
-    @classmethod
-    def least_buffer(cls, num_tasks: int, num_classes: int) -> int:
-        """One sample per task."""
-        return num_tasks
 
     def prepare(self) -> None:
         """Start with an empty memory."""
@@ -32,10 +28,6 @@ class FDR(Method):
         self.memory = context.keeps(context.capacity, groups=most_tasks)
         shape = (context.trials, context.capacity, context.num_classes)
         self.logits = torch.zeros(shape, device=context.device)
-
-    def terms(self, step: Step) -> list[Term]:
-        """Return the cross-entropy on the stream."""
-        return step.stream_terms()
 
     def after_step(self, step: Step) -> None:
         """Take the second step, on a draw from memory."""

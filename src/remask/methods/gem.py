@@ -7,21 +7,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from remask.data.tasks import Task
 from remask.machine import require_room_for_scipy
-from remask.memory import KeptRows, choose_rows
-from remask.methods.base import Method
-from remask.methods.step import Step, Term
+from remask.methods.agem import AGEM
+from remask.methods.step import Step
 from remask.nets.stacked import Gradients, LossGradients
 
 _RIDGE = 1e-3
 
 
-class GEM(Method):
+class GEM(AGEM):
     """g <- g + G'v, where the rows of G are the gradients of CE on each past task's memory.
 
     If g opposes one of them, v = argmin_v v'(GG' + 0.001 I)v / 2 + (Gg)'v with v >= gamma;
-    otherwise v = 0. The memory holds floor(buffer / tasks) samples per task.
+    otherwise v = 0. The memory is that of A-GEM.
     """
 
     name = "gem"
@@ -29,25 +27,12 @@ class GEM(Method):
     weights: ClassVar = {"gamma": 0.5}
     works_on_host = "its quadratic program is solved there"
     own_memory = "whole"
-    needs_task_count = "divides its memory among all tasks"
     gamma: Tensor
-    memory: KeptRows
-
-    @classmethod
-    def least_buffer(cls, num_tasks: int, num_classes: int) -> int:
-        """One sample per task."""
-        return num_tasks
 
     def prepare(self) -> None:
-        """Start with an empty memory."""
+        """Import the solver now, not after the first task."""
         solver()
-        tasks = self.context.num_tasks
-        self.quota = self.context.capacity // tasks
-        self.memory = self.context.keeps(self.quota, groups=tasks, apart=True)
-
-    def terms(self, step: Step) -> list[Term]:
-        """Return the cross-entropy on the stream."""
-        return step.stream_terms()
+        super().prepare()
 
     def adjust_gradients(self, step: Step, gradients: LossGradients) -> Gradients:
         """Rotate the gradient so that, to first order, no past task's loss rises."""
@@ -64,11 +49,6 @@ class GEM(Method):
             for trial, gamma in enumerate(self.gamma.tolist())
         ]
         return _unflat(torch.stack(turned), gradients)
-
-    def end_task(self, task: Task) -> None:
-        """Keep a random sample of the task."""
-        chosen = choose_rows(self.context.generators("memory"), task.rows, self.quota)
-        self.memory.put(chosen, task.number)
 
 
 def solve(

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from remask.errors import MethodError
 from remask.memory import KeptRows, challenge
-from remask.memory.selection import Floats
+from remask.memory.kept import Floats
 from remask.methods.base import Method
 from remask.methods.step import Step, Term
 
@@ -39,7 +39,7 @@ class GSS(Method):
         counts = set(self.probes.tolist())
         if len(counts) > 1 or min(counts) < 1:
             raise MethodError("GSS needs the same `probes >= 1` in all trials of a run")
-        self.memory = context.keeps(context.capacity, names=("rows", "filled"))
+        self.memory = context.keeps(context.capacity)
         self.ratings = torch.zeros((context.trials, context.capacity), dtype=torch.float64)
 
     def begin_step(self, step: Step) -> None:

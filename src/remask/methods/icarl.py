@@ -28,6 +28,7 @@ class ICaRL(Method):
     title = "iCaRL"
     weights: ClassVar = {"decay": 0.0}
     own_memory = "whole"
+    least_per = "class"
     confidence = False
     unmaskable = "iCaRL's outputs are sigmoids, so classes do not compete"
     remembers = ("teacher", "means", "seen")
@@ -35,19 +36,12 @@ class ICaRL(Method):
     decay: Tensor
     memory: KeptRows
 
-    @classmethod
-    def least_buffer(cls, num_tasks: int, num_classes: int) -> int:
-        """One exemplar per class."""
-        return num_classes
-
     def prepare(self) -> None:
         """Start with an empty memory."""
         context = self.context
         known = int(context.class_sizes.max())  # 0 before the first class
         most = min(context.capacity, known) if known else context.capacity
-        self.memory = context.keeps(
-            most, groups=context.num_classes, apart=True, names=("exemplars", "sizes")
-        )
+        self.memory = context.keeps(most, groups=context.num_classes, apart=True)
         self.teacher: State = {n: t.detach().clone() for n, t in context.net.state().items()}
         blank = torch.zeros((context.trials, 1, *context.input_shape), device=context.device)
         features = context.net.features(blank, training=False)

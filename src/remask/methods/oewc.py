@@ -5,13 +5,13 @@ from typing import ClassVar
 import torch
 
 from remask.data.tasks import Task
-from remask.methods.base import Method
 from remask.methods.penalties import add_pull
-from remask.methods.step import Step, Term
+from remask.methods.sgd import SGD
+from remask.methods.step import Step
 from remask.nets.stacked import Gradients, State, per_trial
 
 
-class OEWC(Method):
+class OEWC(SGD):
     """loss = CE(stream) + penalty * sum_i importance_i (theta_i - anchor_i)^2.
 
     After a task, importance <- gamma * importance + sum over its samples of p(y|x) (grad log
@@ -30,10 +30,6 @@ class OEWC(Method):
         parameters = self.context.net.parameters
         self.importance: State = {n: torch.zeros_like(p.detach()) for n, p in parameters.items()}
         self.anchor: State = {n: p.detach().clone() for n, p in parameters.items()}
-
-    def terms(self, step: Step) -> list[Term]:
-        """Return the cross-entropy; `adjust_gradients` adds the penalty's gradient."""
-        return step.stream_terms()
 
     def adjust_gradients(self, step: Step, gradients: Gradients) -> Gradients:
         """Add the penalty's gradient."""

@@ -5,13 +5,13 @@ from typing import ClassVar
 import torch
 
 from remask.data.tasks import Task
-from remask.methods.base import Method
 from remask.methods.penalties import add_pull
-from remask.methods.step import Step, Term
+from remask.methods.sgd import SGD
+from remask.methods.step import Step
 from remask.nets.stacked import Gradients, State, per_trial
 
 
-class SI(Method):
+class SI(SGD):
     """loss = CE(stream) + c * sum_i importance_i (theta_i - anchor_i)^2.
 
     Every step adds lr * g_i^2 to a path; after a task, importance_i grows by
@@ -31,10 +31,6 @@ class SI(Method):
         self.importance: State = {n: torch.zeros_like(p) for n, p in parameters.items()}
         self.path: State = {n: torch.zeros_like(p) for n, p in parameters.items()}
         self.anchor: State = {n: p.clone() for n, p in parameters.items()}
-
-    def terms(self, step: Step) -> list[Term]:
-        """Return the cross-entropy; `adjust_gradients` adds the penalty's gradient."""
-        return step.stream_terms()
 
     @torch.no_grad()
     def adjust_gradients(self, step: Step, gradients: Gradients) -> Gradients:

@@ -1,6 +1,7 @@
-"""Class-balanced memories.
+"""Policies beside the plain reservoir: class balance, and merging.
 
-Every class keeps min(its samples, its fair share) of the slots, a uniform sample of the class.
+Balance: every class keeps min(its samples, its fair share) of the slots, a uniform sample of the
+class.
 
 - `ClassBalance` does not know the future (Chrysakis and Moens 2020). While there is room,
   everything is kept. Then a sample of a class that is entirely in memory, and smaller than the
@@ -12,27 +13,32 @@ Every class keeps min(its samples, its fair share) of the slots, a uniform sampl
 The next decision depends only on the classes in the slots, the samples offered per class and those
 still to come; the random numbers of a sample depend only on its position in the epoch. A plan can
 therefore begin at any step of an epoch.
+
+Merging: a sample x without a slot moves the nearest sample c of its class:
+c <- c + (x - c) / min(n, MOST), where n counts the samples merged into that slot, including x. A
+slot thus becomes the mean of its neighbourhood. A few means represent a class better than single
+samples; many do not, hence SPARSE.
 """
 
 from bisect import insort
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-
-from remask.memory.reservoir import (
-    Integers,
-    ReservoirPlan,
-    cumulative,
-    last_candidates,
-    lay_out,
-    make_distinct,
-)
-from remask.randomness import generator
+from torch import Tensor
 
 EMPTY = -1
 """The class of an empty slot. Slots are filled in order."""
+SPARSE = 16
+"""Merging starts when a memory holds less than one in so many of the samples so far."""
+MOST = 4
+"""A slot moves as if at most this many samples were merged into it."""
+WINDOW = 256
+"""How many slots a step searches, so that its cost does not depend on the size of the memory."""
+
+Integers = NDArray[np.int64]
 
 
 class _Slots:
@@ -155,54 +161,81 @@ def task_slots(
     return np.array([memory.offer(*triple) for triple in triples], dtype=np.int64)
 
 
-def plan_balanced(
-    *,
-    classes: Integers,
-    offered: Integers,
-    labels: Integers,
-    sizes: Sequence[int],
-    begin: int,
-    draws: int,
-    draw_size: int,
-    seeds: Sequence[int],
-    key: tuple[int, ...],
-    device: torch.device | str = "cpu",
-) -> ReservoirPlan:
-    """Plan the steps of an epoch whose batches have `sizes`, from step `begin` on.
+class Places(NamedTuple):
+    """The memories of S trials with M slots each, concatenated."""
 
-    Before that step, the slots have `classes` [S, M], and each memory was `offered` [S, K] samples
-    per class. The epoch has samples with `labels` [S, N]. Only the first epoch of a task, `key`
-    (task, 0), offers them, so that no sample is stored twice. Steps before `begin` are undefined.
+    inputs: Tensor
+    """[S * M, *shape], floating point or uint8."""
+    labels: Tensor
+    """int64 [S * M]."""
+    logits: Tensor | None
+    """[S * M, K]."""
+    counts: Tensor
+    """uint8 [S * M]: samples merged into each slot, at most MOST; initially 1."""
+
+
+@torch.no_grad()
+def merge(
+    places: Places,
+    inputs: Tensor,
+    labels: Tensor,
+    logits: Tensor | None,
+    *,
+    kept: Tensor | None,
+    number: int,
+) -> None:
+    """Merge batches [S, B, *shape] with labels [S, B] and logits [S, B, K] into full memories.
+
+    `kept` are the numbers, among all S * B, of samples with a slot of their own. The `number` of
+    the step selects the window. Does not wait for the host.
     """
-    trials, capacity = classes.shape
-    arrived = cumulative(sizes)
-    first = int(arrived[begin])
-    offers = key[-1] == 0
-    held = int((classes[0] != EMPTY).sum())
-    come = arrived - first if offers else np.zeros_like(arrived)
-    filled = np.clip(held + come, 0, capacity)
-    chosen, slots = [], []
-    known: dict[tuple[int, bytes], Integers] = {}  # trials with the same seed share a memory
-    last = last_candidates(np.repeat(filled[:-1], draws), draw_size)
-    for trial in range(trials):
-        seed = seeds[trial]
-        uniform = generator(seed, "balanced replay", *key).random(last.shape)
-        chosen.append(make_distinct((uniform * (last + 1)).astype(np.int64), last))
-        name = (seed, classes[trial].tobytes())
-        if name not in known:
-            known[name] = np.full(len(labels[trial]), -1, dtype=np.int64)
-            if offers:
-                numbers = generator(seed, "balanced", *key).random((len(labels[trial]), 2))
-                known[name][first:] = task_slots(
-                    classes[trial], offered[trial], labels[trial, first:], numbers[first:]
-                )
-        slots.append(known[name])
-    return lay_out(
-        chosen,
-        slots,
-        sizes=sizes,
-        filled=filled,
-        capacity=capacity,
-        offers=offers,
-        device=device,
+    trials, batch = labels.shape
+    capacity = len(places.labels) // trials
+    first = number * WINDOW % capacity
+    last = min(first + WINDOW, capacity)
+    near, found = _nearest(
+        inputs.flatten(2).float(),
+        labels,
+        places.inputs.view(trials, capacity, -1)[:, first:last].float(),
+        places.labels.view(trials, capacity)[:, first:last],
     )
+    loose = found.flatten()
+    if kept is not None:
+        loose = loose.index_fill(0, kept, False)
+    moves = _last_at_each_place(near, loose.view(trials, batch)).flatten()
+    offsets = capacity * torch.arange(trials, device=near.device).unsqueeze(1)
+    rows = (near + first + offsets).flatten()
+    counts = places.counts.index_add_(0, rows, moves.to(torch.uint8)).clamp_(max=MOST)
+    shares = moves / counts.index_select(0, rows)
+    _move(places.inputs, rows, inputs.flatten(0, 1), shares)
+    if places.logits is not None and logits is not None:
+        _move(places.logits, rows, logits.flatten(0, 1), shares)
+
+
+def _nearest(
+    inputs: Tensor, labels: Tensor, places: Tensor, classes: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return the nearest slot [S, C, D] of the same class for inputs [S, B, D], and if any is."""
+    squares = torch.linalg.vector_norm(places, dim=2).square().unsqueeze(1)
+    distances = torch.baddbmm(squares, inputs, places.transpose(1, 2), alpha=-2)
+    others = labels.unsqueeze(2) != classes.unsqueeze(1)
+    least, near = distances.masked_fill(others, torch.inf).min(2)
+    return near, least.isfinite()
+
+
+def _last_at_each_place(near: Tensor, loose: Tensor) -> Tensor:
+    """Mark the last of the loose samples that go to the same slot: bool [S, B]."""
+    same = near.unsqueeze(2) == near.unsqueeze(1)
+    later = (same & loose.unsqueeze(1)).triu(1).any(2)
+    return loose & ~later
+
+
+def _move(stored: Tensor, rows: Tensor, towards: Tensor, shares: Tensor) -> None:
+    """Move stored rows [n] towards others [n, ...], by a share [n] of the distance."""
+    old = stored.index_select(0, rows)
+    shares = shares.view(-1, *[1] * (old.ndim - 1))
+    change = (towards.float() - old.float()) * shares
+    change = change.masked_fill(shares == 0, 0)  # 0 * inf is NaN
+    if not stored.is_floating_point():  # uint8 wraps around: adding 255 subtracts 1
+        change = change.round().to(torch.int16)
+    stored.index_add_(0, rows, change.to(stored.dtype))

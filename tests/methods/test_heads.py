@@ -10,17 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from remask.heads import (
-    RIDGE_GRID,
-    ClassStatistics,
-    LinearHead,
-    PerClassStatistics,
-    StatisticsError,
-    choose_penalty,
-    ncm,
-    ridge,
-    slda,
-)
+from remask.methods.closed_form import RIDGE_GRID, LinearHead, choose_penalty, ncm, ridge, slda
+from remask.methods.statistics import ClassStatistics, PerClassStatistics, StatisticsError
 
 CLASSES, SIZE = 5, 12
 COUNTS = [9, 30, 7, 1, 40]  # fewer and more than features, and a single sample
