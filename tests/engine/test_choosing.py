@@ -26,7 +26,7 @@ from remask.nets.builders import NetBuilder
 from tests.engine.stack_samples import batch_normed, finish, small_mlp, snapshot
 
 MakeConfig = Callable[..., TrialConfig]
-BUFFER, SEEDS = 1000, (4, 0)
+BUFFER, SEEDS = 1000, (3, 1)
 COUNT = len(candidates_of(BUFFER))
 SHARED = ("stream/counts", "stream/steps", "choices/")
 masked_methods = pytest.mark.parametrize("method", ["er", "derpp", "er_ema"])

@@ -124,7 +124,8 @@ def test_it_is_measured_on_the_first_samples_of_each_class(
         expected.append((rated.argmax(-1) == labels[own]).double().mean(-1) * 100)
     for trial, result in enumerate(stack.results()):
         assert result.curve is not None
-        assert result.curve.class_il[-1] == tuple(float(of_task[trial]) for of_task in expected)
+        accuracies = [float(of_task[trial]) for of_task in expected]
+        assert result.curve.class_il[-1] == pytest.approx(accuracies)
 
 
 # That it changes nothing

@@ -149,7 +149,9 @@ class Evaluator:
             if class_il:
                 found.count(rated, chunk.labels)
             if confidence:
-                found.add_probabilities(rated.softmax(-1), chunk.labels)
+                # Trial by trial: the rounding of a stacked softmax depends on the stack.
+                sure = torch.stack([own.softmax(-1) for own in rated])
+                found.add_probabilities(sure, chunk.labels)
         return found
 
     def _chunks(self, tasks: Sequence[int], *, together: bool) -> Iterator[_Chunk]:
