@@ -18,8 +18,8 @@ from torch import Tensor
 from remask.config import TrialConfig
 from remask.data.benchmark import Benchmark, load_benchmark
 from remask.data.classes import split_classes
-from remask.data.originals import DataError
 from remask.engine import TrialStack
+from remask.errors import DataError
 
 BLOCK = 50
 """Steps of each contestant in a round."""

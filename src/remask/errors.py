@@ -14,6 +14,10 @@ class MissingPackageError(RemaskError):
     """An optional package is not installed; the message names it."""
 
 
+class DataError(RemaskError):
+    """Data is missing, damaged or out of reach; the message names the place and the remedy."""
+
+
 class SettingsError(RemaskError, ValueError):
     """Invalid settings; the message has which, and what is allowed."""
 

@@ -13,8 +13,8 @@ import pytest
 
 import remask
 from remask import Learner, Store, load_benchmark
-from remask.data.originals import DataError
 from remask.data.user_data import arrays
+from remask.errors import DataError
 from remask.store import export, read_export
 from tests.store.store_samples import make_config, make_record
 

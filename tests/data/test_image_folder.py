@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from remask.data.originals import DataError
 from remask.data.readers import UnreadableImageWarning
 from remask.data.user_data import image_folder
+from remask.errors import DataError
 
 Write = Callable[..., None]
 

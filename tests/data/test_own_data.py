@@ -13,8 +13,8 @@ import pytest
 import torch
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
-from remask.data.originals import DataError
 from remask.data.user_data import arrays, from_dataset
+from remask.errors import DataError
 
 LABELS = np.repeat(np.arange(4), 5)
 INPUTS = np.arange(20 * 12, dtype=np.uint8).reshape(20, 3, 2, 2)

@@ -16,9 +16,9 @@ from PIL import Image, ImageOps, features
 
 from remask.data.image_files import ImageReader, list_classes
 from remask.data.images import UnreadableImageError, decode, user_formats
-from remask.data.originals import DataError
 from remask.data.readers import InputFormat
 from remask.data.user_data import read
+from remask.errors import DataError
 
 Pixels = npt.NDArray[np.uint8]
 ORIENTATION = 0x0112

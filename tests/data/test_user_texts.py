@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from torch.utils.data import Dataset
 
-from remask.data.originals import DataError
 from remask.data.readers import InputFormat, SampleReader, sample_bytes
 from remask.data.texts import TextFile
 from remask.data.user_data import read
+from remask.errors import DataError
 
 TEXTS = ["a short text", 'with "quotes", commas\nand lines', "üñí ✓"]
 LABELS = ["x", "y", "x"]

@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING
 
+from remask.errors import DataError
 from remask.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from remask.data.originals import DataError
     from remask.data.readers import UnreadableImageWarning
     from remask.data.user_data import arrays, from_dataset, image_folder
 
@@ -15,7 +15,6 @@ if not TYPE_CHECKING:
     __getattr__ = lazy_names(
         __name__,
         {
-            "originals": "DataError",
             "readers": "UnreadableImageWarning",
             "user_data": "arrays from_dataset image_folder",
         },

@@ -24,9 +24,8 @@ from remask.data.classes import (
     split_classes,
 )
 from remask.data.dataset import data_folder, load
-from remask.data.originals import DataError
 from remask.data.registry import BENCHMARKS, BenchmarkInfo, check_name
-from remask.errors import RemaskError
+from remask.errors import DataError, RemaskError
 from remask.files import AnyPath, make_folder, open_regular, write_atomically
 from remask.own_code import OwnCodeError, failure_of, import_own
 

@@ -10,7 +10,6 @@ import numpy.typing as npt
 
 from remask import files
 from remask.data.images import UnreadableImageError, decode, is_grey, pillow, user_formats
-from remask.data.originals import DataError
 from remask.data.readers import (
     InputFormat,
     SampleReader,
@@ -18,6 +17,7 @@ from remask.data.readers import (
     checked_name,
     unreadable_error,
 )
+from remask.errors import DataError
 
 ENDINGS = (
     *(".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".mpo", ".webp", ".gif", ".bmp", ".tif", ".tiff"),

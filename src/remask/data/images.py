@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from remask.data.originals import DataError, WrongContentsError
+from remask.data.downloads import WrongContentsError
+from remask.errors import DataError
 
 _MODES = {1: "L", 3: "RGB"}
 _DRAFT = 2  # a JPEG is decoded at no less than this multiple of the size it is resized to

@@ -17,8 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor
 
 from remask import files
-from remask.data.originals import DataError
-from remask.errors import printable
+from remask.errors import DataError, printable
 from remask.machine import require_room
 
 SKIP_UNREADABLE = "REMASK_SKIP_UNREADABLE"

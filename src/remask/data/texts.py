@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from remask import files
-from remask.data.originals import DataError, users_path
 from remask.data.readers import InputFormat, SampleReader, Unreadable, class_name, unreadable_error
-from remask.errors import printable
+from remask.data.sources import users_path
+from remask.errors import DataError, printable
 
 TEXT = InputFormat(shape=(1,), dtype="text")
 _LARGEST_FILE = 2 << 30

@@ -5,99 +5,65 @@ labels, so the validation images are the test set, as everywhere in the literatu
 published checksums of the arrays: decoded pixels depend on the version of the JPEG library.
 """
 
-import re
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from remask.data.dataset import PreparedDataset
-from remask.data.images import decode, pillow
-from remask.data.originals import Originals, WrongContentsError, read_small
-from remask.data.sources import Archive, Version, WebArchive
+from remask.data.downloads import WrongContentsError
+from remask.data.prepared import PreparedDataset, Shape
+from remask.data.sources import Archive, Originals, Version
 
 _SIDE = 64
 _LARGEST_JPEG = 1 << 20
 _LARGEST_TEXT = 4 << 20
-_WORDNET_ID = re.compile(r"n[0-9]{8}")
+_LIST = "val/val_annotations.txt"
 
 
 @dataclass(frozen=True, kw_only=True)
 class TinyImageNet(PreparedDataset):
     """JPEG files in a folder per class for training, and listed in a file for validation."""
 
-    num_classes: int
     train_per_class: int
     test_per_class: int
 
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Images [N, 3, 64, 64]; labels [N]."""
-        shapes: dict[str, tuple[int, ...]] = {}
-        for part, per_class in (("train", self.train_per_class), ("test", self.test_per_class)):
-            count = self.num_classes * per_class
-            shapes[f"{part}_images"], shapes[f"{part}_labels"] = (count, 3, _SIDE, _SIDE), (count,)
-        return shapes
-
-    def arrays(self, originals: Originals) -> Iterator[tuple[str, Iterable[bytes]]]:
+    def arrays(self, originals: Originals) -> Iterator[tuple[str, Shape, Iterable[bytes]]]:
         """Decode the images, training ones by class, validation ones in the order of their list."""
-        ids = self._wordnet_ids(originals)
         train = [
             f"train/{wordnet_id}/images/{wordnet_id}_{number}.JPEG"
-            for wordnet_id in ids
+            for wordnet_id in self.class_names
             for number in range(self.train_per_class)
         ]
-        label_of = {wordnet_id: label for label, wordnet_id in enumerate(ids)}
-        test = self._test_images(originals, label_of)
-        yield "train_images", _pixels(originals, train)
-        train_labels = np.repeat(np.arange(len(ids), dtype=np.uint8), self.train_per_class)
-        yield "train_labels", [train_labels.tobytes()]
-        yield "test_images", _pixels(originals, test)
-        yield "test_labels", [bytes(test.values())]
+        test = self._test_images(originals.read(_LIST, _LARGEST_TEXT))
+        yield "train_images", (len(train), 3, _SIDE, _SIDE), _pixels(originals, train)
+        labels = np.arange(len(self.class_names), dtype=np.uint8).repeat(self.train_per_class)
+        yield "train_labels", (len(train),), [labels.tobytes()]
+        yield "test_images", (len(test), 3, _SIDE, _SIDE), _pixels(originals, test)
+        yield "test_labels", (len(test),), [bytes(test.values())]
 
-    def _wordnet_ids(self, originals: Originals) -> list[str]:
-        ids = sorted(set(_text(originals, "wnids.txt").split()))
-        for wordnet_id in ids:
-            if not _WORDNET_ID.fullmatch(wordnet_id):
-                raise WrongContentsError(f"wnids.txt: {wordnet_id!r} is not a WordNet id")
-        if len(ids) != self.num_classes:
-            raise WrongContentsError(
-                f"wnids.txt names {len(ids)} classes, expected {self.num_classes}"
-            )
-        return ids
-
-    def _test_images(self, originals: Originals, label_of: dict[str, int]) -> dict[str, int]:
+    def _test_images(self, listed: bytes) -> dict[str, int]:
         """Return the labels of the validation images, by path, in the order of their list."""
         labels: dict[str, int] = {}
-        for number, line in enumerate(_text(originals, "val/val_annotations.txt").splitlines(), 1):
-            name, _, rest = line.partition("\t")
-            wordnet_id = rest.partition("\t")[0]
-            if "/" in name or not name.endswith(".JPEG") or wordnet_id not in label_of:
-                raise WrongContentsError(
-                    f"val/val_annotations.txt, line {number}: {line[:80]!r} does not name "
-                    f"an image and a class"
-                )
-            labels[f"val/images/{name}"] = label_of[wordnet_id]
-        counts = Counter(labels.values())
-        for wordnet_id, label in label_of.items():
-            if counts[label] != self.test_per_class:
-                raise WrongContentsError(
-                    f"val/val_annotations.txt lists {counts[label]} images of {wordnet_id}, "
-                    f"expected {self.test_per_class}"
-                )
+        for line in listed.decode("ascii", "replace").splitlines():
+            name, wordnet_id = (*line.split("\t"), "")[:2]
+            if "/" in name or wordnet_id not in self.class_names:
+                raise WrongContentsError(f"{_LIST}: {line[:80]!r} does not name an image and class")
+            labels[f"val/images/{name}"] = self.class_names.index(wordnet_id)
+        counts = np.bincount(list(labels.values()), minlength=len(self.class_names))
+        if (counts != self.test_per_class).any():
+            label = int((counts != self.test_per_class).argmax())
+            raise WrongContentsError(
+                f"{_LIST} lists {counts[label]} images of {self.class_names[label]}, expected "
+                f"{self.test_per_class}"
+            )
         return labels
 
 
-def _text(originals: Originals, name: str) -> str:
-    try:
-        return read_small(originals, name, _LARGEST_TEXT).decode("ascii")
-    except UnicodeDecodeError as error:
-        raise WrongContentsError(f"{name} is not text: {error}") from error
-
-
 def _pixels(originals: Originals, names: Iterable[str]) -> Iterator[bytes]:
+    from remask.data.images import decode  # needs Pillow
+
     for name in names:
-        data = read_small(originals, name, _LARGEST_JPEG)
+        data = originals.read(name, _LARGEST_JPEG)
         yield decode(data, name, formats=["JPEG"], size=(_SIDE, _SIDE)).tobytes()
 
 
@@ -128,21 +94,24 @@ _IDS = """
     n09428293 n12267677
 """
 
-_ARCHIVE = Archive(
-    url="https://cs231n.stanford.edu/tiny-imagenet-200.zip",
-    md5="90528d7ca1a48142e341f4ef8d21d0de",
-    size=248_100_043,
-    top="tiny-imagenet-200",
+
+_VERSION = Version(
+    ("wnids.txt",),
+    Archive(
+        url="https://cs231n.stanford.edu/tiny-imagenet-200.zip",
+        checksum="90528d7ca1a48142e341f4ef8d21d0de",
+        size=248_100_043,
+        top="tiny-imagenet-200",
+    ),
+    needs_pillow=True,
 )
 
 TINY_IMAGENET = TinyImageNet(
     name="tiny-imagenet",
     summary="Tiny-ImageNet, 110,000 photos of 64 x 64 pixels",
     class_names=tuple(_IDS.split()),
-    sources=(WebArchive(_ARCHIVE),),
-    versions=(Version(("wnids.txt",), _ARCHIVE),),
-    require=pillow,
-    num_classes=200,
+    sources=(_VERSION,),
+    versions=(_VERSION,),
     train_per_class=500,
     test_per_class=50,
 )

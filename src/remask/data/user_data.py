@@ -16,7 +16,6 @@ from torch.utils.data import Dataset
 from remask.data.benchmark import Benchmark
 from remask.data.classes import Tasks, spread_classes
 from remask.data.image_files import ImageReader, Listing, has_classes, list_classes, list_images
-from remask.data.originals import DataError, users_path
 from remask.data.readers import (
     SKIP_UNREADABLE,
     ArrayReader,
@@ -31,8 +30,10 @@ from remask.data.readers import (
     in_order,
     load_arrays,
 )
+from remask.data.sources import users_path
 from remask.data.tasks import check_share, held_out
 from remask.data.texts import TextFile, read_text_file, read_texts
+from remask.errors import DataError
 from remask.files import AnyPath
 
 Data = AnyPath | npt.NDArray[Any] | Tensor | Dataset[Any] | TextFile | Iterable[Any]

@@ -14,9 +14,9 @@ import torch
 
 import remask
 from remask.data.dataset import data_folder, where
-from remask.data.originals import DataError
 from remask.data.registry import DATASETS
 from remask.engine.checkpoints import checkpoints_in, damage_of
+from remask.errors import DataError
 from remask.experiments.jobs import Run, RunError, read_plan, runs_folder
 from remask.experiments.options import RunOptions
 from remask.files import AnyPath, DurabilityError, holder_of

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from remask.data.originals import DataError
-from remask.errors import RemaskError
+from remask.errors import DataError, RemaskError
 
 RESTORE = "Nothing was changed. Restore a copy of the learner's folder."
 

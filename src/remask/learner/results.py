@@ -9,8 +9,8 @@ from typing import Annotated, Literal, Self, TypeVar
 import torch
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from remask.data.originals import DataError
 from remask.data.readers import checked_name
+from remask.errors import DataError
 
 _NAMED = 5  # classes in a sentence
 _ROWS_SHOWN = 20  # of a table in a notebook

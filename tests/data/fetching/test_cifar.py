@@ -15,9 +15,9 @@ from remask.data import cifar
 from remask.data.benchmark import load_benchmark
 from remask.data.cifar import PIXELS, PickledFiles
 from remask.data.dataset import Dataset, fetch, verify, where
-from remask.data.originals import DataError
 from remask.data.records import RecordFile
 from remask.data.sources import Archive, Version
+from remask.errors import DataError
 from tests.data.fetching.python2_pickles import pickled
 from tests.data.fetching.toy import (
     BATCH,
@@ -64,9 +64,8 @@ def pickled_files(files: dict[str, bytes], images: int = BATCH) -> PickledFiles:
 def with_pickles(files: dict[str, bytes] = PICKLES) -> Dataset:
     """The toy, with these files as its Python version."""
     toy, packed = toy_dataset(), PICKLES_TARBALL
-    size = sum(map(len, files.values()))
     url = "https://toy/cifar-10-python.tar.gz"
-    archive = Archive(url, md5(packed), len(packed), PICKLES_TOP, size)
+    archive = Archive(url, md5(packed), len(packed), PICKLES_TOP)
     version = Version(("data_batch_1",), archive, rebuild=pickled_files(files))
     return replace(toy, versions=(toy.versions[0], version))
 
@@ -179,7 +178,7 @@ def test_a_path_that_does_not_exist_is_an_error_even_with_a_full_cache(
     unpacked: Path, tmp_path: Path
 ) -> None:
     load_benchmark("split-cifar10", data=unpacked)
-    with pytest.raises(DataError, match=r"/nowhere does not exist: cannot take cifar10 from it"):
+    with pytest.raises(DataError, match=r"cannot take cifar10 from .*/nowhere: No such file"):
         load_benchmark("split-cifar10", data=tmp_path / "nowhere")
 
 
@@ -200,11 +199,10 @@ def test_a_folder_without_the_data_is_an_error_and_nothing_is_downloaded(
     [
         ("data_batch_3.bin", lambda data: data[:-1] + b"?", r"data_batch_3\.bin: expected sha256"),
         ("data_batch_5.bin", lambda data: data[:-1], "expected 30730 bytes, found 30729"),
-        ("test_batch.bin", lambda data: data + b"\0", "30731 bytes, expected at most 30730"),
-        ("data_batch_1.bin", lambda data: b"\x0a" + data[1:], r"a label 10, expected 0\.\.9"),
+        ("test_batch.bin", lambda data: data + b"\0", "has more than 30730 bytes"),
         ("data_batch_4.bin", None, r"neither data_batch_4\.bin nor data_batch_4\.bin\.gz is in"),
     ],
-    ids=["altered", "cut", "long", "label", "missing"],
+    ids=["altered", "cut", "long", "missing"],
 )
 def test_a_wrong_file_is_named_and_leaves_no_data(
     unpacked: Path, cache: Path, name: str, change: Any, reason: str
@@ -264,12 +262,6 @@ def test_a_pickle_that_is_not_the_published_one_is_refused_and_never_run(
     if checksum == "wrong" and len(data) < 50_000:
         assert f"expected md5 {md5(THIRD)}, found {md5(data)}" in str(caught.value)
     assert contents(cache) == {}
-
-
-def test_the_real_cifar100_has_sixty_thousand_images() -> None:
-    shapes = cifar.CIFAR100.shapes()
-    assert shapes["train_images"] == (50_000, 3, 32, 32)
-    assert shapes["test_labels"] == (10_000, 2)
 
 
 @pytest.mark.data

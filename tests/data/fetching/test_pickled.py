@@ -4,23 +4,18 @@ import base64
 import pickle
 import zlib
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from remask.data.cifar import plain_data
-from remask.data.originals import WrongContentsError
+from remask.data.downloads import WrongContentsError
 from tests.data.fetching.python2_pickles import (
     BYTES,
-    NDARRAY,
     PROTOCOL,
     RECONSTRUCT,
     filled,
     matrix,
-    pickled,
 )
 from tests.payload import Payload
 
@@ -58,19 +53,6 @@ def test_what_python_2_wrote_is_read(text: str) -> None:
     assert found["filenames"][2] == b"leptodactylus_pentadactylus_s_000002.png"
 
 
-plain = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.binary(max_size=255),
-    lambda inner: st.lists(inner) | st.tuples(inner, inner) | st.tuples() | st.tuples(inner),
-    max_leaves=20,
-)
-
-
-@settings(max_examples=30)
-@given(st.dictionaries(st.text("abcdef", max_size=20), plain, max_size=5))
-def test_plain_values_are_read(values: dict[str, Any]) -> None:
-    assert plain_data(pickled({key.encode(): value for key, value in values.items()})) == values
-
-
 def whole(body: bytes) -> bytes:
     """A file whose dict has one entry, which the body leaves on the stack."""
     return PROTOCOL + b"}U\x01a" + body + b"s."
@@ -92,7 +74,6 @@ REFUSED = {
     "name with dots": whole(called("numpy", "dtype.__init__.__globals__")),
     "instance, old style": whole(b"(U\x0ctouch executedios\nsystem\n"),
     "object, old style": whole(b"(cos\nsystem\nU\x0ctouch executedo"),
-    "new object": whole(b"cnumpy\ndtype\nU\x02u1\x85\x81"),
     "name from the stack": whole(b"U\x02osU\x06system\x93U\x01x\x85R"),
     "extension": whole(b"\x82\x01"),
     "persistent id": whole(b"Pexecuted\n"),
@@ -101,12 +82,10 @@ REFUSED = {
     "fill a list": whole(b"]}b"),
     "array of objects": whole(filled((1, 6), BYTES.replace(b"u1", b"O8"), False, SIX)),
     "array of another class": whole(RECONSTRUCT + b"cnumpy\ndtype\nK\x00\x85U\x01b\x87R"),
-    "array of another shape": whole(RECONSTRUCT + NDARRAY + b"J\xff\xff\xff\x7f\x85U\x01b\x87R"),
     "array that is too small": whole(filled((3, 2), BYTES, False, b"T\x05\x00\x00\x00abcde")),
     "array that is too large": whole(filled((1, 5), BYTES, False, SIX)),
     "array whose size wraps": whole(filled((2**63, 2), BYTES, False, SIX)),
     "array of one negative side": whole(filled((6, -1), BYTES, False, SIX)),
-    "array of three axes": whole(filled((1, 2, 3), BYTES, False, SIX)),
     "array without a type": whole(filled((1, 6), b"N", False, SIX)),
     "list": PROTOCOL + b"].",
     "nothing": b"",

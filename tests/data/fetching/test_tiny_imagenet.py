@@ -15,8 +15,8 @@ import pytest
 from remask.data import tiny_imagenet
 from remask.data.benchmark import load_benchmark
 from remask.data.dataset import verify
-from remask.data.originals import DataError
 from remask.data.registry import BENCHMARKS
+from remask.errors import DataError
 from tests.data.fetching.toy import use
 
 image_module = pytest.importorskip("PIL.Image")
@@ -33,7 +33,7 @@ def jpeg(colour: tuple[int, ...] | int, mode: str = "RGB", side: int = 64) -> by
 
 def make_files() -> dict[str, bytes]:
     """Red is the class, green the number; train image 0 of class 0 is grey."""
-    files = {"wnids.txt": "\n".join(reversed(IDS)).encode()}
+    files = {"wnids.txt": b"never read"}
     for label, wordnet_id in enumerate(IDS):
         for number in range(TRAIN):
             name = f"train/{wordnet_id}/images/{wordnet_id}_{number}.JPEG"
@@ -74,9 +74,12 @@ def offer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Offer:
         original = tiny_imagenet.TINY_IMAGENET
         (version,) = original.versions
         assert version.archive is not None
-        archive = replace(version.archive, md5=hashlib.md5(packed).hexdigest(), size=len(packed))
+        archive = replace(
+            version.archive, checksum=hashlib.md5(packed).hexdigest(), size=len(packed)
+        )
         dataset = replace(
             original,
+            class_names=tuple(IDS),
             train_per_class=TRAIN,
             test_per_class=TEST,
             sources=(),
@@ -136,16 +139,18 @@ ANNOTATIONS = FILES["val/val_annotations.txt"]
         ({SOME: b"no image"}, f"{SOME}: not a JPEG image"),
         ({SOME: FILES[SOME][:400]}, f"{SOME}: (damaged|truncated)"),
         ({SOME: jpeg((1, 2, 3), side=32)}, f"{SOME}: has 32 x 32 pixels, expected 64 x 64"),
-        ({SOME: bytes(2 << 20)}, f"{SOME}: 2097152 bytes, expected at most"),
+        ({SOME: bytes(2 << 20)}, f"{SOME} has more than 1048576 bytes"),
         ({SOME: None}, f"lacks .*{SOME}"),
         ({"val/images/val_5.JPEG": None}, r"lacks .*val/images/val_5\.JPEG"),
-        ({"wnids.txt": None}, r"lacks .*wnids\.txt"),
-        ({"wnids.txt": b"n00000000\n../../etc"}, "'../../etc' is not a WordNet id"),
-        ({"wnids.txt": "\n".join(IDS[:-1]).encode()}, "names 199 classes, expected 200"),
-        ({"wnids.txt": b"\xff\xfe"}, r"wnids\.txt is not text"),
         ({"val/val_annotations.txt": ANNOTATIONS.rpartition(b"\n")[0]}, "lists 0 images of n"),
-        ({"val/val_annotations.txt": b"../../x.JPEG\tn00000000\t0"}, "line 1: .* does not name"),
-        ({"val/val_annotations.txt": b"val_0.JPEG\tn99999999\t0"}, "line 1: .* does not name"),
+        (
+            {"val/val_annotations.txt": b"../../x.JPEG\tn00000000\t0"},
+            "does not name an image",
+        ),
+        (
+            {"val/val_annotations.txt": b"val_0.JPEG\tn99999999\t0"},
+            "does not name an image",
+        ),
     ],
 )
 def test_what_is_wrong_is_named(
@@ -178,9 +183,3 @@ def test_prepared_images_need_no_pillow(offer: Offer, monkeypatch: pytest.Monkey
     load_benchmark("split-tiny-imagenet", data=offer({}))
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
     check(load_benchmark("split-tiny-imagenet"))
-
-
-def test_the_real_dataset_has_500_train_and_50_test_images_of_each_class() -> None:
-    shapes = tiny_imagenet.TINY_IMAGENET.shapes()
-    assert shapes["train_images"] == (100_000, 3, 64, 64)
-    assert shapes["test_labels"] == (10_000,)

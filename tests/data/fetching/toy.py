@@ -16,10 +16,10 @@ import pytest
 
 from remask.data import cifar
 from remask.data.dataset import Dataset, verify
-from remask.data.originals import Folder, Originals, Progress
+from remask.data.downloads import Progress
 from remask.data.records import RecordDataset, RecordFile
 from remask.data.registry import BENCHMARKS
-from remask.data.sources import Archive, FileSource, Version
+from remask.data.sources import FileSource, LocalSource, Originals, Version
 
 TOP = "cifar-10-batches-bin"
 BATCH = 10
@@ -65,12 +65,13 @@ TOY = _make_toy()
 TARBALL = pack({f"{TOP}/{name}": contents for name, contents in TOY.files.items()})
 
 
-def toy_archive() -> Archive:
-    archive = cifar.CIFAR10.versions[0].archive
-    assert archive is not None
-    size = sum(map(len, TOY.files.values()))
+def toy_version(url: str = "") -> Version:
+    """The binary version, at its published URL or another one."""
+    version = cifar.CIFAR10.versions[0]
+    assert version.archive is not None
     md5 = hashlib.md5(TARBALL).hexdigest()
-    return replace(archive, md5=md5, size=len(TARBALL), unpacked_size=size)
+    archive = replace(version.archive, checksum=md5, size=len(TARBALL))
+    return replace(version, archive=replace(archive, url=url or archive.url))
 
 
 def toy_dataset(*sources: FileSource) -> RecordDataset:
@@ -78,7 +79,7 @@ def toy_dataset(*sources: FileSource) -> RecordDataset:
         RecordFile(name, BATCH, hashlib.sha256(contents).hexdigest())
         for name, contents in TOY.files.items()
     )
-    versions = (Version(("data_batch_1.bin",), toy_archive()), *cifar.CIFAR10.versions[1:])
+    versions = (toy_version(), *cifar.CIFAR10.versions[1:])
     return replace(
         cifar.CIFAR10, train=files[:5], test=files[5:], sources=sources, versions=versions
     )
@@ -117,7 +118,8 @@ class Unpacked:
         self.asked += 1
         if self.failure is not None:
             raise self.failure
-        yield Originals(Folder((self.folder,)).open)
+        with LocalSource(self.folder, (toy_version(),)).originals(folder, progress) as originals:
+            yield originals
 
 
 @dataclass
