@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from remask.cli.app import command_line
+from remask.cli.app import main
 
 QUICK = ("--benchmark", "split-digits", "--epochs", "1", "--trials", "2")
 """A run of two small trials: about half a second."""
@@ -43,7 +43,7 @@ class CommandLine:
         self._monkeypatch.setattr(sys, "argv", ["remask", *args])
         code = 0
         try:
-            command_line()
+            main(alone=False)
         except SystemExit as leaving:
             code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
         out, err = self._capfd.readouterr()

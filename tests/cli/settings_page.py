@@ -8,7 +8,7 @@ from typing import get_args
 
 from typer.models import OptionInfo
 
-from remask.cli.groups import Group
+from remask.cli.command import Group
 from remask.cli.learn import SETTINGS as LEARNER_SETTINGS
 from remask.cli.options import FILTER_OPTIONS, RUN_OPTIONS, SETTINGS
 

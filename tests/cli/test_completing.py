@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from remask.cli.app import app
+from remask.cli.command import Group
 from remask.cli.completion import FORMAT, VALUES
-from remask.cli.groups import Group
 from remask.cli.options import FILTER_OPTIONS, RUN_OPTIONS, SETTINGS
 from remask.config import TrialConfig
 from remask.store import Store

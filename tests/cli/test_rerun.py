@@ -1,16 +1,16 @@
 """The command that runs a cell again, as a report shows it."""
 
 import shlex
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import pytest
 
-from remask.cli import trials
 from remask.config import TrialConfig
+from remask.experiments import running
 from remask.experiments.configs import trial_configs
 from remask.experiments.options import RunOptions
-from remask.experiments.results import changed_settings, rerun_command
+from remask.experiments.results import Results, changed_settings, rerun_command
+from remask.store.store import Store
 from tests.command_line import CommandLine
 from tests.store.store_samples import make_config
 
@@ -45,12 +45,11 @@ def test_the_command_to_run_a_cell_again_asks_for_exactly_its_trials(
 ) -> None:
     seen: list[tuple[Sequence[TrialConfig], RunOptions]] = []
 
-    def look(
-        configs: Callable[[], Sequence[TrialConfig]], options: RunOptions, *_: Any, **__: Any
-    ) -> None:
-        seen.append((configs(), options))
+    def look(_: Store, configs: Sequence[TrialConfig], options: RunOptions) -> Results:
+        seen.append((configs, options))
+        return Results([])
 
-    monkeypatch.setattr(trials, "_run", look)
+    monkeypatch.setattr(running, "run_trials", look)
     seeds = [config.seed, config.seed + 1]
     program, *arguments = shlex.split(rerun_command(config, seeds))
     assert program == "remask"

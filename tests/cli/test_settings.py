@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 
 import remask as package
-from remask.cli import trials
 from remask.cli.options import FILTER_OPTIONS, RUN_OPTIONS, SETTINGS
 from remask.config import TrialConfig
+from remask.experiments import running
 from remask.experiments.configs import configs_from
 from remask.experiments.grids import grid_configs
 from remask.experiments.options import RunOptions
+from remask.experiments.results import Results
 from remask.store.filters import FILTERS
 from tests.cli.settings_page import PAGE, with_tables
 from tests.command_line import CommandLine
@@ -97,7 +98,7 @@ _ODD = ["", "x", "nan", "-inf", "-1", "1e999", "9" * 30, "1,,2", "none"]
 def test_an_odd_value_is_taken_or_refused_with_a_message_that_names_it(
     option: inspect.Parameter, remask: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trials, "_run", lambda configs, *_, **__: configs())  # nothing is trained
+    monkeypatch.setattr(running, "run_trials", lambda *_: Results([]))  # nothing is trained
     name = "weight" if option.name == "weights" else option.name
     for value in _ODD:
         answer = remask("run", f"--{name.replace('_', '-')}={value}")

@@ -17,7 +17,7 @@ from typing import ClassVar
 import torch
 
 import remask.experiments  # noqa: F401 - what the commands import when they are called
-from remask.cli.app import command_line
+from remask.cli.app import main
 
 
 class ForkedRemask:
@@ -129,7 +129,7 @@ def _call(args: Sequence[str]) -> int:
     sys.argv = ["remask", *args]
     code = 0
     try:
-        command_line()
+        main(alone=False)
     except SystemExit as leaving:
         code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
     for stream in (sys.stdout, sys.stderr):

@@ -12,10 +12,9 @@ import remask
 from remask.config import TrialConfig
 from remask.errors import RemaskError, Stopped
 from remask.experiments import RunOptions, ThisProcess
-from remask.experiments.calls import run_trials
 from remask.experiments.display import RunLog
 from remask.experiments.jobs import Advanced
-from remask.experiments.running import continue_run, plan_run
+from remask.experiments.running import continue_run, plan_run, run_trials
 from remask.loggers import Logger, Source
 from remask.machine import StopRequest
 from remask.store import Store, TrialRecord, export, read_export

@@ -4,6 +4,7 @@ The module of a command is imported when the command is called: `remask --help` 
 """
 
 import atexit
+import codecs
 import gc
 import os
 import sys
@@ -16,13 +17,14 @@ from typer.main import get_command
 from typing_extensions import override
 
 import remask
-from remask.cli.printing import open_streams, output
+from remask.cli.command import output
 from remask.console import errors
 from remask.errors import RemaskError, Stopped
 from remask.machine import lacks_memory
 
 _MARKUP: Literal["markdown"] = "markdown"
 _LEARNER = "A learner: one model that learns new classes for years"
+_ASCII = {"±": "+-", "\N{MINUS SIGN}": "-", "∞": "inf", "†": "*", "─": "-", "…": "..."}
 _UNHARMED = "Stored results are unharmed."
 own_process = False
 """Whether nothing but the command line runs in this process."""
@@ -105,17 +107,15 @@ def _top(
         raise typer.Exit
 
 
-def main() -> None:
-    """Run the command line in a process of its own."""
-    # Python's last garbage collections would take half a second, because of torch.
-    atexit.register(gc.freeze)
+def main(*, alone: bool = True) -> None:
+    """Run the command line; users' errors are printed as messages, without a traceback.
+
+    With `alone`, nothing else runs in this process.
+    """
     global own_process
-    own_process = True
-    command_line()
-
-
-def command_line() -> None:
-    """Run the command line; users' errors are printed as messages, without a traceback."""
+    own_process = alone
+    if alone:  # Python's last garbage collections would take half a second, because of torch
+        atexit.register(gc.freeze)
     try:
         open_streams()
         app(prog_name="remask")  # the name that shells complete
@@ -171,3 +171,31 @@ def _exit_with(message: str) -> None:
     errors.print("error:", style="bold red", end=" ")
     errors.print(message)
     sys.exit(1)
+
+
+def open_streams() -> None:
+    """Replace characters that a terminal cannot show, and closed standard streams.
+
+    Otherwise the next file to be opened would get the number of a closed stream, and results would
+    be printed into it.
+    """
+    codecs.register_error("remask", _in_ascii)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="remask")
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:  # closed, so it is the number that the next file gets
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(2, "w", closefd=False)
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(1, "w", closefd=False)
+        errors.print("note: standard output is closed: results are not printed")
+
+
+def _in_ascii(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeEncodeError)
+    missing = error.object[error.start : error.end]
+    return "".join(_ASCII.get(character, "?") for character in missing), error.end

@@ -22,9 +22,8 @@ from rich.progress import (
 )
 
 from remask.cli import learner as o
+from remask.cli.command import Group, Printing, flag, opt, option, with_groups
 from remask.cli.completion import ENCODER, METHOD, NET
-from remask.cli.groups import Group, flag, opt, option, with_groups
-from remask.cli.printing import Printing
 from remask.console import PlainConsole, errors
 from remask.errors import SettingsError
 from remask.machine import keep_freed_memory

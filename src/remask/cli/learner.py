@@ -9,9 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from remask.cli.command import (
+    Group,
+    Printer,
+    Printing,
+    arg,
+    confirm,
+    flag,
+    opt,
+    option,
+    with_groups,
+    write_out,
+)
 from remask.cli.completion import VALUES
-from remask.cli.groups import Group, arg, flag, opt, option, with_groups
-from remask.cli.printing import Printer, Printing, confirm, write_out
 from remask.console import errors
 from remask.outputs import check_output
 

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from rich.table import Table
 
+from remask.cli.command import Printer, Printing, arg, exit_if_any, flag, opt, with_groups
 from remask.cli.completion import DATA_NAME
-from remask.cli.groups import arg, flag, opt, with_groups
-from remask.cli.printing import Printer, Printing, exit_if_any
 from remask.names import MASKED_NAMES, SUMMARIES
 
 if TYPE_CHECKING:

@@ -2,14 +2,17 @@
 
 import functools
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
+from remask.cli.command import Group, flag, opt, option, option_for
 from remask.cli.completion import VALUES
-from remask.cli.groups import Group, flag, opt, option, option_for
 from remask.config import IDENTITY, TrialConfig
 from remask.experiments.options import RunOptions
+from remask.outputs import check_output
 from remask.store.filters import FILTERS
+from remask.store.store import Store
 
 WHAT = "What to run"
 HOW = "How to run it"
@@ -41,35 +44,64 @@ FILTER_OPTIONS = Group(
     for name, filter_ in FILTERS.items()
 )
 
-Settings = Annotated[dict[str, Any], SETTINGS]
+_TRIALS = option("trials", "Seeds to run. Default: 10.", "N", WHAT, int)
+Settings = Annotated[dict[str, Any], Group((*SETTINGS.options, _TRIALS))]
 Options = Annotated[RunOptions, RUN_OPTIONS]
 Filters = Annotated[dict[str, Any], FILTER_OPTIONS]
 
 
-def _skip_unreadable(given: bool) -> None:
+def _skip_unreadable(given: bool | None) -> None:
     if given:
         os.environ["REMASK_SKIP_UNREADABLE"] = "1"  # the user's own function loads the folder
 
 
-Trials = Annotated[int | None, opt("N", "Seeds to run. Default: 10.", panel=WHAT)]
-OwnCode = Annotated[
-    bool,
-    flag("--own-code", "Import the `module:name` that a file names, too: importing runs it.", HOW),
-]
-SkipUnreadable = Annotated[
-    bool,
-    flag(
-        "--skip-unreadable",
-        "Skip images that cannot be read, and name them, instead of refusing the folder.",
-        HOW,
-        callback=_skip_unreadable,
+_OWN_CODE = "Import the `module:name` that a file names, too: importing runs it."
+_SKIP = "Skip images that cannot be read, and name them, instead of refusing the folder."
+_DRY_RUN = "Print what would be run, and how long it takes."
+_OUTPUT = "Write everything about the trials to this file, as JSON."
+_STORE = "The results store. Default: $REMASK_STORE, else `~/.local/share/remask/results.db`."
+
+OwnCode = Annotated[bool, flag("--own-code", _OWN_CODE, HOW)]
+SkipUnreadable = Annotated[bool, flag("--skip-unreadable", _SKIP, HOW, callback=_skip_unreadable)]
+DryRun = Annotated[bool, flag("--dry-run", _DRY_RUN, HOW)]
+Markdown = Annotated[bool, flag("--markdown", "Print a table for a document.")]
+StorePath = Annotated[Path | None, opt("FILE", _STORE)]
+
+
+@dataclass(frozen=True)
+class HowToRun:
+    """What `run` and `sweep` do besides training."""
+
+    own_code: bool = False
+    skip_unreadable: bool = False
+    dry_run: bool = False
+    output: Path | None = None
+    store: Path | None = None
+
+    def check_output(self, store: Store, source: Path | None) -> None:
+        """Refuse to write the trials over the store or the file of the settings."""
+        if self.output is not None:
+            check_output(self.output, [store.path, *([source] if source else [])])
+
+
+How = Annotated[
+    HowToRun,
+    Group(
+        (
+            option("own_code", _OWN_CODE, None, HOW, bool, "--own-code"),
+            option(
+                "skip_unreadable",
+                _SKIP,
+                None,
+                HOW,
+                bool,
+                "--skip-unreadable",
+                callback=_skip_unreadable,
+            ),
+            option("dry_run", _DRY_RUN, None, HOW, bool, "--dry-run"),
+            option("output", _OUTPUT, "FILE", HOW, Path),
+            option("store", _STORE, "FILE", None, Path),
+        ),
+        make=HowToRun,
     ),
 ]
-OutputFile = Annotated[
-    Path | None,
-    opt("FILE", "Write everything about the trials to this file, as JSON.", "--output", panel=HOW),
-]
-DryRun = Annotated[bool, flag("--dry-run", "Print what would be run, and how long it takes.", HOW)]
-Markdown = Annotated[bool, flag("--markdown", "Print a table for a document.")]
-_STORE = "The results store. Default: $REMASK_STORE, else `~/.local/share/remask/results.db`."
-StorePath = Annotated[Path | None, opt("FILE", _STORE)]

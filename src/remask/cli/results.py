@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Annotated
 
 from remask.cli import options as o
+from remask.cli.command import Printing, arg, confirm, exit_if_any, flag, opt, with_groups
 from remask.cli.completion import FORMAT, HASH
-from remask.cli.groups import arg, flag, opt, with_groups
 from remask.cli.json_output import compared_json, stored_json
-from remask.cli.printing import Printing, confirm, exit_if_any
 from remask.outputs import check_output
 from remask.store.cells import TrialSummary, summarise
 from remask.store.database import StoreError, store_path
@@ -264,7 +263,6 @@ def report(
             return
     else:
         with Store(path, create=False) as opened:
-            pages.check_trials(opened, filters)
             written = pages.write_report(opened, target, filters, figures=figures, paper=paper)
         printer.note(f"{written.trials} trials in {written.page}")
         if figures is not None:

@@ -6,9 +6,8 @@ from typing import Annotated, Any
 import typer
 
 from remask.cli import options as o
+from remask.cli.command import Printing, arg, opt, with_groups
 from remask.cli.completion import BENCHMARK, METHOD, NET
-from remask.cli.groups import arg, opt, with_groups
-from remask.cli.printing import Printing
 from remask.errors import RemaskError, SettingsError
 from remask.setting_types import read_weights
 

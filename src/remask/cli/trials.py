@@ -1,19 +1,17 @@
 """`remask run`, `sweep`, `reproduce`, `resume` and `demo`: train trials and print tables."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from remask.cli import app
 from remask.cli import options as o
+from remask.cli.command import Printer, Printing, arg, exit_if_any, opt, with_groups
 from remask.cli.completion import EXPERIMENT, RUN, VALUES
-from remask.cli.groups import arg, opt, with_groups
 from remask.cli.json_output import plan_json, reproduction_json, results_json
-from remask.cli.printing import Printer, Printing, exit_if_any
 from remask.config import TrialConfig
 from remask.experiments.options import RunOptions
-from remask.outputs import check_output
 from remask.store.database import store_path
 from remask.store.export import export
 from remask.store.store import Store
@@ -41,13 +39,8 @@ def run(
         opt("FILE", "A TOML file with any of the settings below.", panel=o.WHAT),
     ] = None,
     settings: o.Settings,
-    trials: o.Trials = None,
     options: o.Options,
-    own_code: o.OwnCode = False,
-    skip_unreadable: o.SkipUnreadable = False,
-    dry_run: o.DryRun = False,
-    output: o.OutputFile = None,
-    store: o.StorePath = None,
+    how: o.How,
     printer: Printing,
 ) -> None:
     """Train trials and print their accuracy and forgetting.
@@ -57,14 +50,18 @@ def run(
 
     Example: `remask run --benchmark split-mnist --method derpp --mask none,-1,-inf --buffer 200`
     """
+    _start_workers(options, dry_run=how.dry_run)
+    from remask.experiments.configs import configs_from  # torch: not before it is needed
+    from remask.experiments.running import run_trials
 
-    def configs() -> list[TrialConfig]:
-        from remask.experiments.configs import configs_from  # torch: not before it is needed
-
-        given = settings if trials is None else {**settings, "trials": trials}
-        return configs_from(given, file=config, own_code=own_code)
-
-    _run(configs, options, printer, store, output, dry_run=dry_run, source=config)
+    configs = configs_from(settings, file=config, own_code=how.own_code)
+    if how.dry_run:
+        _print_plan(how.store, configs, options, printer)
+        return
+    with Store(store_path(how.store)) as store:
+        how.check_output(store, source=config)
+        results = run_trials(store, configs, printer.applied_to(options))
+    _print_results(results, store, options, how, printer)
 
 
 @with_groups
@@ -72,13 +69,8 @@ def sweep(
     *,
     grid: Annotated[Path, arg("GRID.toml", "What to sweep over.")],
     settings: o.Settings,
-    trials: o.Trials = None,
     options: o.Options,
-    own_code: o.OwnCode = False,
-    skip_unreadable: o.SkipUnreadable = False,
-    dry_run: o.DryRun = False,
-    output: o.OutputFile = None,
-    store: o.StorePath = None,
+    how: o.How,
     printer: Printing,
 ) -> None:
     """Train every combination of the settings in a file.
@@ -91,14 +83,18 @@ def sweep(
     With `--validation 0.1`, or `validation = 0.1` in the file, it also names the best cell: by
     training data that was held out, not by the test set.
     """
+    _start_workers(options, dry_run=how.dry_run)
+    from remask.experiments.grids import grid_configs  # torch: not before it is needed
+    from remask.experiments.running import run_trials
 
-    def configs() -> list[TrialConfig]:
-        from remask.experiments.grids import grid_configs  # torch: not before it is needed
-
-        given = settings if trials is None else {**settings, "trials": trials}
-        return grid_configs(grid, given, own_code=own_code)
-
-    _run(configs, options, printer, store, output, dry_run=dry_run, source=grid, choose=True)
+    configs = grid_configs(grid, settings, own_code=how.own_code)
+    if how.dry_run:
+        _print_plan(how.store, configs, options, printer)
+        return
+    with Store(store_path(how.store)) as store:
+        how.check_output(store, source=grid)
+        results = run_trials(store, configs, printer.applied_to(options))
+    _print_results(results, store, options, how, printer, choose=True)
 
 
 @with_groups
@@ -135,10 +131,9 @@ def reproduce(
     not have: how far old tasks fall right after a switch. Trials that are in the store are not run
     again, and a run that was stopped continues where it was.
     """
-    if not dry_run:
-        _prepare_workers(options)
-    from remask.experiments.calls import run_trials  # torch: not before it is needed
-    from remask.experiments.reproduction import Reproduction, cell_configs, wanted_cells
+    _start_workers(options, dry_run=dry_run)
+    from remask.experiments.reproduction import Reproduction, cell_configs, wanted_cells  # torch
+    from remask.experiments.running import run_trials
 
     cells = wanted_cells(experiment, benchmark, filters)
     configs = cell_configs(cells, trials)
@@ -150,16 +145,16 @@ def reproduce(
     found = Reproduction.of(cells, results)
     if printer.json:
         printer.result(reproduction_json(found))
-    elif markdown:
-        _show_if_stored(printer, found.results, opened.path)
-        printer.show(found.markdown())
     else:
-        _show_if_stored(printer, found.results, opened.path)
-        printer.show(found.compared.table(), *found.compared.summary())
-        for table, note in found.tables():
-            printer.show(table, note)
+        _print_if_stored(results, opened, printer)
+        if markdown:
+            printer.show(found.markdown())
+        else:
+            printer.show(found.compared.table(), *found.compared.summary())
+            for table, note in found.tables():
+                printer.show(table, note)
     printer.note("`remask report` makes a page of it.")
-    exit_if_any(found.results.failures)
+    exit_if_any(results.failures)
 
 
 @with_groups
@@ -177,20 +172,18 @@ def resume(
     printer: Printing,
 ) -> None:
     """Continue runs that were stopped."""
-    _prepare_workers(options)
-    from remask.experiments.calls import resume_run  # torch: not before it is needed
-    from remask.experiments.running import runs_to_resume  # torch: not before it is needed
+    _start_workers(options)
+    from remask.experiments.running import run_trials, runs_to_resume  # torch
 
     failures, found = [], []
     with Store(store_path(store)) as opened:
         for unfinished in runs_to_resume(opened, name, own_code=own_code):
             printer.show(f"run {unfinished.name}")
-            how = printer.applied_to(options)
-            results = resume_run(opened, unfinished, how)
+            results = run_trials(opened, unfinished, printer.applied_to(options))
             if printer.json:
                 found.append(results_json(results, run=unfinished.name))
             else:
-                _show_results(printer, results, options.save_nets)
+                _print_tables(results, options.save_nets, printer)
             failures += results.failures
     printer.result(found)
     exit_if_any(failures)
@@ -208,16 +201,14 @@ def demo(
 
     It trains on digits that ship with remask, and downloads nothing.
     """
-
-    def configs() -> list[TrialConfig]:
-        from remask.experiments.reproduction import demo_configs  # torch: not before it is needed
-
-        return demo_configs(trials)
-
-    _run(configs, options, printer, store)
-    from remask.experiments.pages import write_report
+    _start_workers(options)
+    from remask.experiments.pages import write_report  # torch: not before it is needed
+    from remask.experiments.reproduction import demo_configs
+    from remask.experiments.running import run_trials
 
     with Store(store_path(store)) as opened:
+        results = run_trials(opened, demo_configs(trials), printer.applied_to(options))
+        _print_results(results, opened, options, o.HowToRun(), printer)
         page = opened.path.with_suffix(".html")
         written = write_report(opened, page)
     hint = f"Open {page} in a browser to see why: curves, every trial, how to run each again."
@@ -228,48 +219,9 @@ def demo(
     exit_if_any(written.damaged)
 
 
-def _run(
-    make_configs: Callable[[], Sequence[TrialConfig]],
-    options: RunOptions,
-    printer: Printer,
-    store: Path | None,
-    target: Path | None = None,
-    *,
-    dry_run: bool = False,
-    source: Path | None = None,
-    choose: bool = False,
-) -> None:
-    """Run the trials that the store does not have, and print the table of all.
-
-    With `target`, also write them to that file, which may not be the store or the `source` of the
-    settings. With `choose`, also print the best cell by validation.
-    """
-    if not dry_run:
-        _prepare_workers(options)
-    configs = make_configs()
-    if dry_run:
-        _print_plan(store, configs, options, printer)
-        return
-    from remask.experiments.calls import run_trials  # torch: not before it is needed
-
-    with Store(store_path(store)) as opened:
-        if target is not None:
-            check_output(target, [opened.path, *([source] if source else [])])
-        results = run_trials(opened, configs, printer.applied_to(options))
-    if target is not None:  # first: printing may fail
-        export(results, "json", target)
-    if printer.json:
-        best = {"best_by_validation": results.best_by_validation()} if choose else {}
-        printer.result(results_json(results, **best))
-    else:
-        _show_if_stored(printer, results, opened.path)
-        _show_results(printer, results, options.save_nets, choose=choose)
-    exit_if_any(results.failures)
-
-
-def _prepare_workers(options: RunOptions) -> None:
+def _start_workers(options: RunOptions, *, dry_run: bool = False) -> None:
     """Start loading torch for worker processes, if there will be several."""
-    if app.own_process and options.on is None and options.processes > 1:
+    if app.own_process and not dry_run and options.on is None and options.processes > 1:
         from remask.experiments.fork_server import start_fork_server
 
         with suppress(OSError):  # an early start only saves time; a full disk is reported later
@@ -288,13 +240,34 @@ def _print_plan(
     printer.result(plan_json(plan), plan.table(), plan.summary())
 
 
-def _show_if_stored(printer: Printer, results: "Results", store: Path) -> None:
+def _print_results(
+    results: "Results",
+    store: Store,
+    options: RunOptions,
+    how: o.HowToRun,
+    printer: Printer,
+    *,
+    choose: bool = False,
+) -> None:
+    """Print the table of all trials, or JSON; with `choose`, also the best cell by validation."""
+    if how.output is not None:  # first: printing may fail
+        export(results, "json", how.output)
+    if printer.json:
+        best = {"best_by_validation": results.best_by_validation()} if choose else {}
+        printer.result(results_json(results, **best))
+    else:
+        _print_if_stored(results, store, printer)
+        _print_tables(results, options.save_nets, printer, choose=choose)
+    exit_if_any(results.failures)
+
+
+def _print_if_stored(results: "Results", store: Store, printer: Printer) -> None:
     if not results.ran:
-        printer.show(f"All {len(results)} trials are in {store} already.")
+        printer.show(f"All {len(results)} trials are in {store.path} already.")
 
 
-def _show_results(
-    printer: Printer, results: "Results", nets: Path | None, *, choose: bool = False
+def _print_tables(
+    results: "Results", nets: Path | None, printer: Printer, *, choose: bool = False
 ) -> None:
     printer.show(results.table(), *results.masks_chosen())
     if choose:

@@ -6,7 +6,6 @@ Ctrl-C raises KeyboardInterrupt once everything is saved; the same call continue
 import signal
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from pathlib import Path
 from typing import Any
 
 from remask.config import TrialConfig
@@ -15,22 +14,16 @@ from remask.errors import SettingsError, Stopped, did_you_mean
 from remask.experiments.configs import configs_from, several
 from remask.experiments.executors import Executor
 from remask.experiments.grids import grid_configs
-from remask.experiments.jobs import Run
 from remask.experiments.options import RunOptions
-from remask.experiments.pages import Written, check_trials, write_report
+from remask.experiments.pages import Written, write_report
 from remask.experiments.reproduction import Reproduction, cell_configs, wanted_cells
 from remask.experiments.results import Results
 from remask.experiments.running import (
-    executor_for,
-    finish_run,
-    note_changed_code,
-    prepare_run,
+    run_trials,
     runs_to_resume,
 )
 from remask.files import AnyPath
 from remask.methods import Method
-from remask.outputs import check_output
-from remask.record import TrialRecord
 from remask.store.database import store_path
 from remask.store.store import Store
 
@@ -87,7 +80,7 @@ def run(
             f"configs define the trials: leave out {', '.join(besides)}, or the configs"
         )
     _check_importable(configs)
-    with _opened(store) as opened, _interruptible():
+    with _opened(store) as opened:
         return run_trials(opened, configs, options, executor)
 
 
@@ -110,7 +103,7 @@ def sweep(
     trusted = isinstance(grid, Mapping) if own_code is None else own_code
     configs = grid_configs(grid, chosen, own_code=trusted)
     _check_importable(configs)
-    with _opened(store) as opened, _interruptible():
+    with _opened(store) as opened:
         return run_trials(opened, configs, options, executor)
 
 
@@ -136,7 +129,7 @@ def reproduce(
     filters = {name: several(value) for name, value in asked.items() if value is not None}
     cells = wanted_cells(experiment, benchmark, filters)
     configs = cell_configs(cells, trials)
-    with _opened(store) as opened, _interruptible():
+    with _opened(store) as opened:
         results = run_trials(opened, configs, RunOptions(**options), executor)
         return Reproduction.of(cells, results)
 
@@ -155,9 +148,9 @@ def resume(
     `executor` are those of `run`.
     """
     how = RunOptions(**options)
-    with _opened(store) as opened, _interruptible():
+    with _opened(store) as opened:
         runs = runs_to_resume(opened, name, own_code=own_code)
-        return [resume_run(opened, unfinished, how, executor) for unfinished in runs]
+        return [run_trials(opened, unfinished, how, executor) for unfinished in runs]
 
 
 def report(
@@ -173,42 +166,8 @@ def report(
     With `paper`, the page also lists what was not run of the paper. `remask.store.FILTERS`
     describes the filters; each takes a value or a list of values.
     """
-    with _opened(store, create=False) as opened:
-        check_output(Path(target), [opened.path])
-        check_trials(opened, filters)
+    with _store(store, create=False) as opened:
         return write_report(opened, target, filters, figures=figures, paper=paper)
-
-
-def run_trials(
-    store: Store,
-    configs: Sequence[TrialConfig],
-    options: RunOptions,
-    executor: Executor | None = None,
-) -> Results:
-    """Run the trials that the store lacks, and return the results of all of them.
-
-    Raises `Stopped` if asked to stop.
-    """
-    executor = executor or executor_for(options)
-    run = prepare_run(store, configs, options, executor)
-    failures = [] if run is None else finish_run(store, run, options, executor)
-    ran = run is not None
-    return Results(_stored(store, configs), asked=configs, failures=failures, ran=ran)
-
-
-def resume_run(
-    store: Store, run: Run, options: RunOptions, executor: Executor | None = None
-) -> Results:
-    """Continue a run to its end, and return the results of its trials."""
-    if not run.again:
-        note_changed_code(store, run.configs, options.console)
-    failures = finish_run(store, run, options, executor or executor_for(options))
-    return Results(_stored(store, run.configs), asked=run.configs, failures=failures, ran=True)
-
-
-def _stored(store: Store, configs: Sequence[TrialConfig]) -> list[TrialRecord]:
-    found = (store.get(config.hash) for config in dict.fromkeys(configs))
-    return [record for record in found if record is not None]
 
 
 def _divided(settings: Mapping[str, Any]) -> tuple[dict[str, Any], RunOptions]:
@@ -233,17 +192,18 @@ def _check_importable(configs: Sequence[TrialConfig]) -> None:
                 )
 
 
-def _opened(store: AnyStore, *, create: bool = True) -> AbstractContextManager[Store]:
-    if isinstance(store, Store):
-        return nullcontext(store)
-    return Store(store_path(store), create=create)
+def _store(store: AnyStore, *, create: bool = True) -> AbstractContextManager[Store]:
+    return (
+        nullcontext(store) if isinstance(store, Store) else Store(store_path(store), create=create)
+    )
 
 
 @contextmanager
-def _interruptible() -> Iterator[None]:
-    """Turn a stop by Ctrl-C into KeyboardInterrupt."""
+def _opened(store: AnyStore) -> Iterator[Store]:
+    """Open a store for a run; a stop by Ctrl-C becomes KeyboardInterrupt."""
     try:
-        yield
+        with _store(store) as opened:
+            yield opened
     except Stopped as stopped:
         if stopped.exit_code != 128 + signal.SIGINT:
             raise

@@ -16,7 +16,7 @@ from remask.learner import Learner
 from remask.learner.manifest import read_manifest
 from remask.learner.summary import summarise as summarise_learner
 from remask.machine import StopRequest
-from remask.outputs import write_output
+from remask.outputs import check_output, write_output
 from remask.reports.figures import write_figures
 from remask.reports.history import KeptClass, LearnerNow, LearntVisit, write_history
 from remask.reports.page import page_html
@@ -48,14 +48,31 @@ def write_report(
     filters: Mapping[str, object] | None = None,
     *,
     figures: AnyPath | None = None,
-    refresh_seconds: float | None = None,
     paper: bool = False,
 ) -> Written:
     """Write the page of the trials that pass the filters, and figures to the folder `figures`.
 
-    With `paper`, the page also lists what was not run of the paper.
+    With `paper`, the page also lists what was not run of the paper. Raises StoreError if no trial
+    passes the filters.
     """
-    target = Path(target)
+    check_output(Path(target), [store.path])
+    if not store.count(filters):
+        raise StoreError(
+            f"{store.path} has no trial to report{' that passes the filters' * bool(filters)}."
+            f" `remask demo`, `remask run` and `remask reproduce` make some."
+        )
+    return _write(store, Path(target), filters, paper=paper, figures=figures)
+
+
+def _write(
+    store: Store,
+    target: Path,
+    filters: Mapping[str, object] | None,
+    *,
+    paper: bool,
+    figures: AnyPath | None = None,
+    refresh_seconds: float | None = None,
+) -> Written:
     damaged: list[StoreError] = []
     records = list(store.records(filters, damaged=damaged))
     cells = summarise(records)
@@ -69,19 +86,8 @@ def write_report(
         "running": _running(store),
     }
     write_output(target, page_html(data, refresh_seconds=refresh_seconds).encode(), [store.path])
-    drawn = []
-    if figures is not None:
-        drawn = write_figures(cells, figures, published_beside(published))
+    drawn = [] if figures is None else write_figures(cells, figures, published_beside(published))
     return Written(target, len(records), damaged, drawn)
-
-
-def check_trials(store: Store, filters: Mapping[str, object]) -> None:
-    """Refuse a report without trials."""
-    if not store.count(filters):
-        raise StoreError(
-            f"{store.path} has no trial to report{' that passes the filters' * bool(filters)}."
-            f" `remask demo`, `remask run` and `remask reproduce` make some."
-        )
 
 
 def watch(
@@ -103,7 +109,7 @@ def watch(
         if stop.signal is not None:
             return None
         with Store(path, create=False) as store:
-            write = partial(write_report, store, target, filters, paper=paper)
+            write = partial(_write, store, Path(target), filters, paper=paper)
             for _ in _changes(store, stop):
                 on_write(write(refresh_seconds=_SECONDS_BETWEEN_RELOADS))
             last = write()  # which no longer reloads itself
@@ -157,15 +163,12 @@ def learnt_visits(folder: AnyPath) -> list[LearntVisit]:
 
 def learner_now(
     folder: AnyPath,
-    *,
-    encoder: str | None = None,
-    net: str | None = None,
-    method: str | None = None,
+    **own: str,
 ) -> LearnerNow:
     """A learner's memory and its measurements on held-out samples. Raises LearnerError.
 
-    `encoder`, `net` and `method` are those of `Learner.open`. If a needed one is missing,
-    `LearnerNow.missing` contains the reason why nothing is measured.
+    `own` names the user's own code, as for `Learner.open`. If some is missing, `LearnerNow.missing`
+    is the reason why nothing is measured.
     """
     found = summarise_learner(folder)
     memory = [
@@ -181,7 +184,7 @@ def learner_now(
         f"{about.ece_before:.1f} % without the temperature."
     )
     try:
-        learner = Learner.open(folder, encoder=encoder, net=net, method=method)
+        learner = Learner.open(folder, **own)
         measured = learner.evaluate_held_out()
         abstain = learner.abstentions()
     except RemaskError as error:

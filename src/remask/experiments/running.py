@@ -20,7 +20,7 @@ from remask.data.registry import BENCHMARKS
 from remask.engine import check_config, preferred_stack
 from remask.errors import RemaskError, SettingsError, Stopped
 from remask.experiments.display import Display, RunLog, download_bar
-from remask.experiments.executors import Claims, Executor, JobQueue, jobs_left
+from remask.experiments.executors import Claims, Executor, JobQueue, ThisProcess, jobs_left
 from remask.experiments.jobs import (
     Event,
     Failed,
@@ -37,6 +37,7 @@ from remask.experiments.jobs import (
     write_plan,
 )
 from remask.experiments.options import RunOptions
+from remask.experiments.results import Results
 from remask.experiments.train import check_device
 from remask.experiments.workers import WorkerProcesses
 from remask.files import (
@@ -57,41 +58,64 @@ from remask.store.export import export
 from remask.store.store import Store
 
 
+def run_trials(
+    store: Store,
+    trials: Sequence[TrialConfig] | Run,
+    options: RunOptions,
+    executor: Executor | None = None,
+) -> Results:
+    """Run the trials that the store lacks, or continue a run; returns the results of all.
+
+    Raises `Stopped` if asked to stop.
+    """
+    executor = executor or executor_for(options)
+    run = trials if isinstance(trials, Run) else None
+    configs = list(dict.fromkeys(trials.configs if isinstance(trials, Run) else trials))
+    again = options.again if run is None else run.again
+    if not again:
+        note_changed_code(store, configs, options.console)
+    missing = [c for c in configs if again or not store.is_done(c.hash)]
+    if missing and executor.on_this_machine:
+        check_device(options.device)
+    if run is None:
+        largest = _check_runnable(configs, options, executor) if missing else {}
+        fitting = executor.largest_stacks(missing, options) if missing else None
+        run = plan_run(
+            store,
+            configs,
+            workers=executor.at_once(options),
+            largest_stack=fitting or (lambda config: largest.get(config.net, len(configs))),
+            again=again,
+        )
+    failures: list[str] = []
+    if run is not None:
+        if options.save_nets is not None:
+            make_folder(options.save_nets)
+        jobs = jobs_left(store, run)
+        titles = {job.name: job.title() for job in jobs}
+        with (
+            StopRequest() as stop,
+            Display(jobs, options.console, lines=options.progress is True) as display,
+            RunLog(run, options) as log,
+        ):
+            for event in continue_run(store, run, options, stop, executor):
+                display.show(event)
+                log.take(event)
+                if isinstance(event, Failed):
+                    failures.append(f"{titles[event.job]}: {event.error}")
+    stored = [record for config in configs if (record := store.get(config.hash)) is not None]
+    return Results(stored, asked=configs, failures=failures, ran=run is not None)
+
+
 def executor_for(options: RunOptions) -> Executor:
     """The executor that the options ask for: Ray, or processes of this machine."""
-    if options.on is None:
-        return WorkerProcesses(options.processes)
-    from remask.experiments.ray_cluster import Ray  # slow to import
+    if options.on == "ray":
+        from remask.experiments.ray_cluster import Ray  # slow to import
 
-    return Ray.of(options)
-
-
-def prepare_run(
-    store: Store,
-    configs: Sequence[TrialConfig],
-    options: RunOptions,
-    executor: Executor,
-) -> Run | None:
-    """Prepare the data and plan a run of what the store lacks of these trials; None: nothing."""
-    if not options.again:
-        note_changed_code(store, configs, options.console)
-    largest: dict[str, int] = {}
-    fitting = None
-    missing = [c for c in configs if options.again or not store.is_done(c.hash)]
-    if missing:
-        if executor.on_this_machine:
-            check_device(options.device)
-        fetch_data(configs, options)
-        largest = largest_stacks(configs, options, check_memory=executor.on_this_machine)
-        if not executor.on_this_machine:
-            fitting = executor.largest_stacks(missing, options)
-    return plan_run(
-        store,
-        configs,
-        workers=executor.at_once(options),
-        largest_stack=fitting or (lambda config: largest.get(config.net, len(configs))),
-        again=options.again,
-    )
+        return Ray.of(options)
+    if options.processes == 1:
+        return ThisProcess()
+    return WorkerProcesses(options.processes)
 
 
 def runs_to_resume(store: Store, name: str | None, *, own_code: bool = False) -> list[Run]:
@@ -107,31 +131,6 @@ def runs_to_resume(store: Store, name: str | None, *, own_code: bool = False) ->
         for config in (config for run in runs for config in run.configs):
             check_trusted([config.benchmark, config.method, config.net], trusted=[])
     return runs
-
-
-def finish_run(store: Store, run: Run, options: RunOptions, executor: Executor) -> list[str]:
-    """Train what is left of a run and show its progress; returns what failed, for people.
-
-    Raises `Stopped` if asked to stop.
-    """
-    if executor.on_this_machine:
-        check_device(options.device)
-    if options.save_nets is not None:
-        make_folder(options.save_nets)
-    jobs = jobs_left(store, run)
-    titles = {job.name: job.title() for job in jobs}
-    failures = []
-    with (
-        StopRequest() as stop,
-        Display(jobs, options.console, lines=options.progress is True) as display,
-        RunLog(run, options) as log,
-    ):
-        for event in continue_run(store, run, options, stop, executor):
-            display.show(event)
-            log.take(event)
-            if isinstance(event, Failed):
-                failures.append(f"{titles[event.job]}: {event.error}")
-    return failures
 
 
 def plan_run(
@@ -294,14 +293,18 @@ def _remove_remains(run: Run) -> None:
                 _discard(run)
 
 
-def fetch_data(configs: Sequence[TrialConfig], options: RunOptions) -> None:
-    """Fetch missing datasets once, before any worker needs them."""
+def _check_runnable(
+    configs: Sequence[TrialConfig], options: RunOptions, executor: Executor
+) -> dict[str, int]:
+    """Fetch missing datasets once, before any worker needs them; returns the largest stacks."""
     names = list(dict.fromkeys(config.benchmark for config in configs))
     if options.data is not None and (len(names) > 1 or names[0] not in BENCHMARKS):
         raise SettingsError(f"`data` is for one of remask's datasets, not for {', '.join(names)}")
-    for info in (BENCHMARKS[name] for name in names if name in BENCHMARKS):
-        with download_bar(options.console) as bar:
-            fetch(info.dataset, progress=bar, data=options.data)
+    for name in names:
+        if name in BENCHMARKS:
+            with download_bar(options.console) as bar:
+                fetch(BENCHMARKS[name].dataset, progress=bar, data=options.data)
+    return largest_stacks(configs, options, check_memory=executor.on_this_machine)
 
 
 def largest_stacks(

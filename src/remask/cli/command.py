@@ -1,7 +1,10 @@
-"""Groups of options: one parameter of a command stands for several options, made from fields.
+"""What commands share: groups of options, and what they print.
 
-@with_groups
-def run(*, settings: Annotated[dict[str, Any], SETTINGS], store: StorePath = None) -> None: ...
+A parameter of a command may stand for several options, which are made from fields. Results go to
+standard output, everything else to standard error. Every command has --json and --quiet:
+
+    @with_groups
+    def run(*, settings: Annotated[dict[str, Any], SETTINGS], printer: Printing) -> None: ...
 """
 
 import functools
@@ -17,6 +20,21 @@ from remask.cli.completion import VALUES
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
+
+import json
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, is_dataclass
+from typing import TYPE_CHECKING
+
+from remask.console import PlainConsole, errors, silence
+from remask.errors import RemaskError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from remask.experiments.options import RunOptions
 
 _METAVARS = {int: "N", float: "X", str: "NAME", Path: "PATH"}
 
@@ -79,7 +97,13 @@ def arg(metavar: str, text: str, **more: Any) -> Any:
 
 
 def option(
-    name: str, text: str, metavar: str | None, panel: str, kind: Any, *names: str, **more: Any
+    name: str,
+    text: str,
+    metavar: str | None,
+    panel: str | None,
+    kind: Any,
+    *names: str,
+    **more: Any,
 ) -> inspect.Parameter:
     """Return a member of a group, which is None unless it is given."""
     info = typer.Option(
@@ -120,3 +144,109 @@ def _plain_type(annotation: Any) -> Any:
         options = [part for part in get_args(annotation) if part is not NoneType]
         return _plain_type(options[0]) if len(options) == 1 else str
     return annotation if annotation in (int, float, bool, Path) else str
+
+
+_PANEL = "What to print"
+_FILE_WIDTH = 160
+
+# A pipe or a file has no width, and a table in it must not be cut.
+_is_terminal = sys.stdout is not None and sys.stdout.isatty()
+output = PlainConsole(width=None if _is_terminal else _FILE_WIDTH)
+
+
+@dataclass(frozen=True)
+class Printer:
+    """Prints the results of one command."""
+
+    json: bool = False
+    """Print results as JSON."""
+    quiet: bool = False
+    """Print only results and errors."""
+
+    def result(self, value: object, *shown: "RenderableType") -> None:
+        """Print `value` as JSON, or else `shown`, which is for people."""
+        if self.json:
+            write_out(json.dumps(_plain(value), indent=1, allow_nan=False) + "\n")
+        else:
+            self.show(*shown)
+
+    def show(self, *shown: "RenderableType") -> None:
+        """Print part of a result for people; nothing with --json."""
+        for each in shown if not self.json else ():
+            output.print(each)
+
+    def states(self, rows: Iterable[tuple[str, str]], styles: Mapping[str, str]) -> None:
+        """Print lines for people that each begin with a state in its style."""
+        width = max(map(len, styles)) + 1
+        for state, text in rows if not self.json else ():
+            output.print(f"{state:<{width}}", style=styles[state], end="")
+            output.print(text)
+
+    def note(self, text: str) -> None:
+        """Print a note to standard error, unless quiet."""
+        self.console.print(text)
+
+    @property
+    def console(self) -> PlainConsole:
+        """The console for progress and notes."""
+        return silence if self.quiet else errors
+
+    def applied_to(self, options: "RunOptions") -> "RunOptions":
+        """Return the options of a run that prints no more than this printer."""
+        return options.model_copy(update={"progress": False}) if self.quiet else options
+
+
+Printing = Annotated[
+    Printer,
+    Group(
+        (
+            option("json", "Print JSON, for programs.", None, _PANEL, bool, "--json"),
+            option("quiet", "Print results and errors only.", None, _PANEL, bool, "--quiet"),
+        ),
+        make=Printer,
+    ),
+]
+
+
+def write_out(text: str) -> None:
+    """Write to standard output unchanged, such as JSON: not wrapped, no character replaced."""
+    sys.stdout.write(text)
+
+
+def exit_if_any(problems: Sequence[object]) -> None:
+    """Print problems, and exit with 1 if there are any."""
+    for problem in problems:
+        errors.print(str(problem), style="red")
+    if problems:
+        raise typer.Exit(1)
+
+
+def confirm(question: str, verb: str, past: str) -> None:
+    """Ask before something is deleted; exits with 1 unless the answer is yes.
+
+    Raises RemaskError if there is no terminal to ask at.
+    """
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise RemaskError(
+            f"there is no terminal to ask at, so nothing was {past}. To {verb} without being "
+            f"asked, add --yes."
+        )
+    errors.print(f"{question} [y/N]", end=" ")
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        errors.print(f"Nothing was {past}.")
+        raise typer.Exit(1)
+
+
+def _plain(value: Any) -> object:
+    """Convert a value to strict JSON: what is not a number becomes null, and paths text."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return _plain(asdict(value))
+    if hasattr(value, "model_dump"):
+        return _plain(value.model_dump(mode="json"))
+    if isinstance(value, Mapping):
+        return {str(name): _plain(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, bool | int | str) else str(value)
