@@ -1,6 +1,5 @@
 """The machine and this process: memory, versions of the code, and requests to stop."""
 
-import asyncio
 import ctypes
 import errno
 import os
@@ -212,18 +211,3 @@ class StopRequest:
         if self.signal is not None and number == signal.SIGINT:
             os._exit(128 + number)  # asked twice: at once, without saving
         self.signal = number
-
-
-class StopFlag:
-    """A flag that all nodes of a cluster can wait for; the body of a Ray actor."""
-
-    def __init__(self) -> None:
-        self._raised = asyncio.Event()
-
-    async def wait(self) -> None:
-        """Return when the flag is raised."""
-        await self._raised.wait()
-
-    async def raise_it(self) -> None:
-        """Release all who wait."""
-        self._raised.set()

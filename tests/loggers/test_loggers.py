@@ -12,9 +12,9 @@ import pytest
 
 from remask.errors import RemaskError, SettingsError
 from remask.experiments import RunOptions
-from remask.loggers import Log, Logger, Source, open_logger
+from remask.loggers import Log, Logger, TrialInfo, open_logger
 
-ONE, OTHER = Source("one", {"method": "er", "mask": "-inf"}), Source("other")
+ONE, OTHER = TrialInfo("one", {"method": "er", "mask": "-inf"}), TrialInfo("other")
 KINDS = [
     "csv",
     "jsonl",
@@ -27,25 +27,27 @@ class Remembering(Logger):
     def __init__(self) -> None:
         self.calls: list[tuple[object, ...]] = []
 
-    def on_step(self, source: Source, step: int, task: int, values: Mapping[str, float]) -> None:
-        self.calls.append(("step", source.name, step, task, dict(values)))
+    def on_step(self, trial: TrialInfo, step: int, task: int, values: Mapping[str, float]) -> None:
+        self.calls.append(("step", trial.name, step, task, dict(values)))
 
-    def on_end(self, source: Source, step: int, values: Mapping[str, float]) -> None:
-        self.calls.append(("end", source.name, step, dict(values)))
+    def on_end(self, trial: TrialInfo, step: int, values: Mapping[str, float]) -> None:
+        self.calls.append(("end", trial.name, step, dict(values)))
 
 
 class Failing(Logger):
-    def on_step(self, source: Source, step: int, task: int, values: Mapping[str, float]) -> None:
+    def on_step(self, trial: TrialInfo, step: int, task: int, values: Mapping[str, float]) -> None:
         raise OSError(28, "No space left on device")
 
 
 def write(log: Log, last: int) -> None:
     """What a run of `last` steps says, with a task of ten steps each."""
     for step in range(1, last + 1):
-        for source in (ONE, OTHER):
-            log.step(source, step, 1 + (step - 1) // 10, {"loss": 1 / step, "loss/replay": 0.5})
+        for trial in (ONE, OTHER):
+            log.on_event(
+                "step", trial, step, 1 + (step - 1) // 10, {"loss": 1 / step, "loss/replay": 0.5}
+            )
             if step % 10 == 0:
-                log.task(source, step, step // 10, {"class_il/mean": float(step)})
+                log.on_event("task", trial, step, step // 10, {"class_il/mean": float(step)})
     log.flush()
 
 
@@ -80,7 +82,7 @@ def test_what_a_log_has_is_not_written_again_when_a_run_goes_on(kind: str, tmp_p
     for last in (13, 25):
         with Log({kind: open_logger(f"{kind}:{path}")}, notes.append) as log:
             write(log, last)
-            log.end(ONE, last, {"class_il_A_T": 80.0})
+            log.on_event("end", ONE, last, 0, {"class_il_A_T": 80.0})
     assert notes == []
     found = sorted(losses(kind, path))
     assert [(trial, step) for trial, step, _ in found] == [
@@ -111,7 +113,7 @@ def test_json_lines_have_the_settings_of_a_trial_once_and_no_nan(tmp_path: Path)
     path = tmp_path / "log"
     for last in (1, 2):
         with Log({"log": open_logger(f"jsonl:{path}")}, pytest.fail) as log:
-            log.step(ONE, last, 1, {"loss": math.nan})
+            log.on_event("step", ONE, last, 1, {"loss": math.nan})
     first, *others = (json.loads(line) for line in path.read_text().splitlines())
     assert first["settings"] == {"method": "er", "mask": "-inf"}
     assert [entry["values"] for entry in others] == [{"loss": None}] * 2
@@ -166,8 +168,8 @@ def test_a_device_is_refused_and_not_read_forever() -> None:
 def test_runs_that_start_on_one_new_file_write_one_header(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "log"
     logs = [Log({kind: open_logger(f"{kind}:{path}")}, pytest.fail) for _ in range(2)]
-    for log, source in zip(logs, (ONE, OTHER), strict=True):
-        log.step(source, 1, 1, {"loss": 0.5})
+    for log, trial in zip(logs, (ONE, OTHER), strict=True):
+        log.on_event("step", trial, 1, 1, {"loss": 0.5})
     for log in logs:
         log.close()
     assert sorted(losses(kind, path)) == [("one", 1, 0.5), ("other", 1, 0.5)]
@@ -188,9 +190,9 @@ def test_a_step_that_comes_again_is_handed_on_once() -> None:
     with Log({"own": logger}, pytest.fail) as log:
         for steps in ((1, 2, 3), (2, 3, 4)):
             for step in steps:
-                log.step(ONE, step, 1, {"loss": float(step)})
-        log.end(ONE, 4, {})
-        log.end(ONE, 4, {})
+                log.on_event("step", ONE, step, 1, {"loss": float(step)})
+        log.on_event("end", ONE, 4, 0, {})
+        log.on_event("end", ONE, 4, 0, {})
     assert [call[2] for call in logger.calls] == [1, 2, 3, 4, 4]
 
 
@@ -213,7 +215,7 @@ def test_wandb_keeps_a_run_per_trial_offline(
     monkeypatch.setenv("WANDB_DIR", str(tmp_path))
     with Log({"wandb": open_logger("wandb:remask-test")}, pytest.fail) as log:
         write(log, 12)
-        log.end(ONE, 12, {"class_il_A_T": 80.0})
+        log.on_event("end", ONE, 12, 0, {"class_il_A_T": 80.0})
     kept = list((tmp_path / "wandb").glob("offline-run-*/run-*.wandb"))
     assert len(kept) == 2
     assert all(path.stat().st_size > 0 for path in kept)

@@ -17,22 +17,26 @@ from remask.data.benchmark import Benchmark, load_benchmark
 from remask.engine import TrialStack
 from remask.errors import MissingPackageError, SettingsError
 from remask.experiments import RunOptions, ray_cluster
-from remask.experiments.checkpoint_mirror import CheckpointMirror
-from remask.experiments.configs import trial_configs
-from remask.experiments.ray_cluster import ClusterError, Ray, places_on
-from remask.experiments.ray_node import (
+from remask.experiments.ray_cluster import (
     MOST_TRIALS,
-    Arrays,
-    importable,
+    ClusterError,
+    Ray,
+    places_on,
+    trials_that_fit,
+)
+from remask.experiments.ray_node import (
+    CheckpointMirror,
+    as_arrays,
+    as_benchmark,
     own_files,
     scratch_folder,
-    trials_that_fit,
     write_files,
 )
 from remask.machine import TooLargeError
 from remask.store import Store
 from tests.command_line import CommandLine
 from tests.runs.faults import run_script
+from tests.runs.ray_nodes import run_here, shown, small
 
 
 def test_without_ray_the_message_says_what_to_install(
@@ -86,19 +90,14 @@ def test_a_node_has_places_for_as_many_stacks_as_fit(
 
 def test_a_benchmark_in_memory_that_can_only_be_read_trains_to_the_same_bits() -> None:
     benchmark = load_benchmark("split-digits", limit=10)
-    parts = Arrays.of(benchmark)
-    assert parts.fields["train_inputs"].base is not None, "a view, and no copy"
+    arrays = as_arrays(benchmark)
+    assert arrays["train_inputs"].base is not None, "a view, and no copy"
     sealed = {
         name: _read_only(value) if isinstance(value, np.ndarray) else value
-        for name, value in parts.fields.items()
+        for name, value in arrays.items()
     }
-    configs = trial_configs(
-        benchmark="split-digits",
-        method="derpp",
-        seeds=range(2),
-        overrides={"limit": 10, "epochs": 1},
-    )
-    assert _trained(configs, Arrays(sealed).benchmark()) == _trained(configs, benchmark)
+    configs = small(trials=2, method="derpp", limit=10)
+    assert _trained(configs, as_benchmark(sealed)) == _trained(configs, benchmark)
 
 
 def _read_only(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -130,8 +129,10 @@ def test_own_files_are_those_that_the_names_need_and_no_library(
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    found = own_files(["my_room.method:Method", "mlp", "my_other:net"])
-    assert set(found) == {
+    (config,) = small(trials=1)
+    own = {"method": "my_room.method:Method", "net": "my_other:net"}
+    assert own_files(config) == {}
+    assert set(own_files(config.model_copy(update=own))) == {
         "my_room/__init__.py",
         "my_room/method.py",
         "my_room/parts.py",
@@ -139,8 +140,12 @@ def test_own_files_are_those_that_the_names_need_and_no_library(
     }
 
 
-def test_a_mirror_has_what_the_folder_has(tmp_path: Path) -> None:
-    mirror = CheckpointMirror("memory://mirrored/job")
+@pytest.mark.parametrize("place", ["memory://mirrored/job", "mirrored/job"])
+def test_a_mirror_has_what_the_folder_has(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    mirror = CheckpointMirror(place)
     here, there = tmp_path / "here", tmp_path / "there"
     first, second, third = (f"checkpoint-{number:08d}.safetensors" for number in (1, 2, 3))
     mirror.fetch(there)
@@ -196,18 +201,18 @@ def test_an_address_without_a_cluster_is_refused_within_seconds(
     )
 
 
-def test_own_code_is_importable_in_the_block_and_gone_afterwards(tmp_path: Path) -> None:
+def test_code_is_importable_in_a_scratch_folder_and_gone_afterwards() -> None:
     before = Path.cwd(), list(sys.path)
     for version in (b"1", b"2"):
-        folder = tmp_path / version.decode()
-        with importable({"shipped_part.py": b"VERSION = " + version}, folder):
+        with scratch_folder({"shipped_part.py": b"VERSION = " + version}) as folder:
             assert int(version) == import_module("shipped_part").VERSION
-            assert Path.cwd() == folder
+            assert Path.cwd().parent == folder
         assert "shipped_part" not in sys.modules
         assert (Path.cwd(), sys.path) == before
+        assert not folder.exists()
 
 
-def test_a_scratch_folder_goes_with_its_block_and_later_if_its_process_died(
+def test_the_scratch_folders_of_dead_processes_are_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -216,11 +221,11 @@ def test_a_scratch_folder_goes_with_its_block_and_later_if_its_process_died(
     for folder in (abandoned, new, other):
         write_files(folder, {"code/method.py": b""})
     link.symlink_to(other)
-    with scratch_folder() as living:
+    with scratch_folder({}) as living:
         for folder in (abandoned, living):
             os.utime(folder, (0, 0))
         os.utime(link, (0, 0), follow_symlinks=False)
-        with scratch_folder():
+        with scratch_folder({}):
             assert not abandoned.exists()
             assert living.exists()
     assert {path.name for path in tmp_path.iterdir()} == {new.name, other.name, link.name}
@@ -275,12 +280,7 @@ def test_a_cluster_of_this_machine_alone_gives_the_same_bits(
 ) -> None:
     pytest.importorskip("ray")
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")  # no token in the user's home
-    configs = trial_configs(
-        benchmark="split-digits", method="er", seeds=[0], overrides={"limit": 20, "epochs": 1}
-    )
-    shown = []
-    for executor in (Ray("local"), None):
-        with Store(tmp_path / f"{executor is None}.db") as store:
-            public.run(configs=configs, store=store, workers=1, progress=False, executor=executor)
-            shown.append([(r.config, r.class_il, r.confidence) for r in store.records()])
-    assert shown[0] == shown[1]
+    configs = small(trials=1)
+    with Store(tmp_path / "results.db") as store:
+        public.run(configs=configs, store=store, progress=False, executor=Ray("local"))
+        assert shown(store) == run_here(tmp_path, configs)

@@ -14,8 +14,13 @@ from remask.errors import RemaskError, Stopped
 from remask.experiments import RunOptions, ThisProcess
 from remask.experiments.display import RunLog
 from remask.experiments.jobs import Advanced
+<<<<<<< HEAD
 from remask.experiments.running import continue_run, plan_run, run_trials
 from remask.loggers import Logger, Source
+=======
+from remask.experiments.running import continue_run, plan_run
+from remask.loggers import Logger, TrialInfo
+>>>>>>> baeb016 (Loggers in three files: one way for events, trackers share their runs)
 from remask.machine import StopRequest
 from remask.store import Store, TrialRecord, export, read_export
 
@@ -28,15 +33,15 @@ class Remembering(Logger):
         self.tasks: list[Call] = []
         self.ends: list[str] = []
 
-    def on_step(self, source: Source, step: int, task: int, values: Mapping[str, float]) -> None:
-        self.steps.append((source.name, step, task, tuple(values.items())))
+    def on_step(self, trial: TrialInfo, step: int, task: int, values: Mapping[str, float]) -> None:
+        self.steps.append((trial.name, step, task, tuple(values.items())))
 
-    def on_task(self, source: Source, step: int, task: int, values: Mapping[str, float]) -> None:
-        self.tasks.append((source.name, step, task, tuple(values.items())))
+    def on_task(self, trial: TrialInfo, step: int, task: int, values: Mapping[str, float]) -> None:
+        self.tasks.append((trial.name, step, task, tuple(values.items())))
 
-    def on_end(self, source: Source, step: int, values: Mapping[str, float]) -> None:
+    def on_end(self, trial: TrialInfo, step: int, values: Mapping[str, float]) -> None:
         assert values["class_il_A_T"] > 0
-        self.ends.append(source.name)
+        self.ends.append(trial.name)
 
 
 def trials(count: int = 2) -> list[TrialConfig]:

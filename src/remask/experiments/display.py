@@ -27,7 +27,7 @@ from remask.errors import printable
 from remask.experiments.jobs import Advanced, Event, Finished, Job, Logged, Note, PickedUp, Run
 from remask.experiments.options import RunOptions
 from remask.experiments.train import net_path
-from remask.loggers import Log, Logger, Setting, Source, open_logger
+from remask.loggers import Log, Logger, Setting, TrialInfo, open_logger
 from remask.metrics import average_accuracy
 from remask.own_code import own_title
 from remask.record import TrialRecord
@@ -223,7 +223,7 @@ class RunLog:
             options.console.print(f"note: {text}", highlight=False, soft_wrap=True)
 
         self._log = Log(loggers, say)
-        self._sources = {config.hash: source_of(config) for config in run.configs}
+        self._trials = {config.hash: logged_trial(config) for config in run.configs}
         self._steps: dict[str, int] = {}
 
     def __enter__(self) -> Self:
@@ -240,29 +240,30 @@ class RunLog:
             for record in event.records:
                 metrics = _known(scores(record))
                 step = self._steps.get(record.config_hash, 0)
-                self._log.end(self._sources[record.config_hash], step, metrics)
+                self._log.on_event("end", self._trials[record.config_hash], step, 0, metrics)
         else:
             return
         self._log.flush()
 
     def _on_way(self, event: Logged) -> None:
         names = [name if name == "loss" else f"loss/{name}" for name in event.names]
-        for place, trial in enumerate(event.trials):
-            source = self._sources[trial]
+        for place, config_hash in enumerate(event.trials):
+            trial = self._trials[config_hash]
             for step, task, values in event.points:
                 # Kept even if it is NaN: then the trial has diverged.
                 own = dict(zip(names, values[place], strict=False))
                 shown = {"loss": own.pop("loss"), **_known(own)}
-                self._log.step(source, step, task + 1, shown)
-                self._steps[trial] = step
+                self._log.on_event("step", trial, step, task + 1, shown)
+                self._steps[config_hash] = step
             for point in event.tasks:
-                self._log.task(source, point.step, point.task + 1, _accuracies(point, place))
+                reached = _accuracies(point, place)
+                self._log.on_event("task", trial, point.step, point.task + 1, reached)
 
 
-def source_of(config: TrialConfig) -> Source:
+def logged_trial(config: TrialConfig) -> TrialInfo:
     """A trial as loggers get it."""
     settings = {name: _plain(value) for name, value in config if name != "weights"}
-    return Source(net_path("", config).name, settings | dict(config.weights))
+    return TrialInfo(net_path("", config).name, settings | dict(config.weights))
 
 
 def _plain(value: object) -> Setting:

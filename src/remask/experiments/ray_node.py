@@ -10,10 +10,10 @@ import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, fields, replace
-from functools import lru_cache
+from dataclasses import dataclass, fields, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,55 +23,25 @@ import torch
 import remask
 from remask.config import TrialConfig
 from remask.data.benchmark import Benchmark, resplit
-from remask.engine import TrialStack
-from remask.engine.checkpoints import checkpoints_in
-from remask.experiments.checkpoint_mirror import CheckpointMirror, is_address
+from remask.engine.checkpoints import checkpoints_in, is_checkpoint
+from remask.errors import MissingPackageError, SettingsError
 from remask.experiments.jobs import Advanced, Event, Failed, Finished, Job
 from remask.experiments.options import RunOptions
 from remask.experiments.train import run_job
-from remask.files import make_folder, write_atomically
-from remask.machine import StopRequest, TooLargeError, keep_freed_memory, write_bytes
+from remask.files import DurabilityError, make_folder, write_atomically
+from remask.machine import StopRequest, keep_freed_memory
 from remask.own_code import find_source, names_own_code
 
-MOST_TRIALS = 64
-"""Larger stacks gain nothing."""
-_MOST_LOG = 1 << 16
-"""Bytes of a log that are sent at once."""
+_LOG_BYTES = 1 << 16
+"""How much of a log is sent at once."""
 _SCRATCH = "remask-stack-"
 _SECONDS_TO_LOCK = 60.0
 """A younger scratch folder may belong to a process that has not locked it yet."""
-_USABLE = 0.9
-"""The usable share of a device's free memory: allocators leave gaps."""
-_MEASURED_STEPS = 3
+_CHECKPOINTS_KEPT = 2
+_PACKAGES = {"s3": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "az": "adlfs"}
 
-
-@dataclass(frozen=True)
-class Arrays:
-    """A benchmark whose tensors are numpy arrays, which can be mapped from shared memory."""
-
-    fields: Mapping[str, Any]
-
-    @classmethod
-    def of(cls, benchmark: Benchmark) -> "Arrays":
-        """The parts of a benchmark, without copying them."""
-        values = {field.name: getattr(benchmark, field.name) for field in fields(benchmark)}
-        return cls(
-            {
-                name: value.cpu().numpy() if isinstance(value, torch.Tensor) else value
-                for name, value in values.items()
-            }
-        )
-
-    def benchmark(self) -> Benchmark:
-        """The benchmark, without copying its parts."""
-        with warnings.catch_warnings():
-            # Shared memory is read-only, and nothing writes into a benchmark.
-            warnings.filterwarnings("ignore", "The given NumPy array is not writable")
-            parts: dict[str, Any] = {
-                name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value
-                for name, value in self.fields.items()
-            }
-        return Benchmark(**parts)
+Arrays = Mapping[str, Any]
+"""The fields of a benchmark with tensors as numpy arrays, which Ray maps from shared memory."""
 
 
 @dataclass(frozen=True)
@@ -86,19 +56,16 @@ class Order:
     """The files of the user's own code."""
     checkpoints: str | None
     """The folder or address, shared by all nodes, of the job's checkpoints."""
-    data: str
-    """The name of the benchmark's arrays."""
     seconds_between_reports: float
 
 
 @dataclass(frozen=True)
 class Began:
-    """Where the stack runs, and where its process writes what it prints."""
+    """Where the stack runs, and the sizes of the files that its process prints into."""
 
     node: str
     host: str
-    logs: dict[str, int] = field(default_factory=dict)
-    """Files on the node, and their sizes when the stack began."""
+    logs: dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -129,8 +96,7 @@ def train_stack(
     """
     import ray
 
-    logs = _log_sizes()
-    host = socket.gethostname()
+    logs, host = _log_sizes(), socket.gethostname()
     yield Began(ray.get_runtime_context().get_node_id(), host, dict(logs))
     if order.version != remask.__version__:
         yield Failed(
@@ -141,41 +107,45 @@ def train_stack(
         return
     keep_freed_memory()
     stop = StopRequest()
-    threading.Thread(target=_watch, args=(stop_asked, stop), daemon=True).start()
-    with scratch_folder() as scratch, importable(order.code, scratch / "code"):
+
+    def watch() -> None:
+        with suppress(ray.exceptions.RayError):  # a flag that is gone requests nothing
+            ray.get(list(stop_asked))
+            stop.signal = signal.SIGTERM
+
+    threading.Thread(target=watch, daemon=True).start()
+    with scratch_folder(order.code) as scratch:
         for message in _train(order, arrays, checkpoint, stop, scratch):
-            if order.options.logs is not None and (text := _new_lines(logs)):
+            if order.options.logs is not None and (text := read_logs(logs)):
                 yield Printed(text)
             yield message
 
 
 def _train(
-    order: Order,
-    arrays: Arrays,
-    checkpoint: dict[str, bytes],
-    stop: StopRequest,
-    scratch: Path,
+    order: Order, arrays: Arrays, checkpoint: dict[str, bytes], stop: StopRequest, scratch: Path
 ) -> Iterator[Message]:
     options, nets, shared = order.options, scratch / "nets", order.checkpoints
     if options.save_nets is not None:
         options = options.model_copy(update={"save_nets": nets})
-    mirror = CheckpointMirror(shared) if shared is not None and is_address(shared) else None
-    folder = scratch / "checkpoints" if shared is None or mirror is not None else Path(shared)
+    mirror = None if shared is None else CheckpointMirror(shared)
+    folder = scratch / "checkpoints"
     if mirror is not None:
         mirror.fetch(folder)
     # The larger number belongs to the later state.
     known = [path.name for path in checkpoints_in(folder).values()]
     if max(checkpoint, default="") > max(known, default=""):
         write_files(folder, checkpoint)
+    config = order.job.configs[0]
+    benchmark = resplit(
+        as_benchmark(arrays),
+        tasks=config.tasks,
+        class_order=config.class_order,
+        limit=config.limit,
+    )
+    save = None if mirror is None else lambda: mirror.push(folder)
+    events = run_job(order.job, folder, options, stop, benchmark=benchmark, after_save=save)
     ended, next_report = False, 0.0
-    for event in run_job(
-        order.job,
-        folder,
-        options,
-        stop,
-        benchmark=_benchmark(order.data, order.job.configs[0], arrays),
-        after_save=None if mirror is None else lambda: mirror.push(folder),
-    ):
+    for event in events:
         if isinstance(event, Advanced):
             if time.monotonic() < next_report:
                 continue
@@ -184,46 +154,36 @@ def _train(
         if isinstance(event, Finished):
             if options.save_nets is not None:
                 yield Files("nets", read_files(nets.glob("*")))
-            host = socket.gethostname()
-            records = [
-                record.model_copy(update={"machine": {**record.machine, "host": host}})
-                for record in event.records
-            ]
+            host = {"host": socket.gethostname()}
+            records = [r.model_copy(update={"machine": r.machine | host}) for r in event.records]
             event = replace(event, records=records)
         yield event
     if not ended and shared is None:
         yield Files("checkpoints", read_files(checkpoints_in(folder).values()))
 
 
-def _watch(stop_asked: Sequence[Any], stop: StopRequest) -> None:
-    """Request a stop once the flag is raised; a flag that is gone requests nothing."""
-    import ray
-
-    with suppress(ray.exceptions.RayError):
-        ray.get(list(stop_asked))
-        stop.signal = signal.SIGTERM
-
-
-_arrays: dict[str, Arrays] = {}
+def as_arrays(benchmark: Benchmark) -> Arrays:
+    """The fields of a benchmark, without copying them."""
+    values = {field.name: getattr(benchmark, field.name) for field in fields(benchmark)}
+    return {
+        name: value.cpu().numpy() if isinstance(value, torch.Tensor) else value
+        for name, value in values.items()
+    }
 
 
-def _benchmark(key: str, config: TrialConfig, arrays: Arrays) -> Benchmark:
-    """The benchmark of a trial, made of arrays in shared memory; checked once per process."""
-    if key not in _arrays:
-        _arrays.clear()
-        _arrays[key] = arrays
-    return _resplit(key, config.tasks, config.class_order, config.limit)
+def as_benchmark(arrays: Arrays) -> Benchmark:
+    """The benchmark, without copying its arrays."""
+    with warnings.catch_warnings():
+        # Shared memory is read-only, and nothing writes into a benchmark.
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable")
+        values: dict[str, Any] = {
+            name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value
+            for name, value in arrays.items()
+        }
+    return Benchmark(**values)
 
 
-@lru_cache(maxsize=1)
-def _resplit(
-    key: str, tasks: int | None, class_order: int | tuple[int, ...] | None, limit: int | None
-) -> Benchmark:
-    benchmark = _arrays[key].benchmark()
-    return resplit(benchmark, tasks=tasks, class_order=class_order, limit=limit)
-
-
-# ---- What the process prints ---------------------------------------------------------------------
+# What the process prints
 
 
 def _log_sizes() -> dict[str, int]:
@@ -237,35 +197,19 @@ def _log_sizes() -> dict[str, int]:
     return sizes
 
 
-def _new_lines(read_to: dict[str, int]) -> str:
-    """What was printed since the last call."""
+def read_logs(logs: dict[str, int], *, end: bool = False) -> str:
+    """What was printed after the positions in `logs`, which advance; with `end`, its end."""
     text = ""
-    for path, start in read_to.items():
-        printed = _read_log(path, start)
-        read_to[path] = start + len(printed)
-        text += printed.decode(errors="replace")
+    for path, start in list(logs.items()):
+        with suppress(OSError), Path(path).open("rb") as stream:
+            size = stream.seek(0, os.SEEK_END)
+            stream.seek(max(start, size - _LOG_BYTES) if end else start)
+            text += stream.read(_LOG_BYTES).decode(errors="replace")
+            logs[path] = stream.tell()
     return text
 
 
-def _read_log(path: str, start: int) -> bytes:
-    with suppress(OSError), Path(path).open("rb") as stream:
-        stream.seek(start)
-        return stream.read(_MOST_LOG)
-    return b""
-
-
-def last_words(logs: dict[str, int]) -> str:
-    """The last output of a dead process on this node; the body of a Ray task."""
-    lines = []
-    for path, start in logs.items():
-        size = Path(path).stat().st_size if Path(path).exists() else start
-        text = _read_log(path, max(start, size - _MOST_LOG)).decode(errors="replace")
-        # Ray marks with a colon which task a line is of.
-        lines += [line for line in text.splitlines() if not line.startswith(":")]
-    return "\n".join(lines)
-
-
-# ---- Files and code ------------------------------------------------------------------------------
+# Files and code
 
 
 def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
@@ -280,22 +224,48 @@ def read_files(paths: Iterable[Path]) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(paths)}
 
 
-def own_files(names: Iterable[str]) -> dict[str, bytes]:
-    """The files of the user's own code that these names need, by path; imports nothing."""
-    files: dict[str, bytes] = {}
-    for module in dict.fromkeys(name.partition(":")[0] for name in names if names_own_code(name)):
-        source = find_source(module)
-        if source is not None:
-            files.update(source.files)
-    return files
+def own_files(config: TrialConfig) -> dict[str, bytes]:
+    """The files of the user's own code that a trial needs, by path; imports nothing."""
+    names = filter(names_own_code, (config.method, config.net))
+    sources = [find_source(name.partition(":")[0]) for name in names]
+    return {path: data for source in sources if source for path, data in source.files.items()}
 
 
 @contextmanager
-def importable(files: Mapping[str, bytes], folder: Path) -> Iterator[None]:
-    """Make files of the user's own code importable while in the block.
+def scratch_folder(code: Mapping[str, bytes]) -> Iterator[Path]:
+    """A temporary folder while in the block, with code that can be imported.
+
+    Its process locks it. Folders that no process locks any more are removed.
+    """
+    for folder in Path(tempfile.gettempdir()).glob(f"{_SCRATCH}*"):
+        with suppress(OSError):  # removed by another process, or locked
+            status = folder.lstat()
+            is_new = time.time() - status.st_mtime < _SECONDS_TO_LOCK
+            if not is_new and status.st_uid == os.getuid():
+                with _locked(folder, fcntl.LOCK_EX | fcntl.LOCK_NB):
+                    shutil.rmtree(folder)
+    with tempfile.TemporaryDirectory(prefix=_SCRATCH, ignore_cleanup_errors=True) as made:
+        folder = Path(made).resolve()
+        with _locked(folder, fcntl.LOCK_EX), _importable(code, folder / "code"):
+            yield folder
+
+
+@contextmanager
+def _locked(folder: Path, kind: int) -> Iterator[None]:
+    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(lock, kind)
+        yield
+    finally:
+        os.close(lock)
+
+
+@contextmanager
+def _importable(files: Mapping[str, bytes], folder: Path) -> Iterator[None]:
+    """Make files importable while in the block, and unload their modules afterwards.
 
     Their folder is the current one meanwhile: an older copy of a module may be where the process
-    was started. Afterwards their modules are unloaded, since the folder is removed.
+    was started.
     """
     if not files:
         yield
@@ -314,73 +284,67 @@ def importable(files: Mapping[str, bytes], folder: Path) -> Iterator[None]:
                 del sys.modules[name]
 
 
-@contextmanager
-def scratch_folder() -> Iterator[Path]:
-    """A temporary folder while in the block; also removes the folders of processes that died.
+# Checkpoints that all nodes share
 
-    A process locks its folder, and the operating system frees the lock when it dies.
+
+class CheckpointMirror:
+    """The copy of a checkpoint folder in a shared folder, or at an address that fsspec understands.
+
+    What is read back is checked as any checkpoint is, so of a copy that was cut short, the
+    checkpoint before it is used.
     """
-    for folder in Path(tempfile.gettempdir()).glob(f"{_SCRATCH}*"):
-        with suppress(OSError):  # removed by another process, or locked
-            status = folder.lstat()
-            is_new = time.time() - status.st_mtime < _SECONDS_TO_LOCK
-            if not is_new and status.st_uid == os.getuid():
-                with _locked(folder, fcntl.LOCK_EX | fcntl.LOCK_NB):
-                    shutil.rmtree(folder)
-    with tempfile.TemporaryDirectory(prefix=_SCRATCH, ignore_cleanup_errors=True) as made:
-        folder = Path(made).resolve()
-        with _locked(folder, fcntl.LOCK_EX):
-            yield folder
 
+    def __init__(self, place: str) -> None:
+        # The nodes work in other folders.
+        self.address = place.rstrip("/") if "://" in place else str(Path(place).resolve())
+        try:
+            self._files, self._path = import_module("fsspec").url_to_fs(self.address)
+        except ImportError:
+            package = _PACKAGES.get(place.partition(":")[0], "fsspec")
+            raise MissingPackageError(
+                f"checkpoints at {place} need a package that is not installed: pip install "
+                f"{package}, on this machine and on every node"
+            ) from None
+        except ValueError as error:
+            raise SettingsError(f"checkpoints = {place!r}: {error}") from None
 
-@contextmanager
-def _locked(folder: Path, kind: int) -> Iterator[None]:
-    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        fcntl.flock(lock, kind)
-        yield
-    finally:
-        os.close(lock)
+    def fetch(self, folder: Path) -> None:
+        """Copy the newest checkpoints into a folder."""
+        make_folder(folder)
+        with self._explained("read"):
+            for name in sorted(self._names())[-_CHECKPOINTS_KEPT:]:
+                content = self._files.cat_file(f"{self._path}/{name}")
+                write_atomically(folder / name, content, private=True)
 
+    def push(self, folder: Path) -> None:
+        """Make the copy like the folder: new checkpoints are written before old ones go."""
+        here = {path.name: path for path in checkpoints_in(folder).values()}
+        with self._explained("write"):
+            there = self._names()
+            self._files.makedirs(self._path, exist_ok=True)
+            for name in sorted(here.keys() - there):
+                self._files.pipe_file(f"{self._path}/{name}", here[name].read_bytes())
+            for name in there - here.keys():
+                self._files.rm_file(f"{self._path}/{name}")
 
-# ---- The memory of a device ----------------------------------------------------------------------
+    def remove(self) -> None:
+        """Remove the copy."""
+        with self._explained("remove"):
+            if self._files.exists(self._path):
+                self._files.rm(self._path, recursive=True)
 
+    def _names(self) -> set[str]:
+        self._files.invalidate_cache()  # another machine may have written
+        there = self._files.exists(self._path)
+        paths = self._files.ls(self._path, detail=False) if there else []
+        return set(filter(is_checkpoint, (str(path).rpartition("/")[2] for path in paths)))
 
-def measure_stack(
-    config: TrialConfig, arrays: Arrays, code: dict[str, bytes], options: RunOptions
-) -> int:
-    """How many trials like this one fit on a device of this node; the body of a Ray task."""
-    device = torch.device(options.device)
-    module = torch.get_device_module(device)
-
-    def peak(trials: int) -> int:
-        module.empty_cache()
-        module.reset_peak_memory_stats(device)
-        before = module.memory_allocated(device)
-        configs = [config.model_copy(update={"seed": seed}) for seed in range(trials)]
-        stack = TrialStack(configs, arrays.benchmark(), device=device)
-        for step, _ in enumerate(stack.run(), start=1):
-            if step == _MEASURED_STEPS:
-                break
-        return int(module.max_memory_allocated(device) - before)
-
-    with scratch_folder() as scratch, importable(code, scratch / "code"):
-        return trials_that_fit(peak, module.mem_get_info(device)[0])
-
-
-def trials_that_fit(needed: Callable[[int], int], free: int) -> int:
-    """The largest stack that fits into `free` bytes; `needed` measures a stack of a given size.
-
-    Memory grows linearly with the trials, so two measurements suffice. Raises TooLargeError if one
-    trial does not fit.
-    """
-    one, two = needed(1), needed(2)
-    per_trial = max(two - one, 1)
-    shared = max(one - per_trial, 0)
-    usable = int(free * _USABLE)
-    if one > usable:
-        raise TooLargeError(
-            f"one trial takes {write_bytes(one)} of the device's memory, and {write_bytes(usable)} "
-            f"can be used; use a smaller buffer, batch or net"
-        )
-    return min((usable - shared) // per_trial, MOST_TRIALS)
+    @contextmanager
+    def _explained(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # each kind of store has errors of its own
+            raise DurabilityError(
+                f"cannot {what} checkpoints at {self.address}: {type(error).__name__}: {error}. "
+                f"Check the place and your access to it, then try again."
+            ) from error

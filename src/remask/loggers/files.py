@@ -5,7 +5,6 @@ log ends. A last line that was cut short is removed, once the rest has proved to
 runs may log to one file: opening and appending hold a lock on it.
 """
 
-import contextlib
 import csv
 import errno
 import fcntl
@@ -17,11 +16,12 @@ import re
 import stat
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from remask.files import AnyPath, DurabilityError, make_folder, refusal
-from remask.loggers.logger import Logger, LoggerError, Reached, Source
+from remask.files import DurabilityError, make_folder, refusal, write_all
+from remask.loggers import Logger, LoggerError, Reached, TrialInfo
 
 _COLUMNS = "trial,event,step,task,name,value"
 _EVENTS = ("begin", "step", "task", "end")
@@ -33,7 +33,7 @@ class _LinesLogger(Logger, ABC):
 
     header = ""
 
-    def __init__(self, path: AnyPath) -> None:
+    def __init__(self, path: str) -> None:
         self._path = Path(path)
         self._has: dict[str, Reached] = {}
         self._waiting = ""
@@ -46,9 +46,9 @@ class _LinesLogger(Logger, ABC):
             except BaseException:
                 self._file.close()
                 raise
+        except DurabilityError:
+            raise
         except OSError as error:
-            if isinstance(error, DurabilityError):
-                raise
             raise refusal("write", self._path, error) from error
 
     def _read_or_begin(self) -> None:
@@ -73,7 +73,7 @@ class _LinesLogger(Logger, ABC):
         if whole < len(content):
             self._file.truncate(whole)
         if not whole:
-            self._append(self.header)
+            write_all(self._file, self.header.encode())
 
     @abstractmethod
     def _events(self, text: str) -> Iterator[tuple[Any, Any, Any]]:
@@ -83,9 +83,9 @@ class _LinesLogger(Logger, ABC):
     def _may_be_cut(self, end: bytes, first: bool) -> bool:
         """Whether `end` may be a line of a log that was cut short; `first`: it is the first."""
 
-    def reached(self, source: Source) -> Reached:
+    def reached(self, trial: TrialInfo) -> Reached:
         """See `Logger.reached`."""
-        return self._has.get(source.name, Reached())
+        return self._has.get(trial.name, Reached())
 
     def flush(self) -> None:
         """Write the waiting lines in one piece."""
@@ -93,25 +93,20 @@ class _LinesLogger(Logger, ABC):
             return
         try:
             with self._locked():
-                self._append(self._waiting)
+                write_all(self._file, self._waiting.encode())
         except OSError as error:
             raise refusal("write", self._path, error) from error
         self._waiting = ""
 
-    def _append(self, text: str) -> None:
-        rest = memoryview(text.encode())
-        while rest:  # the system may write only a part
-            rest = rest[self._file.write(rest) :]
-
-    @contextlib.contextmanager
+    @contextmanager
     def _locked(self) -> Iterator[None]:
         """Keep other runs from opening or appending to this file."""
-        with contextlib.suppress(OSError):  # not supported by the file system
+        with suppress(OSError):  # not supported by the file system
             fcntl.flock(self._file, fcntl.LOCK_EX)
         try:
             yield
         finally:
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 fcntl.flock(self._file, fcntl.LOCK_UN)
 
     def close(self) -> None:
@@ -137,11 +132,11 @@ class CsvLogger(_LinesLogger):
         return not first or self.header.encode().startswith(end)
 
     def on_event(
-        self, event: str, source: Source, step: int, task: int | None, values: Mapping[str, float]
+        self, event: str, trial: TrialInfo, step: int, task: int, values: Mapping[str, float]
     ) -> None:
         """See `Logger.on_event`."""
         # No name contains a comma or a quote, so these many lines need no csv.writer.
-        where = f"{source.name},{event},{step},{'' if task is None else task}"
+        where = f"{trial.name},{event},{step},{'' if event == 'end' else task}"
         lines = (f"{where},{name},{value:.9g}\n" for name, value in values.items())
         self._waiting += "".join(lines)
 
@@ -160,16 +155,16 @@ class JsonLinesLogger(_LinesLogger):
         return end.startswith(start) or start.startswith(end)
 
     def on_event(
-        self, event: str, source: Source, step: int, task: int | None, values: Mapping[str, float]
+        self, event: str, trial: TrialInfo, step: int, task: int, values: Mapping[str, float]
     ) -> None:
         """See `Logger.on_event`."""
-        entries: list[dict[str, Any]] = []
-        if source.name not in self._has:
-            self._has[source.name] = Reached()
-            begin = {"trial": source.name, "event": "begin", "step": 0}
-            entries.append({**begin, "settings": dict(source.settings)})
+        if trial.name not in self._has:
+            self._has[trial.name] = Reached()
+            self._write(trial, "begin", 0, settings=dict(trial.settings))
         # JSON has no NaN and no infinity.
         known = {name: value if math.isfinite(value) else None for name, value in values.items()}
-        where = {"trial": source.name, "event": event, "step": step, "task": task}
-        entries.append({**where, "values": known})
-        self._waiting += "".join(json.dumps(entry, allow_nan=False) + "\n" for entry in entries)
+        self._write(trial, event, step, task=None if event == "end" else task, values=known)
+
+    def _write(self, trial: TrialInfo, event: str, step: int, **more: object) -> None:
+        entry = {"trial": trial.name, "event": event, "step": step, **more}
+        self._waiting += json.dumps(entry, allow_nan=False) + "\n"

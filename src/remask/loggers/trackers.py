@@ -2,37 +2,58 @@
 
 import hashlib
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from remask.files import make_folder
-from remask.loggers.logger import Logger, Reached, Source
+from remask.loggers import Logger, Reached, TrialInfo
 
 _MEASURED_AT_TASKS = "class_il/mean", "task_il/mean"
 
 
-def _scalars(event: str, task: int | None, values: Mapping[str, float]) -> dict[str, float]:
-    """The values of an event by names that no other kind of event has."""
-    if event == "end":
-        return {f"end/{name}": value for name, value in values.items()}
-    return {**values, "task": task or 0} if event == "step" else dict(values)
+class _Tracker(Logger, ABC):
+    """A run of a tracker per trial."""
+
+    def __init__(self) -> None:
+        self._runs: dict[str, Any] = {}
+
+    @abstractmethod
+    def _begin(self, trial: TrialInfo) -> Any:
+        """Begin or continue the run of a trial."""
+
+    @abstractmethod
+    def _log(self, run: Any, event: str, step: int, values: Mapping[str, float]) -> None:
+        """Log values, by names that no other kind of event has."""
+
+    def on_event(
+        self, event: str, trial: TrialInfo, step: int, task: int, values: Mapping[str, float]
+    ) -> None:
+        """See `Logger.on_event`."""
+        if trial.name not in self._runs:
+            self._runs[trial.name] = self._begin(trial)
+        if event == "end":
+            values = {f"end/{name}": value for name, value in values.items()}
+        elif event == "step":
+            values = {**values, "task": task}
+        self._log(self._runs[trial.name], event, step, values)
 
 
-class TensorBoardLogger(Logger):
+class TensorBoardLogger(_Tracker):
     """A run per trial, in a folder of its name."""
 
     def __init__(self, folder: str) -> None:
+        super().__init__()
         import_module("tensorboard")  # torch's own message is less clear
         self._writer: Any = import_module("torch.utils.tensorboard").SummaryWriter
         self._folder = Path(folder)
         make_folder(self._folder)
-        self._writers: dict[str, Any] = {}
 
-    def reached(self, source: Source) -> Reached:
+    def reached(self, trial: TrialInfo) -> Reached:
         """See `Logger.reached`."""
-        folder = self._folder / source.name
+        folder = self._folder / trial.name
         if not folder.exists():
             return Reached()
         reader: Any = import_module("tensorboard.backend.event_processing.event_accumulator")
@@ -40,80 +61,70 @@ class TensorBoardLogger(Logger):
         events.Reload()
         tags = events.Tags()["scalars"]
         steps = {tag: events.Scalars(tag)[-1].step for tag in tags}
-        at_tasks = (steps[tag] for tag in _MEASURED_AT_TASKS if tag in steps)
-        ended = any(tag.startswith("end/") for tag in tags)
-        return Reached(steps.get("loss", 0), max(at_tasks, default=0), ended)
+        at_tasks = (steps.get(tag, 0) for tag in _MEASURED_AT_TASKS)
+        return Reached(steps.get("loss", 0), max(at_tasks), any(t.startswith("end/") for t in tags))
 
     def flush(self) -> None:
         """See `Logger.flush`."""
-        for writer in self._writers.values():
+        for writer in self._runs.values():
             writer.flush()
 
     def close(self) -> None:
         """See `Logger.close`."""
-        for writer in self._writers.values():
+        for writer in self._runs.values():
             writer.close()
 
-    def on_event(
-        self, event: str, source: Source, step: int, task: int | None, values: Mapping[str, float]
-    ) -> None:
-        """See `Logger.on_event`."""
-        if source.name not in self._writers:
-            writer = self._writer(str(self._folder / source.name), max_queue=1000)
-            settings = "\n".join(f"    {name} = {v}" for name, v in source.settings.items())
-            writer.add_text("settings", settings)
-            self._writers[source.name] = writer
-        for name, value in _scalars(event, task, values).items():
-            self._writers[source.name].add_scalar(name.replace(" ", "_"), value, step)
+    def _begin(self, trial: TrialInfo) -> Any:
+        writer = self._writer(str(self._folder / trial.name), max_queue=1000)
+        settings = "\n".join(f"    {name} = {value}" for name, value in trial.settings.items())
+        writer.add_text("settings", settings)
+        return writer
+
+    def _log(self, run: Any, event: str, step: int, values: Mapping[str, float]) -> None:
+        for name, value in values.items():
+            run.add_scalar(name.replace(" ", "_"), value, step)
 
 
-class WandbLogger(Logger):
+class WandbLogger(_Tracker):
     """A run per trial in a project. With WANDB_MODE=offline nothing leaves the machine."""
 
     def __init__(self, project: str) -> None:
+        super().__init__()
         self._wandb: Any = import_module("wandb")
         self._project = project
-        self._runs: dict[str, Any] = {}
-
-    def on_event(
-        self, event: str, source: Source, step: int, task: int | None, values: Mapping[str, float]
-    ) -> None:
-        """See `Logger.on_event`."""
-        run = self._run(source)
-        if event != "end":
-            run.log({**_scalars(event, task, values), "step": step})
-            return
-        run.summary.update(dict(values))
-        run.finish()
-        del self._runs[source.name]
 
     def close(self) -> None:
         """See `Logger.close`."""
         for run in self._runs.values():
             run.finish()
 
-    def _run(self, source: Source) -> Any:
-        if source.name not in self._runs:
-            # A trial that is resumed continues its run.
-            run = self._wandb.init(
-                project=self._project,
-                id=hashlib.sha256(source.name.encode()).hexdigest()[:16],
-                name=source.name,
-                config=dict(source.settings),
-                resume="allow",
-                reinit="create_new",
-                settings=self._wandb.Settings(silent=True, console="off"),
-            )
-            run.define_metric("step")
-            run.define_metric("*", step_metric="step")
-            self._runs[source.name] = run
-        return self._runs[source.name]
+    def _begin(self, trial: TrialInfo) -> Any:
+        run = self._wandb.init(
+            project=self._project,
+            id=hashlib.sha256(trial.name.encode()).hexdigest()[:16],
+            name=trial.name,
+            config=dict(trial.settings),
+            resume="allow",  # a trial that is resumed continues its run
+            reinit="create_new",
+            settings=self._wandb.Settings(silent=True, console="off"),
+        )
+        run.define_metric("step")
+        run.define_metric("*", step_metric="step")
+        return run
+
+    def _log(self, run: Any, event: str, step: int, values: Mapping[str, float]) -> None:
+        if event == "end":
+            run.summary.update({name.removeprefix("end/"): v for name, v in values.items()})
+            run.finish()
+        else:
+            run.log({**values, "step": step})
 
 
-class MlflowLogger(Logger):
+class MlflowLogger(_Tracker):
     """A run per trial, in the experiment `remask` of a folder, or of a server's address."""
 
     def __init__(self, target: str) -> None:
+        super().__init__()
         # Later versions need this to keep runs as files in a folder.
         os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
         address = target if "://" in target else Path(target).resolve().as_uri()
@@ -122,11 +133,10 @@ class MlflowLogger(Logger):
         self._experiment = (
             self._client.create_experiment("remask") if found is None else found.experiment_id
         )
-        self._runs: dict[str, str] = {}
 
-    def reached(self, source: Source) -> Reached:
+    def reached(self, trial: TrialInfo) -> Reached:
         """See `Logger.reached`."""
-        if (run := self._find(source)) is None:
+        if (run := self._find(trial)) is None:
             return Reached()
 
         def last(name: str) -> int:
@@ -137,29 +147,22 @@ class MlflowLogger(Logger):
         ended = any(name.startswith("end.") for name in metrics)
         return Reached(last("loss"), max(map(last, _MEASURED_AT_TASKS)), ended)
 
-    def on_event(
-        self, event: str, source: Source, step: int, task: int | None, values: Mapping[str, float]
-    ) -> None:
-        """See `Logger.on_event`."""
-        run = self._run(source)
-        for name, value in _scalars(event, task, values).items():
+    def _begin(self, trial: TrialInfo) -> str:
+        if (found := self._find(trial)) is not None:
+            return found
+        run = str(self._client.create_run(self._experiment, run_name=trial.name).info.run_id)
+        for name, value in trial.settings.items():
+            self._client.log_param(run, name, value)
+        return run
+
+    def _log(self, run: str, event: str, step: int, values: Mapping[str, float]) -> None:
+        for name, value in values.items():
             self._client.log_metric(run, _mlflow_name(name), value, step=step)
         if event == "end":
             self._client.set_terminated(run)
 
-    def _run(self, source: Source) -> str:
-        if source.name not in self._runs:
-            found = self._find(source)
-            if found is None:
-                run = self._client.create_run(self._experiment, run_name=source.name)
-                found = str(run.info.run_id)
-                for name, value in source.settings.items():
-                    self._client.log_param(found, name, value)
-            self._runs[source.name] = found
-        return self._runs[source.name]
-
-    def _find(self, source: Source) -> str | None:
-        name = source.name.replace("'", "")
+    def _find(self, trial: TrialInfo) -> str | None:
+        name = trial.name.replace("'", "")
         found = self._client.search_runs(
             [self._experiment], f"attributes.run_name = '{name}'", max_results=1
         )
