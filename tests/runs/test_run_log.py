@@ -14,13 +14,8 @@ from remask.errors import RemaskError, Stopped
 from remask.experiments import RunOptions, ThisProcess
 from remask.experiments.display import RunLog
 from remask.experiments.jobs import Advanced
-<<<<<<< HEAD
 from remask.experiments.running import continue_run, plan_run, run_trials
-from remask.loggers import Logger, Source
-=======
-from remask.experiments.running import continue_run, plan_run
 from remask.loggers import Logger, TrialInfo
->>>>>>> baeb016 (Loggers in three files: one way for events, trackers share their runs)
 from remask.machine import StopRequest
 from remask.store import Store, TrialRecord, export, read_export
 
