@@ -1,8 +1,8 @@
 """Checks of a custom method in short runs, for defects that a long run would hide."""
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
@@ -19,13 +19,13 @@ from remask.nets.builders import NETS, NetBuilder, mlp
 from remask.own_code import failure_of
 from remask.setting_types import describe_errors
 
-Outcome = Literal["passed", "failed", "not checked"]
-_Answer = tuple[Outcome, str]
 _SAMPLES_PER_CLASS = 12
 _STEPS_PER_TASK = 6
 _BUFFER, _REPLAY_BATCH = 20, 4
 _LEARNING_RATES = (0.1, 0.05, 0.02)
 _RUINOUS = 1e20  # a learning rate
+
+_State = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,13 @@ class Finding:
     """The outcome of one check."""
 
     check: str
-    outcome: Outcome
+    outcome: Literal["passed", "failed", "not checked"]
     text: str
     """What holds; or what is wrong, and what to do; or why it was not checked."""
+
+
+class _NotChecked(Exception):  # noqa: N818 - no error
+    """A check does not apply; the message says why."""
 
 
 def check_method(
@@ -50,19 +54,20 @@ def check_method(
     Everything can also be given by name, `module:name` for your own code. The benchmark is cut to a
     few samples per class. Returns one finding per check; none `failed` if the method is correct.
     """
-    subject = _subject(method, net, benchmark, weights or {})
+    subject = _Subject(method, net, benchmark, weights or {})
     findings: list[Finding] = []
-    for check, answer in _CHECKS.items():
+    for name, check in _CHECKS.items():
         if findings and findings[0].outcome == "failed":
-            findings.append(Finding(check, "not checked", f"{findings[0].check} failed"))
+            findings.append(Finding(name, "not checked", f"{findings[0].check} failed"))
             continue
         try:
-            outcome, text = answer(subject)
+            findings.append(Finding(name, "passed", check(subject)))
+        except _NotChecked as reason:
+            findings.append(Finding(name, "not checked", str(reason)))
         except RemaskError as error:
-            outcome, text = "failed", str(error)
+            findings.append(Finding(name, "failed", str(error)))
         except Exception as error:
-            outcome, text = "failed", str(failure_of("it", error))
-        findings.append(Finding(check, outcome, text))
+            findings.append(Finding(name, "failed", str(failure_of("it", error))))
     return findings
 
 
@@ -71,204 +76,182 @@ class _Moment:
     """A stack at some point of its run."""
 
     position: Position
-    state: dict[str, Tensor]
+    state: _State
     scores: Tensor | None
     """Scores of the first task, at the end of a task only."""
 
 
-@dataclass(frozen=True, eq=False)
-class _Run:
-    """A whole run: its end, and some moments during it."""
-
-    moments: list[_Moment]
-    end: dict[str, Tensor]
-    finished: TrialStack
-
-
-@dataclass(frozen=True, eq=False)
 class _Subject:
     """A method with the benchmark and the net to check it on."""
 
-    method: type[Method]
-    benchmark: Benchmark
-    build: NetBuilder | None
-    """None if the configs name the net."""
-    configs: Sequence[TrialConfig]
-    by_name: bool
-    """Whether the configs name the method."""
+    def __init__(
+        self,
+        method: type[Method] | str,
+        net: NetBuilder | str,
+        benchmark: Benchmark | str,
+        weights: Mapping[str, float],
+    ) -> None:
+        self.given, self.weights = method, weights
+        self.method = find_method(method) if isinstance(method, str) else method
+        self._build = None if isinstance(net, str) else net
+        if isinstance(benchmark, str):
+            tasks = 3 if benchmark == "split-digits" else None
+            self.benchmark = load_benchmark(benchmark, tasks=tasks, limit=_SAMPLES_PER_CLASS)
+        else:
+            self.benchmark = resplit(benchmark, limit=_SAMPLES_PER_CLASS)
+        self.inputs = self.benchmark.test_inputs[:50] * self.benchmark.scale
+        name = method if isinstance(method, str) else method.name or method.__name__
+        net_name = net if isinstance(net, str) else getattr(net, "__name__", "own-net")
+        if not isinstance(net, str) and NETS.get(net_name, net) is not net:
+            net_name = f"own-{net_name}"
+        try:
+            self.configs = list(self._short_configs(name, net_name))
+        except ValidationError as error:
+            raise MethodError(describe_errors(error)) from None
+
+    def _short_configs(self, name: str, net: str) -> Iterator[TrialConfig]:
+        """Three trials that differ in seed, learning rate and, where supported, mask."""
+        method, data = self.method, self.benchmark
+        if unknown := sorted(set(self.weights) - set(method.weights)):
+            known = [*method.weights]
+            raise MethodError(f"{method.title} has no weight {unknown[0]!r}; it has {known}")
+        smallest = min(len(data.train_indices(task)) for task in range(data.num_tasks))
+        least = method.least_buffer(data.num_tasks, data.num_classes)
+        chosen = {**method.weights, **self.weights}
+        common = {weight: chosen.pop(weight) for weight in COMMON_WEIGHTS if weight in chosen}
+        masks = (None, None, None) if method.unmaskable else (None, -1.0, float("-inf"))
+        for seed, (mask, lr) in enumerate(zip(masks, _LEARNING_RATES, strict=True)):
+            yield TrialConfig(
+                benchmark=data.name,
+                method=name,
+                net=net,
+                mask=mask,
+                seed=seed,
+                lr=lr,
+                batch=max(2, smallest // _STEPS_PER_TASK),
+                buffer=max(_BUFFER, least) if method.uses_buffer() else 0,
+                replay_batch=_REPLAY_BATCH if method.uses_replay_batch() else 0,
+                epochs=1,
+                weights=tuple(sorted(chosen.items())),
+                **common,
+                **dict(data.asked),
+            )
 
     def stack(
         self,
-        configs: Sequence[TrialConfig] | None = None,
+        configs: list[TrialConfig] | None = None,
         *,
         build: NetBuilder | None = None,
         device: str = "cpu",
     ) -> TrialStack:
-        """A new stack, by default of all trials."""
+        """A new stack, by default of all trials with the given net."""
         return TrialStack(
             self.configs if configs is None else configs,
             self.benchmark,
-            method=None if self.by_name else self.method,
-            build_net=build or self.build,
+            method=None if isinstance(self.given, str) else self.given,
+            build_net=build or self._build,
             device=device,
         )
 
+    def end(self, configs: list[TrialConfig] | None = None) -> _State:
+        """The state after a whole run."""
+        stack = self.stack(configs)
+        for _ in stack.run():
+            pass
+        return _copied(stack)
+
     @cached_property
-    def run(self) -> _Run:
-        """The run that others are compared with."""
-        return _run(self.stack(), self.test_inputs)
+    def run(self) -> tuple[TrialStack, list[_Moment]]:
+        """A finished stack, with moments in the first task, at its end, and in the last task."""
+        stack, moments, learnt = self.stack(), list[_Moment](), 0
+        early, late = stack.total_steps // (3 * len(stack.tasks)), max(1, stack.total_steps - 2)
+        for position in stack.run():
+            ended, learnt = position.task > learnt, position.task
+            first = ended and learnt == 1
+            if first or (not ended and stack.steps_done in (early, late)):
+                scores = stack.scores(self.inputs, 0) if first else None
+                moments.append(_Moment(position, _copied(stack), scores))
+        return stack, moments
 
-    @property
-    def test_inputs(self) -> Tensor:
-        return self.benchmark.test_inputs[:50] * self.benchmark.scale
+    @cached_property
+    def expected(self) -> _State:
+        """The state at the end of the run that others are compared with."""
+        return _copied(self.run[0])
 
-    @property
-    def late(self) -> _Moment:
-        """A moment within an epoch of the last task."""
-        return [moment for moment in self.run.moments if moment.position.step][-1]
-
-
-def _subject(
-    method: type[Method] | str,
-    net: NetBuilder | str,
-    benchmark: Benchmark | str,
-    weights: Mapping[str, float],
-) -> _Subject:
-    kind = find_method(method) if isinstance(method, str) else method
-    if isinstance(benchmark, str):
-        tasks = 3 if benchmark == "split-digits" else None
-        benchmark = load_benchmark(benchmark, tasks=tasks, limit=_SAMPLES_PER_CLASS)
-    else:
-        benchmark = resplit(benchmark, limit=_SAMPLES_PER_CLASS)
-    if unknown := sorted(set(weights) - set(kind.weights)):
-        raise MethodError(f"{kind.title} has no weight {unknown[0]!r}; it has {[*kind.weights]}")
-    name = method if isinstance(method, str) else method.name or method.__name__
-    net_name = net if isinstance(net, str) else getattr(net, "__name__", "own-net")
-    if not isinstance(net, str) and NETS.get(net_name, net) is not net:
-        net_name = f"own-{net_name}"
-    try:
-        configs = _short_configs(name, kind, benchmark, net_name, weights)
-    except ValidationError as error:
-        raise MethodError(describe_errors(error)) from None
-    build = None if isinstance(net, str) else net
-    return _Subject(kind, benchmark, build, configs, by_name=isinstance(method, str))
+    def restore_late(self, stack: TrialStack) -> None:
+        """Bring a stack to a moment within an epoch of the last task."""
+        moment = [moment for moment in self.run[1] if moment.position.step][-1]
+        stack.restore(moment.state, moment.position)
 
 
-def _short_configs(
-    name: str, method: type[Method], benchmark: Benchmark, net: str, weights: Mapping[str, float]
-) -> list[TrialConfig]:
-    """Three trials that differ in seed, learning rate and, where supported, mask."""
-    smallest = min(len(benchmark.train_indices(task)) for task in range(benchmark.num_tasks))
-    least = method.least_buffer(benchmark.num_tasks, benchmark.num_classes)
-    chosen = {**method.weights, **weights}
-    common = {weight: chosen.pop(weight) for weight in COMMON_WEIGHTS if weight in chosen}
-    masks = (None, None, None) if method.unmaskable else (None, -1.0, float("-inf"))
-    return [
-        TrialConfig(
-            benchmark=benchmark.name,
-            method=name,
-            net=net,
-            mask=mask,
-            seed=seed,
-            lr=lr,
-            batch=max(2, smallest // _STEPS_PER_TASK),
-            buffer=max(_BUFFER, least) if method.uses_buffer() else 0,
-            replay_batch=_REPLAY_BATCH if method.uses_replay_batch() else 0,
-            epochs=1,
-            weights=tuple(sorted(chosen.items())),
-            **common,
-            **dict(benchmark.asked),
-        )
-        for seed, (mask, lr) in enumerate(zip(masks, _LEARNING_RATES, strict=True))
-    ]
-
-
-def _run(stack: TrialStack, inputs: Tensor) -> _Run:
-    """Run a stack to its end, with moments in the first task, at its end, and in the last task."""
-    early, late = stack.total_steps // (3 * len(stack.tasks)), max(1, stack.total_steps - 2)
-    moments: list[_Moment] = []
-    learnt = 0
-    for position in stack.run():
-        ended, learnt = position.task > learnt, position.task
-        is_first_end = ended and learnt == 1
-        if is_first_end or (not ended and stack.steps_done in (early, late)):
-            scores = stack.scores(inputs, 0) if is_first_end else None
-            moments.append(_Moment(position, _copied(stack), scores))
-    return _Run(moments, _copied(stack), stack)
-
-
-def _copied(stack: TrialStack) -> dict[str, Tensor]:
+def _copied(stack: TrialStack) -> _State:
     return {name: tensor.detach().clone() for name, tensor in stack.state().items()}
 
 
-# The checks
+# The checks: each returns what holds, or raises
 
 
-def _loss(subject: _Subject) -> _Answer:
-    stack = subject.stack()
-    trains = subject.method.trains_net
+def _loss(subject: _Subject) -> str:
+    stack, trains = subject.stack(), subject.method.trains_net
     prefix = "net/" if trains else "method/"
     before = {name: tensor for name, tensor in _copied(stack).items() if name.startswith(prefix)}
     next(stack.run())
     after = stack.state()
-    for trial, diverged_at in enumerate(stack.diverged_at):
-        if trains and diverged_at is not None:
-            return "failed", "the very first loss is not a number; look for log(0), 0/0, inf - inf"
+    if trains and any(at is not None for at in stack.diverged_at):
+        raise MethodError("the very first loss is not a number; look for log(0), 0/0, inf - inf")
+    for trial in range(len(subject.configs)):
         if any(not torch.equal(after[name][trial], old[trial]) for name, old in before.items()):
             continue
-        if trains:
-            return "failed", (
-                "the first step moved nothing: the loss has no gradient; compute it from "
-                "step.stream.logits, and do not detach it"
-            )
-        return "failed", (
-            "the first step changed none of the method's tensors, and it trains no net: learn in "
-            "`after_step`, and name what changes in `remembers`"
+        raise MethodError(
+            "the first step moved nothing: the loss has no gradient; compute it from "
+            "step.stream.logits, and do not detach it"
+            if trains
+            else "the first step changed none of the method's tensors, and it trains no net: "
+            "learn in `after_step`, and name what changes in `remembers`"
         )
     if trains:
-        return "passed", "one number per trial, and the step moves every net"
-    return "passed", "it trains no net, and the step changes what it remembers"
+        return "one number per trial, and the step moves every net"
+    return "it trains no net, and the step changes what it remembers"
 
 
-def _determinism(subject: _Subject) -> _Answer:
-    if odd := _different(subject.run.end, _run(subject.stack(), subject.test_inputs).end):
-        return "failed", (
+def _determinism(subject: _Subject) -> str:
+    if odd := _different(subject.expected, subject.end()):
+        raise MethodError(
             f"the same run twice ends differently, in {_some(odd)}; draw random numbers only from "
             f"self.context.generators or self.context.draw, and keep nothing on the class"
         )
-    return "passed", "the same run twice ends with the same bits"
+    return "the same run twice ends with the same bits"
 
 
-def _resume(subject: _Subject) -> _Answer:
+def _resume(subject: _Subject) -> str:
     shapes = {name: tensor.shape for name, tensor in subject.stack().state().items()}
-    for name, tensor in subject.run.end.items():
+    for name, tensor in subject.expected.items():
         own = name.startswith("method/")
         if shapes.get(name) != tensor.shape or (own and len(tensor) != len(subject.configs)):
-            return "failed", (
+            raise MethodError(
                 f"{name} must be [S, ...] and of one shape from `prepare` to the end; it is "
                 f"{list(tensor.shape)} at the end"
             )
-    for moment in subject.run.moments:
-        where = "task {}, epoch {}, step {}".format(*moment.position)
+    for moment in subject.run[1]:
+        where = "restored at task {}, epoch {}, step {}".format(*moment.position)
         stack = subject.stack()
         stack.restore(moment.state, moment.position)
-        if moment.scores is not None:
-            scores = stack.scores(subject.test_inputs, 0)
-            if not _same_bits(moment.scores, scores):
-                return "failed", f"restored at {where}, it predicts differently. {_hint(subject)}"
+        before = moment.scores
+        if before is not None and not _same_bits(before, stack.scores(subject.inputs, 0)):
+            raise MethodError(f"{where}, it predicts differently. {_hint(subject)}")
         for _ in stack.run():
             pass
-        if odd := _different(subject.run.end, stack.state()):
-            return "failed", (
-                f"restored at {where}, the run ends differently, in {_some(odd)}. {_hint(subject)}"
+        if odd := _different(subject.expected, stack.state()):
+            raise MethodError(
+                f"{where}, the run ends differently, in {_some(odd)}. {_hint(subject)}"
             )
-    return "passed", "saved, restored and continued, it ends with the same bits"
+    return "saved, restored and continued, it ends with the same bits"
 
 
 def _hint(subject: _Subject) -> str:
     """The attributes of the method that have changed and are not saved."""
     known = {*subject.method.remembers, *subject.method.weights, "context"}
-    before, after = (vars(stack._method) for stack in (subject.stack(), subject.run.finished))
+    before, after = (vars(stack._method) for stack in (subject.stack(), subject.run[0]))
     lost = sorted(
         name
         for name in after.keys() - known
@@ -279,107 +262,104 @@ def _hint(subject: _Subject) -> str:
     return "Something that changes is not named in `remembers`"
 
 
-def _stacking(subject: _Subject) -> _Answer:
+def _stacking(subject: _Subject) -> str:
     exact, trials = True, len(subject.configs)
     for trial, config in enumerate(subject.configs):
-        single = _run(subject.stack([config]), subject.test_inputs).end
-        alone = _of_trials(single, 1, slice(None))
-        stacked = _of_trials(subject.run.end, trials, slice(trial, trial + 1))
-        learnt = [name for name in alone if not name.startswith("metrics/")]
+        alone = _of_trials(subject.end([config]), 1, slice(None))
+        stacked = _of_trials(subject.expected, trials, slice(trial, trial + 1))
         exact = exact and not _different(alone, stacked)
+        learnt = (name for name in alone if not name.startswith("metrics/"))
         if odd := [name for name in learnt if not _close(alone[name], stacked[name])]:
-            return "failed", (
+            raise MethodError(
                 f"a trial in a stack of three learns differently than alone, in {_some(odd)}; look "
                 f"for a mean, sum or norm over the first axis, S"
             )
     bits = "bit for bit" if exact else "up to rounding"
-    return "passed", f"three stacked trials learn the same as each alone, {bits}"
+    return f"three stacked trials learn the same as each alone, {bits}"
 
 
-def _neighbours(subject: _Subject) -> _Answer:
+def _neighbours(subject: _Subject) -> str:
     first, *others = subject.configs
-    ruined = subject.stack([first.model_copy(update={"lr": _RUINOUS}), *others])
-    for _ in ruined.run():
-        pass
-    trials, untouched = len(subject.configs), slice(1, None)
-    expected = _of_trials(subject.run.end, trials, untouched)
-    if odd := _different(expected, _of_trials(ruined.state(), trials, untouched)):
-        return "failed", (
+    ruined = subject.end([first.model_copy(update={"lr": _RUINOUS}), *others])
+    expected, found = (
+        _of_trials(state, len(subject.configs), slice(1, None))
+        for state in (subject.expected, ruined)
+    )
+    if odd := _different(expected, found):
+        raise MethodError(
             f"when one trial diverges, others change, in {_some(odd)}; compute nothing of a trial "
             f"from another's numbers"
         )
-    return "passed", "a trial that diverges does not change the others"
+    return "a trial that diverges does not change the others"
 
 
 class _Wrapped(nn.Sequential):
     """A chain of layers that the engine does not recognise as one."""
 
 
-def _any_net(subject: _Subject) -> _Answer:
+def _any_net(subject: _Subject) -> str:
     def wrapped(shape: tuple[int, ...], num_classes: int) -> nn.Module:
         chain = mlp(shape, num_classes)
         assert isinstance(chain, nn.Sequential)
         return _Wrapped(*chain)
 
-    configs = [config.model_copy(update={"net": "mlp"}) for config in subject.configs]
-    own = [config.model_copy(update={"net": "wrapped-mlp"}) for config in subject.configs]
-    plain = replace(subject, build=None, configs=configs)
+    plain = _Subject(subject.given, "mlp", subject.benchmark, subject.weights)
+    own = [config.model_copy(update={"net": "wrapped-mlp"}) for config in plain.configs]
     try:
         module = plain.stack(own, build=wrapped)
     except RemaskError as error:
-        return "not checked", f"it refuses an unknown net: {error}"
-    moment = plain.late
+        raise _NotChecked(f"it refuses an unknown net: {error}") from None
     moved = []
     for stack in (plain.stack(), module):
-        stack.restore(moment.state, moment.position)
+        plain.restore_late(stack)
         next(stack.run())
         moved.append({n: t for n, t in stack.state().items() if n.startswith("net/")})
     if odd := [name for name in moved[0] if not _close(moved[0][name], moved[1][name])]:
-        return "failed", (
+        raise MethodError(
             f"the same MLP, plain and wrapped in a class, takes different steps, in {_some(odd)}; "
             f"let the loss depend on the nets only through logits, features and parameters of "
             f"self.context.net"
         )
-    return "passed", "the same net, plain and wrapped in a class, takes the same step"
+    return "the same net, plain and wrapped in a class, takes the same step"
 
 
-def _prediction(subject: _Subject) -> _Answer:
+def _prediction(subject: _Subject) -> str:
     try:
         check_predictor(subject.method)
     except MethodError as error:
-        return "not checked", str(error)
-    stack, inputs = subject.run.finished, subject.test_inputs
+        raise _NotChecked(error) from None
+    stack, inputs = subject.run[0], subject.inputs
     for trial in range(len(subject.configs)):
         net = stack.net(trial)
         task = [0] if len(inspect.signature(net.forward).parameters) > 1 else []
         with torch.no_grad():
             scores: Tensor = net(inputs, *task)
         if not _close(scores, stack.scores(inputs, 0)[trial]):
-            return "failed", (
+            raise MethodError(
                 "the net alone scores differently than the method does; `predictor` must compute "
                 "the same as `scores`, for one trial"
             )
-    return "passed", "the net alone, as `save_nets` writes it, predicts the same"
+    return "the net alone, as `save_nets` writes it, predicts the same"
 
 
-def _device(subject: _Subject) -> _Answer:
+def _device(subject: _Subject) -> str:
     on_host = subject.method.works_on_host
     try:
         stack = subject.stack(device="meta")
-        stack.restore(subject.late.state, subject.late.position)
+        subject.restore_late(stack)
         next(stack.run())
     except Exception as error:
         if on_host is not None:
-            return "not checked", f"its step waits for the host: {on_host}"
-        why = failure_of("a step without data", error)
-        return "failed", (
-            f"{why}. A step must create its tensors on self.context.device and not read values "
-            f"(.item(), .cpu(), nonzero, if); if it must, give the reason in `works_on_host`"
-        )
-    return "passed", "a step stays on its device and does not wait for the host"
+            raise _NotChecked(f"its step waits for the host: {on_host}") from None
+        raise MethodError(
+            f"{failure_of('a step without data', error)}. A step must create its tensors on "
+            f"self.context.device and not read values (.item(), .cpu(), nonzero, if); if it must, "
+            f"give the reason in `works_on_host`"
+        ) from error
+    return "a step stays on its device and does not wait for the host"
 
 
-_CHECKS: dict[str, Callable[[_Subject], _Answer]] = {
+_CHECKS: dict[str, Callable[[_Subject], str]] = {
     "loss": _loss,
     "determinism": _determinism,
     "resume": _resume,
@@ -391,7 +371,7 @@ _CHECKS: dict[str, Callable[[_Subject], _Answer]] = {
 }
 
 
-def _of_trials(state: Mapping[str, Tensor], trials: int, chosen: slice) -> dict[str, Tensor]:
+def _of_trials(state: _State, trials: int, chosen: slice) -> _State:
     """The part of some trials of a state; memories are [S * M, ...], other tensors [S, ...]."""
     return {
         name: (
@@ -401,7 +381,7 @@ def _of_trials(state: Mapping[str, Tensor], trials: int, chosen: slice) -> dict[
     }
 
 
-def _different(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> list[str]:
+def _different(one: _State, other: _State) -> list[str]:
     """The names of tensors that differ in any bit."""
     return [name for name in one if not _same_bits(one[name], other[name])]
 

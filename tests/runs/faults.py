@@ -26,7 +26,6 @@ from remask.engine.checkpoints import Checkpoint, CheckpointFolder
 OPERATIONS = (
     "_create",
     "_write",
-    "_imitate",
     "_sync_file",
     "_rename",
     "_sync_folder",
