@@ -13,19 +13,19 @@ import torch
 from remask import TrialStack, load_benchmark
 from remask.experiments.reproduction import demo_configs
 from remask.names import system_name
-from remask.papers.experiments import PaperCell, experiment_cells, published_figures
+from remask.papers.experiments import PaperCell, experiment_cells, published_figures, statements
 from remask.papers.published import claims
-from remask.papers.statements import statements
 from remask.reports.comparison import (
     ComparedCell,
     Comparison,
     compare,
     comparison_markdown,
+    decide,
+    decide_by_the_paper,
     paper_cell,
     verdicts,
 )
 from remask.reports.measures import MEASURES
-from remask.reports.statements import decide, decide_by_the_paper
 from remask.reports.tables import write_aligned as write_spread
 from remask.store import Cell, Spread, read_export, summarise
 from remask.store.cells import spread
@@ -245,7 +245,7 @@ def test_the_published_findings_are_what_their_data_says(stored: dict[PaperCell,
         text = f"{decision.finding} | {holding} of {len(decision.evidence)} | paired"
         printed = "-" if theirs.finding == "not run" else theirs.finding
         assert f"| {decision.statement.text} | {text} | {printed} |" in page
-        assert all(e.measured.test and e.measured.test.freedom == 9 for e in decision.evidence)
+        assert all(e.test and e.test.freedom == 9 for e in decision.evidence)
     found = [decision.finding for decision in decisions]
     assert found.count("contradicted") == 0
     assert (

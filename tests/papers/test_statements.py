@@ -6,10 +6,17 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from remask.experiments.configs import trial_configs
-from remask.papers.experiments import PaperCell, experiment_cells, published_benchmarks
-from remask.papers.statements import Expectation, Quantifier, Statement, statements
-from remask.reports.statements import Decision, decide, decide_by_the_paper
-from remask.reports.statistics import paired, welch
+from remask.papers.experiments import (
+    Expectation,
+    PaperCell,
+    Quantifier,
+    Statement,
+    experiment_cells,
+    published_benchmarks,
+    statements,
+)
+from remask.reports.comparison import Decision, decide, decide_by_the_paper
+from remask.reports.measures import paired, welch
 from remask.store import Cell, summarise
 from remask.store.cells import spread
 from tests.store.store_samples import trial_with_accuracy
@@ -75,12 +82,12 @@ def test_cells_that_share_seeds_are_compared_seed_by_seed() -> None:
     seeds = [60.0, 70.0, 80.0, 90.0]
     raised = [value + more for value, more in zip(seeds, (1.0, 0.9, 1.1, 1.2), strict=True)]
     decision = _decide("every", raised, seeds)
-    test = decision.evidence[0].measured.test
+    test = decision.evidence[0].test
     assert test is not None
     assert (test.kind, test.freedom, decision.finding) == ("paired", 3, "holds")
     assert test.t == pytest.approx(paired([1.0, 0.9, 1.1, 1.2]).t)
     unpaired = _decide("every", raised, seeds, first_seeds=(0, 2))  # two seeds in common
-    test = unpaired.evidence[0].measured.test
+    test = unpaired.evidence[0].test
     assert test is not None
     assert (test.kind, unpaired.finding) == ("Welch", "undecided")
     assert test == welch(spread(raised), spread(seeds))
@@ -89,9 +96,9 @@ def test_cells_that_share_seeds_are_compared_seed_by_seed() -> None:
 def test_only_the_seeds_that_both_cells_have_are_in_a_paired_test() -> None:
     decision = _decide("every", [80.0, 81.0, 83.0, 10.0], [79.0, 79.0, 79.5])
     (evidence,) = decision.evidence
-    assert evidence.measured.test == paired([1.0, 2.0, 3.5])
-    assert evidence.measured.higher is not None
-    assert evidence.measured.higher.trials == 4
+    assert evidence.test == paired([1.0, 2.0, 3.5])
+    assert evidence.higher is not None
+    assert evidence.higher.trials == 4
 
 
 def test_the_p_values_of_a_statement_are_corrected_together() -> None:
@@ -140,7 +147,7 @@ def test_confidence_is_the_mean_over_the_classes_of_the_first_and_the_last_task(
     )
     (decision,) = decide([Statement("", "", "every", expectations)], cells)
     assert decision.finding == "holds"
-    found = [evidence.measured.higher for evidence in decision.evidence]
+    found = [evidence.higher for evidence in decision.evidence]
     assert [each.mean for each in found if each] == pytest.approx([90.0, 80.0])
 
 

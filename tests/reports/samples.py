@@ -5,8 +5,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from remask.reports.page import to_json
-from remask.reports.page_data import page_data
+from remask.reports.page import page_data, to_json
 from remask.store import TrialRecord, summarise
 from tests.store.store_samples import diverged, failed, make_config, trial_with_accuracy
 
@@ -68,12 +67,16 @@ def rich_data(**parts: Any) -> dict[str, Any]:
     return report_data(records, published=True, running=running, **parts)
 
 
-def own_data(**parts: Any) -> dict[str, Any]:
-    """A system with and without a mask, another one, and a larger buffer; nothing published."""
-    records = [
+def own_trials() -> list[TrialRecord]:
+    """A system with and without a mask, another one, and a larger buffer."""
+    return [
         *trials([70.0, 72.0, 75.0, 71.0]),
         *trials([74.0, 75.5, 79.5, 75.0], mask=-math.inf),
         *trials([75.0, 74.5, 79.0, 76.5], method="derpp"),
         *trials([90.0, 91.0], buffer=500),
     ]
-    return report_data(records, **parts)
+
+
+def own_data(**parts: Any) -> dict[str, Any]:
+    """Their page; nothing is published about them."""
+    return report_data(own_trials(), **parts)

@@ -14,10 +14,10 @@ from remask.reports.comparison import (
     Comparison,
     compare,
     comparison_markdown,
-    contrasts,
     paper_cell,
     verdicts,
 )
+from remask.reports.measures import contrasts
 from remask.store import Spread, Store, TrialRecord, summarise
 from tests.command_line import CommandLine
 from tests.reports.samples import report_data, trials

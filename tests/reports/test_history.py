@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from remask.errors import SettingsError
+from remask.learner.predictions import Abstention
+from remask.learner.results import Choice, Visit
+from remask.learner.summary import ClassSummary
 from remask.reports.history import (
-    KeptClass,
     LearnerNow,
-    LearntVisit,
     classes_table,
     history_figure,
     history_html,
@@ -19,16 +20,21 @@ from remask.reports.history import (
 )
 
 
-def _visit(name: str, accuracy: dict[str, float], new: tuple[str, ...] = ()) -> LearntVisit:
-    return LearntVisit(
+def _visit(name: str, accuracy: dict[str, float], new: tuple[str, ...] = ()) -> Visit:
+    return Visit(
         name=name,
+        number=1,
         finished="2026-05-04T03:02:01+00:00",
-        summary=f"learnt {len(new)} new classes",
-        choice="m = -1",
-        new_classes=new,
+        seconds=1.0,
+        steps=4,
+        epochs=1,
         samples=dict.fromkeys(new, 40),
+        new_classes=new,
+        before={},
         accuracy=accuracy,
         held_out=dict.fromkeys(accuracy, 4),
+        choice=Choice(mask="-1", lr=0.1, why="the default"),
+        fingerprint=None,
     )
 
 
@@ -109,9 +115,9 @@ def test_a_file_of_an_unknown_kind_is_refused(tmp_path: Path) -> None:
 
 def test_the_page_has_memory_calibration_and_confusions() -> None:
     now = LearnerNow(
-        memory=[KeptClass(name="ant", seen=40, kept=9, bytes=1800)],
+        memory=[ClassSummary("ant", 40, 9, 1800, 75.0)],
         calibration="a temperature of 1.20",
-        abstain=[(0.9, 0.63, 0.81), (0.99, None, 0.0)],
+        abstain=[Abstention(0.9, 0.63, 0.81, 1.0, 4), Abstention(0.99, None, 0.0, 0.9, 4)],
         confusion={"ant": {"ant": 3, "bee": 1}},
     )
     (data,) = re.findall(
@@ -119,7 +125,7 @@ def test_the_page_has_memory_calibration_and_confusions() -> None:
         history_html("pets", VISITS, now),
     )
     read = json.loads(data)["now"]
-    assert read["memory"] == [{"name": "ant", "seen": 40, "kept": 9, "bytes": 1800}]
-    assert read["abstain"] == [[0.9, 0.63, 0.81], [0.99, None, 0.0]]
+    assert [(each["name"], each["kept"]) for each in read["memory"]] == [("ant", 9)]
+    assert [each["confidence"] for each in read["abstain"]] == [0.63, None]
     assert read["confusion"] == {"ant": {"ant": 3, "bee": 1}}
     assert '"now":null' in history_html("pets", VISITS)

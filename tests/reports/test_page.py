@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from importlib.resources import files
 from typing import Any
@@ -10,7 +11,9 @@ from typing import Any
 import pytest
 
 from remask.reports.history import history_html
-from remask.reports.page import page_html, plain_html
+from remask.reports.page import page_html
+from remask.reports.tables import plain_html
+from remask.store import summarise
 from tests.reports.samples import own_data, report_data, rich_data, trials
 
 
@@ -123,10 +126,11 @@ def test_the_refresh_interval_must_be_positive_and_finite(seconds: float) -> Non
 
 
 def test_plain_tables_mark_the_best_and_escape_their_texts() -> None:
-    text = plain_html(report_data(trials([70, 80]) + trials([90, 95], mask=-1.0)))
+    cells = summarise(trials([70, 80]) + trials([90, 95], mask=-1.0))
+    text = plain_html(cells)
     assert "<strong>92.50 ±2.50</strong>" in text
     assert "<strong>75.00" not in text
-    cell = {"benchmark": "<b>", "label": "<i>", "buffer": 0, "trials": 1, "scores": {}, "id": "x"}
-    text = plain_html({"cells": [cell], "measures": {"class_il_A_T": "<u>"}})
-    assert not any(tag in text for tag in ("<b>", "<i>", "<u>"))
-    assert plain_html({}) == ""
+    assert "+17.50" in text
+    text = plain_html([replace(cell, label="<i>") for cell in cells])
+    assert "<i>" not in text
+    assert plain_html([]) == ""

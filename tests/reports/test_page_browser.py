@@ -1,6 +1,5 @@
 """The page in a browser: only what a browser can show."""
 
-import dataclasses
 import json
 import math
 import os
@@ -14,12 +13,15 @@ from urllib.parse import urlencode
 import numpy as np
 import pytest
 
+from remask.learner.predictions import Abstention
+from remask.learner.summary import ClassSummary
 from remask.reports.figures import plot
-from remask.reports.history import KeptClass, LearnerNow, history_html
+from remask.reports.history import LearnerNow, history_html
+from remask.reports.measures import TTest, t_test
 from remask.reports.page import page_html
-from remask.reports.statistics import t_test, upper_tail
+from remask.reports.tables import plain_html
 from remask.store import summarise
-from tests.reports.samples import HOSTILE, own_data, report_data, rich_data, trials
+from tests.reports.samples import HOSTILE, own_data, own_trials, report_data, rich_data, trials
 from tests.reports.test_history import VISITS
 from tests.store.store_samples import make_config, make_record
 
@@ -355,10 +357,10 @@ def test_pointing_at_a_mark_shows_its_value_until_the_pointer_leaves(show: Open)
     page = show(data)
     for figure, mark, expected in (
         ("confidence", ".panel:nth-child(1) .marker", ["class 0, task 1", "50.00 ±0.00 %"]),
-        ("confidence", ".panel:nth-child(2) .marker", ["task 1", "80.00 ±0.82 %, 3 trials"]),
-        ("accuracy-over-tasks", ".panel:nth-child(3) .marker", ["task 2, after task 2", "90.00"]),
+        ("confidence", ".panel:nth-child(2) .marker", ["task 1", "85.00 ±0.82 %, 3 trials"]),
+        ("accuracy-over-tasks", ".panel:nth-child(3) .marker", ["task 2, after task 2", "95.00"]),
         ("mask-sweep", "[data-kind=line] .marker >> nth=-1", [f"m = {MINUS}1", "88.00 ±0.82 %"]),
-        ("matrices", ".panel:nth-child(1) .heat-cell", ["task 1, after task 1", "90.00 %"]),
+        ("matrices", ".panel:nth-child(1) .heat-cell", ["task 1, after task 1", "95.00 %"]),
         (
             "stability-plasticity",
             "[data-series='DER++'] .marker",
@@ -391,8 +393,8 @@ def test_arrow_keys_read_a_chart(show: Open) -> None:
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowRight")
     assert "task 3" in tip.inner_text()
-    assert tip.locator(".chosen").inner_text().split()[:3] == ["ER", "72.00", "±1.87"]
-    page.keyboard.press("ArrowUp")
+    assert tip.locator(".chosen").inner_text().split()[:3] == ["DER++", "76.25", "±1.75"]
+    page.keyboard.press("ArrowDown")
     assert tip.locator(".chosen").inner_text().split()[0] == "MSER(-inf)"
     page.keyboard.press("Escape")
     assert not tip.is_visible()
@@ -413,7 +415,7 @@ def test_a_sweep_starts_at_minus_infinity_and_figures_have_tables(show: Open) ->
     lines = page.locator("#numbers-matrices tbody tr")
     assert lines.count() == 4 * 15  # four favourites, the lower triangle of five tasks
     second = lines.nth(1).inner_text().split("\t")
-    assert second == ["ER", "ER", "task 1, after task 2", "80.00 %, 3 trials"]
+    assert second == ["DER++", "DER++", "task 1, after task 2", "85.00 %, 3 trials"]
 
 
 def test_figures_follow_the_chosen_setting_systems_and_buffer(show: Open) -> None:
@@ -422,11 +424,11 @@ def test_figures_follow_the_chosen_setting_systems_and_buffer(show: Open) -> Non
     page = show(report_data(records))
     panels = page.locator("#figure-matrices .panel h4")
 
-    assert page.locator("#figure-matrices .number").first.text_content() == "90.0"
+    assert page.locator("#figure-matrices .number").first.text_content() == "95.0"
     page.get_by_role("radio", name="Task-IL").check()
-    assert page.locator("#figure-matrices .number").first.text_content() == "80.0"
+    assert page.locator("#figure-matrices .number").first.text_content() == "85.0"
     page.locator("label.pill", has_text="SGD").click()
-    assert panels.all_inner_texts() == ["ER", "DER++", "SGD"]
+    assert panels.all_inner_texts() == ["DER++", "ER", "SGD"]
     page.locator("label.pill", has_text="DER++").first.click()
     assert "DER++" not in page.locator("#figure-confidence .legend").all_inner_texts()[0].split()
     page.locator("#choose-buffer").select_option("500")
@@ -665,7 +667,7 @@ def test_the_page_s_t_test_is_that_of_the_library(show: Open, kind: str) -> None
     # At the end of the confidence interval, p is 5 %.
     error = abs((means[0] - means[1]) / expected.t)
     half = (high - low) / 2 / error
-    assert 2 * upper_tail(half, expected.freedom) == pytest.approx(0.05, abs=0.002)
+    assert TTest("paired", half, expected.freedom).p_different == pytest.approx(0.05, abs=0.002)
 
 
 # Choices, colours, sizes and names
@@ -785,7 +787,8 @@ def test_hostile_names_are_shown_as_text(show: Open) -> None:
 
 def test_without_scripts_the_tables_can_be_read(browser: "Browser", tmp_path: Path) -> None:
     path = tmp_path / "page.html"
-    path.write_text(page_html(own_data()), encoding="utf-8")
+    plain = plain_html(summarise(own_trials()))
+    path.write_text(page_html(own_data(), plain=plain), encoding="utf-8")
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()
     page.goto(path.as_uri())
@@ -815,12 +818,14 @@ def test_the_history_of_a_learner_is_drawn(show: Open) -> None:
 def test_the_history_fits_a_phone(show: Open) -> None:
     names = [f"a class with a long name {number}" for number in range(20)]
     now = LearnerNow(
-        memory=[KeptClass(name=name, seen=40, kept=9, bytes=1800) for name in names],
+        memory=[ClassSummary(name, 40, 9, 1800, None) for name in names],
         calibration="Scores are divided by a temperature of 1.20.",
-        abstain=[(0.9, 0.63, 0.81), (0.99, None, 0.0)],
+        abstain=[Abstention(0.9, 0.63, 0.81, 1.0, 4), Abstention(0.99, None, 0.0, 0.9, 4)],
         confusion={name: {name: 7, names[0]: 3} for name in names[1:]},
     )
-    visit = dataclasses.replace(VISITS[0], accuracy=dict.fromkeys(names, 70.0), choice="m " * 200)
+    choice = VISITS[0].choice.model_copy(update={"why": "m " * 200})
+    accuracy = dict.fromkeys(names, 70.0)
+    visit = VISITS[0].model_copy(update={"accuracy": accuracy, "choice": choice})
     page = show(history_html("pets", [visit], now), width=390)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     row = page.locator("#confusion tbody tr").nth(4)

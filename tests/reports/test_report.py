@@ -54,7 +54,7 @@ def test_a_page_has_every_cell_of_the_store_or_those_that_pass_the_filters(
     assert counts == {"ER": 2, "MSDER++(-1)": 3, "HAL": 0}
     assert cells["MSDER++(-1)"]["diverged"] == 1
     assert cells["HAL"]["records"][0]["error"] == "no memory left"
-    assert cells["ER"]["scores"]["class_il_A_T"] == {"mean": 70.375, "std": 0.0}
+    assert cells["ER"]["scores"]["class_il_A_T"] == {"mean": 70.375, "std": 0.0, "trials": 2}
     (heat,) = [
         mark
         for figure in data["figures"]

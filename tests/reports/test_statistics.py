@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats  # type: ignore[import-untyped]
 
-from remask.reports.statistics import TTest, paired, welch
+from remask.reports.measures import TTest, paired, welch
 from remask.store import Spread
 from remask.store.cells import spread
 

@@ -110,7 +110,7 @@ def test_the_page_names_both_only_where_something_was_held_out() -> None:
     assert both["measures"]["validation_task_il_A_T"] == "validation Task-IL A_T"
     without, with_it = both["cells"]
     assert without["scores"]["validation_class_il_A_T"] is None
-    assert with_it["scores"]["validation_class_il_A_T"] == {"mean": 60.0, "std": None}
+    assert with_it["scores"]["validation_class_il_A_T"] == {"mean": 60.0, "std": None, "trials": 1}
     assert with_it["records"][0]["scores"]["validation_class_il_A_T"] == 60.0
     assert _matrices_held_out(both) == [(90.0, 40.0, 80.0)]
 

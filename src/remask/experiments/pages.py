@@ -1,7 +1,7 @@
 """Pages and figures of stores and learners."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -14,13 +14,15 @@ from remask.experiments.results import changed_settings, rerun_command
 from remask.files import AnyPath
 from remask.learner import Learner
 from remask.learner.manifest import read_manifest
+from remask.learner.results import Visit
 from remask.learner.summary import summarise as summarise_learner
 from remask.machine import StopRequest
 from remask.outputs import check_output, write_output
+from remask.reports.comparison import published_beside
 from remask.reports.figures import write_figures
-from remask.reports.history import KeptClass, LearnerNow, LearntVisit, write_history
-from remask.reports.page import page_html
-from remask.reports.page_data import page_data, published_beside
+from remask.reports.history import LearnerNow, write_history
+from remask.reports.page import page_data, page_html, place
+from remask.reports.tables import plain_html
 from remask.store.cells import summarise
 from remask.store.database import StoreError
 from remask.store.filters import check_filters
@@ -85,7 +87,9 @@ def _write(
         "version": remask.__version__,
         "running": _running(store),
     }
-    write_output(target, page_html(data, refresh_seconds=refresh_seconds).encode(), [store.path])
+    plain = plain_html(sorted(cells, key=place))
+    page = page_html(data, plain=plain, refresh_seconds=refresh_seconds)
+    write_output(target, page.encode(), [store.path])
     drawn = [] if figures is None else write_figures(cells, figures, published_beside(published))
     return Written(target, len(records), damaged, drawn)
 
@@ -144,21 +148,9 @@ def _running(store: Store) -> list[dict[str, object]]:
     ]
 
 
-def learnt_visits(folder: AnyPath) -> list[LearntVisit]:
+def learnt_visits(folder: AnyPath) -> Sequence[Visit]:
     """The visits of the learner in a folder. Raises LearnerError."""
-    return [
-        LearntVisit(
-            name=visit.name,
-            finished=visit.finished,
-            summary=str(visit).removeprefix(f"{visit.name}: "),
-            choice=str(visit.choice),
-            new_classes=visit.new_classes,
-            samples=visit.samples,
-            accuracy=visit.accuracy,
-            held_out=visit.held_out,
-        )
-        for visit in read_manifest(Path(folder).expanduser()).history
-    ]
+    return read_manifest(Path(folder).expanduser()).history
 
 
 def learner_now(
@@ -171,10 +163,6 @@ def learner_now(
     is the reason why nothing is measured.
     """
     found = summarise_learner(folder)
-    memory = [
-        KeptClass(name=each.name, seen=each.seen, kept=each.kept, bytes=each.bytes)
-        for each in found.classes
-    ]
     about = found.calibration
     calibration = (
         "not calibrated: there are no held-out samples"
@@ -188,11 +176,11 @@ def learner_now(
         measured = learner.evaluate_held_out()
         abstain = learner.abstentions()
     except RemaskError as error:
-        return LearnerNow(memory=memory, calibration=calibration, missing=str(error))
+        return LearnerNow(memory=found.classes, calibration=calibration, missing=str(error))
     return LearnerNow(
-        memory=memory,
+        memory=found.classes,
         calibration=calibration,
-        abstain=[(each.wanted, each.confidence, each.coverage) for each in abstain],
+        abstain=abstain,
         confusion=measured.confusion,
     )
 

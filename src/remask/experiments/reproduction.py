@@ -13,18 +13,16 @@ from remask.papers.experiments import (
     experiment_cells,
     published_benchmarks,
     published_figures,
+    statements,
 )
-from remask.papers.statements import statements
 from remask.reports.comparison import (
-    compare,
-    paper_cell,
-)
-from remask.reports.statements import (
     STATEMENT_TEST,
     Decision,
+    compare,
     decide,
     decide_by_the_paper,
     decision_table,
+    paper_cell,
 )
 from remask.reports.tables import (
     CURVES_NOTE,

@@ -1,11 +1,16 @@
-"""The cells of the paper's tables and figures, and of one experiment beyond it."""
+"""The cells of the paper's tables and figures, and its statements as comparisons of cells.
+
+Some statements contradict the paper's own tables; they are stated as the paper states them.
+"""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import Literal
 
 from remask.errors import UnknownNameError, unknown
+from remask.names import system_name
 from remask.papers.published import Claim, claims
 from remask.setting_types import MaskValue
 
@@ -32,6 +37,11 @@ class PaperCell:
     buffer: int  # 0 for a method without memory
     evaluate_every: int = 0
     """Steps between evaluations within tasks, which do not change results; 0: none."""
+
+    @property
+    def label(self) -> str:
+        """The system's name in tables."""
+        return system_name(self.method, self.mask)
 
 
 def _claimed(benchmark: str, wanted: Callable[[Claim], bool]) -> list[PaperCell]:
@@ -141,3 +151,146 @@ def _figures() -> dict[PaperCell, dict[str, Claim]]:
 
 def _cell_of(claim: Claim) -> PaperCell:
     return PaperCell(claim.benchmark, claim.method, claim.mask, claim.buffer)
+
+
+Quantifier = Literal["every", "most", "some"]
+_System = tuple[str, float | None]
+_Pairs = Sequence[tuple[_System, _System]]
+
+_ER: _System = ("er", None)
+_MSER: _System = ("er", -math.inf)
+_DERPP: _System = ("derpp", None)
+_MSDERPP: _System = ("derpp", -math.inf)
+_MSDERPP_1: _System = ("derpp", -1.0)
+_MASKED = ((_MSER, _ER), (_MSDERPP, _DERPP), (_MSDERPP_1, _DERPP))
+_UNMASKED = tuple((plain, masked) for masked, plain in _MASKED)
+_MAIN, _LOW = (200, 500, 5120), (10, 50, 100)
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """One comparison: the measure is expected to be higher in `higher` than in `lower`."""
+
+    measure: str
+    """A metric, `class_il_A_T`, or the confidence in a task's classes, `confidence_first_task`."""
+    higher: PaperCell
+    lower: PaperCell
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One sentence of the paper, restated."""
+
+    text: str
+    section: str
+    quantifier: Quantifier  # how many of its comparisons must hold
+    expectations: tuple[Expectation, ...]
+
+
+@dataclass(frozen=True)
+class _Section:
+    """A section of the paper, and the benchmark that its statements are about."""
+
+    title: str
+    benchmark: str
+
+    def state(
+        self,
+        text: str,
+        quantifier: Quantifier,
+        pairs: _Pairs,
+        buffers: Sequence[int],
+        measures: Sequence[str] = ("class_il_A_T",),
+    ) -> Statement:
+        """A statement that every first of `pairs` is higher than the second."""
+        expectations = tuple(
+            Expectation(
+                measure,
+                PaperCell(self.benchmark, *higher, buffer),
+                PaperCell(self.benchmark, *lower, buffer),
+            )
+            for measure in measures
+            for buffer in buffers
+            for higher, lower in pairs
+        )
+        return Statement(text, self.title, quantifier, expectations)
+
+
+def statements(benchmark: str) -> list[Statement]:
+    """The paper's statements about a benchmark that its experiments can decide."""
+    if benchmark not in published_benchmarks():
+        return []
+    found = [*_on_benchmarks(benchmark)]
+    if experiment_cells("low-buffer", benchmark):
+        found += _on_low_buffers(benchmark)
+    if experiment_cells("confidence", benchmark):
+        found += _on_confidence(benchmark)
+    if experiment_cells("ablation", benchmark):
+        found += _on_ablation(benchmark)
+    return found
+
+
+def _on_benchmarks(benchmark: str) -> Iterator[Statement]:
+    state = _Section("Continual Learning Benchmarks", benchmark).state
+    text = "Masking lowers forgetting in every cell."
+    yield state(text, "every", _UNMASKED, _MAIN, ["class_il_F_T"])
+    text = "In Task-IL, masked replay is better in every cell."
+    yield state(text, "every", _MASKED, _MAIN, ["task_il_A_T"])
+    text = "In Class-IL, masked replay is better in most cells."
+    yield state(text, "most", _MASKED, _MAIN)
+    dangerous = _Section("Distillation with Masked Softmax is Dangerous", benchmark)
+    text = "With distillation, m = -inf is worse than no mask in most cells (Class-IL)."
+    yield dangerous.state(text, "most", [(_DERPP, _MSDERPP)], _MAIN)
+    adjusted = _Section("Control Model Stability by Masking Value Adjustment", benchmark)
+    text = "With distillation, m = -1 is better than m = -inf in most cells (Class-IL)."
+    yield adjusted.state(text, "most", [(_MSDERPP_1, _MSDERPP)], _MAIN)
+    text = "MSDER++(-1) beats DER++ at buffer 200 (Class-IL)."
+    yield state(text, "every", [(_MSDERPP_1, _DERPP)], [200])
+
+
+def _on_low_buffers(benchmark: str) -> Iterator[Statement]:
+    state = _Section("Continual Learning in Low Buffer Size", benchmark).state
+    for measure, setting in (("class_il_A_T", "Class-IL"), ("task_il_A_T", "Task-IL")):
+        text = f"With 10, 50 and 100 samples in memory, m = -inf beats no mask ({setting})."
+        yield state(text, "every", [(_MSDERPP, _DERPP)], _LOW, [measure])
+    if benchmark == "split-mnist":
+        text = "MSDER++(-1) beats DER++ and MSDER++(-inf) at buffers 10 and 50 (Class-IL)."
+        pairs = [(_MSDERPP_1, _DERPP), (_MSDERPP_1, _MSDERPP)]
+        yield state(text, "every", pairs, [10, 50])
+    else:
+        text = "MSDER++(-inf) beats DER++ and MSDER++(-1) at every low buffer (Class-IL)."
+        yield state(text, "every", [(_MSDERPP, _DERPP), (_MSDERPP, _MSDERPP_1)], _LOW)
+
+
+def _on_confidence(benchmark: str) -> Iterator[Statement]:
+    state = _Section(
+        "Change in Confidence and Task-wise Average Accuracy of Model", benchmark
+    ).state
+    with_er = benchmark == "split-mnist"
+    masked, unmasked = (pairs[:2] if with_er else pairs[1:2] for pairs in (_MASKED, _UNMASKED))
+    text = "m = -inf keeps the confidence in the first task's classes higher at the end."
+    yield state(text, "every", masked, [200], ["confidence_first_task"])
+    text = "m = -inf leaves the confidence in the last task's classes lower."
+    yield state(text, "every", unmasked, [200], ["confidence_last_task"])
+    text = "With m = -inf a task is learnt less well at first (plasticity)."
+    yield state(text, "every", unmasked, [200], ["class_il_plasticity"])
+    if with_er:
+        text = "MSER(-inf) beats ER at buffer 200, in Class-IL and in Task-IL."
+        yield state(text, "every", [(_MSER, _ER)], [200], ["class_il_A_T", "task_il_A_T"])
+
+
+def _on_ablation(benchmark: str) -> Iterator[Statement]:
+    state = _Section("Ablation Study for Masking Values", benchmark).state
+    swept = [(("derpp", mask), _DERPP) for mask in ABLATION_MASKS]
+    some = "At buffer {}, DER++ is beaten with some masking value."
+    if benchmark == "split-cifar10":
+        text = "At buffer 200, DER++ is beaten with every masking value."
+        yield state(text, "every", swept, [200])
+        yield state(some.format(500), "some", swept, [500])
+        yield state(some.format(5120), "some", swept, [5120])
+        return
+    yield state(some.format(200), "some", swept, [200])
+    text = "At buffers 500 and 5120, every masking value is worse than DER++."
+    yield state(text, "every", [(plain, masked) for masked, plain in swept], [500, 5120])
+    text = "Even there, accuracy rises as m goes from -inf to 0."
+    yield state(text, "every", [(("derpp", 0.0), _MSDERPP)], [500, 5120])

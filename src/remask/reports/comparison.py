@@ -1,38 +1,53 @@
-"""Comparisons of our cells: with published figures, and with and without a mask."""
+"""Comparisons of our cells: with published figures and statements, and with and without a mask.
+
+A statement's comparisons are one-sided t-tests in both directions: paired over the seeds that our
+two cells share, because a seed gives both the same initial weights and the same stream; Welch's
+where they share too few, and for the paper's own figures. The p-values of a statement's comparisons
+are corrected together (Holm).
+"""
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import get_args
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
 
 from rich.text import Text
 
-from remask.config import TrialConfig
-from remask.names import system_name
-from remask.papers.experiments import PaperCell, published_figures
+from remask.papers.experiments import (
+    Expectation,
+    PaperCell,
+    Statement,
+    experiment_cells,
+    experiments_of,
+    published_benchmarks,
+    published_figures,
+)
 from remask.papers.published import Claim
-from remask.reports.measures import ALL_MEASURES, MEASURES
-from remask.reports.statistics import (
+from remask.reports.measures import (
     FEWEST_TRIALS,
     LEVEL,
+    MEASURES,
     TTest,
     Verdict,
     by_seed,
+    holm,
     t_test,
     verdict,
     welch,
 )
 from remask.reports.tables import PlainTable, write_aligned
-from remask.store.cells import Cell, Spread, grouped, spread
+from remask.store.cells import Cell, Spread, spread
 
 VERDICT_TEST = (
     f"Welch's t-test, two-sided, at {100 * LEVEL:g} %, with at least {FEWEST_TRIALS} trials of ours"
 )
-CONTRAST_TEST = (
-    f"t-test, two-sided, at {100 * LEVEL:g} %, paired over the seeds that both share, Welch's "
-    f"where they share fewer than {FEWEST_TRIALS}"
+STATEMENT_TEST = (
+    f"t-test, one-sided, at {100 * LEVEL:g} %, Holm-corrected over the comparisons of a statement; "
+    f"paired over the seeds that our two cells share, Welch's where they share fewer than "
+    f"{FEWEST_TRIALS} and for the paper's own figures"
 )
+Finding = Literal["holds", "contradicted", "undecided", "too few trials", "not run"]
 _ROUNDING = 0.005  # published figures have two decimals
 _WORST_FIRST: tuple[Verdict, ...] = (
     "worse",
@@ -98,7 +113,7 @@ class ComparedCell:
     @property
     def label(self) -> str:
         """The system's name in tables."""
-        return system_name(self.paper.method, self.paper.mask)
+        return self.paper.label
 
     @property
     def verdict(self) -> Verdict | None:
@@ -132,27 +147,46 @@ def _compared(paper: PaperCell, ours: Cell | None) -> ComparedCell:
     return ComparedCell(paper, ours, figures)
 
 
+def published_beside(ours: Sequence[Cell], *, paper: bool = False) -> list[ComparedCell]:
+    """Compare our cells, all with the published settings, with the paper's.
+
+    Cells that were not run are included if they belong to an experiment of which most cells were
+    run; with `paper`, all of them.
+    """
+    begun = {cell.config.benchmark for cell in ours}
+    benchmarks = [name for name in published_benchmarks() if name in begun]
+    compared = compare([c for name in benchmarks for c in experiment_cells("all", name)], ours)
+    parts = [
+        (cell, {(cell.paper.benchmark, e) for e in experiments_of(cell.paper)}) for cell in compared
+    ]
+    wanted = Counter(part for _, own in parts for part in own)
+    run = Counter(part for cell, own in parts if cell.ours for part in own)
+    listed = {part for part in wanted if paper or 2 * run[part] > wanted[part]}
+    return [cell for cell, own in parts if cell.ours or own & listed]
+
+
+def _figures(compared: Sequence[ComparedCell]) -> list[Comparison]:
+    return [figure for cell in compared for figure in cell.figures.values()]
+
+
 def verdicts(compared: Sequence[ComparedCell]) -> dict[Verdict, int]:
     """The number of figures with each verdict."""
-    found = Counter(figure.verdict for cell in compared for figure in cell.figures.values())
+    found = Counter(figure.verdict for figure in _figures(compared))
     return {verdict: found[verdict] for verdict in get_args(Verdict)}
 
 
 def expected_by_chance(compared: Sequence[ComparedCell]) -> int:
     """The expected number of significant figures if there were no differences."""
-    figures = [figure for cell in compared for figure in cell.figures.values()]
-    return round(LEVEL * sum(figure.test is not None for figure in figures))
+    return round(LEVEL * sum(figure.test is not None for figure in _figures(compared)))
 
 
 def comparison_summary(compared: Sequence[ComparedCell]) -> list[str]:
     """How to read the table, and its totals: a sentence or two per line."""
-    figures = [figure for cell in compared for figure in cell.figures.values()]
+    figures = _figures(compared)
     if not figures:
         return ["Nothing is published about these cells."]
-    run = [figure for figure in figures if figure.ours]
-    found = verdicts(compared)
+    found, tested = verdicts(compared), sum(figure.test is not None for figure in figures)
     counts = [f"{found[name]} {name}" for name in ("too few trials", "not run") if found[name]]
-    tested = sum(figure.test is not None for figure in figures)
     if tested:
         by_chance = expected_by_chance(compared)
         about = f", about {by_chance} expected by chance" if by_chance else ""
@@ -163,8 +197,8 @@ def comparison_summary(compared: Sequence[ComparedCell]) -> list[str]:
         )
     sizes = " or ".join(map(str, sorted({figure.claim.trials for figure in figures})))
     return [
-        f"Of {len(run)} figures, {sum(figure.is_near for figure in run)} are within 2 std of the "
-        f"published one. std: our difference in published standard deviations.",
+        f"Of {len(figures) - found['not run']} figures, {sum(f.is_near for f in figures)} are "
+        f"within 2 std of the published one. std: our difference in published standard deviations.",
         f"{'; '.join(counts)}. Test: {VERDICT_TEST}.",
         f"±: population standard deviation over trials. Published figures are over {sizes} trials.",
     ]
@@ -172,39 +206,39 @@ def comparison_summary(compared: Sequence[ComparedCell]) -> list[str]:
 
 def comparison_table(compared: Sequence[ComparedCell]) -> PlainTable:
     """A row per cell: ours, and below it the published figure and the difference in its std."""
-    rows = []
-    for cell in compared:
-        row: list[str | Text] = _identity(cell)
-        for measure in MEASURES:
-            ours, claim, std = _figures(cell, measure)
-            number, _, verdict = std.partition(" ")
-            below = f"{claim} {number + '!' * bool(verdict):>6}"
-            row.append(ours if claim == "-" else Text.assemble(ours, "\n", (below, "dim")))
-        rows.append([*row, cell.verdict or "nothing published"])
-    names = ["method", "buffer", "trials", *MEASURES.values(), "verdict"]
-    return PlainTable(names, rows, left=("method", "verdict"))
+
+    def stacked(ours: str, claim: str, std: str) -> list[str | Text]:
+        number, _, verdict = std.partition(" ")
+        below = f"{claim} {number + '!' * bool(verdict):>6}"
+        return [ours if claim == "-" else Text.assemble(ours, "\n", (below, "dim"))]
+
+    return _table(compared, list(MEASURES.values()), stacked)
 
 
 def comparison_markdown(compared: Sequence[ComparedCell]) -> str:
     """The same for a document, with a column for each figure."""
     names = [name for title in MEASURES.values() for name in (title, "published", "std")]
+    return _table(compared, names, lambda *texts: [*texts]).markdown()
+
+
+def _table(
+    compared: Sequence[ComparedCell],
+    names: Sequence[str],
+    write: Callable[[str, str, str], list[str | Text]],
+) -> PlainTable:
     rows = [
         [
-            *_identity(cell),
-            *(text for measure in MEASURES for text in _figures(cell, measure)),
+            *(cell.label, str(cell.paper.buffer or "-"), str(cell.ours.trials if cell.ours else 0)),
+            *(text for measure in MEASURES for text in write(*_texts(cell, measure))),
             cell.verdict or "nothing published",
         ]
         for cell in compared
     ]
-    names = ["method", "buffer", "trials", *names, "verdict"]
-    return PlainTable(names, rows, left=("method", "verdict")).markdown()
+    columns = ["method", "buffer", "trials", *names, "verdict"]
+    return PlainTable(columns, rows, left=("method", "verdict"))
 
 
-def _identity(cell: ComparedCell) -> list[str | Text]:
-    return [cell.label, str(cell.paper.buffer or "-"), str(cell.ours.trials if cell.ours else 0)]
-
-
-def _figures(cell: ComparedCell, measure: str) -> tuple[str, str, str]:
+def _texts(cell: ComparedCell, measure: str) -> tuple[str, str, str]:
     """Ours, the published figure, and the difference with the verdict if it is significant."""
     ours = write_aligned(cell.ours.spreads[measure]) if cell.ours else "-"
     figure = cell.figures.get(measure)
@@ -218,58 +252,105 @@ def _figures(cell: ComparedCell, measure: str) -> tuple[str, str, str]:
 
 
 @dataclass(frozen=True)
-class Difference:
-    """The difference between two cells in one measure."""
+class Evidence:
+    """One comparison of a statement, with its measurements."""
 
-    mean: float
-    """First minus second; over the shared seeds where the test is paired."""
+    expectation: Expectation
+    higher: Spread | None
+    """What is expected to be higher; None if it was not run."""
+    lower: Spread | None
     test: TTest | None
-    """None if there are too few trials."""
-    verdict: Verdict
-    """Of the first."""
+    """Of the first against the second; None if either was not run or has too few trials."""
+    p: float = math.nan
+    """Corrected, of the expected direction; NaN if nothing was tested."""
+    finding: Finding = "not run"
 
 
 @dataclass(frozen=True)
-class Contrast:
-    """A masked cell, the same one without a mask, and their differences."""
+class Decision:
+    """A statement and its evidence."""
 
-    plain: Cell
-    masked: Cell
-    differences: dict[str, Difference]
-    """By measure, see MEASURES; only those that were measured."""
+    statement: Statement
+    evidence: tuple[Evidence, ...]
 
-
-def alike_but_mask(cells: Iterable[Cell]) -> list[list[Cell]]:
-    """Group the cells whose settings differ only in the mask and that have learnt the same."""
-
-    def key(cell: Cell) -> tuple[TrialConfig, str]:
-        unmasked = {"mask": None, "positive_mask": False, "seed": 0}
-        return cell.config.model_copy(update=unmasked), cell.learnt
-
-    return list(grouped(cells, key).values())
-
-
-def contrasts(cells: Sequence[Cell]) -> list[Contrast]:
-    """Compare every masked cell with its unmasked one."""
-    found = []
-    for alike in alike_but_mask(cell for cell in cells if cell.trials):
-        plain = next((cell for cell in alike if cell.config.mask is None), None)
-        if plain is not None:
-            found += [_contrast(plain, c) for c in alike if c.config.mask is not None]
-    return found
+    @property
+    def finding(self) -> Finding:
+        """Whether every, most or some of the comparisons hold, as the statement requires."""
+        found = [evidence.finding for evidence in self.evidence]
+        if "not run" in found:
+            return "not run"
+        if "too few trials" in found:
+            return "too few trials"
+        holding, against = found.count("holds"), found.count("contradicted")
+        enough, too_many = {
+            "every": (holding == len(found), against > 0),
+            "most": (2 * holding > len(found), 2 * against >= len(found)),
+            "some": (holding > 0, against == len(found)),
+        }[self.statement.quantifier]
+        return "holds" if enough else "contradicted" if too_many else "undecided"
 
 
-def _contrast(plain: Cell, masked: Cell) -> Contrast:
-    found = {}
-    for measure in MEASURES:
-        ours, theirs = by_seed(measure, masked), by_seed(measure, plain)
-        if not ours or not theirs:
-            continue
-        test = t_test(ours, theirs)
-        if test is not None and test.kind == "paired":
-            mean = spread(ours[seed] - theirs[seed] for seed in ours if seed in theirs).mean
-        else:
-            mean = spread(ours.values()).mean - spread(theirs.values()).mean
-        higher_is_better = ALL_MEASURES[measure].better == "higher"
-        found[measure] = Difference(mean, test, verdict(test, higher_is_better=higher_is_better))
-    return Contrast(plain, masked, found)
+def decide(statements: Sequence[Statement], cells: Mapping[PaperCell, Cell]) -> list[Decision]:
+    """Decide each statement by our trials."""
+
+    def measure(expected: Expectation) -> Evidence:
+        higher = by_seed(expected.measure, cells.get(expected.higher))
+        lower = by_seed(expected.measure, cells.get(expected.lower))
+        return Evidence(expected, _spread(higher), _spread(lower), t_test(higher, lower))
+
+    return [_decide(statement, measure) for statement in statements]
+
+
+def decide_by_the_paper(statements: Sequence[Statement]) -> list[Decision]:
+    """Decide each statement by the paper's own figures."""
+
+    def measure(expected: Expectation) -> Evidence:
+        higher = _published(expected.measure, expected.higher)
+        lower = _published(expected.measure, expected.lower)
+        return Evidence(expected, higher, lower, welch(higher, lower) if higher and lower else None)
+
+    return [_decide(statement, measure) for statement in statements]
+
+
+def _spread(values: Mapping[int, float]) -> Spread | None:
+    return spread(values.values()) if values else None
+
+
+def _published(measure: str, cell: PaperCell) -> Spread | None:
+    claim = published_figures(cell).get(measure)
+    return None if claim is None else Spread(claim.mean, claim.std, claim.trials)
+
+
+def _decide(statement: Statement, measure: Callable[[Expectation], Evidence]) -> Decision:
+    measured = [measure(expectation) for expectation in statement.expectations]
+    p_for = holm([each.test.p_higher if each.test else math.nan for each in measured])
+    p_against = holm([each.test.p_lower if each.test else math.nan for each in measured])
+    evidence = [
+        replace(each, p=p, finding=_finding(each, p, against))
+        for each, p, against in zip(measured, p_for, p_against, strict=True)
+    ]
+    return Decision(statement, tuple(evidence))
+
+
+def _finding(measured: Evidence, p: float, p_against: float) -> Finding:
+    if measured.higher is None or measured.lower is None:
+        return "not run"
+    if measured.test is None:
+        return "too few trials"
+    return "holds" if p < LEVEL else "contradicted" if p_against < LEVEL else "undecided"
+
+
+def decision_table(decided: Sequence[Decision], by_the_paper: Sequence[Decision]) -> PlainTable:
+    """A row per statement: the finding of our trials, and that of the paper's own figures."""
+    columns = ["the paper says", "our trials", "holds in", "test", "the paper's own figures"]
+    rows = [
+        [
+            ours.statement.text,
+            ours.finding,
+            f"{sum(e.finding == 'holds' for e in ours.evidence)} of {len(ours.evidence)}",
+            ", ".join(sorted({e.test.kind for e in ours.evidence if e.test})) or "-",
+            "-" if theirs.finding == "not run" else theirs.finding,
+        ]
+        for ours, theirs in zip(decided, by_the_paper, strict=True)
+    ]
+    return PlainTable(columns, rows, left=columns, wrap=True)

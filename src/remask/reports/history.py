@@ -3,9 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 
 from remask.errors import SettingsError, printable
 from remask.files import AnyPath
+from remask.learner.predictions import Abstention
+from remask.learner.results import Visit, percent
+from remask.learner.summary import ClassSummary
 from remask.outputs import write_output
 from remask.reports.figures.description import Axis, Figure, Look, Mark, Panel, Source
 from remask.reports.figures.drawing import draw, rendered
@@ -19,49 +23,18 @@ _ALL = "all classes"
 
 
 @dataclass(frozen=True, kw_only=True)
-class LearntVisit:
-    """One visit. Accuracies are percentages on held-out samples."""
-
-    name: str
-    finished: str  # in UTC, as ISO 8601
-    summary: str
-    choice: str  # the settings that were chosen, and why
-    new_classes: tuple[str, ...]
-    samples: Mapping[str, int]  # training samples by class
-    accuracy: Mapping[str, float]  # by class, of all classes known afterwards
-    held_out: Mapping[str, int]  # held-out samples by class
-
-    @property
-    def mean(self) -> float | None:
-        """The mean accuracy over classes."""
-        values = self.accuracy.values()
-        return sum(values) / len(values) if values else None
-
-
-@dataclass(frozen=True, kw_only=True)
-class KeptClass:
-    """The samples of one class."""
-
-    name: str
-    seen: int  # samples that visits have learnt from
-    kept: int  # samples in the memory
-    bytes: int  # size of those in memory
-
-
-@dataclass(frozen=True, kw_only=True)
 class LearnerNow:
     """The memory of a learner, and measurements on its held-out samples."""
 
-    memory: Sequence[KeptClass]
+    memory: Sequence[ClassSummary]
     calibration: str  # the temperature and the calibration error, in words
-    abstain: Sequence[tuple[float, float | None, float]] = ()
-    """Target accuracy, required confidence (None: not reached) and coverage."""
+    abstain: Sequence[Abstention] = ()
     confusion: Mapping[str, Mapping[str, int]] | None = None
     """Held-out samples by true class, then by predicted class."""
     missing: str | None = None  # why nothing is measured, if nothing is
 
 
-def visits_table(visits: Sequence[LearntVisit]) -> PlainTable:
+def visits_table(visits: Sequence[Visit]) -> PlainTable:
     """A row per visit: date, new classes, and the accuracy afterwards."""
     left = ["visit", "finished (UTC)", "new classes"]
     rows = [
@@ -71,35 +44,44 @@ def visits_table(visits: Sequence[LearntVisit]) -> PlainTable:
             ", ".join(visit.new_classes) or "-",
             f"{sum(visit.samples.values()):,}",
             str(len(visit.accuracy)),
-            _percent(visit.mean),
+            percent(_mean(visit)),
         ]
         for visit in visits
     ]
     return PlainTable([*left, "samples", "classes", "accuracy"], rows, left=left, wrap=True)
 
 
-def classes_table(visits: Sequence[LearntVisit]) -> PlainTable:
+def classes_table(visits: Sequence[Visit]) -> PlainTable:
     """A row per class: the accuracy on held-out samples after each visit."""
     rows = [
-        [name, *(_percent(visit.accuracy.get(name)) for visit in visits)]
+        [name, *(percent(visit.accuracy.get(name)) for visit in visits)]
         for name in _classes(visits)
     ]
-    rows.append([_ALL, *(_percent(visit.mean) for visit in visits)])
+    rows.append([_ALL, *(percent(_mean(visit)) for visit in visits)])
     columns = ["class", *(visit.name for visit in visits)]
     return PlainTable(columns, rows, left=("class",), wrap=True)
 
 
-def history_figure(title: str, visits: Sequence[LearntVisit]) -> Figure:
+def history_figure(title: str, visits: Sequence[Visit]) -> Figure:
     """Accuracy per class over visits; of many classes, those with the lowest accuracy now."""
-    classes = _classes(visits)
-    shown, left_out = classes, ""
+    shown = classes = _classes(visits)
+    left_out = ""
     if len(classes) > _MOST_LINES:
         now = visits[-1].accuracy
         lowest = sorted((name for name in classes if name in now), key=lambda name: now[name])
         shown = sorted(lowest[:_LINES_OF_MANY], key=classes.index)
         left_out = f" Of {len(classes)} classes, the {len(shown)} lowest now are drawn."
-    marks = [_line(name, Look.number(n), visits) for n, name in enumerate(shown)]
-    marks.append(_line(_ALL, Look(None, marker="ring"), visits))
+    marks = [
+        _line(
+            name,
+            Look.number(number),
+            [visit.accuracy.get(name) for visit in visits],
+            [visit.held_out.get(name, 0) for visit in visits],
+        )
+        for number, name in enumerate(shown)
+    ]
+    every = [sum(visit.held_out.values()) for visit in visits]
+    marks.append(_line(_ALL, Look(None, marker="ring"), [*map(_mean, visits)], every))
     places = tuple(printable(visit.name) for visit in visits)
     panel = Panel(
         "",
@@ -120,24 +102,28 @@ def history_figure(title: str, visits: Sequence[LearntVisit]) -> Figure:
     )
 
 
-def _line(name: str, look: Look, visits: Sequence[LearntVisit]) -> Mark:
-    if name == _ALL:
-        counts = [sum(visit.held_out.values()) for visit in visits]
-        accuracy = [visit.mean for visit in visits]
-    else:
-        counts = [visit.held_out.get(name, 0) for visit in visits]
-        accuracy = [visit.accuracy.get(name) for visit in visits]
+def _line(name: str, look: Look, accuracy: Sequence[float | None], samples: Sequence[int]) -> Mark:
     shown = printable(name)
-    sources = tuple(Source("", shown, count, "held-out sample") for count in counts)
-    return Mark("line", shown, look, sources, x=tuple(range(len(visits))), y=tuple(accuracy))
+    sources = tuple(Source("", shown, count, "held-out sample") for count in samples)
+    return Mark("line", shown, look, sources, x=tuple(range(len(samples))), y=tuple(accuracy))
 
 
-def history_html(title: str, visits: Sequence[LearntVisit], now: LearnerNow | None = None) -> str:
+def history_html(title: str, visits: Sequence[Visit], now: LearnerNow | None = None) -> str:
     """The history as one HTML file."""
     data = {
         "title": title,
         "classes": _classes(visits),
-        "visits": [{**vars(visit), "mean": visit.mean} for visit in visits],
+        "visits": [
+            {
+                "name": visit.name,
+                "finished": visit.finished,
+                "summary": str(visit).removeprefix(f"{visit.name}: "),
+                "choice": str(visit.choice),
+                "accuracy": visit.accuracy,
+                "mean": _mean(visit),
+            }
+            for visit in visits
+        ],
         "figure": history_figure(title, visits) if visits else None,
         "now": now,
     }
@@ -150,7 +136,7 @@ def is_page(target: AnyPath) -> bool:
 
 
 def write_history(
-    title: str, visits: Sequence[LearntVisit], target: AnyPath, now: LearnerNow | None = None
+    title: str, visits: Sequence[Visit], target: AnyPath, now: LearnerNow | None = None
 ) -> None:
     """Write a page, NAME.html, with `now`; or only the figure, NAME.png or NAME.svg.
 
@@ -169,10 +155,11 @@ def write_history(
     write_output(target, data)
 
 
-def _classes(visits: Sequence[LearntVisit]) -> list[str]:
+def _classes(visits: Sequence[Visit]) -> list[str]:
     """In the order in which they were learnt."""
     return list(dict.fromkeys(name for visit in visits for name in visit.accuracy))
 
 
-def _percent(value: float | None) -> str:
-    return "" if value is None else f"{value:.1f}"
+def _mean(visit: Visit) -> float | None:
+    """The mean accuracy over classes."""
+    return fmean(visit.accuracy.values()) if visit.accuracy else None

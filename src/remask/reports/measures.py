@@ -1,12 +1,21 @@
-"""The measures of a cell: their titles, units and meanings."""
+"""The measures of a cell: titles, units and meanings, t-tests, and what a mask changes.
+
+Standard deviations are those of the population everywhere in remask, so the squared standard error
+of a mean over n trials is std^2 / (n - 1).
+"""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from functools import cache
+from typing import Literal, cast
 
+import numpy as np
+
+from remask.config import TrialConfig
+from remask.machine import require_room_for_scipy
 from remask.record import TrialRecord
-from remask.store.cells import COSTS, Cell, Spread
+from remask.store.cells import COSTS, Cell, Spread, grouped, spread
 
 SETTINGS = {"class_il": "Class-IL", "task_il": "Task-IL"}
 """Titles of the two test settings."""
@@ -19,6 +28,17 @@ MEASURES = {
 VALIDATION_MEASURES = {
     f"validation_{setting}_A_T": f"validation {title} A_T" for setting, title in SETTINGS.items()
 }
+Verdict = Literal["no significant difference", "better", "worse", "too few trials", "not run"]
+LEVEL = 0.05
+"""Differences with a p-value below this are significant."""
+FEWEST_TRIALS = 3
+"""With fewer trials nothing is tested: the standard deviation of two means little."""
+
+
+CONTRAST_TEST = (
+    f"t-test, two-sided, at {100 * LEVEL:g} %, paired over the seeds that both share, Welch's "
+    f"where they share fewer than {FEWEST_TRIALS}"
+)
 
 
 @dataclass(frozen=True)
@@ -57,7 +77,6 @@ _OF_A_SETTING = {
         "points",
     ),
 }
-
 ALL_MEASURES = {
     **{
         f"{setting}_{name}": replace(measure, title=f"{title} {measure.title}")
@@ -83,22 +102,181 @@ ALL_MEASURES = {
 """All scores and costs by name, in the order of the page."""
 
 
-def known_measures(cells: Sequence[Cell]) -> dict[str, Measure]:
-    """The measures that are defined for some cell."""
-    return {
-        name: measure
-        for name, measure in ALL_MEASURES.items()
-        if any(not math.isnan(cell_value(cell, name).mean) for cell in cells)
-    }
-
-
 def cell_value(cell: Cell, name: str) -> Spread:
     """A score or a cost over the trials of a cell."""
     return cell.costs[name] if name in COSTS else cell.spreads[name]
 
 
-def trial_values(record: TrialRecord, scores: Mapping[str, float]) -> dict[str, float]:
-    """All scores and costs of a trial that are defined."""
-    costs = {name: getattr(record, name) for name in COSTS}
-    found = {**scores, **{n: v for n, v in costs.items() if v is not None}}
-    return {n: found[n] for n in ALL_MEASURES if n in found and not math.isnan(found[n])}
+@dataclass(frozen=True)
+class TTest:
+    """A t-test of the null hypothesis that both means are equal."""
+
+    kind: Literal["Welch", "paired"]
+    t: float
+    """Positive if the first mean is higher."""
+    freedom: float
+    """Degrees of freedom."""
+
+    @property
+    def p_higher(self) -> float:
+        """One-sided p-value of "the first mean is higher"."""
+        return _cdf()(self.freedom, -self.t)
+
+    @property
+    def p_lower(self) -> float:
+        """One-sided p-value of "the first mean is lower"."""
+        return _cdf()(self.freedom, self.t)
+
+    @property
+    def p_different(self) -> float:
+        """Two-sided p-value."""
+        return min(1.0, 2 * min(self.p_higher, self.p_lower))
+
+
+@cache
+def _cdf() -> Callable[[float, float], float]:
+    """Student's cumulative distribution function, imported on first use.
+
+    `scipy.stats` takes four times as long to import, and its tests a hundred times as long to run.
+    """
+    require_room_for_scipy("A t-test")
+    from scipy.special import stdtr  # type: ignore[import-untyped]
+
+    return cast(Callable[[float, float], float], lambda freedom, t: float(stdtr(freedom, t)))
+
+
+def welch(one: Spread, other: Spread) -> TTest:
+    """Welch's test of two independent samples."""
+    freedoms = one.trials - 1, other.trials - 1
+    parts = one.std**2 / freedoms[0], other.std**2 / freedoms[1]
+    error = math.sqrt(sum(parts))
+    freedom = float(sum(freedoms))
+    if error:  # by Welch and Satterthwaite
+        shares = [part / sum(parts) for part in parts]
+        freedom = 1 / sum(share**2 / n for share, n in zip(shares, freedoms, strict=True))
+    return TTest("Welch", _ratio(one.mean - other.mean, error), freedom)
+
+
+def paired(differences: Sequence[float]) -> TTest:
+    """The paired test of the differences between two samples, seed by seed."""
+    found = spread(differences)
+    freedom = found.trials - 1
+    return TTest("paired", _ratio(found.mean, found.std / math.sqrt(freedom)), freedom)
+
+
+def _ratio(difference: float, error: float) -> float:
+    """The difference in standard errors; infinite if there is no spread at all."""
+    if error:
+        return difference / error
+    return math.copysign(math.inf, difference) if difference else 0.0
+
+
+def t_test(one: Mapping[int, float], other: Mapping[int, float]) -> TTest | None:
+    """Test two samples by seed: paired if they share enough seeds, else Welch's.
+
+    Returns None if either has too few trials.
+    """
+    if min(len(one), len(other)) < FEWEST_TRIALS:
+        return None
+    shared = [seed for seed in one if seed in other]
+    if len(shared) >= FEWEST_TRIALS:
+        return paired([one[seed] - other[seed] for seed in shared])
+    return welch(spread(one.values()), spread(other.values()))
+
+
+def verdict(test: TTest | None, *, higher_is_better: bool) -> Verdict:
+    """Whether the first mean is significantly better or worse than the second."""
+    if test is None:
+        return "too few trials"
+    if test.p_different >= LEVEL:
+        return "no significant difference"
+    return "better" if (test.t > 0) == higher_is_better else "worse"
+
+
+def by_seed(measure: str, cell: Cell | None) -> dict[int, float]:
+    """A measure of each finished trial in which it is defined, by seed."""
+    if cell is None:
+        return {}
+    if measure.startswith("confidence"):
+        values = [_confidence(measure, record) for record in cell.finished]
+    else:
+        values = cell.values(measure)
+    seeds = [record.seed for record in cell.finished]
+    return {s: value for s, value in zip(seeds, values, strict=True) if not math.isnan(value)}
+
+
+def _confidence(measure: str, record: TrialRecord) -> float:
+    """The mean probability of the true class in the first or the last task, in percent."""
+    if not record.tasks:
+        return math.nan
+    classes = record.tasks[0] if measure == "confidence_first_task" else record.tasks[-1]
+    return 100 * float(np.mean([record.confidence[label] for label in classes]))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's correction for several tests; NaN values are ignored and stay NaN."""
+    known = sorted((p, index) for index, p in enumerate(p_values) if not math.isnan(p))
+    corrected = [math.nan] * len(p_values)
+    largest = 0.0
+    for rank, (p, index) in enumerate(known):
+        largest = max(largest, min(1.0, p * (len(known) - rank)))
+        corrected[index] = largest
+    return corrected
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The difference between two cells in one measure."""
+
+    mean: float
+    """First minus second; over the shared seeds where the test is paired."""
+    test: TTest | None
+    """None if there are too few trials."""
+    verdict: Verdict
+    """Of the first."""
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """A masked cell, the same one without a mask, and their differences."""
+
+    plain: Cell
+    masked: Cell
+    differences: dict[str, Difference]
+    """By measure, see MEASURES; only those that were measured."""
+
+
+def alike_but_mask(cells: Iterable[Cell]) -> list[list[Cell]]:
+    """Group the cells whose settings differ only in the mask and that have learnt the same."""
+
+    def key(cell: Cell) -> tuple[TrialConfig, str]:
+        unmasked = {"mask": None, "positive_mask": False, "seed": 0}
+        return cell.config.model_copy(update=unmasked), cell.learnt
+
+    return list(grouped(cells, key).values())
+
+
+def contrasts(cells: Sequence[Cell]) -> list[Contrast]:
+    """Compare every masked cell with its unmasked one."""
+    found = []
+    for alike in alike_but_mask(cell for cell in cells if cell.trials):
+        plain = next((cell for cell in alike if cell.config.mask is None), None)
+        if plain is not None:
+            found += [_contrast(plain, c) for c in alike if c.config.mask is not None]
+    return found
+
+
+def _contrast(plain: Cell, masked: Cell) -> Contrast:
+    found = {}
+    for measure in MEASURES:
+        ours, theirs = by_seed(measure, masked), by_seed(measure, plain)
+        if not ours or not theirs:
+            continue
+        test = t_test(ours, theirs)
+        if test is not None and test.kind == "paired":
+            mean = spread(ours[seed] - theirs[seed] for seed in ours if seed in theirs).mean
+        else:
+            mean = spread(ours.values()).mean - spread(theirs.values()).mean
+        higher_is_better = ALL_MEASURES[measure].better == "higher"
+        found[measure] = Difference(mean, test, verdict(test, higher_is_better=higher_is_better))
+    return Contrast(plain, masked, found)

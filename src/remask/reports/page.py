@@ -6,50 +6,72 @@ import html
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
-from remask.errors import printable
-from remask.reports.figures.description import HEAT, PALETTE
-from remask.reports.measures import ALL_MEASURES
-from remask.reports.tables import table_html
+from remask.config import TrialConfig
+from remask.papers.experiments import (
+    PaperCell,
+    experiments_of,
+    statements,
+)
+from remask.record import TrialRecord
+from remask.reports.comparison import (
+    STATEMENT_TEST,
+    VERDICT_TEST,
+    ComparedCell,
+    decide,
+    decide_by_the_paper,
+    expected_by_chance,
+    paper_cell,
+    published_beside,
+    verdicts,
+)
+from remask.reports.figures import page_figures
+from remask.reports.figures.description import (
+    FAVOURITES,
+    HEAT,
+    PALETTE,
+    Systems,
+    mask_name,
+    place_of,
+)
+from remask.reports.measures import (
+    ALL_MEASURES,
+    CONTRAST_TEST,
+    TTest,
+    cell_value,
+    contrasts,
+)
+from remask.reports.tables import shown_measures
+from remask.setting_types import write_mask
+from remask.store.cells import COSTS, Cell, Spread, TrialSummary
 
 _STYLES = ("page.css", "results.css", "figures.css")
 _SCRIPTS = (  # in this order, in one scope: a file may use what earlier files define
-    "dom.js",
-    "model.js",
-    "state.js",
-    "student.js",
-    "glance.js",
-    "overview.js",
-    "contrasts.js",
-    "statements.js",
-    "best.js",
-    "table.js",
-    "chart.js",
-    "marks.js",
-    "reader.js",
-    "figures.js",
-    "compare.js",
-    "detail.js",
-    "page.js",
-)
+    "dom.js", "model.js", "state.js", "student.js", "glance.js", "overview.js", "contrasts.js",
+    "statements.js", "best.js", "table.js", "chart.js", "marks.js", "reader.js", "figures.js",
+    "compare.js", "detail.js", "page.js",
+)  # fmt: skip
 _PLACE = re.compile(r"\{\{(\w+)\}\}")
 _LARGEST_PLAIN = 1_000_000  # characters of JSON; more are compressed
 _UNSAFE_IN_SCRIPT = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
+Command = Callable[[TrialConfig, Sequence[int]], str]
+"""Returns the command that runs the trials of a config with these seeds."""
 
 
-def page_html(data: Mapping[str, Any], *, refresh_seconds: float | None = None) -> str:
+def page_html(
+    data: Mapping[str, Any], *, plain: str = "", refresh_seconds: float | None = None
+) -> str:
     """The page of `page_data` with `title`, `generated` and so on added.
 
-    With `refresh_seconds` the page reloads itself at this interval.
+    `plain` is for readers without scripts. With `refresh_seconds` the page reloads itself.
     """
     if refresh_seconds is not None and not (0 < refresh_seconds < math.inf):
         raise ValueError(f"refresh_seconds must be positive and finite, got {refresh_seconds}")
     refresh = "" if refresh_seconds is None else f"{refresh_seconds:g}"
-    parts = {"refresh": refresh, "plain": plain_html(data)}
-    return fill_template("page.html", data, scripts=_SCRIPTS, **parts)
+    return fill_template("page.html", data, scripts=_SCRIPTS, plain=plain, refresh=refresh)
 
 
 def fill_template(
@@ -99,63 +121,198 @@ def _embedded(data: Mapping[str, Any]) -> str:
     return text.translate(_UNSAFE_IN_SCRIPT)
 
 
-def plain_html(data: Mapping[str, Any]) -> str:
-    """Results and contrasts as plain tables, for readers without scripts."""
-    titles = data.get("measures", {})
-    cells = [cell for cell in data.get("cells", ()) if cell["trials"]]
-    if not cells:
-        return ""
-    best = _best(cells, titles)
-    rows = [
-        [
-            *_escaped(cell["benchmark"], cell["label"], cell["buffer"] or "-", cell["trials"]),
-            *(_score(cell, name, best) for name in titles),
-        ]
-        for cell in cells
+def page_data(
+    cells: Sequence[Cell], published: Sequence[Cell], command: Command, *, paper: bool = False
+) -> dict[str, Any]:
+    """Everything on the page, for `to_json`.
+
+    `published` are the cells with the published settings. With `paper`, the page also lists the
+    cells and statements of the paper that were not run.
+    """
+    cells = sorted(cells, key=place)
+    compared = published_beside(published, paper=paper)
+    beside = {id(cell.ours): cell for cell in compared if cell.ours}
+    systems = Systems(cells, compared)
+    metrics = {
+        name: measure
+        for name, measure in ALL_MEASURES.items()
+        if any(not math.isnan(cell_value(cell, name).mean) for cell in cells)
+    }
+    shown = [
+        *((place(c), _cell(c, beside.get(id(c)), systems, metrics, command)) for c in cells),
+        *((place(c), _not_run(c)) for c in compared if c.ours is None),
     ]
-    heads = _escaped("Benchmark", "System", "Buffer", "Trials", *titles.values())
-    caption = "Results: mean and standard deviation; the best of each buffer in bold"
-    parts = [table_html(caption, heads, rows)]
-    if contrasts := data.get("contrasts"):
-        rows = [
-            [
-                *_escaped(each["benchmark"], each["plain"], each["masked"], each["buffer"] or "-"),
-                *(_difference(each["differences"].get(name)) for name in titles),
-            ]
-            for each in contrasts
-        ]
-        heads = _escaped("Benchmark", "Without a mask", "With a mask", "Buffer", *titles.values())
-        caption = "What the mask changes, in points (p of a t-test, paired by seed)"
-        parts.append(table_html(caption, heads, rows))
-    return "".join(parts)
+    ours = {paper_cell(cell): cell for cell in published}
+    benchmarks = dict.fromkeys(cell.paper.benchmark for cell in compared)
+    decided = [row for benchmark in benchmarks for row in _statements(benchmark, ours)]
+    return {
+        "measures": shown_measures(cells),
+        "metrics": metrics,
+        "cells": [cell for _, cell in sorted(shown, key=lambda placed: placed[0])],
+        "contrasts": _contrasts(cells, systems),
+        "contrast_test": CONTRAST_TEST,
+        "figures": page_figures(cells, systems),
+        "looks": systems.looks,
+        "favourites": FAVOURITES,
+        "counts": verdicts(compared),
+        "near": sum(figure.is_near for cell in compared for figure in cell.figures.values()),
+        "by_chance": expected_by_chance(compared),
+        "verdict_test": VERDICT_TEST,
+        "test": STATEMENT_TEST,
+        "statements": [row for row in decided if paper or row["finding"] != "not run"],
+    }
 
 
-def _best(cells: Iterable[Mapping[str, Any]], measures: Iterable[str]) -> set[tuple[str, str]]:
-    """The id and the measure of the best score of each benchmark and buffer."""
-    groups: dict[tuple[str, int, str], list[tuple[float, str]]] = {}
-    for cell in cells:
-        for name in measures:
-            if score := cell["scores"].get(name):
-                lower = ALL_MEASURES[name].better == "lower"
-                key = (cell["benchmark"], cell["buffer"], name)
-                value = -score["mean"] if lower else score["mean"]
-                groups.setdefault(key, []).append((value, cell["id"]))
-    return {(max(found)[1], key[2]) for key, found in groups.items() if len(found) > 1}
+def place(cell: Cell | ComparedCell) -> tuple[object, ...]:
+    """Sort by benchmark, buffer, method and mask."""
+    one = cell.paper if isinstance(cell, ComparedCell) else cell.config
+    return one.benchmark, one.buffer, *place_of(cell)
 
 
-def _score(cell: Mapping[str, Any], name: str, best: set[tuple[str, str]]) -> str:
-    score = cell["scores"].get(name)
-    if not score:
-        return "-"
-    text = f"{score['mean']:.2f}" + ("" if score["std"] is None else f" ±{score['std']:.2f}")
-    return f"<strong>{text}</strong>" if (cell["id"], name) in best else text
+def _cell(
+    cell: Cell,
+    compared: ComparedCell | None,
+    systems: Systems,
+    measures: Iterable[str],
+    command: Command,
+) -> dict[str, Any]:
+    paper = paper_cell(cell)
+    values = {name: cell_value(cell, name) for name in measures}
+    return {
+        "id": systems.source(cell).cell,
+        **_identity(paper, cell.label),
+        "experiments": experiments_of(paper) if compared else [],
+        "trials": cell.trials,
+        "diverged": cell.diverged,
+        "failed": cell.failed,
+        "hardware": cell.hardware,
+        "verdict": compared.verdict if compared else None,
+        "scores": {name: _spread(value) for name, value in values.items()},
+        "claims": _claims(compared) if compared else {},
+        "tasks": cell.tasks,
+        "class_names": cell.class_names,
+        "config": cell.config.model_dump(mode="json", exclude={"seed"}),
+        "command": command(cell.config, [record.seed for record in cell.records]),
+        "records": list(map(_record, cell.records, cell.summaries)),
+    }
 
 
-def _difference(found: Mapping[str, Any] | None) -> str:
-    if found is None:
-        return "-"
-    return f"{found['more']:+.2f}" + ("" if found["p"] is None else f" (p = {found['p']:.2g})")
+def _not_run(compared: ComparedCell) -> dict[str, Any]:
+    paper = compared.paper
+    return {
+        **_identity(paper, compared.label),
+        "id": f"not-run-{paper.benchmark}-{compared.label}-{paper.buffer}",
+        "experiments": experiments_of(paper),
+        "trials": 0,
+        "verdict": "not run",
+        "claims": _claims(compared),
+        "command": f"remask reproduce {experiments_of(paper)[0]} --benchmark {paper.benchmark}",
+    }
 
 
-def _escaped(*values: object) -> list[str]:
-    return [html.escape(printable(str(value))) for value in values]
+def _identity(paper: PaperCell, label: str) -> dict[str, Any]:
+    name = "no mask" if paper.mask is None else "mask chosen"
+    if isinstance(paper.mask, float):
+        name = f"mask m = {mask_name(paper.mask)}"
+    return {
+        "benchmark": paper.benchmark,
+        "label": label,
+        "method": paper.method,
+        "mask": write_mask(paper.mask),
+        "mask_name": name,
+        "buffer": paper.buffer,
+    }
+
+
+def _claims(compared: ComparedCell) -> dict[str, Any]:
+    return {
+        measure: {
+            **{name: getattr(figure.claim, name) for name in ("mean", "std", "trials", "source")},
+            "deviations": _number(figure.deviations),
+            "p": figure.test.p_different if figure.test else None,
+            "verdict": figure.verdict,
+        }
+        for measure, figure in compared.figures.items()
+    }
+
+
+def _record(record: TrialRecord, summary: TrialSummary) -> dict[str, Any]:
+    costs = {name: getattr(record, name) for name in COSTS}
+    found = {**summary.scores, **{n: v for n, v in costs.items() if v is not None}}
+    return {
+        "hash": summary.config_hash,
+        **{n: getattr(record, n) for n in ("seed", "status", "diverged_at", "error", "seconds")},
+        "scores": {
+            n: round(found[n], 6) for n in ALL_MEASURES if not math.isnan(found.get(n, math.nan))
+        },
+    }
+
+
+def _contrasts(cells: Sequence[Cell], systems: Systems) -> list[dict[str, Any]]:
+    return [
+        {
+            "benchmark": found.masked.config.benchmark,
+            "buffer": found.masked.config.buffer,
+            "plain": found.plain.label,
+            "masked": found.masked.label,
+            "plain_id": systems.source(found.plain).cell,
+            "masked_id": systems.source(found.masked).cell,
+            "differences": {
+                measure: {
+                    "more": each.mean,
+                    **_test(each.test),
+                    "p": each.test.p_different if each.test else None,
+                    "verdict": each.verdict,
+                }
+                for measure, each in found.differences.items()
+            },
+        }
+        for found in contrasts(cells)
+    ]
+
+
+def _statements(benchmark: str, ours: Mapping[PaperCell, Cell]) -> list[dict[str, Any]]:
+    stated = statements(benchmark)
+    decisions = zip(decide(stated, ours), decide_by_the_paper(stated), strict=True)
+    return [
+        {
+            "benchmark": benchmark,
+            **{n: getattr(decision.statement, n) for n in ("text", "section", "quantifier")},
+            "finding": decision.finding,
+            "by_the_paper": by_the_paper.finding,
+            "evidence": [
+                {
+                    "measure": each.expectation.measure,
+                    "buffer": each.expectation.higher.buffer,
+                    "higher": each.expectation.higher.label,
+                    "lower": each.expectation.lower.label,
+                    "ours_higher": _spread(each.higher),
+                    "ours_lower": _spread(each.lower),
+                    **_test(each.test),
+                    "p": _number(each.p),
+                    "finding": each.finding,
+                }
+                for each in decision.evidence
+            ],
+        }
+        for decision, by_the_paper in decisions
+    ]
+
+
+def _test(test: TTest | None) -> dict[str, Any]:
+    return {"test": test.kind if test else None, "freedom": test.freedom if test else None}
+
+
+def _spread(spread: Spread | None) -> dict[str, Any] | None:
+    """A mean with its standard deviation, which a single trial does not have."""
+    if spread is None or math.isnan(spread.mean):
+        return None
+    std = spread.std if spread.trials > 1 else None
+    return {"mean": spread.mean, "std": std, "trials": spread.trials}
+
+
+def _number(value: float) -> float | str | None:
+    """A number for JSON: None for NaN, text for infinity."""
+    if math.isnan(value):
+        return None
+    return value if math.isfinite(value) else str(value)

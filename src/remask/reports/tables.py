@@ -16,9 +16,18 @@ from rich.text import Text
 
 from remask.console import PlainConsole
 from remask.errors import printable
-from remask.reports.measures import SETTINGS, VALIDATION_MEASURES
-from remask.reports.statistics import FEWEST_TRIALS, LEVEL, by_seed, t_test
+from remask.reports.measures import (
+    FEWEST_TRIALS,
+    LEVEL,
+    MEASURES,
+    SETTINGS,
+    VALIDATION_MEASURES,
+    by_seed,
+    contrasts,
+    t_test,
+)
 from remask.store.cells import Cell, Spread, grouped, write_spread
+from remask.store.latex import best_cells
 
 _DATA = ("benchmark", "tasks", "class_order", "limit", "validation")
 """The settings that determine what there is to learn."""
@@ -133,6 +142,48 @@ def table_html(caption: str, columns: Iterable[str], rows: Iterable[Iterable[str
     head = f"<caption>{caption}</caption>" * bool(caption)
     body = "".join(row("td", texts) for texts in rows)
     return f"<table>{head}<thead>{row('th', columns)}</thead><tbody>{body}</tbody></table>"
+
+
+def plain_html(cells: Sequence[Cell]) -> str:
+    """Results and contrasts as plain tables, for readers of the page without scripts."""
+    cells = [cell for cell in cells if cell.trials]
+    if not cells:
+        return ""
+    measures = shown_measures(cells)
+    best = {name: best_cells(cells, name, lowest=name.endswith("F_T")) for name in measures}
+    rows = []
+    for cell in cells:
+        row = [cell.config.benchmark, cell.label, cell.config.buffer or "-", cell.trials]
+        texts = [html.escape(printable(str(value))) for value in row]
+        for name in measures:
+            text = write_spread(cell.spreads[name])
+            texts.append(f"<strong>{text}</strong>" if id(cell) in best[name] else text)
+        rows.append(texts)
+    heads = ["Benchmark", "System", "Buffer", "Trials", *measures.values()]
+    results = table_html("Results: mean ± std; the best of each buffer in bold", heads, rows)
+    return results + _plain_contrasts(cells)
+
+
+def _plain_contrasts(cells: Sequence[Cell]) -> str:
+    rows = []
+    for found in contrasts(cells):
+        row = [found.plain.config.benchmark, found.plain.label, found.masked.label]
+        row += [str(found.plain.config.buffer or "-")]
+        for name in MEASURES:
+            each = found.differences.get(name)
+            p = f" (p = {each.test.p_different:.2g})" if each and each.test else ""
+            row.append(f"{each.mean:+.2f}{p}" if each else "-")
+        rows.append([html.escape(printable(text)) for text in row])
+    caption = "What the mask changes, in points (p of a t-test, paired by seed)"
+    heads = ["Benchmark", "Without a mask", "With a mask", "Buffer", *MEASURES.values()]
+    return table_html(caption, heads, rows) if rows else ""
+
+
+def shown_measures(cells: Sequence[Cell]) -> dict[str, str]:
+    """The measures in tables of these cells, with titles that tell test from validation."""
+    if not any(cell.config.validation for cell in cells):
+        return MEASURES
+    return {**{name: f"test {title}" for name, title in MEASURES.items()}, **VALIDATION_MEASURES}
 
 
 def _text(cell: object) -> str:

@@ -2,10 +2,10 @@
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from remask.errors import printable
-from remask.store.cells import Cell, Spread, write_spread
+from remask.store.cells import Cell, Spread, grouped, write_spread
 
 _ESCAPES = {
     "\\": r"\textbackslash{}",
@@ -66,3 +66,16 @@ def _as_maths(mask: re.Match[str]) -> str:
 
 def _write(spread: Spread) -> str:
     return "--" if math.isnan(spread.mean) else "$" + write_spread(spread, r" \pm ") + "$"
+
+
+def best_cells(cells: Iterable[Cell], metric: str, *, lowest: bool) -> set[int]:
+    """The ids of the cells with the best mean of each benchmark and buffer, where there are two."""
+    known = [cell for cell in cells if not math.isnan(cell.spreads[metric].mean)]
+    groups = grouped(known, lambda cell: (cell.config.benchmark, cell.config.buffer)).values()
+    found: set[int] = set()
+    for group in groups:
+        means = [cell.spreads[metric].mean for cell in group]
+        best = min(means) if lowest else max(means)
+        if len(set(means)) > 1:
+            found |= {id(cell) for cell, mean in zip(group, means, strict=True) if mean == best}
+    return found

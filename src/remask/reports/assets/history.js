@@ -44,7 +44,7 @@ function drawNow() {
   byId("calibration").replaceChildren(now.calibration);
   byId("abstain").replaceChildren(now.abstain.length
     ? scrolling(table(["Accuracy", "Confidence", "Answered"], now.abstain.map(
-      ([wanted, confidence, coverage]) => [`${written(100 * wanted, 0)} %`,
+      ({ wanted, confidence, coverage }) => [`${written(100 * wanted, 0)} %`,
         confidence === null ? "not reached" : written(confidence), `${written(100 * coverage, 0)} %`])), "When to abstain")
     : "");
   const total = now.memory.reduce((sum, each) => sum + each.bytes, 0);

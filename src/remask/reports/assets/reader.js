@@ -61,6 +61,7 @@ function neighbour(points, from, key) {
   let best = from;
   let least = Infinity;
   for (const point of points) {
+    if (sideways && point.group !== undefined && point.group === from.group) continue; // shifted apart
     const along = sign * (sideways ? point.x - from.x : point.y - from.y);
     const across = Math.abs(sideways ? point.y - from.y : point.x - from.x);
     const sameLine = sideways && point.series !== undefined && point.series === from.series;

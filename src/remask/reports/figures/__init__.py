@@ -15,11 +15,15 @@ from remask.errors import UnknownNameError, unknown
 from remask.files import AnyPath, make_folder
 from remask.outputs import write_output
 from remask.reports.comparison import ComparedCell
-from remask.reports.figures.description import Figure
+from remask.reports.figures.description import Figure, Row, Systems, buffer_name, families
 from remask.reports.figures.drawing import draw, rendered
-from remask.reports.figures.masks import mask_figure, plane_figure, swept_families
-from remask.reports.figures.steps import losses_figure, within_tasks_figure
-from remask.reports.figures.systems import Row, Systems, buffer_name, families
+from remask.reports.figures.steps import (
+    losses_figure,
+    mask_figure,
+    plane_figure,
+    swept_families,
+    within_tasks_figure,
+)
 from remask.reports.figures.tasks import (
     accuracy_figure,
     confidence_figure,

@@ -15,15 +15,16 @@ from remask.errors import MissingPackageError
 from remask.reports.figures.description import (
     HEAT,
     PALETTE,
+    Array,
     Axis,
     Figure,
     Mark,
     Numbers,
     Panel,
     ends,
+    mask_name,
     round_range,
 )
-from remask.reports.figures.systems import Array, mask_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -4,9 +4,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from remask.reports.figures.description import Axis, Figure, Mark, Panel
-from remask.reports.figures.systems import (
+from remask.reports.figures.description import (
     Array,
+    Axis,
+    Figure,
+    Mark,
+    Panel,
     Row,
     Systems,
     is_measured,
