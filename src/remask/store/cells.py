@@ -146,7 +146,7 @@ def summary_of(record: TrialRecord) -> TrialSummary:
         *(config.hash, config.benchmark, config.method, config.mask, config.buffer, config.seed),
         *(record.status, record.title, write_moment(record.created), record.error, record.seconds),
         num_tasks=len(record.class_il),
-        learnt=_fingerprint(record.tasks, record.class_names),
+        learnt=_fingerprint(record.tasks, record.class_names, len(record.confidence)),
         hardware=", ".join([str(device), *([f"torch {torch}"] if torch else [])]) if device else "",
         cell=config.cell.canonical,
         packed=np.fromiter(scores(record).values(), "<f8").tobytes(),
@@ -159,8 +159,8 @@ def _unpack(trials: Sequence[bytes]) -> NDArray[np.float64]:
 
 
 @lru_cache(maxsize=256)
-def _fingerprint(tasks: Tasks, class_names: Sequence[str]) -> str:
-    return hashlib.sha256(json.dumps([tasks, class_names]).encode()).hexdigest()[:16]
+def _fingerprint(*parts: object) -> str:
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
 
 @lru_cache(maxsize=20_000)
