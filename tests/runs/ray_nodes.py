@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -10,12 +10,6 @@ from typing import Any
 
 import pytest
 
-import remask
-from remask.config import TrialConfig
-from remask.experiments.configs import trial_configs
-from remask.experiments.jobs import Run
-from remask.experiments.running import plan_run
-from remask.store import Store
 from tests.runs.disturbances import children_of, command_of
 
 HOST = "127.0.0.2"  # Ray takes 127.0.0.1 for another name of the machine's address in its network
@@ -75,35 +69,6 @@ def nodes(count: int, **head: Any) -> Iterator[Nodes]:
         ray.shutdown()
         cluster.shut_down()
         del os.environ["RAY_AUTH_MODE"]
-
-
-def small(trials: int = 4, epochs: int = 1, **changes: Any) -> list[TrialConfig]:
-    """Trials of about a second."""
-    method = changes.pop("method", "er")
-    return trial_configs(
-        benchmark="split-digits",
-        method=method,
-        seeds=range(trials),
-        overrides={"limit": 20, "epochs": epochs, **changes},
-    )
-
-
-def planned(store: Store, configs: Sequence[TrialConfig], stack: int = 1) -> Run:
-    run = plan_run(store, configs, workers=2, largest_stack=lambda _: stack, again=False)
-    assert run is not None
-    return run
-
-
-def shown(store: Store) -> list[object]:
-    """All that a trial shows: accuracies to the last bit."""
-    return [(r.config, r.status, r.class_il, r.task_il, r.confidence) for r in store.records()]
-
-
-def run_here(folder: Path, configs: Sequence[TrialConfig]) -> list[object]:
-    """What the trials show in this process."""
-    with Store(folder / "expected.db") as store:
-        remask.run(configs=configs, store=store, workers=1, progress=False)
-        return shown(store)
 
 
 def write_method(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, in_loss: str) -> str:

@@ -1,4 +1,4 @@
-"""Executors: what each must do, workers that do not answer, stops that cannot save everything."""
+"""Executors: each gives the same bits for every feature; stops and losses are reported."""
 
 import errno
 import multiprocessing
@@ -9,23 +9,21 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from io import FileIO
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
 import remask as public
 from remask import files
 from remask.config import TrialConfig
-from remask.errors import Stopped
 from remask.experiments import (
     Executor,
     JobQueue,
     RunOptions,
     ThisProcess,
     WorkerProcesses,
-    executors,
+    workers,
 )
-from remask.experiments.configs import trial_configs
 from remask.experiments.jobs import (
     Advanced,
     Event,
@@ -34,15 +32,14 @@ from remask.experiments.jobs import (
     Job,
     Lost,
     Note,
-    Run,
     Work,
     unfinished_runs,
 )
-from remask.experiments.running import continue_run, plan_run
 from remask.experiments.train import run_job
 from remask.machine import StopRequest
 from remask.store import Store
 from tests.command_line import QUICK, CommandLine
+from tests.runs.run_samples import events_of, planned, run_here, shown, small, stop_when
 from tests.store.store_samples import make_config
 
 SLOW = """
@@ -68,7 +65,7 @@ class Jobs:
 
 
 class WithoutCheckpoints(Executor):
-    """One of the user's own, which loses some jobs before it gets to run them."""
+    """A user's own executor, which loses some jobs before it runs them."""
 
     on_this_machine = False
 
@@ -90,85 +87,59 @@ class WithoutCheckpoints(Executor):
                 yield from run_job(taken.job, None, options, stop)
 
 
-def _configs(trials: int = 4, epochs: int = 1) -> list[TrialConfig]:
-    return trial_configs(
-        benchmark="split-digits",
-        method="er",
-        seeds=range(trials),
-        overrides={"limit": 20, "epochs": epochs},
-    )
-
-
-def _planned(store: Store, configs: Sequence[TrialConfig] | None = None) -> Run:
-    """Two jobs."""
-    configs = configs or _configs()
-    run = plan_run(store, configs, workers=2, largest_stack=lambda _: 2, again=False)
-    assert run is not None
-    return run
-
-
-def _shown(store: Store) -> list[object]:
-    return [(r.config, r.class_il, r.task_il, r.confidence) for r in store.records()]
-
-
-@pytest.fixture(scope="module")
-def expected(tmp_path_factory: pytest.TempPathFactory) -> list[object]:
-    """What the trials show, one after the other, each by itself."""
-    with Store(tmp_path_factory.mktemp("expected") / "results.db") as store:
-        public.run(configs=_configs(), store=store, workers=1, stack=1, progress=False)
-        return _shown(store)
-
-
-LONG = _configs(trials=2, epochs=50)  # long enough for a stop to arrive in time
-
-
-@pytest.fixture(scope="module")
-def long_expected(tmp_path_factory: pytest.TempPathFactory) -> list[object]:
-    with Store(tmp_path_factory.mktemp("expected") / "results.db") as store:
-        public.run(configs=LONG, store=store, workers=1, progress=False)
-        return _shown(store)
-
-
 EXECUTORS: dict[str, Callable[[], Executor]] = {
     "this process": ThisProcess,
     "worker processes": lambda: WorkerProcesses(2),
     "own": WithoutCheckpoints,
 }
+FEATURES: dict[str, dict[str, Any]] = {
+    "masks": {"masks": [None, -1.0, float("-inf")], "seeds": 1},
+    "stored logits": {"method": "derpp", "masks": [None, -1.0]},
+    "own memory": {"method": "gem", "buffer": 20},
+    "merging": {"memory": "merging"},
+    "a chosen mask": {"masks": ["auto"], "validation": 0.2},
+    "accuracy within tasks": {"evaluate_every": 3},
+}
+WAYS = {
+    "stacked": (ThisProcess, 4, False),
+    "resumed": (ThisProcess, 4, True),
+    "other processes": (EXECUTORS["worker processes"], 1, False),
+    "resumed in other processes": (EXECUTORS["worker processes"], 2, True),
+}
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("feature", FEATURES)
+def test_every_feature_gives_the_same_bits_in_every_way(feature: str, tmp_path: Path) -> None:
+    configs = small(**{"seeds": 2, "epochs": 2, **FEATURES[feature]})
+    expected = run_here(tmp_path, configs)
+    for way, (executor, stack, is_stopped) in WAYS.items():
+        with Store(tmp_path / f"{way}.db") as store:
+            run = planned(store, configs, stack, workers=2)
+            if is_stopped:
+                stop_when(lambda e: isinstance(e, Advanced), signal.SIGINT, store, run, executor())
+                (run,) = unfinished_runs(store.path)
+            for _ in events_of(store, run, executor()):
+                pass
+            assert shown(store) == expected, way
 
 
 @pytest.mark.processes
 @pytest.mark.parametrize("name", EXECUTORS)
-def test_every_executor_gives_the_same_bits(
-    name: str, tmp_path: Path, expected: list[object]
-) -> None:
+def test_every_executor_can_be_stopped_and_continued(name: str, tmp_path: Path) -> None:
+    configs = small(2, epochs=50)  # long enough for a stop to arrive in time
     with Store(tmp_path / "results.db") as store:
-        run = _planned(store)
-        events = list(continue_run(store, run, RunOptions(), StopRequest(), EXECUTORS[name]()))
-        assert _shown(store) == expected
-    assert {e.job for e in events if isinstance(e, Finished)} == {job.name for job in run.jobs}
-    assert any(isinstance(event, Advanced) for event in events)
-    assert unfinished_runs(tmp_path / "results.db") == []
-
-
-@pytest.mark.processes
-@pytest.mark.parametrize("name", EXECUTORS)
-def test_every_executor_can_be_stopped_and_gone_on_from(
-    name: str, tmp_path: Path, long_expected: list[object]
-) -> None:
-    stop = StopRequest()
-    with Store(tmp_path / "results.db") as store:
-        run = _planned(store, LONG)
-        with pytest.raises(Stopped) as caught:  # noqa: PT012
-            for event in continue_run(store, run, RunOptions(), stop, EXECUTORS[name]()):
-                if isinstance(event, Advanced):
-                    stop.signal = signal.SIGINT
-        assert caught.value.exit_code == 130
-        assert caught.value.unsaved == []
+        run = planned(store, configs, workers=2)
+        caught = stop_when(
+            lambda e: isinstance(e, Advanced), signal.SIGINT, store, run, EXECUTORS[name]()
+        )
+        assert (caught.exit_code, caught.unsaved) == (130, [])
         (run,) = unfinished_runs(store.path)
         assert any(run.folder.glob("*/checkpoint-*")) == (name != "own")
-        for _ in continue_run(store, run, RunOptions(), StopRequest(), EXECUTORS[name]()):
-            pass
-        assert _shown(store) == long_expected
+        events = list(events_of(store, run, EXECUTORS[name]()))
+        assert {e.job for e in events if isinstance(e, Finished)} <= {job.name for job in run.jobs}
+        assert shown(store) == run_here(tmp_path, configs)
+        assert unfinished_runs(store.path) == []
 
 
 @pytest.mark.processes
@@ -176,12 +147,10 @@ def test_every_executor_can_be_stopped_and_gone_on_from(
 def test_every_executor_reports_a_job_that_cannot_be_run_and_goes_on(
     name: str, tmp_path: Path
 ) -> None:
-    broken = _configs(1)[0].model_copy(update={"benchmark": "no_module_of_mine:load"})
+    broken = small(1)[0].model_copy(update={"benchmark": "no_module_of_mine:load"})
     with Store(tmp_path / "results.db") as store:
-        configs = [broken, *_configs(2)]
-        run = plan_run(store, configs, workers=2, largest_stack=lambda _: 1, again=False)
-        assert run is not None
-        events = list(continue_run(store, run, RunOptions(), StopRequest(), EXECUTORS[name]()))
+        run = planned(store, [broken, *small(2)], workers=2)
+        events = list(events_of(store, run, EXECUTORS[name]()))
         (failed,) = (event for event in events if isinstance(event, Failed))
         assert failed.job == Job((broken,)).name
         assert "no_module_of_mine" in failed.error
@@ -190,28 +159,34 @@ def test_every_executor_reports_a_job_that_cannot_be_run_and_goes_on(
 
 def test_a_lost_job_is_handed_out_again_and_given_up_after_the_third_loss(tmp_path: Path) -> None:
     with Store(tmp_path / "results.db") as store:
-        run, twice, thrice = _planned(store), WithoutCheckpoints(2), WithoutCheckpoints(3)
-        events = list(continue_run(store, run, RunOptions(), StopRequest(), twice))
+        twice, thrice = WithoutCheckpoints(2), WithoutCheckpoints(3)
+        events = list(events_of(store, planned(store, small(), stack=2), twice))
         notes = [event.text for event in events if isinstance(event, Note)]
         said = "the machine was unplugged; retrying from the latest checkpoint"
         assert notes == [f"ER on split-digits, buffer 20, seeds 0, 1: {said}"] * 2
         assert store.count() == 4
         store.delete([record.config_hash for record in store.records()])
-        events = list(continue_run(store, _planned(store), RunOptions(), StopRequest(), thrice))
+        events = list(events_of(store, planned(store, small(), stack=2), thrice))
         (failed,) = (event for event in events if isinstance(event, Failed))
         assert failed.error.startswith("the machine was unplugged, the last of 3 tries")
         assert store.count({"status": "finished"}) == 2
 
 
-def test_a_run_takes_an_executor_of_the_users_own(
-    tmp_path: Path, expected: list[object], monkeypatch: pytest.MonkeyPatch
+def test_run_sweep_and_resume_take_an_executor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    expected = run_here(tmp_path, small())
     monkeypatch.setattr("remask.machine.free_memory", lambda: 0)  # it runs elsewhere
-    own = WithoutCheckpoints()
+    grid = {"benchmark": "split-digits", "limit": 20, "epochs": 1, "grid": {"buffer": [10, 30]}}
+    running, sweeping, resuming = (WithoutCheckpoints() for _ in range(3))
     with Store(tmp_path / "results.db") as store:
-        public.run(configs=_configs(), store=store, stack=2, progress=False, executor=own)
-        assert _shown(store) == expected
-    assert own.jobs == 2
+        public.run(configs=small(), store=store, stack=2, progress=False, executor=running)
+        assert shown(store) == expected
+        public.sweep(grid, trials=1, store=store, executor=sweeping, workers=1, progress=False)
+        planned(store, small([7, 8]))
+        public.resume(store=store, executor=resuming, workers=1, progress=False)
+        assert store.count() == 4 + 2 + 2
+    assert (running.jobs, sweeping.jobs, resuming.jobs) == (2, 2, 2)
 
 
 def _two_jobs(configs: Sequence[TrialConfig], folder: Path) -> JobQueue:
@@ -221,12 +196,12 @@ def _two_jobs(configs: Sequence[TrialConfig], folder: Path) -> JobQueue:
 
 @pytest.mark.processes
 def test_workers_end_with_the_generator_that_started_them(tmp_path: Path) -> None:
-    events = WorkerProcesses(2).run(_two_jobs(_configs(2), tmp_path), RunOptions(), StopRequest())
+    events = WorkerProcesses(2).run(_two_jobs(small(2), tmp_path), RunOptions(), StopRequest())
     assert isinstance(next(events), Advanced)
-    workers = multiprocessing.active_children()
-    assert len(workers) == 2
+    processes = multiprocessing.active_children()
+    assert len(processes) == 2
     events.close()
-    assert not any(worker.is_alive() for worker in workers)
+    assert not any(process.is_alive() for process in processes)
 
 
 @pytest.mark.processes
@@ -237,7 +212,7 @@ def test_a_worker_that_cannot_save_in_time_is_killed_and_named(
     loading = tmp_path / "loading"
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("LOADING", str(loading))
-    monkeypatch.setattr(executors, "_SECONDS_TO_SAVE", 1.0)
+    monkeypatch.setattr(workers, "_SECONDS_TO_SAVE", 1.0)
     stop = StopRequest()
 
     def ask() -> None:
@@ -282,14 +257,3 @@ def test_the_end_of_a_terminal_is_a_stop_unless_it_was_to_be_ignored() -> None:
             assert signal.getsignal(signal.SIGHUP) == handler
     finally:
         signal.signal(signal.SIGHUP, before)
-
-
-def test_sweeps_and_resumed_runs_take_an_executor(tmp_path: Path) -> None:
-    grid = {"benchmark": "split-digits", "limit": 20, "epochs": 1, "grid": {"buffer": [10, 30]}}
-    sweeping, resuming = WithoutCheckpoints(), WithoutCheckpoints()
-    with Store(tmp_path / "results.db") as store:
-        public.sweep(grid, trials=1, store=store, executor=sweeping, workers=1, progress=False)
-        _planned(store)
-        public.resume(store=store, executor=resuming, workers=1, progress=False)
-        assert store.count() == 2 + 4
-    assert (sweeping.jobs, resuming.jobs) == (2, 2)

@@ -18,14 +18,15 @@ from remask.experiments.running import continue_run
 from remask.machine import StopRequest
 from remask.store import Store
 from tests.command_line import CommandLine, start
-from tests.runs.ray_nodes import Nodes, nodes, planned, run_here, shown, small, tries_of
+from tests.runs.ray_nodes import Nodes, nodes, tries_of
 from tests.runs.ray_nodes import write_method as method
+from tests.runs.run_samples import planned, run_here, shown, small
 
 pytest.importorskip("ray")
 pytestmark = pytest.mark.ray
 QUICK = RunOptions(checkpoint_seconds=0.1)
 LONG_ENOUGH = 300  # epochs: a fast machine must not be done before a third node is at work
-LONG = small(trials=2, epochs=LONG_ENOUGH)
+LONG = small(2, epochs=LONG_ENOUGH)
 """Two stacks that take long enough to be disturbed."""
 
 
@@ -41,7 +42,7 @@ def long_expected(tmp_path_factory: pytest.TempPathFactory) -> list[object]:
 
 
 def test_a_cluster_gives_the_same_bits_and_says_where(cluster: Nodes, tmp_path: Path) -> None:
-    configs = small(trials=5)
+    configs = small(5)
     with Store(tmp_path / "results.db") as store:
         executor = Ray(cluster.address, logs=tmp_path / "logs")
         public.run(configs=configs, store=store, progress=False, executor=executor)
@@ -56,7 +57,7 @@ def test_a_cluster_gives_the_same_bits_and_says_where(cluster: Nodes, tmp_path: 
 def test_own_code_is_shipped_and_its_version_recorded(
     cluster: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    configs = small(trials=1, method=method(tmp_path, monkeypatch, "shipped_method", "pass"))
+    configs = small(1, method=method(tmp_path, monkeypatch, "shipped_method", "pass"))
     with Store(tmp_path / "results.db") as store:
         public.run(configs=configs, store=store, progress=False, executor=Ray(cluster.address))
         (there,) = store.records()
@@ -76,7 +77,7 @@ def test_a_worker_that_is_killed_is_replaced(
 ) -> None:
     die = "if first: os.kill(os.getpid(), signal.SIGKILL)"
     name = method(tmp_path, monkeypatch, "killed_once", die)
-    configs = [*small(trials=1, method=name), *small(trials=2)]
+    configs = [*small(1, method=name), *small(2)]
     with Store(tmp_path / "results.db") as store:
         run = planned(store, configs)
         events = list(continue_run(store, run, RunOptions(), StopRequest(), Ray(cluster.address)))
@@ -96,7 +97,7 @@ def test_a_node_that_dies_costs_no_trial(
     places = {"a folder": str(folder), "an address": f"file://{folder}", "nothing": None}
     with Store(tmp_path / "results.db") as store:
         # A third place: three stacks, and one of them is on the node that dies.
-        configs = [*LONG, *small(trials=3, epochs=LONG_ENOUGH)[2:]]
+        configs = [*LONG, *small(3, epochs=LONG_ENOUGH)[2:]]
         run = planned(store, configs)
         executor = Ray(cluster.address, checkpoints=places[shared])
         begun: dict[str, list[int]] = {job.name: [] for job in run.jobs}
@@ -122,7 +123,7 @@ def test_a_node_that_dies_costs_no_trial(
 
 
 def test_a_node_that_comes_late_is_used(cluster: Nodes, tmp_path: Path) -> None:
-    configs = small(trials=12, epochs=10)
+    configs = small(12, epochs=10)
     late = None
     try:
         with Store(tmp_path / "results.db") as store:
@@ -215,7 +216,7 @@ def test_a_driver_that_is_killed_leaves_nothing_and_starts_again(
     out, err = driver.communicate(timeout=180)
     assert driver.returncode == 0, err
     assert "ER" in out
-    configs = small(trials=2, epochs=60)
+    configs = small(2, epochs=60)
     with Store(store) as opened:
         assert shown(opened) == run_here(tmp_path, configs)
     assert unfinished_runs(store) == []
@@ -257,7 +258,7 @@ def test_a_stack_that_always_fails_is_reported_with_the_remote_traceback(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    configs = [*small(trials=1, method=method(tmp_path, monkeypatch, name, in_loss)), *small(1)]
+    configs = [*small(1, method=method(tmp_path, monkeypatch, name, in_loss)), *small(1)]
     with Store(tmp_path / "results.db") as store:
         results = public.run(
             configs=configs, store=store, progress=False, executor=Ray(cluster.address, tries=2)
@@ -289,9 +290,7 @@ def test_data_larger_than_the_object_store_is_trained_on(
 ) -> None:
     (tmp_path / "large_data.py").write_text(LARGE)
     monkeypatch.syspath_prepend(str(tmp_path))
-    configs = [
-        config.model_copy(update={"benchmark": "large_data:load"}) for config in small(trials=2)
-    ]
+    configs = [config.model_copy(update={"benchmark": "large_data:load"}) for config in small(2)]
     with Store(tmp_path / "results.db") as store:
         public.run(configs=configs, store=store, progress=False, executor=Ray(cluster.address))
         assert shown(store) == run_here(tmp_path, configs)
@@ -300,7 +299,7 @@ def test_data_larger_than_the_object_store_is_trained_on(
 
 def test_nets_are_saved_on_the_machine_that_asked(cluster: Nodes, tmp_path: Path) -> None:
     public.run(
-        configs=small(trials=1),
+        configs=small(1),
         store=tmp_path / "results.db",
         progress=False,
         save_nets=tmp_path / "nets",
@@ -322,7 +321,7 @@ def test_a_dry_run_plans_for_the_cluster_at_hand(cluster: Nodes, remask: Command
 
 
 def test_what_fails_on_a_node_while_planning_is_told(cluster: Nodes) -> None:
-    (config,) = small(trials=1)
+    (config,) = small(1)
     wrong = RunOptions(device="no-such-device", on="ray", address=cluster.address)
     with pytest.raises(ClusterError, match="a measurement on a node failed"):
         Ray.of(wrong).call(rates_of, config, 1, wrong, options=wrong)

@@ -8,7 +8,8 @@ import remask as public
 from remask.experiments import Ray
 from remask.machine import free_memory
 from remask.store import Store
-from tests.runs.ray_nodes import nodes, run_here, shown, small, tries_of, write_method
+from tests.runs.ray_nodes import nodes, tries_of, write_method
+from tests.runs.run_samples import run_here, shown, small
 
 pytest.importorskip("ray")
 pytestmark = pytest.mark.ray
@@ -26,7 +27,7 @@ def test_a_stack_that_takes_too_much_memory_is_ended_by_its_node_and_the_rest_fi
     threshold = 1 - (free - 3 * _GIGABYTE) / total
     take = "hoard = [torch.ones(1 << 28) for _ in range(4)]; time.sleep(20)"
     name = write_method(tmp_path, monkeypatch, "takes_much_memory", take)
-    configs = [*small(trials=1, method=name), *small(trials=1)]
+    configs = [*small(1, method=name), *small(1)]
     watching = {"memory_usage_threshold": threshold, "memory_monitor_refresh_ms": 100}
     with nodes(1, _system_config=watching) as cluster, Store(tmp_path / "results.db") as store:
         executor = Ray(cluster.address, tries=2)
@@ -34,5 +35,5 @@ def test_a_stack_that_takes_too_much_memory_is_ended_by_its_node_and_the_rest_fi
         (failure,) = results.failures
         assert "ran out, and Ray ended the worker process, the last of 2 tries" in failure
         rows = [row for row in shown(store) if row[1] == "finished"]  # type: ignore[index]
-        assert rows == run_here(tmp_path, small(trials=1))
+        assert rows == run_here(tmp_path, small(1))
     assert len(tries_of(tmp_path, "takes_much_memory")) == 2

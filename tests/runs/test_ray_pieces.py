@@ -36,7 +36,7 @@ from remask.machine import TooLargeError
 from remask.store import Store
 from tests.command_line import CommandLine
 from tests.runs.faults import run_script
-from tests.runs.ray_nodes import run_here, shown, small
+from tests.runs.run_samples import run_here, shown, small
 
 
 def test_without_ray_the_message_says_what_to_install(
@@ -96,7 +96,7 @@ def test_a_benchmark_in_memory_that_can_only_be_read_trains_to_the_same_bits() -
         name: _read_only(value) if isinstance(value, np.ndarray) else value
         for name, value in arrays.items()
     }
-    configs = small(trials=2, method="derpp", limit=10)
+    configs = small(2, method="derpp", limit=10)
     assert _trained(configs, as_benchmark(sealed)) == _trained(configs, benchmark)
 
 
@@ -129,7 +129,7 @@ def test_own_files_are_those_that_the_names_need_and_no_library(
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    (config,) = small(trials=1)
+    (config,) = small(1)
     own = {"method": "my_room.method:Method", "net": "my_other:net"}
     assert own_files(config) == {}
     assert set(own_files(config.model_copy(update=own))) == {
@@ -280,7 +280,7 @@ def test_a_cluster_of_this_machine_alone_gives_the_same_bits(
 ) -> None:
     pytest.importorskip("ray")
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")  # no token in the user's home
-    configs = small(trials=1)
+    configs = small(1)
     with Store(tmp_path / "results.db") as store:
         public.run(configs=configs, store=store, progress=False, executor=Ray("local"))
         assert shown(store) == run_here(tmp_path, configs)

@@ -14,7 +14,8 @@ import pytest
 
 from remask.store import Store
 from tests.repository import ROOT
-from tests.runs.ray_nodes import HOST, run_here, shown, small
+from tests.runs.ray_nodes import HOST
+from tests.runs.run_samples import run_here, shown, small
 
 pytest.importorskip("ray")
 SLURM = ROOT / "examples" / "cluster" / "slurm.sh"
@@ -104,7 +105,7 @@ def test_the_slurm_script_starts_ray_stops_when_asked_and_goes_on(tmp_path: Path
             os.killpg(job.pid, signal.SIGKILL)
         job.communicate()
     with Store(tmp_path / "results.db") as store:
-        assert shown(store) == run_here(tmp_path, small(trials=2, epochs=60))
+        assert shown(store) == run_here(tmp_path, small(2, epochs=60))
 
 
 def test_the_yaml_for_kubernetes_has_what_an_operator_needs() -> None:

@@ -233,11 +233,11 @@ class Stacks:
             return ""
         # Ray marks with a colon which task a line is of.
         lines = [line for line in text.splitlines() if not line.startswith(":")]
-        crash = _first(lines, "Fatal Python error")
+        crash = _find(lines, "Fatal Python error")
         if crash is None:
             return "\n".join(lines[-_LINES_OF_LAST_WORDS:])
         # The threads that did not crash come first, and much else follows.
-        current = _first(lines[crash:], "Current thread") or 1
+        current = _find(lines[crash:], "Current thread") or 1
         return "\n".join([lines[crash], *lines[crash + current :]][:_LINES_OF_LAST_WORDS])
 
     def _log(self, stack: Stack, text: str) -> None:
@@ -250,8 +250,8 @@ class Stacks:
             log.write(text)
 
 
-def _first(lines: Sequence[str], start: str) -> int | None:
-    return next((number for number, line in enumerate(lines) if line.startswith(start)), None)
+def _find(lines: Sequence[str], text: str) -> int | None:
+    return next((number for number, line in enumerate(lines) if text in line), None)
 
 
 def on_node(node: str) -> Any:
