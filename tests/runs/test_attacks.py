@@ -20,24 +20,21 @@ import numpy as np
 import pytest
 
 from remask import files
-from remask.errors import RemaskError, Stopped
-from remask.experiments import RunOptions, ThisProcess
-from remask.experiments.configs import trial_configs
+from remask.errors import RemaskError
+from remask.experiments import RunOptions
 from remask.experiments.jobs import Advanced
-from remask.experiments.running import continue_run, plan_run
+from remask.experiments.running import plan_run
 from remask.files import Lock
 from remask.learner import Learner, LearnerError
-from remask.machine import StopRequest
 from remask.store import Store
 from tests.learner.samples import blobs, create
 from tests.runs.faults import filled, flip_a_bit, reopened, save, state, version_of
 from tests.runs.killed_calls import CAN_TRACE, kill_at
+from tests.runs.run_samples import events_of, planned, small, stop_when
 from tests.store.store_samples import make_config, make_record
 
 pytestmark = [pytest.mark.faults, pytest.mark.processes]
-CONFIGS = trial_configs(
-    benchmark="split-digits", method="er", seeds=[0], overrides={"limit": 20, "epochs": 1}
-)
+CONFIGS = small(1)
 OFTEN = RunOptions().model_copy(update={"checkpoint_seconds": 0.001})
 
 
@@ -90,13 +87,10 @@ def _version(folder: Path) -> dict[str, str]:
 
 def _stop_a_run(folder: Path) -> None:
     """Leave a plan and checkpoints."""
-    stop = StopRequest()
-    with Store(folder / "results.db") as store, suppress(Stopped):
-        run = plan_run(store, CONFIGS, workers=1, largest_stack=lambda _: 1, again=False)
-        assert run is not None
-        for event in continue_run(store, run, OFTEN, stop, ThisProcess()):
-            if isinstance(event, Advanced) and event.steps_done > 10:
-                stop.signal = signal.SIGTERM
+    with Store(folder / "results.db") as store:
+        run = planned(store, CONFIGS)
+        is_late = lambda e: isinstance(e, Advanced) and e.steps_done > 10  # noqa: E731
+        stop_when(is_late, signal.SIGTERM, store, run, options=OFTEN)
     assert len(list(folder.rglob("checkpoint-*"))) == 2
 
 
@@ -104,7 +98,7 @@ def _run(folder: Path) -> None:
     with Store(folder / "results.db") as store:
         run = plan_run(store, CONFIGS, workers=1, largest_stack=lambda _: 1, again=False)
         if run is not None:
-            for _ in continue_run(store, run, OFTEN, StopRequest(), ThisProcess()):
+            for _ in events_of(store, run, options=OFTEN):
                 pass
 
 

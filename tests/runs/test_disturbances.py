@@ -174,3 +174,65 @@ def test_a_process_without_its_standard_streams_stores_its_results(
     command = ["sh", "-c", closed, sys.executable, "-m", "remask", *SMALL, "--store", str(store)]
     assert subprocess.run(command, timeout=120).returncode == 0
     assert rows(store) == whole
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("workers", "number", "code"),
+    [
+        ("1", signal.SIGTERM, 143),
+        pytest.param("2", signal.SIGINT, 130, marks=pytest.mark.faults),
+        pytest.param("2", signal.SIGKILL, -9, marks=pytest.mark.faults),
+    ],
+)
+def test_a_signal_loses_nothing_and_resume_or_the_same_command_goes_on(
+    tmp_path: Path, whole: list[TrialRecord], workers: str, number: signal.Signals, code: int
+) -> None:
+    run = Disturbed(*SMALL, "--workers", workers, store=tmp_path / "results.db")
+    run.wait_for_a_checkpoint()
+    run.send(number)
+    said = run.end(code)
+    assert ("everything is saved" in said) == (number != signal.SIGKILL)
+    assert "Traceback" not in said
+    # Orphaned workers end by themselves; the new ones wait for them to let go.
+    command = SMALL if number == signal.SIGTERM else ("resume",)
+    Disturbed(*command, "--workers", workers, store=run.store).end(0)
+    assert rows(run.store) == whole
+
+
+@pytest.mark.faults
+def test_a_sweep_that_is_stopped_goes_on_like_any_run(
+    tmp_path: Path, whole: list[TrialRecord]
+) -> None:
+    (tmp_path / "grid.toml").write_text("method = 'er'\ntrials = 4\n[grid]\nepochs = [3]\n")
+    sweep = ("sweep", str(tmp_path / "grid.toml"), *SMALL[-6:])
+    run = Disturbed(*sweep, store=tmp_path / "results.db")
+    run.wait_for_a_checkpoint()
+    run.send(signal.SIGINT)
+    run.end(130)
+    Disturbed(*sweep, store=run.store).end(0)
+    assert rows(run.store) == whole
+
+
+@pytest.mark.data
+def test_a_reproduction_that_is_stopped_goes_on_like_any_run(tmp_path: Path) -> None:
+    command = ("reproduce", "confidence", "--method", "er", "--trials", "2", "--workers", "2")
+    stores = tmp_path / "left alone.db", tmp_path / "stopped.db"
+    run = Disturbed(*command, "--checkpoint-seconds", "0.1", store=stores[1])
+    run.wait_for_a_checkpoint()
+    run.send(signal.SIGINT)
+    run.end(130)
+    for store in stores:
+        Disturbed(*command, store=store).end(0, seconds=300)
+    assert len(rows(stores[0])) == 4
+    assert rows(stores[0]) == rows(stores[1])
+
+
+@pytest.mark.faults
+@pytest.mark.processes
+def test_a_second_ctrl_c_exits_at_once(tmp_path: Path) -> None:
+    run = Disturbed(*LONG, "--workers", "1", store=tmp_path / "results.db")
+    run.wait_for_a_checkpoint()
+    run.send(signal.SIGINT)
+    run.send(signal.SIGINT)
+    run.end(130, seconds=30)

@@ -12,15 +12,12 @@ from pathlib import Path
 import pytest
 
 from remask.config import TrialConfig
-from remask.errors import Stopped
-from remask.experiments import RunOptions, ThisProcess
-from remask.experiments.configs import trial_configs
 from remask.experiments.executors import Claims
 from remask.experiments.jobs import Advanced, Finished, Run
-from remask.experiments.running import continue_run, plan_run
-from remask.machine import StopRequest
+from remask.experiments.running import plan_run
 from remask.store import Store, StoreError
 from tests.command_line import Answer, CommandLine
+from tests.runs.run_samples import events_of, planned, small, stop_when
 from tests.store.store_samples import contents
 
 # A checkpoint of one of these trials takes 74 kB, and the log of the store grows beyond 100 kB. As
@@ -53,20 +50,14 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Rows:
 
 def _planned(store: Store) -> Run:
     """The run that RUN asks for, begun or not."""
-    run = _plan(store, seeds=range(TRIALS), stack=1)
-    assert run is not None
-    return run
+    return planned(store, small(TRIALS))
 
 
 def _stopped(path: Path) -> Run:
     """RUN, stopped as by Ctrl-C while its first trial was at its third task."""
-    stop = StopRequest()
     with Store(path) as store:
         run = _planned(store)
-        with pytest.raises(Stopped):  # noqa: PT012
-            for event in continue_run(store, run, RunOptions(), stop, ThisProcess()):
-                if isinstance(event, Advanced) and event.task == 3:
-                    stop.signal = signal.SIGINT
+        stop_when(lambda e: isinstance(e, Advanced) and e.task == 3, signal.SIGINT, store, run)
     assert list(run.folder.glob("*/checkpoint-*"))
     return run
 
@@ -208,19 +199,19 @@ def test_what_a_process_left_that_died_while_it_removed_its_run_is_removed(tmp_p
         _finish(store, _planned(store))
         (run.folder / "checkpoints").mkdir(parents=True)
         (run.folder / "checkpoints" / "checkpoint-00000001.safetensors").touch()
-        assert _plan(store, seeds=range(TRIALS), stack=1) is None
+        assert _plan(store, TRIALS) is None
     assert not run.folder.exists()
 
 
 def test_a_plan_of_which_others_have_stored_everything_is_removed(tmp_path: Path) -> None:
     path = tmp_path / "results.db"
     with Store(path) as store:
-        begun = _plan(store, seeds=range(2), stack=2)
-        all_of_them = _plan(store, seeds=range(3), stack=1)
+        begun = _plan(store, 2, stack=2)
+        all_of_them = _plan(store, 3)
         assert begun is not None
         assert all_of_them is not None
         _finish(store, all_of_them)
-        assert _plan(store, seeds=range(2), stack=1) is None
+        assert _plan(store, 2) is None
     assert list((tmp_path / "results.db.runs").iterdir()) == []
 
 
@@ -233,8 +224,7 @@ def test_results_whose_folder_cannot_be_written_any_more_are_rescued_elsewhere(
     path = tmp_path / "folder" / "results.db"
     said = r"1 trials are in .*elsewhere/results\.db\.rescued"
     with Store(path) as store, pytest.raises(StoreError, match=said):  # noqa: PT012
-        events = continue_run(store, _planned(store), RunOptions(), StopRequest(), ThisProcess())
-        for event in events:
+        for event in events_of(store, _planned(store)):
             if isinstance(event, Finished):
                 shutil.rmtree(path.parent)
                 path.parent.touch()  # a file, in which nothing can be written
@@ -276,13 +266,11 @@ def _die(self: Claims, *_: object) -> None:
     raise _KilledError
 
 
-def _plan(store: Store, *, seeds: range, stack: int) -> Run | None:
-    configs = trial_configs(
-        benchmark="split-digits", method="er", seeds=seeds, overrides={"limit": 20, "epochs": 1}
-    )
+def _plan(store: Store, trials: int, stack: int = 1) -> Run | None:
+    configs = small(trials)
     return plan_run(store, configs, workers=1, largest_stack=lambda _: stack, again=False)
 
 
 def _finish(store: Store, run: Run) -> None:
-    for _ in continue_run(store, run, RunOptions(), StopRequest(), ThisProcess()):
+    for _ in events_of(store, run):
         pass

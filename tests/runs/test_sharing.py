@@ -14,69 +14,50 @@ from pathlib import Path
 
 import pytest
 
-from remask.config import TrialConfig
 from remask.errors import Stopped
-from remask.experiments import RunOptions, ThisProcess
-from remask.experiments.configs import trial_configs
 from remask.experiments.executors import Claims
 from remask.experiments.jobs import Advanced, Event, Finished, Note, PickedUp, Run, unfinished_runs
-from remask.experiments.running import continue_run, plan_run
 from remask.machine import StopRequest
 from remask.store import Store
+from tests.runs.faults import script_environment
+from tests.runs.run_samples import events_of, planned, small
 from tests.store.store_samples import make_record
 
 COMPUTE = """
 import json, sys
-from remask.experiments import RunOptions, ThisProcess
 from remask.experiments.jobs import Finished
-from remask.experiments.running import continue_run
-from remask.machine import StopRequest
-from remask.experiments.configs import trial_configs
 from remask.experiments.running import plan_run
 from remask.store import Store
+from tests.runs.run_samples import events_of, small
 
 path, seeds, stack = sys.argv[1], json.loads(sys.argv[2]), int(sys.argv[3])
-configs = trial_configs(
-    benchmark="split-digits", method="er", seeds=seeds, overrides={"limit": 20, "epochs": 1}
-)
+configs = small(seeds)
 print("ready", flush=True)
 sys.stdin.readline()
 with Store(path) as store:
     run = plan_run(store, configs, workers=1, largest_stack=lambda _: stack, again=False)
-    if run is not None:
-        for event in continue_run(store, run, RunOptions(), StopRequest(), ThisProcess()):
-            if isinstance(event, Finished):
-                print(*(result.config.seed for result in event.records), flush=True)
-    assert all(store.is_done(name) for name in json.loads(sys.argv[4])), "it left too early"
+    for event in events_of(store, run) if run is not None else ():
+        if isinstance(event, Finished):
+            print(*(record.config.seed for record in event.records), flush=True)
+    assert all(store.is_done(config.hash) for config in configs), "it left too early"
 """
 
 
-def _configs(seeds: Sequence[int]) -> list[TrialConfig]:
-    return trial_configs(
-        benchmark="split-digits", method="er", seeds=seeds, overrides={"limit": 20, "epochs": 1}
-    )
-
-
 def _hashes(seeds: Sequence[int]) -> list[str]:
-    return [config.hash for config in _configs(seeds)]
+    return [config.hash for config in small(seeds)]
 
 
 def _planned(store: Store, seeds: Sequence[int]) -> Run:
-    run = plan_run(
-        store, _configs(seeds), workers=1, largest_stack=lambda _: len(seeds), again=False
-    )
-    assert run is not None
-    return run
-
-
-def _events(store: Store, run: Run, stop: StopRequest | None = None) -> Iterator[Event]:
-    stop = stop or StopRequest()
-    return continue_run(store, run, RunOptions(), stop, ThisProcess())
+    return planned(store, small(seeds), stack=len(seeds))
 
 
 def _seeds(event: Event) -> list[int]:
     assert isinstance(event, Finished | PickedUp)
     return [result.config.seed for result in event.records]
+
+
+def _is_at_task_3(event: Event) -> bool:
+    return isinstance(event, Advanced) and event.task == 3
 
 
 class Holder:
@@ -148,14 +129,14 @@ def test_what_another_process_computes_is_left_out_and_picked_up_when_it_is_stor
     path = tmp_path / "results.db"
     with Store(path) as store, _claimed(path, [1, 3]) as other:
         computed, picked_up, waiting = [], [], []
-        for event in _events(store, _planned(store, [0, 1, 2, 3])):
+        for event in events_of(store, _planned(store, [0, 1, 2, 3])):
             if isinstance(event, Finished):
                 computed.append(_seeds(event))
             elif isinstance(event, PickedUp):
                 picked_up.append(_seeds(event))
             elif isinstance(event, Note):
                 waiting.append(event.text)
-                store.add(make_record(_configs([3])[0]))  # as the other one does,
+                store.add(make_record(small([3])[0]))  # as the other one does,
                 other.kill()  # which then dies before it has finished the rest
         assert store.count() == 4
     assert computed == [[0, 2], [1]]
@@ -171,12 +152,12 @@ def test_a_divided_stack_goes_on_from_its_own_checkpoint(tmp_path: Path) -> None
     with Store(path) as store:
         stop = StopRequest()
         with _claimed(path, [1]), pytest.raises(Stopped):  # noqa: PT012
-            for event in _events(store, _planned(store, [0, 1, 2]), stop):
+            for event in events_of(store, _planned(store, [0, 1, 2]), stop=stop):
                 if isinstance(event, Advanced) and event.task == 3:
                     stop.signal = signal.SIGINT
         (run,) = unfinished_runs(path)
         assert sorted(len(job.configs) for job in run.jobs) == [1, 2]
-        events = list(_events(store, _planned(store, [0, 1, 2])))
+        events = list(events_of(store, _planned(store, [0, 1, 2])))
         first = next(event for event in events if isinstance(event, Advanced))
         assert (first.task, first.job) == (3, run.jobs[0].name)
         assert [_seeds(e) for e in events if isinstance(e, Finished)] == [[0, 2], [1]]
@@ -188,7 +169,7 @@ def test_a_stack_that_has_a_checkpoint_is_not_divided_but_waits(tmp_path: Path) 
     with Store(path) as store:
         stop = StopRequest()
         with pytest.raises(Stopped):  # noqa: PT012
-            for event in _events(store, _planned(store, [0, 1, 2]), stop):
+            for event in events_of(store, _planned(store, [0, 1, 2]), stop=stop):
                 if isinstance(event, Advanced) and event.task == 3:
                     stop.signal = signal.SIGINT
         with _claimed(path, [1]) as other:
@@ -201,7 +182,7 @@ def test_a_stack_that_has_a_checkpoint_is_not_divided_but_waits(tmp_path: Path) 
 
 
 def _after_waiting(store: Store, run: Run, other: Holder) -> Iterator[Event]:
-    for event in _events(store, run):
+    for event in events_of(store, run):
         if isinstance(event, Note):
             other.kill()
         yield event
@@ -220,11 +201,11 @@ def test_six_processes_with_overlapping_trials_compute_each_only_once(
         processes = [
             subprocess.Popen(
                 [sys.executable, "-c", COMPUTE, str(path), json.dumps(seeds),
-                 str(chance.randint(1, 4)), json.dumps(_hashes(seeds))],
+                 str(chance.randint(1, 4))],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
-                env={**os.environ, "OMP_NUM_THREADS": "1"},
+                env=script_environment(),
             )
             for seeds in wanted
         ]  # fmt: skip
