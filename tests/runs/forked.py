@@ -1,12 +1,9 @@
 """`remask ARGS` in a fork of this process, which has paid for the imports once."""
 
-import fcntl
 import os
-import pty
 import signal
 import subprocess
 import sys
-import termios
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -21,7 +18,7 @@ from remask.cli.app import main
 
 
 class ForkedRemask:
-    """A command in a child process, with its output in a pipe or a terminal of its own.
+    """A command in a child process, with its output in a pipe.
 
     It can be used as a `subprocess.Popen` as far as the tests need it. Whatever its last argument,
     `prepare`, does is done in the child before the command begins.
@@ -35,12 +32,11 @@ class ForkedRemask:
         args: Sequence[str],
         store: Path,
         *,
-        terminal: bool = False,
         prepare: Callable[[], None] = lambda: None,
     ) -> None:
         self.returncode: int | None = None
         self._said = b""
-        reader, theirs = pty.openpty() if terminal else os.pipe()
+        reader, theirs = os.pipe()
         os.set_blocking(reader, False)
         self._reader: int | None = reader
         self._readers.add(reader)
@@ -48,7 +44,7 @@ class ForkedRemask:
         if self.pid == 0:
             code = 70
             try:
-                self._make_a_process_of_its_own(theirs, terminal=terminal)
+                self._make_a_process_of_its_own(theirs)
                 os.environ["REMASK_STORE"] = str(store)
                 prepare()
                 code = _call(args)
@@ -94,25 +90,23 @@ class ForkedRemask:
         self.send_signal(signal.SIGKILL)
 
     def leave(self) -> None:
-        """Read no more of its output: a terminal is closed, a pipe has no reader any more."""
+        """Read no more of its output: the pipe has no reader any more."""
         if self._reader is not None:
             self._readers.remove(self._reader)
             os.close(self._reader)
             self._reader = None  # its number may soon be another one's
 
     def _listen(self) -> None:
-        with suppress(BlockingIOError, OSError):  # nothing more for now; a terminal that has ended
+        with suppress(BlockingIOError, OSError):  # nothing more for now
             while self._reader is not None and (piece := os.read(self._reader, 1 << 16)):
                 self._said += piece
 
-    def _make_a_process_of_its_own(self, theirs: int, *, terminal: bool) -> None:
+    def _make_a_process_of_its_own(self, theirs: int) -> None:
         os.setsid()
         signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whoever runs the tests may have it ignored
-        if terminal:
-            fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)
         for reader in self._readers:
             os.close(reader)
-        source = theirs if terminal else os.open(os.devnull, os.O_RDONLY)
+        source = os.open(os.devnull, os.O_RDONLY)
         for number, stream in enumerate((source, theirs, theirs)):
             os.dup2(stream, number)
         sys.stdin = os.fdopen(0, "r", closefd=False)

@@ -5,9 +5,9 @@
 Each round has a store of its own. Up to six processes want overlapping trials of it, in stacks of
 different sizes and orders, with and without workers. They are killed, paused, stopped, and left
 without a reader; some die at a chosen operation on files; their disk fills, bits of their
-checkpoints flip, their folders and their store go away; broken files are imported in between. They
-are begun again, until all trials are there. Every trial must then be stored once, with the bits of
-a run that nobody disturbed, none computed twice, nothing left beside the store.
+checkpoints flip, their folders and their store go away. They are begun again, until all trials are
+there. Every trial must then be stored once, with the bits of an undisturbed run, none computed
+twice, nothing left beside the store.
 
 The processes are forked from this one, so that an import of torch is not the price of every kill.
 """

@@ -1,6 +1,5 @@
 """One round of the soak: a store, processes that want trials of it, and what happens to them."""
 
-import json
 import os
 import random
 import shutil
@@ -8,26 +7,17 @@ import signal
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from remask.methods import METHODS
-from remask.store import Store, StoreError
-from remask.store.export import trial_json
+from remask.store import StoreError
 from tests.runs.disturbances import RunEnded
 from tests.runs.faults import flip_a_bit
-from tests.runs.soak_trials import Expected, Request, may_be_asked_for, numbers_of, stored_hashes
+from tests.runs.soak_trials import Expected, Request, stored_hashes
 from tests.runs.soaked import Soaked
 from tests.small_disk import fill_disk, small_disk
-from tests.store.mutated_exports import (
-    CHANGES,
-    ODD_TEXTS,
-    hash_of,
-    mutate,
-    our_export,
-    with_their_hashes,
-)
 
 _PATIENCE = 240.0
 _PROCESSES = 6
@@ -62,7 +52,6 @@ class Round:
         self._share_with_workers = workers
         self.faults: list[str] = []
         self._log = folder / "doubled.txt"
-        self._import = folder / "import.json"
         self._place = folder / "place"
         self._filler = self._place / "filler"
         self._store = self._place / "results.db"
@@ -88,30 +77,23 @@ class Round:
             if session and self._is_late():
                 break
             self._sit(has_small_disk=has_small_disk)
-            self._check(self.expected.faults)
-            if self.chance.random() < 0.3:
-                self._import_something()
-                self._check(self.expected.faults)
+            self.faults += self.expected.faults(self._store)
         self._finish()
-        self._check(self.expected.faults_at_the_end)
+        self.faults += self.expected.faults_at_the_end(self._store)
 
     def _is_late(self) -> bool:
         return time.monotonic() > self._deadline
-
-    def _check(self, check: Callable[[Path], list[str]]) -> None:
-        self.faults += check(self._store)
 
     def _start(
         self,
         args: Sequence[str],
         *,
         workers: int = 1,
-        terminal: bool = False,
         dies_at: int | None = None,
     ) -> Soaked:
         how = ("--workers", str(workers), "--checkpoint-seconds", "0.1")
         args = [*args, *how]
-        return Soaked(args, self._store, self._log, terminal=terminal, dies_at=dies_at)
+        return Soaked(args, self._store, self._log, dies_at=dies_at)
 
     def _some_requests(self, number: int) -> list[Request]:
         """Some that have not been answered, new ones if need be."""
@@ -134,7 +116,6 @@ class Round:
         return self._start(
             args,
             workers=2 if self.chance.random() < self._share_with_workers else 1,
-            terminal=self.chance.random() < 0.2,
             dies_at=self.chance.randrange(_FIRST_OPERATIONS) if dies else None,
         )
 
@@ -225,13 +206,11 @@ class Round:
             run.send(signal.SIGCONT)
 
     def _leave(self, run: Soaked) -> None:
-        """Close its terminal, or read no more of what it says."""
+        """Read no more of what it says."""
         run.has_reader = False
         run.codes |= {128 + signal.SIGPIPE}
-        if run.terminal:
-            run.codes |= {128 + signal.SIGHUP, -signal.SIGHUP}
         run.forked.leave()
-        self.tally["terminal closed" if run.terminal else "output without a reader"] += 1
+        self.tally["output without a reader"] += 1
 
     def _delete_folders(self, _: Soaked) -> None:
         """Delete the folders of all runs; the file of claims holds what processes agreed on."""
@@ -318,47 +297,7 @@ class Round:
                     self._request_once([*request.command(), "--stack", "2", "--workers", "1"])
 
     def _request_once(self, args: Sequence[str]) -> None:
-        run = Soaked(args, self._store, self._log, terminal=False)
+        run = Soaked(args, self._store, self._log)
         self._see_them_end([run])
         if run.process.returncode:
             self.faults.append(f"unexplained: {args}: {run.said[-600:]}")
-
-    def _import_something(self) -> None:
-        """Import an export with anything changed: refused or taken, whole, and no other harm."""
-        trials = our_export()
-        before: set[str] = set()
-        if self._store.exists():
-            with Store(self._store) as store:
-                records = list(store.records())
-            before = {record.config_hash for record in records}
-            done = [record for record in records if record.status != "failed"]
-            # What is stored must stay as it is, whatever a file says of it.
-            for record in self.chance.sample(done, min(2, len(done))):
-                trials.append({**trial_json(record), "confidence": [0.5] * 10})
-        for _ in range(self.chance.randint(0, 2)):
-            path = [self.chance.randrange(100) for _ in range(self.chance.randint(1, 5))]
-            mutate(trials, path, self.chance.choice(CHANGES), _anything(self.chance))
-        with_their_hashes(trials)
-        # But what is still to be computed must not come from a file.
-        trials = [t for t in trials if hash_of(t) in self.expected.known or not may_be_asked_for(t)]
-        self._import.write_text(json.dumps({"trials": trials}))
-        args = ["results", "import", str(self._import)]
-        run = Soaked(args, self._store, self._log, terminal=False)
-        run.said = " ".join(run.output(_PATIENCE).split())
-        after: dict[str, tuple[str, ...]] = {}
-        if self._store.exists():
-            with Store(self._store) as store:
-                after = {record.config_hash: numbers_of(record) for record in store.records()}
-        new = after.keys() - before
-        taken = run.process.returncode == 0 and f"{len(new)} of them new" in run.said
-        refused = run.process.returncode == 1 and not new and "Nothing was imported" in run.said
-        if not (taken or refused) or "Traceback" in run.said:
-            self.faults.append(f"unexplained: an import of {len(new)}: {run.said[-600:]}")
-        self.tally["import taken" if taken else "import refused"] += 1
-        self.expected.imported |= {name: after[name] for name in new}
-
-
-def _anything(chance: random.Random) -> object:
-    return chance.choice(
-        [None, True, 2**70, -1, 101.5, 0.5, "", chance.choice(ODD_TEXTS), [1, -1], [[50.0]], {}]
-    )

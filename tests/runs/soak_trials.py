@@ -8,7 +8,6 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from remask.config import TrialConfig
 from remask.engine import TrialStack
@@ -92,14 +91,6 @@ def _numbers(
     return tuple(value.hex() for row in (*class_il, *task_il, confidence) for value in row)
 
 
-def may_be_asked_for(trial: Any) -> bool:
-    """Whether an exported trial, or what is left of it, could be one of the soak's own."""
-    match trial:
-        case {"config": {"limit": limit}}:
-            return bool(limit == _SETTINGS["limit"])
-    return False
-
-
 def stored_hashes(store: Path) -> set[str]:
     """What has come to its end, read beside processes that may be stopped while they write."""
     if not store.exists():
@@ -117,8 +108,6 @@ class Expected:
     """What is asked for, by hash."""
     known: set[str] = field(default_factory=set)
     """What was there before."""
-    imported: dict[str, Numbers] = field(default_factory=dict)
-    """What was not asked for, but imported."""
 
     def faults(self, store: Path) -> list[str]:
         """What is wrong with the store; what it has is known from now on."""
@@ -136,7 +125,7 @@ class Expected:
         faults += [f"doubled: {name} is stored twice" for name in hashes if hashes.count(name) > 1]
         faults += [f"lost: {name}" for name in sorted(self.known - set(hashes))]
         for record in done:
-            if numbers_of(record) != self._numbers(record):
+            if numbers_of(record) != undisturbed(self.wanted[record.config_hash]):
                 faults.append(f"changed: {record.config_hash}")
         self.known = set(hashes)
         return faults
@@ -148,11 +137,6 @@ class Expected:
         allowed = {store, store.with_name(f"{store.name}.runs")}
         left = sorted(path for path in store.parent.rglob("*") if path not in allowed)
         return faults + [f"left behind: {path.relative_to(store.parent)}" for path in left]
-
-    def _numbers(self, record: TrialRecord) -> Numbers | None:
-        if record.config_hash in self.wanted:
-            return undisturbed(self.wanted[record.config_hash])
-        return self.imported.get(record.config_hash)
 
 
 def watching(log: Path) -> Callable[[], None]:

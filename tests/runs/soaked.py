@@ -37,7 +37,6 @@ class Soaked(AnyRun):
         store: Path,
         log: Path,
         *,
-        terminal: bool,
         dies_at: int | None = None,
     ) -> None:
         """With `dies_at`, it is killed at that operation on files, and so are its workers."""
@@ -48,10 +47,9 @@ class Soaked(AnyRun):
                 disk = FaultyDisk(dies_at, die_at_once, late=bool(dies_at % 2))
                 disk.install(pytest.MonkeyPatch())
 
-        self.forked = ForkedRemask(args, store, terminal=terminal, prepare=prepare)
+        self.forked = ForkedRemask(args, store, prepare=prepare)
         super().__init__(self.forked, store)
         self.dies_at = dies_at
-        self.terminal = terminal
         self.codes = {0}
         """How it may end."""
         self.has_reader = True
