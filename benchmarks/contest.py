@@ -136,6 +136,6 @@ def complete(benchmark: Benchmark, trials: int, textbook_trials: int) -> dict[st
         "full_stacked_seconds_per_trial": stacked / trials,
         "full_textbook_seconds_per_trial": textbook / textbook_trials,
         "full_textbook_over_stacked": textbook / textbook_trials / (stacked / trials),
-        "full_stacked_accuracy": stack.running_accuracy(),
+        "full_stacked_accuracy": stack.measured.running_accuracy(),
         "full_textbook_accuracy": statistics.mean(accuracies),
     }

@@ -10,7 +10,7 @@ import torch
 
 from remask.config import COMMON_WEIGHTS, TrialConfig
 from remask.data.benchmark import Benchmark, load_benchmark
-from remask.engine.precision import require_bfloat16
+from remask.engine.validation import require_bfloat16
 from remask.machine import provenance
 from remask.methods import METHODS
 from tests.command_line import CommandLine

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from remask.config import COMMON_WEIGHTS, TrialConfig
 from remask.data.benchmark import Benchmark, load_benchmark, resplit
-from remask.engine import Position, TrialStack, check_predictor
+from remask.engine import Position, TrialStack
+from remask.engine.saved_nets import check_predictor
 from remask.errors import MethodError, RemaskError
 from remask.methods import Method, find_method
 from remask.nets.builders import NETS, NetBuilder, mlp

@@ -1,5 +1,6 @@
 """Small nets, stacks that are trained to their end, and their states side by side."""
 
+import json
 from typing import Any
 
 import torch
@@ -39,7 +40,8 @@ def finish(stack: TrialStack) -> TrialStack:
 def measured(stack: TrialStack) -> list[dict[str, Any]]:
     """What the trials of a stack showed, without the time it took."""
     timing = {"started", "seconds", "created"}
-    return [record.model_dump(exclude=timing) for record in stack.results()]
+    records = stack.results()  # as JSON, in which one NaN equals another
+    return [json.loads(record.model_dump_json(exclude=timing)) for record in records]
 
 
 def snapshot(stack: TrialStack) -> dict[str, Tensor]:

@@ -489,7 +489,7 @@ def test_the_matrix_is_measured_on_and_below_the_diagonal_only(
     method: str, config: MakeConfig, tiny: Benchmark
 ) -> None:
     stack = stack_of([config(method=method)], tiny)
-    assert math.isnan(stack.running_accuracy())
+    assert math.isnan(stack.measured.running_accuracy())
     finish(stack)
     measured = ~np.isnan(matrices(stack)[0])
     expected = np.tril(np.ones((3, 3), dtype=bool))
@@ -499,10 +499,10 @@ def test_the_matrix_is_measured_on_and_below_the_diagonal_only(
     np.testing.assert_array_equal(~np.isnan(told), expected)
     if METHODS[method].class_il:
         np.testing.assert_array_equal(measured, expected)
-        assert stack.running_accuracy() == pytest.approx(matrices(stack)[0, 2].mean())
+        assert stack.measured.running_accuracy() == pytest.approx(matrices(stack)[0, 2].mean())
     else:
         assert not measured.any()
-        assert math.isnan(stack.running_accuracy())
+        assert math.isnan(stack.measured.running_accuracy())
 
 
 # ---- Odd settings -------------------------------------------------------------------------------

@@ -18,13 +18,14 @@ from torch.func import functional_call
 
 from remask.config import TrialConfig
 from remask.data.benchmark import Benchmark
-from remask.engine import StackedNet, TrialStack, stack_nets
+from remask.engine import TrialStack
 from remask.engine.linear_stack import LinearStack
-from remask.engine.module_stack import ModuleStack
+from remask.engine.module_stack import ModuleStack, stack_nets
 from remask.methods import METHODS, Method, MethodError, Step
 from remask.methods.er import ER
 from remask.methods.penalties import squared_norm
 from remask.methods.step import Term, total
+from remask.nets.stacked import StackedNet
 from tests.engine.stack_samples import finish, small_mlp
 from tests.engine.test_stacking import LINEAR, LR, NETS, SHAPE, K, build
 

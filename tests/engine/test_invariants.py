@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from remask.config import TrialConfig
 from remask.data.benchmark import Benchmark
 from remask.engine import TrialStack
-from remask.engine.loss_log import LossLog
+from remask.engine.measurements import LossLog
 from remask.methods import METHODS
 from remask.nets.builders import NetBuilder
 from tests.engine.stack_samples import (

@@ -10,11 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from remask.engine import StackedNet, stack_nets
-from remask.engine.factored_gradients import FactoredGradients
-from remask.engine.linear_stack import LinearStack
+from remask.engine.linear_stack import FactoredGradients, LinearStack
+from remask.engine.module_stack import stack_nets
 from remask.nets.builders import mlp
-from remask.nets.stacked import LossGradients
+from remask.nets.stacked import LossGradients, StackedNet
 from tests.engine.test_gradients import SMOOTH_WITHOUT_BATCHES, OneByOne, data_of, written
 from tests.engine.test_stacking import LINEAR, LR, NETS, build
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from remask.config import TrialConfig
 from remask.data.benchmark import Benchmark
 from remask.engine import Position, TrialStack
-from remask.engine.loss_log import LossLog
+from remask.engine.measurements import LossLog
 from remask.methods import METHODS, Method, MethodError, Step
 from tests.engine.stack_samples import small_mlp, snapshot
 
@@ -29,7 +29,7 @@ def stack_of(
 
 
 def points_of(stack: TrialStack) -> list[tuple[int, int, list[list[float]]]]:
-    return [(step, task, values.tolist()) for step, task, values in stack.loss_points()]
+    return [(step, task, values.tolist()) for step, task, values in stack.measured.loss_points()]
 
 
 class Counting(Method):
@@ -56,10 +56,10 @@ def test_a_point_is_the_mean_over_its_steps_of_each_term(
         log=LossLog(every=2),
     )
     stack.learn(stack.tasks[0])
-    assert stack.loss_names == ["loss", "number", "twice"]
+    assert stack.measured.loss_names == ["loss", "number", "twice"]
     steps = stack.steps_done
-    assert [point.step for point in stack.loss_points()] == [*range(2, steps, 2), steps]
-    first, second = (point.values[0, 1:].tolist() for point in stack.loss_points()[:2])
+    assert [point.step for point in stack.measured.loss_points()] == [*range(2, steps, 2), steps]
+    first, second = (point.values[0, 1:].tolist() for point in stack.measured.loss_points()[:2])
     assert first == [0.5]  # of steps 0 and 1, before the other term was ever noted
     assert second == [2.5, 6.0]  # of steps 2 and 3, the other of step 3 alone
 
@@ -74,7 +74,7 @@ def test_logging_changes_nothing_else(method: str, config: MakeConfig, tiny: Ben
     state = logged.state()
     for name, tensor in plain.state().items():
         assert torch.equal(tensor.nan_to_num(-1), state[name].nan_to_num(-1)), name
-    assert logged.loss_points()
+    assert logged.measured.loss_points()
 
 
 @pytest.mark.parametrize("every", [1, 4, 1000])
@@ -114,7 +114,8 @@ def test_a_result_has_at_most_200_points_and_each_is_the_mean_of_what_it_stands_
 ) -> None:
     stack = stack_of(config, tiny, LossLog(every=1), epochs=60)
     stack.learn(stack.tasks[0])
-    (losses, _), points = [result.losses for result in stack.results()], stack.loss_points()
+    losses, _ = [result.losses for result in stack.results()]
+    points = stack.measured.loss_points()
     assert losses is not None
     assert len(losses.steps) <= 200 < len(points)
     span = losses.steps[0]
@@ -162,11 +163,11 @@ def test_losses_of_a_trial_that_chooses_its_mask_are_those_of_what_it_chose(
     stack = stack_of(config, tiny, LossLog(), mask="auto", buffer=1000)
     run = stack.run()
     next(run)
-    assert stack.loss_points() == []  # nothing is chosen yet
+    assert stack.measured.loss_points() == []  # nothing is chosen yet
     for _ in run:
         pass
-    assert {point.values.shape[0] for point in stack.loss_points()} == {2}
-    assert {point.task for point in stack.loss_points()} == {*range(len(stack.tasks))}
+    assert {point.values.shape[0] for point in stack.measured.loss_points()} == {2}
+    assert {point.task for point in stack.measured.loss_points()} == {*range(len(stack.tasks))}
 
 
 def test_the_accuracies_after_each_task_are_those_of_the_matrix(
@@ -174,11 +175,11 @@ def test_the_accuracies_after_each_task_are_those_of_the_matrix(
 ) -> None:
     stack = stack_of(config, tiny, None)
     results = stack.finish()
-    points = stack.task_points()
+    points = stack.measured.task_points()
     assert [point.task for point in points] == [*range(len(stack.tasks))]
     assert points[-1].step == stack.total_steps
     for point in points:
         for trial, result in enumerate(results):
             seen = slice(0, point.task + 1)
             assert tuple(point.class_il[trial][seen]) == result.class_il[point.task][seen]
-    assert stack.task_points(since=2) == points[2:]
+    assert stack.measured.task_points(since=2) == points[2:]

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from remask import run, settings
-from remask.engine import precision, stack_nets
-from remask.engine.module_stack import ModuleStack
+from remask.engine import validation
+from remask.engine.module_stack import ModuleStack, stack_nets
 from remask.losses import trial_cross_entropy
 from remask.nets.builders import net_builder
 
@@ -38,7 +38,8 @@ def test_layers_compute_in_bfloat16_and_weights_stay_float32(name: str, trials: 
 def test_bfloat16_works_or_is_refused_but_never_ends_the_process(layers_first: bool) -> None:
     """Where AMX is trapped it does: with a message only if torch's layers were used before."""
     script = (
-        "import torch; from remask.engine import stack_nets; from remask.errors import RemaskError"
+        "import torch; from remask.engine.module_stack import stack_nets"
+        "\nfrom remask.errors import RemaskError"
         "\nnet = torch.nn.Linear(64, 64)"
         f"\nif {layers_first}: net(torch.ones(1, 64))"
         "\ntry: print(stack_nets([net], precision='bf16')(torch.ones(1, 2, 64)).shape)"
@@ -56,9 +57,9 @@ def test_bfloat16_works_or_is_refused_but_never_ends_the_process(layers_first: b
 @pytest.mark.processes
 def test_a_try_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "mm", lambda *_: time.sleep(60))  # the child inherits it
-    monkeypatch.setattr(precision, "_LONGEST_TRY", 0.2)
+    monkeypatch.setattr(validation, "_LONGEST_TRY", 0.2)
     started = time.monotonic()
-    assert not precision._survives()
+    assert not validation._survives()
     assert time.monotonic() - started < 30
 
 

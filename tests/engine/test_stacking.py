@@ -8,12 +8,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from remask.engine import StackedNet, stack_nets
 from remask.engine.linear_stack import LinearStack
-from remask.engine.module_stack import BatchTooSmallError, ModuleStack
+from remask.engine.module_stack import BatchTooSmallError, ModuleStack, stack_nets
 from remask.losses import trial_cross_entropy
 from remask.methods.slow_copies import follow
 from remask.nets.builders import mlp
+from remask.nets.stacked import StackedNet
 
 SHAPE, K = (2, 3, 3), 4
 LR = torch.tensor([0.2, 0.05, 0.5])

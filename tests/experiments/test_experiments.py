@@ -15,7 +15,7 @@ import torch
 
 import remask
 from remask.config import TrialConfig
-from remask.engine.descent import Descent
+from remask.engine.steps import Descent
 from remask.errors import MissingPackageError, SettingsError
 from remask.experiments.jobs import unfinished_runs
 from remask.experiments.reproduction import wanted_cells

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from remask.config import TrialConfig
 from remask.data.benchmark import Benchmark
-from remask.engine import TrialStack, stack_nets
+from remask.engine import TrialStack
+from remask.engine.module_stack import stack_nets
 from remask.errors import RemaskError
 from remask.methods import Method
 from remask.methods.pnn import PNN, IndependentPNN
@@ -358,7 +359,7 @@ def test_tasks_may_be_unequal_and_of_one_class_and_class_il_is_not_measured(
         assert np.isnan(result.confidence).all()
         assert result.task_il[2][1] == 100  # whoever is told the task of one class cannot err
         assert min(result.task_il[2]) > 60  # and something is learnt: by chance 50, 100 and 33
-    assert np.isnan(stack.running_accuracy())
+    assert np.isnan(stack.measured.running_accuracy())
 
 
 @pytest.mark.parametrize("net", [small_mlp, batch_normed])

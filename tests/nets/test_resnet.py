@@ -5,8 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from remask.engine import preferred_stack, stack_nets
-from remask.engine.module_stack import ModuleStack
+from remask.engine.module_stack import ModuleStack, preferred_stack, stack_nets
 from remask.errors import UnknownNameError
 from remask.losses import trial_cross_entropy
 from remask.nets.builders import mlp, net_builder

@@ -6,8 +6,9 @@ that is read can run code: a net or method of the user's own is imported only if
 
 import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import safetensors.torch
 import torch
@@ -15,16 +16,77 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor, nn
 
 from remask.config import TrialConfig
-from remask.engine.predictors import assemble
-from remask.engine.trials import TrialStack
+from remask.engine.stream import check_fit
 from remask.errors import RemaskError
 from remask.files import AnyPath, make_folder, open_regular, read_limited
-from remask.methods import Method, find_method
+from remask.methods import Method, MethodError, find_method
 from remask.nets.builders import NETS, NetBuilder, net_builder
+from remask.nets.stacked import StackedNet
 from remask.outputs import write_output
 from remask.own_code import names_own_code
 
+if TYPE_CHECKING:
+    from remask.engine.trials import TrialStack
+
 _LARGEST_NOTE = 16 << 20
+NET, METHOD = "net/", "method/"
+
+
+def check_predictor(method: type[Method]) -> None:
+    """Refuse a method that scores in its own way and does not say how one net would."""
+    scorer, predictor = (
+        next(kind for kind in method.__mro__ if name in vars(kind))
+        for name in ("scores", "predictor")
+    )
+    if not issubclass(predictor, scorer):
+        raise MethodError(
+            f"{method.title} predicts in its own way (it defines `scores`), so its net alone would "
+            f"predict something else. Define `predictor` as well to get its nets out."
+        )
+
+
+def trial_tensors(net: StackedNet, method: Method, trial: int) -> dict[str, Tensor]:
+    """Copies of all that one trial predicts with, by name: its net's, and its method's own."""
+    own = {
+        name: tensor
+        for name, tensor in method.state().items()
+        if name.partition("/")[0] in method.predicts_with
+    }
+    parts = {NET: net.state(), METHOD: own}
+    return {
+        f"{part}{name}": tensor[trial].detach().clone(memory_format=torch.contiguous_format)
+        for part, named in parts.items()
+        for name, tensor in named.items()
+    }
+
+
+def assemble(
+    method: type[Method] | None, net: nn.Module, tensors: Mapping[str, Tensor]
+) -> nn.Module:
+    """Fill a net with what `trial_tensors` gave, and make of it what the method predicts with.
+
+    The net may be on the meta device: nothing is allocated before all shapes are known to fit.
+    Without a method the net itself predicts. Raises ValueError if they do not fit.
+    """
+    places = {f"{NET}{n}": place for n, place in (*net.named_parameters(), *net.named_buffers())}
+    saved = {
+        name: tensor
+        for name, tensor in tensors.items()
+        if method is None or not name.startswith(METHOD)
+    }
+    check_fit(saved, places, "the net")
+    device = next(iter(tensors.values())).device
+    if any(place.is_meta for place in places.values()):
+        net = net.to_empty(device=device)
+    net = net.to(device)
+    places = {f"{NET}{n}": place for n, place in (*net.named_parameters(), *net.named_buffers())}
+    with torch.no_grad():
+        for name, place in places.items():
+            place.copy_(tensors[name])
+    if method is None:
+        return net.eval()
+    own = {n.removeprefix(METHOD): t for n, t in tensors.items() if n.startswith(METHOD)}
+    return method.predictor(net.eval(), own).eval()
 
 
 class SavedNetError(RemaskError):
@@ -56,7 +118,7 @@ class SavedNet(BaseModel):
     sha256: str = Field(description="of the file with the weights")
 
 
-def save_net(stack: TrialStack, trial: int, path: AnyPath) -> None:
+def save_net(stack: "TrialStack", trial: int, path: AnyPath) -> None:
     """Save one trial's net as PATH.safetensors and PATH.json, each whole or not at all."""
     weights = safetensors.torch.save(
         {name: tensor.cpu() for name, tensor in stack.net_tensors(trial).items()}

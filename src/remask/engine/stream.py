@@ -1,10 +1,13 @@
-"""The stream of a stack: the tasks of a benchmark, or tasks that come one by one."""
+"""The stream of a stack: the tasks of a benchmark, or tasks that come one by one.
+
+An open stream may bring new classes, so a saved state can grow to more of them.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from remask.config import TrialConfig
 from remask.data.benchmark import Benchmark
@@ -24,8 +27,11 @@ from remask.data.tasks import (
 from remask.engine.evaluation import Curves, Evaluator
 from remask.engine.validation import check_open, check_room
 from remask.memory import KeptRows, StoredRows, fetch
-from remask.methods import Method
+from remask.methods import Method, MethodError
+from remask.nets.stacked import StackedNet
 from remask.record import Curve
+
+_COUNTS, _LOGITS, _CONFIDENCE = "stream/counts", "memory/logits", "metrics/confidence"
 
 
 class Position(NamedTuple):
@@ -205,11 +211,6 @@ class Stream:
         return (*self._dealt, *(tuple(row.nonzero().flatten().tolist()) for row in later))
 
     @property
-    def total_steps(self) -> int:
-        """The number of steps of all known tasks."""
-        return sum(self._lengths())
-
-    @property
     def steps_done(self) -> int:
         """The number of steps taken."""
         index, epoch, step = self.position
@@ -290,3 +291,110 @@ class Stream:
 
     def _count(self, labels: Tensor) -> Tensor:
         return torch.bincount(labels.cpu(), minlength=self.data.num_classes)
+
+
+def check_fit(
+    saved: Mapping[str, Tensor],
+    own: Mapping[str, Tensor],
+    owner: str,
+    growing: tuple[str, ...] = (),
+) -> None:
+    """Raise ValueError unless saved tensors have the names, shapes and types of the owner's.
+
+    Tensors whose names begin with `growing` only need the same number of axes.
+    """
+    if odd := sorted(saved.keys() ^ own.keys()):
+        raise ValueError(f"{owner} has other tensors than were saved: {', '.join(odd[:5])}")
+    for name, tensor in own.items():
+        found = saved[name]
+        may_grow = name.startswith(growing)
+        fits = found.ndim == tensor.ndim if may_grow else found.shape == tensor.shape
+        if not fits or found.dtype != tensor.dtype:
+            raise ValueError(
+                f"the saved {name} is {found.dtype} {list(found.shape)}, that of {owner} is "
+                f"{tensor.dtype} {list(tensor.shape)}"
+            )
+
+
+def grown_state(
+    saved: Mapping[str, Tensor],
+    own: Mapping[str, Tensor],
+    *,
+    net: StackedNet,
+    method: type[Method],
+    absent_logits: Tensor,
+    input_shape: tuple[int, ...],
+) -> dict[str, Tensor]:
+    """Convert a state saved with K classes to one of a stack with more, whose state is `own`.
+
+    The new rows of the last linear layer, and of all copies of it that a method keeps, are 0. So
+    the weights of known classes keep their bits, and the logits of new classes are exactly 0.
+    Stored logits are filled up with 0 or, where the mask is stored with them, with
+    `absent_logits` [S * M]. Everything else with an axis of classes, such as counts, starts at 0.
+
+    A tensor's axes of classes are those with K entries in the saved state and as many as there are
+    classes in the new one. Raises StreamError if the state is not that of an open stream with fewer
+    classes, and MethodError if the net or the method cannot grow.
+    """
+    if _COUNTS not in saved or _COUNTS not in own:
+        raise StreamError("only a stack whose tasks come one by one can grow its head")
+    known, classes = saved[_COUNTS].shape[1], own[_COUNTS].shape[1]
+    if known > classes:
+        raise StreamError(f"the state has {known} classes, but the stack only {classes}")
+    if known == classes:
+        return dict(saved)
+    if method.ungrowable:
+        raise MethodError(f"the head of {method.title} cannot grow: {method.ungrowable}")
+    grown = {
+        name: _padded(name, tensor, own[name], known, classes) if name in own else tensor
+        for name, tensor in saved.items()
+    }
+    if _LOGITS in grown:
+        grown[_LOGITS][:, known:] = absent_logits.to(grown[_LOGITS].device).unsqueeze(1)
+    _check_head(net, saved, grown, known, input_shape)
+    return grown
+
+
+def _padded(name: str, saved: Tensor, own: Tensor, known: int, classes: int) -> Tensor:
+    """A tensor with entries for new classes in every axis of classes."""
+    if saved.ndim != own.ndim:
+        return saved  # `check_fit` will refuse it
+    pad: list[int] = []
+    for had, has in zip(reversed(saved.shape), reversed(own.shape), strict=True):
+        if had < has and (had, has) != (known, classes):
+            raise MethodError(
+                f"the head cannot grow: {name} is {list(saved.shape)} with {known} classes and "
+                f"{list(own.shape)} with {classes}, so its axis of classes is ambiguous"
+            )
+        pad += [0, classes - known if had < has else 0]
+    value = torch.nan if name == _CONFIDENCE else 0  # not measured yet
+    return nn.functional.pad(saved, pad, value=value) if any(pad) else saved
+
+
+def _check_head(
+    net: StackedNet,
+    saved: Mapping[str, Tensor],
+    grown: Mapping[str, Tensor],
+    known: int,
+    input_shape: tuple[int, ...],
+) -> None:
+    """Raise MethodError unless zero rows in the last linear layer give logits of 0."""
+    linear = {name for name, part in net.module.named_modules() if isinstance(part, nn.Linear)}
+    state = {name: grown[f"net/{name}"] for name in net.state()}
+    for name, tensor in state.items():
+        before, (layer, _, kind) = saved[f"net/{name}"], name.rpartition(".")
+        if tensor.shape == before.shape:
+            continue
+        if layer not in linear or (kind == "weight" and tensor.shape[2] != before.shape[2]):
+            raise MethodError(
+                f"the net cannot grow: {name} depends on the number of classes, and only the "
+                f"outputs of an nn.Linear may"
+            )
+    some = next(iter(state.values()))
+    probe = torch.rand((len(some), 2, *input_shape), generator=torch.Generator().manual_seed(0))
+    logits = net.evaluate(probe.to(some.device), state)
+    if bool((logits[..., known:] != 0).any()):
+        raise MethodError(
+            "the net cannot grow: a row of zeros in its last linear layer gives a logit that is "
+            "not 0, since another layer follows it"
+        )

@@ -1,6 +1,6 @@
 """A stack of trials: the public interface, the training loop, and what is saved.
 
-A step gathers its batches in `feed.py` and updates the networks in `descent.py`.
+`steps.py` has what a step does, `stream.py` the tasks, `measurements.py` what is measured.
 """
 
 import copy
@@ -14,17 +14,14 @@ from remask.data.benchmark import Benchmark
 from remask.data.samples import DataDescription, StreamError
 from remask.data.tasks import Task
 from remask.engine.choosing import SHARE_APART, Choosing, candidates_of, concrete_configs
-from remask.engine.descent import Descent, Optimizer, per_trial_setting
-from remask.engine.feed import Feed
-from remask.engine.loss_log import LOG, LossLog, LossPoint
-from remask.engine.measurements import Measurements, TaskPoint
-from remask.engine.predictors import assemble, check_predictor, trial_tensors
-from remask.engine.stacking import initial_nets, stack_nets
-from remask.engine.state import check_fit, grown_state
-from remask.engine.stream import Position, Stream
+from remask.engine.measurements import LOG, LossLog, Measurements
+from remask.engine.module_stack import initial_net, stack_nets
+from remask.engine.saved_nets import assemble, check_predictor, trial_tensors
+from remask.engine.steps import Descent, Feed, Optimizer
+from remask.engine.stream import Position, Stream, check_fit, grown_state
 from remask.engine.validation import check_earlier_samples, check_stack
 from remask.memory import StoredRows
-from remask.methods import Context, Method
+from remask.methods.base import Context, Method
 from remask.nets.builders import NetBuilder, net_builder
 from remask.record import MaskChoice, TrialRecord
 
@@ -72,71 +69,65 @@ class TrialStack:
         kind = check_stack(configs, benchmark, method, build_net)
         if earlier_samples is not None:
             check_earlier_samples(earlier_samples, benchmark, kind, configs[0])
-        device, shape = torch.device(device), configs[0]
-        self.configs = list(configs)
-        self.method = kind
-        auto = shape.mask == "auto"
-        configs = concrete_configs(configs)
-        share_apart = SHARE_APART if auto and len(candidates_of(shape.buffer)) > 1 else 0.0
-        self._stream = Stream(benchmark, configs, kind, device, share_apart)
-        builder = build_net or net_builder(shape.net)
+        device, config = torch.device(device), configs[0]
+        self.configs, self.method = list(configs), kind
+        auto, share_apart = config.mask == "auto", 0.0
+        if auto:
+            configs = concrete_configs(configs)
+            share_apart = SHARE_APART if len(candidates_of(config.buffer)) > 1 else 0.0
+        self._stream = stream = Stream(benchmark, configs, kind, device, share_apart)
+        self.data = stream.data
+        """The description of all data, including what has not arrived yet."""
+        self.tasks: Sequence[Task] = stream.tasks
+        """The benchmark's tasks, or all of them as one; empty if tasks come one by one."""
+        builder = build_net or net_builder(config.net)
         if self.data.num_tasks is not None:
             builder = kind.adapt_net(builder, self.data.num_tasks)
-        seeds = [config.seed for config in configs]
-        nets = initial_nets(builder, self.data, seeds)
-        self._net = stack_nets(nets, device, seeds=seeds, name=shape.net, precision=shape.precision)
-        samples = self._stream.samples
-        self._feed = Feed(configs, kind, self._net, self.data, samples, device, earlier_samples)
-        self._method = kind(
-            {
-                name: per_trial_setting([config.weight(name) for config in configs], device)
-                for name in kind.weights
-            }
+        seeds = [own.seed for own in configs]
+        nets = [initial_net(builder, self.data, seed) for seed in seeds]
+        self._net = stack_nets(
+            nets, device, seeds=seeds, name=config.net, precision=config.precision
         )
+        self._feed = Feed(
+            configs, kind, self._net, self.data, stream.samples, device, earlier_samples
+        )
+        weights = {
+            name: torch.tensor(
+                [own.weight(name) for own in configs], dtype=torch.float32, device=device
+            )
+            for name in kind.weights
+        }
+        self._method = kind(weights)
         self._descent = Descent(self._net, self._method, configs, device, optimizer)
         self._context = self._method.context = Context(
             configs,
             self.data,
             net=self._net,
-            samples=samples,
+            samples=stream.samples,
             reservoir=self._feed.reservoir,
             lr=self._descent.rates(0),
-            class_sizes=self._stream.counts.sum(0),
+            class_sizes=stream.counts.sum(0),
             largest_task=max((len(task.rows) for task in self.tasks), default=0),
         )
-        self._log = log
         self._context.noted = None if log is None else log.noted
         self._method.prepare()
-        self._stream.keep(self._method.memory)
-        self._stream.plan_steps([self._method.extra_samples(task) for task in self.tasks])
+        stream.keep(self._method.memory)
+        stream.plan_steps([self._method.extra_samples(task) for task in self.tasks])
         self._choosing = (
             Choosing(self.configs, self.data, len(self.tasks), device) if auto else None
         )
-        self._measured = Measurements(self.configs, self._stream, self._method, self._choosing, log)
-
-    @property
-    def data(self) -> DataDescription:
-        """The description of all data, including what has not arrived yet."""
-        return self._stream.data
-
-    @property
-    def tasks(self) -> Sequence[Task]:
-        """The benchmark's tasks, or all of them as one; empty if tasks come one by one."""
-        return self._stream.tasks
+        self.measured = Measurements(self.configs, stream, self._method, self._choosing, log)
+        """Losses and accuracies so far."""
 
     @property
     def position(self) -> Position:
         """The next step to take."""
         return self._stream.position
 
-    @position.setter
-    def position(self, position: Position) -> None:
-        self._stream.position = position
-
     @property
     def total_steps(self) -> int:
         """The number of steps of all known tasks."""
-        return self._stream.total_steps
+        return self._stream.steps_before(len(self._stream.steps))
 
     @property
     def steps_done(self) -> int:
@@ -197,21 +188,20 @@ class TrialStack:
         task again. The task is learnt when the iterator ends: after all epochs, or as soon as
         `enough`, called after each with the number of epochs so far, returns True.
         """
-        stream, feed, method, measured = self._stream, self._feed, self._method, self._measured
+        stream, feed, method, measured = self._stream, self._feed, self._method, self.measured
         index, begun, done = stream.position
         extra = self._begin(task)
         epochs = self._context.epochs
         steps = stream.steps_of(task, 0 if extra is None else extra.shape[1])
         stream.note(task, steps)
         measured.begin_task(steps * epochs)
-        masking = feed.masking(task)
         earlier = int(stream.counts[:index].sum())
         for epoch in range(begun, epochs):
             lr = self._descent.rates(epoch)
-            plan = feed.plan(task.rows, (index, epoch), earlier, extra, begin=done)
+            plan = feed.plan(task, (index, epoch), earlier, extra, begin=done)
             for number in range(done, steps):
                 self._enter(index, epoch, number, lr=lr)
-                step = feed.step(plan, number, masking, task)
+                step = feed.step(plan, number, task)
                 method.begin_step(step)
                 loss = self._descent.step(step, lr) if method.trains_net else None
                 feed.remember(plan, number, step)
@@ -224,7 +214,8 @@ class TrialStack:
             if enough is not None and enough(epoch + 1):
                 break
         measured.after_last_step()
-        feed.count_memory(earlier + len(task.rows))
+        if feed.reservoir is not None:
+            feed.reservoir.count_filled(epochs * (earlier + len(task.rows)))
         self._enter(index, _END, lr=self._descent.rates(epochs - 1))
         method.end_task(task)
         stream.keep(method.memory)
@@ -236,7 +227,8 @@ class TrialStack:
         """Start or resume a task; returns the rows that the method adds to it, [S, n], if any."""
         index, *steps_taken = self.position
         self._stream.begin(task)
-        self._feed.begin_task(index)
+        if self._feed.reservoir is not None:
+            self._feed.reservoir.begin_task(index, self._stream.samples.inputs)
         self._context.class_sizes = self._stream.class_sizes(task)
         if not any(steps_taken):
             self._enter(index, _BEGIN, lr=self._descent.rates(0))
@@ -253,18 +245,18 @@ class TrialStack:
         if self._choosing is None:
             return
         index, apart = self.position.task, self._stream.apart_of(task)
-        scores, diverged = self._method.own_scores, self._measured.diverged
+        scores, diverged = self._method.own_scores, self.measured.diverged
         self._choosing.choose(scores, task, index, apart, diverged)
         own = [tensor for name, tensor in self.state().items() if not name.startswith(_SHARED)]
         self._choosing.spread(own, index)
 
-    # ---- Measuring -----------------------------------------------------------------------------
+    # ---- Measuring and predicting --------------------------------------------------------------
 
     def evaluate(self) -> None:
         """Measure all tasks so far that have test data, after the latest task learnt."""
         if not self.position.task:
             raise StreamError("nothing has been learnt yet: call learn() first")
-        self._measured.evaluate()
+        self.measured.evaluate()
 
     def test_on(self, task: int, inputs: Tensor, labels: Tensor) -> None:
         """Measure a task on these samples from now on, as after a restore."""
@@ -283,62 +275,25 @@ class TrialStack:
     @property
     def choices(self) -> list[tuple[MaskChoice, ...]]:
         """Each trial's choice after every task so far; empty unless the mask is "auto"."""
-        return self._measured.choices
+        return self.measured.choices
 
     def results(self) -> list[TrialRecord]:
         """The record of each trial so far; its time is counted from when the stack was made.
 
         Raises StreamError before anything is learnt of a stream without known tasks.
         """
-        return self._measured.results(self.memory_bytes)
+        return self.measured.results()
 
     @property
     def diverged_at(self) -> list[int | None]:
         """The step, from 0, at which the loss of each trial was not finite; None: none so far."""
-        return self._measured.diverged_at
-
-    def loss_points(self, since: int = 0) -> list[LossPoint]:
-        """The losses of each trial so far, except the first `since` points; needs a `log`.
-
-        With candidates, they are those of the one chosen after the task, and missing until then.
-        """
-        return self._measured.loss_points(since)
-
-    @property
-    def loss_names(self) -> list[str]:
-        """The names of the values of loss points."""
-        return [] if self._log is None else self._log.names
-
-    def task_points(self, since: int = 0) -> list[TaskPoint]:
-        """The accuracies after each task that was learnt and measured, except the first `since`."""
-        return self._measured.task_points(since)
-
-    def running_accuracy(self) -> float:
-        """The mean Class-IL accuracy over trials and tasks after the latest task; NaN before."""
-        return self._measured.running_accuracy()
-
-    @property
-    def memory_bytes(self) -> int:
-        """The size of what each trial stores between tasks beside its net.
-
-        Samples, logits and copies of nets; rows of a benchmark count as the samples they refer to.
-        """
-        reservoir, memory = self._feed.reservoir, self._method.memory
-        stores = [self._method.state(), {} if reservoir is None else reservoir.state()]
-        kept = sum(tensor.nbytes for store in stores for tensor in store.values())
-        kept //= len(self.configs)
-        if memory is None or self._stream.open:
-            return kept
-        inputs = self._stream.samples.inputs
-        return kept + memory.filled * (inputs[:1].nbytes if isinstance(inputs, Tensor) else 0)
-
-    # ---- Predicting ----------------------------------------------------------------------------
+        return self.measured.diverged_at
 
     @torch.no_grad()
     def scores(self, inputs: Tensor, task: int) -> Tensor:
         """Each trial's scores of the classes for inputs [B, *shape] of a task: [S, B, K]."""
         scores = self._method.scores(inputs, task)
-        return scores if self._choosing is None else scores[self._measured.networks]
+        return scores if self._choosing is None else scores[self.measured.networks]
 
     def net(self, trial: int) -> nn.Module:
         """A copy of one trial's net that predicts as the trial does now.
@@ -352,23 +307,24 @@ class TrialStack:
     def net_tensors(self, trial: int) -> dict[str, Tensor]:
         """Copies of all tensors that one trial predicts with, by name."""
         check_predictor(self.method)
-        return trial_tensors(self._net, self._method, self._measured.networks[trial])
+        return trial_tensors(self._net, self._method, self.measured.networks[trial])
 
     # ---- Saving --------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Tensor]:
-        """Every tensor that changes during the run, by name; the live ones, not copies."""
+        """Every tensor that changes during the run, by name; the live ones, not copies.
+
+        Random numbers have no state, so these and a position are all there is to save.
+        """
         named = {"net": self._net.state(), "method": self._method.state()}
         if self._descent.adamw is not None:
             named["optimizer"] = self._descent.adamw.state()
         if self._feed.reservoir is not None:
             named["memory"] = self._feed.reservoir.state()
-        named |= self._measured.state()
+        named |= self.measured.state()
         named["stream"] = self._stream.state()
         if self._choosing is not None:
             named["choices"] = self._choosing.state()
-        if self._log is not None:
-            named["log"] = self._log.state()
         return {
             f"{part}/{name}": tensor for part, own in named.items() for name, tensor in own.items()
         }
@@ -391,10 +347,8 @@ class TrialStack:
         check_fit(state, own, "this run")
         for name, tensor in own.items():
             tensor.copy_(state[name])
-        if self._log is not None:
-            self._log.restore(logged)
-        self.position = Position(*position)
-        self._measured.restored()
+        self._stream.position = Position(*position)
+        self.measured.restore(logged)
 
     def grow_from(self, state: dict[str, Tensor], position: Position) -> None:
         """Restore a state that was saved with fewer classes, in a stack that has learnt nothing.

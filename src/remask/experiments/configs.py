@@ -17,7 +17,7 @@ from torch import nn
 from remask.config import COMMON_WEIGHTS, IDENTITY, TrialConfig
 from remask.data.benchmark import Benchmark, load_benchmark, same_benchmark, save_benchmark
 from remask.data.registry import BENCHMARKS, check_name
-from remask.engine import check_method_settings
+from remask.engine.validation import check_method_settings
 from remask.errors import SettingsError, did_you_mean
 from remask.files import AnyPath, read_limited
 from remask.methods import MASKED_NAMES, METHODS, Method, find_method

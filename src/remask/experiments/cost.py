@@ -26,8 +26,9 @@ from remask.data.benchmark import Benchmark
 from remask.data.classes import split_classes
 from remask.data.dataset import cache_folder
 from remask.data.registry import BENCHMARKS
-from remask.engine import TrialStack, preferred_stack
+from remask.engine import TrialStack
 from remask.engine.choosing import candidates_of
+from remask.engine.module_stack import preferred_stack
 from remask.errors import RemaskError
 from remask.experiments.jobs import benchmark_of
 from remask.experiments.options import RunOptions

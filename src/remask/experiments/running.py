@@ -17,7 +17,8 @@ from remask.config import TrialConfig
 from remask.console import PlainConsole
 from remask.data.dataset import fetch
 from remask.data.registry import BENCHMARKS
-from remask.engine import check_config, preferred_stack
+from remask.engine.module_stack import preferred_stack
+from remask.engine.validation import check_config
 from remask.errors import RemaskError, SettingsError, Stopped
 from remask.experiments.display import Display, RunLog, download_bar
 from remask.experiments.executors import Claims, Executor, JobQueue, ThisProcess, jobs_left

@@ -12,9 +12,10 @@ import torch
 
 from remask.config import TrialConfig
 from remask.data.benchmark import Benchmark
-from remask.engine import Position, TrialStack, check_predictor, save_net
+from remask.engine import Position, TrialStack, save_net
 from remask.engine.checkpoints import CheckpointFolder
-from remask.engine.loss_log import LOG, LossLog
+from remask.engine.measurements import LOG, LossLog
+from remask.engine.saved_nets import check_predictor
 from remask.errors import RemaskError, SettingsError
 from remask.experiments.cost import training_flops
 from remask.experiments.jobs import (
@@ -224,15 +225,16 @@ class _Reports:
             tasks=len(stack.tasks),
             steps_done=stack.steps_done,
             total_steps=stack.total_steps,
-            accuracy=stack.running_accuracy(),
+            accuracy=stack.measured.running_accuracy(),
         )
         self._next = time.monotonic() + _SECONDS_BETWEEN_REPORTS
         if not self._logged:
             return
-        points, tasks = stack.loss_points(self._points), stack.task_points(self._tasks)
+        measured = stack.measured
+        points, tasks = measured.loss_points(self._points), measured.task_points(self._tasks)
         self._points += len(points)
         self._tasks += len(tasks)
-        names, trials = stack.loss_names, [config.hash for config in job.configs]
+        names, trials = measured.loss_names, [config.hash for config in job.configs]
         for first in range(0, len(points), _POINTS_AT_ONCE):
             some = points[first : first + _POINTS_AT_ONCE]
             plain = [(step, task, values.tolist()) for step, task, values in some]

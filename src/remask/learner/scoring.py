@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from remask.data.readers import SampleReader
 from remask.engine import TrialStack
-from remask.engine.predictors import METHOD, NET, assemble
+from remask.engine.saved_nets import METHOD, NET, assemble
 from remask.learner.errors import RESTORE, LearnerError
 from remask.learner.folder import HEAD_BIAS, HEAD_WEIGHT, MISFITS
 from remask.learner.manifest import DataNote, Manifest, Normalisation

@@ -8,8 +8,9 @@ import torch
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from remask.config import COMMON_WEIGHTS, TrialConfig
-from remask.engine import DataDescription, check_config, check_predictor
-from remask.engine.validation import check_open
+from remask.engine import DataDescription
+from remask.engine.saved_nets import check_predictor
+from remask.engine.validation import check_config, check_open
 from remask.learner.errors import LearnerError
 from remask.methods import Method
 from remask.methods.closed_form import HeadName

@@ -95,11 +95,18 @@ class Reservoir:
             return found.view(self._trials, -1, *found.shape[1:])
         return self.inputs.take(rows.view(self._trials, -1), self._device)
 
-    def at(self, slots: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the inputs and labels in slots, int64 [S, n]: [S, n, *shape], [S, n]."""
+    def recall(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Return the inputs [S, n, *shape], labels [S, n] and logits [S, n, K] in rows [S, n]."""
+        inputs, flat = self.take(rows.flatten()), rows.flatten().to(self._device)
+        labels = self.labels.index_select(0, flat).view(self._trials, -1)
+        if self.logits is None:
+            return inputs, labels, None
+        return inputs, labels, self.logits.index_select(0, flat).view(*labels.shape, -1)
+
+    def rows_of(self, slots: Tensor) -> Tensor:
+        """Return the rows of slots, int64 [S, n]."""
         trials = torch.arange(self._trials, device=slots.device)
-        rows = slots + self.capacity * trials.unsqueeze(1)
-        return self.take(rows.flatten().to(self.planned_on)), self.labels[rows]
+        return (slots + self.capacity * trials.unsqueeze(1)).to(self.planned_on)
 
     def plan(
         self,

@@ -72,7 +72,9 @@ class Context:
         """Where tensors live."""
         self.noted: dict[str, list[Tensor]] | None = None
         """Values given to `note`, by name; None: losses are not logged."""
-        self._samples, self._reservoir = samples, reservoir
+        self.reservoir = reservoir
+        """The engine's memory, for methods with `draws`."""
+        self._samples = samples
         self._seeds = [config.seed for config in configs]
         self._key: tuple[int, ...] = ()
         self._draws = 0  # since the key was set
@@ -141,10 +143,10 @@ class Context:
 
     def recall(self, size: int) -> Batch:
         """Draw from the engine's reservoir, without replacement."""
-        if self._reservoir is None:
+        if self.reservoir is None:
             raise ValueError("there is no reservoir: the method must set draws")
-        slots = self.draw(self._reservoir.filled, size)
-        inputs, labels = self._reservoir.at(slots)
+        slots = self.draw(self.reservoir.filled, size)
+        inputs, labels, _ = self.reservoir.recall(self.reservoir.rows_of(slots))
         named = [(inputs.shape[1], (*self._key, self._draws))]
         return Batch(self._decode(inputs, named), labels, self.net)
 
