@@ -1,7 +1,6 @@
 """Worker processes of this machine."""
 
 import os
-import queue as queues
 import signal
 import sys
 import time
@@ -10,8 +9,7 @@ from collections.abc import Generator, Iterator, Mapping
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerProcess
-from threading import Thread
-from typing import TypeVar
+from typing import cast
 
 import numpy as np
 
@@ -31,8 +29,6 @@ _SAVED = 128 + signal.SIGTERM
 _UNKNOWN = 255
 """The exit code of a worker whose fork server died."""
 
-_T = TypeVar("_T")
-
 
 class WorkerProcesses(Executor):
     """Trains up to `count` jobs at once in worker processes; a single job in this process."""
@@ -47,7 +43,6 @@ class WorkerProcesses(Executor):
         return self._run(queue, options, stop)
 
     def _run(self, queue: JobQueue, options: RunOptions, stop: StopRequest) -> Generator[Event]:
-        messages: _Messages = queues.SimpleQueue()
         workers: list[_Worker] = []
         try:
             while stop.signal is None:
@@ -58,32 +53,29 @@ class WorkerProcesses(Executor):
                     if isinstance(taken, Work):
                         idle = next((worker for worker in workers if worker.work is None), None)
                         if idle is None:
-                            idle = _Worker(messages)
-                            workers.append(idle)
+                            workers.append(idle := _Worker())
                         idle.give(taken, options)
                     else:
                         yield taken
                 if not len(queue) and all(worker.work is None for worker in workers):
                     return
-                yield from _next_event(messages, workers)
-            yield from _stop(messages, workers)
+                yield from _next_events(workers)
+            yield from _stop(workers)
         finally:
-            for _ in _stop(messages, workers):  # leave no process behind; drop its events
+            for _ in _stop(workers):  # leave no process behind; drop its events
                 pass
 
 
 class _Worker:
-    """A process that trains jobs, one at a time, and a thread that reads its events."""
+    """A process that trains jobs, one at a time."""
 
-    def __init__(self, messages: "_Messages") -> None:
-        self._connection, theirs = CONTEXT.Pipe()
+    def __init__(self) -> None:
+        self.connection, theirs = CONTEXT.Pipe()
         self.process = _started(theirs)
         theirs.close()
         self.work: Work | None = None
         """What it is training."""
         self._asked_to_stop = False
-        self._reader = Thread(target=self._read, args=(messages,), daemon=True)
-        self._reader.start()
 
     def give(self, work: Work, options: RunOptions) -> None:
         """Start a job."""
@@ -92,7 +84,7 @@ class _Worker:
         self._send((work, options.model_copy(update={"data": None, "log": ()})))
 
     def ask_to_stop(self) -> None:
-        """Tell it to save and end; a paused one must continue first."""
+        """Make it save and end; a paused one must continue first."""
         if not self._asked_to_stop:
             self._asked_to_stop = True
             self._send(None)  # an idle one waits for jobs, not for signals
@@ -105,29 +97,19 @@ class _Worker:
         if self.process.exitcode in (None, _UNKNOWN):
             self._signal(signal.SIGKILL)
             self.process.join()
-        self._reader.join(_SECONDS_TO_EXIT)
-        self._connection.close()
+        self.connection.close()
         code = self.process.exitcode
         assert code is not None
         return code
 
     def _send(self, order: object) -> None:
-        with suppress(OSError):  # it died, as its reader notices
-            self._connection.send(order)
+        with suppress(OSError):  # it died, which the next look notices
+            self.connection.send(order)
 
     def _signal(self, number: int) -> None:
         assert self.process.pid is not None
         with suppress(ProcessLookupError):
             os.kill(self.process.pid, number)
-
-    def _read(self, messages: "_Messages") -> None:
-        try:
-            while self._connection in wait([self._connection, self.process.sentinel]):
-                messages.put((self, self._connection.recv()))
-        except (EOFError, OSError):
-            pass
-        finally:
-            messages.put((self, None))
 
 
 def _started(connection: Connection) -> ForkServerProcess:
@@ -146,22 +128,30 @@ def _started(connection: Connection) -> ForkServerProcess:
     raise RunError(f"cannot start a worker process ({reason}); use --workers 1") from reason
 
 
-_Messages = queues.SimpleQueue[tuple[_Worker, Event | None]]
-"""Events of all workers; None: the worker ended."""
-
-
-def _next_event(messages: _Messages, workers: list[_Worker]) -> Iterator[Event]:
-    """The next event of a worker, or none after a moment."""
-    try:
-        worker, event = messages.get(timeout=_SECONDS_BETWEEN_LOOKS)
-    except queues.Empty:
+def _next_events(workers: list[_Worker]) -> Iterator[Event]:
+    """The next event of each worker that has one, or none after a moment."""
+    if not workers:
+        time.sleep(_SECONDS_BETWEEN_LOOKS)
         return
-    if event is not None:
+    sources: dict[object, _Worker] = {worker.connection: worker for worker in workers}
+    sources |= {worker.process.sentinel: worker for worker in workers}
+    ready = wait(cast(list[Connection], list(sources)), _SECONDS_BETWEEN_LOOKS)
+    for worker in dict.fromkeys(sources[source] for source in ready):
+        try:
+            # A process of the worker's own may keep the connection of a dead worker open.
+            event = worker.connection.recv() if worker.connection.poll() else None
+        except (EOFError, OSError):
+            event = None
+        if event is None:
+            workers.remove(worker)
+            yield from _ended(worker)
+            continue
         if isinstance(event, Finished | Failed):
             worker.work = None
         yield event
-        return
-    workers.remove(worker)
+
+
+def _ended(worker: _Worker) -> Iterator[Event]:
     code = worker.end()
     if code == -signal.SIGKILL:
         how = "was killed, possibly out of memory"
@@ -173,15 +163,13 @@ def _next_event(messages: _Messages, workers: list[_Worker]) -> Iterator[Event]:
         yield Lost(worker.work.job.name, f"the worker process {how}")
 
 
-def _stop(messages: _Messages, workers: list[_Worker]) -> Iterator[Event]:
+def _stop(workers: list[_Worker]) -> Iterator[Event]:
     """Make all workers save and end; jobs that were not saved are lost."""
     deadline = time.monotonic() + _SECONDS_TO_SAVE
     while workers and time.monotonic() < deadline:
         for worker in workers:  # again and again: a new one ignores signals at first
             worker.ask_to_stop()
-        for event in _next_event(messages, workers):
-            if not isinstance(event, Note):
-                yield event
+        yield from (event for event in _next_events(workers) if not isinstance(event, Note))
     while workers:
         worker = workers.pop()
         worker.end(seconds=0)
