@@ -81,7 +81,7 @@ def bits(folder: Path) -> dict[str, Any]:
         del visit["finished"], visit["seconds"]
     for learnt in (manifest, *manifest["earlier"]):
         learnt.pop("generation", None)
-        for note in (learnt["state"], *(segment["file"] for segment in learnt["segments"])):
+        for note in (learnt["state"], learnt["samples"]):
             if note is not None:
                 del note["name"]
     return dict(manifest)

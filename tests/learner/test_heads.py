@@ -98,7 +98,7 @@ def test_without_a_memory_no_sample_is_in_any_file(tmp_path: Path, method: str) 
     learner = taught(tmp_path / "a", *SPREAD, memory=0, method=method)
     assert learner.evaluate(*features("abcde", seed=9)).accuracy > 80
     manifest = read_manifest(tmp_path / "a")
-    assert manifest.segments == ()
+    assert manifest.samples is None
     files = [path.read_bytes() for path in (tmp_path / "a").rglob("*") if path.is_file()]
     for inputs, _ in SPREAD:
         for row in inputs:
@@ -146,7 +146,7 @@ def test_each_class_has_one_file_of_statistics(tmp_path: Path) -> None:
         notes = read_manifest(tmp_path / "a").statistics
         assert [note.output for note in notes] == [0, 1, 2, 3]
         files = {path.name for path in (tmp_path / "a").glob("statistics-*")}
-        assert files == {note.file.name for note in notes}
+        assert files == {note.name for note in notes}
 
 
 def test_held_out_samples_depend_on_their_class_alone(tmp_path: Path) -> None:

@@ -22,8 +22,8 @@ from remask.files import _HOST
 from remask.learner import Learner, LearnerError
 from remask.learner.folder import LearnerFolder
 from remask.learner.manifest import MANIFEST, Manifest, read_manifest
+from remask.learner.staging import VisitFolder
 from remask.learner.summary import summarise
-from remask.learner.visit_files import VisitFolder
 from tests.learner.samples import bits, blobs, files_with, interrupted, samples_of, taught
 
 VISIT = ("cat", "dog")
@@ -345,10 +345,11 @@ def test_states_with_any_tensor_are_refused_or_work(
     ],
 )
 def test_a_hostile_file_of_samples_is_refused(path: Path, data: bytes) -> None:
-    name = read_manifest(path).segments[0].file.name
-    (path / name).write_bytes(data)
+    note = read_manifest(path).samples
+    assert note is not None
+    (path / note.name).write_bytes(data)
     new = {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)}
-    reseal(path / MANIFEST, "learner", lambda each: each["segments"][0]["file"].update(new))
+    reseal(path / MANIFEST, "learner", lambda each: each["samples"].update(new))
     with pytest.raises(LearnerError, match="is damaged"):
         Learner.open(path).learn(*blobs(VISIT), name="second")
 

@@ -15,8 +15,8 @@ from remask.files import LockHeldError
 from remask.learner import Learner, LearnerError, Progress
 from remask.learner.folder import LearnerFolder
 from remask.learner.manifest import read_manifest
-from remask.learner.settings import trial_config
-from remask.learner.visit_files import choose_held_out, sample_key
+from remask.learner.stacks import trial_config
+from remask.learner.staging import choose_held_out, sample_key
 from remask.methods import find_method
 from remask.nets.builders import mlp
 from tests.learner.samples import bits, blobs, create, interrupted, taught

@@ -8,7 +8,6 @@ import pytest
 
 from remask.learner import LearnerError
 from remask.learner.folder import LearnerFolder
-from remask.learner.samples import kept_rows
 from remask.memory import fair_shares
 from tests.learner.samples import blobs, create
 
@@ -24,9 +23,9 @@ class Kept:
         self.held_out = tensors["held_out/sources"].tolist()
         labels = [*tensors["memory/labels"][filled].tolist(), *tensors["held_out/labels"].tolist()]
         self.names = [str(classes[label]) for label in labels]
-        self.samples = kept_rows(folder).read(np.array(self.replayed + self.held_out))
-        self.segments = [segment.rows for segment in folder.manifest.segments]
-        self.bytes = sum(segment.file.size for segment in folder.manifest.segments)
+        self.samples = folder.samples().read(np.array(self.replayed + self.held_out))
+        assert folder.manifest.samples is not None
+        self.rows, self.bytes = folder.manifest.samples.rows, folder.manifest.samples.size
 
 
 def test_it_keeps_real_samples_with_their_classes_each_once(tmp_path: Path) -> None:
@@ -65,16 +64,14 @@ def test_unequal_classes_share_the_memory_fairly(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_files_stay_within_twice_the_memory_and_few(tmp_path: Path) -> None:
+def test_the_file_of_samples_has_those_of_the_memory_alone(tmp_path: Path) -> None:
     learner = create(tmp_path / "a", memory=100, epochs=1, batch=30, keep_generations=0)
     for number in range(12):
         learner.learn(*blobs([f"{number % 7}"], each=60, seed=number), name=f"v{number}")
         kept = Kept(tmp_path / "a")
-        assert sum(kept.segments) <= 2 * len(kept.names)
-        assert len(kept.segments) <= 6
-        assert len(kept.names) <= 100
-        assert kept.bytes <= 2 * 100 * 36 + 128 * len(kept.segments)
-    assert len(list((tmp_path / "a").glob("samples-*"))) == len(kept.segments)
+        assert kept.rows == len(kept.names) <= 100
+        assert kept.bytes <= 100 * 36 + 128
+    assert len(list((tmp_path / "a").glob("samples-*"))) == 1
 
 
 def test_a_memory_can_be_given_in_bytes(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from remask.learner import Learner, LearnerError, Progress, visit_files
+from remask.learner import Learner, LearnerError, Progress, staging
 from remask.learner.manifest import read_manifest
 from tests.learner.samples import bits, blobs, create
 
@@ -155,7 +155,7 @@ def test_features_that_were_computed_are_not_computed_again(
         if progress.step > 512:
             raise Stop
 
-    monkeypatch.setattr(visit_files, "_KEEP_SECONDS", 0.0)
+    monkeypatch.setattr(staging, "_KEEP_SECONDS", 0.0)
     encoder = nn.Sequential(body(), nn.Flatten())
     data = blobs(["ant", "bee"], each=400)
     settings = {"net": "auto", "method": "ridge"}

@@ -14,11 +14,11 @@ from torch import Tensor, nn
 from remask.learner import Evaluation, Learner, LearnerError, Prediction, Predictions
 from remask.learner.calibration import (
     Novelty,
-    abstention,
     auroc,
     calibrate,
     calibration_error,
     class_weights,
+    find_abstention,
     unknown_test,
 )
 from remask.learner.evaluation import confusion_of
@@ -37,7 +37,7 @@ def honest(count: int, seed: int, classes: int = 5) -> tuple[Tensor, Tensor]:
 def test_the_wanted_accuracy_is_reached_on_new_samples_at_the_stated_coverage(
     wanted: float,
 ) -> None:
-    found = abstention(*honest(4000, seed=0), wanted)
+    found = find_abstention(*honest(4000, seed=0), wanted)
     assert found.confidence is not None
     scores, truth = honest(20_000, seed=1)
     confident, named = scores.softmax(1).max(1)
@@ -52,7 +52,7 @@ def test_few_held_out_samples_do_not_promise_what_new_ones_do_not_keep() -> None
     confident, named = scores.softmax(1).max(1)
     reached = []
     for seed in range(60):
-        found = abstention(*honest(60, seed=seed + 2), 0.8)
+        found = find_abstention(*honest(60, seed=seed + 2), 0.8)
         answered = confident >= (1.0 if found.confidence is None else found.confidence)
         if answered.any():
             reached.append(float((named == truth)[answered].double().mean()))
@@ -62,11 +62,11 @@ def test_few_held_out_samples_do_not_promise_what_new_ones_do_not_keep() -> None
 def test_an_accuracy_that_is_not_reached_is_reported() -> None:
     random = torch.Generator().manual_seed(0)
     scores = torch.randn(500, 4, generator=random)
-    found = abstention(scores, torch.randint(0, 4, (500,), generator=random), 0.9)
+    found = find_abstention(scores, torch.randint(0, 4, (500,), generator=random), 0.9)
     assert found.confidence is None
     assert found.coverage == 0
     assert "90 % accuracy is not reached on 500 held-out samples" in str(found)
-    few = abstention(torch.eye(4) * 9, torch.arange(4), 0.9)
+    few = find_abstention(torch.eye(4) * 9, torch.arange(4), 0.9)
     assert "cannot be measured on 4 held-out samples, it needs 9" in str(few)
 
 
@@ -75,8 +75,8 @@ def test_samples_of_equal_confidence_are_answered_together_or_not_at_all() -> No
     scores[:, 0] = 3.0
     truth = torch.zeros(40, dtype=torch.int64)
     truth[20:] = 1  # half of those that are equally sure are wrong
-    assert abstention(scores, truth, 0.6).confidence is None
-    assert abstention(scores, truth, 0.4).coverage == 1
+    assert find_abstention(scores, truth, 0.6).confidence is None
+    assert find_abstention(scores, truth, 0.4).coverage == 1
 
 
 def test_a_temperature_finds_scores_that_are_too_sure() -> None:
@@ -336,7 +336,7 @@ def test_classes_weigh_the_same_when_abstaining() -> None:
     scores = torch.tensor([[4.0, 0.0]] * 90 + [[3.0, 0.0]] * 90 + [[0.0, 5.0]] * 20)
     truth = torch.tensor([0] * 90 + [1] * 90 + [1] * 20)
     assert class_weights(truth)[:90].sum() == pytest.approx(0.5)
-    found = abstention(scores, truth, 0.9)
+    found = find_abstention(scores, truth, 0.9)
     assert found.coverage == pytest.approx(0.5 + 0.5 * 20 / 110)
 
 

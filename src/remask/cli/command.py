@@ -9,14 +9,14 @@ standard output, everything else to standard error. Every command has --json and
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
 
 import typer
 
-from remask.cli.completion import VALUES
+from remask.cli.completion import VALUES, Completion
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 import json
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, is_dataclass
 from typing import TYPE_CHECKING
 
@@ -114,7 +114,11 @@ def option(
 
 
 def option_for(
-    name: str, field: "FieldInfo", panel: str, default: object = None
+    name: str,
+    field: "FieldInfo",
+    panel: str,
+    default: object = None,
+    completions: Mapping[str, Completion] = VALUES,
 ) -> inspect.Parameter:
     """Return the option for a field of a model; the help text ends with the default, if any."""
     from remask.setting_types import OnCommandLine  # commands without settings need no pydantic
@@ -133,7 +137,7 @@ def option_for(
     if default is not None and default is not False:
         shown = f"{default:g}" if isinstance(default, float) else default
         text += f" Default: {shown}."
-    return option(name, text, metavar, panel, kind, *names, autocompletion=VALUES.get(name))
+    return option(name, text, metavar, panel, kind, *names, autocompletion=completions.get(name))
 
 
 def _plain_type(annotation: Any) -> Any:

@@ -22,74 +22,33 @@ from rich.progress import (
 )
 
 from remask.cli import learner as o
-from remask.cli.command import Group, Printing, flag, opt, option, with_groups
+from remask.cli.command import Group, Printing, flag, opt, option_for, with_groups
 from remask.cli.completion import ENCODER, METHOD, NET
 from remask.console import PlainConsole, errors
 from remask.errors import SettingsError
+from remask.learner.settings import (
+    LearnerError,
+    LearnerSettings,
+    NoEncoderWarning,
+    VisitRejectedError,
+    texts_need_an_encoder,
+)
 from remask.machine import keep_freed_memory
+from remask.setting_types import describe_errors
 
 if TYPE_CHECKING:
     from remask import Learner
     from remask.data.texts import TextFile
     from remask.learner import Progress as VisitProgress
-    from remask.learner.settings import LearnerSettings
 
 REJECTED = 3
 """The exit code of a visit that was not committed."""
-_MAX_DIGITS = 12
 _SECONDS_BETWEEN_LINES = 10.0
-_NEW = "Settings of a new learner; fixed from its first visit on"
-# Not made from LearnerSettings, because importing it takes torch's seconds; a test compares them.
-_SETTINGS: dict[str, tuple[type, str | None, str]] = {
-    "encoder": (
-        str,
-        "NAME",
-        "Pretrained network that computes features: see `remask encoders`, your own, "
-        "`module:function`, or none. Default: the one installed for photographs or texts.",
-    ),
-    "net": (
-        str,
-        "NAME",
-        "The net to train without an encoder: conv, mlp, linear, resnet18, or your own, "
-        "`module:function`. Default: conv for images, linear for features.",
-    ),
-    "memory": (str, "N", "Samples to keep, or a size such as `500MB`; 0: none. Default: 2000."),
-    "method": (
-        str,
-        "NAME",
-        "ridge, slda, ncm (no training), one of `remask methods`, or your own, `module:Class`. "
-        "Default: auto, the best on held-out samples.",
-    ),
-    "mask": (str, "M", "The masking value: auto, none, -inf, or a number. Default: auto."),
-    "lr": (float, "X", "Learning rate. Default: chosen by held-out samples."),
-    "epochs": (int, "N", "The most epochs of a visit, which ends when accuracy stops rising."),
-    "batch": (int, "N", "New samples per step. Default: as published."),
-    "replay_batch": (int, "N", "Samples from the memory per step. Default: as published."),
-    "optimizer": (str, "NAME", "sgd or adamw. Default: sgd."),
-    "augment": (bool, None, "Crop and mirror training images at random. Default: with net conv."),
-    "image_size": (
-        str,
-        "SIZE",
-        "Resize images to this: `64`, or `48x64` for height and width. Default: the encoder's, "
-        "or without one the size of the first image, at most 64.",
-    ),
-    "normalise": (str, "HOW", "auto: each channel by the first visit's samples; or none."),
-    "seed": (int, "N", "Seed of all random numbers. Default: 0."),
-    "statistics_bytes": (int, "N", "The most bytes of statistics per class. Default: 2 GB."),
-    "keep_generations": (int, "N", "Visits that `remask undo` can undo. Default: 3."),
-}
 _COMPLETIONS = {"encoder": ENCODER, "net": NET, "method": METHOD}
+_NEW = "Settings of a new learner; fixed from its first visit on"
 SETTINGS = Group(
-    option(
-        name,
-        text,
-        metavar,
-        _NEW,
-        kind,
-        *(["--augment"] if kind is bool else []),
-        autocompletion=_COMPLETIONS.get(name),
-    )
-    for name, (kind, metavar, text) in _SETTINGS.items()
+    option_for(name, field, _NEW, completions=_COMPLETIONS)
+    for name, field in LearnerSettings.model_fields.items()
 )
 
 
@@ -127,20 +86,17 @@ def learn(
 
     Example: `remask learn animals --data photos/week-12 --name week-12`
     """
-    from remask.learner import VisitRejectedError  # torch: not before it is needed
-
     keep_freed_memory()
     given = o.labelled_data(data, text, label)
-    parsed = _parsed(settings)
     if dry_run:
         with tempfile.TemporaryDirectory() as temporary:
             place = folder if _exists(folder) else Path(temporary) / "learner"
-            learner = _opened(place, given, parsed, device)
+            learner = _opened(place, given, settings, device)
             found = learner.estimate(given, skip_unreadable=skip_unreadable)
         printer.result(found, str(found))
         return
-    learner = _opened(folder, given, parsed, device)
-    with _stopping() as stopped:
+    learner = _opened(folder, given, settings, device)
+    with _stopping():
         try:
             with (
                 o.reported_skips(learner, printer),
@@ -159,7 +115,7 @@ def learn(
         except VisitRejectedError as error:
             errors.print(str(error))
             raise typer.Exit(REJECTED) from None
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as interrupt:
             if learner.unfinished is None:
                 errors.print(f"stopped before anything was learnt; {folder} is unchanged.")
             else:
@@ -167,7 +123,8 @@ def learn(
                     f"stopped; {learner.unfinished} is saved up to here, and {folder} predicts as "
                     f"before. Run the same command to continue."
                 )
-            raise typer.Exit(128 + (stopped[0] if stopped else signal.SIGINT)) from None
+            number = interrupt.args[0] if interrupt.args else signal.SIGINT
+            raise typer.Exit(128 + number) from None
     lines = [str(visit)]
     if not visit.repeated:
         lines.append(f"  {visit.choice}")
@@ -187,7 +144,6 @@ def _exists(folder: Path) -> bool:
 def _opened(folder: Path, data: "Path | TextFile", given: dict[str, Any], device: str) -> "Learner":
     from remask import Learner  # torch: not before it is needed
     from remask.encoders.catalogue import default_encoder
-    from remask.learner.errors import LearnerError, texts_need_an_encoder
 
     # Checked before a folder is created for a learner that would stay empty.
     if isinstance(data, Path) and not data.is_dir():
@@ -207,10 +163,8 @@ def _opened(folder: Path, data: "Path | TextFile", given: dict[str, Any], device
     return Learner.create(folder, **given, device=device)
 
 
-def _check_same(folder: Path, current: "LearnerSettings", given: dict[str, Any]) -> None:
+def _check_same(folder: Path, current: LearnerSettings, given: dict[str, Any]) -> None:
     """Refuse options that would change the settings of a learner."""
-    from remask.setting_types import describe_errors  # torch: not before it is needed
-
     try:
         wanted = current.model_validate({**current.model_dump(), **given})
     except ValidationError as error:
@@ -224,27 +178,9 @@ def _check_same(folder: Path, current: "LearnerSettings", given: dict[str, Any])
             )
 
 
-def _parsed(settings: dict[str, Any]) -> dict[str, Any]:
-    """Parse the options whose text is a number or a size."""
-    parsed = dict(settings)
-    if (memory := settings.get("memory", "")).isdecimal():
-        if len(memory) > _MAX_DIGITS:
-            raise SettingsError(f"--memory {memory[:20]}...: a learner keeps fewer samples")
-        parsed["memory"] = int(memory)
-    if size := settings.get("image_size"):
-        sides = size.lower().split("x")
-        if len(sides) > 2 or not all(s.isdecimal() and len(s) <= _MAX_DIGITS for s in sides):
-            raise SettingsError(
-                f"--image-size {size:.40}: give 64, or 48x64 for a height of 48 and a width of 64"
-            )
-        parsed["image_size"] = (int(sides[0]), int(sides[-1]))
-    return parsed
-
-
 @contextmanager
 def _notes(printer: Printing) -> Iterator[None]:
     """Print the warnings of a learner as notes."""
-    from remask.learner import NoEncoderWarning  # torch: not before it is needed
 
     def show(message: Warning | str, *_: object, **__: object) -> None:
         printer.note(f"note: {message}")
@@ -306,13 +242,11 @@ def _duration(seconds: float) -> str:
 
 
 @contextmanager
-def _stopping() -> Iterator[list[int]]:
-    """Treat SIGTERM and SIGHUP like Ctrl-C; yields a list of those that were received."""
-    received: list[int] = []
+def _stopping() -> Iterator[None]:
+    """Treat SIGTERM and SIGHUP like Ctrl-C."""
 
     def interrupt(number: int, _: FrameType | None) -> None:
-        received.append(number)
-        signal.raise_signal(signal.SIGINT)
+        raise KeyboardInterrupt(number)
 
     before = {
         number: signal.signal(number, interrupt)
@@ -320,7 +254,7 @@ def _stopping() -> Iterator[list[int]]:
         if signal.getsignal(number) != signal.SIG_IGN  # as under nohup
     }
     try:
-        yield received
+        yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -1,22 +1,34 @@
 """One model for years: learn new classes visit after visit, predict, evaluate, forget."""
 
-from remask.data.readers import Skipped
-from remask.data.texts import TextFile
-from remask.learner.errors import LearnerError, NoEncoderWarning, VisitRejectedError
-from remask.learner.estimate import Estimate
-from remask.learner.evaluation import Evaluation
-from remask.learner.learner import Learner
-from remask.learner.predictions import Abstention, Prediction, Predictions, UnknownTest
-from remask.learner.results import (
-    Calibration,
-    Choice,
-    Forgotten,
-    Preprocessing,
-    Progress,
-    Undone,
-    Visit,
-)
-from remask.learner.summary import ClassSummary, Summary
+from typing import TYPE_CHECKING
+
+from remask.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from remask.data.readers import Skipped
+    from remask.data.texts import TextFile
+    from remask.learner.evaluation import Evaluation
+    from remask.learner.learner import Learner
+    from remask.learner.predictions import Abstention, Prediction, Predictions, UnknownTest
+    from remask.learner.results import Calibration, Choice, Forgotten, Progress, Undone, Visit
+    from remask.learner.scoring import Preprocessing
+    from remask.learner.settings import (
+        LearnerError,
+        LearnerSettings,
+        NoEncoderWarning,
+        VisitRejectedError,
+    )
+    from remask.learner.summary import ClassSummary, Estimate, Summary
+
+_MODULES = {
+    "evaluation": "Evaluation",
+    "learner": "Learner Skipped TextFile",
+    "predictions": "Abstention Prediction Predictions UnknownTest",
+    "results": "Calibration Choice Forgotten Progress Undone Visit",
+    "scoring": "Preprocessing",
+    "settings": "LearnerError LearnerSettings NoEncoderWarning VisitRejectedError",
+    "summary": "ClassSummary Estimate Summary",
+}
 
 __all__ = [
     "Abstention",
@@ -28,6 +40,7 @@ __all__ = [
     "Forgotten",
     "Learner",
     "LearnerError",
+    "LearnerSettings",
     "NoEncoderWarning",
     "Prediction",
     "Predictions",
@@ -41,3 +54,6 @@ __all__ = [
     "Visit",
     "VisitRejectedError",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__ = lazy_names(__name__, _MODULES)

@@ -1,4 +1,4 @@
-"""Calibration on held-out samples: temperature, when to abstain, and what is unknown."""
+"""Measuring on held-out samples: temperature, when to abstain, and what is unknown."""
 
 import math
 
@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from remask import metrics
-from remask.learner.errors import LearnerError
 from remask.learner.predictions import Abstention, UnknownTest
 from remask.learner.results import Calibration
+from remask.learner.settings import LearnerError
 from remask.methods.statistics import ClassStatistics
 
 _LEAST_SAMPLES, _MOST_SCORES = 500, 500_000
@@ -46,7 +46,7 @@ def calibration_error(scores: Tensor, truth: Tensor, weights: Tensor | None = No
     return metrics.expected_calibration_error(confident, right, weights)
 
 
-def abstention(scores: Tensor, truth: Tensor, wanted: float) -> Abstention:
+def find_abstention(scores: Tensor, truth: Tensor, wanted: float) -> Abstention:
     """Find the lowest confidence above which a share `wanted` of the answers is right.
 
     `scores` [n, C] and true columns `truth` [n] are of held-out samples; every class weighs the
@@ -191,3 +191,12 @@ def _inverse(covariance: Tensor) -> Tensor:
 
 def _squared(rows: Tensor, precision: Tensor) -> Tensor:
     return ((rows @ precision) * rows).sum(1)
+
+
+def check_share(name: str, value: object, meaning: str, example: str) -> None:
+    """Raise LearnerError unless a value is None or a number between 0 and 1."""
+    if value is None or (type(value) in (int, float) and 0 < value < 1):  # type: ignore[operator]
+        return
+    raise LearnerError(
+        f"{name}={value!r:.60}: give the {meaning} as a number between 0 and 1, such as {example}"
+    )

@@ -6,10 +6,17 @@ from remask.data.image_files import ImageReader
 from remask.data.readers import InputFormat, SampleReader
 from remask.encoders.catalogue import default_encoder
 from remask.encoders.encoder import Encoder
-from remask.learner.errors import LearnerError, texts_need_an_encoder
 from remask.learner.manifest import DataNote, EncoderNote, Normalisation
 from remask.learner.model import Model, is_own_encoder, is_own_net
-from remask.learner.settings import AUTO, CLOSED_FORM, LINEAR, NONE, LearnerSettings
+from remask.learner.settings import (
+    AUTO,
+    CLOSED_FORM,
+    LINEAR,
+    NONE,
+    LearnerError,
+    LearnerSettings,
+    texts_need_an_encoder,
+)
 from remask.memory import StoredRows
 
 _LEAST_SIDE = 32  # of a photograph
@@ -32,19 +39,7 @@ def first_data(source: SampleReader, model: Model) -> DataNote:
     settings, form = model.settings, source.format()
     encoder = _encoder_for(form, model)
     if encoder is None:
-        if form.is_image and not isinstance(source, ImageReader):
-            _check_size(form, settings.image_size)
-        features = form.dtype == "float32" and not form.is_image and settings.net in (AUTO, LINEAR)
-        net = _net_for(form, settings, features=features)
-        if features:
-            return DataNote(inputs=form, seen=Normalisation(), net=net, features=form)
-        if settings.method in CLOSED_FORM or settings.memory == 0:
-            what = f"method={settings.method!r}" if settings.memory else "memory=0"
-            raise LearnerError(
-                f"{what} works on features, and these are {form} without an encoder. Install one, "
-                f"{_INSTALL}, or create the learner with encoder=... (--encoder)."
-            )
-        return DataNote(inputs=form, seen=_given(form, settings), net=net)
+        return _without_encoder(form, settings, files=isinstance(source, ImageReader))
     _check_kind(encoder, form)
     size = None
     if encoder.kind == "image":
@@ -53,14 +48,55 @@ def first_data(source: SampleReader, model: Model) -> DataNote:
             size = form.shape[1], form.shape[2]  # the module was loaded for this size
         if isinstance(source, ImageReader):
             form = InputFormat(shape=(3, *size), dtype="uint8")
-    note = EncoderNote(name=encoder.name, fingerprint=encoder.fingerprint, image_size=size)
     return DataNote(
         inputs=form,
         seen=Normalisation(),
-        net=_net_for(form, settings, features=True),
-        encoder=note,
+        net=LINEAR if settings.net == AUTO else settings.net,
+        encoder=EncoderNote(name=encoder.name, fingerprint=encoder.fingerprint, image_size=size),
         features=InputFormat(shape=(encoder.features,), dtype="float32"),
     )
+
+
+def _without_encoder(form: InputFormat, settings: LearnerSettings, *, files: bool) -> DataNote:
+    size = settings.image_size
+    if form.is_image and not files and size not in (None, form.shape[1:]):
+        raise LearnerError(
+            f"image_size is {size[0]} x {size[1]}, but the arrays have {form.shape[1]} x "
+            f"{form.shape[2]} pixels. Resize them, or give image files, which are resized."
+        )
+    if form.dtype == "float32" and not form.is_image and settings.net in (AUTO, LINEAR):
+        return DataNote(inputs=form, seen=Normalisation(), net=LINEAR, features=form)
+    if settings.method in CLOSED_FORM or settings.memory == 0:
+        what = f"method={settings.method!r}" if settings.memory else "memory=0"
+        raise LearnerError(
+            f"{what} works on features, and these are {form} without an encoder. Install one, "
+            f"{_INSTALL}, or create the learner with encoder=... (--encoder)."
+        )
+    if form.dtype == "int64":
+        if not is_own_net(settings.net):
+            raise LearnerError(
+                "integers, such as token ids, need a net or an encoder of your own with an "
+                "nn.Embedding: create the learner with net=... or encoder=.... Other numbers "
+                "become floats by inputs.astype(np.float32)."
+            )
+        if settings.augment or not isinstance(settings.normalise, str):
+            raise LearnerError(
+                "integers are passed to the net as they are: leave out augment and normalise"
+            )
+    net = settings.net
+    if net == AUTO:
+        large = form.is_image and (form.shape[0] > 1 or min(form.shape[1:]) > _DIGIT_SIDE)
+        net = "conv" if large else "mlp"
+    seen = Normalisation(scale=_scale(form))
+    if not isinstance(settings.normalise, str):
+        mean, std = settings.normalise
+        seen = Normalisation(scale=_scale(form), mean=mean, std=std)
+        if not seen.fits(form):
+            raise LearnerError(
+                f"normalise has {len(mean)} means and {len(std)} deviations, but the inputs have "
+                f"{form.shape[0]} channels"
+            )
+    return DataNote(inputs=form, seen=seen, net=net)
 
 
 def measured(
@@ -134,57 +170,17 @@ def _encoder_for(form: InputFormat, model: Model) -> Encoder | None:
     return None
 
 
-def _net_for(form: InputFormat, settings: LearnerSettings, *, features: bool) -> str:
-    if form.dtype == "int64" and not features:
-        if not is_own_net(settings.net):
-            raise LearnerError(
-                "integers, such as token ids, need a net or an encoder of your own with an "
-                "nn.Embedding: create the learner with net=... or encoder=.... Other numbers "
-                "become floats by inputs.astype(np.float32)."
-            )
-        if settings.augment or not isinstance(settings.normalise, str):
-            raise LearnerError(
-                "integers are passed to the net as they are: leave out augment and normalise"
-            )
-    if settings.net != AUTO:
-        return settings.net
-    if features:
-        return LINEAR
-    large = form.is_image and (form.shape[0] > 1 or min(form.shape[1:]) > _DIGIT_SIDE)
-    return "conv" if large else "mlp"
-
-
-def _given(form: InputFormat, settings: LearnerSettings) -> Normalisation:
-    if isinstance(settings.normalise, str):
-        return Normalisation(scale=_scale(form))
-    mean, std = settings.normalise
-    if len(mean) != form.shape[0] or len(std) != form.shape[0]:
-        raise LearnerError(
-            f"normalise has {len(mean)} means and {len(std)} deviations, but the inputs have "
-            f"{form.shape[0]} channels"
-        )
-    return Normalisation(scale=_scale(form), mean=mean, std=std)
-
-
-def _check_size(form: InputFormat, size: tuple[int, int] | None) -> None:
-    if size is not None and form.shape[1:] != size:
-        raise LearnerError(
-            f"image_size is {size[0]} x {size[1]}, but the arrays have {form.shape[1]} x "
-            f"{form.shape[2]} pixels. Resize them, or give image files, which are resized."
-        )
-
-
 def _check_kind(encoder: Encoder, inputs: InputFormat) -> None:
-    takes = {"image": "photographs, as files or uint8 arrays", "text": "texts", "array": "arrays"}
-    fits = {
-        "image": inputs.is_image and inputs.dtype == "uint8" and inputs.shape[0] in (1, 3),
-        "text": inputs.is_text,
-        "array": not inputs.is_text,
-    }
-    if not fits[encoder.kind]:
-        raise LearnerError(
-            f"the encoder {encoder.name!r} takes {takes[encoder.kind]}, and these are {inputs}"
-        )
+    takes, fits = {
+        "image": (
+            "photographs, as files or uint8 arrays",
+            inputs.is_image and inputs.dtype == "uint8" and inputs.shape[0] in (1, 3),
+        ),
+        "text": ("texts", inputs.is_text),
+        "array": ("arrays", not inputs.is_text),
+    }[encoder.kind]
+    if not fits:
+        raise LearnerError(f"the encoder {encoder.name!r} takes {takes}, and these are {inputs}")
 
 
 def _image_size(encoder: Encoder, source: SampleReader, form: InputFormat) -> tuple[int, int]:

@@ -1,6 +1,5 @@
-"""Result of `evaluate`, computed from scores."""
+"""Accuracy on samples whose classes are given, and the guards that reject a visit."""
 
-import html
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -11,11 +10,15 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from remask.learner.calibration import auroc, calibration_error
+from remask.learner.calibration import auroc, calibration_error, class_weights
 from remask.learner.predictions import Abstention, Predictions, UnknownTest
-from remask.learner.results import html_table, listed
-from remask.learner.scoring import per_class
+from remask.learner.results import html_table, listed, paragraphs
+from remask.learner.settings import VisitRejectedError
 
+MAX_DROP = 25.0
+"""Points that a visit may cost earlier classes by default."""
+_Z = 1.64  # guesses pass in one of 20 visits
+_LEAST = 20  # held-out samples; fewer decide nothing
 _MOST_COLUMNS = 20  # of a confusion matrix that is printed
 _MOST_CONFUSIONS = 10
 
@@ -64,12 +67,9 @@ class Evaluation:
 
     def confusion_matrix(self) -> npt.NDArray[np.int64]:
         """Samples [true class, predicted class], in the order of `classes`."""
-        place = {name: number for number, name in enumerate(self.classes)}
-        matrix = np.zeros((len(place), len(place)), np.int64)
-        for true, row in self.confusion.items():
-            for named, count in row.items():
-                matrix[place[true], place[named]] = count
-        return matrix
+        classes = self.classes
+        rows = [[self.confusion.get(true, {}).get(own, 0) for own in classes] for true in classes]
+        return np.array(rows, np.int64).reshape(len(classes), len(classes))
 
     def confusions(self) -> list[tuple[str, str, int]]:
         """(true class, predicted class, samples) of wrong answers, the most frequent first."""
@@ -85,17 +85,17 @@ class Evaluation:
         return f"<Evaluation: {self._right()}>"
 
     def _repr_html_(self) -> str:
-        notes = "".join(f"<p>{html.escape(line)}</p>" for line in (self._right(), *self._notes()))
+        notes = paragraphs([self._right(), *self._notes()])
         if len(self.classes) > _MOST_COLUMNS:
-            head: tuple[str, ...] = ("true class", "predicted class", "samples")
-            return notes + html_table(head, self.confusions())
+            return notes + html_table(
+                ("true class", "predicted class", "samples"), self.confusions()
+            )
         rows = [
             (true, f"{self.per_class[true]:.1f}", *(int(count) or "" for count in counts))
             for true, counts in zip(self.classes, self.confusion_matrix(), strict=True)
             if true in self.per_class
         ]
-        head = ("true class", "right (%)", *self.classes)
-        return notes + html_table(head, rows)
+        return notes + html_table(("true class", "right (%)", *self.classes), rows)
 
     def __str__(self) -> str:
         width = max(map(len, self.per_class), default=0)
@@ -103,7 +103,7 @@ class Evaluation:
             f"  {name:<{width}}  {share:5.1f} % of {self.counts[name]}"
             for name, share in self.per_class.items()
         ]
-        return "\n".join([self._right(), *per_class, *self._confused(width), *self._notes()])
+        return "\n".join([self._right(), *per_class, *self._confused(), *self._notes()])
 
     def _right(self) -> str:
         if not self.counts:
@@ -113,7 +113,7 @@ class Evaluation:
             f"{self.ece:.1f} %"
         )
 
-    def _confused(self, width: int) -> list[str]:
+    def _confused(self) -> list[str]:
         """Lines about wrong answers: the matrix if it is small, or the most frequent ones."""
         if not (wrong := self.confusions()):
             return []
@@ -123,14 +123,13 @@ class Evaluation:
                 f"  {true} -> {named}: {count} of {self.counts[true]}"
                 for true, named, count in wrong[:_MOST_CONFUSIONS]
             ]
-        matrix = self.confusion_matrix()
-        width = max(map(len, classes))
+        matrix, width = self.confusion_matrix(), max(map(len, classes))
         cell = max(len(str(len(classes))), len(str(matrix.max()))) + 1
-        lines = ["confusion matrix (a row per true class; columns are predicted classes):"]
         numbers = "".join(f"{number + 1:>{cell}}" for number in range(len(classes)))
+        lines = ["confusion matrix (a row per true class; columns are predicted classes):"]
         lines.append(f"  {'':{width + 3}}{numbers}")
-        for number, (true, counts) in enumerate(zip(classes, matrix, strict=True)):
-            row = "".join(f"{count or '.':>{cell}}" for count in counts.tolist())
+        for number, (true, counts) in enumerate(zip(classes, matrix.tolist(), strict=True)):
+            row = "".join(f"{count or '.':>{cell}}" for count in counts)
             lines.append(f"  {number + 1:>2} {true:<{width}}{row}")
         return lines
 
@@ -160,7 +159,7 @@ class Evaluation:
         return notes
 
 
-def evaluation(
+def evaluate(
     scores: Tensor,
     names: Sequence[str],
     classes: Sequence[str],
@@ -214,3 +213,93 @@ def confusion_of(
 def _percent(chosen: Tensor) -> float:
     """Percent of [n] that are true; NaN if there are none."""
     return 100 * float(chosen.double().mean()) if len(chosen) else math.nan
+
+
+def per_class(
+    scores: Tensor, truth: Tensor, names: Sequence[str]
+) -> tuple[dict[str, float], dict[str, int]]:
+    """Return the accuracy in percent and the number of samples of each class that has any."""
+    right = (scores.argmax(1) == truth).double()
+    counts = torch.bincount(truth, minlength=len(names)).tolist()
+    sums = torch.bincount(truth, weights=right, minlength=len(names)).tolist()
+    there = [column for column, count in enumerate(counts) if count]
+    accuracy = {names[column]: 100 * sums[column] / counts[column] for column in there}
+    return accuracy, {names[column]: counts[column] for column in there}
+
+
+def check_chance(name: str, scores: Tensor, truth: Tensor, advice: str) -> None:
+    """Raise VisitRejectedError if the accuracy on held-out samples is not above guessing.
+
+    `scores` are [n, C] and `truth` [n]. Accuracy is averaged over classes; guessing gives 1 / C. It
+    must be higher by 1.64 standard deviations of guessing. Nothing is raised with fewer than 20
+    samples (those of larger classes count less), or if that is more than half of the way to 100 %.
+    """
+    classes = scores.shape[1]
+    if classes < 2 or _effective(truth) < _LEAST:
+        return
+    weights = class_weights(truth)
+    accuracy = float((weights * (scores.argmax(1) == truth)).sum())
+    guess = 1 / classes
+    noise = _Z * math.sqrt(guess * (1 - guess) * float(weights.square().sum()))
+    if noise > (1 - guess) / 2 or accuracy > guess + noise:
+        return
+    raise VisitRejectedError(
+        f"{name} was not committed: {100 * accuracy:.1f} % of {len(truth)} held-out samples are "
+        f"right, and guessing among {classes} classes gives {100 * guess:.1f} ±{100 * noise:.1f} "
+        f"%. The learner is as it was. {advice}"
+    )
+
+
+def check_drop(
+    name: str,
+    before: tuple[Tensor, Tensor],
+    after: tuple[Tensor, Tensor],
+    old: Sequence[int],
+    max_drop: float,
+    advice: str,
+) -> None:
+    """Raise VisitRejectedError if a visit costs earlier classes more than `max_drop` points.
+
+    `before` and `after` are scores [n, C] and true columns [n] of held-out samples, by the learner
+    without and with the visit. `old` are the columns of `after` that `before` has, in their order,
+    and the samples of `before` are the first of `after` among those of old classes.
+
+    The cost is the sum of two numbers, averaged over earlier classes. First, the points lost on
+    their samples among earlier classes alone, so that a larger number of classes costs nothing.
+    Second, the share of their samples that are predicted as a new class, minus the share of new
+    samples that are predicted as an earlier one: mutual confusion costs nothing, but a preference
+    for new classes does. The cost must exceed `max_drop` by 1.64 standard deviations. Nothing is
+    raised with fewer than 20 samples of earlier classes.
+    """
+    columns = torch.tensor(list(old))
+    scores, truth = after
+    is_old = torch.isin(truth, columns)
+    if _effective(before[1]) < _LEAST:
+        return
+    position = torch.full((scores.shape[1],), -1)
+    position[columns] = torch.arange(len(columns))
+    own, labels = scores[is_old], position[truth[is_old]]
+    was_right = before[0].argmax(1) == before[1]
+    is_right = own[:, columns].argmax(1) == labels
+    taken = ~torch.isin(own.argmax(1), columns)
+    weights = class_weights(labels)
+    cost = weights * (was_right.double() - is_right.double() + taken.double())
+    lost, variance = float(cost.sum()), float(cost.square().sum())
+    new, new_truth = scores[~is_old], truth[~is_old]
+    if len(new):
+        back = class_weights(new_truth) * torch.isin(new.argmax(1), columns)
+        lost -= min(float(back.sum()), float((weights * taken).sum()))
+        variance += float(back.square().sum())
+    drop, noise = 100 * lost, 100 * _Z * math.sqrt(variance)
+    if drop - noise <= max_drop:
+        return
+    raise VisitRejectedError(
+        f"{name} was not committed: it costs earlier classes {drop:.0f} ±{noise:.0f} points on "
+        f"{len(labels)} held-out samples, and at most {max_drop:g} are allowed. The learner is as "
+        f"it was. {advice}"
+    )
+
+
+def _effective(truth: Tensor) -> float:
+    """The number of samples, where those of larger classes count less."""
+    return 1 / float(class_weights(truth).square().sum()) if len(truth) else 0.0

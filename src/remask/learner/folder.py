@@ -1,4 +1,8 @@
-"""The folder of a learner: files are read whole and checked, new ones are written beside them."""
+"""The folder of a learner: its files are read whole and checked, new ones are written beside them.
+
+The state has the tensors of the net or head, and says which samples are in the memory and which
+are held out. The samples themselves are in one file, as rows.
+"""
 
 import hashlib
 import os
@@ -12,7 +16,6 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from remask.errors import RemaskError
 from remask.files import (
     DurabilityError,
     Lock,
@@ -22,19 +25,21 @@ from remask.files import (
     read_limited,
     remove_tree,
 )
-from remask.learner.errors import LearnerError, damaged
-from remask.learner.files import reading, write_hashed
 from remask.learner.manifest import (
     FILE_NAME,
     MANIFEST,
     FileNote,
     Learnt,
     Manifest,
+    SamplesNote,
+    mapped,
+    npy_pieces,
     read_manifest,
-    write_manifest,
+    write_hashed,
 )
-from remask.learner.visit_files import VISIT, VisitFolder
-from remask.memory import EMPTY
+from remask.learner.settings import LearnerError, damaged, reading
+from remask.learner.staging import VISIT, VisitFolder
+from remask.memory import EMPTY, JoinedRows, StoredRows
 
 HELD_SOURCES, HELD_LABELS, HELD_KEYS = "held_out/sources", "held_out/labels", "held_out/keys"
 MEMORY_SOURCES, MEMORY_LABELS, MEMORY_LOGITS = "memory/sources", "memory/labels", "memory/logits"
@@ -43,18 +48,10 @@ COUNTS = "stream/counts"
 _STEPS, _OFFERED = "stream/steps", "memory/offered"
 _KEPT_LABELS, _KEPT_INPUTS = "stream/kept_labels", "stream/kept_inputs"
 _LARGEST = 1 << 53
-MISFITS = (
-    ValueError,
-    RuntimeError,
-    LookupError,
-    TypeError,
-    AssertionError,
-    ArithmeticError,
-    RemaskError,
-)
-"""Errors that are raised where tensors are put into a net or an engine that they do not fit."""
 _OURS = re.compile(FILE_NAME)
 _LOCK = "learner.lock"
+_ROWS_AT_ONCE = 64  # more would leave the processor's cache
+Tensors = dict[str, Tensor]
 
 
 class LearnerFolder:
@@ -70,7 +67,7 @@ class LearnerFolder:
 
     @classmethod
     def create(
-        cls, path: Path, manifest: Manifest, given: Mapping[str, Tensor], lock_seconds: float
+        cls, path: Path, manifest: Manifest, given: Tensors, lock_seconds: float
     ) -> "LearnerFolder":
         """Create a learner in a folder that is empty or does not exist. Raises LearnerError."""
         make_folder(path)
@@ -134,7 +131,7 @@ class LearnerFolder:
         Returns the files that could not be removed.
         """
         manifest = manifest.model_copy(update={"generation": self.manifest.generation + 1})
-        write_manifest(self.path, manifest)
+        manifest.write(self.path)
         self.manifest = manifest
         return self.remove_leftovers()
 
@@ -187,30 +184,51 @@ class LearnerFolder:
         return [path for path in found if path.parent != self.path or path.name not in own]
 
     def write_tensors(
-        self,
-        kind: str,
-        tensors: Mapping[str, Tensor],
-        *,
-        output: int | None = None,
-        private: bool = False,
+        self, kind: str, tensors: Mapping[str, Tensor], *, private: bool = False
     ) -> FileNote:
-        """Write a safetensors file that the next manifest may name; `output` is that of a class."""
+        """Write a safetensors file that the next manifest may name, KIND-NUMBER.safetensors.
+
+        Only its owner can read a private one.
+        """
         plain = {  # copies, since safetensors takes neither views of one tensor nor other layouts
             name: tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
             for name, tensor in tensors.items()
         }
-        ending = ".safetensors" if output is None else f"-{output}.safetensors"
-        return self.write(kind, ending, [safetensors.torch.save(plain)], private=private)
+        kind, _, output = kind.partition("-")
+        ending = f"-{output}.safetensors" if output else ".safetensors"
+        return self._write(kind + "-", ending, [safetensors.torch.save(plain)], private=private)
 
-    def write(
-        self, kind: str, ending: str, pieces: Iterable[bytes], *, private: bool = False
+    def save(
+        self, tensors: Tensors, rows: StoredRows, *, private: bool = False
+    ) -> dict[str, FileNote | None]:
+        """Write a state, and the samples that it uses of `rows`; return both for a manifest."""
+        memory, _ = memory_of(tensors)
+        sources = torch.cat([tensors[HELD_SOURCES], memory])
+        used, numbers = torch.unique(sources, return_inverse=True)
+        held, replayed = numbers.split([len(tensors[HELD_SOURCES]), len(memory)])
+        changed = {HELD_SOURCES: held}
+        if MEMORY_SOURCES in tensors:
+            filled = tensors[MEMORY_LABELS].cpu() != EMPTY
+            changed[MEMORY_SOURCES] = torch.zeros(len(filled), dtype=torch.int64)
+            changed[MEMORY_SOURCES][filled] = replayed
+        samples = None
+        if len(used):
+            groups = (rows.read(part.numpy()) for part in used.split(_ROWS_AT_ONCE))
+            dtype = str(rows.dtype).removeprefix("torch.")
+            pieces = npy_pieces((len(used), *rows.shape[1:]), dtype, groups)
+            file = self._write("samples-", ".npy", pieces, private=True)
+            samples = SamplesNote(**file.model_dump(), rows=len(used))
+        state = self.write_tensors("state", {**tensors, **changed}, private=private)
+        return {"state": state, "samples": samples}
+
+    def _write(
+        self, prefix: str, ending: str, pieces: Iterable[bytes], *, private: bool
     ) -> FileNote:
-        """Write a file that the next manifest may name. Only its owner can read a private one."""
-        name = f"{kind}-{self.manifest.generation + 1:06d}{ending}"
+        name = f"{prefix}{self.manifest.generation + 1:06d}{ending}"
         sha256, size = write_hashed(self.path / name, pieces, private=private)
         return FileNote(name=name, sha256=sha256, size=size)
 
-    def read_state(self) -> dict[str, Tensor]:
+    def read_state(self) -> Tensors:
         """Return the tensors of the state, checked against the manifest. Raises LearnerError."""
         note = self.manifest.state
         if note is None:
@@ -222,7 +240,7 @@ class LearnerFolder:
             raise damaged(self.path / note.name, str(error)) from None
         return tensors
 
-    def read_tensors(self, note: FileNote) -> dict[str, Tensor]:
+    def read_tensors(self, note: FileNote) -> Tensors:
         """Read a safetensors file of the manifest. Raises LearnerError if it is damaged."""
         path = self.path / note.name
         with reading(path):
@@ -234,10 +252,18 @@ class LearnerFolder:
         except Exception as error:  # the parser's own, and those of torch for odd values
             raise damaged(path, "it is not a safetensors file") from error
 
+    def samples(self) -> StoredRows:
+        """Return the samples that are kept; there may be none. Raises LearnerError."""
+        data, note = self.manifest.data, self.manifest.samples
+        assert data is not None
+        if note is None:
+            return JoinedRows([torch.zeros(0, *data.kept.shape, dtype=data.kept.tensor_type)])
+        return mapped(self.path / note.name, note.sha256, note.rows, data.kept)
+
 
 def _check_state(learnt: Learnt, tensors: Mapping[str, Tensor]) -> None:
     """Raise ValueError unless a state fits the manifest: wrong numbers would index other rows."""
-    rows = sum(segment.rows for segment in learnt.segments)
+    rows = 0 if learnt.samples is None else learnt.samples.rows
     known = torch.tensor([name is not None for name in learnt.classes])
     last = len(known) - 1
     limits = {  # of int64 tensors: axes, lowest, highest
@@ -246,7 +272,7 @@ def _check_state(learnt: Learnt, tensors: Mapping[str, Tensor]) -> None:
         HELD_KEYS: (1, 0, 2**63 - 1),
         COUNTS: (2, 0, _LARGEST),
         _STEPS: (1, 0, _LARGEST),
-        MEMORY_LABELS: (1, EMPTY, last),
+        MEMORY_LABELS: (1, EMPTY, last if rows else EMPTY),
         MEMORY_SOURCES: (1, 0, max(rows - 1, 0)),
         _OFFERED: (2, 0, _LARGEST),
         _KEPT_LABELS: (2, EMPTY, last),
@@ -256,39 +282,34 @@ def _check_state(learnt: Learnt, tensors: Mapping[str, Tensor]) -> None:
         groups.append((COUNTS, _STEPS))
     if {MEMORY_LABELS, MEMORY_SOURCES} & tensors.keys():
         groups.append((MEMORY_LABELS, MEMORY_SOURCES))
-        limits[MEMORY_LABELS] = (1, EMPTY, last if rows else EMPTY)
     for name in {*(name for group in groups for name in group), *(limits.keys() & tensors.keys())}:
         _check_integers(name, tensors.get(name), *limits[name])
     if any(len({len(tensors[name]) for name in group}) > 1 for group in groups):
         raise ValueError("tensors of the same samples have different lengths")
     if COUNTS in tensors and tensors[COUNTS].shape != (learnt.tasks, learnt.outputs):
         raise ValueError(f"{COUNTS} is {list(tensors[COUNTS].shape)}")
-    labels = [tensors[name].flatten() for name in (HELD_LABELS, MEMORY_LABELS) if name in tensors]
-    labels = [own[own != EMPTY] for own in labels]
-    if not bool(known[torch.cat(labels)].all()):
+    labels = torch.cat([tensors[HELD_LABELS], memory_of(tensors)[1]])
+    if not bool(known[labels].all()):
         raise ValueError("it has samples of a class that was forgotten")
-    kept = tensors.get(_KEPT_LABELS)
+    kept, most = tensors.get(_KEPT_LABELS), _LARGEST
     if kept is not None:
-        inputs = tensors.get(_KEPT_INPUTS)
+        inputs, most = tensors.get(_KEPT_INPUTS), kept.shape[1]
         if inputs is None or inputs.shape[:2] != kept.shape:
             raise ValueError(f"{_KEPT_INPUTS} does not fit {_KEPT_LABELS}")
-    most = _LARGEST if kept is None else kept.shape[1]
-    for name, tensor in tensors.items():
-        if name.startswith("method/"):
-            if not tensor.ndim or len(tensor) != 1:
-                raise ValueError(f"{name} is {list(tensor.shape)}, not of one net")
-            if tensor.dtype == torch.int64:  # of a method's own samples, or a count
-                _check_integers(name, tensor, tensor.ndim, EMPTY, most)
+    for name in (name for name in tensors if name.startswith("method/")):
+        if not tensors[name].ndim or len(tensors[name]) != 1:
+            raise ValueError(f"{name} is {list(tensors[name].shape)}, not of one net")
+        if tensors[name].dtype == torch.int64:  # of a method's own samples, or a count
+            _check_integers(name, tensors[name], tensors[name].ndim, EMPTY, most)
     if learnt.head != "net":
-        assert learnt.data is not None
+        if learnt.data is None or learnt.data.features is None:
+            raise ValueError(f"the head is {learnt.head}, which needs features")
         size = learnt.data.kept.shape[0]
         shapes = {HEAD_WEIGHT: (learnt.outputs, size), HEAD_BIAS: (learnt.outputs,)}
         for name, shape in shapes.items():
             head = tensors.get(name)
             if head is None or head.dtype != torch.float32 or tuple(head.shape) != shape:
                 raise ValueError(f"{name} is missing, or not float32 {list(shape)}")
-        if learnt.data.features is None:
-            raise ValueError(f"the head is {learnt.head}, which needs features")
 
 
 def _check_integers(name: str, tensor: Tensor | None, axes: int, low: int, high: int) -> None:
@@ -296,3 +317,11 @@ def _check_integers(name: str, tensor: Tensor | None, axes: int, low: int, high:
         raise ValueError(f"{name} is missing, or not int64 with {axes} axes")
     if tensor.numel() and not (low <= int(tensor.min()) and int(tensor.max()) <= high):
         raise ValueError(f"{name} has values outside of {low} to {high}")
+
+
+def memory_of(tensors: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+    """Return the sources [n] and labels [n] of the samples in the memory of a state."""
+    none = torch.zeros(0, dtype=torch.int64)
+    labels = tensors.get(MEMORY_LABELS, none).cpu()
+    filled = labels != EMPTY
+    return tensors.get(MEMORY_SOURCES, none).cpu()[filled], labels[filled]

@@ -11,7 +11,6 @@ from torch import Tensor
 from remask.files import DurabilityError, open_regular
 from remask.learner.calibration import calibrate
 from remask.learner.data import moments
-from remask.learner.errors import LearnerError
 from remask.learner.folder import (
     HELD_KEYS,
     HELD_LABELS,
@@ -20,17 +19,19 @@ from remask.learner.folder import (
     MEMORY_LOGITS,
     MEMORY_SOURCES,
     LearnerFolder,
+    Tensors,
+    memory_of,
 )
 from remask.learner.manifest import Learnt, Manifest
 from remask.learner.model import Model
 from remask.learner.results import Forgotten
-from remask.learner.samples import ChosenRows, HeldOut, kept_rows, memory_of, save_state
+from remask.learner.samples import ChosenRows, HeldOut, measured_on, statistics_without
 from remask.learner.scoring import make_scorer, score_held_out
-from remask.learner.statistics import ClassFiles, Statistics, pooled_of, remove_approximately
-from remask.learner.training import Candidate, Training, choose, head_candidates, make_stack
+from remask.learner.settings import LearnerError
+from remask.learner.stacks import make_stack
+from remask.learner.training import Candidate, Training, choose
 from remask.memory import EMPTY, StoredRows
 
-Tensors = dict[str, Tensor]
 _MOST_PASSES = 20  # over the memory, per epoch of a visit
 _ROWS_AT_ONCE = 256
 _SHORTEST = 16  # bytes of a sample that no file contains by chance
@@ -45,7 +46,7 @@ def forget(folder: LearnerFolder, model: Model, name: str, *, retrain: bool) -> 
     before = folder.manifest
     outputs = [number for number, own in enumerate(before.classes) if own == name]
     _check_method(folder, model, retrain=retrain)
-    old, rows = folder.read_state(), kept_rows(folder)
+    old, rows = folder.read_state(), folder.samples()
     make_scorer(before, old, model)  # damage is found before anything changes
     kept, others, removed = _divided(old, outputs)
     gone = dict(_digests(rows, removed))
@@ -111,46 +112,40 @@ def _without(
     """
     assert manifest.data is not None
     settings, held = manifest.settings, HeldOut.of(kept, rows)
-    tensors, candidates, statistics = held.tensors(), [], None
+    calibration = None if manifest.exact else manifest.calibration
+    nets, statistics = [], None
     if manifest.data.features is not None and settings.heads:
-        statistics = _statistics(folder, kept, manifest, outputs)
-        retrain = settings.trains(features=True) and bool(manifest.segments)
+        statistics = statistics_without(folder, kept, outputs)
+        retrain = settings.trains(features=True) and manifest.samples is not None
     if retrain:
         tensors, manifest = _retrained(manifest, kept, held, model)
-        candidates = [Candidate("", manifest.model_copy(update={"head": "net"}), tensors)]
+        nets = [Candidate("", manifest.model_copy(update={"head": "net"}), tensors)]
     elif statistics is None:
         tensors = _cleared(kept, outputs, _class_axes(folder.manifest, model))
-    calibration = None if manifest.exact else manifest.calibration
+    else:
+        tensors = held.tensors()
     if statistics is not None:
-        if settings.memory == 0 and statistics.exact:
-            files = ClassFiles(folder, folder.manifest)
-            held = files.held_out(statistics.notes, settings.seed)
-        chosen = choose([*head_candidates(manifest, statistics), *candidates], held, model)
-        files_now = {"statistics": statistics.notes, "exact": statistics.exact}
-        manifest = chosen.candidate.manifest.model_copy(update=files_now)
+        measured = measured_on(folder, manifest, statistics.notes, held)
+        chosen = choose(manifest, statistics, nets, measured, model)
+        files = {"statistics": statistics.notes, "exact": statistics.exact}
+        manifest = chosen.candidate.manifest.model_copy(update=files)
         tensors = {**tensors, **chosen.candidate.tensors, **statistics.tensors()}
         calibration = calibrate(chosen.scores, chosen.truth) or calibration
     elif len(held):
         scored = score_held_out(held, manifest, tensors, model)
         calibration = calibrate(*scored) or calibration
-    manifest = save_state(folder, manifest, tensors, rows, rewrite=True)
-    return manifest.model_copy(update={"calibration": calibration}), retrain
-
-
-def _statistics(
-    folder: LearnerFolder, kept: Tensors, manifest: Manifest, outputs: list[int]
-) -> Statistics:
-    if manifest.exact:
-        return ClassFiles(folder, folder.manifest).without(outputs, manifest.outputs)
-    pooled = pooled_of(kept)
-    remove_approximately(pooled, outputs)
-    return Statistics(pooled, (), exact=False)
+    update = {**folder.save(tensors, rows), "calibration": calibration}
+    return manifest.model_copy(update=update), retrain
 
 
 def _retrained(
     manifest: Manifest, kept: Tensors, held: HeldOut, model: Model
 ) -> tuple[Tensors, Manifest]:
-    """Train a new net on the samples in the memory, as one visit."""
+    """Train a new net on the samples in the memory, as one visit.
+
+    A fixed number of epochs is raised so that the memory is presented as often as the visits were.
+    Otherwise a new net takes far fewer steps than the net that it replaces.
+    """
     assert manifest.data is not None
     sources, labels = memory_of(kept)
     if not len(labels):
@@ -160,25 +155,17 @@ def _retrained(
         seen = moments(memory, torch.arange(len(memory)).numpy(), 1.0)
         data = manifest.data.model_copy(update={"features_seen": seen})
         manifest = manifest.model_copy(update={"data": data})
-    trained = _with_epochs_for(manifest, len(labels))
-    stack = make_stack(trained, model, len(labels), seen=len(labels), only_default=True)
-    Training(stack, held, trained, model).run(memory, labels)
+    count, trained = len(labels), manifest
+    if manifest.settings.epochs is not None:
+        learnt = sum(sum(visit.samples.values()) for visit in manifest.history)
+        epochs = manifest.settings.epochs * min(max(1, -(-learnt // count)), _MOST_PASSES)
+        settings = manifest.settings.model_copy(update={"epochs": epochs})
+        trained = manifest.model_copy(update={"settings": settings})
+    stack = make_stack(trained, model, count, seen=count, only_default=True)
+    Training(stack, held, trained, model.device).run(memory, labels)
     tensors = {**stack.state(), **held.tensors()}
     tensors[MEMORY_SOURCES] = sources[tensors[MEMORY_SOURCES].cpu()]
     return tensors, manifest.model_copy(update={"tasks": 1})
-
-
-def _with_epochs_for(manifest: Manifest, samples: int) -> Manifest:
-    """Raise a fixed number of epochs so that the memory is presented as often as the visits were.
-
-    Otherwise a new net takes far fewer steps than the net that it replaces.
-    """
-    settings = manifest.settings
-    if settings.epochs is None:
-        return manifest
-    learnt = sum(sum(visit.samples.values()) for visit in manifest.history)
-    epochs = settings.epochs * min(max(1, -(-learnt // samples)), _MOST_PASSES)
-    return manifest.model_copy(update={"settings": settings.model_copy(update={"epochs": epochs})})
 
 
 def _divided(tensors: Tensors, outputs: list[int]) -> tuple[Tensors, Tensor, Tensor]:
@@ -194,10 +181,10 @@ def _divided(tensors: Tensors, outputs: list[int]) -> tuple[Tensors, Tensor, Ten
         others = ~own & (labels != EMPTY)
         gone.append(tensors[MEMORY_SOURCES][own])
         left.append(tensors[MEMORY_SOURCES][others])
-        for name in (MEMORY_SOURCES, MEMORY_LABELS, MEMORY_LOGITS):
-            if name in tensors:  # slots are filled in order, so the others move together
-                kept[name] = torch.full_like(tensors[name], EMPTY if name == MEMORY_LABELS else 0)
-                kept[name][: int(others.sum())] = tensors[name][others]
+        for name in {MEMORY_SOURCES, MEMORY_LABELS, MEMORY_LOGITS} & tensors.keys():
+            # Slots are filled in order, so the others move together.
+            kept[name] = torch.full_like(tensors[name], EMPTY if name == MEMORY_LABELS else 0)
+            kept[name][: int(others.sum())] = tensors[name][others]
     return kept, torch.cat(left), torch.cat(gone)
 
 
@@ -234,7 +221,7 @@ def _cleared(tensors: Tensors, outputs: list[int], axes: Mapping[str, list[int]]
 def _prove(folder: LearnerFolder, name: str, gone: Mapping[bytes, bytes]) -> None:
     """Search every file below the folder for the removed samples. Raises LearnerError."""
     if folder.manifest.known:
-        rows = kept_rows(folder)
+        rows = folder.samples()
         if any(digest in gone for digest, _ in _digests(rows, torch.arange(len(rows)))):
             raise LearnerError("samples of the forgotten class are still there. This is a bug.")
     for path in folder.other_files():

@@ -2,9 +2,10 @@
 
 import copy
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from pydantic import ValidationError
@@ -19,33 +20,35 @@ from remask.data.readers import (
     checked_name,
     class_name,
 )
+from remask.data.texts import TextFile as TextFile
 from remask.data.user_data import Data, read
-from remask.errors import RemaskError
+from remask.errors import DataError, RemaskError
 from remask.files import AnyPath
-from remask.learner.calibration import abstention as find_abstention
+from remask.learner.calibration import find_abstention
 from remask.learner.data import NO_ENCODER, lacks_encoder
-from remask.learner.errors import (
-    LearnerError,
-    NoEncoderWarning,
-    NoHeldOutError,
-    damaged,
-    data_errors,
-    learnt_nothing,
-)
-from remask.learner.estimate import Estimate, estimate
-from remask.learner.evaluation import Evaluation, evaluation
+from remask.learner.evaluation import MAX_DROP, Evaluation, evaluate
 from remask.learner.folder import LearnerFolder
 from remask.learner.forgetting import forget
-from remask.learner.guards import MAX_DROP
 from remask.learner.manifest import MANIFEST, Learnt, Manifest
 from remask.learner.model import EncoderGiven, Model, NetGiven, check_given, is_own_encoder, name_of
 from remask.learner.predictions import Abstention, Predictions
 from remask.learner.predictor import Predictor
-from remask.learner.results import Calibration, Forgotten, Preprocessing, Undone, Visit, listed
-from remask.learner.settings import AUTO, NONE, OWN_MODULE, LearnerSettings, check_settings
-from remask.learner.summary import Summary, summary
+from remask.learner.results import Calibration, Forgotten, Undone, Visit, listed
+from remask.learner.scoring import Preprocessing
+from remask.learner.settings import (
+    AUTO,
+    NONE,
+    OWN_MODULE,
+    LearnerError,
+    LearnerSettings,
+    NoEncoderWarning,
+    NoHeldOutError,
+    damaged,
+)
+from remask.learner.stacks import check_settings
+from remask.learner.staging import OnProgress
+from remask.learner.summary import Estimate, Summary, estimate, summary
 from remask.learner.visit import VisitRun, stage_visit
-from remask.learner.visit_files import OnProgress
 from remask.methods import Method
 from remask.setting_types import describe_errors
 
@@ -53,6 +56,15 @@ if TYPE_CHECKING:
     from remask.learner.export import Exported
 
 _USUAL_ACCURACIES = (0.8, 0.9, 0.95, 0.99)
+
+
+@contextmanager
+def _data_errors() -> Iterator[None]:
+    """Raise errors of reading data as LearnerError."""
+    try:
+        yield
+    except DataError as error:
+        raise LearnerError(str(error)) from error
 
 
 class Learner:
@@ -83,21 +95,9 @@ class Learner:
         *,
         encoder: str | nn.Module = "auto",
         net: str | nn.Module = "auto",
-        memory: int | str = 2000,
         method: str | type[Method] = "auto",
-        mask: float | str | None = "auto",
-        lr: float | None = None,
-        epochs: int | None = None,
-        batch: int | None = None,
-        replay_batch: int | None = None,
-        optimizer: Literal["sgd", "adamw"] = "sgd",
-        augment: bool | None = None,
-        image_size: int | tuple[int, int] | None = None,
-        normalise: str | tuple[Sequence[float], Sequence[float]] = "auto",
-        seed: int = 0,
-        keep_generations: int = 3,
-        statistics_bytes: int = 2 * 10**9,
         device: torch.device | str = "cpu",
+        **settings: Any,
     ) -> "Learner":
         """Create a learner in a folder that is empty or does not exist. Raises LearnerError.
 
@@ -112,63 +112,32 @@ class Learner:
                 linear layer is replaced by the head that grows. "auto" is a small convolutional net
                 for images, or "mlp". The weights of a module are stored, code is not: `open` needs
                 the module or the function again.
-            memory: How many samples are kept, or a size such as "500 MB"; a tenth of it is held out
-                to measure on. With 0, only statistics of features are kept.
             method: "ridge", "slda" or "ncm", which compute a linear head of features without
                 training, or the name of a method that trains a net with replay. If there are
                 features, "auto" compares ridge, slda and replay on held-out samples in every visit.
-            mask: The masking value; "auto" chooses by held-out samples in every visit.
-            lr: The learning rate; None chooses by held-out samples in every visit.
-            epochs: The maximum: a visit ends when accuracy on held-out samples stops rising.
-                Settings that are None are those published for this kind of net.
-            batch: New samples per step.
-            replay_batch: Samples from the memory per step.
-            optimizer: "sgd" or "adamw".
-            augment: Crop and mirror training images at random, by default only for the net "conv".
-            image_size: The size that image files are cropped and resized to; by default that of the
-                encoder, or else that of the first image, at most 64 x 64.
-            normalise: (means, deviations) per channel for inputs scaled to [0, 1] of a trained net,
-                or "none"; "auto" computes them in the first visit, and is "none" for a net with
-                weights of your own.
-            seed: Of all random numbers.
-            keep_generations: How many visits `undo` can take back. Each takes at most the disk
-                space of the learner itself.
-            statistics_bytes: Statistics are stored per class up to this size, so that `forget` is
-                exact; beyond it only their sum is.
             device: Where the net and the encoder run.
+            settings: The other fields of `LearnerSettings`, such as `memory=2000`.
 
         """
         for what, own in (("net", net), ("encoder", encoder)):
             if not isinstance(own, str | nn.Module):
                 raise LearnerError(f"{what}={own!r:.60}: give a name or an nn.Module")
         try:
-            settings = LearnerSettings(
+            chosen = LearnerSettings(
                 encoder=encoder if isinstance(encoder, str) else OWN_MODULE,
                 net=net if isinstance(net, str) else OWN_MODULE,
-                memory=memory,
-                method=method if isinstance(method, str) else name_of(method),
-                mask=mask,
-                lr=lr,
-                epochs=epochs,
-                batch=batch,
-                replay_batch=replay_batch,
-                optimizer=optimizer,
-                augment=augment,
-                image_size=(image_size,) * 2 if isinstance(image_size, int) else image_size,
-                normalise=normalise,
-                seed=seed,
-                keep_generations=keep_generations,
-                statistics_bytes=statistics_bytes,
+                method=name_of(method),
+                **settings,
             )
         except ValidationError as error:
             raise LearnerError(describe_errors(error)) from None
-        model = Model(settings, net, encoder, method, device)
-        check_settings(settings, model.method)
+        model = Model(chosen, net, encoder, method, device)
+        check_settings(chosen, model.method)
         if net != AUTO:
-            model.net_builder(settings.net)
+            model.net_builder(chosen.net)
         if isinstance(encoder, str) and encoder not in (AUTO, NONE) and not is_own_encoder(encoder):
             model.encoder(encoder, None)  # a missing package is reported now
-        manifest = Manifest(remask=__version__, settings=settings)
+        manifest = Manifest(remask=__version__, settings=chosen)
         path = Path(folder).expanduser()
         weights = model.own_weights()
         return cls(LearnerFolder.create(path, manifest, weights, cls.lock_seconds), model)
@@ -225,23 +194,13 @@ class Learner:
 
         Raises VisitRejectedError if on held-out samples the learner would be no better than
         guessing, or if the visit costs earlier classes more than `max_drop` points; see
-        `remask.learner.guards` for what is measured. The learner is then as it was before. With
+        `remask.learner.evaluation` for what is measured. The learner is then as it was before. With
         `force`, the visit is committed nevertheless, without training again.
         """
-        with data_errors():
-            checked_name(name, "a visit")
-            source = self._read(data, labels, skip_unreadable=skip_unreadable)
         with self._folder.writing(self.lock_seconds):
-            with data_errors():
-                staged = stage_visit(
-                    self._folder,
-                    self._model,
-                    source,
-                    name,
-                    discard=discard,
-                    on_progress=on_progress,
-                )
-            self._report_skipped(source)
+            with self._reading(data, labels, skip_unreadable) as source:
+                checked_name(name, "a visit")
+                staged = stage_visit(self._folder, self._model, source, name, discard, on_progress)
             if isinstance(staged, Visit):
                 return staged
             if self._manifest.data is None and lacks_encoder(self.settings, staged.note.data):
@@ -253,8 +212,7 @@ class Learner:
         self, data: Data, labels: Labels = None, *, skip_unreadable: bool = False
     ) -> Estimate:
         """Estimate how long `learn` would take, from a few samples. Nothing is changed."""
-        with data_errors():
-            source = self._read(data, labels, skip_unreadable=skip_unreadable)
+        with self._reading(data, labels, skip_unreadable) as source:
             return estimate(self._manifest, self._model, source)
 
     def forget(self, name: str | int, *, retrain: bool = False) -> Forgotten:
@@ -307,7 +265,7 @@ class Learner:
         """
         with self._folder.writing(self.lock_seconds):
             self._check_finished(discard=discard)
-            with data_errors():
+            with _data_errors():
                 old, new = self._known(old), class_name(new)
             now = self._manifest
             if old == new:
@@ -357,10 +315,8 @@ class Learner:
         if type(top) is not int or top < 1:
             raise LearnerError(f"top={top!r:.60}: give a whole number of classes, at least 1")
         self._predictor.scorer()
-        with data_errors():
-            source = self._read(data, None, labelled=False, skip_unreadable=skip_unreadable)
+        with self._reading(data, None, skip_unreadable, labelled=False) as source:
             found, *_ = self._predictor.predictions(source, top, abstain, unknown)
-        self._report_skipped(source)
         return found
 
     def evaluate(
@@ -378,28 +334,18 @@ class Learner:
         `skip_unreadable` are those of `predict`. Raises LearnerError.
         """
         self._predictor.scorer()
-        with data_errors():
-            source = self._read(data, labels, skip_unreadable=skip_unreadable)
+        with self._reading(data, labels, skip_unreadable) as source:
             predicted, scores, distances = self._predictor.predictions(source, 1, abstain, unknown)
-        self._report_skipped(source)
-        return evaluation(scores, source.names or [], self.classes, predicted, distances)
+        return evaluate(scores, source.names or [], self.classes, predicted, distances)
 
     def evaluate_held_out(self) -> Evaluation:
-        """Measure on the held-out samples of the learner, which it never learns from.
-
-        Raises LearnerError if there are none.
-        """
+        """Measure on held-out samples, which it never learns from. Raises LearnerError."""
         scores, truth = self._predictor.held_out_scores()
         names = [self.classes[column] for column in truth.tolist()]
-        return evaluation(
-            scores, names, self.classes, Predictions.of(scores, self.classes, None, 1)
-        )
+        return evaluate(scores, names, self.classes, Predictions.of(scores, self.classes))
 
     def refresh(self) -> bool:
-        """Read the newest generation; return whether another process has changed the learner.
-
-        Raises LearnerError if the folder now contains another learner.
-        """
+        """Read the newest generation; return whether another process has changed the learner."""
         before = self._manifest.generation
         self._folder.refresh()
         return self._manifest.generation != before
@@ -489,7 +435,7 @@ class Learner:
         """What inputs go through before `net()`. Raises LearnerError before the first visit."""
         data = self._manifest.data
         if data is None:
-            raise learnt_nothing(self._folder.path)
+            raise LearnerError(f"{self._folder.path} has not learnt anything yet")
         if data.inputs.is_text:
             raise LearnerError(
                 "a learner of texts has no preprocessing and cannot be exported: splitting a text "
@@ -508,27 +454,28 @@ class Learner:
     def _manifest(self) -> Manifest:
         return self._folder.manifest
 
-    def _read(
-        self, data: Data, labels: Labels, *, labelled: bool = True, skip_unreadable: bool
-    ) -> SampleReader:
-        known = self._manifest.data
-        return read(
-            data,
-            labels,
-            labelled=labelled,
-            expected=None if known is None else known.inputs,
-            size=self.settings.image_size,
-            skip_unreadable=skip_unreadable,
-        )
-
-    def _report_skipped(self, source: SampleReader) -> None:
-        """Store the report of what a source did not read, and warn of unreadable files."""
+    @contextmanager
+    def _reading(
+        self, data: Data, labels: Labels, skip_unreadable: bool, *, labelled: bool = True
+    ) -> Iterator[SampleReader]:
+        """Read data; then report what was skipped. Errors of the data are LearnerError."""
+        known, size = self._manifest.data, self.settings.image_size
+        with _data_errors():
+            source = read(
+                data,
+                labels,
+                labelled=labelled,
+                expected=None if known is None else known.inputs,
+                size=size,
+                skip_unreadable=skip_unreadable,
+            )
+            yield source
         self.skipped = source.skipped
         if line := source.skipped.unreadable_line:
-            warnings.warn(line, UnreadableImageWarning, stacklevel=3)
+            warnings.warn(line, UnreadableImageWarning, stacklevel=4)
 
     def _known(self, name: str | int) -> str:
-        with data_errors():
+        with _data_errors():
             name = class_name(name)
         if name not in self._manifest.known:
             raise LearnerError(

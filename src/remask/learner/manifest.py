@@ -5,30 +5,38 @@ transaction: new files are written first, then the manifest, then old files are 
 never modified, so the manifest can also name those of earlier generations, for `undo`.
 """
 
+import hashlib
+import io
+import json
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Self, TypeVar
 
-from pydantic import Field, model_validator
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from remask.data.readers import InputFormat
-from remask.files import read_limited, write_atomically
-from remask.learner.errors import RESTORE, LearnerError
-from remask.learner.files import seal, unseal
-from remask.learner.results import Calibration, Record, StoredName, Visit
-from remask.learner.settings import LearnerSettings
+from remask.errors import printable
+from remask.files import open_regular, read_limited, write_atomically
+from remask.learner.results import Calibration, HeadName, Record, StoredName, Visit
+from remask.learner.settings import RESTORE, LearnerError, LearnerSettings, damaged, reading
+from remask.memory import MappedRows
 from remask.setting_types import Name
 
 MANIFEST = "learner.json"
 FILE_NAME = r"(state|given|samples|statistics)-[0-9]{6,12}(-[0-9]{1,7})?\.(safetensors|npy)"
 SMALLEST_HEAD = 10
 """A learner of few classes has the ten outputs for which the settings were published."""
-_NAME = "learner"
+_FORMAT = 4
 _LARGEST = 256 << 20
+_PIECE = 1 << 20
 _MOST_CLASSES = 1_000_000
 
 _Finite = Annotated[float, Field(allow_inf_nan=False)]
 _Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _Count = Annotated[int, Field(ge=0, le=10**9)]
+_Content = TypeVar("_Content", bound=BaseModel)
 
 
 class FileNote(Record):
@@ -39,24 +47,22 @@ class FileNote(Record):
     size: int = Field(ge=0, le=1 << 50)
 
 
-class SegmentNote(Record):
-    """A file of samples."""
+class SamplesNote(FileNote):
+    """The file of the samples that are kept."""
 
-    file: FileNote
     rows: int = Field(ge=1)
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.rows > self.file.size:
-            raise ValueError(f"{self.file.name} cannot have {self.rows} rows")
+        if self.rows > self.size:
+            raise ValueError(f"{self.name} cannot have {self.rows} rows")
         return self
 
 
-class StatisticsNote(Record):
+class StatisticsNote(FileNote):
     """The file with the statistics of a class."""
 
     output: _Count
-    file: FileNote
 
 
 class Normalisation(Record):
@@ -77,25 +83,23 @@ class EncoderNote(Record):
     """The encoder of a learner."""
 
     name: Name
-    fingerprint: str = Field(pattern="^[0-9a-f]{64}$")
-    """SHA-256 of its weights."""
-    image_size: tuple[int, int] | None = None
-    """Height and width of its input images."""
+    fingerprint: str = Field(pattern="^[0-9a-f]{64}$", description="SHA-256 of its weights")
+    image_size: tuple[int, int] | None = Field(None, description="height and width of its inputs")
 
 
 class DataNote(Record):
     """Format of the data, fixed by the first visit."""
 
     inputs: InputFormat
-    seen: Normalisation
-    """Of the inputs of the net or encoder."""
-    net: Name
-    """The net that is trained, if one is."""
+    seen: Normalisation = Field(description="of the inputs of the net or encoder")
+    net: Name = Field(description="the net that is trained, if one is")
     encoder: EncoderNote | None = None
-    features: InputFormat | None = None
-    """Format of the features that are kept and learnt from: the encoder's, or the inputs."""
-    features_seen: Normalisation | None = None
-    """Of the features, for the net that is trained on them."""
+    features: InputFormat | None = Field(
+        None, description="what is kept and learnt from: the encoder's features, or the inputs"
+    )
+    features_seen: Normalisation | None = Field(
+        None, description="of the features, for the net that is trained on them"
+    )
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -131,8 +135,8 @@ class Learnt(Record):
     tasks: _Count = Field(0, description="number of visits that the state has learnt")
     calibration: Calibration | None = None
     state: FileNote | None = None
-    segments: tuple[SegmentNote, ...] = ()
-    head: Literal["net", "ncm", "slda", "ridge"] = Field("net", description="what predicts")
+    samples: SamplesNote | None = None
+    head: HeadName = "net"
     lr: float | None = Field(None, description="the learning rate of the last visit", gt=0, le=1e6)
     statistics: tuple[StatisticsNote, ...] = ()
     exact: bool = Field(True, description="whether statistics of each class are stored")
@@ -145,7 +149,7 @@ class Learnt(Record):
             raise ValueError("there are classes, but no state that has learnt them")
         if self.classes and not self.known:
             raise ValueError("there are outputs, but none has a name")
-        if not self.classes and (self.state is not None or self.segments or self.statistics):
+        if not self.classes and (self.state or self.samples or self.statistics):
             raise ValueError("there is a state, but no class")
         return self
 
@@ -167,9 +171,7 @@ class Learnt(Record):
     @property
     def own_files(self) -> list[FileNote]:
         """State, samples and statistics."""
-        state = [] if self.state is None else [self.state]
-        samples = [note.file for note in self.segments]
-        return [*state, *samples, *(note.file for note in self.statistics)]
+        return [note for note in (self.state, self.samples, *self.statistics) if note is not None]
 
 
 class Earlier(Learnt):
@@ -215,6 +217,10 @@ class Manifest(Learnt):
         keep = self.settings.keep_generations
         return (*self.earlier, this)[-keep:] if keep else ()
 
+    def write(self, folder: Path) -> None:
+        """Replace the manifest of a folder. Raises DurabilityError."""
+        write_atomically(folder / MANIFEST, seal("learner", self))
+
 
 def read_manifest(folder: Path) -> Manifest:
     """Read and check the manifest of a learner. Raises LearnerError."""
@@ -228,9 +234,92 @@ def read_manifest(folder: Path) -> Manifest:
         ) from error
     except OSError as error:
         raise LearnerError(f"{path} cannot be read: {error.strerror}") from error
-    return unseal(path, data, _NAME, Manifest, RESTORE)
+    return unseal(path, data, "learner", Manifest, RESTORE)
 
 
-def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Replace the manifest. Raises DurabilityError."""
-    write_atomically(folder / MANIFEST, seal(_NAME, manifest))
+def seal(name: str, content: BaseModel) -> bytes:
+    """Return a JSON file with a checksum, `{"format": ..., "sha256": ..., NAME: {...}}`."""
+    plain = content.model_dump(mode="json")
+    type(content).model_validate(plain)
+    sealed = {"format": _FORMAT, "sha256": _digest(plain), name: plain}
+    return json.dumps(sealed, indent=1, allow_nan=False).encode() + b"\n"
+
+
+def unseal(path: Path, data: bytes, name: str, kind: type[_Content], advice: str) -> _Content:
+    """Return the content of a file that `seal` made. Raises LearnerError if it is damaged."""
+    try:
+        sealed = json.loads(data)
+        written = sealed.get("format") if isinstance(sealed, dict) else None
+        if type(written) is int and written != _FORMAT:
+            newer = written > _FORMAT
+            raise LearnerError(
+                f"{path} was written by {'a newer' if newer else 'an older'} remask (format "
+                f"{written:.20g}; this version reads format {_FORMAT}). "
+                f"{'Update remask' if newer else 'Create the learner again'}."
+            )
+        if type(written) is not int or sealed.keys() != {"format", "sha256", name}:
+            raise damaged(path, f"it is not the JSON of a {name}", advice)
+        if sealed["sha256"] != _digest(sealed[name]):
+            raise damaged(path, "its checksum is wrong", advice)
+        return kind.model_validate(sealed[name])
+    except ValidationError as error:
+        problem = error.errors(include_url=False, include_input=False)[0]
+        where = printable(".".join(map(str, problem["loc"]))[:100]) or "the file"
+        raise damaged(path, f"{where}: {problem['msg']:.200}", advice) from None
+    except (ValueError, RecursionError, OverflowError) as error:  # numbers that JSON cannot carry
+        raise damaged(path, printable(f"{error!s:.200}"), advice) from None
+
+
+def _digest(content: Any) -> str:
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def write_hashed(path: Path, pieces: Iterable[bytes], *, private: bool) -> tuple[str, int]:
+    """Write a file; return its SHA-256 and its size. Only its owner can read a private one."""
+    digest, size = hashlib.sha256(), 0
+
+    def counted() -> Iterator[bytes]:
+        nonlocal size
+        for piece in pieces:
+            digest.update(piece)
+            size += len(piece)
+            yield piece
+
+    write_atomically(path, counted(), private=private)
+    return digest.hexdigest(), size
+
+
+def npy_pieces(
+    shape: tuple[int, ...], dtype: str, groups: Iterable[npt.NDArray[Any]]
+) -> Iterator[bytes]:
+    """Yield the bytes of an .npy file of an array [N, ...], given groups of its rows."""
+    header = io.BytesIO()
+    descr = np.lib.format.dtype_to_descr(np.dtype(dtype))
+    np.lib.format.write_array_header_1_0(
+        header, {"descr": descr, "fortran_order": False, "shape": shape}
+    )
+    waiting = bytearray(header.getvalue())
+    for group in groups:
+        waiting += group.tobytes()
+        if len(waiting) >= _PIECE:
+            yield bytes(waiting)
+            waiting.clear()
+    yield bytes(waiting)
+
+
+def mapped(
+    path: Path, sha256: str, count: int, form: InputFormat, advice: str = RESTORE
+) -> MappedRows:
+    """Map an .npy file of this many samples into memory. Raises LearnerError if it is damaged."""
+    with reading(path, advice), open_regular(path) as stream:
+        if hashlib.file_digest(stream, "sha256").hexdigest() != sha256:
+            raise damaged(path, "its checksum is wrong", advice)
+    try:
+        rows = MappedRows(path)
+    except Exception as error:  # numpy raises anything while it parses the header
+        raise damaged(path, "it is not an array of samples", advice) from error
+    if rows.shape != (count, *form.shape) or rows.dtype != form.tensor_type:
+        found = f"{rows.dtype} {list(rows.shape)}"
+        raise damaged(path, f"it has {found}, not {form.dtype} {[count, *form.shape]}", advice)
+    return rows

@@ -1,4 +1,4 @@
-"""The net, the encoder and the method of a learner."""
+"""The net, the encoder and the method of a learner: what its settings and its user name."""
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from remask.data.readers import InputFormat
 from remask.encoders.encoder import Encoder
 from remask.encoders.finding import find_encoder
-from remask.learner.errors import LearnerError
 from remask.learner.manifest import DataNote
 from remask.learner.settings import (
     AUTO,
@@ -21,6 +20,7 @@ from remask.learner.settings import (
     LINEAR,
     NONE,
     OWN_MODULE,
+    LearnerError,
     LearnerSettings,
 )
 from remask.methods import METHODS, Method, find_method
@@ -53,7 +53,11 @@ class Model:
         self.settings = settings
         self.method = _find_method(settings, method)
         """The method that trains a net; None if only heads in closed form are used."""
-        self.device = _usable_device(device)
+        try:
+            self.device = torch.empty(1, device=device).device
+        except (RuntimeError, AssertionError, NotImplementedError) as error:
+            reason = str(error).splitlines()[0]
+            raise LearnerError(f"the device {str(device)!r} cannot be used: {reason}") from None
         self._given_net, self._given_encoder = net, encoder
         self._builder: tuple[str, NetBuilder] | None = None
         self._encoder: Encoder | None = None
@@ -69,7 +73,7 @@ class Model:
         if self._builder is None or self._builder[0] != name:
             own = self._given_net
             if self.own_net is not None:
-                builder: NetBuilder = _WithNewHead(self.own_net)
+                builder: NetBuilder = _with_new_head(self.own_net)
             elif own is not None and not isinstance(own, str | nn.Module):
                 builder = own
             else:
@@ -186,23 +190,21 @@ def check_given(
 
     Nothing that the settings name is imported unless the caller names it as well.
     """
-    if net is None and is_own_net(settings.net):
+    for what, article, given, named, own in (
+        ("net", "a", net, settings.net, is_own_net(settings.net)),
+        ("encoder", "an", encoder, settings.encoder, is_own_encoder(settings.encoder)),
+    ):
+        if given is None and own:
+            raise LearnerError(
+                f"this learner has {article} {what} of your own ({named}), whose code is not "
+                f"stored: open it with {what}=... (--{what}), as it was created"
+            )
+        if isinstance(given, str) and given != named:
+            raise LearnerError(f"this learner has the {what} {named!r}, not {given!r}")
+    if isinstance(encoder, nn.Module) and settings.encoder in (AUTO, NONE):
         raise LearnerError(
-            f"this learner has a net of your own ({settings.net}), whose code is not stored: open "
-            f"it with net=... (--net), as it was created, or with the function that builds it"
+            f"this learner was created with encoder={settings.encoder!r}, not with a module"
         )
-    if isinstance(net, str) and net != settings.net:
-        raise LearnerError(f"this learner has the net {settings.net!r}, not {net!r}")
-    named = settings.encoder
-    if encoder is None and is_own_encoder(named):
-        raise LearnerError(
-            f"this learner has an encoder of your own ({named}), whose code is not stored: open it "
-            f"with encoder=... (--encoder), as it was created"
-        )
-    if isinstance(encoder, str) and encoder != named:
-        raise LearnerError(f"this learner has the encoder {named!r}, not {encoder!r}")
-    if isinstance(encoder, nn.Module) and named in (AUTO, NONE):
-        raise LearnerError(f"this learner was created with encoder={named!r}, not with a module")
 
 
 def is_own_net(name: str) -> bool:
@@ -215,10 +217,10 @@ def is_own_encoder(name: str) -> bool:
     return is_own_net(name) and not name.startswith(_LIBRARIES)
 
 
-def name_of(method: type[Method]) -> str:
-    """Return the name in the settings of a method that was given as a class."""
-    if METHODS.get(method.name) is method:
-        return method.name
+def name_of(method: type[Method] | str) -> str:
+    """Return the name in the settings of a method that may be given as a class."""
+    if isinstance(method, str) or METHODS.get(method.name) is method:
+        return method if isinstance(method, str) else method.name
     return f"{method.__module__}:{method.__qualname__}"
 
 
@@ -237,32 +239,19 @@ def _find_method(
         return given
     if settings.method in CLOSED_FORM:
         return None
-    if settings.method == AUTO:
-        return find_method(AUTO_METHOD)
     if names_own_code(settings.method) and given != settings.method:
         raise LearnerError(
             f"this learner has a method of your own, {settings.method!r}, whose code is not "
             f"stored: open it with method={settings.method!r}, or with the class"
         )
-    return find_method(settings.method)
+    return find_method(AUTO_METHOD if settings.method == AUTO else settings.method)
 
 
-def _usable_device(device: torch.device | str) -> torch.device:
-    try:
-        return torch.empty(1, device=device).device
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).splitlines()[0]
-        raise LearnerError(f"the device {str(device)!r} cannot be used: {reason}") from None
+def _with_new_head(module: nn.Module) -> NetBuilder:
+    """Return a function that builds copies of a module with another last linear layer."""
 
-
-class _WithNewHead:
-    """Builds copies of a module with another last linear layer."""
-
-    def __init__(self, module: nn.Module) -> None:
-        self._module = module
-
-    def __call__(self, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
-        net = copy.deepcopy(self._module)
+    def build(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+        net = copy.deepcopy(module)
         name = _last_linear(net, input_shape)
         old = net.get_submodule(name)
         assert isinstance(old, nn.Linear)
@@ -272,21 +261,20 @@ class _WithNewHead:
         net.set_submodule(name, head)
         return net
 
+    return build
+
 
 @torch.no_grad()
 def _last_linear(net: nn.Module, input_shape: tuple[int, ...]) -> str:
     """Return the name of the linear layer whose output is the net's. Raises LearnerError."""
-    names: dict[nn.Module, str] = {
-        layer: name for name, layer in net.named_modules() if isinstance(layer, nn.Linear)
-    }
-    called: list[tuple[nn.Module, Tensor]] = []
+    called: list[tuple[str, Tensor]] = []
     hooks = [
-        layer.register_forward_hook(lambda own, _, output: called.append((own, output)))
-        for layer in names
+        layer.register_forward_hook(lambda *call, name=name: called.append((name, call[2])))
+        for name, layer in net.named_modules()
+        if isinstance(layer, nn.Linear)
     ]
-    inputs = torch.zeros(2, *input_shape)
-    if any(isinstance(layer, nn.Embedding | nn.EmbeddingBag) for layer in net.modules()):
-        inputs = inputs.long()
+    embeds = any(isinstance(layer, nn.Embedding | nn.EmbeddingBag) for layer in net.modules())
+    inputs = torch.zeros(2, *input_shape, dtype=torch.int64 if embeds else torch.float32)
     training = net.training
     try:
         output = net.eval()(inputs)
@@ -301,4 +289,4 @@ def _last_linear(net: nn.Module, input_shape: tuple[int, ...]) -> str:
             hook.remove()
     if not called or called[-1][1] is not output:
         raise LearnerError(_NO_HEAD)
-    return names[called[-1][0]]
+    return called[-1][0]

@@ -1,7 +1,6 @@
 """Results of `predict`; `str()` of them is for people."""
 
 import csv
-import html
 import io
 import json
 import math
@@ -14,7 +13,7 @@ from typing import Any, overload
 from torch import Tensor
 
 from remask.files import AnyPath
-from remask.learner.results import html_table, listed
+from remask.learner.results import html_table, listed, paragraphs
 from remask.outputs import write_output
 
 _MOST_NAMED = 6  # classes in a repr
@@ -114,9 +113,8 @@ class Predictions(Sequence[Prediction]):
         cls,
         scores: Tensor,
         names: Sequence[str],
-        sources: Sequence[str] | None,
-        top: int,
-        *,
+        sources: Sequence[str] | None = None,
+        top: int = 1,
         abstention: Abstention | None = None,
         unknown_test: UnknownTest | None = None,
         distances: Tensor | None = None,
@@ -150,9 +148,6 @@ class Predictions(Sequence[Prediction]):
     def __len__(self) -> int:
         return len(self.each)
 
-    def __iter__(self) -> Iterator[Prediction]:
-        return iter(self.each)
-
     @property
     def names(self) -> list[str | None]:
         """The class of each sample; None where the learner abstains or the sample is unknown."""
@@ -173,7 +168,7 @@ class Predictions(Sequence[Prediction]):
         """One sentence each about abstaining and unknown samples, if they were asked for."""
         notes = []
         if self.abstention is not None:
-            answered = sum(prediction.name is not None for prediction in self.each)
+            answered = len(self) - self.names.count(None)
             notes.append(f"answered {answered} of {len(self)}; {self.abstention}")
         if self.unknown_test is not None:
             notes.append(f"{sum(self.unknown)} of {len(self)} unknown; {self.unknown_test}")
@@ -187,10 +182,9 @@ class Predictions(Sequence[Prediction]):
         """Return a JSON object with `predictions`, `abstain` and `unknown`; also write it."""
         tests = {"abstain": self.abstention, "unknown": self.unknown_test}
         found = {name: None if test is None else asdict(test) for name, test in tests.items()}
-        text = json.dumps({"predictions": self.to_dicts(), **found}, indent=1) + "\n"
-        if path is not None:
-            write_output(Path(path), text.encode())
-        return text
+        return _written(
+            path, json.dumps({"predictions": self.to_dicts(), **found}, indent=1) + "\n"
+        )
 
     def to_csv(self, path: AnyPath | None = None) -> str:
         """Return a line per sample, with its most probable classes; also write it to `path`."""
@@ -204,9 +198,7 @@ class Predictions(Sequence[Prediction]):
             others = [value for pair in own.top[1:] for value in pair]
             marked = [int(own.unknown)] * tested
             table.writerow([source, own.name or "", own.probability, *marked, *others])
-        if path is not None:
-            write_output(Path(path), stream.getvalue().encode())
-        return stream.getvalue()
+        return _written(path, stream.getvalue())
 
     def _labelled(self) -> Iterator[tuple[str | int, Prediction]]:
         for number, own in enumerate(self.each):
@@ -219,8 +211,13 @@ class Predictions(Sequence[Prediction]):
 
     def _repr_html_(self) -> str:
         rows = [(at, own.shown, f"{100 * own.probability:.1f}") for at, own in self._labelled()]
-        notes = "".join(f"<p>{html.escape(note)}</p>" for note in self.notes)
-        return html_table(("sample", "class", "probability (%)"), rows) + notes
+        return html_table(("sample", "class", "probability (%)"), rows) + paragraphs(self.notes)
 
     def __str__(self) -> str:
         return "\n".join(f"{source}: {own}" for source, own in self._labelled())
+
+
+def _written(path: AnyPath | None, text: str) -> str:
+    if path is not None:
+        write_output(Path(path), text.encode())
+    return text

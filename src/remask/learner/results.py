@@ -1,4 +1,4 @@
-"""Results of `learn`, `forget` and `undo`; `str()` of them is for people."""
+"""What visits, forgetting and undoing return; `str()` of it is for people."""
 
 import html
 from collections import Counter
@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal, Self, TypeVar
 
-import torch
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from remask.data.readers import checked_name
@@ -28,6 +27,8 @@ def _stored(name: str) -> str:
 StoredName = Annotated[str, AfterValidator(_stored)]
 """The name of a class or visit in a file of a learner."""
 Count = Annotated[int, Field(ge=0, le=2**53)]
+HeadName = Literal["net", "ncm", "slda", "ridge"]
+"""What predicts: a trained net, or a head in closed form."""
 _Percent = Annotated[float, Field(ge=0, le=100)]
 
 
@@ -40,9 +41,7 @@ class Record(BaseModel):
 class Choice(Record):
     """The settings that a visit was learnt with, and why they were chosen."""
 
-    head: Literal["net", "ncm", "slda", "ridge"] = Field(
-        "net", description="what predicts: a trained net, or a head in closed form"
-    )
+    head: HeadName = "net"
     mask: str | None = Field(None, description='"none", "-inf" or a number', max_length=40)
     fade: float = 0.0
     fade_power: float = 1.0
@@ -60,9 +59,7 @@ class Calibration(Record):
     """The temperature that scores are divided by, fitted to held-out samples."""
 
     temperature: float = Field(ge=1e-3, le=1e3)
-    ece_before: _Percent = Field(
-        description="expected calibration error in percent at temperature 1"
-    )
+    ece_before: _Percent = Field(description="expected calibration error at temperature 1")
     ece_after: _Percent = Field(description="the same at this temperature")
     samples: Count = Field(description="number of held-out samples")
 
@@ -132,43 +129,43 @@ class Visit(Record):
         If it has both names, counts are added, and accuracies are averaged over samples.
         """
 
+        def name(own: str) -> str:
+            return new if own == old else own
+
         def summed(by_name: dict[str, int]) -> dict[str, int]:
             found: Counter[str] = Counter()
-            for own, value in by_name.items():
-                found[new if own == old else own] += value
+            for own, count in by_name.items():
+                found[name(own)] += count
             return dict(found)
 
         def averaged(by_name: dict[str, float]) -> dict[str, float]:
-            if not {old, new} <= by_name.keys():
-                return {new if own == old else own: value for own, value in by_name.items()}
-            weights = {own: self.held_out[own] or 1 for own in (old, new)}
-            mean = sum(weights[own] * by_name[own] for own in weights) / sum(weights.values())
-            return {own: mean if own == new else by_name[own] for own in by_name if own != old}
+            found = {name(own): value for own, value in by_name.items()}
+            if {old, new} <= by_name.keys():
+                first, second = (self.held_out[own] or 1 for own in (old, new))
+                total = first * by_name[old] + second * by_name[new]
+                found[new] = total / (first + second)
+            return found
 
-        names = [new if own == old else own for own in self.new_classes]
         return self.model_copy(
             update={
                 "samples": summed(self.samples),
                 "before": averaged(self.before),
                 "accuracy": averaged(self.accuracy),
                 "held_out": summed(self.held_out),
-                "new_classes": tuple(dict.fromkeys(names)),
+                "new_classes": tuple(dict.fromkeys(map(name, self.new_classes))),
             }
         )
+
+    @property
+    def mean(self) -> float | None:
+        """The accuracy after the visit, averaged over classes."""
+        return sum(self.accuracy.values()) / len(self.accuracy) if self.accuracy else None
 
     @property
     def lost(self) -> float | None:
         """Percentage points lost on average on the classes known before; None if none were."""
         drops = [value - self.accuracy[name] for name, value in self.before.items()]
         return sum(drops) / len(drops) if drops else None
-
-    @property
-    def worst(self) -> tuple[str, float, float] | None:
-        """The class that lost most: its name, its accuracy before, and after."""
-        if not self.before:
-            return None
-        name = max(self.before, key=lambda each: self.before[each] - self.accuracy[each])
-        return name, self.before[name], self.accuracy[name]
 
     def __repr__(self) -> str:
         return f"<Visit {self.number} {self}>"
@@ -179,37 +176,39 @@ class Visit(Record):
             for name, after in self.accuracy.items()
         ]
         head = ("class", "samples", "before (%)", "after (%)")
-        return f"<p>{html.escape(str(self))}</p>{html_table(head, rows)}"
+        return paragraphs([str(self)]) + html_table(head, rows)
 
     def __str__(self) -> str:
+        return f"{self.name}: {self.summary}"
+
+    @property
+    def summary(self) -> str:
+        """What was learnt, and what it cost, in one line."""
         if not self.samples:
-            return f"{self.name}: all its classes were forgotten"
+            return "all its classes were forgotten"
         if self.repeated:
-            return f"{self.name}: already learnt on {self.finished[:10]}; nothing changed"
-        parts = [f"{self.name}: learnt {self._learnt()}"]
-        if self.lost is not None and self.worst is not None:
+            return f"already learnt on {self.finished[:10]}; nothing changed"
+        new, total = len(self.new_classes), sum(self.samples.values())
+        again, learnt = len(self.samples) - new, []
+        if new:
+            learnt.append(f"{new} new class{'es' * (new != 1)} ({listed(self.new_classes)})")
+        if again:
+            learnt.append(f"{again} known class{'es' * (again != 1)} again")
+        parts = [f"learnt {' and '.join(learnt)} from {total} sample{'s' * (total != 1)}"]
+        if self.lost is not None:
             points = f"{abs(self.lost):.1f} points"
-            name, before, after = self.worst
+            worst = max(self.before, key=lambda each: self.before[each] - self.accuracy[each])
+            before, after = self.before[worst], self.accuracy[worst]
             change = f"lost {points}" if self.lost > 0 else f"gained {points}"
             if points == "0.0 points":
                 change = "lost nothing on average" if after < before else "lost nothing"
             parts.append(f"old classes {change} on held-out samples")
             if after < before:
-                parts.append(f"worst: {name}, {before:.0f} -> {after:.0f}")
-        new = [self.accuracy[name] for name in self.new_classes if name in self.accuracy]
-        if new:
-            parts.append(f"new classes: {sum(new) / len(new):.1f} % right")
+                parts.append(f"worst: {worst}, {before:.0f} -> {after:.0f}")
+        right = [self.accuracy[name] for name in self.new_classes if name in self.accuracy]
+        if right:
+            parts.append(f"new classes: {sum(right) / len(right):.1f} % right")
         return "; ".join(parts)
-
-    def _learnt(self) -> str:
-        new, total = len(self.new_classes), sum(self.samples.values())
-        again = len(self.samples) - new
-        parts = []
-        if new:
-            parts.append(f"{new} new class{'es' * (new != 1)} ({listed(self.new_classes)})")
-        if again:
-            parts.append(f"{again} known class{'es' * (again != 1)} again")
-        return f"{' and '.join(parts)} from {total} sample{'s' * (total != 1)}"
 
 
 @dataclass(frozen=True)
@@ -265,24 +264,6 @@ class Undone:
 
 
 @dataclass(frozen=True)
-class Preprocessing:
-    """From an image or array to what `Learner.net()` takes: `(raw * scale - mean) / std`."""
-
-    input_shape: tuple[int, ...]
-    """Of one raw input: (channels, height, width), (features,), or (length,) of token ids."""
-    input_type: torch.dtype
-    """uint8, float32 or int64. int64 inputs are passed on unchanged."""
-    scale: float
-    mean: tuple[float, ...] | None
-    """Per channel, or per feature."""
-    std: tuple[float, ...] | None
-    resize: Literal["bilinear"] | None
-    """How image files are brought to the size of `input_shape`; None: inputs are not images. Their
-    EXIF orientation is applied, the centre of `input_shape`'s aspect ratio is cropped, and the crop
-    is resized: `PIL.ImageOps.fit(image, (width, height), PIL.Image.Resampling.BILINEAR)`."""
-
-
-@dataclass(frozen=True)
 class Progress:
     """Progress of a visit; `on_progress` is called with it after every step."""
 
@@ -308,6 +289,11 @@ def html_table(head: Iterable[str], rows: Sequence[Sequence[object]]) -> str:
     more = len(rows) - _ROWS_SHOWN
     rest = f"<p>and {more} more</p>" if more > 0 else ""
     return f"<table>{line(head, 'th')}{body}</table>{rest}"
+
+
+def paragraphs(lines: Iterable[str]) -> str:
+    """Return lines of text as HTML, for a notebook."""
+    return "".join(f"<p>{html.escape(line)}</p>" for line in lines)
 
 
 def listed(names: Sequence[str]) -> str:

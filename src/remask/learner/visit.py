@@ -1,4 +1,4 @@
-"""One visit: samples are staged on disk, a model is trained and checked, and all is committed."""
+"""A visit: its samples are staged on disk, the model is trained and checked, all is committed."""
 
 from collections import Counter
 from datetime import UTC, datetime
@@ -10,31 +10,25 @@ from torch import Tensor
 from remask.data.readers import InputFormat, SampleReader, in_order
 from remask.engine import Position, TrialStack
 from remask.engine.checkpoints import CheckpointFolder
-from remask.learner import guards
+from remask.errors import RemaskError
 from remask.learner.calibration import calibrate
 from remask.learner.data import advice_for, first_data, measured
-from remask.learner.errors import LearnerError, VisitRejectedError, damaged
-from remask.learner.folder import COUNTS, MEMORY_LABELS, MEMORY_SOURCES, MISFITS, LearnerFolder
+from remask.learner.evaluation import check_chance, check_drop, per_class
+from remask.learner.folder import COUNTS, MEMORY_SOURCES, LearnerFolder, Tensors
 from remask.learner.manifest import DataNote
 from remask.learner.model import Model
 from remask.learner.results import Choice, Visit
-from remask.learner.samples import ChosenRows, HeldOut, open_segments, save_state
-from remask.learner.scoring import per_class, score_held_out
-from remask.learner.statistics import ClassFiles, Statistics
-from remask.learner.training import (
-    Candidate,
-    Chosen,
-    Trained,
-    Training,
-    all_diverged,
-    choose,
-    choose_trial,
-    copies,
-    head_candidates,
-    make_stack,
-    outputs_for,
+from remask.learner.samples import (
+    ChosenRows,
+    HeldOut,
+    Statistics,
+    measured_on,
+    updated_statistics,
 )
-from remask.learner.visit_files import (
+from remask.learner.scoring import score_held_out
+from remask.learner.settings import MISFITS, LearnerError, VisitRejectedError, damaged
+from remask.learner.stacks import copies, make_stack, outputs_for
+from remask.learner.staging import (
     OnProgress,
     ReadSamples,
     Staged,
@@ -42,7 +36,8 @@ from remask.learner.visit_files import (
     choose_held_out,
     fingerprint_of,
 )
-from remask.memory import JoinedRows
+from remask.learner.training import Candidate, Chosen, Training, choose, choose_trial
+from remask.memory import JoinedRows, StoredRows
 
 _SLOWER = (1.0, 0.1, 0.01)
 """Factors of the learning rates, tried one after the other until training does not diverge."""
@@ -54,7 +49,6 @@ def stage_visit(
     model: Model,
     source: SampleReader,
     name: str,
-    *,
     discard: bool,
     on_progress: OnProgress | None,
 ) -> Staged | Visit:
@@ -126,10 +120,9 @@ class VisitRun:
 
     def __init__(self, folder: LearnerFolder, staged: Staged, model: Model) -> None:
         self._folder, self._staged, self._model = folder, staged, model
-        self._before = folder.manifest
+        self._before, note = folder.manifest, staged.note
         self._settings = folder.manifest.settings
         self._old = folder.read_state() if self._before.state else None
-        note = staged.note
         self._after = self._before.model_copy(
             update={
                 "classes": note.classes,
@@ -138,19 +131,15 @@ class VisitRun:
                 "tasks": self._before.tasks + 1,
             }
         )
-        self._segments = open_segments(folder)
-        self._rows = JoinedRows([*self._segments, staged.inputs])
+        self._earlier: list[StoredRows] = [folder.samples()] if self._before.samples else []
+        self._rows = JoinedRows([*self._earlier, staged.inputs])
         self._first = len(self._rows) - len(staged.labels)  # the number of the visit's first sample
-        aside = torch.tensor(note.held_out, dtype=torch.int64)
-        learnt = torch.ones(len(staged.labels), dtype=torch.bool)
-        learnt[aside] = False
-        self._aside, self._learnt = aside, learnt.nonzero().squeeze(-1)
+        self._aside = torch.tensor(note.held_out, dtype=torch.int64)
+        everything = torch.arange(len(staged.labels))
+        self._learnt = everything[~torch.isin(everything, self._aside)]
         keys = torch.tensor(note.keys, dtype=torch.int64)
         held = HeldOut.of(self._old, self._rows)
-        self._held = held.and_also(self._first + aside, staged.labels[aside], keys)
-        has_features = note.data.features is not None
-        self._heads = self._settings.heads if has_features else ()
-        self._trains = self._settings.trains(features=has_features)
+        self._held = held.and_also(self._first + self._aside, staged.labels[self._aside], keys)
         self._training: Training | None = None
 
     def run(
@@ -165,33 +154,31 @@ class VisitRun:
 
         Raises VisitRejectedError, unless `force` is set.
         """
-        statistics = self._statistics() if self._heads else None
-        measured_on = self._held  # without a memory, samples like those that were held out
-        if statistics is not None and statistics.exact and self._settings.memory == 0:
-            files = ClassFiles(self._folder, self._after)
-            measured_on = files.held_out(statistics.notes, self._settings.seed)
+        features = self._staged.note.data.features is not None
+        statistics = self._statistics() if features and self._settings.heads else None
+        notes = () if statistics is None else statistics.notes
+        held = measured_on(self._folder, self._after, notes, self._held)
         before = None
         if self._old is not None:
-            before = score_held_out(measured_on, self._before, self._old, self._model)
-        candidates = [] if statistics is None else head_candidates(self._after, statistics)
-        net: dict[str, Tensor] = {}
-        trained, choice = Trained(), Choice(why="")
-        if self._trains:
-            stack, trained, share = self._train(measured_on, on_progress, checkpoint_seconds)
-            net, choice = choose_trial(stack, measured_on, self._after, self._model)
+            before = score_held_out(held, self._before, self._old, self._model)
+        nets, choice = [], Choice(why="")
+        if self._settings.trains(features=features):
+            stack, share = self._train(held, on_progress, checkpoint_seconds)
+            net, choice = choose_trial(stack, held, self._after, self._model)
             if share != 1:
                 usual = stack.configs[0].lr / share
                 why = f"training diverged with a learning rate of {usual:g}; {choice.why}"
                 choice = choice.model_copy(update={"why": why})
             manifest = self._after.model_copy(update={"head": "net", "lr": choice.lr})
             title = self._model.method.title if self._model.method else ""
-            candidates.append(Candidate(f"{title} (replay)", manifest, net))
-        chosen = choose(candidates, measured_on, self._model)
-        choice = self._choice(choice, chosen, statistics)
+            nets = [Candidate(f"{title} (replay)", manifest, net)]
+        chosen = choose(self._after, statistics, nets, held, self._model)
+        if statistics is not None:
+            choice = self._with_head(choice, chosen, statistics)
         if not force:
             self._check(before, chosen, max_drop)
-        visit = self._result(trained, before, chosen, choice)
-        self._commit(visit, chosen, net, statistics)
+        visit = self._result(before, chosen, choice)
+        self._commit(visit, chosen, nets[0].tensors if nets else {}, statistics)
         return visit
 
     def _statistics(self) -> Statistics:
@@ -199,34 +186,34 @@ class VisitRun:
             (self._staged.inputs.take(rows), self._staged.labels[rows])
             for rows in (self._learnt, self._aside)
         )
-        files, keeps = ClassFiles(self._folder, self._after), self._settings.memory != 0
-        return files.updated(self._old, self._after.outputs, learnt, None if keeps else held)
+        keeps = self._settings.memory != 0
+        return updated_statistics(
+            self._folder, self._after, self._old, learnt, None if keeps else held
+        )
 
-    def _choice(self, trained: Choice, chosen: Chosen, statistics: Statistics | None) -> Choice:
+    def _with_head(self, trained: Choice, chosen: Chosen, statistics: Statistics) -> Choice:
         """Add the head that predicts to the settings of the trained net."""
-        if statistics is None:
-            return trained
-        why = chosen.why or "as the learner was created"
+        why, head = chosen.why or "as the learner was created", chosen.candidate.manifest.head
         if not statistics.exact and self._before.exact:
             why += (
                 f". Statistics of each class exceed {self._settings.statistics_bytes:,} bytes "
                 f"(statistics_bytes): only their sum is stored from now on, so that forgetting a "
                 f"class is not exact"
             )
-        if chosen.candidate.manifest.head == "net":
+        if head == "net":
             why = f"{why}. Among trained heads: {trained.why}"
-        return trained.model_copy(update={"head": chosen.candidate.manifest.head, "why": why})
+        return trained.model_copy(update={"head": head, "why": why})
 
     def _check(self, before: tuple[Tensor, Tensor] | None, chosen: Chosen, max_drop: float) -> None:
         name, scores, truth = self._staged.note.name, chosen.scores, chosen.truth
         advice = advice_for(self._settings, self._staged.note.data)
         new = truth >= len(self._before.known)
         try:
-            guards.check_chance(name, scores, truth, advice)
-            guards.check_chance(name, scores[new], truth[new], advice)
+            check_chance(name, scores, truth, advice)
+            check_chance(name, scores[new], truth[new], advice)
             if before is not None:
                 old = [list(self._after.known).index(each) for each in self._before.known]
-                guards.check_drop(name, before, (scores, truth), old, max_drop, advice)
+                check_drop(name, before, (scores, truth), old, max_drop, advice)
         except VisitRejectedError:
             if self._training is not None:
                 self._training.save()
@@ -236,31 +223,30 @@ class VisitRun:
 
     def _train(
         self, held: HeldOut, on_progress: OnProgress | None, checkpoint_seconds: float
-    ) -> tuple[TrialStack, Trained, float]:
+    ) -> tuple[TrialStack, float]:
         """Train all candidates, with lower learning rates if all of them diverge."""
-        note = self._staged.note
-        inputs = ChosenRows(self._staged.inputs, self._learnt)
-        seen = len(self._learnt) + (0 if self._old is None else int(self._old[COUNTS].sum()))
+        note, count = self._staged.note, len(self._learnt)
+        seen = count + (0 if self._old is None else int(self._old[COUNTS].sum()))
         for attempt, share in enumerate(_SLOWER):
             stack = make_stack(
                 self._after,
                 self._model,
-                len(self._learnt),
+                count,
                 seen=seen,
                 share=share,
-                earlier_samples=self._segments,
+                earlier_samples=self._earlier,
             )
             self._restore(stack)
-            checkpoints = CheckpointFolder(
-                self._folder.visit.checkpoints(attempt), f"{note.name} {note.fingerprint}"
-            )
+            path = self._folder.visit.checkpoints(attempt)
+            checkpoints = CheckpointFolder(path, f"{note.name} {note.fingerprint}")
             self._training = Training(
-                stack, held, self._after, self._model, checkpoints, checkpoint_seconds
+                stack, held, self._after, self._model.device, checkpoints, checkpoint_seconds
             )
             labels = self._staged.labels[self._learnt]
-            trained = self._training.run(inputs, labels, on_progress)
-            if not all_diverged(stack):
-                return stack, trained, share
+            inputs = ChosenRows(self._staged.inputs, self._learnt)
+            self._training.run(inputs, labels, on_progress)
+            if not self._training.all_diverged():
+                return stack, share
         raise LearnerError(
             f"{note.name} cannot be learnt: the loss was not a number, with learning rates "
             f"down to {min(config.lr for config in stack.configs):g}. The learner is as it was. "
@@ -275,30 +261,25 @@ class VisitRun:
         saved = {n: own for n, own in self._old.items() if not n.startswith(_NOT_OF_STACK)}
         try:
             stack.grow_from(copies(saved, len(stack.configs)), Position(self._before.tasks))
-        except MISFITS as error:
+        except (*MISFITS, RemaskError) as error:
             reason = f"its tensors do not fit, {type(error).__name__}: {str(error)[:200]}"
             raise damaged(self._folder.path / self._before.state.name, reason) from error
 
     def _result(
-        self,
-        trained: Trained,
-        before: tuple[Tensor, Tensor] | None,
-        chosen: Chosen,
-        choice: Choice,
+        self, before: tuple[Tensor, Tensor] | None, chosen: Chosen, choice: Choice
     ) -> Visit:
         accuracy, counts = per_class(chosen.scores, chosen.truth, list(self._after.known))
-        note = self._staged.note
+        note, training = self._staged.note, self._training
         sizes = Counter(self._staged.labels[self._learnt].tolist())
-        new = note.classes[len(self._before.classes) :]
         return Visit(
             name=note.name,
             number=len(self._before.history) + 1,
             finished=_now(),
-            seconds=round(trained.seconds, 3),
-            steps=trained.steps,
-            epochs=trained.epochs,
+            seconds=round(training.seconds, 3) if training else 0.0,
+            steps=training.steps if training else 0,
+            epochs=training.epochs if training else 0,
             samples={str(note.classes[label]): sizes[label] for label in sorted(sizes)},
-            new_classes=tuple(map(str, new)),
+            new_classes=tuple(map(str, note.classes[len(self._before.classes) :])),
             before={} if before is None else per_class(*before, list(self._before.known))[0],
             accuracy=accuracy,
             held_out=counts,
@@ -308,11 +289,7 @@ class VisitRun:
         )
 
     def _commit(
-        self,
-        visit: Visit,
-        chosen: Chosen,
-        net: dict[str, Tensor],
-        statistics: Statistics | None,
+        self, visit: Visit, chosen: Chosen, net: Tensors, statistics: Statistics | None
     ) -> None:
         _, places = self._settings.places(self._staged.note.data.kept.sample_bytes)
         tensors = {**net, **chosen.candidate.tensors, **self._held.reduced(places).tensors()}
@@ -330,16 +307,10 @@ class VisitRun:
             counted, learnt = tensors[MEMORY_SOURCES].cpu(), self._first + self._learnt
             own = (counted - self._first).clamp(min=0, max=len(learnt) - 1)
             tensors[MEMORY_SOURCES] = torch.where(counted < self._first, counted, learnt[own])
-            tensors[MEMORY_LABELS] = tensors[MEMORY_LABELS].cpu()
         method = self._model.method
-        manifest = save_state(
-            self._folder,
-            chosen.candidate.manifest,
-            tensors,
-            self._rows,
-            private=method is not None and method.own_memory != "no",
-        )
-        self._folder.commit(manifest.model_copy(update=update))
+        private = method is not None and method.own_memory != "no"
+        update |= self._folder.save(tensors, self._rows, private=private)
+        self._folder.commit(chosen.candidate.manifest.model_copy(update=update))
 
 
 def _now() -> str:

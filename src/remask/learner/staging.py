@@ -23,11 +23,18 @@ from pydantic import Field
 
 from remask.data.readers import InputFormat, SampleReader, sample_bytes
 from remask.files import make_folder, open_regular, read_limited, remove_tree, write_atomically
-from remask.learner.errors import LearnerError, damaged
-from remask.learner.files import check_sha256, mapped, npy_pieces, seal, unseal, write_hashed
-from remask.learner.manifest import DataNote, Manifest
+from remask.learner.manifest import (
+    DataNote,
+    Manifest,
+    mapped,
+    npy_pieces,
+    seal,
+    unseal,
+    write_hashed,
+)
 from remask.learner.model import Features
 from remask.learner.results import Progress, Record, StoredName
+from remask.learner.settings import LearnerError, damaged
 from remask.memory import MappedRows
 
 VISIT = "visit"
@@ -46,37 +53,36 @@ class VisitNote(Record):
 
     name: StoredName
     fingerprint: str = Field(pattern="^[0-9a-f]{64}$")
-    generation: int = Field(ge=0)
-    """Of the learner when the visit started."""
+    generation: int = Field(ge=0, description="of the learner when the visit started")
     began: str = Field(max_length=40)
-    classes: tuple[StoredName | None, ...]
-    """Of the learner, followed by the new ones of the visit."""
-    labels: tuple[int, ...]
-    """The output of each sample's class."""
-    held_out: tuple[Annotated[int, Field(ge=0)], ...]
-    """Numbers of the samples that are held out."""
-    keys: tuple[Annotated[int, Field(ge=0, lt=2**63)], ...]
-    """Their keys, which decide which of them stay held out."""
+    classes: tuple[StoredName | None, ...] = Field(
+        description="of the learner, followed by the new ones of the visit"
+    )
+    labels: tuple[int, ...] = Field(description="the output of each sample's class")
+    held_out: tuple[Annotated[int, Field(ge=0)], ...] = Field(
+        description="numbers of the samples that are held out"
+    )
+    keys: tuple[Annotated[int, Field(ge=0, lt=2**63)], ...] = Field(
+        description="their keys, which decide which of them stay held out"
+    )
     data: DataNote
     rows_sha256: str
 
     def problem(self, manifest: Manifest) -> str | None:
         """Return why a learner cannot continue this visit, or None."""
+        known, new = manifest.classes, self.classes[len(manifest.classes) :]
         outputs = {number for number, name in enumerate(self.classes) if name is not None}
-        if self.classes[: len(manifest.classes)] != manifest.classes:
-            return "its classes are not those of the learner"
-        if len(new := self.classes[len(manifest.classes) :]) != len({*new} - {*manifest.classes}):
-            return "its new classes are not new"
-        if not self.labels or not outputs.issuperset(self.labels):
-            return "its labels are not of its classes"
         rows = {*self.held_out}
-        if not len(rows) == len(self.held_out) == len(self.keys):
-            return "its held-out samples do not fit their keys"
-        if rows and max(rows) >= len(self.labels):
-            return "its held-out samples are not among its samples"
-        if manifest.data not in (None, self.data):
-            return "its samples have another format than those of the learner"
-        return None
+        checks = {
+            "its classes are not those of the learner": self.classes[: len(known)] == known,
+            "its new classes are not new": len(new) == len({*new} - {*known}),
+            "its labels are not of its classes": self.labels and outputs.issuperset(self.labels),
+            "its held-out samples do not fit": len(rows) == len(self.held_out) == len(self.keys)
+            and max(rows, default=0) < len(self.labels),
+            "its samples have another format than those of the learner": manifest.data
+            in (None, self.data),
+        }
+        return next((problem for problem, fine in checks.items() if not fine), None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,12 +156,11 @@ class VisitFolder:
         """Continue a visit. Raises LearnerError if its files are damaged."""
         if problem := note.problem(manifest):
             raise damaged(self.path / _NOTE, problem, _LEARN_AGAIN)
-        check_sha256(self.path / _INPUTS, note.rows_sha256, _LEARN_AGAIN)
         return self._staged(note)
 
     def _staged(self, note: VisitNote) -> Staged:
-        shape = (len(note.labels), *note.data.kept.shape)
-        inputs = mapped(self.path / _INPUTS, shape, note.data.kept.dtype, _LEARN_AGAIN)
+        count, kept = len(note.labels), note.data.kept
+        inputs = mapped(self.path / _INPUTS, note.rows_sha256, count, kept, _LEARN_AGAIN)
         return Staged(note, inputs, torch.tensor(note.labels, dtype=torch.int64))
 
     def checkpoints(self, attempt: int) -> Path:
@@ -167,9 +172,9 @@ class VisitFolder:
 
         Raises DurabilityError if a file cannot be removed.
         """
-        parts = self.path / _PARTS
         if not self.path.is_symlink():  # only the link itself is removed below
             remove_tree(self.path / _NOTE)
+            parts = self.path / _PARTS
             if keep_features and parts.is_dir() and not parts.is_symlink():
                 for path in self.path.iterdir():
                     if path != parts:
@@ -310,12 +315,11 @@ class _FeatureCache:
     @staticmethod
     def _read(path: Path, shape: tuple[int, int]) -> npt.NDArray[np.float32] | None:
         """Return what an earlier call wrote, if the file is whole."""
-        size = 4 * shape[0] * shape[1]
         try:
             with open_regular(path) as stream:
-                digest, data = stream.read(32), stream.read(size + 1)
+                digest, data = stream.read(32), stream.read(4 * shape[0] * shape[1] + 1)
         except OSError:
             return None
-        if hashlib.sha256(data).digest() != digest or len(data) != size:
+        if hashlib.sha256(data).digest() != digest or len(data) != 4 * shape[0] * shape[1]:
             return None
         return np.frombuffer(data, dtype=np.float32).reshape(shape)
