@@ -36,6 +36,7 @@ _Run = Callable[[Tensor], Tensor]
 _NOTE = "remask.json"
 """The name of the description inside a file."""
 _INPUTS, _PROBABILITIES = "inputs", "probabilities"
+_UNCHANGED = {"scale": 1, "mean": None, "std": None}
 _CHECKED_BATCHES = (1, 2, 7)
 _LARGEST_DIFFERENCE = 1e-4
 """Of probabilities: other kernels add in another order."""
@@ -92,7 +93,9 @@ def export_model(
         with _quiet(), torch.no_grad():
             data = write(module, example, json.dumps(description))
             run = read(data, module)
-            difference = _largest_difference(run, module, preprocessing)
+            checked = [_random_inputs(module, preprocessing, size) for size in _CHECKED_BATCHES]
+            differences = [(run(inputs) - module(inputs)).abs().max() for inputs in checked]
+            difference = float(torch.stack(differences).max())
     except (MissingPackageError, MemoryError):
         raise
     except Exception as error:  # tracing a custom net raises anything
@@ -139,8 +142,7 @@ def _describe(
     shape = preprocessing.input_shape
     inside = to != "safetensors"
     steps = {"scale": preprocessing.scale, "mean": preprocessing.mean, "std": preprocessing.std}
-    raw = inside or (preprocessing.scale == 1 and preprocessing.mean is None)
-    raw = raw or preprocessing.input_type == torch.int64
+    raw = inside or steps == _UNCHANGED or preprocessing.input_type == torch.int64
     taken = str(preprocessing.input_type if raw else torch.float32).removeprefix("torch.")
     image = None
     if len(shape) == 3:
@@ -269,19 +271,10 @@ def _quiet() -> Iterator[None]:
     level = logger.level
     logger.setLevel(logging.ERROR)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             yield
     finally:
         logger.setLevel(level)
-
-
-def _largest_difference(run: _Run, module: nn.Module, preprocessing: Preprocessing) -> float:
-    differences = [
-        (run(inputs) - module(inputs)).abs().max()
-        for inputs in (_random_inputs(module, preprocessing, size) for size in _CHECKED_BATCHES)
-    ]
-    return float(torch.stack(differences).max())
 
 
 def _random_inputs(net: nn.Module, preprocessing: Preprocessing, count: int) -> Tensor:
@@ -294,11 +287,7 @@ def _random_inputs(net: nn.Module, preprocessing: Preprocessing, count: int) -> 
         tables = [each for each in net.modules() if isinstance(each, nn.Embedding)]
         ids = min((table.num_embeddings for table in tables), default=2)
         return torch.randint(0, ids, shape, generator=random)
-    normal = torch.randn(shape, generator=random)
-    if preprocessing.mean is None or preprocessing.std is None:
-        return normal / preprocessing.scale
     per_channel = (-1, *[1] * (len(preprocessing.input_shape) - 1))
-    mean, std = (
-        torch.tensor(own).view(per_channel) for own in (preprocessing.mean, preprocessing.std)
-    )
-    return (normal * std + mean) / preprocessing.scale
+    mean = torch.tensor(preprocessing.mean or [0.0]).view(per_channel)
+    std = torch.tensor(preprocessing.std or [1.0]).view(per_channel)
+    return (torch.randn(shape, generator=random) * std + mean) / preprocessing.scale

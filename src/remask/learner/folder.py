@@ -161,9 +161,9 @@ class LearnerFolder:
         return [*found, *[self.visit.path] * self.visit.is_stale(self.manifest.generation)]
 
     def _warn(self, left: list[Path]) -> None:
-        if left:
+        for path in left[:1]:
             warnings.warn(
-                f"{left[0]} is left over from an interrupted change of the learner, and may hold "
+                f"{path} is left over from an interrupted change of the learner, and may hold "
                 f"samples of a class that was forgotten. It cannot be removed: fix the "
                 f"permissions, then open the learner again.",
                 stacklevel=4,

@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal, Unpack
 
 import torch
 from pydantic import ValidationError
@@ -43,6 +43,7 @@ from remask.learner.settings import (
     LearnerSettings,
     NoEncoderWarning,
     NoHeldOutError,
+    SettingOptions,
     damaged,
 )
 from remask.learner.stacks import check_settings
@@ -97,7 +98,7 @@ class Learner:
         net: str | nn.Module = "auto",
         method: str | type[Method] = "auto",
         device: torch.device | str = "cpu",
-        **settings: Any,
+        **settings: Unpack[SettingOptions],
     ) -> "Learner":
         """Create a learner in a folder that is empty or does not exist. Raises LearnerError.
 
@@ -123,12 +124,12 @@ class Learner:
             if not isinstance(own, str | nn.Module):
                 raise LearnerError(f"{what}={own!r:.60}: give a name or an nn.Module")
         try:
-            chosen = LearnerSettings(
-                encoder=encoder if isinstance(encoder, str) else OWN_MODULE,
-                net=net if isinstance(net, str) else OWN_MODULE,
-                method=name_of(method),
-                **settings,
-            )
+            named = {
+                "encoder": encoder if isinstance(encoder, str) else OWN_MODULE,
+                "net": net if isinstance(net, str) else OWN_MODULE,
+                "method": name_of(method),
+            }
+            chosen = LearnerSettings.model_validate({**named, **settings})
         except ValidationError as error:
             raise LearnerError(describe_errors(error)) from None
         model = Model(chosen, net, encoder, method, device)

@@ -72,10 +72,8 @@ class HeldOut:
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor] | None, rows: StoredRows) -> "HeldOut":
         """Return the held-out samples of a saved state."""
-        none = torch.zeros(0, dtype=torch.int64)
-        if tensors is None:
-            return cls(rows, none, none, none)
-        return cls(rows, *(tensors[name] for name in (HELD_SOURCES, HELD_LABELS, HELD_KEYS)))
+        found, none = tensors or {}, torch.zeros(0, dtype=torch.int64)
+        return cls(rows, *(found.get(n, none) for n in (HELD_SOURCES, HELD_LABELS, HELD_KEYS)))
 
     def tensors(self) -> Tensors:
         """Return the tensors to save in a state."""

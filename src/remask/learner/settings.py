@@ -2,10 +2,10 @@
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypedDict
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
 
@@ -222,3 +222,21 @@ class LearnerSettings(BaseModel):
                     f"memory={self.memory!r} is too small for a sample of {sample_bytes} bytes"
                 )
         return capacity - capacity // _HELD_OUT, capacity // _HELD_OUT
+
+
+class SettingOptions(TypedDict, total=False):
+    """The settings that `Learner.create` takes as they are: see `LearnerSettings`."""
+
+    memory: int | str
+    mask: float | str | None
+    lr: float | None
+    epochs: int | None
+    batch: int | None
+    replay_batch: int | None
+    optimizer: Literal["sgd", "adamw"]
+    augment: bool | None
+    image_size: int | tuple[int, int] | None
+    normalise: str | tuple[Sequence[float], Sequence[float]]
+    seed: int
+    statistics_bytes: int
+    keep_generations: int
