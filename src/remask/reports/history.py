@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
 
 from remask.errors import SettingsError, printable
 from remask.files import AnyPath
@@ -44,7 +43,7 @@ def visits_table(visits: Sequence[Visit]) -> PlainTable:
             ", ".join(visit.new_classes) or "-",
             f"{sum(visit.samples.values()):,}",
             str(len(visit.accuracy)),
-            percent(_mean(visit)),
+            percent(visit.mean),
         ]
         for visit in visits
     ]
@@ -57,7 +56,7 @@ def classes_table(visits: Sequence[Visit]) -> PlainTable:
         [name, *(percent(visit.accuracy.get(name)) for visit in visits)]
         for name in _classes(visits)
     ]
-    rows.append([_ALL, *(percent(_mean(visit)) for visit in visits)])
+    rows.append([_ALL, *(percent(visit.mean) for visit in visits)])
     columns = ["class", *(visit.name for visit in visits)]
     return PlainTable(columns, rows, left=("class",), wrap=True)
 
@@ -81,7 +80,7 @@ def history_figure(title: str, visits: Sequence[Visit]) -> Figure:
         for number, name in enumerate(shown)
     ]
     every = [sum(visit.held_out.values()) for visit in visits]
-    marks.append(_line(_ALL, Look(None, marker="ring"), [*map(_mean, visits)], every))
+    marks.append(_line(_ALL, Look(None, marker="ring"), [visit.mean for visit in visits], every))
     places = tuple(printable(visit.name) for visit in visits)
     panel = Panel(
         "",
@@ -117,10 +116,10 @@ def history_html(title: str, visits: Sequence[Visit], now: LearnerNow | None = N
             {
                 "name": visit.name,
                 "finished": visit.finished,
-                "summary": str(visit).removeprefix(f"{visit.name}: "),
+                "summary": visit.summary,
                 "choice": str(visit.choice),
                 "accuracy": visit.accuracy,
-                "mean": _mean(visit),
+                "mean": visit.mean,
             }
             for visit in visits
         ],
@@ -158,8 +157,3 @@ def write_history(
 def _classes(visits: Sequence[Visit]) -> list[str]:
     """In the order in which they were learnt."""
     return list(dict.fromkeys(name for visit in visits for name in visit.accuracy))
-
-
-def _mean(visit: Visit) -> float | None:
-    """The mean accuracy over classes."""
-    return fmean(visit.accuracy.values()) if visit.accuracy else None
