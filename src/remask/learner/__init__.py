@@ -10,8 +10,15 @@ if TYPE_CHECKING:
     from remask.learner.evaluation import Evaluation
     from remask.learner.learner import Learner
     from remask.learner.predictions import Abstention, Prediction, Predictions, UnknownTest
-    from remask.learner.results import Calibration, Choice, Forgotten, Progress, Undone, Visit
-    from remask.learner.scoring import Preprocessing
+    from remask.learner.results import (
+        Calibration,
+        Choice,
+        Forgotten,
+        Preprocessing,
+        Progress,
+        Undone,
+        Visit,
+    )
     from remask.learner.settings import (
         LearnerError,
         LearnerSettings,
@@ -24,8 +31,7 @@ _MODULES = {
     "evaluation": "Evaluation",
     "learner": "Learner Skipped TextFile",
     "predictions": "Abstention Prediction Predictions UnknownTest",
-    "results": "Calibration Choice Forgotten Progress Undone Visit",
-    "scoring": "Preprocessing",
+    "results": "Calibration Choice Forgotten Preprocessing Progress Undone Visit",
     "settings": "LearnerError LearnerSettings NoEncoderWarning VisitRejectedError",
     "summary": "ClassSummary Estimate Summary",
 }

@@ -25,7 +25,8 @@ from torch import Tensor, nn
 from remask.errors import MissingPackageError
 from remask.learner.manifest import Normalisation
 from remask.learner.predictions import Abstention
-from remask.learner.scoring import Normalise, Preprocessing
+from remask.learner.results import Preprocessing
+from remask.learner.scoring import Normalise
 from remask.learner.settings import LearnerError
 from remask.outputs import check_output, write_output
 

@@ -32,9 +32,8 @@ from remask.learner.forgetting import forget
 from remask.learner.manifest import MANIFEST, Learnt, Manifest
 from remask.learner.model import EncoderGiven, Model, NetGiven, check_given, is_own_encoder, name_of
 from remask.learner.predictions import Abstention, Predictions
-from remask.learner.predictor import Predictor
-from remask.learner.results import Calibration, Forgotten, Undone, Visit, listed
-from remask.learner.scoring import Preprocessing
+from remask.learner.results import Calibration, Forgotten, Preprocessing, Undone, Visit, listed
+from remask.learner.scoring import Predictor
 from remask.learner.settings import (
     AUTO,
     NONE,

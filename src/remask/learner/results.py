@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal, Self, TypeVar
 
+import torch
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from remask.data.readers import checked_name
@@ -276,6 +277,24 @@ class Progress:
     """Whether the visit was started by an earlier call."""
     phase: Literal["encoding", "training"] = "training"
     """While encoding, steps are samples."""
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """From an image or array to what `Learner.net()` takes: `(raw * scale - mean) / std`."""
+
+    input_shape: tuple[int, ...]
+    """Of one raw input: (channels, height, width), (features,), or (length,) of token ids."""
+    input_type: torch.dtype
+    """uint8, float32 or int64. int64 inputs are passed on unchanged."""
+    scale: float
+    mean: tuple[float, ...] | None
+    """Per channel, or per feature."""
+    std: tuple[float, ...] | None
+    resize: Literal["bilinear"] | None
+    """How image files are brought to the size of `input_shape`; None: inputs are not images. Their
+    EXIF orientation is applied, the centre of `input_shape`'s aspect ratio is cropped, and the crop
+    is resized: `PIL.ImageOps.fit(image, (width, height), PIL.Image.Resampling.BILINEAR)`."""
 
 
 def html_table(head: Iterable[str], rows: Sequence[Sequence[object]]) -> str:
