@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from remask.data.readers import SampleReader
 from remask.engine import TrialStack
-from remask.engine.predictors import METHOD, NET, assemble
+from remask.engine.saved_nets import METHOD, NET, assemble
 from remask.errors import RemaskError
 from remask.learner.calibration import Novelty, check_share, find_abstention, unknown_test
 from remask.learner.folder import HEAD_BIAS, HEAD_WEIGHT, LearnerFolder, Tensors, memory_of

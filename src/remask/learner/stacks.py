@@ -11,10 +11,11 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from remask.config import COMMON_WEIGHTS, TrialConfig
-from remask.engine import DataDescription, TrialStack, check_config, check_predictor
+from remask.engine import DataDescription, TrialStack
 from remask.engine.choosing import Candidate as Masking
 from remask.engine.choosing import candidates_of
-from remask.engine.validation import check_open
+from remask.engine.saved_nets import check_predictor
+from remask.engine.validation import check_config, check_open
 from remask.learner.folder import Tensors
 from remask.learner.manifest import SMALLEST_HEAD, Manifest
 from remask.learner.model import Model
