@@ -11,7 +11,7 @@ import time
 
 from remask import TrialStack, load_benchmark
 from remask.experiments import RunOptions
-from remask.experiments.cost import measured_rates, seconds_of
+from remask.experiments.plans import measured_rates, seconds_of
 from remask.experiments.reproduction import configs_of, wanted_cells
 
 TRIALS, ROUNDS = 10, 2

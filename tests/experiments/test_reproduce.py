@@ -24,7 +24,7 @@ def no_data(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monkey
     """As on a machine without data, whose speed was measured before."""
     monkeypatch.setenv("REMASK_DATA", str(tmp_path_factory.mktemp("data")))
     monkeypatch.setattr("remask.experiments.plans.rates_of", lambda *_: None)
-    monkeypatch.setattr("remask.experiments.plans.seconds_of", lambda _, rates: 60.0)
+    monkeypatch.setattr("remask.experiments.plans.seconds_of", lambda *_: 60.0)
 
 
 def _fill(remask: CommandLine, cells: list[PaperCell], accuracy: float, trials: int = 10) -> None:

@@ -16,12 +16,11 @@ from remask.experiments.cost import (
     Sizes,
     cost_of,
     net_cost,
-    rates_of,
-    seconds_of,
     shortest_time,
     step_passes,
     usual_stack,
 )
+from remask.experiments.plans import rates_of, seconds_of
 from remask.methods import METHODS
 from remask.nets.builders import net_builder
 

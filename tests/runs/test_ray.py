@@ -11,8 +11,8 @@ import pytest
 import remask as public
 from remask.errors import Stopped
 from remask.experiments import Ray, RunOptions, ThisProcess
-from remask.experiments.cost import rates_of
 from remask.experiments.jobs import Advanced, Failed, Note, unfinished_runs
+from remask.experiments.plans import rates_of
 from remask.experiments.ray_cluster import ClusterError
 from remask.experiments.running import continue_run
 from remask.machine import StopRequest

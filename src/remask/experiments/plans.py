@@ -1,22 +1,55 @@
-"""The plan of a run: its cells, which of their trials are stored, and the time for the rest."""
+"""The plan of a run: its cells, which of their trials are stored, and the time for the rest.
 
+The time follows from the work of each trial and the speed of this machine, which is measured once
+per net and size of the stack, and cached.
+"""
+
+import hashlib
+import json
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from typing import Any
+
+import torch
 
 from remask.config import TrialConfig
-from remask.data.dataset import is_complete
+from remask.data.benchmark import Benchmark
+from remask.data.classes import split_classes
+from remask.data.dataset import cache_folder, is_complete
 from remask.data.registry import BENCHMARKS
-from remask.experiments.cost import cost_of, rates_of, seconds_of, shortest_time, usual_stack
+from remask.engine import TrialStack
+from remask.errors import RemaskError
+from remask.experiments.cost import (
+    TRAINING_FACTOR,
+    Sizes,
+    cost_of,
+    net_cost,
+    shortest_time,
+    usual_stack,
+)
 from remask.experiments.executors import Executor
 from remask.experiments.jobs import Job, plan_jobs
 from remask.experiments.options import RunOptions
 from remask.experiments.running import executor_for, largest_stacks
 from remask.experiments.train import check_device
+from remask.files import make_folder, read_limited, write_atomically
+from remask.machine import provenance
 from remask.own_code import own_title
 from remask.reports.tables import PlainTable
 from remask.store.cells import cell_labels
 from remask.store.store import Store
+
+_SECONDS = 0.4
+"""The shortest time that each rate is measured for."""
+_FEWEST = 2
+_LARGEST_FILE = 1 << 20
+_TENSORS = 6
+_STEPS = 40
+_OF_SEVERAL = 10, 74  # samples in a batch
+_OF_ONE_TRIAL = 6, 18  # which is of a net so large that a step may take a second
 
 
 @dataclass(frozen=True)
@@ -119,10 +152,9 @@ def plan_trials(store: Store | None, configs: Sequence[TrialConfig], options: Ru
     left = [c for c in wanted if options.again or store is None or not store.is_done(c.hash)]
     executor = executor_for(options)
     lacking = sorted(name for name in {c.benchmark for c in left} if not _has_data(name))
-    flops = _once(lambda config: cost_of(config).flops)
     try:
         at_once = executor.at_once(options) if left else options.processes
-        stacks = _stacks(left, lacking, at_once, options, executor, flops)
+        stacks = _stacks(left, lacking, at_once, options, executor)
     finally:
         executor.disconnect()
     seconds = {c: own / len(job.configs) for job, own in stacks for c in job.configs}
@@ -133,7 +165,7 @@ def plan_trials(store: Store | None, configs: Sequence[TrialConfig], options: Ru
     cells = []
     for (cell, trials), label in zip(by_cell.items(), labels, strict=True):
         to_run = [config for config in trials if config in seconds]
-        work = flops(cell) * len(to_run) if to_run else 0.0
+        work = cost_of(cell).flops * len(to_run) if to_run else 0.0
         own_seconds = sum(seconds[config] for config in to_run)
         cells.append(PlannedCell(cell, label, len(trials), len(to_run), work, own_seconds))
     return Plan(cells, [own for _, own in stacks], at_once, lacking)
@@ -145,7 +177,6 @@ def _stacks(
     at_once: int,
     options: RunOptions,
     executor: Executor,
-    flops: Callable[[TrialConfig], float],
 ) -> list[tuple[Job, float]]:
     """The stacks of these trials, and the seconds that each takes."""
     largest = {
@@ -157,27 +188,17 @@ def _stacks(
     jobs = plan_jobs(configs, at_once, lambda config: largest[config.net])
     if jobs and executor.on_this_machine:
         check_device(options.device)
-    durations: dict[tuple[str, int], Callable[[TrialConfig], float]] = {}
+    rates: dict[tuple[str, int], Rates] = {}
     # Rates are measured on the smallest inputs; larger ones take proportionally longer.
-    for job in sorted(jobs, key=lambda job: flops(job.configs[0])):
-        config, trials = job.configs[0], len(job.configs)
-        if (config.net, trials) not in durations:
-            rates = executor.call(rates_of, config, trials, options, options=options)
-            durations[config.net, trials] = _once(partial(seconds_of, rates=rates))
-    return [(job, durations[job.configs[0].net, len(job.configs)](job.configs[0])) for job in jobs]
-
-
-def _once(function: Callable[[TrialConfig], float]) -> Callable[[TrialConfig], float]:
-    """Call `function` only once for configs of equal cost."""
-    found: dict[tuple[object, ...], float] = {}
-
-    def call(config: TrialConfig) -> float:
-        key = (*config.shape(), config.weights)  # some methods cost more for a larger weight
-        if key not in found:
-            found[key] = function(config)
-        return found[key]
-
-    return call
+    found = sorted(jobs, key=lambda job: cost_of(job.configs[0].cell).flops)
+    for config, trials in ((job.configs[0], len(job.configs)) for job in found):
+        if (config.net, trials) not in rates:
+            asked = (config, trials, options)
+            rates[config.net, trials] = executor.call(rates_of, *asked, options=options)
+    return [
+        (job, seconds_of(job.configs[0].cell, rates[job.configs[0].net, len(job.configs)]))
+        for job in jobs
+    ]
 
 
 def _has_data(benchmark: str) -> bool:
@@ -196,3 +217,110 @@ def _write_time(seconds: float) -> str:
         if seconds >= 1.5 * length:
             return f"{seconds / length:,.0f} {unit}"
     return f"{seconds:.0f} s"
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Seconds of a stack."""
+
+    call: float
+    """Of a pass without samples: the fixed cost of a step."""
+    trained: float
+    """Per FLOP of training."""
+    evaluated: float
+    """Per FLOP of a forward."""
+    swept: float
+    """Per parameter that is read or written."""
+
+
+def seconds_of(config: TrialConfig, rates: Rates) -> float:
+    """How long a stack of such trials takes, of as many as the rates are of."""
+    sizes, passes = Sizes.of(config), cost_of(config).passes
+    parameters, forward = net_cost(config.net, sizes.shape, sizes.classes)
+    return (
+        rates.call * passes.calls
+        + rates.trained * TRAINING_FACTOR * forward * passes.trained
+        + rates.evaluated * forward * passes.evaluated
+        + rates.swept * parameters * passes.sweeps
+    )
+
+
+def rates_of(config: TrialConfig, trials: int, options: RunOptions) -> Rates:
+    """The rates of a net in stacks of `trials` trials, measured unless that was done before."""
+    known = provenance()
+    what = [config.net, trials, options.device, options.threads, known["machine"]]
+    what.append(known["versions"])
+    name = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:16]
+    path = cache_folder() / "rates" / f"{name}.json"
+    with suppress(OSError, ValueError, TypeError):
+        return Rates(**json.loads(read_limited(path, _LARGEST_FILE)))
+    rates = measured_rates(config, trials, options)
+    with suppress(RemaskError):  # then it is measured again next time
+        make_folder(path.parent)
+        write_atomically(path, json.dumps(asdict(rates)).encode())
+    return rates
+
+
+def measured_rates(
+    config: TrialConfig,
+    trials: int,
+    options: RunOptions,
+    typical: Callable[[Sequence[float]], float] = min,
+) -> Rates:
+    """Measure the rates of a net in stacks of `trials` trials.
+
+    The shortest of several times is typical: other work on the machine only makes them longer.
+    """
+    torch.set_num_threads(options.threads)
+    # Rates are kept, so they must not be those of a moment when the machine was busy.
+    alone = torch.device(options.device).type == "cpu" and options.threads == 1
+    clock = time.process_time if alone else time.perf_counter
+    sizes = Sizes.of(config)
+    parameters, forward = net_cost(config.net, sizes.shape, sizes.classes)
+
+    def timed(do: Callable[[], object], most: int = 1000) -> float:
+        times: list[float] = []
+        while len(times) < most and (len(times) < _FEWEST or sum(times) < _SECONDS):
+            began = clock()
+            do()
+            if torch.device(options.device).type != "cpu":
+                torch.accelerator.synchronize()
+            times.append(clock() - began)
+        return typical(times)
+
+    def step(batch: int) -> float:
+        steps = _stack(config, sizes, trials, batch, options).run()
+        next(steps)  # what is slow the first time
+        return timed(lambda: next(steps), most=_STEPS - 4)
+
+    batches = _OF_ONE_TRIAL if trials == 1 else _OF_SEVERAL
+    few, many = map(step, batches)
+    per_sample = max(many - few, 0.0) / (batches[1] - batches[0])
+    stack = _stack(config, sizes, trials, batches[0], options)
+    inputs = torch.zeros(2 * batches[1], *sizes.shape, device=options.device)
+    evaluated = timed(lambda: stack.scores(inputs, 0)) / len(inputs)
+    # Several, in turn: in a step, other tensors have pushed them out of the cache meanwhile.
+    kept = [torch.zeros(trials * parameters, device=options.device) for _ in range(_TENSORS)]
+    sweep = timed(lambda: [one.add_(other) for one, other in pairwise(kept)])
+    return Rates(
+        call=max(few - per_sample * batches[0], 0.0),
+        trained=per_sample / (TRAINING_FACTOR * forward),
+        evaluated=evaluated / forward,
+        swept=sweep / (parameters * (_TENSORS - 1)),
+    )
+
+
+def _stack(
+    config: TrialConfig, sizes: Sizes, trials: int, batch: int, options: RunOptions
+) -> TrialStack:
+    """Trials of plain SGD with a net, on nothing but zeros."""
+    labels = torch.arange(sizes.classes).repeat(-(-_STEPS * batch // sizes.classes))
+    inputs = torch.zeros((), dtype=torch.uint8).expand(len(labels), *sizes.shape)
+    parts = (inputs, labels, inputs[: sizes.classes], labels[: sizes.classes])
+    benchmark = Benchmark("rates", *parts, split_classes(sizes.classes, 1), 1 / 255)
+    chosen: dict[str, Any] = {"benchmark": "rates", "method": "sgd", "net": config.net, "lr": 1e-6}
+    configs = [
+        TrialConfig(**chosen, batch=batch, buffer=0, replay_batch=0, epochs=1, seed=seed)
+        for seed in range(trials)
+    ]
+    return TrialStack(configs, benchmark, device=options.device)
