@@ -7,21 +7,33 @@ folder by the hash of its trials, and continues. The folder is removed when all 
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
+import torch
 from pydantic import BaseModel, ConfigDict
 
 from remask.config import TrialConfig
 from remask.data.benchmark import Benchmark, load_benchmark
+from remask.engine import check_config, preferred_stack
 from remask.engine.measurements import TaskPoint
 from remask.errors import RemaskError
-from remask.files import AnyPath, read_limited, write_atomically
+from remask.experiments.options import RunOptions
+from remask.files import (
+    AnyPath,
+    read_limited,
+    write_atomically,
+)
+from remask.machine import require_room
+from remask.methods import find_method
 from remask.names import system_name
-from remask.own_code import own_title
+from remask.nets.builders import net_builder
+from remask.own_code import names_own_code, own_title
 from remask.record import TrialRecord
 
 _LARGEST_PLAN = 256 * 1024 * 1024
@@ -85,6 +97,40 @@ def plan_jobs(
             jobs.append(Job(tuple(group[start:stop])))
             start = stop
     return jobs
+
+
+def largest_stacks(
+    configs: Sequence[TrialConfig], options: RunOptions, *, check_memory: bool = False
+) -> dict[str, int]:
+    """The number of trials to stack, by net. Refuses splits, nets and settings that cannot run.
+
+    With `check_memory`, also refuses a trial that needs more than the free memory: the system would
+    kill the process without a message.
+    """
+    largest: dict[str, int] = {}
+    built = set()
+    for config in sorted(configs, key=_split):  # loads each benchmark once
+        benchmark, method = benchmark_of(config), find_method(config.method)
+        check_config(config, method, benchmark)
+        if (key := (*_split(config), config.net, config.method)) in built:
+            continue
+        built.add(key)
+        # The user's own code is run as in training; others need no memory for the weights.
+        with nullcontext() if names_own_code(config.net) else torch.device("meta"):
+            build, shape = net_builder(config.net), benchmark.input_shape
+            net = build(shape, benchmark.num_classes)
+            method.adapt_net(build, benchmark.num_tasks)(shape, benchmark.num_classes)
+        if check_memory:
+            size = sum(weight.numel() * weight.element_size() for weight in net.parameters())
+            size += config.buffer * math.prod(shape)
+            require_room(size, f"{config.net} with a buffer of {config.buffer:,}")
+        largest[config.net] = options.stack or preferred_stack(net, options.device)
+    return largest
+
+
+def _split(config: TrialConfig) -> tuple[str, ...]:
+    """The settings that identify a loaded benchmark, sortable."""
+    return tuple(map(str, (config.benchmark, config.tasks, config.class_order, config.limit)))
 
 
 class _Plan(BaseModel):

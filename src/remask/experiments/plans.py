@@ -31,9 +31,9 @@ from remask.experiments.cost import (
     usual_stack,
 )
 from remask.experiments.executors import Executor
-from remask.experiments.jobs import Job, plan_jobs
+from remask.experiments.jobs import Job, largest_stacks, plan_jobs
 from remask.experiments.options import RunOptions
-from remask.experiments.running import executor_for, largest_stacks
+from remask.experiments.running import executor_for
 from remask.experiments.train import check_device
 from remask.files import make_folder, read_limited, write_atomically
 from remask.machine import provenance

@@ -1,24 +1,19 @@
 """Runs: a set of trials, from the plan to the store."""
 
 import hashlib
-import math
 import shutil
 import signal
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, nullcontext, suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-
-import torch
 
 from remask.config import TrialConfig
 from remask.console import PlainConsole
 from remask.data.dataset import fetch
 from remask.data.registry import BENCHMARKS
-from remask.engine.module_stack import preferred_stack
-from remask.engine.validation import check_config
 from remask.errors import RemaskError, SettingsError, Stopped
 from remask.experiments.display import Display, RunLog, download_bar
 from remask.experiments.executors import Claims, Executor, JobQueue, ThisProcess, jobs_left
@@ -30,7 +25,7 @@ from remask.experiments.jobs import (
     Lost,
     Run,
     RunError,
-    benchmark_of,
+    largest_stacks,
     plan_jobs,
     read_plan,
     runs_folder,
@@ -49,9 +44,7 @@ from remask.files import (
     remove_quietly,
     write_atomically,
 )
-from remask.machine import StopRequest, require_room
-from remask.methods import find_method
-from remask.nets.builders import net_builder
+from remask.machine import StopRequest
 from remask.own_code import Source, check_trusted, find_source, names_own_code
 from remask.record import TrialRecord
 from remask.store.database import StoreError, StoreMovedError
@@ -306,40 +299,6 @@ def _check_runnable(
             with download_bar(options.console) as bar:
                 fetch(BENCHMARKS[name].dataset, progress=bar, data=options.data)
     return largest_stacks(configs, options, check_memory=executor.on_this_machine)
-
-
-def largest_stacks(
-    configs: Sequence[TrialConfig], options: RunOptions, *, check_memory: bool = False
-) -> dict[str, int]:
-    """The number of trials to stack, by net. Refuses splits, nets and settings that cannot run.
-
-    With `check_memory`, also refuses a trial that needs more than the free memory: the system would
-    kill the process without a message.
-    """
-    largest: dict[str, int] = {}
-    built = set()
-    for config in sorted(configs, key=_split):  # loads each benchmark once
-        benchmark, method = benchmark_of(config), find_method(config.method)
-        check_config(config, method, benchmark)
-        if (key := (*_split(config), config.net, config.method)) in built:
-            continue
-        built.add(key)
-        # The user's own code is run as in training; others need no memory for the weights.
-        with nullcontext() if names_own_code(config.net) else torch.device("meta"):
-            build, shape = net_builder(config.net), benchmark.input_shape
-            net = build(shape, benchmark.num_classes)
-            method.adapt_net(build, benchmark.num_tasks)(shape, benchmark.num_classes)
-        if check_memory:
-            size = sum(weight.numel() * weight.element_size() for weight in net.parameters())
-            size += config.buffer * math.prod(shape)
-            require_room(size, f"{config.net} with a buffer of {config.buffer:,}")
-        largest[config.net] = options.stack or preferred_stack(net, options.device)
-    return largest
-
-
-def _split(config: TrialConfig) -> tuple[str, ...]:
-    """The settings that identify a loaded benchmark, sortable."""
-    return tuple(map(str, (config.benchmark, config.tasks, config.class_order, config.limit)))
 
 
 def note_changed_code(store: Store, configs: Sequence[TrialConfig], console: PlainConsole) -> None:
