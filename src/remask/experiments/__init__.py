@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING
 from remask.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from remask.experiments.calls import report, reproduce, resume, run, sweep
-    from remask.experiments.configs import settings
+    from remask.experiments.calls import report, reproduce, resume, run, settings, sweep
     from remask.experiments.doctor import Symptom, examine
     from remask.experiments.executors import Executor, JobQueue, ThisProcess
     from remask.experiments.options import RunOptions
@@ -17,8 +16,7 @@ if TYPE_CHECKING:
     from remask.experiments.workers import WorkerProcesses
 
 _MODULES = {
-    "calls": "report reproduce resume run sweep",
-    "configs": "settings",
+    "calls": "report reproduce resume run settings sweep",
     "doctor": "Symptom examine",
     "executors": "Executor JobQueue ThisProcess",
     "options": "RunOptions",

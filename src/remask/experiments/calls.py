@@ -11,7 +11,7 @@ from typing import Any
 from remask.config import TrialConfig
 from remask.data.benchmark import Benchmark
 from remask.errors import SettingsError, Stopped, did_you_mean
-from remask.experiments.configs import configs_from, several
+from remask.experiments.configs import combine, configs_from, several, with_names
 from remask.experiments.executors import Executor
 from remask.experiments.grids import grid_configs
 from remask.experiments.options import RunOptions
@@ -168,6 +168,28 @@ def report(
     """
     with _store(store, create=False) as opened:
         return write_report(opened, target, filters, figures=figures, paper=paper)
+
+
+def settings(
+    benchmark: AnyBenchmark,
+    method: AnyMethod,
+    buffer: int | None = None,
+    mask: _Mask = None,
+    *,
+    seed: int = 0,
+    **changes: Any,
+) -> TrialConfig:
+    """The published settings of a trial, with any of them changed.
+
+    `buffer=None` is the usual one, `mask=None` what the method's name implies: none for `er`, -inf
+    for `mser`.
+    """
+    asked = {"benchmark": benchmark, "method": method, "buffer": buffer, "mask": mask}
+    given = {name: value for name, value in asked.items() if value is not None}
+    configs = combine(with_names({**given, "seed": seed, "trials": 1, **changes}))
+    if len(configs) > 1:
+        raise SettingsError("give one benchmark, method, mask and buffer, and one value per weight")
+    return configs[0]
 
 
 def _divided(settings: Mapping[str, Any]) -> tuple[dict[str, Any], RunOptions]:

@@ -48,28 +48,6 @@ def configs_from(
     return combine(asked)
 
 
-def settings(
-    benchmark: str | Benchmark,
-    method: str | type[Method],
-    buffer: int | None = None,
-    mask: float | str | None = None,
-    *,
-    seed: int = 0,
-    **changes: Any,
-) -> TrialConfig:
-    """The published settings of a trial, with any of them changed.
-
-    `buffer=None` is the usual one, `mask=None` what the method's name implies: none for `er`, -inf
-    for `mser`.
-    """
-    asked = {"benchmark": benchmark, "method": method, "buffer": buffer, "mask": mask}
-    given = {name: value for name, value in asked.items() if value is not None}
-    configs = combine(with_names({**given, "seed": seed, "trials": 1, **changes}))
-    if len(configs) > 1:
-        raise SettingsError("give one benchmark, method, mask and buffer, and one value per weight")
-    return configs[0]
-
-
 def several(value: object) -> list[str]:
     """The values of a list, or of a text such as `a,b`, as strings without duplicates."""
     parts = value if isinstance(value, LISTS) else str(value).split(",")
