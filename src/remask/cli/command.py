@@ -9,7 +9,11 @@ standard output, everything else to standard error. Every command has --json and
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+import json
+import math
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
@@ -17,21 +21,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
 import typer
 
 from remask.cli.completion import VALUES, Completion
-
-if TYPE_CHECKING:
-    from pydantic.fields import FieldInfo
-
-import json
-import math
-import sys
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, is_dataclass
-from typing import TYPE_CHECKING
-
 from remask.console import PlainConsole, errors, silence
 from remask.errors import RemaskError
 
 if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
     from rich.console import RenderableType
 
     from remask.experiments.options import RunOptions

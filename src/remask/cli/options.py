@@ -1,6 +1,7 @@
 """The options that several commands have."""
 
 import functools
+import inspect
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,17 +56,9 @@ def _skip_unreadable(given: bool | None) -> None:
         os.environ["REMASK_SKIP_UNREADABLE"] = "1"  # the user's own function loads the folder
 
 
-_OWN_CODE = "Import the `module:name` that a file names, too: importing runs it."
-_SKIP = "Skip images that cannot be read, and name them, instead of refusing the folder."
-_DRY_RUN = "Print what would be run, and how long it takes."
-_OUTPUT = "Write everything about the trials to this file, as JSON."
 _STORE = "The results store. Default: $REMASK_STORE, else `~/.local/share/remask/results.db`."
-
-OwnCode = Annotated[bool, flag("--own-code", _OWN_CODE, HOW)]
-SkipUnreadable = Annotated[bool, flag("--skip-unreadable", _SKIP, HOW, callback=_skip_unreadable)]
-DryRun = Annotated[bool, flag("--dry-run", _DRY_RUN, HOW)]
-Markdown = Annotated[bool, flag("--markdown", "Print a table for a document.")]
 StorePath = Annotated[Path | None, opt("FILE", _STORE)]
+Markdown = Annotated[bool, flag("--markdown", "Print a table for a document.")]
 
 
 @dataclass(frozen=True)
@@ -84,24 +77,24 @@ class HowToRun:
             check_output(self.output, [store.path, *([source] if source else [])])
 
 
-How = Annotated[
-    HowToRun,
-    Group(
-        (
-            option("own_code", _OWN_CODE, None, HOW, bool, "--own-code"),
-            option(
-                "skip_unreadable",
-                _SKIP,
-                None,
-                HOW,
-                bool,
-                "--skip-unreadable",
-                callback=_skip_unreadable,
-            ),
-            option("dry_run", _DRY_RUN, None, HOW, bool, "--dry-run"),
-            option("output", _OUTPUT, "FILE", HOW, Path),
-            option("store", _STORE, "FILE", None, Path),
+def _switch(name: str, text: str, **more: Any) -> inspect.Parameter:
+    return option(name, text, None, HOW, bool, f"--{name.replace('_', '-')}", **more)
+
+
+HOW_TO_RUN = Group(
+    (
+        _switch("own_code", "Import the `module:name` that a file names, too: importing runs it."),
+        _switch(
+            "skip_unreadable",
+            "Skip images that cannot be read, and name them, instead of refusing the folder.",
+            callback=_skip_unreadable,
         ),
-        make=HowToRun,
+        _switch("dry_run", "Print what would be run, and how long it takes."),
+        option(
+            "output", "Write everything about the trials to this file, as JSON.", "FILE", HOW, Path
+        ),
+        option("store", _STORE, "FILE", None, Path),
     ),
-]
+    make=HowToRun,
+)
+How = Annotated[HowToRun, HOW_TO_RUN]

@@ -117,10 +117,9 @@ def reproduce(
         opt("N", "Seeds to run. Default: as many as the paper.", panel=o.WHAT, min=1, max=1000),
     ] = None,
     filters: Annotated[dict[str, Any], o.FILTER_OPTIONS.only("method", "mask", "buffer")],
-    dry_run: o.DryRun = False,
     options: o.Options,
+    how: Annotated[o.HowToRun, o.HOW_TO_RUN.only("dry_run", "store")],
     markdown: o.Markdown = False,
-    store: o.StorePath = None,
     printer: Printing,
 ) -> None:
     """Run a table or figure of the paper, and compare.
@@ -131,22 +130,22 @@ def reproduce(
     not have: how far old tasks fall right after a switch. Trials that are in the store are not run
     again, and a run that was stopped continues where it was.
     """
-    _start_workers(options, dry_run=dry_run)
+    _start_workers(options, dry_run=how.dry_run)
     from remask.experiments.reproduction import Reproduction, cell_configs, wanted_cells  # torch
     from remask.experiments.running import run_trials
 
     cells = wanted_cells(experiment, benchmark, filters)
     configs = cell_configs(cells, trials)
-    if dry_run:
-        _print_plan(store, configs, options, printer)
+    if how.dry_run:
+        _print_plan(how.store, configs, options, printer)
         return
-    with Store(store_path(store)) as opened:
-        results = run_trials(opened, configs, printer.applied_to(options))
+    with Store(store_path(how.store)) as store:
+        results = run_trials(store, configs, printer.applied_to(options))
     found = Reproduction.of(cells, results)
     if printer.json:
         printer.result(reproduction_json(found))
     else:
-        _print_if_stored(results, opened, printer)
+        _print_if_stored(results, store, printer)
         if markdown:
             printer.show(found.markdown())
         else:
@@ -166,9 +165,7 @@ def resume(
     ] = None,
     # The plan of a run fixes its data and stacks.
     options: Annotated[RunOptions, o.RUN_OPTIONS.without("again", "data", "stack")],
-    own_code: o.OwnCode = False,
-    skip_unreadable: o.SkipUnreadable = False,
-    store: o.StorePath = None,
+    how: Annotated[o.HowToRun, o.HOW_TO_RUN.only("own_code", "skip_unreadable", "store")],
     printer: Printing,
 ) -> None:
     """Continue runs that were stopped."""
@@ -176,10 +173,10 @@ def resume(
     from remask.experiments.running import run_trials, runs_to_resume  # torch
 
     failures, found = [], []
-    with Store(store_path(store)) as opened:
-        for unfinished in runs_to_resume(opened, name, own_code=own_code):
+    with Store(store_path(how.store)) as store:
+        for unfinished in runs_to_resume(store, name, own_code=how.own_code):
             printer.show(f"run {unfinished.name}")
-            results = run_trials(opened, unfinished, printer.applied_to(options))
+            results = run_trials(store, unfinished, printer.applied_to(options))
             if printer.json:
                 found.append(results_json(results, run=unfinished.name))
             else:

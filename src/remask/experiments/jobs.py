@@ -20,8 +20,9 @@ from pydantic import BaseModel, ConfigDict
 
 from remask.config import TrialConfig
 from remask.data.benchmark import Benchmark, load_benchmark
-from remask.engine import check_config, preferred_stack
 from remask.engine.measurements import TaskPoint
+from remask.engine.module_stack import preferred_stack
+from remask.engine.validation import check_config
 from remask.errors import RemaskError
 from remask.experiments.options import RunOptions
 from remask.files import (
