@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from remask.checking import check_method
     from remask.config import TrialConfig
     from remask.data.benchmark import Benchmark, load_benchmark
-    from remask.data.samples import DataDescription
+    from remask.data.tasks import DataDescription
     from remask.engine import TrialStack, load_net
     from remask.experiments import Results, report, reproduce, resume, run, settings, sweep
     from remask.learner import Learner, LearnerError
@@ -51,7 +51,7 @@ _MODULES = {
     "data.benchmark": "Benchmark load_benchmark",
     "checking": "check_method",
     "config": "TrialConfig",
-    "data.samples": "DataDescription",
+    "data.tasks": "DataDescription",
     "engine": "TrialStack load_net",
     "experiments": "Results report reproduce resume run settings sweep",
     "learner": "Learner LearnerError",

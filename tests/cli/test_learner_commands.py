@@ -384,7 +384,7 @@ def test_a_visit_that_is_stopped_while_images_are_read_has_not_started(
         raise KeyboardInterrupt
 
     before = {path.name: path.read_bytes() for path in copied.iterdir()}
-    monkeypatch.setattr("remask.data.image_files.decode", interrupt)
+    monkeypatch.setattr("remask.data.images.decode", interrupt)
     answer = remask("learn", str(copied), "--data", str(images / "test"), "--name", "third")
     assert answer.code == 130
     assert f"stopped before anything was learnt; {copied} is unchanged." in answer.text

@@ -172,7 +172,7 @@ def test_floats_stay_floats_and_are_seen_as_they_are(
 
 def test_bytes_and_floats_do_not_mix(tmp_path: Path) -> None:
     path = save(tmp_path, test_inputs=INPUTS[::5] / 255, test_labels=LABELS[::5])
-    with pytest.raises(DataError, match=r"are torch\.uint8, test inputs torch\.float32"):
+    with pytest.raises(DataError, match=r"test inputs must be torch\.uint8"):
         arrays(path, tasks=2)
 
 
@@ -288,13 +288,13 @@ def test_a_dataset_of_pil_images_has_its_channels_brought_to_the_front() -> None
 @pytest.mark.parametrize(
     ("items", "message"),
     [
-        ([], "the train dataset is empty"),
+        ([], "the dataset is empty"),
         (
             [(torch.zeros(1, 2), 0), (torch.full((1, 2), float("nan")), 1)],
-            "the train dataset: input 1: input 0 has a NaN",
+            "the dataset: input 1: input 0 has a NaN",
         ),
-        ([(torch.tensor([[3]]), 0)], "train dataset: input 0 must be uint8 or floats, got int64"),
-        ([(torch.tensor([3]), 0)] * 9, "train dataset: inputs must be uint8 or floats, got int64"),
+        ([(torch.tensor([[3]]), 0)], "the dataset: input 0 must be uint8 or floats, got int64"),
+        ([(torch.tensor([3]), 0)] * 9, "the inputs must be uint8 or floats, got int64"),
         (
             [(torch.zeros(1, 2), 0), (torch.zeros(1, 2).byte(), 1)],
             r"input 1: the model takes 1 channels of 1 x 2 pixels, float32.* uint8",

@@ -14,8 +14,7 @@ import numpy.typing as npt
 import pytest
 from PIL import Image, ImageOps, features
 
-from remask.data.image_files import ImageReader, list_classes
-from remask.data.images import UnreadableImageError, decode, user_formats
+from remask.data.images import ImageReader, UnreadableImageError, decode, list_classes, user_formats
 from remask.data.readers import InputFormat
 from remask.data.user_data import read
 from remask.errors import DataError

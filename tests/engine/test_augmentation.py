@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from remask.data.augmentation import Cropper, Views, plan_views
-from remask.data.samples import Normaliser
+from remask.data.samples import Cropper, Views, plan_views
+from remask.data.tasks import Normaliser
 
 
 def slow_view(image: Tensor, top: int, left: int, mirrored: bool, padding: int) -> Tensor:

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,6 +24,7 @@ from remask.data.classes import (
 )
 from remask.data.dataset import data_folder, load
 from remask.data.registry import BENCHMARKS, BenchmarkInfo, check_name
+from remask.data.tasks import DataDescription
 from remask.errors import DataError, RemaskError
 from remask.files import AnyPath, make_folder, open_regular, write_atomically
 from remask.own_code import OwnCodeError, failure_of, import_own
@@ -75,22 +75,25 @@ class Benchmark:
         names = tuple(self.class_names) or tuple(map(str, range(self.num_classes)))
         object.__setattr__(self, "class_names", names)
         check_class_names(names, self.num_classes)
-        _check_part("train", self.train_inputs, self.train_labels, self.num_classes)
-        _check_part("test", self.test_inputs, self.test_labels, self.num_classes)
-        if self.train_inputs.shape[1:] != self.test_inputs.shape[1:]:
+        if self.train_inputs.ndim < 2 or self.train_inputs.dtype == torch.int64:
             raise ValueError(
-                f"train inputs have shape {list(self.train_inputs.shape[1:])} each, "
-                f"test inputs {list(self.test_inputs.shape[1:])}"
+                f"inputs must be uint8 or float32 [N, *shape], got {self.train_inputs.dtype} "
+                f"{list(self.train_inputs.shape)}"
             )
-        if self.train_inputs.dtype != self.test_inputs.dtype:
-            raise ValueError(
-                f"train inputs are {self.train_inputs.dtype}, test inputs "
-                f"{self.test_inputs.dtype}; both must be of one type"
-            )
-        check_preprocessing(
-            *(self.input_shape, self.scale, self.mean, self.std, self.crop_padding, self.flip)
-        )
-        _check_bytes(self.scale, self.train_inputs, self.test_inputs)
+        data = DataDescription.of(self)
+        for part in ("train", "test"):
+            labels: torch.Tensor = getattr(self, f"{part}_labels")
+            inputs: torch.Tensor = getattr(self, f"{part}_inputs")
+            data.check(part, inputs, labels)
+            missing = (torch.bincount(labels, minlength=self.num_classes) == 0).nonzero()
+            if len(missing):
+                raise ValueError(f"classes without {part} data: {missing.flatten().tolist()}")
+            largest = 0 if inputs.is_floating_point() else int(inputs.max())
+            if largest * self.scale > 1 + 1e-6:  # 255 * (1 / 255) may round up
+                raise ValueError(
+                    f"scale must bring bytes into [0, 1]; {self.scale} takes the largest, "
+                    f"{largest}, to {largest * self.scale}"
+                )
 
     @property
     def num_classes(self) -> int:
@@ -175,72 +178,6 @@ def first_of_each_class(labels: torch.Tensor, n: int) -> torch.Tensor:
     first = counts.cumsum(0) - counts
     rank = torch.arange(len(labels)) - first[by_class]
     return rows[rank < n].sort().values
-
-
-def _check_part(part: str, inputs: torch.Tensor, labels: torch.Tensor, num_classes: int) -> None:
-    if inputs.dtype not in (torch.uint8, torch.float32):
-        raise ValueError(f"{part} inputs must be uint8 or float32, got {inputs.dtype}")
-    if labels.dtype != torch.int64:
-        raise ValueError(f"{part} labels must be int64, got {labels.dtype}")
-    if labels.ndim != 1:
-        raise ValueError(f"{part} labels must be one number per input, got {list(labels.shape)}")
-    if inputs.ndim < 2 or inputs[0:1].numel() == 0:
-        raise ValueError(
-            f"{part} inputs must be [N, *shape] and not empty, got {list(inputs.shape)}"
-        )
-    if len(inputs) != len(labels):
-        raise ValueError(f"{len(inputs)} {part} inputs but {len(labels)} {part} labels")
-    # A NaN makes both extremes NaN, so the common case takes no memory.
-    if inputs.is_floating_point() and not all(map(torch.isfinite, torch.aminmax(inputs))):
-        row = next(row for row, one in enumerate(inputs) if not bool(one.isfinite().all()))
-        raise ValueError(f"{part} input {row} has a NaN or an infinite number in it")
-    lowest, highest = int(labels.min()), int(labels.max())
-    if lowest < 0 or highest >= num_classes:
-        raise ValueError(
-            f"{part} labels must be in 0..{num_classes - 1}, found {lowest}..{highest}"
-        )
-    without_data = (torch.bincount(labels, minlength=num_classes) == 0).nonzero().squeeze(-1)
-    if len(without_data):
-        raise ValueError(f"classes without {part} data: {without_data.tolist()}")
-
-
-def _check_bytes(scale: float, *parts: torch.Tensor) -> None:
-    """Raise ValueError if the scale does not bring bytes into [0, 1]."""
-    largest = 0 if parts[0].is_floating_point() else max(int(part.max()) for part in parts)
-    if largest * scale > 1 + 1e-6:  # 255 * (1 / 255) may round up
-        raise ValueError(
-            f"scale must bring bytes into [0, 1]; {scale} takes the largest, {largest}, "
-            f"to {largest * scale}"
-        )
-
-
-def check_preprocessing(
-    shape: Sequence[int],
-    scale: float,
-    mean: Sequence[float] | None,
-    std: Sequence[float] | None,
-    crop_padding: int,
-    flip: bool,
-) -> None:
-    """Raise ValueError for preprocessing that inputs of this shape cannot have."""
-    if not (math.isfinite(scale) and scale > 0):
-        raise ValueError(f"scale must be a number above zero, got {scale}")
-    if (mean is None) != (std is None):
-        raise ValueError("mean and std are given together or not at all")
-    if mean is not None and std is not None:
-        if len(mean) != shape[0] or len(std) != shape[0]:
-            raise ValueError(
-                f"inputs have {shape[0]} channels, but mean has {len(mean)} numbers and std "
-                f"{len(std)}"
-            )
-        if not all(map(math.isfinite, [*mean, *std])) or min(std) <= 0:
-            raise ValueError(f"mean must be finite and std above zero, got {mean} and {std}")
-    if crop_padding < 0:
-        raise ValueError(f"crop_padding must not be negative, got {crop_padding}")
-    if (crop_padding or flip) and len(shape) != 3:
-        raise ValueError(
-            f"only images [C, H, W] can be cropped or flipped, inputs are {list(shape)}"
-        )
 
 
 def load_benchmark(

@@ -1,13 +1,17 @@
-"""Splitting classes into tasks, and checking tasks and class names."""
+"""Classes: their names, and the tasks that they are split into."""
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate, pairwise
+from typing import Any
 
-from remask.errors import RemaskError
+from remask.errors import DataError, RemaskError
 
 Tasks = tuple[tuple[int, ...], ...]
 """The class ids of each task, in order of learning."""
+
+
+_LONGEST_NAME = 200
 
 
 class SplitError(RemaskError, ValueError):
@@ -111,3 +115,40 @@ def _even_sizes(num_classes: int, num_tasks: int) -> list[int]:
         )
     size, left_over = divmod(num_classes, num_tasks)
     return [size + (task < left_over) for task in range(num_tasks)]
+
+
+def class_name(label: Any) -> str:
+    """Return a label as the name of a class. Raises DataError."""
+    if getattr(label, "ndim", None) == 0:  # a number of NumPy, or a tensor
+        label = label.item()
+    if isinstance(label, bool) or not isinstance(label, str | int):
+        raise DataError(
+            f"a label must be a class's name or number, not {type(label).__name__} {label!r:.50}"
+        )
+    return checked_name(str(label), "a class")
+
+
+def class_names(labels: Any) -> list[str]:
+    """Return the class name of each label, [N] or [N, 1]. Raises DataError."""
+    if hasattr(labels, "ndim"):
+        labels = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
+        labels = labels.tolist()
+    return [class_name(label) for label in labels]
+
+
+def checked_name(name: str, what: str) -> str:
+    """Return the name if it can be printed and stored. Raises DataError."""
+    if not name.isprintable() or not 0 < len(name) <= _LONGEST_NAME:
+        raise DataError(
+            f"the name of {what} must have 1 to {_LONGEST_NAME} printable characters, got "
+            f"{name!r:.60}"
+        )
+    return name
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Sort the distinct names in the order of their outputs: numbers by size, others as text."""
+    names = set(names)
+    if all(name.isascii() and name.isdigit() for name in names):
+        return sorted(names, key=lambda name: (int(name), name))
+    return sorted(names)

@@ -5,26 +5,28 @@ import math
 import zipfile
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, Union
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from pydantic import BaseModel, ConfigDict, Field, model_validator
-from torch import Tensor
 
-from remask import files
+from remask.data.classes import class_name
 from remask.errors import DataError, printable
+from remask.files import open_regular
 from remask.machine import require_room
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 SKIP_UNREADABLE = "REMASK_SKIP_UNREADABLE"
 """An environment variable, so that it reaches a user's function in every worker process."""
-Labels = Sequence[Any] | npt.NDArray[Any] | Tensor | None
+Labels = Union[Sequence[Any], npt.NDArray[Any], "Tensor", None]
 """The class of each input: a name, or a whole number, which becomes its text."""
-_LONGEST_NAME = 200
 _SHOWN = 10
 _MOST_VALUES = 1 << 28  # of one input
 
@@ -56,8 +58,10 @@ class InputFormat(BaseModel):
         return self.dtype == "text"
 
     @property
-    def tensor_type(self) -> torch.dtype:
+    def tensor_type(self) -> "torch.dtype":
         """The type of a tensor of inputs that are not texts."""
+        import torch  # fetching datasets needs none
+
         dtype: torch.dtype = getattr(torch, self.dtype)
         return dtype
 
@@ -120,43 +124,6 @@ def sample_bytes(sample: Any) -> bytes:
         return hashlib.sha256(sample.encode()).digest()
     data: bytes = sample.tobytes()
     return data
-
-
-def class_name(label: Any) -> str:
-    """Return a label as the name of a class. Raises DataError."""
-    if isinstance(label, np.generic) or (isinstance(label, Tensor) and label.ndim == 0):
-        label = label.item()
-    if isinstance(label, bool) or not isinstance(label, str | int):
-        raise DataError(
-            f"a label must be a class's name or number, not {type(label).__name__} {label!r:.50}"
-        )
-    return checked_name(str(label), "a class")
-
-
-def class_names(labels: Sequence[Any] | npt.NDArray[Any] | Tensor) -> list[str]:
-    """Return the class name of each label, [N] or [N, 1]. Raises DataError."""
-    if isinstance(labels, np.ndarray | Tensor):
-        labels = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
-        labels = labels.tolist()
-    return [class_name(label) for label in labels]
-
-
-def checked_name(name: str, what: str) -> str:
-    """Return the name if it can be printed and stored. Raises DataError."""
-    if not name.isprintable() or not 0 < len(name) <= _LONGEST_NAME:
-        raise DataError(
-            f"the name of {what} must have 1 to {_LONGEST_NAME} printable characters, got "
-            f"{name!r:.60}"
-        )
-    return name
-
-
-def in_order(names: Iterable[str]) -> list[str]:
-    """Sort the distinct names in the order of their outputs: numbers by size, others as text."""
-    names = set(names)
-    if all(name.isascii() and name.isdigit() for name in names):
-        return sorted(names, key=lambda name: (int(name), name))
-    return sorted(names)
 
 
 class UnreadableImageWarning(UserWarning):
@@ -231,32 +198,10 @@ _UNREADABLE = (  # raised by NumPy and zipfile for damaged files
 )
 
 
-def as_bytes_or_floats(inputs: npt.NDArray[Any], what: str) -> npt.NDArray[Any]:
-    """Keep uint8, and convert floats to float32. Raises DataError for other types."""
-    if inputs.dtype == np.uint8:
-        return inputs
-    if np.issubdtype(inputs.dtype, np.floating):
-        with np.errstate(over="ignore"):  # too large values are reported later
-            return inputs.astype(np.float32, copy=False)
-    advice = (
-        "Pixels of 0..255 become bytes by inputs.astype(np.uint8), anything else floats by "
-        "inputs.astype(np.float32)"
-    )
-    if inputs.dtype == np.uint16:
-        advice = "Pixels of 16 bits become bytes by (inputs >> 8).astype(np.uint8)"
-    raise DataError(f"{what} must be uint8 or floats, got {inputs.dtype}. {advice}")
-
-
-def as_numpy(tensor: Tensor) -> npt.NDArray[Any]:
-    """Convert a tensor of any type; bfloat16 becomes float32."""
-    tensor = tensor.detach().cpu()
-    return (tensor.float() if tensor.is_floating_point() else tensor).numpy()
-
-
 def load_arrays(path: Path) -> npt.NDArray[Any] | dict[str, npt.NDArray[Any]]:
     """Load a .npy, mapped into memory, or a .npz. Raises DataError, also for Python objects."""
     try:
-        with files.open_regular(path) as stream:
+        with open_regular(path) as stream:
             if stream.peek(4)[:4] == b"PK\x03\x04":
                 with zipfile.ZipFile(stream) as archive:
                     size = sum(member.file_size for member in archive.infolist())
@@ -273,6 +218,30 @@ def load_arrays(path: Path) -> npt.NDArray[Any] | dict[str, npt.NDArray[Any]]:
                 f"Save plain numbers: np.save(file, array.astype(np.float32)), np.uint8 for pixels"
             ) from error
         raise DataError(f"cannot read {path}: {error}") from error
+
+
+def as_bytes_or_floats(inputs: npt.NDArray[Any], what: str) -> npt.NDArray[Any]:
+    """Keep uint8, and convert floats to float32. Raises DataError for other types."""
+    if inputs.dtype == np.uint8:
+        return inputs
+    if np.issubdtype(inputs.dtype, np.floating):
+        with np.errstate(over="ignore"):  # too large values are reported later
+            return inputs.astype(np.float32, copy=False)
+    advice = (
+        "Pixels of 0..255 become bytes by inputs.astype(np.uint8), anything else floats by "
+        "inputs.astype(np.float32)"
+    )
+    if inputs.dtype == np.uint16:
+        advice = "Pixels of 16 bits become bytes by (inputs >> 8).astype(np.uint8)"
+    raise DataError(f"{what} must be uint8 or floats, got {inputs.dtype}. {advice}")
+
+
+def as_numpy(array: Any) -> npt.NDArray[Any]:
+    """Convert an array, or a tensor of any type; bfloat16 becomes float32."""
+    if hasattr(array, "detach"):
+        array = array.detach().cpu()
+        array = (array.float() if array.is_floating_point() else array).numpy()
+    return np.asarray(array)
 
 
 class ArrayReader(SampleReader):
@@ -383,4 +352,4 @@ def _item_to_array(item: Any, what: str) -> npt.NDArray[Any]:
             raise DataError(f"{what} is an image of mode {item.mode}; use image.convert('RGB')")
         array = np.asarray(item)
         return array.transpose(2, 0, 1) if array.ndim == 3 else array
-    return as_numpy(item) if isinstance(item, Tensor) else np.asarray(item)
+    return as_numpy(item)

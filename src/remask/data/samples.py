@@ -1,162 +1,114 @@
-"""The samples that a stack learns from: their description, order and normalisation."""
+"""The samples that a stack learns from: their order, augmentation and normalisation."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from remask.data.augmentation import Cropper, plan_views
-from remask.data.benchmark import Benchmark, check_preprocessing
-from remask.data.tasks import Subset
-from remask.errors import RemaskError
+from remask.data.tasks import DataDescription, Normaliser, Subset
 from remask.memory import JoinedRows, KeptRows, StoredRows
 from remask.randomness import generator
 
+if TYPE_CHECKING:
+    pass
 
-class StreamError(RemaskError, ValueError):
-    """Data that a stack cannot learn from."""
+
+# Augmentation: the views of an epoch are planned ahead, per trial, so nothing has to be saved.
 
 
-@dataclass(frozen=True)
-class DataDescription:
-    """The shape, type, classes and preprocessing of data that may arrive later.
+@dataclass(frozen=True, eq=False)
+class Views:
+    """Random crops of images padded by P zeros on every side: [..., S, n]."""
 
-    Inputs are stored unchanged; the network receives `(inputs * scale - mean) / std`.
+    tops: Tensor
+    """int64, each in 0..2P: the first row of the crop."""
+    lefts: Tensor
+    """int64, each in 0..2P: the first column of the crop."""
+    mirrored: Tensor
+    """bool: whether the image is mirrored left to right."""
+
+
+def plan_views(
+    *,
+    steps: int,
+    samples: int,
+    padding: int,
+    flip: bool,
+    seeds: Sequence[int],
+    key: tuple[int, ...],
+    device: torch.device | str = "cpu",
+) -> Views:
+    """Draw the views of `samples` images per step of an epoch: [steps, S, samples].
+
+    Each trial draws from the generator named by its seed and `key`.
+    """
+    offsets = np.empty((2, steps, len(seeds), samples), dtype=np.int64)
+    mirrored = np.zeros((steps, len(seeds), samples), dtype=np.bool_)
+    for trial, seed in enumerate(seeds):
+        random = generator(seed, "augment", *key)
+        offsets[:, :, trial] = random.integers(0, 2 * padding + 1, (2, steps, samples))
+        if flip:
+            mirrored[:, trial] = random.integers(0, 2, (steps, samples))
+    tops, lefts = torch.from_numpy(offsets).to(device)
+    return Views(tops, lefts, torch.from_numpy(mirrored).to(device))
+
+
+class Cropper:
+    """Pads images with zeros, crops them back to their size, and mirrors some.
+
+    From its first pixel to its last, a crop is one stretch of the padded image's memory, of the
+    same length for every crop. Copying stretches is far faster than gathering pixels.
     """
 
-    input_shape: tuple[int, ...]
-    """Of one input."""
-    num_classes: int
-    """The outputs of the head; there may be more than classes."""
-    name: str = "stream"
-    """The `benchmark` of configs."""
-    input_type: torch.dtype = torch.uint8
-    """uint8, float32, or int64 for token ids, which the network receives unchanged."""
-    scale: float = 1 / 255
-    """1.0 for int64."""
-    mean: tuple[float, ...] | None = None
-    """Per channel, given with `std` or not at all."""
-    std: tuple[float, ...] | None = None
-    crop_padding: int = 0
-    """Zeros on every side of train images before they are cropped back at random."""
-    flip: bool = False
-    """Whether a random half of the train images is mirrored left to right."""
-    class_names: tuple[str, ...] = field(default=(), repr=False)
-    """By label; default: the labels as text."""
-    num_tasks: int | None = None
-    """The number of tasks, which some methods need; None if unknown."""
+    def __init__(self, input_shape: tuple[int, ...], padding: int) -> None:
+        self._padding = padding
+        self._channels, self._height, self._width = input_shape
+        self._framed_height, self._framed_width = (n + 2 * padding for n in input_shape[1:])
+        self._size = self._channels * self._framed_height * self._framed_width
+        self._piece = self._size - 2 * padding * self._framed_width - 2 * padding
+        # Reused for every batch: the zeros around the images are never overwritten.
+        self._frames = torch.zeros(0)
+        self._first = torch.zeros(0, dtype=torch.int64)
 
-    def __post_init__(self) -> None:
-        """Check the fields."""
-        names = tuple(self.class_names) or tuple(map(str, range(self.num_classes)))
-        object.__setattr__(self, "class_names", names)
-        if self.num_classes < 1 or len(names) != self.num_classes:
-            raise StreamError(
-                f"need num_classes >= 1 and a name per class, got num_classes={self.num_classes} "
-                f"and {len(names)} names"
-            )
-        if self.num_tasks is not None and self.num_tasks < 1:
-            raise StreamError(f"num_tasks must be at least 1, or None, got {self.num_tasks}")
-        if self.input_type not in (torch.uint8, torch.float32, torch.int64):
-            raise StreamError(f"inputs must be uint8, float32 or int64, got {self.input_type}")
-        if self.input_type == torch.int64 and (
-            self.scale != 1.0 or self.mean is not None or self.std is not None or self.augment
-        ):
-            raise StreamError(
-                "int64 inputs are passed to the network as they are: use scale=1.0, and leave out "
-                "mean, std, crop_padding and flip"
-            )
-        try:
-            check_preprocessing(
-                *(self.input_shape, self.scale, self.mean, self.std, self.crop_padding, self.flip)
-            )
-        except ValueError as error:
-            raise StreamError(str(error)) from error
+    def starts(self, views: Views) -> Tensor:
+        """Return the offset of each view in the memory of its image and mirror image, int64.
 
-    @classmethod
-    def of(cls, benchmark: Benchmark, *, num_tasks: int | None = None) -> "DataDescription":
-        """Describe the data of a benchmark."""
-        return cls(
-            input_shape=benchmark.input_shape,
-            num_classes=benchmark.num_classes,
-            name=benchmark.name,
-            input_type=benchmark.train_inputs.dtype,
-            scale=benchmark.scale,
-            mean=benchmark.mean,
-            std=benchmark.std,
-            crop_padding=benchmark.crop_padding,
-            flip=benchmark.flip,
-            class_names=benchmark.class_names,
-            num_tasks=num_tasks,
-        )
+        A mirrored crop is a crop of the mirror image, counted from its other end.
+        """
+        in_mirror = self._size + 2 * self._padding - views.lefts
+        columns = torch.where(views.mirrored, in_mirror, views.lefts)
+        return columns + views.tops * self._framed_width
 
-    @property
-    def augment(self) -> bool:
-        """Whether train images are changed at random."""
-        return self.crop_padding > 0 or self.flip
+    def __call__(self, images: Tensor, starts: Tensor) -> Tensor:
+        """Crop images [S, n, C, H, W] at the first n of the planned starts [S, >= n].
 
-    def check(self, part: str, inputs: Tensor | StoredRows, labels: Tensor) -> None:
-        """Raise StreamError unless the samples are as described."""
-        if inputs.dtype != self.input_type or tuple(inputs.shape[1:]) != self.input_shape:
-            shape = ", ".join(["N", *map(str, self.input_shape)])
-            raise StreamError(
-                f"{part} inputs must be {self.input_type} [{shape}], got {inputs.dtype} "
-                f"{list(inputs.shape)}"
-            )
-        if labels.dtype != torch.int64 or tuple(labels.shape) != (len(inputs),) or not len(labels):
-            raise StreamError(
-                f"{part} labels must be int64, one for each of the {len(inputs)} inputs, and at "
-                f"least one; got {labels.dtype} {list(labels.shape)}"
-            )
-        lowest, highest = int(labels.min()), int(labels.max())
-        if lowest < 0 or highest >= self.num_classes:
-            raise StreamError(
-                f"{part} labels must be in 0..{self.num_classes - 1}, for which the head has room; "
-                f"found {lowest}..{highest}"
-            )
-        parts = (inputs,) if isinstance(inputs, Tensor) else inputs.chunks()
-        if inputs.dtype.is_floating_point and not all(part.isfinite().all() for part in parts):
-            raise StreamError(f"{part} inputs contain a NaN or an infinite number")
+        Returns [S, n, C, H, W] of the same type, a strided view of new memory.
+        """
+        trials, samples = images.shape[:2]
+        self._make_room(trials * samples, images)
+        frames, first = self._frames[: trials * samples], self._first[: trials * samples]
+        plain = images.flatten(0, 1)
+        inside = frames[..., self._padding :, self._padding :][..., : self._height, : self._width]
+        inside[:, 0].copy_(plain)
+        inside[:, 1].copy_(plain.flip(-1))
+        places = starts[:, :samples].flatten() + first
+        pieces = frames.as_strided((frames.numel() - self._piece + 1, self._piece), (1, 1))
+        crops = pieces.index_select(0, places)  # [S * n, piece]
+        row, channel = self._framed_width, self._framed_height * self._framed_width
+        strides = (samples * self._piece, self._piece, channel, row, 1)
+        return crops.as_strided(images.shape, strides)
 
-
-class Normaliser:
-    """Converts stored inputs to what the network receives, `(inputs * scale - mean) / std`."""
-
-    def __init__(
-        self,
-        scale: float,
-        mean: Sequence[float] | None,
-        std: Sequence[float] | None,
-        input_shape: Sequence[int],
-        device: torch.device | str = "cpu",
-    ) -> None:
-        self._scale = scale
-        self._mean_and_std: tuple[Tensor, Tensor] | None = None
-        if mean is not None and std is not None:
-            shape = (-1, *[1] * (len(input_shape) - 1))
-            self._mean_and_std = (
-                torch.tensor(mean, device=device).view(shape),
-                torch.tensor(std, device=device).view(shape),
-            )
-
-    @classmethod
-    def of(cls, data: DataDescription, device: torch.device | str = "cpu") -> "Normaliser":
-        """Make the normaliser of described data."""
-        return cls(data.scale, data.mean, data.std, data.input_shape, device)
-
-    def __call__(self, inputs: Tensor) -> Tensor:
-        """Return new floats [..., C, *rest]; int64 inputs unchanged."""
-        if inputs.dtype == torch.int64:
-            return inputs
-        # Not in place for floats, which may belong to the caller.
-        floats = inputs.dtype == torch.float32
-        scaled = inputs * self._scale if floats else inputs.to(torch.float32).mul_(self._scale)
-        if self._mean_and_std is None:
-            return scaled
-        mean, std = self._mean_and_std
-        return scaled.sub_(mean).div_(std)
+    def _make_room(self, count: int, like: Tensor) -> None:
+        """Allocate frames [>= count, 2, C, H + 2P, W + 2P], for images and mirror images."""
+        frames = self._frames
+        fits = frames.dtype == like.dtype and frames.device == like.device
+        if len(frames) < count or not fits:
+            shape = (count, 2, self._channels, self._framed_height, self._framed_width)
+            self._frames = torch.zeros(shape, dtype=like.dtype, device=like.device)
+            self._first = torch.arange(count, device=like.device) * 2 * self._size
 
 
 def batch_sizes(num_samples: int, batch: int) -> list[int]:

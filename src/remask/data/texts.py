@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from remask import files
-from remask.data.readers import InputFormat, SampleReader, Unreadable, class_name, unreadable_error
+from remask.data.classes import class_name
+from remask.data.readers import InputFormat, SampleReader, Unreadable, unreadable_error
 from remask.data.sources import users_path
 from remask.errors import DataError, printable
 

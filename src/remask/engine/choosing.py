@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from remask.config import TrialConfig
-from remask.data.samples import DataDescription, Normaliser
-from remask.data.tasks import Task
+from remask.data.tasks import DataDescription, Normaliser, Task
 from remask.engine.evaluation import Scores
 from remask.names import short_number
 from remask.randomness import generator

@@ -7,8 +7,7 @@ from itertools import accumulate, groupby
 import torch
 from torch import Tensor
 
-from remask.data.samples import DataDescription, Normaliser
-from remask.data.tasks import Subset
+from remask.data.tasks import DataDescription, Normaliser, Subset
 from remask.memory import StoredRows, fetch
 from remask.metrics import CALIBRATION_BINS
 from remask.record import Answers, Curve

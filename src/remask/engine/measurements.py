@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from remask.config import TrialConfig
-from remask.data.samples import StreamError
-from remask.data.tasks import Task
+from remask.data.tasks import StreamError, Task
 from remask.engine.choosing import Choosing
 from remask.engine.evaluation import StackAnswers
 from remask.engine.stream import Stream

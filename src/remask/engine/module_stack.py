@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from typing_extensions import override
 
-from remask.data.samples import DataDescription
+from remask.data.tasks import DataDescription
 from remask.engine.linear_stack import LinearStack, linear_layers
 from remask.engine.validation import require_bfloat16
 from remask.errors import RemaskError

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from remask.config import TrialConfig
-from remask.data.samples import DataDescription, Samples, batch_sizes, epoch_batches
+from remask.data.tasks import DataDescription
+from remask.data.samples import Samples, batch_sizes, epoch_batches
 from remask.data.tasks import Task
 from remask.engine.linear_stack import LinearStack
 from remask.errors import MethodError

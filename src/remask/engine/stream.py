@@ -12,8 +12,10 @@ from torch import Tensor, nn
 from remask.config import TrialConfig
 from remask.data.benchmark import Benchmark
 from remask.data.classes import Tasks
-from remask.data.samples import DataDescription, Samples, StreamError, batch_sizes
+from remask.data.samples import Samples, batch_sizes
 from remask.data.tasks import (
+    DataDescription,
+    StreamError,
     Subset,
     Task,
     TaskData,

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 from remask.config import TrialConfig
 from remask.data.benchmark import Benchmark
-from remask.data.samples import DataDescription, StreamError
-from remask.data.tasks import Task
+from remask.data.tasks import DataDescription, StreamError, Task
 from remask.engine.choosing import SHARE_APART, Choosing, candidates_of, concrete_configs
 from remask.engine.measurements import LOG, LossLog, Measurements
 from remask.engine.module_stack import initial_net, stack_nets

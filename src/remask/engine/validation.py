@@ -16,8 +16,7 @@ import torch
 from remask.config import COMMON_WEIGHTS, TrialConfig
 from remask.data.benchmark import Benchmark
 from remask.data.classes import ordered_classes
-from remask.data.samples import DataDescription, StreamError
-from remask.data.tasks import check_share
+from remask.data.tasks import DataDescription, StreamError, check_share
 from remask.engine.choosing import held_out_places
 from remask.errors import RemaskError, SettingsError
 from remask.machine import fork

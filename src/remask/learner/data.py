@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from remask.data.image_files import ImageReader
+from remask.data.images import ImageReader
 from remask.data.readers import InputFormat, SampleReader
 from remask.encoders.catalogue import default_encoder
 from remask.encoders.encoder import Encoder

@@ -12,14 +12,8 @@ from pydantic import ValidationError
 from torch import nn
 
 from remask import __version__
-from remask.data.readers import (
-    Labels,
-    SampleReader,
-    Skipped,
-    UnreadableImageWarning,
-    checked_name,
-    class_name,
-)
+from remask.data.classes import checked_name, class_name
+from remask.data.readers import Labels, SampleReader, Skipped, UnreadableImageWarning
 from remask.data.texts import TextFile as TextFile
 from remask.data.user_data import Data, read
 from remask.errors import DataError, RemaskError

@@ -9,7 +9,7 @@ from typing import Annotated, Literal, Self, TypeVar
 import torch
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from remask.data.readers import checked_name
+from remask.data.classes import checked_name
 from remask.errors import DataError
 
 _NAMED = 5  # classes in a sentence

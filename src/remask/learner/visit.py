@@ -7,7 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from remask.data.readers import InputFormat, SampleReader, in_order
+from remask.data.classes import in_order
+from remask.data.readers import InputFormat, SampleReader
 from remask.engine import Position, TrialStack
 from remask.engine.checkpoints import CheckpointFolder
 from remask.errors import RemaskError

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from remask.config import TrialConfig
-from remask.data.samples import DataDescription, Samples
-from remask.data.tasks import Task
+from remask.data.samples import Samples
+from remask.data.tasks import DataDescription, Task
 from remask.errors import MethodError
 from remask.memory import KeptRows, Reservoir
 from remask.methods.step import Batch, Step, Term, total
