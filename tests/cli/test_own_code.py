@@ -401,7 +401,7 @@ OWN_METHOD = ("--method", "my_method:WeightedReplay")
         (["--net", "nets:no_arguments"], "nets:no_arguments((1, 8, 8), 10) failed: TypeError"),
         (["--net", "nets:raising"], "KeyError: 'width' (at {here}/nets.py:8)"),
         (["--net", "nets:text"], "must return an nn.Module, not 'a net'"),
-        (["--net", "nets:one_too_many"], "into logits [2, 10], but gives [2, 11]"),
+        (["--net", "nets:one_too_many"], "to logits [2, 10], got [2, 11]"),
         (["--net", "nets:narrow"], "(at {here}/nets.py:18)"),
         (["--method", "methods:NoMethod"], "must be a class derived from remask.Method"),
         (["--method", "methods:NoLoss"], "must define loss"),

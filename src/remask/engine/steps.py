@@ -12,9 +12,8 @@ import torch
 from torch import Tensor
 
 from remask.config import TrialConfig
-from remask.data.tasks import DataDescription
 from remask.data.samples import Samples, batch_sizes, epoch_batches
-from remask.data.tasks import Task
+from remask.data.tasks import DataDescription, Task
 from remask.engine.linear_stack import LinearStack
 from remask.errors import MethodError
 from remask.memory import SPARSE, Reservoir, ReservoirPlan, StoredRows

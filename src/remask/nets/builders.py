@@ -5,14 +5,13 @@ import math
 import re
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from remask.errors import UnknownNameError, unknown
-from remask.nets.resnet import resnet18
+from remask.nets.resnet import image_shape, resnet18
 from remask.own_code import OwnCodeError, failure_of, import_own, names_own_code
 
 
@@ -42,8 +41,8 @@ class SmallConv(nn.Module):
 
     def __init__(self, input_shape: tuple[int, int, int], num_classes: int, width: int) -> None:
         super().__init__()
-        channels, height, wide = input_shape
-        side, blocks = min(height, wide), []
+        channels, side = input_shape[0], min(input_shape[1:])
+        blocks: list[nn.Module] = []
         for stage in range(_STAGES):
             out = width * 2**stage
             stride = 2 if side >= 2 * _SMALLEST else 1
@@ -70,44 +69,28 @@ class SmallConv(nn.Module):
 
 def conv(input_shape: tuple[int, ...], num_classes: int, width: int = 16) -> nn.Module:
     """Build a small convolutional net for images of shape (channels, height, width)."""
-    if len(input_shape) != 3:
-        raise ValueError(
-            f"conv needs images of (channels, height, width); these inputs have shape {input_shape}"
-        )
-    channels, height, wide = input_shape
-    return SmallConv((channels, height, wide), num_classes, width)
+    return SmallConv(image_shape("conv", input_shape), num_classes, width)
 
 
 NetBuilder = Callable[[tuple[int, ...], int], nn.Module]
 """(input shape, number of classes) -> a classifier that maps `[B, *shape]` to logits `[B, K]`."""
 
-
-class WideNetBuilder(Protocol):
-    """A NetBuilder that can be told how wide to build."""
-
-    def __call__(self, input_shape: tuple[int, ...], num_classes: int, width: int) -> nn.Module:
-        """Build the net."""
-
-
-NETS: dict[str, NetBuilder] = {"mlp": mlp, "conv": conv, "resnet18": resnet18}
-
-_WITH_WIDTH: dict[str, WideNetBuilder] = {"conv": conv, "resnet18": resnet18}
-_WIDTH = re.compile(r"[1-9][0-9]{0,3}")  # one spelling a width, since names identify trials
+_WITH_WIDTH: dict[str, Callable[..., nn.Module]] = {"conv": conv, "resnet18": resnet18}
+_WIDTH = re.compile(r"[1-9][0-9]{0,3}")  # one spelling per width, since names identify trials
+NETS: dict[str, NetBuilder] = {"mlp": mlp, **_WITH_WIDTH}
 
 
 def net_builder(name: str) -> NetBuilder:
-    """The builder of a named net; `resnet18:20` is of width 20, `module:function` the user's."""
+    """Return the builder of a net: `resnet18:20` has width 20, `module:function` is your own."""
     kind, colon, width = name.partition(":")
     if kind not in NETS:
         if names_own_code(name):
             return functools.partial(_own_net, name)
-        raise UnknownNameError(
-            unknown("net", kind, NETS) + "; or say module:function for one of your own"
-        )
+        raise UnknownNameError(unknown("net", kind, NETS) + "; or module:function for your own")
     if not colon:
         return NETS[kind]
     if kind not in _WITH_WIDTH:
-        raise UnknownNameError(f"the net {kind!r} takes no width; say {kind!r}, not {name!r}")
+        raise UnknownNameError(f"the net {kind!r} takes no width; use {kind!r}, not {name!r}")
     if not _WIDTH.fullmatch(width):
         raise UnknownNameError(
             f"the width in {name!r} must be a number from 1 to 9999, as in '{kind}:20'"
@@ -116,26 +99,24 @@ def net_builder(name: str) -> NetBuilder:
 
 
 def _own_net(name: str, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
-    """Build a net of the user's own; what is wrong with it is better said now than in a step."""
-    build = import_own("net", name)
+    """Build a net of the user's own, and check it before training starts."""
+    build, call = import_own("net", name), f"{name}({input_shape}, {num_classes})"
     try:
         net = build(input_shape, num_classes)
     except Exception as error:
-        raise failure_of(f"{name}({input_shape}, {num_classes})", error) from error
+        raise failure_of(call, error) from error
     if not isinstance(net, nn.Module):
-        raise OwnCodeError(
-            f"{name}({input_shape}, {num_classes}) must return an nn.Module, not {net!r:.100}"
-        )
+        raise OwnCodeError(f"{call} must return an nn.Module, not {net!r:.100}")
     try:
         with torch.no_grad():
             logits = net.eval()(torch.zeros(2, *input_shape))
     except Exception as error:
         raise failure_of(f"the net {name!r}, on inputs {[2, *input_shape]},", error) from error
-    if not isinstance(logits, torch.Tensor) or logits.shape != (2, num_classes):
-        shape = list(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
+    shape = list(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+    if shape != [2, num_classes]:
         raise OwnCodeError(
-            f"the net {name!r} must turn inputs {[2, *input_shape]} into logits "
-            f"{[2, num_classes]}, but gives {shape}"
+            f"the net {name!r} must map inputs {[2, *input_shape]} to logits {[2, num_classes]}, "
+            f"got {shape}"
         )
     if not any(parameter.requires_grad for parameter in net.parameters()):
         raise OwnCodeError(f"the net {name!r} has no parameters to train")

@@ -1,8 +1,8 @@
 """Columns: a network for every task, with or without connections between them (Rusu et al. 2016).
 
-The connections are those of the code behind the published figures (Buzzega et al. 2020), but that
-there an old column runs without its own, and normalises by statistics that are not its own. Here
-it runs as it was trained, by its own running statistics, which fit only so.
+The connections are those of the code behind the published figures (Buzzega et al. 2020), except
+that there an old column runs without its connections and with batch statistics that are not its
+own. Here it runs as it was trained, with its own running statistics.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,11 +25,11 @@ _IN_A_CHAIN = (
 
 
 class LateralsError(RemaskError):
-    """Nobody has said where the lateral connections of such a net would be."""
+    """A net for which lateral connections are not defined."""
 
 
 class Columns(nn.Module):
-    """T networks, each with all K outputs; `column` is the number of the one that answers."""
+    """T networks, each with all K outputs; `column` is the number of the active one."""
 
     def __init__(self, columns: Sequence[nn.Module]) -> None:
         super().__init__()
@@ -38,38 +38,36 @@ class Columns(nn.Module):
 
 
 class ToldTask(nn.Module):
-    """Columns of which the task of the inputs, counted from 0, chooses the one that answers."""
+    """Columns whose active one is chosen by the task of the inputs, counted from 0."""
 
     def __init__(self, columns: Columns) -> None:
         super().__init__()
         self.columns = columns
 
     def forward(self, inputs: Tensor, task: int) -> Tensor:
-        """Logits: [B, *shape] -> [B, K]."""
-        if not 0 <= task < len(self.columns.columns):
-            raise ValueError(
-                f"there is a column for each of the tasks 0..{len(self.columns.columns) - 1}, not "
-                f"for task {task}"
-            )
+        """Compute logits: [B, *shape] -> [B, K]."""
+        count = len(self.columns.columns)
+        if not 0 <= task < count:
+            raise ValueError(f"there is a column for each of the tasks 0..{count - 1}, not {task}")
         self.columns.column = task
         logits: Tensor = self.columns(inputs)
         return logits
 
 
 class IndependentColumns(Columns):
-    """Columns that know nothing of each other."""
+    """Columns without connections."""
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Logits: [B, *shape] -> [B, K]."""
+        """Compute logits: [B, *shape] -> [B, K]."""
         logits: Tensor = self.columns[self.column](inputs)
         return logits
 
 
 class ProgressiveColumns(Columns):
-    """Columns that see what is hidden in the older ones, and never change them.
+    """Columns that receive the hidden values of the older ones, and never change them.
 
-    h_i^t = f_i(W_i(h_{i-1}^t) + A_i^t(h_{i-1}^0, ..., h_{i-1}^{t-1})) is what part i of column t
-    makes; W_i and f_i are layers of the net, A_i^t is a lateral, and h_0 has none.
+    h_i^t = f_i(W_i(h_{i-1}^t) + A_i^t(h_{i-1}^0, ..., h_{i-1}^{t-1})) is the output of part i of
+    column t; W_i and f_i are layers of the net, A_i^t is a lateral, and h_0 has none.
     """
 
     def __init__(self, nets: Sequence[nn.Module], input_shape: tuple[int, ...]) -> None:
@@ -78,66 +76,50 @@ class ProgressiveColumns(Columns):
         )
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Logits: [B, *shape] -> [B, K]."""
+        """Compute logits: [B, *shape] -> [B, K]."""
         older: list[list[Tensor]] = []
         for number in range(self.column):
-            column = self._column(number)
-            _set_training(
-                column, False
-            )  # it is finished: its running statistics are used, and stay
+            # It is finished: its running statistics are used and do not change.
+            column = self._column(number, training=False)
             with torch.no_grad():
-                older.append(column.hidden(inputs, older))
-        newest = self._column(self.column)
-        _set_training(newest, self.training)  # as an older one it may have been in evaluation
-        return newest.logits(inputs, older)
+                older.append(column.run(inputs, older)[:-1])
+        return self._column(self.column, training=self.training).run(inputs, older)[-1]
 
-    def _column(self, number: int) -> "_Column":
+    def _column(self, number: int, *, training: bool) -> "_Column":
         column = self.columns[number]
         assert isinstance(column, _Column)
+        if column.training is not training:  # train() walks through all modules
+            column.train(training)
         return column
 
 
 class _Part(NamedTuple):
-    """The layers of a net from where a lateral may start to where the next one may."""
+    """The layers of a net between two places where a lateral may start."""
 
     layers: Sequence[Layer]
     """W, whose outputs a lateral is added to."""
     then: Sequence[Layer]
-    """f, which acts on the sum."""
+    """f, applied to the sum."""
 
 
 class _Column(nn.Module):
-    """A net, and the laterals into it: one for every part but the first, or none at all."""
+    """A net, and its laterals: one for every part but the first, or none at all."""
 
     def __init__(self, net: nn.Module, laterals: Sequence[nn.Module]) -> None:
         super().__init__()
         self.net = net
         self.laterals = nn.ModuleList(laterals)
 
-    def hidden(self, inputs: Tensor, older: Sequence[Sequence[Tensor]]) -> list[Tensor]:
-        """What every part but the last makes, given what it made in older columns."""
-        return self._run(_parts(self.net)[:-1], inputs, older)
-
-    def logits(self, inputs: Tensor, older: Sequence[Sequence[Tensor]]) -> Tensor:
-        """What the last part makes, given what is hidden in older columns."""
-        return self._run(_parts(self.net), inputs, older)[-1]
-
-    def _run(
-        self, parts: Sequence[_Part], inputs: Tensor, older: Sequence[Sequence[Tensor]]
-    ) -> list[Tensor]:
-        made: list[Tensor] = []
-        for place, part in enumerate(parts):
-            hidden = _through(part.layers, made[-1] if made else inputs)
+    def run(self, inputs: Tensor, older: Sequence[Sequence[Tensor]]) -> list[Tensor]:
+        """Return the outputs of all parts, given those of older columns."""
+        outputs: list[Tensor] = []
+        for place, part in enumerate(_parts(self.net)):
+            hidden = _through(part.layers, outputs[-1] if outputs else inputs)
             if place > 0 and older:
-                theirs = torch.cat([old[place - 1] for old in older], dim=1)
-                hidden = hidden + self.laterals[place - 1](theirs)
-            made.append(_through(part.then, hidden))
-        return made
-
-
-def _set_training(column: _Column, training: bool) -> None:
-    if column.training is not training:  # train() walks through all modules
-        column.train(training)
+                lateral = self.laterals[place - 1]
+                hidden = hidden + lateral(torch.cat([old[place - 1] for old in older], dim=1))
+            outputs.append(_through(part.then, hidden))
+        return outputs
 
 
 class Scale(nn.Module):
@@ -148,7 +130,7 @@ class Scale(nn.Module):
         self.factors = nn.Parameter(_LARGEST_FACTOR * torch.rand(shape))
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """The products."""
+        """Return the products."""
         return inputs * self.factors
 
 
@@ -159,7 +141,7 @@ def _through(layers: Sequence[Layer], hidden: Tensor) -> Tensor:
 
 
 def _parts(net: nn.Module) -> list[_Part]:
-    """The parts of a net. Raises LateralsError if it is not known how to part it."""
+    """Return the parts of a net. Raises LateralsError for other kinds of nets."""
     parts: list[_Part] = []
     if type(net) is ResNet18:
         parts = _parts_of_resnet(net)
@@ -167,15 +149,14 @@ def _parts(net: nn.Module) -> list[_Part]:
         parts = _parts_of_chain(list(net))
     if not parts:
         raise LateralsError(
-            "PNN has lateral connections for ResNet-18 and for chains of linear layers, and this "
-            f"net ({type(net).__name__}) is neither; the method 'pnn-independent' does without "
-            "them, with any net"
+            "PNN has lateral connections for ResNet-18 and for chains of linear layers, not for "
+            f"{type(net).__name__}; the method 'pnn-independent' takes any net"
         )
     return parts
 
 
 def _laterals(net: nn.Module, older: int, input_shape: tuple[int, ...]) -> list[nn.Module]:
-    """The laterals from so many older columns, into every part of a net but the first."""
+    """Make the laterals from `older` columns into every part of a net but the first."""
     parts = _parts(net)
     if older == 0:
         return []
@@ -186,7 +167,7 @@ def _laterals(net: nn.Module, older: int, input_shape: tuple[int, ...]) -> list[
 
 
 def _parts_of_chain(layers: list[nn.Module]) -> list[_Part]:
-    """A linear layer and what follows it up to the next one; Flatten belongs to the first."""
+    """Split before each linear layer but the first; Flatten belongs to the first part."""
     starts = [place for place, layer in enumerate(layers) if isinstance(layer, nn.Linear)]
     ends = [*starts[1:], len(layers)]
     return [
@@ -196,7 +177,7 @@ def _parts_of_chain(layers: list[nn.Module]) -> list[_Part]:
 
 
 def _lateral_of_linear(linear: nn.Linear, older: int) -> nn.Module:
-    """V ReLU(U (s * h)), through as many units as one column has there: [B, older * in] -> out."""
+    """Make V ReLU(U (s * h)), with as many hidden units as a column has: [B, older * in] -> out."""
     width = linear.in_features
     into, out = nn.Linear(older * width, width), nn.Linear(width, linear.out_features, bias=False)
     nn.init.xavier_uniform_(into.weight)  # as the layers of the MLP start

@@ -23,7 +23,7 @@ class BasicBlock(nn.Module):
             )
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """The sum of both ways, rectified."""
+        """Add both branches, and apply ReLU."""
         hidden = F.relu(self.bn1(self.conv1(inputs)))
         return F.relu(self.bn2(self.conv2(hidden)) + self.shortcut(inputs))
 
@@ -31,8 +31,7 @@ class BasicBlock(nn.Module):
 class ResNet18(nn.Module):
     """A stem and four stages of two blocks, `width` to 8 * `width` channels; a linear head.
 
-    The stem keeps the size of the images: 3x3, stride 1, and no pooling after it. The weights
-    start as torch's layers start theirs.
+    The stem keeps the size of the images: 3x3, stride 1, no pooling. Weights have torch's defaults.
     """
 
     def __init__(self, channels: int, num_classes: int, width: int = 64) -> None:
@@ -50,21 +49,26 @@ class ResNet18(nn.Module):
         self.head = nn.Linear(width_in, num_classes)
 
     def features(self, inputs: Tensor) -> Tensor:
-        """What the head sees, the mean of the last maps: [B, C, H, W] -> [B, 8 * width]."""
+        """Return the means of the last maps: [B, C, H, W] -> [B, 8 * width]."""
         maps: Tensor = self.blocks(F.relu(self.bn(self.conv(inputs))))
         return maps.mean((-2, -1))
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Logits: [B, C, H, W] -> [B, K]."""
+        """Compute logits: [B, C, H, W] -> [B, K]."""
         logits: Tensor = self.head(self.features(inputs))
         return logits
 
 
 def resnet18(input_shape: tuple[int, ...], num_classes: int, width: int = 64) -> nn.Module:
-    """A ResNet-18 for images of shape (channels, height, width)."""
-    if len(input_shape) != 3:
+    """Build a ResNet-18 for images of shape (channels, height, width)."""
+    return ResNet18(image_shape("resnet18", input_shape)[0], num_classes, width)
+
+
+def image_shape(net: str, shape: tuple[int, ...]) -> tuple[int, int, int]:
+    """Return the shape if it is that of images. Raises ValueError."""
+    if len(shape) != 3:
         raise ValueError(
-            f"resnet18 needs images of (channels, height, width); these inputs have shape "
-            f"{input_shape}"
+            f"{net} needs images of (channels, height, width); these inputs have shape {shape}"
         )
-    return ResNet18(input_shape[0], num_classes, width)
+    channels, height, width = shape
+    return channels, height, width
