@@ -5,7 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
@@ -17,6 +16,7 @@ from remask.machine import (
 )
 from remask.store import Store
 from tests.command_line import QUICK, CommandLine
+from tests.runs.faults import run_script
 from tests.store.store_samples import make_records
 
 _GIGABYTE = 1 << 30
@@ -50,10 +50,21 @@ def run(*args: str, shell: str = "", **environment: str) -> subprocess.Completed
 
 
 @pytest.mark.processes
-def test_a_terminal_without_unicode_shows_the_table_all_the_same(store: Path) -> None:
-    done = run("results", "list", "--store", str(store), LC_ALL="C", PYTHONIOENCODING="ascii")
-    assert done.returncode == 0, done.stderr
-    assert "70.38 +-0.00" in done.stdout.decode("ascii")
+@pytest.mark.parametrize(
+    ("shell", "environment", "code", "said"),
+    [
+        ("", {"LC_ALL": "C", "PYTHONIOENCODING": "ascii"}, 0, "70.38 +-0.00"),
+        ("<&- 2>&-", {}, 0, "70.38 ±0.00"),
+        (">/dev/full", {}, 1, "No space left on device"),
+    ],
+    ids=["no unicode", "closed streams", "full disk"],
+)
+def test_a_table_is_printed_wherever_it_can_be(
+    store: Path, shell: str, environment: dict[str, str], code: int, said: str
+) -> None:
+    done = run("results", "list", "--store", str(store), shell=shell, **environment)
+    assert done.returncode == code, done.stderr
+    assert said in (done.stdout + done.stderr).decode()
 
 
 @pytest.mark.faults
@@ -66,21 +77,6 @@ def test_a_run_with_its_standard_output_closed_says_so_and_stores_its_results(
     assert b"standard output is closed" in done.stderr
     with Store(tmp_path / "new.db") as stored:
         assert stored.count() == 2
-
-
-@pytest.mark.processes
-def test_other_closed_streams_do_no_harm(store: Path) -> None:
-    done = run("results", "list", "--store", str(store), shell="<&- 2>&-")
-    assert done.returncode == 0
-    assert "70.38 ±0.00" in done.stdout.decode()
-
-
-@pytest.mark.processes
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
-def test_a_full_disk_under_standard_output_gets_a_message(store: Path) -> None:
-    done = run("results", "list", "--store", str(store), shell=">/dev/full")
-    assert done.returncode == 1
-    assert b"No space left on device" in done.stderr
 
 
 # Where things are
@@ -225,10 +221,7 @@ print(free_in_process())
 resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
 print(free_in_process())
 """
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True
-    )
-    before, after = done.stdout.split()
+    before, after = run_script(script).split()
     assert before == "None"
     assert 0 < int(after) < _GIGABYTE
 
@@ -264,70 +257,66 @@ def test_a_buffer_beyond_a_memory_limit_is_reported_in_a_sentence(tmp_path: Path
     assert "out of memory; use a smaller buffer" in done.stderr
 
 
-@pytest.mark.processes
-@linux_only
-def test_a_checkpoint_that_memory_runs_out_for_is_an_error_like_any_other(tmp_path: Path) -> None:
-    script = f"""
-import os, resource
+LIMITED = """
+import os, resource, sys
 from pathlib import Path
+folder = Path(sys.argv[1])
+{prepare}
+used = int(open("/proc/self/statm").read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+resource.setrlimit(resource.RLIMIT_AS, (used + ({megabytes} << 20),) * 2)
+try:
+    {work}
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+CHECKPOINTS = """
 import torch
 from remask.engine.checkpoints import CheckpointFolder
-tensors = {{"net/weight": torch.zeros(75 << 20)}}  # 300 MB
-folder = CheckpointFolder(Path({str(tmp_path)!r}), identity="a job")
-folder.load(tensors)
-used = int(open("/proc/self/statm").read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
-resource.setrlimit(resource.RLIMIT_AS, (used + (750 << 20),) * 2)
-try:
-    folder.save(tensors, {{"phase": 0}}, {{}})
-except Exception as error:
-    print(type(error).__name__, error)
+tensors = {"net/weight": torch.zeros(75 << 20)}  # 300 MB
+checkpoints = CheckpointFolder(folder, identity="a job")
+checkpoints.load(tensors)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
-    )
-    assert "MemoryError not enough memory to build a checkpoint" in done.stdout
-
-
-@pytest.mark.processes
-@linux_only
-def test_scipy_is_not_loaded_where_its_blas_would_try_for_memory_for_ever() -> None:
-    script = """
-import os, resource
-from remask.methods import gem
-used = int(open("/proc/self/statm").read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
-resource.setrlimit(resource.RLIMIT_AS, (used + (80 << 20),) * 2)
-try:
-    gem.solver()
-except Exception as error:
-    print(type(error).__name__, error)
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
-    )
-    assert "TooLargeError GEM needs SciPy, which takes" in done.stdout
-
-
-@pytest.mark.processes
-@linux_only
-def test_an_npz_that_is_larger_than_memory_once_unpacked_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "bomb.npz"
-    np.savez_compressed(path, inputs=np.zeros(400 << 20, np.uint8), labels=np.zeros(3, np.int64))
-    script = f"""
-import os, resource
-from pathlib import Path
+BOMB = """
+import numpy as np
 from remask.data import arrays
-used = int(open("/proc/self/statm").read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
-resource.setrlimit(resource.RLIMIT_AS, (used + (300 << 20),) * 2)
-try:
-    arrays(Path({str(path)!r}), tasks=2)
-except Exception as error:
-    print(type(error).__name__, error)
+parts = {"inputs": np.zeros(400 << 20, np.uint8), "labels": np.zeros(3, np.int64)}
+np.savez_compressed(folder / "bomb.npz", **parts)
+del parts
 """
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
-    )
-    assert "TooLargeError loading" in done.stdout
-    assert "takes 419 MB of memory" in done.stdout
+
+
+@pytest.mark.processes
+@linux_only
+@pytest.mark.parametrize(
+    ("prepare", "megabytes", "work", "said"),
+    [
+        (
+            CHECKPOINTS,
+            750,
+            'checkpoints.save(tensors, {"phase": 0}, {})',
+            "MemoryError not enough memory to build a checkpoint",
+        ),
+        # Its BLAS would try forever to get its memory.
+        (
+            "from remask.methods import gem",
+            80,
+            "gem.solver()",
+            "TooLargeError GEM needs SciPy, which takes",
+        ),
+        (
+            BOMB,
+            300,
+            'arrays(folder / "bomb.npz", tasks=2)',
+            "bomb.npz takes 419 MB of memory",
+        ),
+    ],
+    ids=["checkpoint", "scipy", "npz"],
+)
+def test_what_takes_too_much_memory_is_an_error_like_any_other(
+    tmp_path: Path, prepare: str, megabytes: int, work: str, said: str
+) -> None:
+    script = LIMITED.format(prepare=prepare, megabytes=megabytes, work=work)
+    assert said in run_script(script, tmp_path)
 
 
 @pytest.mark.parametrize(
