@@ -15,6 +15,7 @@ from tests.runs.faults import (
     damaged_versions,
     filled,
     reopened,
+    run_script,
     save,
     state,
     version_of,
