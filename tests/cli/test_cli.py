@@ -41,20 +41,6 @@ def test_a_run_prints_a_table_and_stores_every_trial(remask: CommandLine) -> Non
     assert "no unfinished run" in answer.text
 
 
-def test_a_stored_trial_is_run_again_only_with_again(remask: CommandLine) -> None:
-    run = ("run", *QUICK, "--limit", "20", "--workers", "1")
-    remask(*run)
-    before = _records(remask)
-    assert remask(*run, "--trials", "3").code == 0
-    assert _records(remask)[:2] == before
-    assert len(_records(remask)) == 3
-    assert "already" in remask(*run).out
-    assert remask(*run, "--again").code == 0
-    after = _records(remask)[:2]
-    assert [r.class_il for r in after] == [r.class_il for r in before]
-    assert all(a.created > b.created for a, b in zip(after, before, strict=True))
-
-
 def test_a_diverging_trial_is_reported_and_left_out_of_the_mean(remask: CommandLine) -> None:
     answer = remask("run", *QUICK, "--lr", "1e30", "--workers", "1")
     assert answer.code == 0
@@ -279,16 +265,6 @@ def test_a_damaged_store_is_refused_and_left_alone(remask: CommandLine) -> None:
     assert answer.code == 1
     assert str(remask.store) in answer.text.replace(" ", "") or "results.db" in answer.text
     assert remask.store.read_bytes() == b"not a database at all" * 300
-
-
-def test_an_unreadable_plan_is_refused_and_left_alone(remask: CommandLine) -> None:
-    folder = remask.store.with_name("results.db.runs") / "0123456789ab"
-    folder.mkdir(parents=True)
-    (folder / "run.json").write_text('{"version": 99}')
-    answer = remask("resume")
-    assert answer.code == 1
-    assert "run.json" in answer.text
-    assert (folder / "run.json").read_text() == '{"version": 99}'
 
 
 @pytest.mark.parametrize(

@@ -277,13 +277,6 @@ def test_unreadable_images_are_skipped_if_asked_and_named_once_by_all_workers(
     assert process.returncode == 1  # the function decides
 
 
-def test_tasks_may_differ_in_size_and_can_be_changed(store: Path, remask: Remask) -> None:
-    photos = ("run", "--benchmark", "my_data:photos", *SMALL, "--epochs", "1")
-    assert remask(*photos).code == 0
-    assert remask(*photos, "--tasks", "3", "--class-order", "2,0,1").code == 0
-    assert sorted(len(record.class_il) for record in _records(store)) == [2, 2, 3, 3]
-
-
 def test_your_own_method_trains_as_the_same_loss_of_remask_does(
     here: Path, store: Path, remask: Remask
 ) -> None:
@@ -296,31 +289,6 @@ def test_your_own_method_trains_as_the_same_loss_of_remask_does(
     shown = [(r.config.mask, r.seed, r.class_il, r.confidence) for r in _records(store)]
     assert len(shown) == 8
     assert shown[:4] == shown[4:]
-
-
-def test_a_weight_scales_the_loss_of_the_past(store: Path, remask: Remask) -> None:
-    for weight in ("0", "1", "1.0"):
-        answer = remask(
-            "run", *QUICK, "--method", "my_method:WeightedReplay", "--trials", "1",
-            "--weight", f"past={weight}", "--workers", "1",
-        )  # fmt: skip
-        assert answer.code == 0, answer.err
-    assert "already" in answer.out  # 1.0 is 1
-    records = {record.config.weight("past"): record for record in _records(store)}
-    assert records.keys() == {0.0, 1.0}
-    assert np.mean(records[1.0].class_il[-1]) > np.mean(records[0.0].class_il[-1]) + 10
-
-
-def test_changed_code_is_run_again_only_with_again(here: Path, store: Path, remask: Remask) -> None:
-    command = ("run", "--benchmark", "my_data:photos", *SMALL, "--epochs", "2")
-    assert remask(*command).code == 0
-    before = _shown(store)
-    data = here / "my_data.py"
-    data.write_text(data.read_text().replace("test=0.25", "test=0.5, seed=1"))
-    assert "already" in remask(*command).out
-    assert _shown(store) == before
-    assert remask(*command, "--again").code == 0
-    assert _shown(store) != before
 
 
 # What is refused
@@ -606,20 +574,6 @@ def test_modules_that_own_code_imports_are_part_of_its_version(
         for record in _records(store):
             opened.add(record.model_copy(update={"own_code": {}}), replace=True)
     assert "older version" not in remask(*RUN_PLAIN).text  # unknown
-
-
-def test_resume_notes_which_trials_are_older(plain: Path, store: Path, remask: Remask) -> None:
-    assert remask(*RUN_PLAIN, "--trials", "1").code == 0
-    plain.write_text(PLAIN + "# changed\n")
-    (finished,) = _records(store)
-    configs = [finished.config.model_copy(update={"seed": seed}) for seed in range(3)]
-    with Store(store) as opened:
-        plan_run(opened, configs, workers=2, largest_stack=lambda _: 1, again=False)
-        opened.add(finished.model_copy(update={"config": configs[1]}))  # before it was stopped
-    answer = remask("resume", "--own-code", "--workers", "1")
-    assert answer.code == 0, answer.err
-    expected = "1 stored trial was run with an older version of plain.py"
-    assert expected in answer.text
 
 
 def test_the_place_of_an_error_is_in_the_user_s_file_not_in_an_installed_package(
