@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Self
 
-from remask.errors import RemaskError
+from remask.errors import RemaskError, SettingsError
 
 _NO_MEMORY = ("not enough memory", "can't allocate memory", "out of memory", "Unable to allocate")
 _SCIPY, _BLAS_OF_A_CORE = 192 << 20, 64 << 20
@@ -53,6 +53,17 @@ def free_memory() -> int | None:
 def free_in_process() -> int | None:
     """Bytes that this process may still allocate; None: no limit."""
     return min(_free_within_limits(), default=None)
+
+
+def check_device(name: str) -> None:
+    """Raise SettingsError for a device that torch cannot use."""
+    import torch  # takes seconds: not before it is needed
+
+    try:
+        torch.ones(1, device=name).sum().item()
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0]
+        raise SettingsError(f"the device {name!r} cannot be used: {reason}") from None
 
 
 def keep_freed_memory() -> None:

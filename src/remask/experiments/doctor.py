@@ -16,11 +16,11 @@ import remask
 from remask.data.dataset import data_folder, where
 from remask.data.registry import DATASETS
 from remask.engine.checkpoints import checkpoints_in, damage_of
-from remask.errors import DataError
+from remask.errors import DataError, SettingsError
 from remask.experiments.jobs import Run, RunError, read_plan, runs_folder
 from remask.experiments.options import RunOptions
 from remask.files import AnyPath, DurabilityError, holder_of
-from remask.machine import free_memory, write_bytes
+from remask.machine import check_device, free_memory, write_bytes
 from remask.store.database import NoResultsError, StoreError, store_path
 from remask.store.store import Store
 
@@ -86,10 +86,9 @@ def _devices() -> Iterator[Symptom]:
         found.append("mps")
     for device in found[1:]:
         try:
-            torch.ones(2, device=device.split()[0]).sum().item()
-        except RuntimeError as error:
-            text = f"{device} does not compute: {str(error).splitlines()[0]}"
-            yield Symptom("devices", "wrong", text, "use --device cpu, or repair its driver")
+            check_device(device.split()[0])
+        except SettingsError as error:
+            yield Symptom("devices", "wrong", str(error), "use --device cpu, or repair its driver")
     if torch.version.cuda and len(found) == 1:
         text = f"cpu only, though torch was built for CUDA {torch.version.cuda}"
         yield Symptom("devices", "note", text, "if there is a GPU, `nvidia-smi` should list it")
@@ -171,8 +170,7 @@ def _store(path: Path) -> Iterator[Symptom]:
         yield Symptom("store", "note", f"{text}, {failed} of them failed", remedy)
     else:
         yield Symptom("store", "ok", text)
-    for trial in damaged:
-        yield Symptom("store", "wrong", str(trial))
+    yield from (Symptom("store", "wrong", str(trial)) for trial in damaged)
 
 
 def _runs(store: Path) -> Iterator[Symptom]:

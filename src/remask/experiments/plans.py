@@ -34,9 +34,8 @@ from remask.experiments.executors import Executor
 from remask.experiments.jobs import Job, largest_stacks, plan_jobs
 from remask.experiments.options import RunOptions
 from remask.experiments.running import executor_for
-from remask.experiments.train import check_device
 from remask.files import make_folder, read_limited, write_atomically
-from remask.machine import provenance
+from remask.machine import check_device, provenance
 from remask.own_code import own_title
 from remask.reports.tables import PlainTable
 from remask.store.cells import cell_labels

@@ -34,7 +34,6 @@ from remask.experiments.jobs import (
 )
 from remask.experiments.options import RunOptions
 from remask.experiments.results import Results
-from remask.experiments.train import check_device
 from remask.experiments.workers import WorkerProcesses
 from remask.files import (
     DurabilityError,
@@ -44,7 +43,7 @@ from remask.files import (
     remove_quietly,
     write_atomically,
 )
-from remask.machine import StopRequest
+from remask.machine import StopRequest, check_device
 from remask.own_code import Source, check_trusted, find_source, names_own_code
 from remask.record import TrialRecord
 from remask.store.database import StoreError, StoreMovedError

@@ -16,7 +16,7 @@ from remask.engine import Position, TrialStack, save_net
 from remask.engine.checkpoints import CheckpointFolder
 from remask.engine.measurements import LOG, LossLog
 from remask.engine.saved_nets import check_predictor
-from remask.errors import RemaskError, SettingsError
+from remask.errors import RemaskError
 from remask.experiments.cost import training_flops
 from remask.experiments.jobs import (
     Advanced,
@@ -30,7 +30,7 @@ from remask.experiments.jobs import (
 )
 from remask.experiments.options import RunOptions
 from remask.files import AnyPath, Lock, LockHeldError
-from remask.machine import StopRequest, lacks_memory, provenance
+from remask.machine import StopRequest, check_device, lacks_memory, provenance
 from remask.own_code import fingerprints_of
 from remask.record import TrialRecord
 
@@ -107,15 +107,6 @@ def describe_failure(error: Exception) -> str:
         return "out of memory; use a smaller buffer, net or stack, or fewer workers"
     place = traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__}: {error} (at {place.filename}:{place.lineno})"
-
-
-def check_device(name: str) -> None:
-    """Raise SettingsError for a device that torch cannot use."""
-    try:
-        torch.empty(1, device=name)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).splitlines()[0]
-        raise SettingsError(f"the device {name!r} cannot be used: {reason}") from None
 
 
 def _records(stack: TrialStack, saver: "_Saver", device: str) -> list[TrialRecord]:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from remask.data.readers import InputFormat
 from remask.encoders.encoder import Encoder
 from remask.encoders.finding import find_encoder
+from remask.errors import SettingsError
 from remask.learner.manifest import DataNote
 from remask.learner.settings import (
     AUTO,
@@ -23,6 +24,7 @@ from remask.learner.settings import (
     LearnerError,
     LearnerSettings,
 )
+from remask.machine import check_device
 from remask.methods import METHODS, Method, find_method
 from remask.nets.builders import NetBuilder, net_builder
 from remask.own_code import names_own_code
@@ -54,10 +56,10 @@ class Model:
         self.method = _find_method(settings, method)
         """The method that trains a net; None if only heads in closed form are used."""
         try:
-            self.device = torch.empty(1, device=device).device
-        except (RuntimeError, AssertionError, NotImplementedError) as error:
-            reason = str(error).splitlines()[0]
-            raise LearnerError(f"the device {str(device)!r} cannot be used: {reason}") from None
+            check_device(str(device))
+        except SettingsError as error:
+            raise LearnerError(str(error)) from None
+        self.device = torch.empty(1, device=device).device
         self._given_net, self._given_encoder = net, encoder
         self._builder: tuple[str, NetBuilder] | None = None
         self._encoder: Encoder | None = None
