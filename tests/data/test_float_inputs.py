@@ -75,17 +75,6 @@ def test_float_images_are_standardised_cropped_and_mirrored_as_bytes_are(
             assert same(tensor, stacks[1].state()[name]), name
 
 
-@pytest.mark.parametrize("method", ["er", "icarl"])
-def test_embeddings_are_learnt(config: MakeConfig, tmp_path: Path, method: str) -> None:
-    benchmark = embeddings(tmp_path / "embeddings.npz")
-    stack = finish(
-        TrialStack([config(method=method, lr=0.03, buffer=18)], benchmark, build_net=small_mlp)
-    )
-    (result,) = stack.results()
-    assert result.diverged_at is None
-    assert np.nanmean(result.task_il[-1]) > 80  # of two classes each: half would be guessing
-
-
 @pytest.mark.parametrize("method", ["derpp", "gss"])
 def test_a_run_on_floats_that_is_stopped_goes_on_from_its_checkpoint_bit_for_bit(
     config: MakeConfig, tmp_path: Path, method: str
@@ -118,11 +107,3 @@ def test_a_checkpoint_of_bytes_is_not_taken_for_one_of_floats(
     floats = TrialStack([config()], as_floats(tiny), build_net=small_mlp)
     with pytest.raises(ValueError, match=r"memory/inputs is torch\.uint8 .* is torch\.float32"):
         floats.restore(snapshot(stack), Position())
-
-
-def test_training_leaves_float_inputs_as_they_were(config: MakeConfig, tiny: Benchmark) -> None:
-    benchmark = replace(as_floats(tiny), mean=(0.5,), std=(0.25,))
-    before = benchmark.train_inputs.clone(), benchmark.test_inputs.clone()
-    finish(TrialStack([config()], benchmark, build_net=small_mlp))
-    assert torch.equal(benchmark.train_inputs, before[0])
-    assert torch.equal(benchmark.test_inputs, before[1])

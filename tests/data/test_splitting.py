@@ -29,11 +29,6 @@ def test_classes_are_spread_as_evenly_as_can_be_with_larger_tasks_first(
     assert sizes[0] - sizes[-1] <= 1
 
 
-def test_ten_classes_in_four_tasks_are_three_three_two_and_two() -> None:
-    digits = load_benchmark("split-digits", tasks=4)
-    assert digits.tasks == ((0, 1, 2), (3, 4, 5), (6, 7), (8, 9))
-
-
 @pytest.mark.parametrize("tasks", [0, -1, 11])
 def test_more_tasks_than_classes_or_none_are_refused(tasks: int) -> None:
     with pytest.raises(
@@ -96,14 +91,6 @@ def test_a_limit_agrees_with_counting_one_by_one(labels: list[int], n: int) -> N
     assert first_of_each_class(torch.tensor(labels), n).tolist() == expected
 
 
-def test_a_limit_holds_for_train_and_test(digits: Benchmark) -> None:
-    few = load_benchmark("split-digits", limit=3)
-    for labels in (few.train_labels, few.test_labels):
-        assert torch.bincount(labels).tolist() == [3] * 10
-    sevens = digits.train_inputs[digits.train_labels == 7][:3]
-    assert torch.equal(few.train_inputs[few.train_labels == 7], sevens)
-
-
 @pytest.mark.parametrize("limit", [0, -3])
 def test_a_limit_that_leaves_nothing_is_refused(limit: int) -> None:
     with pytest.raises(SplitError, match="at least 1 per class"):
@@ -117,12 +104,6 @@ def test_preprocessing_is_kept_by_another_split(
     again = resplit(described, tasks=3, class_order=1, limit=2)
     assert (again.mean, again.std, again.crop_padding, again.flip) == ((0.5,), (0.2,), 4, True)
     assert again.augment
-
-
-@pytest.mark.parametrize(("changes"), [{"crop_padding": 1}, {"flip": True}])
-def test_cropping_or_flipping_is_augmenting(tiny: Benchmark, changes: dict[str, Any]) -> None:
-    assert not tiny.augment
-    assert replace(tiny, **changes).augment
 
 
 @pytest.mark.parametrize(

@@ -70,14 +70,6 @@ def test_sixteen_bits_are_scaled_and_not_clipped(tmp_path: Path) -> None:
     assert np.array_equal(colour, np.repeat(sample, 3, axis=0))
 
 
-def test_sixteen_bits_that_pillow_opens_as_32_are_scaled_too() -> None:
-    from remask.data.images import _to_mode
-
-    image = Image.fromarray(np.array([[0, 256, 65535]], dtype=np.int32))  # as Pillow 10 opens a PNG
-    image.format = "PNG"
-    assert np.asarray(_to_mode(image, "L", "a.png")).tolist() == [[0, 1, 255]]
-
-
 def test_pixels_of_unknown_range_are_refused(tmp_path: Path) -> None:
     Image.fromarray(np.ones((4, 4), dtype=np.float32)).save(tmp_path / "a.tiff")
     with pytest.raises(DataError, match=r"a\.tiff: has 32 bits per pixel.*convert it to 8 or 16"):

@@ -9,7 +9,7 @@ from remask.engine.module_stack import ModuleStack, preferred_stack, stack_nets
 from remask.errors import UnknownNameError
 from remask.losses import trial_cross_entropy
 from remask.nets.builders import mlp, net_builder
-from remask.nets.resnet import ResNet18, resnet18
+from remask.nets.resnet import resnet18
 
 
 def count(net: nn.Module) -> int:
@@ -94,29 +94,6 @@ def test_a_training_step_equals_plain_function_calls(
     for name, buffer in net.named_buffers():
         torch.testing.assert_close(buffer, state[name], msg=name)
     assert not torch.equal(dict(net.named_buffers())["bn.running_mean"], torch.zeros(16).double())
-
-
-def test_the_logits_are_a_linear_map_of_the_features() -> None:
-    torch.manual_seed(0)
-    net = resnet18((1, 16, 16), 3, width=4).eval()
-    assert isinstance(net, ResNet18)
-    images = torch.randn(2, 1, 16, 16)
-    features = net.features(images)
-    assert features.shape == (2, 32)
-    torch.testing.assert_close(net(images), features @ net.head.weight.T + net.head.bias)
-
-
-def test_layers_start_as_torch_starts_them() -> None:
-    torch.manual_seed(7)
-    net = resnet18((3, 8, 8), 4, width=4)
-    torch.manual_seed(7)
-    first = nn.Conv2d(3, 4, 3, bias=False).weight
-    assert torch.equal(dict(net.named_parameters())["conv.weight"], first)
-    for name, parameter in net.named_parameters():
-        if ".bn" in name or name.startswith("bn"):
-            assert torch.equal(
-                parameter, torch.full_like(parameter, float(name.endswith("weight")))
-            )
 
 
 # ---- Names --------------------------------------------------------------------------------------

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from remask.encoders.catalogue import (
         EncoderError,
         EncoderInfo,
-        Kind,
         default_encoder,
         known_encoders,
     )
@@ -25,7 +24,6 @@ __all__ = [
     "Encoder",
     "EncoderError",
     "EncoderInfo",
-    "Kind",
     "default_encoder",
     "find_encoder",
     "known_encoders",
@@ -35,7 +33,7 @@ if not TYPE_CHECKING:
     __getattr__ = lazy_names(
         __name__,
         {
-            "catalogue": "EncoderError EncoderInfo Kind default_encoder known_encoders",
+            "catalogue": "EncoderError EncoderInfo default_encoder known_encoders",
             "encoder": "Encoder",
             "finding": "find_encoder",
         },

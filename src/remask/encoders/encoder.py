@@ -51,16 +51,17 @@ class Encoder(nn.Module, ABC):
 
         `done` is called after each chunk with the number of samples in it.
         """
-        is_photograph = self.kind != "image" or (
-            not isinstance(samples, Sequence)
-            and (len(samples.shape), *samples.shape[1:2]) == (4, 3)
-            and samples.dtype in (torch.uint8, np.dtype(np.uint8))
+        if isinstance(samples, Sequence):
+            raise EncoderError(f"the encoder {self.name!r} takes {_TAKES[self.kind]}, not a list")
+        is_photograph = (samples.ndim, *samples.shape[1:2]) == (4, 3) and samples.dtype in (
+            torch.uint8,
+            np.uint8,
         )
-        if isinstance(samples, Sequence) or not is_photograph:
-            found = "a list"
-            if not isinstance(samples, Sequence):
-                found = f"{samples.dtype} {list(samples.shape)}"
-            raise EncoderError(f"the encoder {self.name!r} takes {_TAKES[self.kind]}, not {found}")
+        if self.kind == "image" and not is_photograph:
+            raise EncoderError(
+                f"the encoder {self.name!r} takes {_TAKES[self.kind]}, not {samples.dtype} "
+                f"{list(samples.shape)}"
+            )
         return self.encode_chunks(_chunks(samples), len(samples), done)
 
     @torch.no_grad()

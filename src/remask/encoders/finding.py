@@ -3,7 +3,8 @@
 import copy
 import importlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from remask.encoders.catalogue import EncoderError, has_package, known_encoders, missing
 from remask.encoders.efficientnet_lite import VARIANTS, load_efficientnet_lite
 from remask.encoders.encoder import Encoder, PreparedEncoder, fingerprint
-from remask.encoders.minilm import TextEncoder, Tokenize, load_minilm, pooled
+from remask.encoders.minilm import TextEncoder, load_minilm, pooled
 from remask.errors import UnknownNameError, unknown
 from remask.own_code import OwnCodeError, failure_of, import_own, names_own_code
 
@@ -96,18 +97,13 @@ def _hugging_face(name: str, model: str) -> Encoder:
 
 def _image_settings(model: str, *, local: bool) -> dict[str, Any] | None:
     """The size, mean and deviation of a model's photographs, or None if it takes texts."""
-    file = "preprocessor_config.json"
-    if local:
-        path = Path(model) / file
-        if not path.is_file():
-            return None
-    else:
+    path = Path(model) / "preprocessor_config.json"
+    if not local:
         hub: Any = importlib.import_module("huggingface_hub")
-        absent: Any = importlib.import_module("huggingface_hub.errors").EntryNotFoundError
-        try:
-            path = Path(hub.hf_hub_download(model, file))
-        except absent:
-            return None
+        with suppress(importlib.import_module("huggingface_hub.errors").EntryNotFoundError):
+            path = Path(hub.hf_hub_download(model, path.name))
+    if not path.is_file():
+        return None
     config = json.loads(path.read_text("utf-8"))
     size: Any = config.get("crop_size") if config.get("do_center_crop") else None
     size = size or config.get("size") or 224
@@ -126,7 +122,7 @@ def _image_settings(model: str, *, local: bool) -> dict[str, Any] | None:
 
 
 class _HuggingFacePhotographs(nn.Module):
-    """The pooled output of a model, or else its first token, or else the mean of its maps."""
+    """The pooled output of a model, or its first token, or the mean of its maps."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
@@ -152,7 +148,12 @@ class _HuggingFaceTexts(TextEncoder):
         self.pad = tokenizer.pad_token_id
         config: Any = network.config
         longest = getattr(config, "max_position_embeddings", None) or _LONGEST
-        self._tokenize = _limited(tokenizer, min(tokenizer.model_max_length, longest))
+        longest = min(tokenizer.model_max_length, longest)
+        self._tokenize = lambda texts: (
+            list(tokenizer(texts, truncation=True, max_length=longest)["input_ids"])
+            if texts
+            else []
+        )
         self.frozen()
         self.fingerprint = fingerprint(self)
         with torch.no_grad():
@@ -163,16 +164,6 @@ class _HuggingFaceTexts(TextEncoder):
         mask = inputs != self.pad
         found = self.network(input_ids=inputs, attention_mask=mask.to(torch.int64))
         return pooled(found.last_hidden_state, mask)
-
-
-def _limited(tokenizer: Any, longest: int) -> Tokenize:
-    def tokenize(texts: Sequence[str]) -> list[list[int]]:
-        if not texts:
-            return []
-        found = tokenizer(list(texts), truncation=True, max_length=longest)
-        return list(found["input_ids"])
-
-    return tokenize
 
 
 LIBRARIES: dict[str, tuple[str, Callable[[str, str], Encoder]]] = {

@@ -116,14 +116,12 @@ class MiniLM(TextEncoder):
         return pooled(states, mask)
 
 
-# The names in the file of weights, by ours.
+# Our names in the file of weights.
 _NAMES = {
     "words": "embeddings.word_embeddings",
     "positions": "embeddings.position_embeddings",
     "segments": "embeddings.token_type_embeddings",
     "norm": "embeddings.LayerNorm",
-}
-_LAYER_NAMES = {
     "query": "attention.self.query",
     "key": "attention.self.key",
     "value": "attention.self.value",
@@ -144,12 +142,9 @@ def load_minilm(name: str = MiniLM.name) -> MiniLM:
     net = MiniLM(_tokenizer(tokens.read(name)))
     state = {}
     for key in net.state_dict():
-        module, _, part = key.rpartition(".")
-        if module.startswith("layers."):
-            _, layer, module = module.split(".")
-            state[key] = published[f"encoder.layer.{layer}.{_LAYER_NAMES[module]}.{part}"]
-        else:
-            state[key] = published[f"{_NAMES[module]}.{part}"]
+        *place, module, part = key.split(".")
+        prefix = f"encoder.layer.{place[1]}." if place else ""
+        state[key] = published[f"{prefix}{_NAMES[module]}.{part}"]
     net.load_state_dict(state)
     net.fingerprint = weights.sha256
     return net

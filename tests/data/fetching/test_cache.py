@@ -50,14 +50,6 @@ def test_data_that_ships_with_the_package_is_never_fetched(tmp_path: Path) -> No
         load_benchmark("split-digits", data=tmp_path)
 
 
-def test_a_full_cache_needs_no_source_and_no_data(unpacked: Path) -> None:
-    load_benchmark("split-cifar10", data=unpacked)
-    for path in unpacked.iterdir():
-        path.unlink()
-    assert len(load_benchmark("split-cifar10").train_labels) == 50
-    assert len(load_benchmark("split-cifar10", data=unpacked).train_labels) == 50
-
-
 def test_the_arrays_are_mapped_and_writing_to_them_does_not_change_the_files(
     unpacked: Path, cache: Path
 ) -> None:

@@ -86,43 +86,12 @@ def test_the_folders_of_torchvision_are_found(raw: Path, tmp_path: Path, name: s
     assert [status.state for status in verify(dataset)] == ["ok"] * 4
 
 
-def test_files_put_into_the_cache_are_used(raw: Path, tmp_path: Path, name: str) -> None:
-    move(raw, tmp_path / "cache" / name, packed=True)
-    assert_loads(name, None)
-
-
 def test_the_folder_of_the_other_dataset_is_not_used(raw: Path, tmp_path: Path) -> None:
     move(raw, tmp_path / "torchvision" / "MNIST" / "raw")
     with pytest.raises(DataError, match=r"it holds none of train.*, the folder FashionMNIST/raw"):
         load_benchmark("split-fashion-mnist", data=tmp_path / "torchvision")
     with pytest.raises(DataError, match=r"put\n  train-images-idx3-ubyte or train-images-idx3.*gz"):
         load_benchmark("split-fashion-mnist")
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        (lambda body: body[:-1] + b"\0", "expected sha256 .*, found"),
-        (lambda body: b"?" + body[1:], "expected sha256 .*, found"),
-        (lambda body: body[:-1], "expected 18 bytes, found 17"),
-    ],
-    ids=["value", "header", "cut"],
-)
-def test_wrong_contents_are_named_with_their_path(
-    raw: Path, name: str, change: Any, reason: str
-) -> None:
-    path = raw / FILES[1]
-    path.write_bytes(change(path.read_bytes()))
-    with pytest.raises(DataError, match=rf"^cannot take {name} from {raw}: {FILES[1]}: {reason}"):
-        load_benchmark(f"split-{name}", data=raw)
-
-
-def test_a_truncated_gz_is_named(raw: Path, tmp_path: Path, name: str) -> None:
-    move(raw, tmp_path / "other", packed=True)
-    path = tmp_path / "other" / "t10k-images-idx3-ubyte.gz"
-    path.write_bytes(path.read_bytes()[:-9])
-    with pytest.raises(DataError, match=rf"from {path.parent}: {path.stem} cannot be read"):
-        load_benchmark(f"split-{name}", data=tmp_path / "other")
 
 
 def test_a_file_instead_of_a_folder_is_refused(raw: Path, name: str) -> None:

@@ -162,13 +162,6 @@ def test_what_is_wrong_is_named(
     assert left in ([], [".lock"])
 
 
-def test_a_zip_that_is_not_the_published_one_is_refused(offer: Offer) -> None:
-    archive = offer({})
-    archive.write_bytes(archive.read_bytes()[:-1])
-    with pytest.raises(DataError, match=r"tiny-imagenet-200\.zip: expected \d+ bytes, md5"):
-        load_benchmark("split-tiny-imagenet", data=archive)
-
-
 def test_without_pillow_nothing_is_prepared(
     offer: Offer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
