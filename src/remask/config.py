@@ -21,6 +21,7 @@ from remask.setting_types import (
     Name,
     OnCommandLine,
     Precision,
+    Protocol,
     Weights,
 )
 
@@ -28,6 +29,8 @@ COMMON_WEIGHTS = ("alpha", "beta")
 """Weights of several methods, each with a field of its own; the others are in `weights`."""
 IDENTITY = ("benchmark", "method", "mask", "buffer", "seed")
 """The fields that identify a trial; the other fields are settings with published values."""
+CONDITIONS = ("protocol", "augment", "share")
+"""The fields that select the published settings, besides benchmark, method and buffer."""
 _PER_TRIAL = {
     *("seed", "mask", "positive_mask", "fade", "fade_power", "lr", "weights"),
     *COMMON_WEIGHTS,
@@ -97,6 +100,13 @@ class TrialConfig(BaseModel):
     limit: int | None = Field(
         None, ge=1, lt=INT64, description="Keep only this many samples of each class."
     )
+    share: Annotated[float, OnCommandLine("SHARE")] = Field(
+        1.0,
+        gt=0,
+        le=1,
+        description="Learn only this share of each class's training data, drawn by the seed; the "
+        "test data stay complete.",
+    )
     validation: Annotated[float, OnCommandLine("SHARE")] = Field(
         0.0,
         ge=0,
@@ -107,6 +117,16 @@ class TrialConfig(BaseModel):
     task_free: bool = Field(
         False,
         description="Hide task boundaries: the active classes are those of the batch's labels.",
+    )
+    protocol: Annotated[Protocol, OnCommandLine("PROTOCOL")] = Field(
+        "paper",
+        description="`paper`, or `online`, that of ER-ACE: pixels in [-1, 1]; stream and replay in "
+        "separate forward passes, whose losses are summed. Other settings default to what was "
+        "published for it.",
+    )
+    augment: bool = Field(
+        True,
+        description="Crop and flip training images at random, in benchmarks that do.",
     )
 
     positive_mask: bool = Field(

@@ -44,6 +44,11 @@ _METHODS = {
         "ER-ACE",
         "only a batch's own classes compete in the stream, all classes in the replay",
     ),
+    "mir": ("MIR", "replays those samples of a draw that a step on the stream would harm most"),
+    "ss_il": (
+        "SS-IL",
+        "new classes compete in the stream, old ones in the replay; distils past tasks",
+    ),
     "er_las": ("ER-LAS", "ER with logits adjusted by the recent frequency of each class"),
     "lode": (
         "LODE",

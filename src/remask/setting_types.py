@@ -97,6 +97,7 @@ def _check_name(name: str) -> str:
 
 
 Precision = Literal["float32", "bf16"]
+Protocol = Literal["paper", "online"]
 MemoryPolicy = Literal["reservoir", "balanced", "merging"]
 Integer = Annotated[int, Field(ge=-INT64, lt=INT64)]
 Name = Annotated[str, AfterValidator(_check_name)]

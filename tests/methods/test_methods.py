@@ -748,7 +748,7 @@ NOT_SLOW = {
     "derpp": "has its slow reference in test_engine",
     "pnn": "has nets of its own: test_pnn",
     "pnn-independent": "has nets of its own: test_pnn",
-    **dict.fromkeys(["er_las", "lode", "cls_er", "er_ema"], "test_newer_methods"),
+    **dict.fromkeys(["er_las", "lode", "cls_er", "er_ema", "mir", "ss_il"], "test_newer_methods"),
     **dict.fromkeys(["ncm", "slda", "ridge"], "takes no steps: test_closed_form"),
 }
 """The methods without a slow twin here, and why."""
@@ -784,8 +784,8 @@ def masks_of(method: str) -> tuple[float | None, ...]:
     if METHODS[method].unmaskable:
         return (None,) * 3
     # At -inf a task of one class teaches nothing, and FDR's distance, which is then 0, has no
-    # slope there, or that of a rounding error.
-    return (None, -1.0, -5.0) if method == "fdr" else MASKS
+    # slope there, or that of a rounding error; and for MIR all candidates are equally harmed.
+    return (None, -1.0, -5.0) if method in ("fdr", "mir") else MASKS
 
 
 def three_trials(config: MakeConfig, method: str, **changes: Any) -> list[TrialConfig]:
@@ -976,6 +976,7 @@ UNMASKABLE = {
     "er_ace": "itself defines which classes compete",
     "er_las": "itself defines how classes compete",
     "lode": "itself defines how new classes compete",
+    "ss_il": "itself separates the classes",
     **dict.fromkeys(["ncm", "slda", "ridge"], "no softmax loss"),
 }
 TOLD_OF_TASKS = [name for name, kind in METHODS.items() if kind.uses_tasks()]
@@ -986,7 +987,7 @@ def test_which_methods_support_a_mask_and_which_need_no_tasks() -> None:
     assert UNMASKABLE.keys() == METHODS.keys() - MASKABLE
     assert set(FREE_OF_TASKS) == {
         "sgd", "joint", "er", "gss", "der", "derpp", "er_ace", "er_las", "cls_er", "er_ema",
-        "ncm", "slda", "ridge",
+        "mir", "ncm", "slda", "ridge",
     }  # fmt: skip
 
 

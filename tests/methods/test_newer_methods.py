@@ -242,13 +242,80 @@ def test_a_positive_mask_is_asked_for_once_for_all_masks() -> None:
     assert len({own.shape() for own in configs}) == 1  # they run as one stack
 
 
+class SlowMIR(SlowReplay):
+    """Tries a step on the stream, and replays the candidates to which it does most harm."""
+
+    def loss(self, task: int, rows: list[int]) -> Tensor:
+        stream = self.mean_of(self.stream_losses(task, rows))
+        if not self.memory:
+            return stream
+        images, labels = self.given("recall")
+        candidates = list(zip(images.double(), labels.tolist(), strict=True))
+        assert len(candidates) == min(len(self.memory), 5 * self.config.replay_batch)
+        before, here = self.losses(candidates), self.copies()
+        self.move(self.gradient(stream))
+        after = self.losses(candidates)
+        self.put(here)
+        harm = [(new - old).item() for new, old in zip(after, before, strict=True)]
+        worst = sorted(range(len(harm)), key=lambda place: -harm[place])
+        chosen = [candidates[place] for place in worst[: self.config.replay_batch]]
+        self.happened["retrieved"] += len(chosen) < len(candidates)
+        # A new graph: the step that was tried has changed the weights in place.
+        return self.mean_of(self.stream_losses(task, rows)) + self.mean_of(self.losses(chosen))
+
+
+class SlowSSIL(Slow):
+    """New classes compete in the stream and old ones in the replay; past tasks are distilled."""
+
+    def begin_task(self, task: int) -> None:
+        if task == 0:
+            self.memory: dict[int, list[int]] = {}
+
+    def loss(self, task: int, rows: list[int]) -> Tensor:
+        own = self.benchmark.tasks[task]
+        losses = self.stream_losses(task, rows, among=own)
+        if task == 0:
+            return self.mean_of(losses)
+        kept = [row for label in sorted(self.memory) for row in self.memory[label]]
+        filled, slots = self.given("draw")
+        assert (filled, len(slots)) == (len(kept), min(len(kept), self.config.replay_batch))
+        replayed = [kept[slot] for slot in slots]
+        losses += [
+            surprise(self.logits(image), label, self.seen(task - 1))
+            for image, label in self.of_rows(replayed)
+        ]
+        distances = []
+        for image, _ in self.of_rows(rows + replayed):
+            before, now = self.old(image[None])[0].detach() / 2, self.logits(image) / 2
+            for classes in map(list, self.benchmark.tasks[:task]):
+                wanted, said = before[classes].softmax(0), now[classes].softmax(0)
+                distances.append(4 * (wanted * (wanted / said).log()).sum())
+        distance = torch.stack(distances).sum() / len(rows + replayed)
+        return self.mean_of(losses) + self.weight["distillation"] * distance
+
+    def end_task(self, task: int) -> None:
+        self.old = copy.deepcopy(self.net)
+        quota = self.config.buffer // len(self.seen(task))
+        for kept in self.memory.values():
+            del kept[quota:]
+        for label in sorted(self.benchmark.tasks[task]):
+            rows = [row for row in self.rows_of(task) if self.labels[row] == label]
+            count = min(quota, len(rows))
+            chosen = self.given("random memory").choice(len(rows), count, replace=False)
+            self.memory[label] = [rows[i] for i in chosen]
+
+
 NEWER: dict[str, type[Slow]] = {
+    "mir": SlowMIR,
+    "ss_il": SlowSSIL,
     "er_ema": SlowEREMA,
     "cls_er": SlowCLSER,
     "er_las": SlowERLAS,
     "lode": SlowLODE,
 }
 WEIGHTS: dict[str, dict[str, float]] = {
+    "mir": {},
+    "ss_il": {"distillation": 0.6},
     "er_ema": {"slowness": 0.7, "ramp": 0.5},
     "cls_er": {
         "plastic_slowness": 0.5,
@@ -261,6 +328,8 @@ WEIGHTS: dict[str, dict[str, float]] = {
 }
 """With these every term matters."""
 HAPPENS: dict[str, set[str]] = {
+    "mir": {"retrieved"},
+    "ss_il": set(),
     "er_ema": {"averaged", "averaged plainly"},
     "cls_er": {"plastic teaches", "stable teaches", "plastic waits", "stable waits"},
     "er_las": {"not in this step"},

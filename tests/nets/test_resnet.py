@@ -96,6 +96,18 @@ def test_a_training_step_equals_plain_function_calls(
     assert not torch.equal(dict(net.named_buffers())["bn.running_mean"], torch.zeros(16).double())
 
 
+def test_the_logits_of_a_cosine_head_are_ten_times_cosines() -> None:
+    net = net_builder("resnet18-cosine:4")((1, 16, 16), 3).eval()
+    assert isinstance(net, ResNet18)
+    images = torch.randn(2, 1, 16, 16)
+    features = net.features(images)
+    for row, logits in enumerate(net(images)):
+        for label in range(3):
+            weights = net.head.weight[label]
+            cosine = features[row] @ weights / features[row].norm() / weights.norm()
+            torch.testing.assert_close(logits[label], 10 * cosine)
+
+
 # ---- Names --------------------------------------------------------------------------------------
 
 

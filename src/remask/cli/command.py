@@ -121,7 +121,8 @@ def option_for(
     kind = _plain_type(field.annotation)
     names = []
     if kind is bool:
-        names = [f"--{name.replace('_', '-')}"]  # without --no-...
+        own = name.replace("_", "-")
+        names = [f"--{own}/--no-{own}" if field.default is True else f"--{own}"]
     elif written is not None and written.repeated_as is not None:
         kind, names = list[str], [f"--{written.repeated_as}"]
     elif written is not None and written.several:

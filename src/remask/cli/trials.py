@@ -104,14 +104,15 @@ def reproduce(
         str, arg("EXPERIMENT", "See above; several with commas.", autocompletion=EXPERIMENT)
     ] = "main",
     benchmark: Annotated[
-        str,
+        str | None,
         opt(
             "NAMES",
-            "The paper's benchmarks, with commas, or `all`.",
+            "The paper's benchmarks, with commas, or `all`. Default: the first one that has the "
+            "experiment.",
             panel=o.WHAT,
             autocompletion=VALUES["benchmark"],
         ),
-    ] = "split-mnist",
+    ] = None,
     trials: Annotated[
         int | None,
         opt("N", "Seeds to run. Default: as many as the paper.", panel=o.WHAT, min=1, max=1000),
@@ -127,8 +128,9 @@ def reproduce(
     `main`: ER and DER++ with and without masks, three buffers. `low-buffer`: buffers of 10, 50 and
     100. `ablation`: nine masking values. `confidence`: the mean probability of each class.
     `appendix`: every system of the paper's tables. `all`: all of them. `gap`, which the paper does
-    not have: how far old tasks fall right after a switch. Trials that are in the store are not run
-    again, and a run that was stopped continues where it was.
+    not have: how far old tasks fall right after a switch. `online`: photographs in one pass, beside
+    the figures of the ER-ACE paper. `online-small`: the same with a part of the data. Trials that
+    are in the store are not run again, and a run that was stopped continues where it was.
     """
     _start_workers(options, dry_run=how.dry_run)
     from remask.experiments.reproduction import Reproduction, cell_configs, wanted_cells  # torch

@@ -1,10 +1,10 @@
 """What a stack learns from: the description of data, tasks, and the samples that are held out."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import isfinite
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -13,6 +13,7 @@ from remask.data.classes import SplitError
 from remask.errors import RemaskError
 from remask.memory import StoredRows
 from remask.randomness import generator
+from remask.setting_types import Protocol
 
 if TYPE_CHECKING:
     from remask.data.benchmark import Benchmark
@@ -119,6 +120,14 @@ class DataDescription:
             class_names=benchmark.class_names,
             num_tasks=num_tasks,
         )
+
+    def preprocessed(self, protocol: Protocol, *, augment: bool) -> "DataDescription":
+        """Return the description under a protocol, and without augmentation unless `augment`."""
+        changes: dict[str, Any] = {} if augment else {"crop_padding": 0, "flip": False}
+        if protocol == "online" and self.input_type == torch.uint8:
+            half = (0.5,) * self.input_shape[0]
+            changes |= {"mean": half, "std": half}  # pixels in [-1, 1]
+        return replace(self, **changes)
 
     @property
     def augment(self) -> bool:

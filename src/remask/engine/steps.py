@@ -83,7 +83,8 @@ class Feed:
             else None
         )
         # Without batch statistics one forward gives the same as several, and is faster.
-        self._one_forward = method.one_forward or not net.couples_samples
+        self._online = self._config.protocol == "online"
+        self._one_forward = not net.couples_samples or (method.one_forward and not self._online)
         masks = [own.mask for own in configs]
         values = [0.0 if mask is None else mask for mask in masks]
         self._unmasked = torch.tensor([mask is None for mask in masks], device=device).unsqueeze(1)
@@ -186,18 +187,24 @@ class Feed:
     def _batches(
         self, inputs: Tensor, labels: Sequence[Tensor], recorded: Sequence[Tensor | None]
     ) -> list[Batch]:
-        """The stream and the draws, which go through the net together or one by one."""
-        sizes = [own.shape[1] for own in labels]
-        if self._one_forward or len(sizes) == 1:
-            joined = Joined(inputs, sizes, self._net)
-            return [
-                Batch(None, own, recorded=logits, place=(joined, place))
-                for place, (own, logits) in enumerate(zip(labels, recorded, strict=True))
-            ]
-        parts = torch.split(inputs, sizes, dim=1)
+        """The stream and the draws, which go through the net together or one by one.
+
+        Under the online protocol, the draws go together.
+        """
+        sizes, count = [own.shape[1] for own in labels], len(labels)
+        if self._one_forward or count == 1:
+            groups = [range(count)]
+        elif self._online:
+            groups = [range(1), range(1, count)]
+        else:
+            groups = [range(number, number + 1) for number in range(count)]
+        own_sizes = [[sizes[number] for number in group] for group in groups]
+        parts = torch.split(inputs, [sum(own) for own in own_sizes], dim=1)
+        joined = [Joined(seen, own, self._net) for seen, own in zip(parts, own_sizes, strict=True)]
         return [
-            Batch(seen, own, self._net, logits)
-            for seen, own, logits in zip(parts, labels, recorded, strict=True)
+            Batch(None, labels[number], recorded=recorded[number], place=(together, place))
+            for together, group in zip(joined, groups, strict=True)
+            for place, number in enumerate(group)
         ]
 
     def remember(self, plan: EpochPlan, number: int, step: Step) -> None:

@@ -60,11 +60,12 @@ class Stream:
         benchmark = source if isinstance(source, Benchmark) else None
         self.open = benchmark is None
         """Whether tasks come one by one, each with its samples."""
-        self.data = (
+        data = (
             source
             if isinstance(source, DataDescription)
             else DataDescription.of(source, num_tasks=source.num_tasks)
         )
+        self.data = data.preprocessed(configs[0].protocol, augment=configs[0].augment)
         self.position = Position()
         self._method, self._config, self._device = method, configs[0], device
         self._seeds = [config.seed for config in configs]
@@ -89,8 +90,7 @@ class Stream:
             self._load(benchmark)
 
     def _load(self, benchmark: Benchmark) -> None:
-        learnt, held_out = hold_out(benchmark.train_labels, self._config.validation, self._seeds)
-        learnt, self._apart = set_apart(learnt, self._share_apart, self._seeds)
+        learnt, held_out, self._apart = self._divide(benchmark.train_labels)
         self.samples.load(benchmark.train_inputs, benchmark.train_labels, learnt)
         test_inputs = benchmark.test_inputs.to(self._device)  # once for all tasks
         for number in range(benchmark.num_tasks):
@@ -106,6 +106,13 @@ class Stream:
         else:
             self.tasks = union_task(benchmark, learnt.labels, self._device)
             self.counts = total.unsqueeze(0)
+
+    def _divide(self, labels: Tensor) -> tuple[Subset, Subset | None, Subset | None]:
+        """The samples to learn, to validate on, and to compare candidates on."""
+        learnt, held_out = hold_out(labels, self._config.validation, self._seeds)
+        learnt, _ = set_apart(learnt, 1 - self._config.share, self._seeds)
+        learnt, apart = set_apart(learnt, self._share_apart, self._seeds)
+        return learnt, held_out, apart
 
     def new_task(
         self,
@@ -130,8 +137,7 @@ class Stream:
         if not self.open:  # the benchmark has ended, and its samples may be released
             self.open = True
             self.keep(memory)
-        learnt, held_out = hold_out(labels, self._config.validation, self._seeds)
-        learnt, apart = set_apart(learnt, self._share_apart, self._seeds)
+        learnt, held_out, apart = self._divide(labels)
         first = self.samples.first_row
         return Task(
             number,

@@ -110,7 +110,7 @@ def sweep(
 def reproduce(
     experiment: str | Sequence[str] = "main",
     *,
-    benchmark: str | Sequence[str] = "split-mnist",
+    benchmark: str | Sequence[str] | None = None,
     method: str | Sequence[str] | None = None,
     mask: _Mask | Sequence[_Mask] = None,
     buffer: int | Sequence[int] | None = None,
@@ -121,8 +121,9 @@ def reproduce(
 ) -> Reproduction:
     """Run the missing trials of an experiment of the paper, and compare with its figures.
 
-    Experiments: main, low-buffer, ablation, confidence, appendix, all; and gap, which the paper
-    does not have. `method`, `mask` and `buffer` select cells. Options and `executor` are those of
+    Experiments: main, low-buffer, ablation, confidence, appendix, all; and gap, online and
+    online-small, which the paper does not have. The default benchmark is the first one that has the
+    experiment. `method`, `mask` and `buffer` select cells. Options and `executor` are those of
     `run`.
     """
     asked = {"method": method, "mask": mask, "buffer": buffer}

@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import ValidationError
 from torch import nn
 
-from remask.config import COMMON_WEIGHTS, IDENTITY, TrialConfig
+from remask.config import COMMON_WEIGHTS, CONDITIONS, IDENTITY, TrialConfig
 from remask.data.benchmark import Benchmark, load_benchmark, same_benchmark, save_benchmark
 from remask.data.registry import BENCHMARKS, check_name
 from remask.engine.validation import check_method_settings
@@ -223,8 +223,12 @@ def _settings_of(
         raise SettingsError(f"{kind.title} has no setting {unused[0]!r}; it has {sorted(used)}")
     needed = [*(["lr", "batch", "epochs"] if kind.trains_net else [])]
     needed += ["replay_batch"] if kind.uses_replay_batch() else []
-    published = published_settings(benchmark, kind.name, buffer)
-    settings: dict[str, Any] = {"net": _NETS.get(benchmark, _DEFAULT_NET)}
+    conditions = {name: overrides[name] for name in CONDITIONS if name in overrides}
+    published = published_settings(benchmark, kind.name, buffer, **conditions)
+    net = _NETS.get(benchmark, _DEFAULT_NET)
+    if published is not None and published.net.startswith(net):  # of another size, or head
+        net = published.net
+    settings: dict[str, Any] = {"net": net}
     if not kind.trains_net:
         settings = {**_ONE_PASS}
     elif published is not None:

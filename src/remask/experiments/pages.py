@@ -10,7 +10,7 @@ from pathlib import Path
 import remask
 from remask.errors import RemaskError
 from remask.experiments.jobs import RunError, runs_folder, unfinished_runs
-from remask.experiments.results import changed_settings, rerun_command
+from remask.experiments.results import has_published_settings, rerun_command
 from remask.files import AnyPath
 from remask.learner import Learner
 from remask.learner.manifest import read_manifest
@@ -78,7 +78,7 @@ def _write(
     damaged: list[StoreError] = []
     records = list(store.records(filters, damaged=damaged))
     cells = summarise(records)
-    published = [cell for cell in cells if not changed_settings(cell.config)]
+    published = [cell for cell in cells if has_published_settings(cell.config)]
     data = {
         **page_data(cells, published, rerun_command, paper=paper),
         "title": "remask results",

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from remask.config import TrialConfig
+from remask.config import CONDITIONS, TrialConfig
 from remask.errors import SettingsError, UnknownNameError, unknown
 from remask.experiments.configs import several, trial_configs
 from remask.experiments.results import Compared, Results
@@ -103,19 +103,23 @@ _DEMO = (
 
 def wanted_cells(
     experiment: str | Sequence[str],
-    benchmarks: str | Sequence[str],
+    benchmarks: str | Sequence[str] | None,
     filters: Mapping[str, object],
 ) -> list[PaperCell]:
     """The cells of experiments on the named benchmarks, or on `all`, that pass the filters.
 
+    None: on the first benchmark that has them.
+
     `filters` may have lists of `method`, `mask` and `buffer`.
     """
     known = published_benchmarks()
-    names = known if benchmarks == "all" else several(benchmarks)
+    experiments = several(experiment)
+    having = [name for name in known if any(experiment_cells(e, name) for e in experiments)]
+    names = having[:1] if benchmarks is None else several(benchmarks)
+    names = known if benchmarks == "all" else names
     for name in names:
         if name not in known:
             raise UnknownNameError(unknown("benchmark of the paper", name, [*known, "all"]))
-    experiments = several(experiment)
     cells = [cell for name in names for e in experiments for cell in experiment_cells(e, name)]
     if not cells:
         raise SettingsError(
@@ -129,14 +133,16 @@ def wanted_cells(
 
 def configs_of(cell: PaperCell, trials: int | None) -> list[TrialConfig]:
     """The trials of a cell with published settings; by default as many as in the paper."""
-    published = next((claim.trials for claim in published_figures(cell).values()), None)
+    published = None  # the settings of the online protocol were chosen by a few trials each
+    if cell.protocol == "paper":
+        published = next((claim.trials for claim in published_figures(cell).values()), None)
     return trial_configs(
         benchmark=cell.benchmark,
         method=cell.method,
         masks=[cell.mask],
         buffer=cell.buffer or None,
         seeds=range(trials or published or _DEFAULT_TRIALS),
-        overrides={"evaluate_every": cell.evaluate_every} if cell.evaluate_every else None,
+        overrides={name: getattr(cell, name) for name in ("evaluate_every", *CONDITIONS)},
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any, TypeVar, overload
 
-from remask.config import IDENTITY, TrialConfig
+from remask.config import CONDITIONS, IDENTITY, TrialConfig
 from remask.errors import (
     MissingPackageError,
     RemaskError,
@@ -142,7 +142,7 @@ class Results(_Shown[TrialRecord]):
 
     def compare(self) -> Compared:
         """The cells with published settings beside their published figures."""
-        cells = [cell for cell in self.cells() if not changed_settings(cell.config)]
+        cells = [cell for cell in self.cells() if has_published_settings(cell.config)]
         compared = compare([paper_cell(cell) for cell in cells], cells)
         return Compared(cell for cell in compared if cell.figures)
 
@@ -172,11 +172,21 @@ def changed_settings(config: TrialConfig) -> dict[str, Any]:
             masks=[config.mask],
             buffer=config.buffer,
             seeds=[config.seed],
+            overrides={name: getattr(config, name) for name in CONDITIONS},
         )
     except RemaskError:  # nothing is published, or a name is unknown
         return implied
     own, usual = (each.model_dump(mode="json", exclude={*IDENTITY}) for each in (config, default))
-    return {name: value for name, value in own.items() if value != usual[name]}
+    return {
+        name: value
+        for name, value in own.items()
+        if value != usual[name] or (name in CONDITIONS and name in implied)
+    }
+
+
+def has_published_settings(config: TrialConfig) -> bool:
+    """Whether a trial has the settings that were published for its conditions."""
+    return changed_settings(config).keys() <= {*CONDITIONS}
 
 
 def rerun_command(config: TrialConfig, seeds: Sequence[int]) -> str:
@@ -196,8 +206,8 @@ def rerun_command(config: TrialConfig, seeds: Sequence[int]) -> str:
         option = f"--{name.replace('_', '-')}"
         if name == "weights":
             words += [part for own, x in value.items() for part in ("--weight", f"{own}={x}")]
-        elif value is True:
-            words.append(option)
+        elif isinstance(value, bool):
+            words.append(option if value else f"--no-{name.replace('_', '-')}")
         elif isinstance(value, list):
             words += [option, ",".join(map(str, value))]
         elif value is not None:

@@ -20,10 +20,12 @@ from remask.methods.icarl import DarkICaRL, ICaRL
 from remask.methods.joint import Joint
 from remask.methods.lode import LODE
 from remask.methods.lwf import LwF
+from remask.methods.mir import MIR
 from remask.methods.oewc import OEWC
 from remask.methods.pnn import PNN, IndependentPNN
 from remask.methods.sgd import SGD
 from remask.methods.si import SI
+from remask.methods.ss_il import SSIL
 from remask.methods.step import Batch, Step, Term
 from remask.names import MASKED_NAMES
 from remask.nets.stacked import Gradients, LossGradients, SampleGradients, StackedNet
@@ -33,7 +35,7 @@ METHODS: dict[str, type[Method]] = {
     method.name: method
     for method in (
         SGD, Joint, OEWC, SI, LwF, PNN, IndependentPNN,
-        ER, GEM, AGEM, ICaRL, DarkICaRL, FDR, GSS, HAL, DER, DERpp, ERACE,
+        ER, GEM, AGEM, ICaRL, DarkICaRL, FDR, GSS, HAL, DER, DERpp, ERACE, MIR, SSIL,
         ERLAS, LODE, CLSER, EREMA, NCM, SLDA, Ridge,
     )
 }  # fmt: skip

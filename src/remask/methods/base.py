@@ -66,6 +66,8 @@ class Context:
         """Samples per draw."""
         self.batch_size = config.batch
         """Stream samples per step."""
+        self.sums_batches = config.protocol == "online"
+        """Whether the losses of stream and replay are summed, not averaged over all samples."""
         self.epochs = config.epochs
         """Passes over each task."""
         self.device = lr.device

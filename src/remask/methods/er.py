@@ -7,7 +7,10 @@ from remask.methods.step import Step, Term
 
 
 class ER(Method):
-    """loss = mean CE over the samples of stream and replay together."""
+    """loss = mean CE over the samples of stream and replay together.
+
+    Under the online protocol: mean CE over the stream + mean CE over the replay.
+    """
 
     name = "er"
     title = "ER"
@@ -19,6 +22,8 @@ class ER(Method):
         if not step.replays:
             return step.stream_terms()
         (replay,) = step.replays
+        if self.context.sums_batches:
+            return [*step.stream_terms(), Term(replay)]
         sizes = step.stream.labels.shape[1], replay.labels.shape[1]
         # Rounded to float32: a weight has the same bits as a number and as a tensor [S].
         stream, replayed = (float(np.float32(size / sum(sizes))) for size in sizes)

@@ -75,7 +75,11 @@ def conv(input_shape: tuple[int, ...], num_classes: int, width: int = 16) -> nn.
 NetBuilder = Callable[[tuple[int, ...], int], nn.Module]
 """(input shape, number of classes) -> a classifier that maps `[B, *shape]` to logits `[B, K]`."""
 
-_WITH_WIDTH: dict[str, Callable[..., nn.Module]] = {"conv": conv, "resnet18": resnet18}
+_WITH_WIDTH: dict[str, Callable[..., nn.Module]] = {
+    "conv": conv,
+    "resnet18": resnet18,
+    "resnet18-cosine": functools.partial(resnet18, cosine=True),
+}
 _WIDTH = re.compile(r"[1-9][0-9]{0,3}")  # one spelling per width, since names identify trials
 NETS: dict[str, NetBuilder] = {"mlp": mlp, **_WITH_WIDTH}
 

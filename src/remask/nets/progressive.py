@@ -214,8 +214,8 @@ def _laterals_of_resnet(net: ResNet18, older: int, input_shape: tuple[int, ...])
             )
         )
         height, width = (-(-size // convs[0].stride[0]) for size in (height, width))
-    seen = net.head.in_features
-    into, head = nn.Linear(older * seen, seen), nn.Linear(seen, net.head.out_features)
+    classes, seen = net.head.weight.shape
+    into, head = nn.Linear(older * seen, seen), nn.Linear(seen, classes)
     return [*laterals, nn.Sequential(Scale(older * seen), into, nn.ReLU(), head)]
 
 

@@ -28,13 +28,27 @@ class BasicBlock(nn.Module):
         return F.relu(self.bn2(self.conv2(hidden)) + self.shortcut(inputs))
 
 
+class CosineHead(nn.Module):
+    """Ten times the cosine of the features and each class's weights (ER-ACE's head)."""
+
+    def __init__(self, width: int, num_classes: int) -> None:
+        super().__init__()
+        self.weight = nn.Linear(width, num_classes, bias=False).weight
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Compute logits in [-10, 10]: [B, F] -> [B, K]."""
+        return 10 * F.linear(F.normalize(inputs, eps=1e-5), F.normalize(self.weight, eps=1e-5))
+
+
 class ResNet18(nn.Module):
-    """A stem and four stages of two blocks, `width` to 8 * `width` channels; a linear head.
+    """A stem and four stages of two blocks, `width` to 8 * `width` channels; a head.
 
     The stem keeps the size of the images: 3x3, stride 1, no pooling. Weights have torch's defaults.
     """
 
-    def __init__(self, channels: int, num_classes: int, width: int = 64) -> None:
+    def __init__(
+        self, channels: int, num_classes: int, width: int = 64, *, cosine: bool = False
+    ) -> None:
         super().__init__()
         self.conv = nn.Conv2d(channels, width, 3, padding=1, bias=False)
         self.bn = nn.BatchNorm2d(width)
@@ -46,7 +60,9 @@ class ResNet18(nn.Module):
                 blocks.append(BasicBlock(width_in, width_out, stride if number == 0 else 1))
                 width_in = width_out
         self.blocks = nn.Sequential(*blocks)
-        self.head = nn.Linear(width_in, num_classes)
+        self.head: nn.Linear | CosineHead = (
+            CosineHead(width_in, num_classes) if cosine else nn.Linear(width_in, num_classes)
+        )
 
     def features(self, inputs: Tensor) -> Tensor:
         """Return the means of the last maps: [B, C, H, W] -> [B, 8 * width]."""
@@ -59,9 +75,11 @@ class ResNet18(nn.Module):
         return logits
 
 
-def resnet18(input_shape: tuple[int, ...], num_classes: int, width: int = 64) -> nn.Module:
+def resnet18(
+    input_shape: tuple[int, ...], num_classes: int, width: int = 64, *, cosine: bool = False
+) -> nn.Module:
     """Build a ResNet-18 for images of shape (channels, height, width)."""
-    return ResNet18(image_shape("resnet18", input_shape)[0], num_classes, width)
+    return ResNet18(image_shape("resnet18", input_shape)[0], num_classes, width, cosine=cosine)
 
 
 def image_shape(net: str, shape: tuple[int, ...]) -> tuple[int, int, int]:

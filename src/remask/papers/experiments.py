@@ -1,4 +1,4 @@
-"""The cells of the paper's tables and figures, and its statements as comparisons of cells.
+"""The cells of the paper's tables, figures and beyond it, and the paper's statements about them.
 
 Some statements contradict the paper's own tables; they are stated as the paper states them.
 """
@@ -12,24 +12,36 @@ from typing import Literal
 from remask.errors import UnknownNameError, unknown
 from remask.names import system_name
 from remask.papers.published import Claim, claims
-from remask.setting_types import MaskValue
+from remask.setting_types import MaskValue, Protocol
 
 ABLATION_MASKS = (-math.inf, -1e9, -1e6, -1e3, -10.0, -5.0, -2.0, -1.0, 0.0)
 _OWN_RUNS = "paper-dagger"
 _IN_THE_PAPER = (_OWN_RUNS, "buzzega2020")
 _BUFFERS = (200, 500, 5120)
-_GAP_SYSTEMS: tuple[tuple[str, float | None], ...] = (
+_System = tuple[str, float | None]
+_GAP_SYSTEMS: tuple[_System, ...] = (
     ("er", None),
     ("er", -math.inf),
     ("derpp", None),
     ("derpp", -1.0),
     ("er_ema", 0.0),
 )
+_ONLINE_SYSTEMS: tuple[_System, ...] = (
+    *((method, None) for method in ("er", "derpp", "er_ace")),
+    *(("er", mask) for mask in (-math.inf, -1.0)),
+    *(("derpp", mask) for mask in (-math.inf, -1.0)),
+    ("er_ema", 0.0),
+)
+_MORE_ONLINE: tuple[_System, ...] = (("er", 0.0), ("mir", None), ("ss_il", None))
+_NOT_AUGMENTED: tuple[_System, ...] = (
+    *((method, None) for method in ("er", "er_ace", "mir", "icarl", "agem")),
+    ("er", -math.inf),
+)
 
 
 @dataclass(frozen=True)
 class PaperCell:
-    """A method with a mask and a buffer on a benchmark."""
+    """A method with a mask and a buffer on a benchmark, under some conditions."""
 
     benchmark: str
     method: str
@@ -37,11 +49,19 @@ class PaperCell:
     buffer: int  # 0 for a method without memory
     evaluate_every: int = 0
     """Steps between evaluations within tasks, which do not change results; 0: none."""
+    protocol: Protocol = "paper"
+    augment: bool = True
+    share: float = 1.0
+    """Of each class's training data."""
 
     @property
     def label(self) -> str:
-        """The system's name in tables."""
-        return system_name(self.method, self.mask)
+        """The system's name in tables, with its conditions unless they are the paper's."""
+        parts = [system_name(self.method, self.mask)]
+        parts += [] if self.protocol == "paper" else [self.protocol]
+        parts += [] if self.augment else ["not augmented"]
+        parts += [] if self.share == 1 else [f"{100 * self.share:g} % of the data"]
+        return ", ".join(parts)
 
 
 def _claimed(benchmark: str, wanted: Callable[[Claim], bool]) -> list[PaperCell]:
@@ -93,6 +113,32 @@ def _gap(benchmark: str) -> list[PaperCell]:
     ]
 
 
+def _online(benchmark: str) -> list[PaperCell]:
+    """The protocol of the ER-ACE paper, with and without augmentation."""
+    if benchmark != "split-cifar10":
+        return []
+    return [
+        PaperCell(benchmark, *system, buffer, protocol="online", augment=augment)
+        for buffer in (200, 1000)
+        for augment, systems in (
+            (True, (*_ONLINE_SYSTEMS, *_MORE_ONLINE)),
+            (False, _NOT_AUGMENTED),
+        )
+        for system in systems
+    ]
+
+
+def _online_small(benchmark: str) -> list[PaperCell]:
+    """The same with a part of the data, as in an appendix of that paper."""
+    if benchmark != "split-cifar10":
+        return []
+    return [
+        PaperCell(benchmark, *system, 200, protocol="online", share=share)
+        for share in (0.05, 0.1, 0.25, 0.5)
+        for system in _ONLINE_SYSTEMS
+    ]
+
+
 _EXPERIMENTS: dict[str, Callable[[str], list[PaperCell]]] = {
     "main": _main,
     "low-buffer": _low_buffer,
@@ -100,7 +146,12 @@ _EXPERIMENTS: dict[str, Callable[[str], list[PaperCell]]] = {
     "confidence": _confidence,
     "appendix": _appendix,
 }
-EXPERIMENTS = (*_EXPERIMENTS, "all", "gap")
+_BEYOND: dict[str, Callable[[str], list[PaperCell]]] = {
+    "gap": _gap,
+    "online": _online,
+    "online-small": _online_small,
+}
+EXPERIMENTS = (*_EXPERIMENTS, "all", *_BEYOND)
 """The names that `experiment_cells` accepts."""
 
 
@@ -108,7 +159,7 @@ def experiment_cells(name: str, benchmark: str) -> list[PaperCell]:
     """The cells of an experiment on a benchmark, in the paper's order; `all` is the whole paper."""
     if name not in EXPERIMENTS:
         raise UnknownNameError(unknown("experiment", name, EXPERIMENTS))
-    chosen = _EXPERIMENTS.values() if name == "all" else [{**_EXPERIMENTS, "gap": _gap}[name]]
+    chosen = _EXPERIMENTS.values() if name == "all" else [{**_EXPERIMENTS, **_BEYOND}[name]]
     return list(dict.fromkeys(cell for cells in chosen for cell in cells(benchmark)))
 
 
@@ -121,7 +172,7 @@ def experiments_of(cell: PaperCell) -> list[str]:
 def _experiments() -> dict[PaperCell, list[str]]:
     found: dict[PaperCell, list[str]] = {}
     for benchmark in published_benchmarks():
-        for name in _EXPERIMENTS:
+        for name in (*_EXPERIMENTS, "online"):
             for cell in experiment_cells(name, benchmark):
                 found.setdefault(cell, []).append(name)
     return found
@@ -150,11 +201,14 @@ def _figures() -> dict[PaperCell, dict[str, Claim]]:
 
 
 def _cell_of(claim: Claim) -> PaperCell:
-    return PaperCell(claim.benchmark, claim.method, claim.mask, claim.buffer)
+    return PaperCell(
+        *(claim.benchmark, claim.method, claim.mask, claim.buffer),
+        protocol=claim.protocol,
+        augment=claim.augment,
+    )
 
 
 Quantifier = Literal["every", "most", "some"]
-_System = tuple[str, float | None]
 _Pairs = Sequence[tuple[_System, _System]]
 
 _ER: _System = ("er", None)

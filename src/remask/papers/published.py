@@ -2,10 +2,12 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from typing import Any
+
+from remask.setting_types import Protocol
 
 
 @dataclass(frozen=True)
@@ -19,6 +21,7 @@ class Settings:
     weights: Mapping[str, float]  # empty where the method's own defaults apply
     lr_drops: tuple[int, ...]  # epochs of each task after which the learning rate is divided by ten
     source: str
+    net: str = ""  # of benchmarks with photographs; empty: the benchmark's
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,10 @@ class Claim:
     trials: int
     source: str
     """`paper-dagger`: the paper's own runs; `buzzega2020`: quoted there from the DER paper;
-    `arani2022`: from the CLS-ER repository, not in the paper."""
+    `arani2022`: from the CLS-ER repository, not in the paper; `caccia2022`: the ER-ACE paper, and
+    `caccia2022-sweep`: the validation accuracy of the best setting in its authors' sweep."""
+    protocol: Protocol = "paper"
+    augment: bool = True
 
 
 # Not from a paper: chosen so that forgetting the small digits takes about as many steps.
@@ -46,6 +52,8 @@ _AS = {  # methods without published settings of their own
     "er_ace": "er",
     "er_ema": "er",
     "er_las": "er",
+    "mir": "er",
+    "ss_il": "er",
     "lode": "er",
     "cls_er": "er",
     "icarl-dark": "icarl",
@@ -65,15 +73,31 @@ def _settings() -> dict[tuple[str, str], dict[int, Settings]]:
     return table
 
 
-def published_settings(benchmark: str, method: str, buffer: int) -> Settings | None:
-    """The published settings for the nearest published buffer size; None if there are none."""
-    if benchmark == "split-digits":
+def published_settings(
+    benchmark: str,
+    method: str,
+    buffer: int,
+    *,
+    protocol: Protocol = "paper",
+    augment: bool = True,
+    share: float = 1.0,
+) -> Settings | None:
+    """The published settings for the nearest published buffer size; None if there are none.
+
+    Those of the online protocol were published for Split-CIFAR-10; other benchmarks share them.
+    """
+    if protocol == "online":
+        like = "split-cifar10, online" + ", not augmented" * (not augment)
+    elif benchmark == "split-digits":
         return _DIGITS
-    like = _LIKE.get(benchmark, benchmark)
+    else:
+        like = _LIKE.get(benchmark, benchmark)
     by_buffer = _settings().get((like, method)) or _settings().get((like, _AS.get(method, "")))
     if not by_buffer:
         return None
-    return by_buffer[min(by_buffer, key=lambda size: abs(size - buffer))]
+    found = by_buffer[min(by_buffer, key=lambda size: abs(size - buffer))]
+    few = protocol == "online" and share < 1
+    return replace(found, replay_batch=2 * found.replay_batch) if few else found
 
 
 @cache

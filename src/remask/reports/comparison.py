@@ -128,7 +128,8 @@ def paper_cell(cell: Cell) -> PaperCell:
     """The cell of the paper that corresponds to ours, if our settings are the published ones."""
     config = cell.config
     return PaperCell(
-        config.benchmark, config.method, config.mask, config.buffer, config.evaluate_every
+        *(config.benchmark, config.method, config.mask, config.buffer, config.evaluate_every),
+        *(config.protocol, config.augment, config.share),
     )
 
 
@@ -155,7 +156,8 @@ def published_beside(ours: Sequence[Cell], *, paper: bool = False) -> list[Compa
     """
     begun = {cell.config.benchmark for cell in ours}
     benchmarks = [name for name in published_benchmarks() if name in begun]
-    compared = compare([c for name in benchmarks for c in experiment_cells("all", name)], ours)
+    known = (experiment_cells(e, name) for name in benchmarks for e in ("all", "online"))
+    compared = compare([cell for cells in known for cell in cells], ours)
     parts = [
         (cell, {(cell.paper.benchmark, e) for e in experiments_of(cell.paper)}) for cell in compared
     ]

@@ -1,0 +1,91 @@
+"""SS-IL: separated softmax for incremental learning (Ahn et al. 2021)."""
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from remask.data.tasks import Task
+from remask.memory import KeptRows, choose_rows
+from remask.methods.base import Method
+from remask.methods.step import Step
+from remask.nets.stacked import State
+
+_TEMPERATURE = 2.0
+
+
+class SSIL(Method):
+    """loss = CE(stream, among the task's classes) + CE(replay, among old ones) + distillation * D.
+
+    The two cross-entropies are averaged over all samples, or summed under the online protocol. D is
+    the sum over past tasks of 4 KL(outputs before this task || current ones), among the classes of
+    that task at temperature 2, over stream and replay. The memory holds samples of old classes.
+    """
+
+    name = "ss_il"
+    title = "SS-IL"
+    weights: ClassVar = {"distillation": 1.0}
+    own_memory = "drawn"
+    least_per = "class"
+    unmaskable = "SS-IL itself separates the classes of stream and replay"
+    remembers = ("teacher", "task_of")
+    distillation: Tensor
+    memory: KeptRows
+
+    def prepare(self) -> None:
+        """Start with an empty memory."""
+        context = self.context
+        known = int(context.class_sizes.max())  # 0 before the first class
+        most = min(context.capacity, known) if known else context.capacity
+        self.memory = context.keeps(most, groups=context.num_classes, apart=True)
+        self.teacher: State = {n: t.detach().clone() for n, t in context.net.state().items()}
+        shape = (context.trials, context.num_classes)
+        self.task_of = torch.zeros(shape, dtype=torch.int64, device=context.device)
+
+    def begin_task(self, task: Task) -> None:
+        """Note which classes belong to the task."""
+        self.task_of[:, task.classes] = task.number
+
+    def loss(self, step: Step) -> Tensor:
+        """Return the loss; in the first task, that of the stream."""
+        context, task, stream = self.context, step.task, step.stream
+        loss = step.cross_entropy(stream, among=task.classes)
+        if not self.memory.filled:
+            return loss
+        slots = context.draw(self.memory.filled, context.replay_batch)
+        replay = context.batch(self.memory.rows().gather(1, slots))
+        old_loss = step.cross_entropy(replay, among=task.old)
+        sizes = stream.labels.shape[1], replay.labels.shape[1]
+        own, old = (1, 1) if context.sums_batches else (size / sum(sizes) for size in sizes)
+        inputs = torch.cat([stream.inputs, replay.inputs], dim=1)
+        before = context.net.evaluate(inputs, self.teacher) / _TEMPERATURE
+        now = torch.cat([stream.logits, replay.logits], dim=1) / _TEMPERATURE
+        divergences = [
+            _divergence(before, now, (self.task_of == number).unsqueeze(1) & task.old)
+            for number in range(task.number)
+        ]
+        distance = _TEMPERATURE**2 * torch.stack(divergences).sum(0)
+        return own * loss + old * old_loss + self.distillation * distance
+
+    @torch.no_grad()
+    def end_task(self, task: Task) -> None:
+        """Keep a copy of the network, and equally many samples of every class, at random."""
+        context = self.context
+        for name, tensor in context.net.state().items():
+            self.teacher[name].copy_(tensor)
+        quota = context.capacity // len(task.seen_labels)
+        self.memory.trim(quota)
+        labels = context.labels_of(task.rows)
+        for label in task.own_labels:
+            self.memory.empty(label)
+            rows = task.rows[labels == label]
+            self.memory.put(choose_rows(context.generators("memory"), rows, quota), label)
+
+
+def _divergence(before: Tensor, now: Tensor, among: Tensor) -> Tensor:
+    """The mean KL(softmax(before) || softmax(now)) of samples among some classes: [S]."""
+    wanted, current = (
+        logits.masked_fill(~among, -torch.inf).log_softmax(2).masked_fill(~among, 0)
+        for logits in (before, now)
+    )
+    return (wanted.exp() * among * (wanted - current)).sum(2).mean(1)
