@@ -120,9 +120,9 @@ class TrialConfig(BaseModel):
     )
     protocol: Annotated[Protocol, OnCommandLine("PROTOCOL")] = Field(
         "paper",
-        description="`paper`, or `online`, that of ER-ACE: pixels in [-1, 1]; stream and replay in "
-        "separate forward passes, whose losses are summed. Other settings default to what was "
-        "published for it.",
+        description="How trials are run: as in the `paper`, or `online`, as in that of ER-ACE: "
+        "pixels in [-1, 1]; stream and replay in separate forward passes, whose losses are "
+        "summed. Other settings default to those published for it.",
     )
     augment: bool = Field(
         True,

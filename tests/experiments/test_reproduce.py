@@ -2,11 +2,13 @@
 
 import math
 import re
+import shlex
 
 import pytest
 
 from remask.experiments.plans import _write_time
 from remask.experiments.reproduction import configs_of, wanted_cells
+from remask.experiments.results import has_published_settings, rerun_command
 from remask.papers.experiments import (
     EXPERIMENTS,
     PaperCell,
@@ -44,6 +46,8 @@ def _fill(remask: CommandLine, cells: list[PaperCell], accuracy: float, trials: 
         ("confidence", [4, 2, 0, 0]),
         ("appendix", [42, 42, 33, 15]),
         ("gap", [10, 0, 0, 0]),
+        ("online", [0, 34, 0, 0]),
+        ("online-small", [0, 32, 0, 0]),
     ],
 )
 def test_an_experiment_has_the_cells_of_its_table_or_figure(
@@ -56,7 +60,7 @@ def test_all_is_every_experiment_and_names_no_cell_twice() -> None:
     for benchmark in published_benchmarks():
         every = experiment_cells("all", benchmark)
         assert len(set(every)) == len(every)
-        for name in {*EXPERIMENTS} - {"gap"}:  # which the paper does not have
+        for name in {*EXPERIMENTS} - {"gap", "online", "online-small"}:  # not in the paper
             assert set(experiment_cells(name, benchmark)) <= set(every)
         assert all(experiments_of(cell) for cell in every)
     assert experiments_of(PaperCell("split-mnist", "derpp", -1.0, 200)) == [
@@ -64,6 +68,26 @@ def test_all_is_every_experiment_and_names_no_cell_twice() -> None:
         "ablation",
         "appendix",
     ]
+
+
+def test_an_experiment_runs_on_the_first_benchmark_that_has_it() -> None:
+    assert {cell.benchmark for cell in wanted_cells("main", None, {})} == {"split-mnist"}
+    assert {cell.benchmark for cell in wanted_cells("online", None, {})} == {"split-cifar10"}
+
+
+def test_the_online_protocol_has_the_settings_that_its_authors_chose() -> None:
+    (ace,) = wanted_cells("online", None, {"method": ["er_ace"], "buffer": ["1000"]})[:1]
+    (config, *_) = configs_of(ace, None)
+    assert (config.net, config.lr, config.epochs) == ("resnet18-cosine:20", 0.01, 1)
+    assert (config.batch, config.replay_batch, config.protocol) == (10, 10, "online")
+    (plain,) = wanted_cells("online", None, {"method": ["er_ace"], "buffer": ["1000"]})[1:]
+    assert (configs_of(plain, 1)[0].lr, configs_of(plain, 1)[0].augment) == (0.1, False)
+    small = configs_of(wanted_cells("online-small", None, {"method": ["derpp"]})[0], None)
+    assert {(c.share, c.replay_batch, c.alpha, c.beta) for c in small} == {(0.05, 20, 0.75, 1.0)}
+    assert len(small) == 10
+    command = shlex.split(rerun_command(plain_config := configs_of(plain, 1)[0], [0]))
+    assert command[-4:] == ["--protocol", "online", "--no-augment", "--again"]
+    assert has_published_settings(plain_config)
 
 
 def test_a_cell_has_as_many_trials_as_the_paper_and_the_published_settings() -> None:
