@@ -5,7 +5,8 @@ Every method of METHODS goes through the tests that take a `method`; a new one i
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from remask.methods import (
     ER,
     METHODS,
     Batch,
+    Context,
     DERpp,
     Method,
     MethodError,
@@ -285,9 +287,15 @@ def made_step(mask: float | None, arrived: int = 3, recalled: int = 5, draws: in
     return Step(batch(arrived, 2), replays, active, value, rows, task)
 
 
+def made_er() -> ER:
+    method = ER({})
+    method.context = cast(Context, SimpleNamespace(sums_batches=False))
+    return method
+
+
 def test_er_weighs_stream_and_replay_by_their_samples() -> None:
     step = made_step(None)
-    loss = ER({}).loss(step)
+    loss = made_er().loss(step)
     for trial in range(2):
         logits = torch.cat([step.stream.logits[trial], step.replays[0].logits[trial]])
         labels = torch.cat([step.stream.labels[trial], step.replays[0].labels[trial]])
@@ -297,7 +305,7 @@ def test_er_weighs_stream_and_replay_by_their_samples() -> None:
 @pytest.mark.parametrize("mask", [-INF, -1.0])
 def test_mser_masks_the_stream_and_leaves_the_replay_alone(mask: float) -> None:
     step = made_step(mask)
-    loss = ER({}).loss(step)
+    loss = made_er().loss(step)
     (replay,) = step.replays
     for trial in range(2):
         masked = step.stream.logits[trial].detach().clone()
