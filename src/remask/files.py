@@ -14,8 +14,8 @@ import socket
 import stat
 import sys
 import time
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from io import BufferedReader, FileIO
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -26,14 +26,13 @@ from remask.errors import RemaskError, printable
 
 AnyPath = str | os.PathLike[str]
 
-_PERMISSIONS = "Fix the permissions, or choose another folder"
 _ADVICE = {
-    errno.ENOSPC: "Free some space there, or choose another folder",
-    errno.EDQUOT: "Free some space there, or choose another folder",
+    **dict.fromkeys(
+        (errno.ENOSPC, errno.EDQUOT), "Free some space there, or choose another folder"
+    ),
     errno.EFBIG: "Raise the file size limit (ulimit -f), or choose another file system",
     errno.EROFS: "Choose a folder that can be written",
-    errno.EACCES: _PERMISSIONS,
-    errno.EPERM: _PERMISSIONS,
+    **dict.fromkeys((errno.EACCES, errno.EPERM), "Fix the permissions, or choose another folder"),
     errno.EIO: "The disk may be failing: check it, or choose another folder",
     errno.ENOENT: "The folder is gone: make it again, or choose another",
     errno.EISDIR: "Name a file in it, or another",
@@ -45,7 +44,7 @@ _TEMPORARY = re.compile(r"\..+\.([0-9a-f]{8})-([0-9]{1,10})-[0-9a-f]{16}\.tmp")
 _DAY = 24 * 60 * 60
 _LONGEST_COMMAND = 200
 _writing: set[str] = set()
-"""The temporary files that this process is writing."""
+"""The temporary names that this process uses."""
 
 
 class DurabilityError(RemaskError, OSError):
@@ -57,9 +56,6 @@ def refusal(what: str, path: Path, error: OSError | NotImplementedError) -> Dura
     reason = getattr(error, "strerror", None) or str(error)
     advice = _ADVICE.get(getattr(error, "errno", None) or 0, "Choose another folder")
     return DurabilityError(f"cannot {what} {path}: {reason}. {advice}, then try again.")
-
-
-# Writing
 
 
 def write_atomically(
@@ -75,25 +71,35 @@ def write_atomically(
     the new one is in place. With `like`, the file gets that mode and, where allowed, owner. With
     `private`, only its owner can read it.
     """
-    temporary = path.with_name(f".{path.name}.{_HOST}-{os.getpid()}-{secrets.token_hex(8)}.tmp")
-    _writing.add(temporary.name)
-    try:
-        with _create(temporary, 0o600 if private else 0o666) as stream:
-            write_all(stream, data)
-            if like is not None:
-                with suppress(PermissionError):  # only root may change owners
-                    os.fchown(stream.fileno(), like.st_uid, like.st_gid)
-                os.fchmod(stream.fileno(), stat.S_IMODE(like.st_mode))
-            _sync_file(stream)
-        _rename(temporary, path)
-        _sync_folder(path.parent)
-    except BaseException as error:
-        remove_quietly(temporary)
-        if isinstance(error, OSError):
+    with temporary_beside(path) as temporary:
+        try:
+            with _create(temporary, 0o600 if private else 0o666) as stream:
+                write_all(stream, data)
+                if like is not None:
+                    with suppress(PermissionError):  # only root may change owners
+                        os.fchown(stream.fileno(), like.st_uid, like.st_gid)
+                    os.fchmod(stream.fileno(), stat.S_IMODE(like.st_mode))
+                _sync_file(stream)
+            _rename(temporary, path)
+            _sync_folder(path.parent)
+        except OSError as error:
             raise refusal("write", path, error) from error
-        raise
+
+
+@contextmanager
+def temporary_beside(path: Path) -> Iterator[Path]:
+    """A name beside `path` for an incomplete file or folder, removed at the end of the block.
+
+    If the process dies, `remove_stale_temporaries` removes it.
+    """
+    name = f".{path.name}.{_HOST}-{os.getpid()}-{secrets.token_hex(8)}.tmp"
+    _writing.add(name)
+    try:
+        yield path.with_name(name)
     finally:
-        _writing.discard(temporary.name)
+        with suppress(OSError):
+            remove_tree(path.with_name(name))
+        _writing.discard(name)
 
 
 def write_all(stream: FileIO, data: bytes | Iterable[bytes | memoryview]) -> None:
@@ -116,9 +122,6 @@ def make_folder(folder: Path, *, private: bool = False) -> None:
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
     except OSError as error:
         raise refusal("make the folder", folder, error) from error
-
-
-# Removing
 
 
 def remove_quietly(path: Path) -> None:
@@ -153,16 +156,16 @@ def _remove_below(path: Path, failed: list[tuple[Path, OSError]]) -> None:
 
 
 def is_temporary(name: str) -> bool:
-    """Whether `write_atomically` gives this name to an incomplete file."""
+    """Whether `temporary_beside` makes such names."""
     return _TEMPORARY.fullmatch(name) is not None
 
 
 def remove_stale_temporaries(folder: Path) -> None:
-    """Remove the files that `write_atomically` left in a folder when its process died."""
-    with suppress(OSError):
-        for path in folder.glob(".*.tmp"):
+    """Remove what `temporary_beside` left in a folder when its process died."""
+    for path in folder.glob(".*.tmp"):
+        with suppress(OSError):
             if (match := _TEMPORARY.fullmatch(path.name)) and _is_stale(path, *match.groups()):
-                remove_quietly(path)
+                remove_tree(path)
 
 
 def _is_stale(path: Path, host: str, pid: str) -> bool:
@@ -182,9 +185,6 @@ def _is_running(pid: int) -> bool:
     except (ProcessLookupError, OverflowError):
         return False
     return True
-
-
-# Reading
 
 
 def open_regular(path: Path) -> BufferedReader:

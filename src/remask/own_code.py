@@ -31,7 +31,7 @@ class OwnCodeError(RemaskError):
 
 
 @dataclass(frozen=True)
-class Source:
+class OwnSource:
     """The source of a module and of the user's own modules that it imports, directly or not."""
 
     file: Path
@@ -112,7 +112,7 @@ def own_place(error: BaseException) -> str:
     return " (at {}:{})".format(*own[-1]) if own else ""
 
 
-def find_source(module: str) -> Source | None:
+def find_source(module: str) -> OwnSource | None:
     """Read the source of a module; None if it is not found."""
     PathFinder.invalidate_caches()  # a file may be newer than Python's listing of its folder
     contents: dict[str, bytes] = {}
@@ -144,7 +144,7 @@ def find_source(module: str) -> Source | None:
     digest = hashlib.sha256()
     for name, content in sorted(contents.items()):
         digest.update(f"{name} {hashlib.sha256(content).hexdigest()}\n".encode())
-    return Source(module_file, digest.hexdigest(), files)
+    return OwnSource(module_file, digest.hexdigest(), files)
 
 
 @cache

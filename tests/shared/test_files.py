@@ -133,6 +133,9 @@ def test_temporaries_of_the_dead_are_removed_and_those_of_the_living_are_not(
     }
     for name in names:
         (tmp_path / name).touch()
+    unfinished = tmp_path / f".store.{host}-{dead.pid}-{tail}"
+    unfinished.mkdir()
+    (unfinished / "new.db-journal").touch()
     yesterday = tmp_path / f".x.00000001-1-{tail}"
     yesterday.touch()
     os.utime(yesterday, (0, time.time() - 25 * 60 * 60))

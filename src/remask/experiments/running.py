@@ -44,7 +44,7 @@ from remask.files import (
     write_atomically,
 )
 from remask.machine import StopRequest, check_device
-from remask.own_code import Source, check_trusted, find_source, names_own_code
+from remask.own_code import OwnSource, check_trusted, find_source, names_own_code
 from remask.record import TrialRecord
 from remask.store.database import StoreError, StoreMovedError
 from remask.store.export import export
@@ -305,7 +305,7 @@ def note_changed_code(store: Store, configs: Sequence[TrialConfig], console: Pla
     here = Path.cwd()
     files: set[str] = set()
     changed = 0
-    sources: dict[str, Source | None] = {}
+    sources: dict[str, OwnSource | None] = {}
     for config in dict.fromkeys(configs):
         if not any(map(names_own_code, (config.benchmark, config.method, config.net))):
             continue

@@ -9,10 +9,9 @@ import stat
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from remask.errors import RemaskError
-from remask.files import AnyPath
+from remask.files import AnyPath, remove_stale_temporaries, temporary_beside
 
 VERSION = 11
 """The schema version, in `PRAGMA user_version`."""
@@ -129,6 +128,8 @@ def open_database(
     """
     try:
         size = _size(path)
+        if create:
+            remove_stale_temporaries(path.resolve().parent)
         if not size and not create:
             raise NoResultsError(f"there are no results at {path}: no such file, or an empty one.")
         if not size:
@@ -227,8 +228,9 @@ def _create(path: Path, schema: str) -> None:
     if _size(log := _log(path)):  # SQLite would delete it
         raise _damaged(path, f"an empty file or none, yet {log.name} beside it has contents")
     path.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as folder:
-        new = Path(folder) / "new.db"
+    with temporary_beside(path) as folder:
+        folder.mkdir()
+        new = folder / "new.db"
         with explained(path), closing(sqlite3.connect(new)) as connection:
             # In this mode readers and the writer never wait for each other.
             connection.execute("PRAGMA journal_mode = WAL")
