@@ -9,7 +9,7 @@ from remask.engine.module_stack import ModuleStack, preferred_stack, stack_nets
 from remask.errors import UnknownNameError
 from remask.losses import trial_cross_entropy
 from remask.nets.builders import mlp, net_builder
-from remask.nets.resnet import resnet18
+from remask.nets.resnet import ResNet18, resnet18
 
 
 def count(net: nn.Module) -> int:
