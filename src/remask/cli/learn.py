@@ -12,20 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from pydantic import ValidationError
-from rich.progress import (
-    BarColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import TaskID, TimeElapsedColumn
 
 from remask.cli import learner as o
 from remask.cli.command import Group, Printing, flag, opt, option_for, with_groups
 from remask.cli.completion import ENCODER, METHOD, NET
 from remask.console import PlainConsole, errors
 from remask.errors import SettingsError
+from remask.experiments.display import DETAIL, progress_bar
 from remask.learner.settings import (
     LearnerError,
     LearnerSettings,
@@ -194,19 +188,9 @@ def _notes(printer: Printing) -> Iterator[None]:
 @contextmanager
 def visit_progress(name: str, console: PlainConsole) -> Iterator[Callable[["VisitProgress"], None]]:
     """Show the progress of a visit: a bar on a terminal, otherwise a line every ten seconds."""
-    bar = Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        TextColumn("{task.fields[detail]}", markup=False),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        disable=not console.is_terminal,
-        transient=True,
-    )
     phases: dict[str, TaskID] = {}
     printed = time.monotonic()
-    with bar:
+    with progress_bar(console, DETAIL, TimeElapsedColumn()) as bar:
         reading = bar.add_task("reading the samples", total=None, detail="")
 
         def show(progress: "VisitProgress") -> None:

@@ -12,6 +12,7 @@ from rich.progress import (
     BarColumn,
     DownloadColumn,
     Progress,
+    ProgressColumn,
     TaskID,
     TextColumn,
     TimeElapsedColumn,
@@ -32,6 +33,21 @@ from remask.metrics import average_accuracy
 from remask.own_code import own_title
 from remask.record import TrialRecord
 from remask.store.cells import cell_labels, scores
+
+DETAIL = TextColumn("{task.fields[detail]}", markup=False)
+
+
+def progress_bar(console: PlainConsole, *columns: ProgressColumn) -> Progress:
+    """A bar on a terminal with these columns before the remaining time; elsewhere nothing."""
+    return Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        *columns,
+        TimeRemainingColumn(),
+        console=console,
+        disable=not console.is_terminal,
+        transient=True,
+    )
 
 
 class Display:
@@ -58,17 +74,8 @@ class Display:
         self._steps = 0
         self._steps_before: dict[str, int] = {}
         self._began = time.monotonic()
-        self._bar = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            TextColumn("{task.percentage:>3.0f}%"),
-            TextColumn("{task.fields[detail]}", markup=False),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            console=console,
-            disable=not console.is_terminal,
-            transient=True,
-        )
+        percent = TextColumn("{task.percentage:>3.0f}%")
+        self._bar = progress_bar(console, percent, DETAIL, TimeElapsedColumn())
         self._bars: dict[TrialConfig, TaskID] = {}
 
     def __enter__(self) -> Self:
@@ -190,17 +197,8 @@ def _weight(job: Job) -> float:
 @contextmanager
 def download_bar(console: PlainConsole = errors) -> Iterator[OnDownload]:
     """A progress callback for downloads; the bar appears with the first byte."""
-    bar = Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        DownloadColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        disable=not console.is_terminal,
-        transient=True,
-    )
     tasks: dict[str, TaskID] = {}
-    with bar:
+    with progress_bar(console, DownloadColumn()) as bar:
 
         def show(name: str, done: int, total: int | None) -> None:
             if name not in tasks:
