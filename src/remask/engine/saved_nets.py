@@ -202,7 +202,7 @@ def _read_tensors(path: Path, digest: str) -> dict[str, Tensor]:
     if hashlib.sha256(data).hexdigest() != digest:
         raise SavedNetError(
             f"{path} is damaged, or is not what {path.with_suffix('.json').name} was written for. "
-            f"Bring back a copy, or run the trial again with --again --save-nets."
+            f"Bring back a copy, or run the trial again and save its net."
         )
     try:
         return safetensors.torch.load(data)
