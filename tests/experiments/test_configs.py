@@ -110,21 +110,6 @@ def test_python_takes_a_config_file_with_changes(file: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
-    [("wrokers", "did you mean 'workers'"), ("epcohs", "did you mean 'epochs'"), ("xyz", "'xyz'$")],
-)
-def test_a_keyword_that_is_neither_setting_nor_option_is_refused_before_a_store_is_made(
-    tmp_path: Path, wrong: str, said: str
-) -> None:
-    keywords: dict[str, Any] = {wrong: 1, "store": tmp_path / "a.db"}
-    with pytest.raises(SettingsError, match=f"there is no setting.*{said}"):
-        remask.run(**keywords)
-    with pytest.raises(SettingsError, match=f"there is no setting.*{said}"):
-        remask.sweep({"grid": {"lr": [0.1]}}, **keywords)
-    assert not (tmp_path / "a.db").exists()
-
-
-@pytest.mark.parametrize(
     "weights",
     [["penalty=1,2", "gamma=0.5,1"], {"penalty": [1, 2.0], "gamma": (0.5, 1)}],
 )

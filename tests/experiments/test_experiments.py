@@ -90,6 +90,7 @@ def test_settings_are_the_published_ones_and_can_be_changed() -> None:
     ("wrong", "said"),
     [
         ({"mehtod": "er"}, "did you mean 'method'"),
+        ({"wrokers": 2}, "did you mean 'workers'"),
         ({"learning": 3}, "there is no setting 'learning'"),
         ({"method": "derp"}, "did you mean 'derpp'"),
         ({"mask": 0.5}, "mask = 0.5: must be in"),

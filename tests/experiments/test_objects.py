@@ -143,8 +143,3 @@ def test_objects_that_workers_cannot_import_are_refused() -> None:
         remask.run("split-digits", Local)
     with pytest.raises(SettingsError, match="each trial builds its own net: give the class"):
         remask.run("split-digits", net=nn.Linear(64, 10))
-
-
-@pytest.mark.parametrize("package", [remask, benchmarks, remask.losses, remask.experiments])
-def test_the_public_names_of_a_package_are_listed(package: Any) -> None:
-    assert {*package.__all__} <= {*dir(package)}

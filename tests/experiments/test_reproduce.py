@@ -6,7 +6,6 @@ import shlex
 
 import pytest
 
-from remask.experiments.plans import _write_time
 from remask.experiments.reproduction import configs_of, wanted_cells
 from remask.experiments.results import has_published_settings, rerun_command
 from remask.papers.experiments import (
@@ -192,14 +191,6 @@ def test_a_dry_run_tells_the_time_from_a_measured_rate(remask: CommandLine) -> N
     found = re.search(r"about (\d+) (s|min) with 2 at a time", answer.text)
     assert found
     assert 5 < int(found[1]) * {"s": 1, "min": 60}[found[2]] < 1200  # other work may be going on
-
-
-@pytest.mark.parametrize(
-    ("seconds", "written"),
-    [(0.4, "0 s"), (89, "89 s"), (90, "2 min"), (5400, "2 h"), (1e8, "1,157 days")],
-)
-def test_times_have_a_readable_unit(seconds: float, written: str) -> None:
-    assert _write_time(seconds) == written
 
 
 def test_markdown_is_for_documents(remask: CommandLine) -> None:
