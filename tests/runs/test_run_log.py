@@ -11,13 +11,14 @@ import pytest
 import remask
 from remask.config import TrialConfig
 from remask.errors import RemaskError, Stopped
-from remask.experiments import RunOptions, ThisProcess
+from remask.experiments import RunOptions
 from remask.experiments.display import RunLog
 from remask.experiments.jobs import Advanced
-from remask.experiments.running import continue_run, plan_run, run_trials
+from remask.experiments.running import run_trials
 from remask.loggers import Logger, TrialInfo
 from remask.machine import StopRequest
 from remask.store import Store, TrialRecord, export, read_export
+from tests.runs.run_samples import events_of, planned
 
 Call = tuple[str, int, int, tuple[tuple[str, float], ...]]
 
@@ -55,12 +56,11 @@ def run(folder: Path, logger: Logger, **options: Any) -> list[TrialRecord]:
 
 def stop_in_second_task(store: Store, configs: list[TrialConfig], options: RunOptions) -> None:
     """Stop one step into the task after the next that ends."""
-    planned = plan_run(store, configs, workers=1, largest_stack=lambda _: len(configs), again=False)
-    assert planned is not None
+    run = planned(store, configs, stack=len(configs))
     stop = StopRequest()
     learnt = None
-    with RunLog(planned, options) as log, suppress(Stopped):
-        for event in continue_run(store, planned, options, stop, ThisProcess()):
+    with RunLog(run, options) as log, suppress(Stopped):
+        for event in events_of(store, run, options=options, stop=stop):
             log.take(event)
             if isinstance(event, Advanced):
                 learnt = learnt or event.task
