@@ -5,6 +5,7 @@ On chains of linear layers they are kept in factors until somebody looks at them
 
 from collections.abc import Callable
 from itertools import product
+from typing import cast
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from remask.engine.linear_stack import FactoredGradients, LinearStack
 from remask.engine.module_stack import stack_nets
 from remask.nets.builders import mlp
 from remask.nets.stacked import LossGradients, StackedNet
-from tests.engine.test_gradients import SMOOTH_WITHOUT_BATCHES, OneByOne, data_of, written
+from tests.engine.test_gradients import SMOOTH_WITHOUT_BATCHES, Nets, OneByOne, data_of, written
 from tests.engine.test_stacking import LINEAR, LR, NETS, build
 
 LOSSES = {
@@ -27,9 +28,35 @@ PAIRS = list(product(LOSSES, LOSSES))
 SHARES = torch.tensor([0.5, -2.0, 0.0])
 
 
+class Traced:
+    """A chain that traces its forward passes, so that their gradients stay in factors."""
+
+    def __init__(self, stack: LinearStack) -> None:
+        self.parameters, self._stack = stack.parameters, stack
+
+    def __call__(self, inputs: Tensor) -> Tensor:
+        with torch.no_grad():
+            self.trace = self._stack.trace(inputs)
+        self.logits = self.trace.logits.requires_grad_()
+        return self.logits
+
+
 def gradients_of(stack: StackedNet, loss: str, trials: int) -> LossGradients:
-    weights = {term: torch.full((trials,), 0.7) for term in LOSSES[loss]}
-    return stack.gradients(written(stack, data_of(trials), weights))
+    """Those of each term, added up; of a chain's forward pass in factors."""
+    parts: list[LossGradients] = []
+    for term in LOSSES[loss]:
+        weights = {term: torch.full((trials,), 0.7)}
+        if isinstance(stack, LinearStack) and "forward" in term:
+            traced = Traced(stack)
+            value = written(cast(Nets, traced), data_of(trials), weights)
+            (slope,) = torch.autograd.grad(value.sum(), traced.logits)
+            parts.append(stack.trace_gradients(traced.trace, slope))
+        else:
+            parts.append(stack.gradients(written(stack, data_of(trials), weights)))
+    total, *others = parts
+    for other in others:
+        total.add(other)
+    return total
 
 
 def by_name(gradients: LossGradients) -> dict[str, Tensor]:
@@ -216,7 +243,7 @@ def test_a_trial_has_the_same_inner_products_and_sums_alone_and_in_any_stack(row
         assert isinstance(stack, LinearStack)
         one, other = stack.batch_gradients(inputs[trials], labels[trials], [rows, rows])
         products = torch.stack([one.inner(other), other.inner(other)], dim=1)
-        own = stack.gradients(stack(inputs[trials]).square().mean((1, 2)))
+        (own,) = stack.batch_gradients(inputs[trials, :rows], labels[trials, :rows], [rows])
         own.add(other, products[:, 0])
         more = stack.gradients_of_change(inputs[trials], own, products[:, 1], products[:, 0])
         own.add(more)

@@ -8,10 +8,9 @@ them as ordinary gradients.
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import reduce
 from itertools import accumulate, pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -91,42 +90,6 @@ def _function(layer: nn.Module) -> Callable[[Tensor], Tensor] | None:
     return own
 
 
-class _Tape:
-    """Collects the factors of gradients during the engine's own backward pass."""
-
-    def __init__(self) -> None:
-        self.factors: Factors | None = None
-
-    @contextmanager
-    def recording(self) -> Iterator[Factors]:
-        self.factors = []
-        try:
-            yield self.factors
-        finally:
-            self.factors = None
-
-
-class _Linear(torch.autograd.Function):
-    """A stacked linear layer. If the tape records, its backward pass stores factors instead."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, tape: _Tape, name: str, inputs: Tensor, weight: Tensor, bias: Tensor
-    ) -> Tensor:
-        ctx.save_for_backward(inputs, weight)
-        ctx.tape, ctx.name = tape, name
-        return torch.baddbmm(bias.unsqueeze(1), inputs, weight.mT)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        (gradient,), (inputs, weight) = gradients, ctx.saved_tensors
-        back = torch.bmm(gradient, weight) if ctx.needs_input_grad[2] else None
-        if ctx.tape.factors is not None:
-            ctx.tape.factors.append((ctx.name, gradient, inputs.detach()))
-            return None, None, back, None, None
-        return None, None, back, *form(gradient, inputs)
-
-
 def form(gradient: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
     """The gradients of a linear layer's weight and bias, from their factors."""
     return torch.bmm(gradient.mT, inputs), gradient.sum(1)
@@ -138,22 +101,23 @@ class FactoredGradients(LossGradients):
     Access by name forms all of them and drops the factors, so a tensor may be changed in place.
     """
 
-    def __init__(self, factors: Factors, others: Gradients, order: Iterable[str]) -> None:
-        """`others` are ordinary gradients, `order` the names of all parameters."""
-        self._factors, self._others, self._order = factors, FormedGradients(others), order
+    def __init__(self, factors: Factors, order: Iterable[str]) -> None:
+        """`order` has the names of all parameters."""
+        self.factors, self._order = factors, order
+        self.others = FormedGradients()
 
     @override
     def inner(self, other: LossGradients) -> Tensor:
         factors, others = _split(other)
         parts = [
             _inner_of_samples(own, theirs)
-            for own in self._factors
+            for own in self.factors
             for theirs in factors
             if own[0] == theirs[0]
         ]
-        parts += _inner_with_formed(self._factors, others)
-        parts += _inner_with_formed(factors, self._others)
-        sums = [self._others.inner(others)] if self._others and others else []
+        parts += _inner_with_formed(self.factors, others)
+        parts += _inner_with_formed(factors, self.others)
+        sums = [self.others.inner(others)] if self.others and others else []
         if parts:
             sums.append(trial_sums(torch.cat([part.flatten(1) for part in parts], dim=1)))
         return reduce(torch.add, sums)
@@ -163,44 +127,31 @@ class FactoredGradients(LossGradients):
         factors, others = _split(other)
         if shares is not None:
             factors = [(name, g * shares.view(-1, 1, 1), inputs) for name, g, inputs in factors]
-        self._factors = self._factors + factors
-        self._others.add(others, shares)
-
-    def outputs(self, name: str, inputs: Tensor) -> list[Tensor]:
-        """Summands of a layer's outputs for inputs [S, n, in], with the gradients as parameters."""
-        found = [
-            torch.bmm(torch.bmm(inputs, seen.mT) + 1, gradient)  # + 1 for the bias
-            for layer, gradient, seen in self._factors
-            if layer == name
-        ]
-        if (weight := self._others.get(f"{name}.weight")) is not None:
-            found.append(torch.bmm(inputs, weight.mT))
-        if (bias := self._others.get(f"{name}.bias")) is not None:
-            found.append(bias.unsqueeze(1))
-        return found
+        self.factors = self.factors + factors
+        self.others.add(others, shares)
 
     @torch.no_grad()
     def move(self, parameters: Mapping[str, Tensor], lr: Tensor) -> Gradients:
         """Take a step along the factors with learning rates [S]; returns the other gradients."""
         step = -lr.view(-1, 1, 1)
-        for name, gradient, inputs in self._factors:
+        for name, gradient, inputs in self.factors:
             scaled = gradient * step
             parameters[f"{name}.weight"].baddbmm_(scaled.mT, inputs)
             parameters[f"{name}.bias"].add_(scaled.sum(1))
-        return self._others
+        return self.others
 
     def formed(self) -> FormedGradients:
         """All gradients by name; drops the factors."""
-        if self._factors:
-            found = self._others
-            for name, *factors in self._factors:
+        if self.factors:
+            found = self.others
+            for name, *factors in self.factors:
                 for kind, value in zip(("weight", "bias"), form(*factors), strict=True):
                     key = f"{name}.{kind}"
                     # A layer occurs once per forward pass in the loss.
                     found[key] = found[key] + value if key in found else value
-            self._factors = []
-            self._others = FormedGradients({n: found[n] for n in self._order if n in found})
-        return self._others
+            self.factors = []
+            self.others = FormedGradients({n: found[n] for n in self._order if n in found})
+        return self.others
 
     @override
     def __getitem__(self, name: str) -> Tensor:
@@ -247,7 +198,7 @@ class FactoredSamples(SampleGradients):
 def _split(gradients: LossGradients) -> tuple[Factors, LossGradients]:
     """The factors, and the ordinary gradients."""
     if isinstance(gradients, FactoredGradients):
-        return gradients._factors, gradients._others
+        return gradients.factors, gradients.others
     return [], gradients
 
 
@@ -282,7 +233,6 @@ class LinearStack(StackedNet):
         self._layers = layers
         linear = [place for place, layer in enumerate(layers) if layer.function is None]
         self._first, self._head = linear[0], linear[-1]
-        self._tape = _Tape()
 
     @override
     def __call__(self, inputs: Tensor, parameters: Mapping[str, Tensor] | None = None) -> Tensor:
@@ -318,7 +268,6 @@ class LinearStack(StackedNet):
         inputs: Tensor,
         parameters: Mapping[str, Tensor] | None = None,
     ) -> Trace:
-        recorded = parameters is None and torch.is_grad_enabled()
         own = self.parameters if parameters is None else parameters
         hidden = []
         for name, function in layers:
@@ -327,15 +276,12 @@ class LinearStack(StackedNet):
                 inputs = function(inputs)
                 continue
             weight, bias = own[f"{name}.weight"], own[f"{name}.bias"]
-            if recorded:
-                inputs = _Linear.apply(self._tape, name, inputs, weight, bias)  # type: ignore[no-untyped-call]
-            else:
-                inputs = torch.baddbmm(bias.unsqueeze(1), inputs, weight.mT)
+            inputs = torch.baddbmm(bias.unsqueeze(1), inputs, weight.mT)
         return Trace(hidden, inputs)
 
     def trace_gradients(self, trace: Trace, slope: Tensor) -> FactoredGradients:
         """The gradients of a loss whose gradient in the logits of a trace is `slope` [S, B, K]."""
-        return FactoredGradients(self._factors(trace, slope), {}, self.parameters)
+        return FactoredGradients(self._factors(trace, slope), self.parameters)
 
     def _factors(self, trace: Trace, gradient: Tensor) -> Factors:
         factors: Factors = []
@@ -350,26 +296,15 @@ class LinearStack(StackedNet):
         return factors
 
     @override
-    def gradients(self, loss: Tensor) -> FactoredGradients:
-        with self._tape.recording() as factors:
-            # One backward pass for all trials: the gradient of each loss by itself is 1.
-            others: tuple[Tensor | None, ...] = torch.autograd.grad(
-                loss, list(self.parameters.values()), torch.ones_like(loss), allow_unused=True
-            )
-        named = zip(self.parameters, others, strict=True)
-        beside = {name: other for name, other in named if other is not None}
-        return FactoredGradients(factors, beside, self.parameters)
-
-    @override
-    @torch.no_grad()
     def gradients_of_change(
         self, inputs: Tensor, gradients: LossGradients, lr: Tensor, weight: Tensor
     ) -> LossGradients:
-        if not isinstance(gradients, FactoredGradients):
+        if not isinstance(gradients, FactoredGradients) or gradients.others:
             return super().gradients_of_change(inputs, gradients, lr, weight)
-        trace = self.trace(inputs)
-        _, slope = mse_and_slope(trace.logits, self._after(trace, gradients, lr), weight)
-        return self.trace_gradients(trace, slope)
+        with torch.no_grad():
+            trace = self.trace(inputs)
+            _, slope = mse_and_slope(trace.logits, self._after(trace, gradients, lr), weight)
+            return self.trace_gradients(trace, slope)
 
     def _after(self, trace: Trace, gradients: FactoredGradients, lr: Tensor) -> Tensor:
         """The logits after a step along the gradients, without taking it."""
@@ -381,8 +316,9 @@ class LinearStack(StackedNet):
                 outputs = before[place + 1]
             else:
                 outputs = self._run([layer], inputs).logits
-            if layer.function is None:
-                for along in gradients.outputs(layer.name, inputs):
+            for name, gradient, seen in gradients.factors:
+                if name == layer.name:
+                    along = torch.bmm(torch.bmm(inputs, seen.mT) + 1, gradient)  # + 1: the bias
                     outputs = outputs - rates * along
         return outputs
 
@@ -411,7 +347,7 @@ class LinearStack(StackedNet):
         found: list[LossGradients] = []
         for own, size in zip(batches, sizes, strict=True):
             parts = [(name, gradient[:, own], seen[:, own]) for name, gradient, seen in factors]
-            gradients = FactoredGradients(parts, {}, self.parameters)
+            gradients = FactoredGradients(parts, self.parameters)
             found.append(gradients if size <= _FEW else gradients.formed())
         return found
 

@@ -201,33 +201,6 @@ def _rounded(values: _Array) -> list[list[float]]:
     ]
 
 
-class Divergence:
-    """Records the first step at which each trial's loss was not finite.
-
-    Looking at a loss waits for the device, so it looks at many steps at once.
-    """
-
-    def __init__(self, trials: int) -> None:
-        self.first_steps = torch.full((trials,), -1, dtype=torch.int64)
-        """Counted from 0; -1 if its loss has always been finite. int64 [S]."""
-        self._losses: list[Tensor] = []  # [S] each, of the latest steps
-
-    def note(self, loss: Tensor) -> bool:
-        """Note the losses [S] of a step; returns whether it is time to `look`."""
-        self._losses.append(loss)
-        return len(self._losses) == _STEPS_BETWEEN_LOOKS
-
-    def look(self, steps_done: int) -> None:
-        """Look at the losses of all steps since the last look."""
-        if not self._losses:
-            return
-        broken = ~torch.stack(self._losses).isfinite().cpu()  # [steps, S]
-        first_step = steps_done - len(self._losses)
-        found = broken.any(0) & (self.first_steps < 0)
-        self.first_steps[found] = first_step + broken.int().argmax(0)[found]
-        self._losses.clear()
-
-
 class Measurements:
     """Losses, divergence and accuracies of the networks that learn a stream.
 
@@ -247,7 +220,9 @@ class Measurements:
         self._configs, self._stream, self._method = configs, stream, method
         self._choosing, self._log = choosing, log
         networks = method.context.trials
-        self._divergence = Divergence(networks)
+        # The first step, from 0, at which the loss was not finite; -1: it has always been finite.
+        self._diverged_at = torch.full((networks,), -1, dtype=torch.int64)
+        self._losses: list[Tensor] = []  # [S] each, of the latest steps
         every_class = (networks, stream.data.num_classes)
         self._confidence = torch.full(every_class, torch.nan, dtype=torch.float64)
         self._due: dict[int, int] = {}  # points of the curves, by the steps of the task before them
@@ -266,7 +241,8 @@ class Measurements:
     def after_step(self, task: Task, loss: Tensor | None, taken: int) -> None:
         """Record the losses [S] of a step, if there are any, after `taken` steps of the task."""
         if loss is not None:
-            if self._divergence.note(loss):
+            self._losses.append(loss)
+            if len(self._losses) == _STEPS_BETWEEN_LOOKS:
                 self._look()
             if self._log is not None:
                 self._log.after_step(loss, taken)
@@ -320,18 +296,25 @@ class Measurements:
             curves.measure(scores, point, task.number, class_il=class_il)
 
     def _look(self) -> None:
-        self._divergence.look(self._stream.steps_done)
+        """Look at the losses since the last look. This waits for the device, hence not often."""
+        if not self._losses:
+            return
+        broken = ~torch.stack(self._losses).isfinite().cpu()  # [steps, S]
+        first_step = self._stream.steps_done - len(self._losses)
+        found = broken.any(0) & (self._diverged_at < 0)
+        self._diverged_at[found] = first_step + broken.int().argmax(0)[found]
+        self._losses.clear()
 
     @property
     def diverged(self) -> Tensor:
         """Which networks had a loss that was not finite, bool, up to the last look."""
-        return self._divergence.first_steps >= 0
+        return self._diverged_at >= 0
 
     @property
     def diverged_at(self) -> list[int | None]:
         """The step, from 0, at which the loss of each trial was not finite; None: none so far."""
         self._look()
-        steps = self._divergence.first_steps.tolist()
+        steps = self._diverged_at.tolist()
         return [None if steps[net] < 0 else steps[net] for net in self.networks]
 
     @property
@@ -463,7 +446,7 @@ class Measurements:
             "metrics": {
                 **self._stream.test.state(),
                 "confidence": self._confidence,
-                "diverged_at": self._divergence.first_steps,
+                "diverged_at": self._diverged_at,
                 **(curves.evaluator.state("curve_") if curves is not None else {}),
             }
         }

@@ -8,7 +8,7 @@ import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -24,7 +24,6 @@ from remask.losses import trial_cross_entropy
 from remask.methods import MethodError
 from remask.nets.builders import NetBuilder
 from remask.nets.stacked import (
-    FormedGradients,
     Gradients,
     LossGradients,
     SampleGradients,
@@ -59,32 +58,23 @@ class FunctionalModule:
     ) -> None:
         # It keeps its parameters, since moving them to the meta device would untie tied ones.
         self.module = copy.deepcopy(net)
-        self.normalising = [
-            (name, module)
+        self.normalising = {
+            name: module
             for name, module in self.module.named_modules()
             if isinstance(module, nn.modules.batchnorm._NormBase)
-        ]
-        """The layers with batch statistics, by name."""
+        }
+        """The layers with batch statistics."""
         self.head: str | None = None
         """The linear layer that is called last, once `features` has found it."""
         self._device, self._channels_last, self._bfloat16 = device, channels_last, bfloat16
-        self._tied = _has_tied_tensors(self.module)
         self._mode = ""
-        # The dicts in which the module stores its tensors, with the names there and in the state.
-        self._places: list[tuple[dict[str, Any], str, str]] = [
-            (tensors, key, f"{prefix}.{key}" if prefix else key)
-            for prefix, part in self.module.named_modules()
-            for tensors in (part._parameters, part._buffers)
-            for key, tensor in tensors.items()
-            if tensor is not None
-        ]
 
     def enter(self, mode: Literal["training", "evaluation", "teaching"]) -> None:
         """Switch the mode; "teaching" is evaluation with the statistics of the batch."""
         if mode == self._mode:  # train() walks through all modules
             return
         self.module.train(mode == "training")
-        for _, module in self.normalising if mode == "teaching" else ():
+        for module in self.normalising.values() if mode == "teaching" else ():
             module.train()
         self._mode = mode
 
@@ -92,26 +82,13 @@ class FunctionalModule:
         """Logits: [B, *shape] -> [B, K]."""
         if self._channels_last and inputs.ndim == 4:
             inputs = inputs.contiguous(memory_format=torch.channels_last)
-        if not self._bfloat16:
-            return self._run(state, inputs)
         # No cache: under vmap it would keep tensors that end with the forward pass.
-        with torch.autocast(self._device.type, torch.bfloat16, cache_enabled=False):
-            return self._run(state, inputs).float()
-
-    def _run(self, state: State, inputs: Tensor) -> Tensor:
-        if self._tied:
-            outputs: Tensor = functional_call(self.module, state, (inputs,), tie_weights=True)
-            return outputs
-        # As functional_call, but faster: the places of the tensors are known.
-        own = [(tensors, key, tensors[key]) for tensors, key, _ in self._places]
-        try:
-            for tensors, key, name in self._places:
-                tensors[key] = state[name]
-            outputs = self.module(inputs)
-        finally:
-            for tensors, key, tensor in own:
-                tensors[key] = tensor
-        return outputs
+        lower = torch.autocast(
+            self._device.type, torch.bfloat16, enabled=self._bfloat16, cache_enabled=False
+        )
+        with lower if self._bfloat16 else nullcontext():
+            outputs: Tensor = functional_call(self.module, state, (inputs,))
+        return outputs.float() if self._bfloat16 else outputs
 
     def features(self, state: State, inputs: Tensor) -> Tensor:
         """The inputs of the last linear layer, [B, *shape] -> [B, F]; sets `head` to its name."""
@@ -131,15 +108,7 @@ class FunctionalModule:
         if not caught:
             raise MethodError("a method that uses features needs a net with a linear last layer")
         self.head, features = caught[-1]
-        return features.float() if self._bfloat16 else features
-
-
-def _has_tied_tensors(net: nn.Module) -> bool:
-    """Whether a parameter or buffer has two names."""
-    return any(
-        len(list(named())) < len(list(named(remove_duplicate=False)))
-        for named in (net.named_parameters, net.named_buffers)
-    )
+        return features.float()
 
 
 class ModuleStack(StackedNet):
@@ -183,7 +152,7 @@ class ModuleStack(StackedNet):
         self.couples_samples = bool(self._functional.normalising)
         self.statistics = frozenset(
             f"{place}.{name}" if place else name
-            for place, module in self._functional.normalising
+            for place, module in self._functional.normalising.items()
             for name, _ in module.named_buffers()
         )
 
@@ -229,15 +198,6 @@ class ModuleStack(StackedNet):
     @override
     def name_draws(self, *key: int) -> None:
         self._key, self._forwards = key, 0
-
-    @override
-    def gradients(self, loss: Tensor) -> FormedGradients:
-        trained = {n: value for n, value in self.parameters.items() if value.requires_grad}
-        gradients: tuple[Tensor | None, ...] = torch.autograd.grad(
-            loss, list(trained.values()), torch.ones_like(loss), allow_unused=True
-        )
-        named = zip(trained, gradients, strict=True)
-        return FormedGradients({n: g for n, g in named if g is not None})
 
     @override
     def batch_gradients(

@@ -135,9 +135,15 @@ class StackedNet(ABC):
     def head(self, features: Tensor) -> Tensor:
         """The last linear layer, applied to `features`: [S, B, F] -> [S, B, K]."""
 
-    @abstractmethod
     def gradients(self, loss: Tensor) -> LossGradients:
         """The gradients of the trials' losses [S]."""
+        trained = {n: value for n, value in self.parameters.items() if value.requires_grad}
+        # One backward pass for all trials: the gradient of each loss by itself is 1.
+        found: tuple[Tensor | None, ...] = torch.autograd.grad(
+            loss, list(trained.values()), torch.ones_like(loss), allow_unused=True
+        )
+        named = zip(trained, found, strict=True)
+        return FormedGradients({n: gradient for n, gradient in named if gradient is not None})
 
     @abstractmethod
     def batch_gradients(
