@@ -134,7 +134,7 @@ def test_a_column_is_chosen_by_the_task_and_there_are_no_others(
     config: MakeConfig, tiny: Benchmark
 ) -> None:
     net = trained(config, tiny, "pnn").net(0)
-    with pytest.raises(ValueError, match=r"tasks 0\.\.2, not for task 3"):
+    with pytest.raises(ValueError, match=r"tasks 0\.\.2, not 3"):
         net(tiny.test_inputs / 255, 3)
 
 
