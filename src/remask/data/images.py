@@ -1,6 +1,5 @@
 """Image files: finding those of users in folders, and decoding them with Pillow."""
 
-import errno
 import importlib
 import warnings
 from collections.abc import Iterator, Sequence
@@ -57,8 +56,7 @@ def decode(
 
     The EXIF orientation is applied, transparent pixels are blended with white, and of 16 bits the
     upper 8 are kept. `size` is the required (height, width). With `fit` the image is cropped and
-    resized to that (height, width), as by `PIL.ImageOps.fit(image, (width, height), BILINEAR)`; a
-    JPEG of four times that size or more is decoded at a fraction of its size, which is much faster.
+    resized to that (height, width) as by `PIL.ImageOps.fit`; a large JPEG is decoded at a fraction.
     Raises UnreadableImageError.
     """
     image_module = pillow()
@@ -78,12 +76,6 @@ def decode(
             pixels = ops.fit(pixels, fit[::-1], image_module.Resampling.BILINEAR)
         array = np.asarray(pixels, dtype=np.uint8)
     return np.ascontiguousarray(array.reshape(*array.shape[:2], channels).transpose(2, 0, 1))
-
-
-def is_grey(data: bytes, name: str, *, formats: Sequence[str]) -> bool:
-    """Whether an image has no colours, by its header. Raises UnreadableImageError."""
-    with _opened(data, name, formats) as image:
-        return image.mode in ("1", "L", "LA") or image.mode.startswith("I")
 
 
 def user_formats() -> list[str]:
@@ -134,8 +126,7 @@ def _why_unidentified(data: bytes, formats: Sequence[str]) -> str:
         return "a HEIC image: convert it to JPEG, or run `pip install pillow-heif` to read it"
     if brand in _AVIF and "AVIF" not in formats:
         return "an AVIF image: convert it to JPEG, or run `pip install 'pillow>=11.3'` to read it"
-    kinds = " or ".join([", ".join(formats[:-1]), formats[-1]] if len(formats) > 1 else formats)
-    return f"not a {kinds} image, or damaged"
+    return f"not a {', '.join(formats)} image, or damaged"
 
 
 def _rotate_upright(image: Any) -> None:
@@ -174,7 +165,6 @@ ENDINGS = (
 LARGEST_SIDE = 64
 """The default height and width if the first image is larger."""
 _LARGEST_FILE = 256 << 20
-_CHECKED_FOR_COLOUR = 32  # images
 
 
 @dataclass
@@ -197,7 +187,7 @@ def list_classes(path: Path) -> Listing:
         if not entry.is_dir():
             found.ignored.append(entry.name)
             continue
-        images = list_images(entry)
+        images = _list_images(entry)
         name = checked_name(entry.name.encode(errors="backslashreplace").decode(), "a class")
         found.files += images.files
         found.classes += [name] * len(images.files)
@@ -207,8 +197,13 @@ def list_classes(path: Path) -> Listing:
     return found
 
 
-def list_images(folder: Path) -> Listing:
-    """Find the images of one folder, sorted by their names. Raises DataError."""
+def list_any(path: Path) -> Listing:
+    """Find CLASS/NAME.png or, if there is no folder, NAME.png. Raises DataError."""
+    has_classes = any(entry.is_dir() for entry in _entries(path))
+    return list_classes(path) if has_classes else _list_images(path)
+
+
+def _list_images(folder: Path) -> Listing:
     found = Listing(root=folder)
     for entry in _entries(folder):
         if entry.suffix.lower() in ENDINGS:
@@ -218,11 +213,6 @@ def list_images(folder: Path) -> Listing:
     if not found.files:
         raise DataError(f"{folder} has no images: expected files that end in {', '.join(ENDINGS)}")
     return found
-
-
-def has_classes(path: Path) -> bool:
-    """Whether a folder contains folders of classes. Raises DataError."""
-    return any(entry.is_dir() for entry in _entries(path))
 
 
 def _entries(folder: Path) -> list[Path]:
@@ -257,8 +247,8 @@ class ImageReader(SampleReader):
         pillow()
         names = list(listing.classes) if labelled else None
         super().__init__(len(listing.files), names, [str(file) for file in listing.files])
-        self._files, self._formats = list(listing.files), user_formats()
-        self._root, self._size, self._channels = listing.root, size, channels
+        self._files, self._formats, self._root = list(listing.files), user_formats(), listing.root
+        self._size, self._channels = size, channels
         self._skip, self._same_size = skip_unreadable, same_size
         self._checked: InputFormat | None = None
         self.skipped.ignored += listing.ignored
@@ -272,7 +262,7 @@ class ImageReader(SampleReader):
             height = width = LARGEST_SIDE
         channels = self._channels
         if channels is None:
-            step = -(-len(self._files) // _CHECKED_FOR_COLOUR)
+            step = -(-len(self._files) // 32)  # check at most 32 images
             channels = 1 if all(map(self._may_be_grey, self._files[::step])) else 3
         return InputFormat(shape=(channels, height, width), dtype="uint8")
 
@@ -341,8 +331,10 @@ class ImageReader(SampleReader):
         raise unreadable_error(unreadable, self.count)
 
     def _may_be_grey(self, file: Path) -> bool:
+        """Whether an image has no colours, by its header, or cannot be read."""
         try:
-            return is_grey(_contents(file), str(file), formats=self._formats)
+            with _opened(_contents(file), str(file), self._formats) as image:
+                return image.mode in ("1", "L", "LA") or image.mode.startswith("I")
         except UnreadableImageError:
             return True
 
@@ -353,6 +345,6 @@ def _contents(file: Path) -> bytes:
         return files.read_limited(file, _LARGEST_FILE)
     except OSError as error:
         reason = error.strerror or str(error)
-        if error.errno == errno.ENOENT and file.is_symlink():
+        if isinstance(error, FileNotFoundError) and file.is_symlink():
             reason = "a symbolic link to a file that does not exist"
         raise UnreadableImageError(str(file), reason) from error

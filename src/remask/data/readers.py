@@ -7,8 +7,9 @@ import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, Union
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self, Union
 
 import numpy as np
 import numpy.typing as npt
@@ -109,10 +110,9 @@ class SampleReader(ABC):
         """Read all samples into an array [N, *shape]. Raises DataError."""
         form = self.format()
         samples = self.samples(form)
-        first = next(samples)
+        first = next(samples)  # after which `count` is final
         inputs = np.empty((self.count, *form.shape), dtype=form.dtype)
-        inputs[0] = first
-        for row, sample in enumerate(samples, start=1):
+        for row, sample in enumerate(chain([first], samples)):
             inputs[row] = sample
         return inputs
 
@@ -122,20 +122,17 @@ def sample_bytes(sample: Any) -> bytes:
     if isinstance(sample, str):
         # Hashed, so that the bytes of a list of texts depend on where each one ends.
         return hashlib.sha256(sample.encode()).digest()
-    data: bytes = sample.tobytes()
-    return data
+    return bytes(sample.tobytes())
 
 
 class UnreadableImageWarning(UserWarning):
     """Samples were skipped because they cannot be read; the message names them."""
 
 
-@dataclass(frozen=True)
-class Unreadable:
-    """A sample that cannot be read."""
+class Unreadable(NamedTuple):
+    """A sample that cannot be read: its file, or FILE:LINE, and the reason."""
 
     source: str
-    """Its file, or the file and the line."""
     reason: str
 
     def __str__(self) -> str:
@@ -172,8 +169,8 @@ class Skipped:
             return ""
         count = len(self.ignored)
         files = "file that is not an image" if count == 1 else "files that are not images"
-        named = ", ".join(self.ignored[:_SHOWN]) + (", ..." if count > _SHOWN else "")
-        return printable(f"ignored {count} {files}: {named}")
+        more = ", ..." if count > _SHOWN else ""
+        return printable(f"ignored {count} {files}: {', '.join(self.ignored[:_SHOWN])}{more}")
 
     def __str__(self) -> str:
         return "\n".join(filter(None, (self.unreadable_line, self.ignored_line)))
@@ -227,13 +224,11 @@ def as_bytes_or_floats(inputs: npt.NDArray[Any], what: str) -> npt.NDArray[Any]:
     if np.issubdtype(inputs.dtype, np.floating):
         with np.errstate(over="ignore"):  # too large values are reported later
             return inputs.astype(np.float32, copy=False)
-    advice = (
-        "Pixels of 0..255 become bytes by inputs.astype(np.uint8), anything else floats by "
-        "inputs.astype(np.float32)"
+    shift = " >> 8" if inputs.dtype == np.uint16 else ""
+    raise DataError(
+        f"{what} must be uint8 or floats, got {inputs.dtype}. Convert pixels by "
+        f"(inputs{shift}).astype(np.uint8), anything else by inputs.astype(np.float32)"
     )
-    if inputs.dtype == np.uint16:
-        advice = "Pixels of 16 bits become bytes by (inputs >> 8).astype(np.uint8)"
-    raise DataError(f"{what} must be uint8 or floats, got {inputs.dtype}. {advice}")
 
 
 def as_numpy(array: Any) -> npt.NDArray[Any]:

@@ -20,7 +20,7 @@ from torch.utils.data import Dataset
 
 from remask.data.benchmark import Benchmark
 from remask.data.classes import Tasks, class_names, in_order, spread_classes
-from remask.data.images import ImageReader, Listing, has_classes, list_classes, list_images
+from remask.data.images import ImageReader, Listing, list_any, list_classes
 from remask.data.readers import (
     SKIP_UNREADABLE,
     ArrayReader,
@@ -139,7 +139,7 @@ def _listing(path: Path, *, labelled: bool) -> Listing:
     if path.is_file() and not labelled:
         return Listing([path])
     if path.is_dir():
-        return list_classes(path) if labelled or has_classes(path) else list_images(path)
+        return list_classes(path) if labelled else list_any(path)
     wanted = "a folder with a folder per class, CLASS/NAME.png"
     if not labelled:
         wanted = "an image, or a folder of images"
