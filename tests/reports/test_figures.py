@@ -38,6 +38,7 @@ from tests.store.store_samples import (
     failed,
     make_config,
     make_record,
+    trial_with_accuracy,
 )
 
 matplotlib = pytest.importorskip("matplotlib")
@@ -699,3 +700,23 @@ def test_the_confusion_matrix_of_many_classes_is_of_tasks() -> None:
     (panel,) = _described("confusion", summarise([record])).panels
     assert panel.x.places == ("task 1", "task 2")
     assert panel.marks[0].values == pytest.approx((1000 / 11, 100 / 11, 100.0), abs=1e-3)
+
+
+def test_the_settings_of_a_sweep_are_drawn_by_validation_where_data_was_held_out() -> None:
+    def held_out(lr: float, alpha: float, accuracy: float) -> TrialRecord:
+        config = make_config(method="derpp", lr=lr, alpha=alpha, beta=0.5, validation=0.2)
+        return trial_with_accuracy(config, 50.0, validation=accuracy)
+
+    grid = [(0.1, 0.2, 60.0), (0.1, 0.5, 70.0), (1.0, 0.2, 65.0), (1.0, 0.5, 55.0)]
+    figure = _described("settings", summarise([held_out(*each) for each in grid]))
+    lr, alpha = figure.panels
+    assert (figure.of_test, lr.title, alpha.title) == (
+        False, "Accuracy against lr", "Accuracy against alpha",
+    )  # fmt: skip
+    assert lr.x.places == ("0.1", "1")
+    assert _heights(lr) == {"DER++, alpha=0.2": [60.0, 65.0], "DER++, alpha=0.5": [70.0, 55.0]}
+    assert _heights(alpha) == {"DER++, lr=0.1": [60.0, 70.0], "DER++, lr=1.0": [65.0, 55.0]}
+    tested = summarise([trial_with_accuracy(make_config(lr=lr), 50.0) for lr in (0.1, 0.2)])
+    (panel,) = _described("settings", tested).panels
+    assert panel.y.title == "final accuracy (%)"
+    assert not _described("settings", _contrast()).panels

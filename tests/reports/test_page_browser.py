@@ -26,7 +26,7 @@ from tests.reports.test_history import VISITS
 from tests.store.store_samples import make_config, make_record
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, BrowserContext, Page
+    from playwright.sync_api import Browser, BrowserContext, Locator, Page
 
 sync_api = pytest.importorskip("playwright.sync_api")
 
@@ -360,7 +360,7 @@ def test_pointing_at_a_mark_shows_its_value_until_the_pointer_leaves(show: Open)
         ("confidence", ".panel:nth-child(2) .marker", ["task 1", "85.00 ±0.82 %, 3 trials"]),
         ("accuracy-over-tasks", ".panel:nth-child(3) .marker", ["task 2, after task 2", "95.00"]),
         ("mask-sweep", "[data-kind=line] .marker >> nth=-1", [f"m = {MINUS}1", "88.00 ±0.82 %"]),
-        ("matrices", ".panel:nth-child(1) .heat-cell", ["task 1, after task 1", "95.00 %"]),
+        ("matrices", ".panel:nth-child(1) .heat-cell", ["after task 1, on task 1", "95.00 %"]),
         (
             "stability-plasticity",
             "[data-series='DER++'] .marker",
@@ -415,7 +415,7 @@ def test_a_sweep_starts_at_minus_infinity_and_figures_have_tables(show: Open) ->
     lines = page.locator("#numbers-matrices tbody tr")
     assert lines.count() == 4 * 15  # four favourites, the lower triangle of five tasks
     second = lines.nth(1).inner_text().split("\t")
-    assert second == ["DER++", "DER++", "task 1, after task 2", "85.00 %, 3 trials"]
+    assert second == ["DER++", "DER++", "after task 2, on task 1", "85.00 %, 3 trials"]
 
 
 def test_figures_follow_the_chosen_setting_systems_and_buffer(show: Open) -> None:
@@ -486,7 +486,7 @@ def _drawn_by_the_page(page: "Page", key: str) -> list[Any]:
             squares: chart.querySelectorAll('.heat-cell').length,
             ticks: [...chart.querySelectorAll('.ticks.y text')].map((tick) =>
                 [Number(tick.textContent), Number(tick.getAttribute('y')) - 4]),
-            heights: [...chart.querySelectorAll('[data-kind=line] .marker')].map((marker) =>
+            heights: [...chart.querySelectorAll('[data-kind] .marker')].map((marker) =>
                 Number(marker.getAttribute('transform').split(/[ )]/)[1])),
         }))"""
     )
@@ -527,7 +527,8 @@ def test_the_page_and_print_draw_the_same_marks(show: Open) -> None:
                 image = np.ma.filled(axes.images[0].get_array(), np.nan)
                 assert panel["squares"] == np.isfinite(image).sum() == tasks * (tasks + 1) / 2
                 continue
-            assert panel["kinds"] == ["line"] * systems
+            kind = "points" if "each class" in axes.get_title() else "line"
+            assert panel["kinds"] == [kind] * systems
             assert [tick for tick, _ in panel["ticks"]] == pytest.approx(axes.get_yticks())
             lines = [line for line in axes.lines if len(line.get_xdata())]
             heights = [float(y) for line in lines for y in np.asarray(line.get_ydata())]
@@ -587,7 +588,7 @@ def test_a_cell_opens_from_its_row_or_a_link_and_closes_by_escape_or_back(show: 
     assert dialog.locator(".trials tbody tr").count() == 3
     assert "lr" in dialog.locator(".settings").inner_text()
     assert dialog.locator(".heat-cell").count() == 2 * 15
-    hover(page, "dialog .heat-cell", "task 1, after task 1")
+    hover(page, "dialog .heat-cell", "after task 1, on task 1")
     page.mouse.move(2, 2)
     until(page, TIP_IS_HIDDEN)
     page.keyboard.press("Escape")
@@ -767,7 +768,25 @@ def test_on_a_phone_rows_become_blocks_that_can_be_sorted(show: Open) -> None:
     assert first.evaluate("row => getComputedStyle(row).display") == "grid"
     page.locator("#sort").select_option("class_il_A_T descending")
     assert shown(page, 1)[0] == "MSDER++(-1)"
-    assert "Class-IL A" in page.locator(".results tbody tr").first.inner_text()
+    name = "cell => getComputedStyle(cell, '::before').content"
+    assert page.locator(".results td.measure").first.evaluate(name) == '"Class-IL A_T"'
+    columns = page.locator(".contrasts tr:nth-child(1) td")
+    assert all(box and box["x"] + box["width"] <= 390 for box in map(_box, columns.all()))
+
+
+def _box(place: "Locator") -> Any:
+    return place.bounding_box()
+
+
+def test_a_table_stays_a_table_on_a_desktop_whatever_its_columns(show: Open) -> None:
+    page = show(rich_data(), width=800)
+    page.locator("#columns summary").click()
+    for box in page.locator("#columns input").all():
+        box.check()
+    row = page.locator(".results tr[data-cell]").first
+    assert row.evaluate("row => getComputedStyle(row).display") == "table-row"
+    table = page.locator("#results-table")
+    assert table.evaluate("box => box.scrollWidth > box.clientWidth && box.clientWidth < 800")
 
 
 def test_hostile_names_are_shown_as_text(show: Open) -> None:

@@ -3,6 +3,8 @@
 import json
 import math
 import os
+import shutil
+import subprocess
 import sys
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -120,13 +122,42 @@ def test_latex_is_a_booktabs_table_of_the_cells() -> None:
 & & & \multicolumn{2}{c}{Class-IL} & \multicolumn{2}{c}{Task-IL} \\
 Method & Buffer & Trials & $A_T$ & $F_T$ & $A_T$ & $F_T$ \\
 \midrule
-MSDER++($-1$) & 200 & 2 & $70.00 \pm 5.00$ & $50.00 \pm 10.00$ & $60.00 \pm 5.00$ & $60.00 \pm 10.00$ \\
+MSDER++($-1$) & 200 & 2 & $\mathbf{70.00 \pm 5.00}$ & $\mathbf{50.00 \pm 10.00}$ & $\mathbf{60.00 \pm 5.00}$ & $\mathbf{60.00 \pm 10.00}$ \\
 MSER($-\infty$) & 200 & 1 (1 diverged) & $65.00$ & $60.00$ & $55.00$ & $70.00$ \\
 MY\_OWN & -- & 0 (1 failed) & -- & -- & -- & -- \\
 \bottomrule
 \end{tabular}
 """  # noqa: E501
     )
+
+
+def test_latex_has_a_rule_between_benchmarks_and_the_best_of_each_buffer_in_bold() -> None:
+    cells = [("a", "er", 70), ("a", "derpp", 80), ("b", "er", 90), ("b", "derpp", 60)]
+    records = [trial(level, 90, benchmark=name, method=own) for name, own, level in cells]
+    lines = exported(records, "latex").splitlines()
+    rows = lines[lines.index(r"\midrule") + 1 : lines.index(r"\bottomrule")]
+    assert [row.partition(" ")[0] for row in rows] == ["a", "a", r"\midrule", "b", "b"]
+    assert [r"$\mathbf{85.00}$" in rows[0], r"$\mathbf{90.00}$" in rows[4]] == [True, True]
+    assert r"\mathbf" not in rows[1] + rows[3]
+
+
+_LATEX = next(filter(None, map(shutil.which, ("tectonic", "pdflatex", "lualatex"))), None)
+
+
+@pytest.mark.processes
+@pytest.mark.skipif(_LATEX is None, reason="no LaTeX found")
+@pytest.mark.parametrize("name", ["latex", "latex-validation"])
+def test_latex_compiles(tmp_path: Path, name: str) -> None:
+    names = ["50%_\\{x}", "b~^&#$"]
+    records = [trial(10, 10, benchmark=each, mask=mask) for each in names for mask in (None, -1.0)]
+    table = exported([*records, _HELD_OUT], name)
+    file = tmp_path / "table.tex"
+    file.write_text(
+        "\\documentclass{article}\\usepackage{booktabs}\\begin{document}\n"
+        f"{table}\\end{{document}}\n"
+    )
+    subprocess.run([str(_LATEX), str(file)], cwd=tmp_path, check=True, input=b"")
+    assert file.with_suffix(".pdf").stat().st_size > 0
 
 
 def test_latex_escapes_names_and_has_validation_if_asked() -> None:

@@ -290,6 +290,16 @@ def test_a_forged_row_is_named(store: Store, column: str, value: object, reason:
     assert store.get(sound.config_hash) == sound
 
 
+def test_details_that_were_changed_are_refused(store: Store) -> None:
+    record = make_record()
+    store.add(record)
+    with closing(sqlite3.connect(store.path)) as connection, connection:
+        connection.execute("UPDATE trials SET details = replace(details, '99.0', '98.0')")
+    assert [trial.config_hash for trial in store.summaries()] == [record.config_hash]
+    with pytest.raises(StoreError, match="its details do not match their digest"):
+        store.get(record.config_hash)
+
+
 @pytest.mark.parametrize(("column", "value"), [("seed", 5), ("mask", -1.0), ("hardware", "Cray")])
 def test_a_check_finds_columns_that_are_not_those_of_the_record(
     store: Store, column: str, value: object

@@ -115,6 +115,17 @@ def test_the_page_names_both_only_where_something_was_held_out() -> None:
     assert _matrices_held_out(both) == [(90.0, 40.0, 80.0)]
 
 
+def test_the_page_marks_the_best_by_validation() -> None:
+    def chosen(*records: TrialRecord) -> list[bool]:
+        return [cell["chosen"] for cell in report_data(records)["cells"]]
+
+    def held_out(lr: float, test: float, validation: float) -> TrialRecord:
+        return trial_with_accuracy(make_config(lr=lr, validation=0.1), test, validation=validation)
+
+    assert chosen(held_out(0.1, 90.0, 60.0), held_out(0.2, 50.0, 70.0)) == [False, True]
+    assert chosen(held_out(0.1, 90.0, 60.0), make_record()) == [False, False]
+
+
 # Beside the paper
 
 

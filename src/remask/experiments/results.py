@@ -135,8 +135,8 @@ class Results(_Shown[TrialRecord]):
         """Draw a figure of the page: a matplotlib Figure, or None if there is nothing to draw.
 
         `figure` is `confidence`, `accuracy-over-tasks`, `accuracy-within-tasks`, `losses`,
-        `mask-sweep`, `matrices`, `confusion` or `stability-plasticity`; `setting` is `class_il` or
-        `task_il`.
+        `mask-sweep`, `settings`, `matrices`, `confusion` or `stability-plasticity`; `setting` is
+        `class_il` or `task_il`.
         """
         return plot(self.cells(), figure, setting)
 

@@ -44,7 +44,7 @@ from remask.reports.measures import (
     cell_value,
     contrasts,
 )
-from remask.reports.tables import shown_measures
+from remask.reports.tables import by_data, chosen_by_validation, shown_measures
 from remask.setting_types import write_mask
 from remask.store.cells import COSTS, Cell, Spread, TrialSummary
 
@@ -138,10 +138,14 @@ def page_data(
         for name, measure in ALL_MEASURES.items()
         if any(not math.isnan(cell_value(cell, name).mean) for cell in cells)
     }
+    groups = by_data([cell for cell in cells if cell.config.validation]).values()
+    chosen = {id(c) for g in groups if len(g) > 1 for c in chosen_by_validation(g)[2]}
     shown = [
         *((place(c), _cell(c, beside.get(id(c)), systems, metrics, command)) for c in cells),
         *((place(c), _not_run(c)) for c in compared if c.ours is None),
     ]
+    for cell, (_, entry) in zip(cells, shown, strict=False):
+        entry["chosen"] = id(cell) in chosen
     ours = {paper_cell(cell): cell for cell in published}
     benchmarks = dict.fromkeys(cell.paper.benchmark for cell in compared)
     decided = [row for benchmark in benchmarks for row in _statements(benchmark, ours)]

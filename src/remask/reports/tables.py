@@ -251,7 +251,7 @@ def best_by_validation(cells: Sequence[Cell]) -> list[str]:
     Cells that learnt from different data, tasks or shares are not comparable. Empty if no cell
     held data out.
     """
-    groups = _by_data([cell for cell in cells if cell.config.validation])
+    groups = by_data([cell for cell in cells if cell.config.validation])
     return [
         " ".join(_sentences(group, f" on {data}" if len(groups) > 1 else ""))
         for data, group in groups.items()
@@ -282,7 +282,7 @@ def masks_chosen(cells: Sequence[Cell]) -> list[str]:
     return lines
 
 
-def _by_data(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
+def by_data(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
     """The cells with the same training data, by the settings in which the data differ."""
     groups = grouped(cells, lambda cell: tuple(getattr(cell.config, name) for name in _DATA))
     differing = [at for at, values in enumerate(zip(*groups, strict=True)) if len({*values}) > 1]

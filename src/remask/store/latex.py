@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from remask.errors import printable
 from remask.store.cells import Cell, Spread, grouped, write_spread
@@ -19,7 +19,7 @@ _VALIDATED = ("validation_class_il_A_T", "validation_task_il_A_T")
 
 
 def latex_table(cells: Sequence[Cell], *, validation: bool = False) -> str:
-    """A booktabs table of the test set with a row per cell.
+    """A booktabs table of the test set with a row per cell; the best of each buffer in bold.
 
     With `validation`, it has columns for the accuracies on held-out training data.
     """
@@ -27,6 +27,12 @@ def latex_table(cells: Sequence[Cell], *, validation: bool = False) -> str:
     held_out = any(cell.config.validation for cell in cells)
     test = ", test" if validation else ""
     measures = (*_TESTED, *(_VALIDATED if validation else ()))
+    best = {name: best_cells(cells, name, lowest=name.endswith("F_T")) for name in measures}
+    rows: list[str] = []
+    for before, cell in zip([None, *cells], cells, strict=False):
+        if before is not None and before.config.benchmark != cell.config.benchmark:
+            rows.append(r"\midrule")
+        rows.append(_row(cell, several, {name: id(cell) in best[name] for name in measures}))
     lines = [
         r"% needs \usepackage{booktabs}; mean $\pm$ population standard deviation over the trials",
         *(["% figures of the test set, unless marked validation"] if held_out else []),
@@ -38,20 +44,20 @@ def latex_table(cells: Sequence[Cell], *, validation: bool = False) -> str:
         rf"{'Benchmark & ' if several else ''}Method & Buffer & Trials"
         rf" & $A_T$ & $F_T$ & $A_T$ & $F_T${' & $A_T$ & $A_T$' if validation else ''} \\",
         r"\midrule",
-        *(_row(cell, several, measures) for cell in cells),
+        *rows,
         r"\bottomrule",
         r"\end{tabular}",
     ]
     return "\n".join(lines) + "\n"
 
 
-def _row(cell: Cell, with_benchmark: bool, measures: Sequence[str]) -> str:
+def _row(cell: Cell, with_benchmark: bool, best: Mapping[str, bool]) -> str:
     columns = [
         *([_escape(cell.config.benchmark)] if with_benchmark else []),
         _MASK.sub(_as_maths, _escape(cell.label)),
         str(cell.config.buffer or "--"),
         f"{cell.trials} ({', '.join(cell.lost)})" if cell.lost else str(cell.trials),
-        *(_write(cell.spreads[name]) for name in measures),
+        *(_write(cell.spreads[name], bold=bold) for name, bold in best.items()),
     ]
     return " & ".join(columns) + r" \\"
 
@@ -64,8 +70,11 @@ def _as_maths(mask: re.Match[str]) -> str:
     return "($" + mask[1].replace("inf", r"\infty") + "$)"
 
 
-def _write(spread: Spread) -> str:
-    return "--" if math.isnan(spread.mean) else "$" + write_spread(spread, r" \pm ") + "$"
+def _write(spread: Spread, *, bold: bool) -> str:
+    if math.isnan(spread.mean):
+        return "--"
+    text = write_spread(spread, r" \pm ")
+    return rf"$\mathbf{{{text}}}$" if bold else f"${text}$"
 
 
 def best_cells(cells: Iterable[Cell], metric: str, *, lowest: bool) -> set[int]:

@@ -5,7 +5,8 @@ const foundBest = new Map(); // by group and measure
 
 // "best", "alike" if a test does not tell it from the best, or nothing.
 function standing(cell, key) {
-  if (!cell.scores?.[key]) return "";
+  // Where data was held out, what is best is chosen by it, and not by the test.
+  if (!cell.scores?.[key] || (cell.config.validation && !key.startsWith("validation_"))) return "";
   const place = JSON.stringify([cell.benchmark, cell.buffer, key]);
   if (!foundBest.has(place)) foundBest.set(place, rankedAt(cells.filter((other) => sameGroup(other, cell)), key));
   return foundBest.get(place).get(cell.id) ?? "";

@@ -26,7 +26,9 @@ function near100(values) {
   const [low, high] = [stretch(Math.min(...values)), stretch(Math.min(100, Math.max(...values)))];
   const margin = Math.max(0.05 * (high - low), 0.05);
   const range = [shrink(low - margin), Math.min(100, shrink(high + margin))];
-  return { range, ticks: NEAR_100.filter((tick) => tick >= range[0] && tick <= range[1]) };
+  const isIn = (tick) => tick >= range[0] && tick <= range[1];
+  const ticks = NEAR_100.filter(isIn);
+  return { range, ticks: ticks.length > 2 ? ticks : roundRange(range).ticks.filter(isIn) };
 }
 
 // The values that an axis must hold.
@@ -66,10 +68,10 @@ function drawPanel(panel, { shown, together, width, height, low }) {
   };
   chart.append(shadesOf(panel.x.spans, at), ...axesOf(at, width, height + below, below), ...guidesOf(at));
   const others = panel.x.places.length ? [] : drawOthers(panel.marks.filter((mark) => !shown.includes(mark)), chart, at);
-  const lines = shown.filter((mark) => mark.kind === "line");
+  const lines = shown.filter((mark) => mark.kind === "line" || mark.kind === "points");
   at.apart = panel.std_as === "bars" && at.x.step >= 9 ? Math.min(5, (0.6 * at.x.step) / lines.length) : 0;
   const points = shown.flatMap((mark) => {
-    const shift = mark.kind === "line" ? (lines.indexOf(mark) - (lines.length - 1) / 2) * at.apart : 0;
+    const shift = lines.includes(mark) ? (lines.indexOf(mark) - (lines.length - 1) / 2) * at.apart : 0;
     const spots = mark.y.map((value, index) => value === null ? null
       : [mark.kind === "level" ? box.right - 6 : at.x(mark.x[index]) + shift, at.y(value)]);
     chart.append(svg("g", { class: `series ${colourOf(mark.look)}`, "data-series": mark.name, "data-kind": mark.kind },
@@ -101,7 +103,7 @@ function emptyChart(width, height, label) {
 // What is read off a point: its place, its system and its value.
 function pointOf(panel, mark, index, [x, y]) {
   const source = mark.sources[index] ?? mark.sources[0];
-  const places = [[panel.x, mark.x[index]], [panel.y, mark.y[index]]].filter(([axis]) => axis.places.length);
+  const places = [[panel.y, mark.y[index]], [panel.x, mark.x[index]]].filter(([axis]) => axis.places.length);
   const where = mark.kind === "level" ? mark.name : places.map(([axis, place]) => axis.where[place]).join(", ");
   const spread = (value, std) => `${written(value)}${writtenStd(std)}${panel.y.plain ? "" : " %"}`;
   const trials = counted(source.trials, source.unit);

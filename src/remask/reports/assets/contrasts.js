@@ -15,11 +15,16 @@ function drawContrasts() {
   const rows = contrasts.map((contrast) => [
     ...(several ? [contrast.benchmark] : []), writtenBuffer(contrast.buffer), contrast.plain, html("b", {}, contrast.masked),
     ...tested.map(([key]) => differenceEntry(contrast.differences[key])),
-    html("button", { type: "button", class: "quiet compare-button", "aria-label": `Compare ${contrast.masked} with ${contrast.plain}`,
+    html("button", { type: "button", class: "compare-button", "aria-label": `Compare ${contrast.masked} with ${contrast.plain}`,
       onclick: () => compareCells(contrast.masked_id, contrast.plain_id) }, "Compare"),
   ]);
-  byId("masks-table").replaceChildren(scrolling(table(head, rows, { class: "contrasts" }), "What the mask changes"));
+  const box = byId("masks-table");
+  const draw = (shown) => box.replaceChildren(scrolling(table(head, shown, { class: "contrasts" }), "What the mask changes"),
+    allButton(rows.length, shown.length, "comparisons", () => draw(rows)));
+  draw(rows.slice(0, rows.length > 2 * MOST_ROWS ? MOST_ROWS : rows.length));
 }
+
+const MOST_ROWS = 15; // of twice as many, until the reader asks for all
 
 function contrastIntro(contrasts) {
   const sentences = [["class_il_A_T", "Final Class-IL accuracy"], ["class_il_F_T", "Class-IL forgetting"]].flatMap(([key, name]) => {

@@ -85,13 +85,18 @@ function table(head, rows, attributes = {}) {
     "table",
     attributes,
     html("thead", {}, html("tr", {}, head.map((title) => html("th", { scope: "col" }, title)))),
-    html("tbody", {}, rows.map((row) => html("tr", {}, row.map((entry) => html("td", {}, entry))))),
+    html("tbody", {}, rows.map((row) => html("tr", {}, row.map((entry, column) =>
+      html("td", { "data-name": head[column].textContent ?? head[column] }, entry))))),
   );
 }
 
 // A wide table scrolls inside its own box; the box takes the focus so that arrow keys scroll it.
 function scrolling(content, label) {
   return html("div", { class: "scrolling", tabindex: "0", role: "region", "aria-label": label }, content);
+}
+
+function allButton(all, shown, what, onclick) {
+  return shown < all ? html("button", { type: "button", class: "all", onclick }, `Show all ${all} ${what}`) : "";
 }
 
 function labelled(text, control) {

@@ -6,7 +6,7 @@ function drawFigures() {
     return;
   }
   byId("figures").hidden = false;
-  const titles = new Map(report.figures.map(({ key, title }) => [key, title]));
+  const titles = new Map(report.figures.map(({ key, title, of_test: isTest }) => [key, title + (hasValidation && isTest ? ", on the test set" : "")]));
   byId("figures-list").replaceChildren(...[...titles].map(([key, title]) =>
     html("figure", { id: `figure-${key}`, "aria-labelledby": `figure-${key}-title` },
       html("h3", { id: `figure-${key}-title` }, title), html("div", { class: "figure-body" }))));
@@ -48,7 +48,9 @@ function currentChoice() {
   const names = available.map((cell) => cell.label);
   const usual = names.filter((label) => report.favourites.includes(label));
   const picked = state.all("system").filter((label) => names.includes(label));
-  const labels = picked.length ? picked : usual.length > 1 ? usual : names.slice(0, 5);
+  const heightOf = ({ scores }) => (scores.validation_class_il_A_T ?? scores.class_il_A_T)?.mean ?? 0;
+  const best = [...available].sort((a, b) => heightOf(b) - heightOf(a)).slice(0, 5).map((cell) => cell.label);
+  const labels = picked.length ? picked : usual.length > 1 ? usual : names.filter((name) => best.includes(name));
   return {
     benchmarks, benchmark, buffers, buffer, names, labels,
     setting: state.get("setting") === "task_il" ? "task_il" : "class_il",
@@ -108,10 +110,13 @@ function shownMarks(figure, panel, { labels, buffer }) {
 
 const GAP = 24; // pixels between panels
 
-function drawFigure(figure, choice) {
+const MOST_PANELS = 12; // until the reader asks for all
+
+function drawFigure(figure, choice, most = MOST_PANELS) {
   const body = document.querySelector(`#figure-${figure.key} .figure-body`);
-  const panels = figure.panels.map((panel) => ({ ...panel, marks: shownMarks(figure, panel, choice), all: panel.marks }))
+  const every = figure.panels.map((panel) => ({ ...panel, marks: shownMarks(figure, panel, choice), all: panel.marks }))
     .filter((panel) => panel.marks.length);
+  const panels = every.slice(0, most);
   if (!panels.length) {
     body.replaceChildren(html("p", { class: "empty" }, inCode(figure.empty)));
     return;
@@ -131,10 +136,11 @@ function drawFigure(figure, choice) {
       isHeat ? heatKey(low, figure.heat) : legend(marks),
       html("div", { class: "panels", style: `grid-template-columns: repeat(${columns}, ${width}px)` },
         panels.map((panel, index) => html("div", { class: isLarge(panel) ? "panel large" : "panel" },
-          html("h4", {}, panel.title), charts[index])))),
+          html("h4", {}, panel.title), charts[index]))),
+      allButton(every.length, panels.length, "panels", () => drawFigure(figure, choice, Infinity))),
     html("figcaption", {}, html("p", {}, html("b", {}, "What to see. "), figure.caption),
-      notes.length ? html("div", { class: "notes" }, html("p", {}, figure.notes), html("ul", {}, notes.map((note) => html("li", {}, note)))) : "",
-      numbersOf(figure, panels, charts)));
+      notes.length ? html("div", { class: "notes" }, html("p", {}, figure.notes), html("ul", {}, notes.map((note) => html("li", {}, note)))) : ""),
+    numbersOf(figure, panels, charts));
 }
 
 function marksOf(panels) {

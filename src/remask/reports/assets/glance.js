@@ -18,11 +18,11 @@ function drawGlance({ benchmark, buffer, setting }) {
   const at = (value) => `${place(value).toFixed(2)}%`;
   const left = known.length - shown.length;
   byId("glance").replaceChildren(
-    html("h2", { class: "small" }, `Final ${SETTINGS[setting]} accuracy, ${benchmark}` +
+    html("h2", { class: "small" }, `Final ${ofTest}${SETTINGS[setting]} accuracy, ${benchmark}` +
       (buffer ? `, buffer ${buffer}` : "")),
     html("ul", {}, shown.map((cell) => {
       const { mean, std } = cell.scores[key];
-      const rank = standing(cell, key);
+      const rank = standing(cell, cell.config.validation ? `validation_${key}` : key);
       return html("li", { class: rank || null },
         html("a", { href: `#${new URLSearchParams({ cell: cell.id })}`, onclick: (event) => openByLink(event, cell.id) },
           cell.label),
@@ -34,7 +34,8 @@ function drawGlance({ benchmark, buffer, setting }) {
     })),
     html("p", { class: "scale", "aria-hidden": "true" }, html("span", {}),
       html("span", { class: "track" }, ticks.map((tick) => html("i", { style: `left: ${at(tick)}` }, String(tick)))), html("span", {})),
-    html("p", { class: "note" }, "Mean ± standard deviation in percent. Bold: the best; dotted: no significant difference from the best." +
+    html("p", { class: "note" }, `Mean ± standard deviation in percent. Bold: the best${hasValidation ? " (by validation where data was held out)" : ""}; ` +
+      "dotted: no significant difference from it." +
       (left ? ` The ${shown.length} best of ${known.length} are shown.` : "")));
 }
 

@@ -53,8 +53,8 @@ const DRAW = {
       room ? spots.map((spot) => spot && marker(mark.look.marker, spot)) : null,
     ].flat();
   },
-  points: (mark, spots, at) => spots.flatMap((spot, index) =>
-    [barUp(mark, index, spot, at), marker(mark.look.marker, spot, 4.5)]),
+  points: (mark, spots, at) => spots.flatMap((spot, index) => spot &&
+    [at.x.step >= 9 ? barUp(mark, index, spot, at) : null, marker(mark.look.marker, spot, at.x.step >= 9 ? 4.5 : 2.5)]),
   level: (mark, [[, y]], { box }) => [line(`M${box.left} ${y.toFixed(1)}H${box.right}`, mark.look, "level")],
   thread: (mark, spots, at) => [
     line(lineThrough(spots), { dash: [] }, "thread"),

@@ -6,6 +6,7 @@ const measures = Object.entries(report.measures);
 const cellsById = new Map(cells.map((cell) => [cell.id, cell]));
 const runCells = cells.filter((cell) => cell.trials > 0);
 const hasValidation = measures.some(([key]) => key.startsWith("validation_"));
+const ofTest = hasValidation ? "test " : "";
 const hasClaims = cells.some((cell) => Object.keys(cell.claims ?? {}).length > 0);
 
 const VERDICTS = {

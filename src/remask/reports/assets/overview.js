@@ -5,13 +5,9 @@ function drawOverview() {
   byId("title").textContent = report.title ?? "Results";
   const trials = cells.reduce((sum, cell) => sum + cell.trials, 0);
   const lost = cells.reduce((sum, cell) => sum + (cell.failed ?? 0) + (cell.diverged ?? 0), 0);
-  const facts = [
-    [runCells.length, runCells.length === 1 ? "cell with results" : "cells with results"],
-    [trials, trials === 1 ? "finished trial" : "finished trials"],
-    [systems.length, systems.length === 1 ? "system" : "systems"],
-    [distinct(runCells.map((cell) => cell.benchmark)).length, "benchmark"],
-  ];
-  if (facts[3][0] !== 1) facts[3][1] = "benchmarks";
+  const benchmarks = distinct(runCells.map((cell) => cell.benchmark)).length;
+  const facts = [[runCells.length, "cell", " with results"], [trials, "finished trial"], [systems.length, "system"],
+    [benchmarks, "benchmark"]].map(([number, name, rest = ""]) => [number, `${name}${number === 1 ? "" : "s"}${rest}`]);
   if (lost) facts.push([lost, "failed or diverged"]);
   byId("facts").replaceChildren(
     html("dl", { class: "facts" }, facts.map(([number, name]) =>
@@ -30,12 +26,9 @@ function drawRunning() {
   byId("running").replaceChildren(
     html("h2", { class: "small" }, "Running now"),
     html("ul", { class: "running" }, running.map((run) =>
-      html("li", {}, html("label", {},
-        html("span", { class: "run-name" }, run.name),
+      html("li", {}, html("label", {}, html("span", { class: "run-name" }, run.name),
         html("progress", { value: run.done, max: Math.max(run.trials, 1) }),
-        html("span", { class: "run-count" }, `${run.done} of ${counted(run.trials, "trial")}`),
-      )),
-    )),
+        html("span", { class: "run-count" }, `${run.done} of ${counted(run.trials, "trial")}`))))),
   );
 }
 
@@ -50,18 +43,9 @@ function drawVerdicts() {
       `deviations. Better or worse: significant by ${report.verdict_test}` +
       (report.by_chance ? `; about ${report.by_chance} expected by chance.` : ".")),
     html("div", { class: "share", "aria-hidden": "true" }, known.map((word) =>
-      html("span", {
-        class: `is-${word.replaceAll(" ", "-")}`,
-        style: `flex-grow: ${report.counts[word]}`,
-      }),
-    )),
-    html("ul", { class: "verdicts" }, known.map((word) =>
-      html("li", {},
-        html("span", { class: "verdict-count" }, String(report.counts[word])),
-        badge(word),
-        html("p", {}, VERDICTS[word]),
-      ),
-    )),
+      html("span", { class: `is-${word.replaceAll(" ", "-")}`, style: `flex-grow: ${report.counts[word]}` }))),
+    html("ul", { class: "verdicts" }, known.map((word) => html("li", {},
+      html("span", { class: "verdict-count" }, String(report.counts[word])), badge(word), html("p", {}, VERDICTS[word])))),
   );
 }
 

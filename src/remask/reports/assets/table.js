@@ -45,7 +45,8 @@ function drawResults() {
       : ".") +
     " Bold is the best at each buffer; a dotted line means no significant difference from the best (t-test, paired by seed)." +
     (hasValidation
-      ? " Validation is measured on training data that was held out, everything else on the test set."
+      ? " Validation is measured on training data that was held out, everything else on the test set. The best of cells " +
+        "with validation is the best by validation, and test figures have no part in the choice."
       : "") +
     " Choose a system to see its settings, its trials and how to run it again.";
   drawFilters();
@@ -73,11 +74,11 @@ function drawTable() {
   updateRows();
 }
 
-// A table that does not fit becomes blocks. It must be measured: names may have any length.
+// A table that does not fit scrolls in its box; on a phone its rows are blocks, and it fits.
 function fitTable() {
   const box = byId("results-table");
-  box.parentElement.classList.remove("narrow");
-  box.parentElement.classList.toggle("narrow", box.scrollWidth > box.clientWidth);
+  box.classList.remove("scrolling");
+  box.classList.toggle("scrolling", box.scrollWidth > box.clientWidth);
 }
 
 function drawFilters() {
@@ -148,7 +149,9 @@ function sortBy(column) {
 
 function updateRows() {
   const shown = inOrder(cells.filter(matches));
-  document.querySelector(".results tbody").replaceChildren(...grouped(shown));
+  const entries = grouped(shown);
+  document.querySelector(".results").classList.toggle("grouped", entries.length > shown.length);
+  document.querySelector(".results tbody").replaceChildren(...entries);
   for (const th of document.querySelectorAll(".results th")) {
     const sorted = th.dataset.key === state.get("sort");
     th.setAttribute("aria-sort", sorted ? state.get("order", "ascending") : "none");
@@ -204,10 +207,8 @@ function makeRow(cell) {
     event.preventDefault();
     openCell(cell.id);
   };
-  const named = (column) => column.measure || ["buffer", "trials"].includes(column.key);
-  const entry = (column) => html("td", { role: "cell", class: column.measure ? "measure" : column.key },
-    // Where rows become blocks, the column's name stands in each.
-    named(column) ? html("span", { class: "name", "aria-hidden": "true" }, measureName(column.title)) : "",
+  const entry = (column) => html("td",
+    { role: "cell", class: column.measure ? "measure" : column.key, "data-name": column.title },
     column.measure ? measureEntry(cell, column.key) : plainEntry(cell, column.key));
   return html("tr", { role: "row", class: cell.trials ? null : "idle", "data-cell": cell.id, onclick: open },
     COLUMNS.map(entry));
@@ -216,7 +217,8 @@ function makeRow(cell) {
 function plainEntry(cell, key) {
   switch (key) {
     case "label":
-      return html("a", { href: `#${new URLSearchParams({ cell: cell.id })}` }, cell.label);
+      return [html("a", { href: `#${new URLSearchParams({ cell: cell.id })}` }, cell.label),
+        cell.chosen ? html("small", { class: "chosen-tag" }, "best by validation") : ""];
     case "buffer":
       return cell.buffer ? String(cell.buffer) : MISSING;
     case "trials": {

@@ -17,12 +17,12 @@ from remask.outputs import write_output
 from remask.reports.comparison import ComparedCell
 from remask.reports.figures.description import Figure, Row, Systems, buffer_name, families
 from remask.reports.figures.drawing import draw, rendered
-from remask.reports.figures.steps import (
-    losses_figure,
+from remask.reports.figures.steps import losses_figure, within_tasks_figure
+from remask.reports.figures.sweeps import (
     mask_figure,
     plane_figure,
+    settings_figure,
     swept_families,
-    within_tasks_figure,
 )
 from remask.reports.figures.tasks import (
     accuracy_figure,
@@ -84,6 +84,7 @@ FIGURES = {
     "accuracy-within-tasks": Kind(within_tasks_figure, _contrasts),
     "losses": Kind(losses_figure, _contrasts),
     "mask-sweep": Kind(mask_figure, _sweeps, printed=tuple(SETTINGS)),
+    "settings": Kind(settings_figure, _all_cells),
     "matrices": Kind(matrices_figure, _contrasts),
     "confusion": Kind(confusion_figure, _contrasts),
     "stability-plasticity": Kind(plane_figure, _all_cells),

@@ -126,6 +126,7 @@ class Figure:
     rows: tuple[str, ...] = ("",)  # title of each row of panels
     follows: tuple[str, ...] = ("system", "buffer")
     """Which of the reader's choices filter the marks on the page."""
+    of_test: bool = True  # whether it shows measurements on the test set
     same_range: bool = False  # whether all panels have the same vertical range
     size: tuple[int, int] = (400, 300)  # minimum width and height of a panel on the page, in pixels
     inches: float = 1.9  # height of a row in print

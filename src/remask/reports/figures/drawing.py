@@ -181,7 +181,7 @@ def _panel(axes: "Axes", panel: Panel, figure: Figure, room: float) -> None:
         _percent(axes, alike if figure.same_range and not panel.large else [panel])
         _places(axes, panel.x, room)
     _guides(axes, panel)
-    lines = [mark for mark in panel.marks if mark.kind == "line"]
+    lines = [mark for mark in panel.marks if mark.kind in ("line", "points")]
     for mark in panel.marks:
         shift = 0.0
         if panel.std_as == "bars" and mark in lines:
@@ -210,7 +210,10 @@ def _near_100(axes: "Axes", name: str, values: Sequence[float]) -> None:
     low, high = stretch([min(values), min(max(values), 100.0)])
     margin = max(0.05 * (high - low), 0.05)
     bottom, top = float(shrink(low - margin)), min(float(shrink(high + margin)), 100.0)
-    ticks = [tick for tick in _NEAR_100 if bottom <= tick <= top]
+    ticks: Sequence[float] = [tick for tick in _NEAR_100 if bottom <= tick <= top]
+    if len(ticks) < 3:  # one system, or several alike
+        start, end, step = round_range([bottom, top])
+        ticks = [tick for tick in np.arange(start, end + step, step) if bottom <= tick <= top]
     getattr(axes, f"set_{name}scale")("function", functions=(stretch, shrink))
     axes.set(**{f"{name}lim": (bottom, top), f"{name}ticks": ticks, f"{name}ticklabels": ticks})
 

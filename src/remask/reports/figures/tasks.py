@@ -53,8 +53,8 @@ def confidence_figure(rows: Sequence[Row], setting: str, systems: Systems) -> Fi
         title="Confidence and accuracy after the last task",
         summary=summary(rows, "after the last task, mean ± std"),
         caption="Confidence is the mean probability that the network gives to the true class of a "
-        "test sample. A flat line means that all tasks are remembered equally well; one that rises "
-        "to the right, that only recent tasks are.",
+        "test sample. At equal heights, all tasks are remembered equally well; where the right is "
+        "higher, recent tasks are remembered better.",
         notes="From the first task's classes to the last's:",
         empty="None of the chosen systems has been measured at the end.",
         panels=tuple(panels),
@@ -74,8 +74,8 @@ def _confidence_panel(row: Row, cells: Sequence[Cell], number: int, systems: Sys
         is_known = len(tasks) > 1 and np.isfinite(first + last)
         note = f"{cell.label} {first:.0f} → {last:.0f}\N{NO-BREAK SPACE}%" if is_known else ""
         means = over_trials(sure[:, order])
-        line = systems.mark("line", row.name(cell), [cell], range(len(order)), **means, note=note)
-        marks.append(line)
+        parts = {**means, "note": note}
+        marks.append(systems.mark("points", row.name(cell), [cell], range(len(order)), **parts))
     classes = Axis(
         "class",
         tuple(class_names[class_id] for class_id in order),
@@ -169,7 +169,7 @@ def matrices_figure(rows: Sequence[Row], setting: str, systems: Systems) -> Figu
                 continue
             mean = accuracy.mean(axis=0)
             places = numbered(len(mean))
-            across = Axis("accuracy on task", places, tuple(f"task {n}" for n in places))
+            across = Axis("accuracy on task", places, tuple(f"on task {n}" for n in places))
             down = Axis("after task", places, tuple(f"after task {n}" for n in places))
             heat = _heat(mean, ~np.isnan(mean), cell, systems)
             panels.append(Panel(row.name(cell), across, down, (heat,), number))
@@ -196,18 +196,18 @@ def confusion_figure(rows: Sequence[Row], setting: str, systems: Systems) -> Fig
         for cell in counted:
             counts, names = _by_task(cell) if _has_many_classes(cell) else _by_class(cell)
             shares = 100 * (counts / counts.sum(axis=-1, keepdims=True)).mean(axis=0)
-            predictions = Axis("prediction", names, tuple(f"predicted {name}" for name in names))
+            predictions = Axis("predicted", names, tuple(f"predicted {name}" for name in names))
             heat = _heat(shares, shares >= _LEAST_CONFUSED, cell, systems)
-            classes = Axis("class", names, names)
+            classes = Axis("true", names, tuple(f"true {name}" for name in names))
             panels.append(Panel(row.name(cell), predictions, classes, (heat,), number))
         drawn += [Row(tuple(counted), row.title)] if counted else []
     return Figure(
         key="confusion",
         title="Confusion matrix after the last task",
         summary=summary(drawn, "Class-IL, mean"),
-        caption="Each row is a class (of many classes, a task), each column a prediction, in the "
-        "order of learning. Predictions on the diagonal are correct. A dark column on the right "
-        "is a bias towards the most recent classes.",
+        caption="Each row is a true class (of many classes, a task), each column a prediction, in "
+        "the order of learning. Predictions on the diagonal are correct. A dark column on the "
+        "right is a bias towards the most recent classes.",
         empty="None of the chosen systems has a confusion matrix.",
         panels=tuple(panels),
         rows=tuple(row.title for row in rows),
