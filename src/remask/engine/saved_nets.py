@@ -33,20 +33,20 @@ NET, METHOD = "net/", "method/"
 
 
 def check_predictor(method: type[Method]) -> None:
-    """Refuse a method that scores in its own way and does not say how one net would."""
+    """Raise MethodError for a method that overrides `scores` but not `predictor`."""
     scorer, predictor = (
         next(kind for kind in method.__mro__ if name in vars(kind))
         for name in ("scores", "predictor")
     )
     if not issubclass(predictor, scorer):
         raise MethodError(
-            f"{method.title} predicts in its own way (it defines `scores`), so its net alone would "
-            f"predict something else. Define `predictor` as well to get its nets out."
+            f"{method.title} overrides `scores`, so its net alone would predict something else. "
+            f"Define `predictor` as well to get its nets out."
         )
 
 
 def trial_tensors(net: StackedNet, method: Method, trial: int) -> dict[str, Tensor]:
-    """Copies of all that one trial predicts with, by name: its net's, and its method's own."""
+    """Copies of all tensors that one trial predicts with, by name."""
     own = {
         name: tensor
         for name, tensor in method.state().items()
@@ -63,7 +63,7 @@ def trial_tensors(net: StackedNet, method: Method, trial: int) -> dict[str, Tens
 def assemble(
     method: type[Method] | None, net: nn.Module, tensors: Mapping[str, Tensor]
 ) -> nn.Module:
-    """Fill a net with what `trial_tensors` gave, and make of it what the method predicts with.
+    """Load what `trial_tensors` returned into a net, and return the module that predicts.
 
     The net may be on the meta device: nothing is allocated before all shapes are known to fit.
     Without a method the net itself predicts. Raises ValueError if they do not fit.
@@ -90,11 +90,11 @@ def assemble(
 
 
 class SavedNetError(RemaskError):
-    """A net that cannot be read back; the message says why, and what to do."""
+    """A saved net cannot be read."""
 
 
 class Preprocessing(BaseModel):
-    """What inputs go through before the net: `(inputs * scale - mean) / std`, per channel."""
+    """The preprocessing of inputs: `(inputs * scale - mean) / std`, per channel."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     scale: float
@@ -103,7 +103,7 @@ class Preprocessing(BaseModel):
 
 
 class SavedNet(BaseModel):
-    """What the JSON says of a net."""
+    """The content of the JSON file."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     format: Literal[1] = 1
@@ -144,7 +144,7 @@ def save_net(stack: "TrialStack", trial: int, path: AnyPath) -> None:
 
 
 def read_saved_net(path: AnyPath) -> SavedNet:
-    """What is known of a saved net, without its weights. Raises SavedNetError."""
+    """Read the description of a saved net, without its weights. Raises SavedNetError."""
     note_path = _with(_stem(Path(path)), "json")
     try:
         return SavedNet.model_validate_json(read_limited(note_path, _LARGEST_NOTE))
@@ -157,14 +157,14 @@ def read_saved_net(path: AnyPath) -> SavedNet:
         problem = error.errors()[0]
         where = ".".join(map(str, problem["loc"]))[:100] or "the file"
         raise SavedNetError(
-            f"{note_path} does not describe a net of remask's: {where}: {problem['msg']:.200}"
+            f"{note_path} is not the description of a saved net: {where}: {problem['msg']:.200}"
         ) from None
 
 
 def load_net(
     path: AnyPath, *, build: NetBuilder | None = None, own_code: bool = False
 ) -> nn.Module:
-    """Read back a net that `remask run --save-nets` wrote; it is on the CPU, and only predicts.
+    """Read back a net that a run with `save_nets` wrote; it is on the CPU, and only predicts.
 
     It maps inputs [B, *shape], as the net saw them in training (see `Preprocessing` in the JSON),
     to scores [B, K], the highest wins. A net that must be told the task takes it as well,
@@ -189,7 +189,7 @@ def load_net(
     except (ValueError, RuntimeError, TypeError, KeyError, OverflowError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise SavedNetError(
-            f"{weights_path} does not fit the net {note.net!r} that it is said to be: {reason:.300}"
+            f"{weights_path} does not fit the net {note.net!r} of its JSON file: {reason:.300}"
         ) from error
 
 
@@ -207,19 +207,19 @@ def _read_tensors(path: Path, digest: str) -> dict[str, Tensor]:
     try:
         return safetensors.torch.load(data)
     except Exception as error:  # the parser's own, and whatever torch makes of odd values
-        raise SavedNetError(f"{path} is no safetensors file: {error}") from error
+        raise SavedNetError(f"{path} is not a safetensors file: {error}") from error
 
 
 def _builder_of(path: Path, note: SavedNet, *, own_code: bool) -> NetBuilder:
     if names_own_code(note.net) and not own_code:
         raise SavedNetError(
-            f"{path} is a net of somebody's own, {note.net!r:.200}. Say build=... with the "
+            f"{path} is a custom net, {note.net!r:.200}. Pass build=... with the "
             f"function that builds it, or own_code=True to import it: importing runs it."
         )
     if not names_own_code(note.net) and note.net.partition(":")[0] not in NETS:
         raise SavedNetError(
-            f"{path} is the net {note.net!r:.200}, which no name leads to. Say build=... with the "
-            f"function that builds it."
+            f"{path} is the net {note.net!r:.200}, which is not a known net. Pass build=... with "
+            f"the function that builds it."
         )
     return net_builder(note.net)
 
@@ -229,19 +229,19 @@ def _method_of(path: Path, note: SavedNet, *, own_code: bool) -> type[Method] | 
         return None
     if names_own_code(note.method) and not own_code:
         raise SavedNetError(
-            f"{path} predicts in the way of a method of somebody's own, {note.method!r:.200}. Say "
+            f"{path} uses a custom method to predict, {note.method!r:.200}. Pass "
             f"own_code=True to import it: importing runs it."
         )
     return find_method(note.method)
 
 
 def _defines(method: type[Method], name: str) -> Any:
-    """The class that a method has something from."""
+    """The class that defines an attribute of a method."""
     return next(kind for kind in method.__mro__ if name in vars(kind))
 
 
 def _stem(path: Path) -> Path:
-    """The path of both files, without what tells them apart."""
+    """The path of both files without suffix."""
     return path.with_suffix("") if path.suffix in (".safetensors", ".json") else path
 
 
