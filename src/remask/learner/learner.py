@@ -19,11 +19,11 @@ from remask.data.user_data import Data, read
 from remask.errors import DataError, RemaskError
 from remask.files import AnyPath
 from remask.learner.calibration import find_abstention
+from remask.learner.changes import forget, rename, undo
 from remask.learner.data import NO_ENCODER, lacks_encoder
 from remask.learner.evaluation import MAX_DROP, Evaluation, evaluate
 from remask.learner.folder import LearnerFolder
-from remask.learner.forgetting import forget
-from remask.learner.manifest import MANIFEST, Learnt, Manifest
+from remask.learner.manifest import MANIFEST, Manifest
 from remask.learner.model import EncoderGiven, Model, NetGiven, check_given, is_own_encoder, name_of
 from remask.learner.predictions import Abstention, Predictions
 from remask.learner.results import Calibration, Forgotten, Preprocessing, Undone, Visit, listed
@@ -97,20 +97,15 @@ class Learner:
 
         Args:
             folder: Where everything is stored.
-            encoder: A pretrained network that is not trained. It computes features once per sample,
-                which the learner keeps and learns from. A name that `remask encoders` lists,
-                `module:function`, a module, or "none". "auto" is the installed default for
-                photographs and texts; arrays [N, D] of floats are features themselves.
-            net: What is trained if there are no features: "conv", "mlp", "resnet18", "resnet18:20"
+            encoder: A pretrained network that is not trained: a name, `module:function`, a module,
+                or "none". Arrays [N, D] of floats are features themselves.
+            net: What is trained if there are no features: a name, such as "conv" or "resnet18:20"
                 for width 20, `module:function`, or a module with weights of your own, whose last
-                linear layer is replaced by the head that grows. "auto" is a small convolutional net
-                for images, or "mlp". The weights of a module are stored, code is not: `open` needs
-                the module or the function again.
-            method: "ridge", "slda" or "ncm", which compute a linear head of features without
-                training, or the name of a method that trains a net with replay. If there are
-                features, "auto" compares ridge, slda and replay on held-out samples in every visit.
+                linear layer is replaced by the head that grows. The weights of a module are stored,
+                code is not: `open` needs the module or the function again.
+            method: "auto", a name, `module:Class`, or a class.
             device: Where the net and the encoder run.
-            settings: The other fields of `LearnerSettings`, such as `memory=2000`.
+            settings: See `LearnerSettings`, which describes all of them.
 
         """
         for what, own in (("net", net), ("encoder", encoder)):
@@ -148,8 +143,7 @@ class Learner:
     ) -> "Learner":
         """Open a learner. Raises LearnerError. It is not locked, and may be open several times.
 
-        `encoder`, `net` and `method` are for code of your own, which is not stored. An encoder must
-        have the weights that the learner has learnt with.
+        `encoder`, `net` and `method` are for code of your own, which is not stored.
         """
         opened = LearnerFolder.open(Path(folder).expanduser())
         settings, data = opened.manifest.settings, opened.manifest.data
@@ -233,20 +227,7 @@ class Learner:
         """
         with self._folder.writing(self.lock_seconds):
             self._check_finished(discard=discard)
-            now = self._manifest
-            if not now.earlier:
-                raise LearnerError(
-                    f"{self._folder.path} has no earlier generation to return to. It keeps at most "
-                    f"{now.settings.keep_generations} (keep_generations), and forgetting a class "
-                    f"removes them. Nothing was changed."
-                )
-            then = now.earlier[-1]
-            restored = {name: getattr(then, name) for name in Learnt.model_fields}
-            restored |= {"history": now.history[: then.visits], "earlier": now.earlier[:-1]}
-            self._folder.commit(now.model_copy(update=restored))
-        removed = tuple(name for name in now.known if name not in then.known)
-        undone = ", ".join(visit.name for visit in now.history[then.visits :])
-        return Undone(undone, tuple(then.known), removed)
+            return undo(self._folder)
 
     def rename(
         self, old: str | int, new: str | int, *, merge: bool = False, discard: bool = False
@@ -260,27 +241,7 @@ class Learner:
         with self._folder.writing(self.lock_seconds):
             self._check_finished(discard=discard)
             with _data_errors():
-                old, new = self._known(old), class_name(new)
-            now = self._manifest
-            if old == new:
-                raise LearnerError(f"the class is already called {old!r}. Nothing was changed.")
-            if new in now.known and not merge:
-                raise LearnerError(
-                    f"there is already a class {new!r}. Choose another name, or make one class of "
-                    f"both: merge=True (--merge)."
-                )
-            if new not in now.known and merge:
-                raise LearnerError(
-                    f"cannot merge {old!r} with {new!r}: {new!r} is not a known class."
-                )
-
-            def renamed(learnt: Learnt) -> dict[str, tuple[str | None, ...]]:
-                return {"classes": tuple(new if own == old else own for own in learnt.classes)}
-
-            history = tuple(visit.renamed(old, new) for visit in now.history)
-            earlier = tuple(each.model_copy(update=renamed(each)) for each in now.earlier)
-            update = {**renamed(now), "history": history, "earlier": earlier}
-            self._folder.commit(now.model_copy(update=update))
+                rename(self._folder, self._known(old), class_name(new), merge=merge)
 
     def predict(
         self,
@@ -430,19 +391,7 @@ class Learner:
         data = self._manifest.data
         if data is None:
             raise LearnerError(f"{self._folder.path} has not learnt anything yet")
-        if data.inputs.is_text:
-            raise LearnerError(
-                "a learner of texts has no preprocessing and cannot be exported: splitting a text "
-                "into tokens cannot be part of an ONNX or torch.export file. Use the learner itself"
-            )
-        return Preprocessing(
-            input_shape=data.inputs.shape,
-            input_type=data.inputs.tensor_type,
-            scale=data.seen.scale,
-            mean=data.seen.mean,
-            std=data.seen.std,
-            resize="bilinear" if data.inputs.is_image and data.inputs.dtype == "uint8" else None,
-        )
+        return data.preprocessing
 
     @property
     def _manifest(self) -> Manifest:

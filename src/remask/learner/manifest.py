@@ -19,7 +19,7 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 from remask.data.readers import InputFormat
 from remask.errors import printable
 from remask.files import open_regular, read_limited, write_atomically
-from remask.learner.results import Calibration, HeadName, Record, StoredName, Visit
+from remask.learner.results import Calibration, HeadName, Preprocessing, Record, StoredName, Visit
 from remask.learner.settings import RESTORE, LearnerError, LearnerSettings, damaged, reading
 from remask.memory import MappedRows
 from remask.setting_types import Name
@@ -115,6 +115,24 @@ class DataNote(Record):
     def kept(self) -> InputFormat:
         """Format of the samples in the memory: features, or inputs."""
         return self.features or self.inputs
+
+    @property
+    def preprocessing(self) -> Preprocessing:
+        """What inputs go through before the net. Raises LearnerError for texts."""
+        inputs, seen = self.inputs, self.seen
+        if inputs.is_text:
+            raise LearnerError(
+                "a learner of texts has no preprocessing and cannot be exported: splitting a text "
+                "into tokens cannot be part of an ONNX or torch.export file. Use the learner itself"
+            )
+        return Preprocessing(
+            input_shape=inputs.shape,
+            input_type=inputs.tensor_type,
+            scale=seen.scale,
+            mean=seen.mean,
+            std=seen.std,
+            resize="bilinear" if inputs.is_image and inputs.dtype == "uint8" else None,
+        )
 
     @property
     def kept_seen(self) -> Normalisation:

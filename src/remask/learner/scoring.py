@@ -249,10 +249,7 @@ class Predictor:
         self._novelty: tuple[Scorer, Novelty, Tensor] | None = None  # distances of held-out samples
 
     def scorer(self) -> Scorer:
-        """Return the module that predicts. Raises LearnerError.
-
-        If another process has replaced the files meanwhile, it is that of the newest generation.
-        """
+        """Return the module that predicts; of the newest generation if files were replaced."""
         for attempt in range(_TRIES):
             generation = self._folder.manifest.generation
             if self._scorer is not None and self._scorer[0] == generation:
@@ -316,10 +313,7 @@ class Predictor:
         return held, state
 
     def _distances(self) -> tuple[Novelty, Tensor]:
-        """Return what measures distances from known classes, and those of held-out samples [n].
-
-        They are computed once for a generation.
-        """
+        """Return what measures distances, and those of held-out samples [n], once a generation."""
         module = self.scorer()
         if self._novelty is None or self._novelty[0] is not module:
             held, state = self._held_out()
