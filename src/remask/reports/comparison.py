@@ -218,9 +218,17 @@ def comparison_table(compared: Sequence[ComparedCell]) -> PlainTable:
 
 
 def comparison_markdown(compared: Sequence[ComparedCell]) -> str:
-    """The same for a document, with a column for each figure."""
-    names = [name for title in MEASURES.values() for name in (title, "published", "std")]
-    return _table(compared, names, lambda *texts: [*texts]).markdown()
+    """The same for a document: ours and the published figure, with the verdict if significant."""
+    rows = []
+    for cell in compared:
+        row: list[str | Text] = [cell.label, str(cell.paper.buffer or "-")]
+        for measure in MEASURES:
+            ours, claim, std = _texts(cell, measure)
+            _, _, found = std.partition(" ")
+            row += [ours, f"{claim}, {found}" if found else claim]
+        rows.append(row)
+    names = [name for title in MEASURES.values() for name in (title, "published")]
+    return PlainTable(["method", "buffer", *names], rows, left=("method",)).markdown()
 
 
 def _table(
