@@ -104,7 +104,7 @@ def test_a_cell_has_the_mean_and_population_deviation_over_seeds() -> None:
         ("task_il_F_T", 60.0, 200 / 3),
     ):
         assert cell.spreads[name] == pytest.approx((mean, math.sqrt(variance), 3))
-    assert (cell.label, cell.trials, cell.diverged, cell.failed) == ("ER", 3, 0, 0)
+    assert (cell.label, cell.ended) == ("ER", {"finished": 3})
     assert cell.values("class_il_A_T") == [65.0, 75.0, 70.0]
 
 
@@ -112,7 +112,7 @@ def test_trials_that_diverged_or_failed_are_counted_and_left_out_of_the_means() 
     others = [diverged(make_config(seed=2)), diverged(make_config(seed=3))]
     others.append(failed(make_config(seed=4)))
     [cell] = summarise([trial(40, 90, seed=1), *others])
-    assert (cell.trials, cell.diverged, cell.failed) == (1, 2, 1)
+    assert (cell.trials, cell.ended["diverged"], cell.ended["failed"]) == (1, 2, 1)
     assert cell.spreads["class_il_A_T"] == Spread(65.0, 0.0, 1)
     [cell] = summarise(others)
     assert (cell.label, cell.trials, cell.tasks) == ("ER", 0, None)
@@ -203,7 +203,7 @@ def test_trials_of_a_benchmark_that_got_another_task_are_not_averaged_together()
     records = [_of(2, 0), _of(3, 1), _of(2, 2), failed(make_config(benchmark="mine:data", seed=3))]
     two, three = summarise(records)
     assert [two.label, three.label] == ["ER, 2 tasks", "ER, 3 tasks"]
-    assert [two.trials, three.trials, three.failed] == [2, 1, 1]
+    assert [two.trials, three.trials, three.ended["failed"]] == [2, 1, 1]
     assert two.spreads["class_il_A_T"].mean == 52
     assert three.spreads["class_il_A_T"].mean == 53
     assert three.tasks == ((0, 1), (2, 3), (4, 5))

@@ -105,7 +105,7 @@ def test_cells_take_in_every_trial_once_in_any_order(
     several: list[TrialRecord], chance: random.Random
 ) -> None:
     cells = summarise(several)
-    assert sum(cell.trials + cell.diverged + cell.failed for cell in cells) == len(several)
+    assert sum(cell.ended.total() for cell in cells) == len(several)
     again = summarise(chance.sample(several, len(several)))
     assert [(cell.config, cell.label, cell.trials) for cell in again] == [
         (cell.config, cell.label, cell.trials) for cell in cells

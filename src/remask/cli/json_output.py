@@ -30,8 +30,8 @@ def stored_json(cells: "Iterable[Cell]", trials: "Iterable[TrialSummary]") -> di
                 "label": cell.label,
                 "config": _config(cell.config),
                 "finished": cell.trials,
-                "diverged": cell.diverged,
-                "failed": cell.failed,
+                "diverged": cell.ended["diverged"],
+                "failed": cell.ended["failed"],
                 "scores": {
                     name: {"mean": spread.mean, "std": spread.std}
                     for name, spread in cell.spreads.items()

@@ -49,12 +49,7 @@ STATEMENT_TEST = (
 )
 Finding = Literal["holds", "contradicted", "undecided", "too few trials", "not run"]
 _ROUNDING = 0.005  # published figures have two decimals
-_WORST_FIRST: tuple[Verdict, ...] = (
-    "worse",
-    "better",
-    "no significant difference",
-    "too few trials",
-)
+_WORST_FIRST: list[Verdict] = ["worse", "better", "no significant difference", "too few trials"]
 
 
 @dataclass(frozen=True)
@@ -151,16 +146,13 @@ def _compared(paper: PaperCell, ours: Cell | None) -> ComparedCell:
 def published_beside(ours: Sequence[Cell], *, paper: bool = False) -> list[ComparedCell]:
     """Compare our cells, all with the published settings, with the paper's.
 
-    Cells that were not run are included if they belong to an experiment of which most cells were
-    run; with `paper`, all of them.
+    Cells that were not run are included if most of an experiment was; with `paper`, all are.
     """
     begun = {cell.config.benchmark for cell in ours}
     benchmarks = [name for name in published_benchmarks() if name in begun]
     known = (experiment_cells(e, name) for name in benchmarks for e in ("all", "online"))
     compared = compare([cell for cells in known for cell in cells], ours)
-    parts = [
-        (cell, {(cell.paper.benchmark, e) for e in experiments_of(cell.paper)}) for cell in compared
-    ]
+    parts = [(c, {(c.paper.benchmark, e) for e in experiments_of(c.paper)}) for c in compared]
     wanted = Counter(part for _, own in parts for part in own)
     run = Counter(part for cell, own in parts if cell.ours for part in own)
     listed = {part for part in wanted if paper or 2 * run[part] > wanted[part]}

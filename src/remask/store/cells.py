@@ -199,21 +199,15 @@ class Cell:
         """The number of finished trials."""
         return len(self._finished)
 
-    @property
-    def diverged(self) -> int:
-        """The number of diverged trials."""
-        return sum(trial.status == "diverged" for trial in self.summaries)
-
-    @property
-    def failed(self) -> int:
-        """The number of failed trials."""
-        return sum(trial.status == "failed" for trial in self.summaries)
+    @cached_property
+    def ended(self) -> Counter[str]:
+        """The number of trials with each status."""
+        return Counter(trial.status for trial in self.summaries)
 
     @property
     def lost(self) -> list[str]:
-        """The other trials in words: `1 diverged`, `2 failed`."""
-        counts = ((self.diverged, "diverged"), (self.failed, "failed"))
-        return [f"{count} {status}" for count, status in counts if count]
+        """The trials without a result in words: `1 diverged`, `2 failed`."""
+        return [f"{self.ended[s]} {s}" for s in ("diverged", "failed") if self.ended[s]]
 
     @property
     def hardware(self) -> tuple[str, ...]:
@@ -241,8 +235,7 @@ class Cell:
 
     def values(self, metric: str) -> list[float]:
         """A metric of each finished trial, by seed; NaN where it is not defined."""
-        found: list[float] = self._scores[:, SCORES.index(metric)].tolist()
-        return found
+        return [float(value) for value in self._scores[:, SCORES.index(metric)]]
 
     @cached_property
     def spreads(self) -> dict[str, Spread]:
@@ -253,10 +246,7 @@ class Cell:
     def costs(self) -> dict[str, Spread]:
         """The costs of a trial, see COSTS; NaN where one is unknown."""
         found = {name: [getattr(record, name) for record in self.finished] for name in COSTS}
-        return {
-            name: spread(math.nan if value is None else value for value in values)
-            for name, values in found.items()
-        }
+        return {n: spread(math.nan if v is None else v for v in found[n]) for n in found}
 
 
 _Trial = tuple[TrialSummary, TrialRecord | None]

@@ -70,14 +70,15 @@ FILTERS = {
     ),
 }
 """The filters by name."""
+_METHODS = "SELECT DISTINCT method, title FROM trials"
 
 
 def where(
-    filters: Mapping[str, object], methods: Callable[[], Collection[tuple[str, str | None]]]
+    filters: Mapping[str, object], query: Callable[[str], Collection[tuple[str, str | None]]]
 ) -> tuple[str, list[object]]:
     """The filters as an SQL condition and its parameters.
 
-    A list, tuple or set of values selects what any of them selects. `methods` returns the stored
+    A list, tuple or set of values selects what any of them selects. `query` reads the stored
     methods, each with its own title if it has one: custom methods can be selected by either.
     """
     conditions = ["TRUE"]
@@ -89,7 +90,7 @@ def where(
         for option in value if isinstance(value, list | tuple | set | frozenset) else [value]:
             condition, values = FILTERS[name].condition, [_validated(name, option)]
             if name == "method":
-                condition, values = _of_method(str(values[0]), methods())
+                condition, values = _of_method(str(values[0]), query(_METHODS))
             alternatives.append(condition)
             parameters.extend(values)
         conditions.append(" OR ".join(alternatives) or "FALSE")
@@ -98,7 +99,7 @@ def where(
 
 def check_filters(filters: Mapping[str, object]) -> None:
     """Raise unless the filters are valid for some store; methods depend on the store."""
-    where({name: value for name, value in filters.items() if name != "method"}, list)
+    where({name: value for name, value in filters.items() if name != "method"}, lambda _: [])
 
 
 def _of_method(name: str, stored: Collection[tuple[str, str | None]]) -> tuple[str, list[object]]:

@@ -7,8 +7,9 @@ the record as JSON. An index holds all but the details, so a list reads the inde
 import hashlib
 import json
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -68,7 +69,7 @@ _INSERT = (
 _ORDERED = f"ORDER BY {', '.join(ORDER)}"
 _Found = TypeVar("_Found")
 _Row = tuple[Any, ...]
-Filters = Mapping[str, object]
+_Filters = Mapping[str, object]
 
 
 class Store:
@@ -179,7 +180,7 @@ class Store:
         )
 
     def records(
-        self, filters: Filters | None = None, *, damaged: list[StoreError] | None = None
+        self, filters: _Filters | None = None, *, damaged: list[StoreError] | None = None
     ) -> Iterator[TrialRecord]:
         """Read the trials that pass all `filters`, ordered by their settings.
 
@@ -190,23 +191,22 @@ class Store:
 
         A damaged trial raises StoreError, or with `damaged` is skipped and its error appended.
         """
-        return self._read(_SELECT, filters, lambda row: _record_from(row, self.path), damaged)
+        return self._read(_SELECT, filters, partial(_record_from, path=self.path), damaged)
 
     def summaries(
-        self, filters: Filters | None = None, *, damaged: list[StoreError] | None = None
+        self, filters: _Filters | None = None, *, damaged: list[StoreError] | None = None
     ) -> Iterator[TrialSummary]:
         """Like `records`, without what a list does not need: much faster."""
-        return self._read(
-            _SELECT_SUMMARY, filters, lambda row: _summary_from(row, self.path), damaged
-        )
+        convert = partial(_summary_from, path=self.path)
+        return self._read(_SELECT_SUMMARY, filters, convert, damaged)
 
-    def unchecked(self, filters: Filters | None = None) -> Iterator[TrialSummary]:
+    def unchecked(self, filters: _Filters | None = None) -> Iterator[TrialSummary]:
         """Like `summaries`, including damaged trials as they are."""
         return self._read(_SELECT_SUMMARY, filters, lambda row: TrialSummary(*row[:-2]))
 
     def checked(self, damaged: list[StoreError] | None = None) -> Iterator[TrialRecord]:
         """Read all trials as `records` does, and check every column and every page."""
-        yield from self._read(_SELECT, None, lambda row: _checked_record(row, self.path), damaged)
+        yield from self._read(_SELECT, None, partial(_checked_record, path=self.path), damaged)
         try:
             check_pages(self._connection, self.path, "integrity_check")
         except StoreError as error:
@@ -214,9 +214,9 @@ class Store:
                 raise
             damaged.append(error)
 
-    def count(self, filters: Filters | None = None) -> int:
+    def count(self, filters: _Filters | None = None) -> int:
         """The number of trials that pass the filters of `records`."""
-        condition, parameters = where(filters or {}, self._methods)
+        condition, parameters = where(filters or {}, self._rows)
         [(count,)] = self._rows(f"SELECT count(*) FROM trials WHERE {condition}", parameters)
         return int(count)
 
@@ -224,10 +224,6 @@ class Store:
         """A number that changes when another process, or Store, writes."""
         with explained(self.path):
             return pragma(self._connection, "data_version")
-
-    def _methods(self) -> list[_Row]:
-        """The stored methods, each with its own title if it has one."""
-        return self._rows("SELECT DISTINCT method, title FROM trials", [])
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
@@ -237,21 +233,21 @@ class Store:
 
     def _status(self, config_hash: str) -> str | None:
         rows = self._rows("SELECT status FROM trials WHERE config_hash = ?", [config_hash])
-        return str(rows[0][0]) if rows else None
+        return rows[0][0] if rows else None
 
-    def _rows(self, query: str, parameters: list[Any]) -> list[_Row]:
+    def _rows(self, query: str, parameters: Sequence[object] = ()) -> list[_Row]:
         with explained(self.path):
             return self._connection.execute(query, parameters).fetchall()
 
     def _read(
         self,
         select: str,
-        filters: Filters | None,
+        filters: _Filters | None,
         convert: Callable[[_Row], _Found],
         damaged: list[StoreError] | None = None,
     ) -> Iterator[_Found]:
         """Convert the rows of the trials that pass; an invalid filter raises at once."""
-        condition, parameters = where(filters or {}, self._methods)
+        condition, parameters = where(filters or {}, self._rows)
         query = f"{select} WHERE {condition} {_ORDERED}"
         mode = IMMUTABLE if self._read_only else "ro"
 

@@ -31,7 +31,7 @@ from remask.reports.figures.tasks import (
     matrices_figure,
 )
 from remask.reports.measures import SETTINGS
-from remask.store.cells import Cell
+from remask.store.cells import Cell, grouped
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
@@ -112,9 +112,7 @@ def plot(cells: Sequence[Cell], name: str, setting: str = "class_il") -> "Drawin
         raise UnknownNameError(unknown("figure", name, FIGURES))
     if setting not in SETTINGS:
         raise UnknownNameError(unknown("setting", setting, SETTINGS))
-    groups: dict[str, list[Cell]] = {}
-    for cell in cells:
-        groups.setdefault(f"{cell.config.benchmark}, {buffer_name(cell)}", []).append(cell)
+    groups = grouped(cells, lambda cell: f"{cell.config.benchmark}, {buffer_name(cell)}")
     systems = Systems(cells)
     rows = [
         row
@@ -131,8 +129,8 @@ def write_figures(
     """Write every figure that the cells have data for, as SVG and PNG; return their paths.
 
     Files are named BENCHMARK-FIGURE: `-mask-sweep` for families with at least three masks,
-    `-stability-plasticity` for all cells, and `-matrices-bB` and so on for each buffer B with cells
-    with and without a mask. Further pages end in `-2` and so on.
+    `-settings` and `-stability-plasticity` for all cells, and `-matrices-bB` and so on for each
+    buffer B with cells with and without a mask. Further pages end in `-2` and so on.
     Raises MissingPackageError without matplotlib.
     """
     folder = Path(folder)
@@ -170,8 +168,4 @@ def _stacked(figures: Sequence[Figure]) -> Figure | None:
 
 
 def _by_benchmark(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
-    found: dict[str, list[Cell]] = {}
-    for cell in cells:
-        if cell.trials:
-            found.setdefault(cell.config.benchmark, []).append(cell)
-    return found
+    return grouped((cell for cell in cells if cell.trials), lambda cell: cell.config.benchmark)
