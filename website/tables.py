@@ -14,8 +14,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
-from remask.papers.experiments import PaperCell, experiment_cells
 from remask.papers.statements import statements
+from remask.reports.statements import decide, decide_by_the_paper
+
+from remask.papers.experiments import PaperCell, experiment_cells
 from remask.reports.comparison import (
     ComparedCell,
     compare,
@@ -23,7 +25,6 @@ from remask.reports.comparison import (
     paper_cell,
     verdicts,
 )
-from remask.reports.statements import decide, decide_by_the_paper
 from remask.reports.tables import PlainTable
 from remask.reports.tables import write_aligned as write
 from remask.store import Cell, Spread, Store, export, read_export, summarise

@@ -200,13 +200,18 @@ def comparison_summary(compared: Sequence[ComparedCell]) -> list[str]:
 
 def comparison_table(compared: Sequence[ComparedCell]) -> PlainTable:
     """A row per cell: ours, and below it the published figure and the difference in its std."""
-
-    def stacked(ours: str, claim: str, std: str) -> list[str | Text]:
-        number, _, verdict = std.partition(" ")
-        below = f"{claim} {number + '!' * bool(verdict):>6}"
-        return [ours if claim == "-" else Text.assemble(ours, "\n", (below, "dim"))]
-
-    return _table(compared, list(MEASURES.values()), stacked)
+    rows = []
+    for cell in compared:
+        trials = str(cell.ours.trials if cell.ours else 0)
+        row: list[str | Text] = [cell.label, str(cell.paper.buffer or "-"), trials]
+        for measure in MEASURES:
+            ours, claim, std = _texts(cell, measure)
+            number, _, found = std.partition(" ")
+            below = f"{claim} {number + '!' * bool(found):>6}"
+            row.append(ours if claim == "-" else Text.assemble(ours, "\n", (below, "dim")))
+        rows.append([*row, cell.verdict or "nothing published"])
+    names = ["method", "buffer", "trials", *MEASURES.values(), "verdict"]
+    return PlainTable(names, rows, left=("method", "verdict"))
 
 
 def comparison_markdown(compared: Sequence[ComparedCell]) -> str:
@@ -221,23 +226,6 @@ def comparison_markdown(compared: Sequence[ComparedCell]) -> str:
         rows.append(row)
     names = [name for title in MEASURES.values() for name in (title, "published")]
     return PlainTable(["method", "buffer", *names], rows, left=("method",)).markdown()
-
-
-def _table(
-    compared: Sequence[ComparedCell],
-    names: Sequence[str],
-    write: Callable[[str, str, str], list[str | Text]],
-) -> PlainTable:
-    rows = [
-        [
-            *(cell.label, str(cell.paper.buffer or "-"), str(cell.ours.trials if cell.ours else 0)),
-            *(text for measure in MEASURES for text in write(*_texts(cell, measure))),
-            cell.verdict or "nothing published",
-        ]
-        for cell in compared
-    ]
-    columns = ["method", "buffer", "trials", *names, "verdict"]
-    return PlainTable(columns, rows, left=("method", "verdict"))
 
 
 def _texts(cell: ComparedCell, measure: str) -> tuple[str, str, str]:

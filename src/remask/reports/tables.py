@@ -78,10 +78,12 @@ class PlainTable(Table):
         for name in columns:
             heading = Text(printable(name))
             self.add_column(heading, justify="left" if name in left else "right", no_wrap=not wrap)
+        rows = list(rows)
+        is_long = len(rows) > _LONGEST_RICH_TABLE  # which rich does not render
         for row in rows:
             # As Text: a name that looks like markup is still a name.
-            cells = (Text(printable(cell)) if isinstance(cell, str) else cell for cell in row)
-            self.add_row(*cells)
+            as_text = (Text(printable(cell)) if isinstance(cell, str) else cell for cell in row)
+            self.add_row(*(row if is_long else as_text))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Render a long table as plain lines: rich needs a millisecond per row."""

@@ -8,6 +8,7 @@ import sqlite3
 import stat
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 
 from remask.errors import RemaskError
@@ -160,8 +161,9 @@ def connect(path: Path, *, timeout: float, mode: str) -> sqlite3.Connection:
     connection = sqlite3.connect(
         f"{path.resolve().as_uri()}?mode={mode}", uri=True, timeout=timeout, isolation_level=None
     )
-    # Damaged text passes to where rows are checked, which names the row.
-    connection.text_factory = lambda text: str(text, encoding="utf-8", errors="replace")
+    # Damaged text passes to where rows are checked, which names the row. A partial, which is
+    # called for each text of each row, is faster than a function.
+    connection.text_factory = partial(str, encoding="utf-8", errors="replace")
     return connection
 
 
