@@ -23,6 +23,7 @@ from remask.data.classes import (
     split_classes,
 )
 from remask.data.dataset import data_folder, load
+from remask.data.domains import in_domains
 from remask.data.registry import BENCHMARKS, BenchmarkInfo, check_name
 from remask.data.tasks import DataDescription
 from remask.errors import DataError, RemaskError
@@ -63,12 +64,16 @@ class Benchmark:
     """Whether a random half of the train images is mirrored left to right."""
     class_names: tuple[str, ...] = field(default=(), repr=False)
     """By label; default: the labels as text."""
+    train_tasks: torch.Tensor | None = field(default=None, repr=False)
+    """int64 [N], the task of each train sample, if tasks share classes; None: that of its class."""
+    test_tasks: torch.Tensor | None = field(default=None, repr=False)
+    """int64 [N_test], given with `train_tasks` or not at all."""
     asked: tuple[tuple[str, Any], ...] = ()
     """The arguments tasks, class_order and limit of `load_benchmark`, if given."""
 
     def __post_init__(self) -> None:
         """Check the data."""
-        check_tasks(self.tasks)
+        check_tasks(self.tasks, shared=self.train_tasks is not None)
         # A label may be a NumPy or torch integer, which JSON cannot store.
         tasks = tuple(tuple(int(label) for label in task) for task in self.tasks)
         object.__setattr__(self, "tasks", tasks)
@@ -88,6 +93,7 @@ class Benchmark:
             missing = (torch.bincount(labels, minlength=self.num_classes) == 0).nonzero()
             if len(missing):
                 raise ValueError(f"classes without {part} data: {missing.flatten().tolist()}")
+            self._check_assigned(part, labels)
             largest = 0 if inputs.is_floating_point() else int(inputs.max())
             if largest * self.scale > 1 + 1e-6:  # 255 * (1 / 255) may round up
                 raise ValueError(
@@ -95,10 +101,26 @@ class Benchmark:
                     f"{largest}, to {largest * self.scale}"
                 )
 
+    def _check_assigned(self, part: str, labels: torch.Tensor) -> None:
+        """Check the task of each sample, if given."""
+        assigned: torch.Tensor | None = getattr(self, f"{part}_tasks")
+        if (assigned is None) != (self.train_tasks is None):
+            raise ValueError("give both train_tasks and test_tasks, or neither")
+        if assigned is None:
+            return
+        if assigned.shape != labels.shape or assigned.dtype != torch.int64:
+            raise ValueError(f"{part}_tasks must be int64, one for each of {len(labels)} samples")
+        for number, task in enumerate(self.tasks):
+            found = labels[assigned == number].unique().tolist()  # type: ignore[no-untyped-call]
+            if sorted(task) != found:
+                raise ValueError(f"task {number} has {part} data of {found}, not of {list(task)}")
+        if int(assigned.min()) < 0 or int(assigned.max()) >= self.num_tasks:
+            raise ValueError(f"{part}_tasks must be in 0..{self.num_tasks - 1}")
+
     @property
     def num_classes(self) -> int:
         """K, the number of classes of all tasks together."""
-        return sum(len(task) for task in self.tasks)
+        return len({label for task in self.tasks for label in task})
 
     @property
     def num_tasks(self) -> int:
@@ -117,11 +139,11 @@ class Benchmark:
 
     def train_indices(self, task: int) -> torch.Tensor:
         """Return the rows of the train set that belong to the task, ascending; int64 [N_task]."""
-        return self._rows(self.train_labels, task)
+        return self.rows_of(task, self.keys("train"))
 
     def test_indices(self, task: int) -> torch.Tensor:
         """Return the rows of the test set that belong to the task, ascending; int64 [N_task]."""
-        return self._rows(self.test_labels, task)
+        return self.rows_of(task, self.keys("test"))
 
     def active(self, task: int) -> torch.Tensor:
         """Return the mask of the classes of the task; bool [K]."""
@@ -132,8 +154,18 @@ class Benchmark:
         mask[list(self.tasks[task])] = True
         return mask
 
-    def _rows(self, labels: torch.Tensor, task: int) -> torch.Tensor:
-        return self.active(task).to(labels.device)[labels].nonzero().squeeze(-1)
+    def keys(self, part: str) -> torch.Tensor:
+        """Return a number per sample: its label, plus K times its task if tasks share classes."""
+        labels: torch.Tensor = getattr(self, f"{part}_labels")
+        assigned: torch.Tensor | None = getattr(self, f"{part}_tasks")
+        return labels if assigned is None else labels + self.num_classes * assigned
+
+    def rows_of(self, task: int, keys: torch.Tensor) -> torch.Tensor:
+        """Return the rows that belong to the task among samples with these keys, ascending."""
+        active = self.active(task).to(keys.device)
+        if self.train_tasks is not None:
+            return (keys // self.num_classes == task).nonzero().squeeze(-1)
+        return active[keys].nonzero().squeeze(-1)
 
 
 def resplit(
@@ -154,6 +186,10 @@ def resplit(
     given = {name: value for name, value in options.items() if value is not None}
     if not given:
         return benchmark
+    if benchmark.train_tasks is not None:
+        raise SplitError(
+            f"the tasks of {benchmark.name} share classes, so {', '.join(given)} cannot be changed"
+        )
     changes: dict[str, Any] = {
         "tasks": split_again(benchmark.tasks, num_tasks=tasks, class_order=class_order),
         "asked": tuple({**dict(benchmark.asked), **given}.items()),
@@ -205,19 +241,31 @@ def load_benchmark(
 
 def _load(info: BenchmarkInfo, data: AnyPath | None) -> Benchmark:
     arrays = load(info.dataset, data)
+    classes = len(info.dataset.class_names)
+    tensors: dict[str, Any] = {
+        f"{part}_inputs": torch.from_numpy(arrays[f"{part}_images"]) for part in ("train", "test")
+    }
+    if info.kind == "split":
+        tasks = split_classes(classes, info.num_tasks)
+    else:
+        tasks = (tuple(range(classes)),) * info.num_tasks
+        for part in ("train", "test"):
+            name = f"{part}_inputs"
+            tensors[name], tensors[f"{part}_tasks"] = in_domains(
+                tensors[name], info.kind, info.num_tasks
+            )
     return Benchmark(
         name=info.name,
-        train_inputs=torch.from_numpy(arrays["train_images"]),
         train_labels=torch.from_numpy(arrays["train_labels"].astype(np.int64)),
-        test_inputs=torch.from_numpy(arrays["test_images"]),
         test_labels=torch.from_numpy(arrays["test_labels"].astype(np.int64)),
         scale=info.scale,
         mean=info.mean_and_std[0],
         std=info.mean_and_std[1],
         crop_padding=4 if info.augment else 0,
         flip=info.augment,
-        tasks=split_classes(len(info.dataset.class_names), info.num_tasks),
+        tasks=tasks,
         class_names=info.dataset.class_names,
+        **tensors,
     )
 
 
@@ -235,7 +283,10 @@ def _own_benchmark(name: str) -> Benchmark:
     return replace(benchmark, name=name, asked=())
 
 
-_TENSORS = ("train_inputs", "train_labels", "test_inputs", "test_labels")
+_TENSORS = (
+    *("train_inputs", "train_labels", "test_inputs", "test_labels"),
+    *("train_tasks", "test_tasks"),  # or None
+)
 _SETTINGS = ("tasks", "scale", "mean", "std", "crop_padding", "flip", "class_names")
 _SAVED_NAME = re.compile(r"[a-z]\w*_[0-9a-f]{16}")
 _DIGITS = 16
@@ -244,7 +295,11 @@ _DIGITS = 16
 def save_benchmark(benchmark: Benchmark) -> str:
     """Store a benchmark, and return the name to load it by: `module:name`."""
     data = safetensors.torch.save(
-        {name: getattr(benchmark, name).cpu().contiguous() for name in _TENSORS},
+        {
+            name: getattr(benchmark, name).cpu().contiguous()
+            for name in _TENSORS
+            if getattr(benchmark, name) is not None
+        },
         {"remask": json.dumps({name: getattr(benchmark, name) for name in _SETTINGS})},
     )
     words = re.sub(r"\W+", "_", benchmark.name.casefold()).strip("_")[:60]
@@ -258,10 +313,12 @@ def save_benchmark(benchmark: Benchmark) -> str:
 
 def same_benchmark(one: Benchmark, other: Benchmark) -> bool:
     """Whether two benchmarks have the same samples, tasks and preprocessing."""
-    return all(getattr(one, name) == getattr(other, name) for name in _SETTINGS) and all(
-        getattr(one, name).shape == getattr(other, name).shape
-        and bool((getattr(one, name) == getattr(other, name)).all())
-        for name in _TENSORS
+    if any(getattr(one, name) != getattr(other, name) for name in _SETTINGS):
+        return False
+    pairs = [(getattr(one, name), getattr(other, name)) for name in _TENSORS]
+    return all(
+        first is second or (None not in (first, second) and torch.equal(first, second))
+        for first, second in pairs
     )
 
 

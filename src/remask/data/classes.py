@@ -70,8 +70,11 @@ def ordered_classes(class_order: Sequence[int] | int, num_classes: int) -> list[
     return order
 
 
-def check_tasks(tasks: Tasks) -> None:
-    """Raise ValueError unless the tasks hold each of the classes 0..K-1 once, and none is empty."""
+def check_tasks(tasks: Tasks, *, shared: bool = False) -> None:
+    """Raise ValueError unless the tasks hold each of the classes 0..K-1, and none is empty.
+
+    A class may be in several tasks if they share classes.
+    """
     if not tasks:
         raise ValueError("a benchmark needs at least one task")
     task_of: dict[int, int] = {}
@@ -79,7 +82,7 @@ def check_tasks(tasks: Tasks) -> None:
         if not task:
             raise ValueError(f"task {number} has no classes")
         for label in task:
-            if label in task_of:
+            if label in task_of and not shared:
                 raise ValueError(
                     f"class {label} is in task {task_of[label]} and again in task {number}"
                 )

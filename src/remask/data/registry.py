@@ -78,15 +78,19 @@ class BenchmarkInfo:
     """Per channel, after scaling; None: inputs are only scaled."""
     augment: bool = False
     """Whether train images are padded by 4 pixels, cropped at random and flipped."""
+    kind: str = "split"
+    """`split`: each task has classes of its own; `permuted`, `rotated`: all tasks have all."""
 
     @property
     def name(self) -> str:
-        """`split-` and the name of the dataset."""
-        return f"split-{self.dataset.name}"
+        """The kind and the name of the dataset."""
+        return f"{self.kind}-{self.dataset.name}"
 
     @property
     def summary(self) -> str:
         """One line for listings."""
+        if self.kind != "split":
+            return f"{self.dataset.summary}, {self.kind} differently in {self.num_tasks} tasks"
         size = len(self.dataset.class_names) // self.num_tasks
         return f"{self.dataset.summary}, in {self.num_tasks} tasks of {size} classes"
 
@@ -100,6 +104,8 @@ BENCHMARKS: dict[str, BenchmarkInfo] = {
     for info in (
         BenchmarkInfo(DATASETS["digits"], num_tasks=5, scale=1 / 16),
         BenchmarkInfo(DATASETS["mnist"], num_tasks=5),
+        BenchmarkInfo(DATASETS["mnist"], num_tasks=20, kind="permuted"),
+        BenchmarkInfo(DATASETS["mnist"], num_tasks=20, kind="rotated"),
         BenchmarkInfo(DATASETS["fashion-mnist"], num_tasks=5),
         BenchmarkInfo(DATASETS["cifar10"], num_tasks=5, mean_and_std=_CIFAR10, augment=True),
         BenchmarkInfo(DATASETS["cifar100"], num_tasks=10, mean_and_std=_CIFAR100, augment=True),

@@ -207,7 +207,12 @@ class Subset:
     labels: Tensor
     """int64 [N], one per row."""
     places: Tensor | None = None
-    """int64 [S, N]: the index of each trial's rows in the whole set; None: the whole set."""
+    """int64 [S, N]: the index of each trial's rows in the whole set, or [N] if the same for all;
+    None: the whole set."""
+
+    def at(self, rows: Tensor) -> "Subset":
+        """Return the part with these rows."""
+        return Subset(self.labels[rows], rows if self.places is None else self.places[..., rows])
 
 
 def held_out(labels: Tensor, share: float, seed: int) -> Tensor:
@@ -331,15 +336,14 @@ class Task:
         return flags.to(self.rows.device)
 
 
-def benchmark_tasks(benchmark: "Benchmark", labels: Tensor, device: torch.device) -> list[Task]:
-    """Return the tasks of a benchmark for rows with these labels [N]."""
+def benchmark_tasks(benchmark: "Benchmark", keys: Tensor, device: torch.device) -> list[Task]:
+    """Return the tasks of a benchmark for samples with these keys [N]."""
     tasks = []
     seen: set[int] = set()
     for number in range(benchmark.num_tasks):
-        classes = benchmark.active(number)
-        own = labels_in(classes)
+        own = labels_in(benchmark.active(number))
         seen |= {*own}
-        rows = classes.to(labels.device)[labels].nonzero().squeeze(-1).to(device)
+        rows = benchmark.rows_of(number, keys).to(device)
         tasks.append(Task(number, rows, own, tuple(sorted(seen)), benchmark.num_classes))
     return tasks
 

@@ -90,7 +90,7 @@ class Evaluator:
             labels = part.labels[rows]
             each = [rows[labels == label][: self._per_class] for label in {*labels.tolist()}]
             rows = torch.cat(each).sort().values
-        places = rows if part.places is None else part.places[:, rows]
+        places = rows if part.places is None else part.places[..., rows]
         if isinstance(inputs, Tensor):
             inputs = inputs.to(self._device)
         tensors = (tensor.to(self._device) for tensor in (places, part.labels[rows], classes))

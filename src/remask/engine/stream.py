@@ -70,7 +70,8 @@ class Stream:
         self._method, self._config, self._device = method, configs[0], device
         self._seeds = [config.seed for config in configs]
         self._share_apart = apart
-        self._apart: Subset | None = None
+        self._apart: list[Subset] = []
+        """The samples of each of the benchmark's tasks that are set apart, if any."""
         self._dealt: Tasks = () if benchmark is None else benchmark.tasks
         self.tasks: list[Task] = []
         """Those of the benchmark, if there is one."""
@@ -90,29 +91,42 @@ class Stream:
             self._load(benchmark)
 
     def _load(self, benchmark: Benchmark) -> None:
-        learnt, held_out, self._apart = self._divide(benchmark.train_labels)
+        keyed = {"test": Subset(benchmark.keys("test"))}
+        keyed |= self._divide(benchmark.keys("train"))
+        learnt = self._labelled(keyed["learnt"])
         self.samples.load(benchmark.train_inputs, benchmark.train_labels, learnt)
         test_inputs = benchmark.test_inputs.to(self._device)  # once for all tasks
         for number in range(benchmark.num_tasks):
             active = benchmark.active(number)
-            self._test(number, active, test_inputs, benchmark.test_labels)
-            if self.validation is not None and held_out is not None:
-                self.validation.add(number, active, self.samples.inputs, held_out)
-        total = self._count(learnt.labels)
+            own = {
+                name: self._labelled(part.at(benchmark.rows_of(number, part.labels)))
+                for name, part in keyed.items()
+            }
+            self._test(number, active, test_inputs, own["test"])
+            if self.validation is not None and "held out" in own:
+                self.validation.add(number, active, self.samples.inputs, own["held out"])
+            if "apart" in own:
+                self._apart.append(own["apart"])
         if self._method.learns == "tasks":
-            self.tasks = benchmark_tasks(benchmark, learnt.labels, self._device)
-            active_classes = [benchmark.active(number) for number in range(benchmark.num_tasks)]
-            self.counts = torch.stack([total * active for active in active_classes])
+            self.tasks = benchmark_tasks(benchmark, keyed["learnt"].labels, self._device)
+            keys = keyed["learnt"].labels
+            rows = [benchmark.rows_of(number, keys) for number in range(benchmark.num_tasks)]
+            self.counts = torch.stack([self._count(learnt.labels[own]) for own in rows])
         else:
             self.tasks = union_task(benchmark, learnt.labels, self._device)
-            self.counts = total.unsqueeze(0)
+            self.counts = self._count(learnt.labels).unsqueeze(0)
 
-    def _divide(self, labels: Tensor) -> tuple[Subset, Subset | None, Subset | None]:
-        """The samples to learn, to validate on, and to compare candidates on."""
+    def _labelled(self, keyed: Subset) -> Subset:
+        """A part of a benchmark with labels instead of keys."""
+        return Subset(keyed.labels % self.data.num_classes, keyed.places)
+
+    def _divide(self, labels: Tensor) -> dict[str, Subset]:
+        """The samples to learn, and if any, those to validate and to compare candidates on."""
         learnt, held_out = hold_out(labels, self._config.validation, self._seeds)
         learnt, _ = set_apart(learnt, 1 - self._config.share, self._seeds)
         learnt, apart = set_apart(learnt, self._share_apart, self._seeds)
-        return learnt, held_out, apart
+        parts = {"learnt": learnt, "held out": held_out, "apart": apart}
+        return {name: part for name, part in parts.items() if part is not None}
 
     def new_task(
         self,
@@ -137,7 +151,8 @@ class Stream:
         if not self.open:  # the benchmark has ended, and its samples may be released
             self.open = True
             self.keep(memory)
-        learnt, held_out, apart = self._divide(labels)
+        parts = self._divide(labels)
+        learnt = parts["learnt"]
         first = self.samples.first_row
         return Task(
             number,
@@ -145,7 +160,7 @@ class Stream:
             labels_in(classes),
             labels_in(classes | self.counts[:number].any(0)),
             len(classes),
-            TaskData(inputs, labels, learnt, held_out, test, apart),
+            TaskData(inputs, labels, learnt, parts.get("held out"), test, apart=parts.get("apart")),
         )
 
     def begin(self, task: Task) -> None:
@@ -167,7 +182,7 @@ class Stream:
         self.samples.load(data.inputs, data.labels, data.learnt)
         classes = task.classes.cpu()
         if data.test is not None:
-            self._test(index, classes, *data.test)
+            self._test(index, classes, data.test[0], Subset(data.test[1]))
         if self.validation is not None and data.held_out is not None:
             self.validation.add(index, classes, data.inputs, data.held_out)
 
@@ -189,11 +204,10 @@ class Stream:
     def apart_of(self, task: Task) -> tuple[Tensor, Tensor] | None:
         """The samples of a task that are set apart: inputs [S, n, *shape] and labels [n]."""
         inputs = self.samples.inputs if task.data is None else task.data.inputs
-        part = self._apart if task.data is None else task.data.apart
+        part = task.data.apart if task.data else self._apart[task.number] if self._apart else None
         if part is None or part.places is None:
             return None
-        rows = task.classes.cpu()[part.labels].nonzero().squeeze(-1)
-        return fetch(inputs, part.places[:, rows], self._device), part.labels[rows]
+        return fetch(inputs, part.places, self._device), part.labels
 
     def class_sizes(self, task: Task) -> Tensor:
         """The number of samples of each class that are learnt up to a task, or in a benchmark."""
@@ -207,7 +221,7 @@ class Stream:
             raise StreamError(f"task {number} does not exist: {len(self.counts)} are known")
         classes = self.counts[number] > 0
         self._check_test(inputs, labels, classes)
-        self._test(number, classes, inputs, labels)
+        self._test(number, classes, inputs, Subset(labels))
 
     def number(self, index: int) -> int:
         """The number of the task that is learnt after `index` others."""
@@ -285,9 +299,8 @@ class Stream:
         if self.curves is not None:
             self.curves.evaluator.grow(*state["metrics/curve_class_il"].shape[1:])
 
-    def _test(self, number: int, classes: Tensor, inputs: Tensor, labels: Tensor) -> None:
+    def _test(self, number: int, classes: Tensor, inputs: Tensor, part: Subset) -> None:
         """Measure a task on those of these samples that have its classes."""
-        part = Subset(labels)
         self.test.add(number, classes, inputs, part)
         if self.curves is not None:
             self.curves.evaluator.add(number, classes, inputs, part)

@@ -47,7 +47,9 @@ class Claim:
 
 # Not from a paper: chosen so that forgetting the small digits takes about as many steps.
 _DIGITS = Settings(0.1, 10, 10, 5, {}, (), "remask's own choice for the embedded digits")
-_LIKE = {"split-fashion-mnist": "split-mnist"}  # nothing is published: same shapes and sizes
+_LIKE = dict.fromkeys(  # nothing is published: same shapes and sizes
+    ("split-fashion-mnist", "permuted-mnist", "rotated-mnist"), "split-mnist"
+)
 _AS = {  # methods without published settings of their own
     "er_ace": "er",
     "er_ema": "er",

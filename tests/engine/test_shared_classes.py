@@ -1,0 +1,138 @@
+"""Tasks that share classes: domains of the same classes, and blurred borders."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from remask.config import TrialConfig
+from remask.data.benchmark import (
+    Benchmark,
+    load_benchmark,
+    resplit,
+    same_benchmark,
+    save_benchmark,
+)
+from remask.data.classes import SplitError
+from remask.data.domains import in_domains, permute, rotate
+from remask.engine import TrialStack
+from remask.methods import METHODS
+from tests.engine.stack_samples import assert_same, finish, small_mlp, snapshot, task_of
+
+MakeConfig = Callable[..., TrialConfig]
+TASKS = ((0, 1, 2, 3, 4, 5), (0, 1, 2), (2, 3, 4, 5))
+
+
+@pytest.fixture
+def shared(tiny_benchmark: Callable[..., Benchmark]) -> Benchmark:
+    """All six classes first, then three of them, then four, one of which was in the second, too."""
+    whole = tiny_benchmark(((0, 1, 2, 3, 4, 5),))
+
+    def tasks_of(labels: Tensor) -> Tensor:
+        tasks = torch.zeros_like(labels)
+        for label in range(6):
+            having = [number for number, classes in enumerate(TASKS) if label in classes]
+            rows = (labels == label).nonzero().flatten()
+            tasks[rows] = torch.tensor(having)[torch.arange(len(rows)) % len(having)]
+        return tasks
+
+    return replace(
+        whole,
+        tasks=TASKS,
+        train_tasks=tasks_of(whole.train_labels),
+        test_tasks=tasks_of(whole.test_labels),
+    )
+
+
+def _net(stack: TrialStack) -> dict[str, Tensor]:
+    return {n: t for n, t in snapshot(stack).items() if n.startswith("net/")}
+
+
+@pytest.mark.parametrize("method", sorted(METHODS.keys() - {"joint"}))
+def test_a_benchmark_whose_tasks_share_classes_equals_the_same_tasks_one_by_one(
+    method: str, config: MakeConfig, shared: Benchmark
+) -> None:
+    single = config(method=method)
+    whole = finish(TrialStack([single], shared, build_net=small_mlp))
+    described = whole.data
+    stack = TrialStack([single], described, build_net=small_mlp)
+    for number in range(3):
+        stack.learn(task_of(stack, shared, number))
+        stack.evaluate()
+    assert_same(_net(whole), _net(stack))
+    (record,), (again,) = whole.results(), stack.results()
+    np.testing.assert_array_equal(record.class_il, again.class_il)
+    np.testing.assert_array_equal(record.task_il, again.task_il)
+    assert record.tasks == TASKS
+
+
+@pytest.mark.parametrize("changes", [{"validation": 0.3}, {"share": 0.5}, {"mask": "auto"}])
+def test_shared_classes_work_with_held_out_data_and_masks(
+    changes: dict[str, Any], config: MakeConfig, shared: Benchmark
+) -> None:
+    configs = [config(method="er", buffer=30, seed=seed, **changes) for seed in (0, 1)]
+    stack = finish(TrialStack(configs, shared, build_net=small_mlp))
+    alone = finish(TrialStack(configs[1:], shared, build_net=small_mlp))
+    for record in stack.results():
+        assert np.isfinite(np.array(record.class_il)[np.tril_indices(3)]).all()
+    assert stack.results()[1].class_il == alone.results()[0].class_il
+    assert stack.results()[1].validation_class_il == alone.results()[0].validation_class_il
+
+
+def test_in_a_task_of_all_classes_a_mask_changes_nothing(
+    config: MakeConfig, shared: Benchmark
+) -> None:
+    labels = (shared.train_labels, shared.test_labels)
+    every = (tuple(range(6)),) * 2
+    halves = [torch.zeros_like(own) for own in labels]
+    for half, own in zip(halves, labels, strict=True):
+        for label in range(6):
+            half[(own == label).nonzero().flatten()[::2]] = 1
+    both = replace(shared, tasks=every, train_tasks=halves[0], test_tasks=halves[1])
+    configs = [config(method="er", mask=mask) for mask in (None, -1.0)]
+    plain, masked = finish(TrialStack(configs, both, build_net=small_mlp)).results()
+    assert plain.class_il == masked.class_il == plain.task_il
+
+
+def test_tasks_of_samples_are_checked_kept_and_not_split_again(
+    shared: Benchmark, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert shared.num_classes == 6
+    train, test = shared.train_tasks, shared.test_tasks
+    assert train is not None
+    assert test is not None
+    rows = torch.cat([shared.train_indices(number) for number in range(3)])
+    assert rows.sort().values.tolist() == list(range(len(shared.train_labels)))
+    with pytest.raises(ValueError, match="give both train_tasks and test_tasks"):
+        replace(shared, test_tasks=None)
+    with pytest.raises(ValueError, match="must be int64, one for each"):
+        replace(shared, train_tasks=train[1:])
+    with pytest.raises(ValueError, match=r"task 1 has train data of \[0, 1, 2\], not of"):
+        replace(shared, tasks=(TASKS[0], (0, 1), TASKS[2]))
+    beyond = train.clone()
+    beyond[rows[0]] = 7
+    with pytest.raises(ValueError, match=r"train_tasks must be in 0\.\.2"):
+        replace(shared, train_tasks=beyond)
+    with pytest.raises(SplitError, match="share classes, so tasks cannot be changed"):
+        resplit(shared, tasks=2)
+    monkeypatch.setenv("REMASK_DATA", str(tmp_path))
+    assert same_benchmark(load_benchmark(save_benchmark(shared)), shared)
+    whole = replace(shared, train_tasks=None, test_tasks=None, tasks=TASKS[:1])
+    assert not same_benchmark(shared, whole)
+
+
+def test_images_are_permuted_and_rotated_by_task() -> None:
+    images = torch.arange(256, dtype=torch.uint8).view(4, 1, 8, 8)
+    changed, tasks = in_domains(images, "permuted", 3)
+    assert tasks.tolist() == [0, 1, 2, 0]
+    assert torch.equal(changed[0], images[0])
+    assert torch.equal(changed[3], images[3])
+    assert changed[1].flatten().sort().values.tolist() == images[1].flatten().tolist()
+    assert not torch.equal(permute(images, 1), permute(images, 2))
+    assert torch.equal(rotate(images, 0), images)
+    assert torch.equal(rotate(images, 90), images.rot90(1, (2, 3)))
+    assert torch.equal(rotate(images, 180), images.flip(2, 3))
