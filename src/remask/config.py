@@ -100,6 +100,13 @@ class TrialConfig(BaseModel):
     limit: int | None = Field(
         None, ge=1, lt=INT64, description="Keep only this many samples of each class."
     )
+    blur: Annotated[float, OnCommandLine("SHARE")] = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="Blur the borders of tasks: move this share of each task's training data to "
+        "the tasks beside it. Classes that are in a task's training data are active in it.",
+    )
     share: Annotated[float, OnCommandLine("SHARE")] = Field(
         1.0,
         gt=0,

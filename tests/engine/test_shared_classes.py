@@ -20,6 +20,7 @@ from remask.data.benchmark import (
 from remask.data.classes import SplitError
 from remask.data.domains import in_domains, permute, rotate
 from remask.engine import TrialStack
+from remask.engine.validation import ContradictionError
 from remask.methods import METHODS
 from tests.engine.stack_samples import assert_same, finish, small_mlp, snapshot, task_of
 
@@ -136,3 +137,28 @@ def test_images_are_permuted_and_rotated_by_task() -> None:
     assert torch.equal(rotate(images, 0), images)
     assert torch.equal(rotate(images, 90), images.rot90(1, (2, 3)))
     assert torch.equal(rotate(images, 180), images.flip(2, 3))
+
+
+def test_blurred_borders_move_a_share_of_each_class_to_the_tasks_beside_its_own(
+    config: MakeConfig, digits: Benchmark
+) -> None:
+    blurred = resplit(digits, blur=0.1, limit=60)
+    plain = resplit(digits, limit=60)
+    assert blurred.tasks == ((0, 1, 2, 3), (0, 1, 2, 3, 4, 5), (2, 3, 4, 5, 6, 7),
+                             (4, 5, 6, 7, 8, 9), (6, 7, 8, 9))  # fmt: skip
+    for number in range(5):
+        labels = blurred.train_labels[blurred.train_indices(number)]
+        own = (labels // 2 == number).sum()
+        beside = torch.bincount((labels // 2 - number).abs())
+        assert own == 2 * 54
+        assert beside.tolist() == [108, 18 if number in (1, 3) else 12 if number == 2 else 6]
+        assert torch.equal(blurred.test_indices(number), plain.test_indices(number))
+    stack = finish(
+        TrialStack([config(benchmark="split-digits", method="er", mask=-1.0, blur=0.1, limit=60)],
+                   blurred, build_net=small_mlp)
+    )  # fmt: skip
+    assert np.isfinite(np.array(stack.results()[0].class_il)[np.tril_indices(5)]).all()
+    with pytest.raises(ContradictionError, match=r"loaded with blur=0\.1"):
+        TrialStack([config(benchmark="split-digits")], resplit(digits, blur=0.1))
+    with pytest.raises(ContradictionError, match="has other borders"):
+        TrialStack([config(benchmark="split-digits", blur=0.1)], digits)

@@ -23,6 +23,7 @@ from remask.data.classes import (
     split_classes,
 )
 from remask.data.dataset import data_folder, load
+from remask.data.domains import blur as blurred
 from remask.data.domains import in_domains
 from remask.data.registry import BENCHMARKS, BenchmarkInfo, check_name
 from remask.data.tasks import DataDescription
@@ -69,7 +70,7 @@ class Benchmark:
     test_tasks: torch.Tensor | None = field(default=None, repr=False)
     """int64 [N_test], given with `train_tasks` or not at all."""
     asked: tuple[tuple[str, Any], ...] = ()
-    """The arguments tasks, class_order and limit of `load_benchmark`, if given."""
+    """The arguments tasks, class_order, limit and blur of `load_benchmark`, if given."""
 
     def __post_init__(self) -> None:
         """Check the data."""
@@ -112,7 +113,7 @@ class Benchmark:
             raise ValueError(f"{part}_tasks must be int64, one for each of {len(labels)} samples")
         for number, task in enumerate(self.tasks):
             found = labels[assigned == number].unique().tolist()  # type: ignore[no-untyped-call]
-            if sorted(task) != found:
+            if not found or {*found} - {*task} or (part == "train" and {*task} - {*found}):
                 raise ValueError(f"task {number} has {part} data of {found}, not of {list(task)}")
         if int(assigned.min()) < 0 or int(assigned.max()) >= self.num_tasks:
             raise ValueError(f"{part}_tasks must be in 0..{self.num_tasks - 1}")
@@ -174,15 +175,16 @@ def resplit(
     tasks: int | None = None,
     class_order: Sequence[int] | int | None = None,
     limit: int | None = None,
+    blur: float | None = None,
 ) -> Benchmark:
     """Split the classes into other tasks, and keep the first `limit` inputs of each class.
 
     Labels do not change; only `Benchmark.tasks` follows the order. Without `tasks` the tasks keep
-    their sizes. Raises SplitError.
+    their sizes. `blur` moves a share of the train samples to neighbouring tasks. Raises SplitError.
     """
     if not (class_order is None or isinstance(class_order, int)):
         class_order = tuple(ordered_classes(class_order, benchmark.num_classes))
-    options = {"tasks": tasks, "class_order": class_order, "limit": limit}
+    options = {"tasks": tasks, "class_order": class_order, "limit": limit, "blur": blur or None}
     given = {name: value for name, value in options.items() if value is not None}
     if not given:
         return benchmark
@@ -202,7 +204,15 @@ def resplit(
             rows = first_of_each_class(labels, limit)
             changes[f"{part}_inputs"] = getattr(benchmark, f"{part}_inputs")[rows]
             changes[f"{part}_labels"] = labels[rows]
-    return replace(benchmark, **changes)
+    split = replace(benchmark, **changes)
+    if not blur:
+        return split
+    train_tasks, classes = blurred(split.train_labels, split.tasks, blur)
+    own = torch.stack(
+        [split.active(number)[split.test_labels] for number in range(split.num_tasks)]
+    )
+    test_tasks = own.long().argmax(0)
+    return replace(split, tasks=classes, train_tasks=train_tasks, test_tasks=test_tasks)
 
 
 def first_of_each_class(labels: torch.Tensor, n: int) -> torch.Tensor:
@@ -222,21 +232,23 @@ def load_benchmark(
     tasks: int | None = None,
     class_order: Sequence[int] | int | None = None,
     limit: int | None = None,
+    blur: float | None = None,
     data: AnyPath | None = None,
 ) -> Benchmark:
     """Load a benchmark by name, fetching its data if needed; `module:function` is your own.
 
     `tasks` is the number of tasks, of sizes as even as possible, larger ones first. `class_order`
     is the order of the classes, or a seed to draw it from. `limit` keeps the first train and test
-    inputs of each class. `data` is a folder or archive with the data, which is copied to the cache.
-    Labels stay as in the files. The benchmark has the name that it was loaded by.
+    inputs of each class. `blur` moves this share of each class's train samples to the tasks beside
+    its own. `data` is a folder or archive with the data, which is copied to the cache. Labels stay
+    as in the files. The benchmark has the name that it was loaded by.
 
     Raises UnknownNameError, SplitError for invalid tasks, DataError if the data is damaged or out
     of reach, and OwnCodeError.
     """
     check_name(name)
     benchmark = _load(BENCHMARKS[name], data) if name in BENCHMARKS else _own_benchmark(name)
-    return resplit(benchmark, tasks=tasks, class_order=class_order, limit=limit)
+    return resplit(benchmark, tasks=tasks, class_order=class_order, limit=limit, blur=blur)
 
 
 def _load(info: BenchmarkInfo, data: AnyPath | None) -> Benchmark:

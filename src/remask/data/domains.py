@@ -1,9 +1,10 @@
-"""The images of domain-incremental benchmarks: every task has all classes, seen in its own way."""
+"""Tasks that share classes: all classes in every task, or borders that are blurred."""
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from remask.data.classes import Tasks
 from remask.randomness import generator
 
 
@@ -40,3 +41,21 @@ def rotate(images: Tensor, degrees: float) -> Tensor:
         images.float(), places.expand(len(images), -1, -1, -1), align_corners=False
     )
     return turned.round().clamp(0, 255).to(torch.uint8)
+
+
+def blur(labels: Tensor, tasks: Tasks, share: float) -> tuple[Tensor, Tasks]:
+    """Move a share of the samples of each class to the neighbours of its task, drawn at random.
+
+    Returns the task of each sample, int64 [N], and the classes of each task.
+    """
+    assigned = torch.zeros_like(labels)
+    for number, classes in enumerate(tasks):
+        near = torch.tensor([n for n in (number - 1, number + 1) if 0 <= n < len(tasks)])
+        for label in classes:
+            rows = (labels == label).nonzero().flatten()
+            assigned[rows] = number
+            count = round(share * len(rows)) if len(near) else 0
+            moved = generator(label, "blur").permutation(len(rows))[:count]
+            assigned[rows[moved]] = near[torch.arange(count) % max(1, len(near))]
+    found = ([*dict.fromkeys(labels[assigned == n].tolist())] for n in range(len(tasks)))
+    return assigned, tuple(tuple(sorted(classes)) for classes in found)

@@ -175,7 +175,7 @@ def _check_benchmark(config: TrialConfig, benchmark: Benchmark | DataDescription
     if isinstance(benchmark, DataDescription):
         return
     for name, asked in benchmark.asked:
-        if getattr(config, name) is None:
+        if getattr(config, name) is None or (name == "blur" and not config.blur):
             raise ContradictionError(
                 f"the benchmark given was loaded with {name}={asked!r}; set it in the config, too."
             )
@@ -187,8 +187,12 @@ def _check_benchmark(config: TrialConfig, benchmark: Benchmark | DataDescription
     actual: object = None
     if config.tasks is not None and config.tasks != benchmark.num_tasks:
         name, actual = "tasks", f"{benchmark.num_tasks} tasks"
-    elif config.class_order is not None and order != ordered_classes(
-        config.class_order, benchmark.num_classes
+    elif config.blur and dict(benchmark.asked).get("blur") != config.blur:
+        name, actual = "blur", "other borders"
+    elif (
+        config.class_order is not None
+        and not config.blur
+        and order != ordered_classes(config.class_order, benchmark.num_classes)
     ):
         name, actual = "class_order", f"the order {order}"
     elif config.limit is not None and most > config.limit:

@@ -231,14 +231,18 @@ def _checksum(body: object) -> str:
 
 def benchmark_of(config: TrialConfig) -> Benchmark:
     """The benchmark of a trial, with its classes dealt as the trial wants them."""
-    return _load(config.benchmark, config.tasks, config.class_order, config.limit)
+    return _load(config.benchmark, config.tasks, config.class_order, config.limit, config.blur)
 
 
 @lru_cache(maxsize=1)  # the jobs of a process mostly have one benchmark, and loading checks it all
 def _load(
-    name: str, tasks: int | None, class_order: int | tuple[int, ...] | None, limit: int | None
+    name: str,
+    tasks: int | None,
+    class_order: int | tuple[int, ...] | None,
+    limit: int | None,
+    blur: float,
 ) -> Benchmark:
-    return load_benchmark(name, tasks=tasks, class_order=class_order, limit=limit)
+    return load_benchmark(name, tasks=tasks, class_order=class_order, limit=limit, blur=blur)
 
 
 @dataclass(frozen=True)

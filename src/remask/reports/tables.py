@@ -29,7 +29,7 @@ from remask.reports.measures import (
 from remask.store.cells import Cell, Spread, grouped, write_spread
 from remask.store.latex import best_cells
 
-_DATA = ("benchmark", "tasks", "class_order", "limit", "share", "validation")
+_DATA = ("benchmark", "tasks", "class_order", "limit", "blur", "share", "validation")
 """The settings that determine what there is to learn."""
 _TESTED = (
     ("Class-IL A_T", "class_il_A_T"),
