@@ -14,14 +14,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
-from remask.papers.statements import statements
-from remask.reports.statements import decide, decide_by_the_paper
-
-from remask.papers.experiments import PaperCell, experiment_cells
+from remask.papers.experiments import PaperCell, experiment_cells, statements
 from remask.reports.comparison import (
     ComparedCell,
     compare,
     comparison_markdown,
+    decide,
+    decide_by_the_paper,
     paper_cell,
     verdicts,
 )
@@ -33,6 +32,7 @@ from remask.store.cells import spread
 ROOT = Path(__file__).parents[1]
 PAPER = ROOT / "docs" / "data" / "split-mnist.json"
 BEYOND = ROOT / "docs" / "data" / "beyond.csv"
+ONLINE = ROOT / "docs" / "data" / "online-cifar10.json"
 _TABLE = re.compile(r"(<!-- table: ([\w -]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 Row = Mapping[str, str]
@@ -142,6 +142,28 @@ def gap_table() -> str:
         if cell.ours
     ]
     names = ["method", "buffer", "A_T", "min-ACC", "WC-ACC", "drop after a switch"]
+    return PlainTable(names, rows, left=("method",)).markdown()
+
+
+def online_table(experiment: str) -> str:
+    """Ours on photographs so far, beside what is published."""
+
+    def plain(found: Spread) -> str:
+        return f"{found.mean:.2f}" + (f" ±{found.std:.2f}" if found.trials > 1 else "")
+
+    rows = []
+    cells = summarise(read_export(ONLINE))
+    for cell in compare(experiment_cells(experiment, "split-cifar10"), cells):
+        if cell.ours:
+            spreads = [
+                cell.ours.spreads[m] for m in ("class_il_A_T", "class_il_F_T", "task_il_A_T")
+            ]
+            claim = cell.figures.get("class_il_A_T")
+            label, trials = cell.label.replace(", online", ""), str(cell.ours.trials)
+            figures = [*spreads, *([claim.published] if claim else [])]
+            row = [label, str(cell.paper.buffer), trials, *map(plain, figures)]
+            rows.append(row if claim else [*row, "-"])
+    names = ["method", "buffer", "trials", "A_T", "F_T", "Task-IL A_T", "published A_T"]
     return PlainTable(names, rows, left=("method",)).markdown()
 
 
@@ -326,6 +348,7 @@ TABLES: Mapping[str, Callable[..., str]] = {
     "counts": counts,
     "statement-counts": statement_counts,
     "gap": gap_table,
+    "online": online_table,
     "beyond": beyond_table,
     "fashion": fashion_table,
     "merging": merging_table,
