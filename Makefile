@@ -19,7 +19,7 @@ help: ## List the targets.
 # The demo needs remask alone; what tests and lint need on top takes another 600 MB.
 $(INSTALLED): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -q -c constraints.txt -e .
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[fast]'
 	touch $(INSTALLED)
 
 $(READY): pyproject.toml constraints.txt

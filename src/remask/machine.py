@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 from typing import Any, Self
@@ -162,6 +163,7 @@ def provenance() -> dict[str, Any]:
         "versions": {
             "python": platform.python_version(),
             **{name: version(name) for name in ("remask", "torch", "numpy")},
+            **({"numba": version("numba")} if find_spec("numba") else {}),
         },
         "commit": _commit(),
         "machine": {

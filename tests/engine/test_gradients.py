@@ -382,8 +382,9 @@ def by_autograd(kind: type[Method]) -> type[Method]:
 
 @pytest.mark.parametrize("method", ["sgd", "er", "derpp", "er_ace", "er_ema", "si"])
 def test_terms_move_the_nets_by_hand_as_autograd_does(
-    method: str, config: MakeConfig, tiny: Benchmark
+    method: str, config: MakeConfig, tiny: Benchmark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("REMASK_ENGINE", "torch")
     masked = {} if METHODS[method].unmaskable else {"mask": -1.0}
     settings = config(method=method, **masked)
     one = ends_at(settings, tiny, METHODS[method], small_mlp)

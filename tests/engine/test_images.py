@@ -254,6 +254,7 @@ def test_without_augmentation_images_arrive_as_they_are(
 def test_the_learning_rate_falls_to_a_tenth_after_the_named_epochs_of_every_task(
     config: MakeConfig, tiny: Benchmark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("REMASK_ENGINE", "torch")
     rates = [0.5, 0.02]
     configs = [config(method="sgd", net="mlp", lr=lr, epochs=5, lr_drops=(2, 3)) for lr in rates]
     stack = TrialStack(configs, tiny)

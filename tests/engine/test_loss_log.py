@@ -129,7 +129,7 @@ def test_a_task_has_up_to_50_points_unless_more_are_asked_for_and_never_over_100
         log = LossLog(every)
         log.begin_task(0, 0, length)
         for taken in range(1, length + 1):
-            log.after_step(torch.zeros(1), taken)
+            log.after_steps(torch.zeros(1, 1), taken)
         log.close(length)
         assert len(log.points) == expected, (every, length)
 

@@ -48,7 +48,7 @@ def test_any_reservoir_draws_what_is_there_and_keeps_what_a_slow_one_keeps(
     slow_memory = memory.copy()
     start, filled = 0, min(seen, capacity)
     for number, size in enumerate(sizes):
-        drawn = plan.draws[number]
+        drawn = plan.draws(number)
         if filled == 0 or draws == 0:
             assert drawn is None
         else:
@@ -59,7 +59,7 @@ def test_any_reservoir_draws_what_is_there_and_keeps_what_a_slow_one_keeps(
                 for draw in rows[trial] - trial * capacity:
                     assert len(set(draw)) == len(draw)
                     assert 0 <= min(draw) <= max(draw) < filled
-        kept = plan.kept[number]
+        kept = plan.kept(number)
         if kept is not None:
             source, target = (tensor.numpy() for tensor in kept)
             assert len(set(target)) == len(target)  # a copy to repeated rows has no order

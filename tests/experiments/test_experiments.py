@@ -15,7 +15,7 @@ import torch
 
 import remask
 from remask.config import TrialConfig
-from remask.engine.steps import Descent
+from remask.engine.steps import Feed
 from remask.errors import MissingPackageError, SettingsError
 from remask.experiments.jobs import unfinished_runs
 from remask.experiments.reproduction import wanted_cells
@@ -392,17 +392,17 @@ def test_ctrl_c_raises_keyboard_interrupt_after_saving(store: Path) -> None:
 
 
 def test_a_stopped_run_is_resumed_from_python(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stopped by a signal after its first step, then resumed to its end."""
+    """Stopped by a signal in its second epoch, then resumed to its end."""
     left_alone = remask.run(store=store.with_name("other.db"), **SMALL)
-    steps = iter(range(1_000_000))
-    descend = Descent.step
+    epochs = iter(range(1_000_000))
+    plan = Feed.plan
 
-    def stop_at_step_three(self: Descent, *args: Any) -> Any:
-        if next(steps) == 3:
+    def stop_at_the_second_epoch(self: Feed, *args: Any, **options: Any) -> Any:
+        if next(epochs) == 1:
             os.kill(os.getpid(), signal.SIGINT)
-        return descend(self, *args)
+        return plan(self, *args, **options)
 
-    monkeypatch.setattr(Descent, "step", stop_at_step_three)
+    monkeypatch.setattr(Feed, "plan", stop_at_the_second_epoch)
     with pytest.raises(KeyboardInterrupt, match="everything is saved"):
         remask.run(store=store, **SMALL)
     (results,) = remask.resume(store=store, workers=1)

@@ -209,18 +209,18 @@ def test_a_plan_from_any_step_on_is_the_rest_of_the_whole_one(begin: int) -> Non
     whole = plan_of(labels)
     memory = torch.full((18,), EMPTY)
     for step in range(begin):
-        if whole.kept[step] is not None:
-            source, target = whole.kept[step]
+        if whole.kept(step) is not None:
+            source, target = whole.kept(step)
             rows = torch.from_numpy(labels[:, 4 * step : 4 * step + sizes[step]].copy()).flatten()
             memory[target] = rows[source]
     offered = np.stack([np.bincount(own[: 4 * begin], minlength=3) for own in labels])
     rest = plan_of(labels, classes=memory.view(3, 6).numpy(), offered=offered, begin=begin)
     for step in range(begin, 5):
         assert rest.filled[step] == whole.filled[step]
-        assert torch.equal(rest.draws[step], whole.draws[step])
-        assert (rest.kept[step] is None) == (whole.kept[step] is None)
-        if whole.kept[step] is not None:
-            for ours, theirs in zip(rest.kept[step], whole.kept[step], strict=True):
+        assert torch.equal(rest.draws(step), whole.draws(step))
+        assert (rest.kept(step) is None) == (whole.kept(step) is None)
+        if whole.kept(step) is not None:
+            for ours, theirs in zip(rest.kept(step), whole.kept(step), strict=True):
                 assert torch.equal(ours, theirs)
 
 
@@ -229,8 +229,8 @@ def test_a_trial_has_the_same_plan_alone_and_in_company() -> None:
     together, alone = plan_of(labels), plan_of(labels[1:2], seeds=[1])
     for step, size in enumerate([4, 4, 4, 4, 2]):
         if step:
-            assert torch.equal(together.draws[step][1] - 6, alone.draws[step][0])
-        kept, own = together.kept[step], alone.kept[step]
+            assert torch.equal(together.draws(step)[1] - 6, alone.draws(step)[0])
+        kept, own = together.kept(step), alone.kept(step)
         if kept is None:
             assert own is None
             continue
@@ -244,8 +244,8 @@ def test_a_trial_has_the_same_plan_alone_and_in_company() -> None:
 
 def test_draws_are_of_distinct_slots_that_are_filled() -> None:
     planned = plan_of(arriving(50))
-    assert planned.draws[0] is None
-    for drawn, filled in zip(planned.draws[1:], [4, 6, 6, 6], strict=True):
+    assert planned.draws(0) is None
+    for drawn, filled in zip(map(planned.draws, range(1, 5)), [4, 6, 6, 6], strict=True):
         slots = (drawn - 6 * torch.arange(50)[:, None]).view(50, 2, 3)
         assert sorted(set(slots.flatten().tolist())) == list(range(filled))
         assert all(len(set(draw)) == 3 for draw in slots.flatten(0, 1).tolist())
@@ -254,5 +254,5 @@ def test_draws_are_of_distinct_slots_that_are_filled() -> None:
 def test_a_sample_is_offered_once_in_the_first_epoch_of_its_task() -> None:
     later = plan_of(arriving(2), classes=np.tile([0, 0, 1, 1, 2, EMPTY], (2, 1)), key=(3, 1))
     assert not later.offers
-    assert later.kept == [None] * 5
+    assert [later.kept(number) for number in range(5)] == [None] * 5
     assert later.filled == [5] * 6

@@ -46,7 +46,7 @@ def contents(planned: ReservoirPlan, sizes: Sequence[int], trials: int, capacity
     """Follow a plan: the number of the sample that ends in each slot, [S, M]; -1 = empty."""
     memory = torch.full((trials * capacity,), -1)
     start = 0
-    for size, kept in zip(sizes, planned.kept, strict=True):
+    for size, kept in zip(sizes, map(planned.kept, range(len(sizes))), strict=True):
         if kept is not None:
             source, target = kept
             memory[target] = start + source % size
@@ -150,8 +150,9 @@ def test_the_counter_runs_on_from_what_was_seen_before() -> None:
     # After 8 presentations, sample 8 enters a memory of 3 with probability 3/9.
     trials = 9000
     planned = plan([1], seen=8, capacity=3, seeds=range(trials), draws=0)
-    assert planned.kept[0] is not None
-    kept = torch.bincount(planned.kept[0][1] % 3, minlength=3).tolist()
+    insertions = planned.kept(0)
+    assert insertions is not None
+    kept = torch.bincount(insertions[1] % 3, minlength=3).tolist()
     assert p_value([*kept, trials - sum(kept)], [1000, 1000, 1000, 6000]) > UNLIKELY
 
 
@@ -174,9 +175,10 @@ def test_every_subset_is_drawn_equally_often_and_two_draws_are_independent() -> 
     # A batch of 5 fills the memory, so the second step draws twice from slots 0..4.
     trials = 10_000
     planned = plan([5, 1], capacity=5, draws=2, seeds=range(trials))
-    assert planned.draws[0] is None
-    assert planned.draws[1] is not None
-    rows = planned.draws[1] - 5 * torch.arange(trials)[:, None]
+    assert planned.draws(0) is None
+    drawn = planned.draws(1)
+    assert drawn is not None
+    rows = drawn - 5 * torch.arange(trials)[:, None]
     assert rows.shape == (trials, 4)
     subsets = {frozenset(pair): i for i, pair in enumerate(itertools.combinations(range(5), 2))}
     table = np.zeros((10, 10), dtype=np.int64)
@@ -192,7 +194,7 @@ def test_draws_of_following_steps_and_epochs_are_independent_of_each_other() -> 
     first = plan([1, 1], seen=5, capacity=5, draw_size=1, seeds=range(trials), key=(0, 0))
     second = plan([1], seen=5, capacity=5, draw_size=1, seeds=range(trials), key=(0, 1))
     slots = []
-    for drawn in [*first.draws, *second.draws]:
+    for drawn in [plan.draws(n) for plan in (first, second) for n in range(len(plan.filled) - 1)]:
         assert drawn is not None
         slots.append((drawn % 5).squeeze(1))
     for a, b in itertools.combinations(slots, 2):
@@ -203,8 +205,9 @@ def test_draws_of_following_steps_and_epochs_are_independent_of_each_other() -> 
 
 def test_draws_and_insertions_come_from_streams_of_their_own() -> None:
     with_draws, without = plan([4, 4, 4], draws=2), plan([4, 4, 4], draws=0)
-    assert without.draws == [None, None, None]
-    for one, other in zip(with_draws.kept, without.kept, strict=True):
+    assert [without.draws(number) for number in range(3)] == [None, None, None]
+    for number in range(3):
+        one, other = with_draws.kept(number), without.kept(number)
         assert (one is None) == (other is None)
         if one is not None and other is not None:
             assert torch.equal(one[0], other[0])
@@ -214,8 +217,8 @@ def test_draws_and_insertions_come_from_streams_of_their_own() -> None:
 def test_a_step_draws_from_what_was_there_before_its_own_batch() -> None:
     sizes, trials = [4, 4, 4, 3], 300
     planned = plan(sizes, capacity=10, draw_size=6, seeds=range(trials))
-    assert planned.draws[0] is None
-    for drawn, filled in zip(planned.draws[1:], [4, 8, 10], strict=True):
+    assert planned.draws(0) is None
+    for drawn, filled in zip(map(planned.draws, (1, 2, 3)), [4, 8, 10], strict=True):
         assert drawn is not None
         slots = drawn - 10 * torch.arange(trials)[:, None]
         assert slots.shape == (trials, min(6, filled))
@@ -271,7 +274,7 @@ def test_the_plan_equals_one_sample_at_a_time_over_epochs_and_tasks(
                 for seed in seeds
             ]
             start = 0
-            for size, kept in zip(sizes, planned.kept, strict=True):
+            for size, kept in zip(sizes, map(planned.kept, range(len(sizes))), strict=True):
                 numbers = presented + start + torch.arange(size)
                 labels = torch.stack([1000 + numbers, 5000 + numbers]).flatten()
                 if kept is not None:
@@ -304,14 +307,14 @@ def test_of_two_samples_of_a_batch_that_take_one_slot_the_later_is_kept() -> Non
         planned = plan([8], capacity=1, draws=0, seeds=[seed])
         drawn = generator(seed, "reservoir", 0, 0).integers(0, 1 + np.arange(8))
         last = max(i for i in range(8) if i == 0 or drawn[i] == 0)
-        assert planned.kept[0] is not None
-        assert planned.kept[0][0].tolist() == [last]
-        assert planned.kept[0][1].tolist() == [0]
+        kept = planned.kept(0)
+        assert kept is not None
+        assert [own.tolist() for own in kept] == [[last], [0]]
 
 
 def test_no_step_writes_a_slot_twice() -> None:
     planned = plan([20] * 5, capacity=4, draws=0, seeds=range(20))
-    for kept in planned.kept:
+    for kept in map(planned.kept, range(5)):
         assert kept is not None
         assert len(set(kept[1].tolist())) == len(kept[1])
 
@@ -321,11 +324,11 @@ def test_a_trial_has_the_same_plan_alone_and_in_company() -> None:
     together = plan(sizes, capacity=4, draws=2, seeds=[5, 6, 7])
     alone = plan(sizes, capacity=4, draws=2, seeds=[6])
     for step, size in enumerate(sizes):
-        many, one = together.draws[step], alone.draws[step]
+        many, one = together.draws(step), alone.draws(step)
         assert (many is None) == (one is None)
         if many is not None and one is not None:
             assert torch.equal(many[1] - 4, one[0])
-        kept, own = together.kept[step], alone.kept[step]
+        kept, own = together.kept(step), alone.kept(step)
         assert kept is not None
         assert own is not None
         mine = kept[0] // size == 1

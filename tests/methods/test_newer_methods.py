@@ -399,9 +399,10 @@ def test_an_exported_net_is_the_slow_copy(method: str, config: MakeConfig, tiny:
 @pytest.mark.thorough
 @pytest.mark.parametrize("method", ["er", "er_ema"])
 def test_a_mask_fades_with_the_share_of_the_stream_in_memory(
-    method: str, config: MakeConfig, tiny: Benchmark
+    method: str, config: MakeConfig, tiny: Benchmark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # A stack in which masks fade at rates of their own, or never, and one trial wears none. The
+    monkeypatch.setenv("REMASK_ENGINE", "torch")  # where methods that note their draws run
+    # A stack in which masks fade at rates of their own, or never, and one trial has none. The
     # stream has 87 samples, each presented twice.
     configs = [
         config(method=method, seed=seed, mask=mask, fade=fade, fade_power=power)

@@ -234,6 +234,14 @@ class LinearStack(StackedNet):
         linear = [place for place, layer in enumerate(layers) if layer.function is None]
         self._first, self._head = linear[0], linear[-1]
 
+    @property
+    def relu_chain(self) -> list[str] | None:
+        """The names of the linear layers, if exactly a ReLU follows each but the last."""
+        functions = [layer.function for layer in self._layers]
+        if functions != [None, *[torch.relu, None] * (len(functions) // 2)]:
+            return None
+        return [layer.name for layer in self._layers[::2]]
+
     @override
     def __call__(self, inputs: Tensor, parameters: Mapping[str, Tensor] | None = None) -> Tensor:
         return self._run(self._layers, inputs.flatten(2), parameters).logits

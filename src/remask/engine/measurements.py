@@ -1,5 +1,6 @@
 """Measurements of a stack's trials: losses, divergence, accuracies, and the resulting records."""
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -89,9 +90,13 @@ class LossLog:
         wanted = self._asked or max(_FEWEST_STEPS, -(-length // _POINTS_PER_TASK))
         self._every = max(wanted, -(-length // _MOST_PER_TASK))
 
-    def after_step(self, loss: Tensor, taken: int) -> None:
-        """Record the losses [S] of a step, the `taken`-th of the task."""
-        self.noted[TOTAL].append(loss)
+    def next_point(self, taken: int) -> int:
+        """The number of steps of the task, more than `taken`, before the next point."""
+        return (taken // self._every + 1) * self._every
+
+    def after_steps(self, losses: Tensor, taken: int) -> None:
+        """Record the losses [n, S] of steps, up to the `taken`-th of the task."""
+        self.noted[TOTAL].extend(losses)
         if taken % self._every == 0:
             self.close(taken)
 
@@ -222,7 +227,7 @@ class Measurements:
         networks = method.context.trials
         # The first step, from 0, at which the loss was not finite; -1: it has always been finite.
         self._diverged_at = torch.full((networks,), -1, dtype=torch.int64)
-        self._losses: list[Tensor] = []  # [S] each, of the latest steps
+        self._losses: list[Tensor] = []  # [n, S] each, of the latest steps
         every_class = (networks, stream.data.num_classes)
         self._confidence = torch.full(every_class, torch.nan, dtype=torch.float64)
         self._due: dict[int, int] = {}  # points of the curves, by the steps of the task before them
@@ -238,14 +243,21 @@ class Measurements:
         if self._log is not None:
             self._log.begin_task(index, self._stream.steps_before(index), steps)
 
-    def after_step(self, task: Task, loss: Tensor | None, taken: int) -> None:
-        """Record the losses [S] of a step, if there are any, after `taken` steps of the task."""
-        if loss is not None:
-            self._losses.append(loss)
+    def next_look(self, taken: int) -> int:
+        """The number of steps of the task, more than `taken`, before the next measurement."""
+        due = [step for step in self._due if step > taken]
+        if self._log is not None:
+            due.append(self._log.next_point(taken))
+        return min(due, default=sys.maxsize)
+
+    def after_steps(self, task: Task, losses: Tensor | None, taken: int) -> None:
+        """Record the losses [n, S] of steps, if there are any, after `taken` steps of the task."""
+        if losses is not None:
+            self._losses.append(losses)
             if len(self._losses) == _STEPS_BETWEEN_LOOKS:
                 self._look()
             if self._log is not None:
-                self._log.after_step(loss, taken)
+                self._log.after_steps(losses, taken)
         self._measure_curves(task, self._due.get(taken))
 
     def after_last_step(self) -> None:
@@ -299,8 +311,8 @@ class Measurements:
         """Look at the losses since the last look. This waits for the device, hence not often."""
         if not self._losses:
             return
-        broken = ~torch.stack(self._losses).isfinite().cpu()  # [steps, S]
-        first_step = self._stream.steps_done - len(self._losses)
+        broken = ~torch.cat(self._losses).isfinite().cpu()  # [steps, S]
+        first_step = self._stream.steps_done - len(broken)
         found = broken.any(0) & (self._diverged_at < 0)
         self._diverged_at[found] = first_step + broken.int().argmax(0)[found]
         self._losses.clear()

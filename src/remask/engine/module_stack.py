@@ -8,6 +8,7 @@ import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
+from threading import Lock
 from typing import Literal
 
 import torch
@@ -35,6 +36,7 @@ from remask.own_code import own_place
 from remask.randomness import torch_seed
 from remask.setting_types import Precision
 
+_seeding = Lock()  # of the random state that all threads share
 _LARGEST_GRADIENTS = 1 << 26  # numbers, a quarter of a GiB
 _UNRELATED_TO_VMAP = ("randomness", "not enough memory", "out of memory")
 _TOO_FEW = "Expected more than 1 value per channel"  # the beginning of torch's message
@@ -403,7 +405,7 @@ def stack_nets(
 
 def initial_net(build: NetBuilder, data: DataDescription, seed: int) -> nn.Module:
     """A net with initial weights that depend only on the seed."""
-    with torch.random.fork_rng(devices=[]):
+    with _seeding, torch.random.fork_rng(devices=[]):
         torch.manual_seed(torch_seed(seed, "init"))
         return build(data.input_shape, data.num_classes)
 

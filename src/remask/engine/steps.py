@@ -47,6 +47,8 @@ class EpochPlan:
     """Per step, how far the masks have faded: [steps, S]; None if no mask fades."""
     active: Tensor | None
     """The active classes, bool [S, 1, K], all of them without a mask; None: no trial has one."""
+    key: tuple[int, int]
+    """The number of the task and of the epoch."""
 
 
 class Feed:
@@ -62,8 +64,8 @@ class Feed:
         device: torch.device,
         earlier_samples: Sequence[StoredRows] | None = None,
     ) -> None:
-        self._config = config = configs[0]
-        self._configs, self._samples, self._net, self._device = configs, samples, net, device
+        self.config = config = configs[0]
+        self._configs, self.samples, self._net, self._device = configs, samples, net, device
         self._seeds = [own.seed for own in configs]
         self._draws = method.draws
         self.reservoir = (
@@ -83,7 +85,7 @@ class Feed:
             else None
         )
         # Without batch statistics one forward gives the same as several, and is faster.
-        self._online = self._config.protocol == "online"
+        self._online = self.config.protocol == "online"
         self._one_forward = not net.couples_samples or (method.one_forward and not self._online)
         masks = [own.mask for own in configs]
         values = [0.0 if mask is None else mask for mask in masks]
@@ -102,11 +104,11 @@ class Feed:
         `key` is (task, epoch), `earlier` the number of samples of the tasks before. Steps before
         `begin` have been taken already.
         """
-        config, own, epoch, rows = self._config, len(task.rows), key[1], task.rows
+        config, own, epoch, rows = self.config, len(task.rows), key[1], task.rows
         if extra is not None:
             rows = torch.cat([rows.expand(len(extra), -1), extra], dim=1)
         batches = epoch_batches(rows, config.batch, self._seeds, key)
-        places = [self._samples.places(batch).to(self._samples.planned_on) for batch in batches]
+        places = [self.samples.places(batch).to(self.samples.planned_on) for batch in batches]
         labels = self._labels(places)
         seen_at_once = config.batch + self._draws * config.replay_batch
         arrived = torch.tensor(batch_sizes(rows.shape[-1], config.batch)).cumsum(0).clamp(max=own)
@@ -128,18 +130,19 @@ class Feed:
             rows=batches,
             places=places,
             labels=labels,
-            views=self._samples.plan_views(len(batches), seen_at_once, key),
+            views=self.samples.plan_views(len(batches), seen_at_once, key),
             reservoir=reservoir,
             merges=merges,
             faded=self._faded(so_far),
             active=None
             if self._mask_value is None
             else (task.classes | self._unmasked).unsqueeze(1),
+            key=key,
         )
 
     def _labels(self, places: Sequence[Tensor]) -> list[Tensor]:
         """The labels in places of each step, [S * B] -> [S, B], gathered for all steps at once."""
-        found = self._samples.labels.index_select(0, torch.cat(list(places)).to(self._device))
+        found = self.samples.labels.index_select(0, torch.cat(list(places)).to(self._device))
         by_step = torch.split(found, [len(step) for step in places])
         return [labels.view(len(self._seeds), -1) for labels in by_step]
 
@@ -147,7 +150,7 @@ class Feed:
         """min(1, fade * M / n)^power for every step; `arrived` is n, the samples so far."""
         if not any(config.fade for config in self._configs):
             return None
-        covered = self._config.buffer / arrived
+        covered = self.config.buffer / arrived
         fades = torch.tensor([config.fade for config in self._configs])
         shares = (covered.unsqueeze(1) * fades).clamp(max=1)
         for trial, config in enumerate(self._configs):
@@ -159,13 +162,13 @@ class Feed:
 
     def step(self, plan: EpochPlan, number: int, task: Task) -> Step:
         """Gather the samples of one step."""
-        trials, labels = len(self._seeds), plan.labels[number]
-        parts, every_label = [self._samples.take(plan.places[number])], [labels]
+        labels = plan.labels[number]
+        parts, every_label = [self.samples.take(plan.places[number])], [labels]
         recorded: list[Tensor | None] = [None]
         memory = self.reservoir
         if memory is not None and plan.reservoir is not None:
             memory.filled = plan.reservoir.filled[number]
-            drawn = plan.reservoir.draws[number]
+            drawn = plan.reservoir.draws(number)
             if drawn is not None:
                 recalled, past, logits = memory.recall(drawn)
                 size = past.shape[1] // self._draws
@@ -174,14 +177,18 @@ class Feed:
                 recorded += (
                     [None] * self._draws if logits is None else torch.split(logits, size, dim=1)
                 )
-        inputs = self._samples.decode(None if plan.views is None else plan.views[number], *parts)
-        stream, *replays = self._batches(inputs, every_label, recorded)
+        inputs = self.samples.decode(None if plan.views is None else plan.views[number], *parts)
+        return self.step_of(plan, number, task, self._batches(inputs, every_label, recorded))
+
+    def step_of(self, plan: EpochPlan, number: int, task: Task, batches: Sequence[Batch]) -> Step:
+        """Make a step of the stream and the draws."""
+        stream, *replays = batches
         active = plan.active
-        if active is not None and self._config.task_free:  # the classes of the batch
-            present = torch.zeros_like(active.squeeze(1)).scatter_(1, labels, True)
+        if active is not None and self.config.task_free:  # the classes of the batch
+            present = torch.zeros_like(active.squeeze(1)).scatter_(1, stream.labels, True)
             active = (present | self._unmasked).unsqueeze(1)
         faded = None if plan.faded is None else plan.faded[number]
-        rows = plan.rows[number].view(trials, -1)
+        rows = plan.rows[number].view(len(self._seeds), -1)
         return Step(stream, tuple(replays), active, self._mask_value, rows, task, faded)
 
     def _batches(
@@ -213,25 +220,25 @@ class Feed:
         if memory is None or plan.reservoir is None:
             return
         memory.filled = plan.reservoir.filled[number + 1]
-        labels, kept = step.stream.labels, plan.reservoir.kept[number]
+        labels, kept = step.stream.labels, plan.reservoir.kept(number)
         if plan.reservoir.offers:
             memory.offer(labels)
         if kept is None and not plan.merges[number]:
             return
         logits = step.stream.logits.detach()
-        if self._config.mask_stored and step.active is not None and step.mask_value is not None:
+        if self.config.mask_stored and step.active is not None and step.mask_value is not None:
             logits = torch.where(step.active, logits, step.mask_value)
         if plan.merges[number]:
-            inputs = self._samples.take(plan.places[number])
+            inputs = self.samples.take(plan.places[number])
             memory.merge(kept, inputs, labels, logits, number=number)
         if kept is not None:
-            samples = self._samples
+            samples = self.samples
             memory.insert(kept, plan.places[number], samples.inputs, samples.labels, logits)
 
     def absent_logits(self) -> Tensor:
         """The stored logits of classes that did not exist yet: 0, or the stored mask: [S * M]."""
         stored = [(own.mask or 0.0) if own.mask_stored else 0.0 for own in self._configs]
-        return torch.tensor(stored).repeat_interleave(self._config.buffer)
+        return torch.tensor(stored).repeat_interleave(self.config.buffer)
 
 
 class Descent:

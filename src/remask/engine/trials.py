@@ -13,10 +13,11 @@ from remask.config import TrialConfig
 from remask.data.benchmark import Benchmark
 from remask.data.tasks import DataDescription, StreamError, Task
 from remask.engine.choosing import SHARE_APART, Choosing, candidates_of, concrete_configs
+from remask.engine.compiled import CompiledSteps
 from remask.engine.measurements import LOG, LossLog, Measurements
 from remask.engine.module_stack import initial_net, stack_nets
 from remask.engine.saved_nets import assemble, check_predictor, trial_tensors
-from remask.engine.steps import Descent, Feed, Optimizer
+from remask.engine.steps import Descent, EpochPlan, Feed, Optimizer
 from remask.engine.stream import Position, Stream, check_fit, grown_state
 from remask.engine.validation import check_earlier_samples, check_stack
 from remask.memory import StoredRows
@@ -28,6 +29,7 @@ _GROWING = ("metrics/", "validation/", "stream/", "method/", "choices/")
 """The prefixes of the names of tensors that grow with the tasks of an open stream."""
 _SHARED = ("stream/counts", "stream/steps", "choices/", LOG)  # by the candidates of a trial
 _BEGIN, _END = -1, -2  # in place of an epoch, in the names of random numbers
+_PACE = 1.0  # seconds between positions that nobody looks at
 
 
 class TrialStack:
@@ -112,6 +114,7 @@ class TrialStack:
         self._method.prepare()
         stream.keep(self._method.memory)
         stream.plan_steps([self._method.extra_samples(task) for task in self.tasks])
+        self._compiled = CompiledSteps.of(self._net, self._method, self._feed, self.data, optimizer)
         self._choosing = (
             Choosing(self.configs, self.data, len(self.tasks), device) if auto else None
         )
@@ -137,17 +140,14 @@ class TrialStack:
 
     def finish(self) -> list[TrialRecord]:
         """Learn the rest of the benchmark; returns the record of each trial."""
-        for _ in self.run():
+        for _ in self.run(_PACE):
             pass
         return self.results()
 
-    def run(self) -> Iterator[Position]:
-        """Learn the rest of the benchmark, yielding after every step.
-
-        At a yield the stack may be saved or abandoned.
-        """
+    def run(self, pace: float = 0.0) -> Iterator[Position]:
+        """Learn the rest of the benchmark; yields as `learn_steps` does, and after evaluations."""
         while self.position.task < len(self.tasks):
-            yield from self.learn_steps(self.tasks[self.position.task])
+            yield from self.learn_steps(self.tasks[self.position.task], pace=pace)
             self.evaluate()
             yield self.position
 
@@ -175,17 +175,22 @@ class TrialStack:
 
     def learn(self, task: Task) -> None:
         """Learn one task from the current position."""
-        for _ in self.learn_steps(task):
+        for _ in self.learn_steps(task, pace=_PACE):
             pass
 
     def learn_steps(
-        self, task: Task, *, enough: Callable[[int], bool] | None = None
+        self,
+        task: Task,
+        *,
+        enough: Callable[[int], bool] | None = None,
+        pace: float = 0.0,
     ) -> Iterator[Position]:
         """Learn one task from the current position, yielding after every step.
 
-        At a yield the stack may be saved or abandoned; after a restore, call this with the same
-        task again. The task is learnt when the iterator ends: after all epochs, or as soon as
-        `enough`, called after each with the number of epochs so far, returns True.
+        Compiled steps yield about every `pace` seconds, which does not change the results. At a
+        yield the stack may be saved or abandoned; after a restore, call this with the same task
+        again. The task is learnt when the iterator ends: after all epochs, or as soon as `enough`,
+        called after each with the number of epochs so far, returns True.
         """
         stream, feed, method, measured = self._stream, self._feed, self._method, self.measured
         index, begun, done = stream.position
@@ -198,15 +203,20 @@ class TrialStack:
         for epoch in range(begun, epochs):
             lr = self._descent.rates(epoch)
             plan = feed.plan(task, (index, epoch), earlier, extra, begin=done)
-            for number in range(done, steps):
-                self._enter(index, epoch, number, lr=lr)
-                step = feed.step(plan, number, task)
-                method.begin_step(step)
-                loss = self._descent.step(step, lr) if method.trains_net else None
-                feed.remember(plan, number, step)
-                method.after_step(step)
-                stream.position = Position(index, epoch, number + 1)
-                measured.after_step(task, loss, epoch * steps + number + 1)
+            compiled = self._compiled
+            if compiled is not None and not compiled.begin(plan, task):
+                compiled = None
+            while done < steps:
+                before = epoch * steps
+                self._enter(index, epoch, done, lr=lr)
+                if compiled is None:
+                    losses, done = self._step(plan, done, task, lr), done + 1
+                else:
+                    last = min(steps, measured.next_look(before + done) - before)
+                    last = min(last, done + compiled.steps_in(pace))
+                    losses, done = compiled.take(plan, done, last, task, lr), last
+                stream.position = Position(index, epoch, done)
+                measured.after_steps(task, losses, before + done)
                 yield stream.position
             stream.position = Position(index, epoch + 1)
             done = 0
@@ -221,6 +231,15 @@ class TrialStack:
         self._choose(task)
         measured.end_task(task)
         stream.position = Position(index + 1)
+
+    def _step(self, plan: EpochPlan, number: int, task: Task, lr: Tensor) -> Tensor | None:
+        """Take one step in torch; returns the losses [1, S], if there are any."""
+        step = self._feed.step(plan, number, task)
+        self._method.begin_step(step)
+        loss = self._descent.step(step, lr) if self._method.trains_net else None
+        self._feed.remember(plan, number, step)
+        self._method.after_step(step)
+        return None if loss is None else loss.unsqueeze(0)
 
     def _begin(self, task: Task) -> Tensor | None:
         """Start or resume a task; returns the rows that the method adds to it, [S, n], if any."""
@@ -281,7 +300,13 @@ class TrialStack:
 
         Raises StreamError before anything is learnt of a stream without known tasks.
         """
-        return self.measured.results()
+        records = self.measured.results()
+        engine = "kernel" if self._compiled is not None and self._compiled.usable else "torch"
+        machine = [record.machine | {"engine": engine} for record in records]
+        return [
+            record.model_copy(update={"machine": own})
+            for record, own in zip(records, machine, strict=True)
+        ]
 
     @property
     def diverged_at(self) -> list[int | None]:

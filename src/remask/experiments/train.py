@@ -30,12 +30,13 @@ from remask.experiments.jobs import (
 )
 from remask.experiments.options import RunOptions
 from remask.files import AnyPath, Lock, LockHeldError
-from remask.machine import StopRequest, check_device, lacks_memory, provenance
+from remask.machine import StopRequest, check_device, lacks_memory
 from remask.own_code import fingerprints_of
 from remask.record import TrialRecord
 
 _SECONDS_BETWEEN_REPORTS = 0.25
 _ORPHAN = 30.0  # seconds
+_PACE = 0.1  # seconds between looks at requests to stop
 _LARGEST_SHARE = 0.02
 """The share of the run's time that checkpoints at task ends may take."""
 _DIGITS_OF_HASH = 12
@@ -77,7 +78,7 @@ def run_job(
             reports = _Reports(job, stack, logged=log is not None)
             yield from reports.now()
             learnt = stack.position.task
-            for position in stack.run():
+            for position in stack.run(_PACE):
                 task_ended, learnt = position.task > learnt, position.task
                 if stop.signal is not None:
                     saver.save()
@@ -111,17 +112,17 @@ def describe_failure(error: Exception) -> str:
 
 def _records(stack: TrialStack, saver: "_Saver", device: str) -> list[TrialRecord]:
     """The records of a finished stack, with the time of all its sessions."""
-    machine = provenance()["machine"]
-    if torch.device(device).type == "cuda":
-        machine = {**machine, "device": torch.cuda.get_device_name(device)}
+    on = {"device": torch.cuda.get_device_name(device)} if device.startswith("cuda") else {}
     known = {
         "started": saver.started,
         "seconds": saver.seconds() / len(stack.configs),
         "own_code": saver.own_code,
         "flops": training_flops(stack),
-        "machine": machine,
     }
-    return [record.model_copy(update=known) for record in stack.results()]
+    return [
+        record.model_copy(update={**known, "machine": record.machine | on})
+        for record in stack.results()
+    ]
 
 
 class _Saver:

@@ -23,14 +23,43 @@ Kept = tuple[Tensor, Tensor]
 class ReservoirPlan:
     """The draws and insertions of each step of an epoch."""
 
-    draws: list[Tensor | None]
-    """Per step, the rows to replay: int64 [S, D * R] (D independent draws); None while empty."""
-    kept: list[Kept | None]
-    """Per step, the samples that are kept; None if none is."""
+    chosen: Integers
+    """The slots to replay, [S, steps, D, R] (D independent draws), of which `size` are defined."""
+    slots: Integers
+    """The slot that each sample of the stream takes, or -1: [S, N]."""
+    ends: list[int]
+    """Where the samples of the steps begin and end: [steps + 1]."""
     filled: list[int]
     """Samples in memory before each step and after the last."""
-    offers: bool = True
+    offers: bool
     """Whether the epoch's samples are offered to the memory."""
+    capacity: int
+    device: torch.device
+
+    def size(self, number: int) -> int:
+        """The samples of each draw of a step."""
+        return min(int(self.chosen.shape[3]), self.filled[number])
+
+    def draws(self, number: int) -> Tensor | None:
+        """The rows to replay in a step: int64 [S, D * R]; None while the memory is empty."""
+        slots = self.chosen[:, number, :, : self.size(number)]
+        if not slots.size:
+            return None
+        rows = slots.reshape(len(slots), -1) + self._first_rows()[:, None]
+        return torch.from_numpy(rows).to(self.device)
+
+    def kept(self, number: int) -> Kept | None:
+        """The samples of a step that are kept; None if none is."""
+        slots = _drop_overwritten(self.slots[:, self.ends[number] : self.ends[number + 1]])
+        trials, places = np.nonzero(slots >= 0)
+        if not len(trials):
+            return None
+        source, target = trials * slots.shape[1] + places, slots[trials, places]
+        target = target + self._first_rows()[trials]
+        return torch.from_numpy(source).to(self.device), torch.from_numpy(target).to(self.device)
+
+    def _first_rows(self) -> Integers:
+        return np.arange(len(self.slots), dtype=np.int64) * self.capacity
 
 
 class Reservoir:
@@ -143,7 +172,15 @@ class Reservoir:
             slots = self._balanced_slots(every_label, first if offers else None, seeds, key)
         size = np.repeat(filled[:-1], draws)
         chosen = [draw_distinct(generator(seed, "replay", *key), size, draw_size) for seed in seeds]
-        return _lay_out(chosen, slots, sizes, filled, self.capacity, offers, self.planned_on)
+        return ReservoirPlan(
+            np.stack(chosen).reshape(len(seeds), len(sizes), draws, draw_size),
+            np.stack(slots),
+            arrived.tolist(),
+            filled.tolist(),
+            offers,
+            self.capacity,
+            self.planned_on,
+        )
 
     def _balanced_slots(
         self, labels: Integers, first: int | None, seeds: Sequence[int], key: tuple[int, ...]
@@ -261,46 +298,6 @@ class SourcedInputs:
     def put(self, target: Tensor, places: Tensor) -> None:
         """Put the samples with these row numbers [n] of the task into slots [n]."""
         self.sources[target] = self._first + places.cpu()
-
-
-def _lay_out(
-    chosen: Sequence[Integers],
-    slots: Sequence[Integers],
-    sizes: Sequence[int],
-    filled: Integers,
-    capacity: int,
-    offers: bool,
-    device: torch.device,
-) -> ReservoirPlan:
-    """Combine the trials' own draws and insertions into the plan of a stack.
-
-    Per trial, `chosen` has the slots of all draws, [steps * D, R], and `slots` the slot of each
-    offered sample or -1, [N]. `filled` is that of the plan, [steps + 1].
-    """
-    trials, draw_size = len(chosen), chosen[0].shape[1]
-    offsets = np.arange(trials, dtype=np.int64) * capacity
-    drawn = np.stack(chosen).reshape(trials, len(sizes), -1, draw_size)
-    drawn = drawn + offsets[:, None, None, None]
-    by_step = torch.from_numpy(drawn).transpose(0, 1).contiguous().to(device)
-    planned_draws = [
-        rows[..., : min(draw_size, int(n))].flatten(1) if n and rows.numel() else None
-        for rows, n in zip(by_step, filled[:-1], strict=True)
-    ]
-
-    offered = np.stack(slots)
-    kept: list[Kept | None] = []
-    start = 0
-    for size in sizes:
-        batch = _drop_overwritten(offered[:, start : start + size])
-        owners, positions = np.nonzero(batch >= 0)
-        start += size
-        if len(owners) == 0:
-            kept.append(None)
-            continue
-        source = torch.from_numpy(owners * size + positions).to(device)
-        target = torch.from_numpy(batch[owners, positions] + offsets[owners]).to(device)
-        kept.append((source, target))
-    return ReservoirPlan(planned_draws, kept, filled.tolist(), offers)
 
 
 def offer_slots(random: np.random.Generator, seen: int, count: int, capacity: int) -> Integers:

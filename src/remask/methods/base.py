@@ -236,6 +236,10 @@ class Method:
     """The default of `TrialConfig.fade`."""
     unmaskable: ClassVar[str | None] = None
     """Why the method does not support a mask; None if it does."""
+    fixed_terms: ClassVar[bool] = False
+    """Whether the terms are the same in all steps of a task whose batches have the same sizes,
+    except for `Step.faded`. Compiled steps then ask for them once. A subclass with its own `terms`
+    must set it again."""
     works_on_host: ClassVar[str | None] = None
     """Why a step waits for values from the device; None if it does not."""
     ungrowable: ClassVar[str | None] = None
@@ -257,6 +261,8 @@ class Method:
 
     def __init_subclass__(cls) -> None:
         cls.title = cls.__dict__.get("title", cls.__name__)  # not inherited
+        if "terms" in vars(cls):
+            cls.fixed_terms = vars(cls).get("fixed_terms", False)
         if "scores" in vars(cls) and "own_scores" not in vars(cls):
             # The inherited one would disagree with the new `scores`.
             cls.own_scores = Method.own_scores  # type: ignore[method-assign]

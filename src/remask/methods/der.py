@@ -13,6 +13,7 @@ class DER(Method):
 
     name = "der"
     title = "DER"
+    fixed_terms = True
     weights: ClassVar = {"alpha": 0.2}
     draws = 1
     stores_logits = True

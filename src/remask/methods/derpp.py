@@ -17,6 +17,7 @@ class DERpp(Method):
 
     name = "derpp"
     title = "DER++"
+    fixed_terms = True
     weights: ClassVar = {"alpha": 0.2, "beta": 1.0}
     draws = 2
     stores_logits = True

@@ -14,6 +14,7 @@ class ER(Method):
 
     name = "er"
     title = "ER"
+    fixed_terms = True
     draws = 1
     one_forward = True
 

@@ -2,13 +2,13 @@
 
 from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from remask.errors import MethodError
-from remask.losses import trial_cross_entropy
 from remask.methods.base import Method
-from remask.methods.step import Step
+from remask.methods.step import Step, Term
 
 
 class ERLAS(Method):
@@ -37,7 +37,7 @@ class ERLAS(Method):
         shape = (context.trials, int(self.window.max()), context.num_classes)
         self.counts = torch.zeros(shape, device=context.device)
 
-    def loss(self, step: Step) -> Tensor:
+    def terms(self, step: Step) -> list[Term]:
         """Weight stream and replay by their number of samples."""
         batches = [step.stream, *step.replays]
         labels = torch.cat([batch.labels for batch in batches], dim=1)
@@ -48,9 +48,12 @@ class ERLAS(Method):
         age = torch.arange(self.counts.shape[1], device=self.counts.device)
         recent = (self.counts * (age < self.window.unsqueeze(1)).unsqueeze(2)).sum(1, keepdim=True)
         adjustment = self.tau.view(-1, 1, 1) * recent.clamp(min=1).log()
-        losses = [
-            batch.labels.shape[1]
-            * trial_cross_entropy(batch.logits + adjustment, batch.labels, recent > 0, None)
+        return [
+            Term(
+                batch,
+                float(np.float32(batch.labels.shape[1] / labels.shape[1])),
+                recent > 0,
+                shift=adjustment,
+            )
             for batch in batches
         ]
-        return torch.stack(losses).sum(0) / labels.shape[1]

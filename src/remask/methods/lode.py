@@ -5,7 +5,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from remask.methods.base import Method
-from remask.methods.step import Step
+from remask.methods.step import Step, Term
 
 
 class LODE(Method):
@@ -20,6 +20,7 @@ class LODE(Method):
     title = "LODE"
     weights: ClassVar = {"rho": 0.1}
     draws = 1
+    fixed_terms = True
     unmaskable = "LODE itself defines how new classes compete with old ones"
     rho: Tensor
 
@@ -28,18 +29,17 @@ class LODE(Method):
         """It needs to know which classes are old."""
         return True
 
-    def loss(self, step: Step) -> Tensor:
-        """Return the decoupled loss; in the first task, the plain one."""
-        stream, task = step.stream, step.task
-        loss = step.cross_entropy(stream)
-        if task.number:
-            among_new = step.cross_entropy(stream, among=~task.old)
-            balance = self.rho * (task.classes.sum() / task.old.sum().clamp(min=1))
-            loss = among_new + balance * (loss - among_new)
-        if not step.replays:
-            return loss
-        (replay,) = step.replays
-        stream_loss, replay_loss = loss / 2, step.cross_entropy(replay) / 2
-        self.context.note("stream", stream_loss)
-        self.context.note("replay", replay_loss)
-        return stream_loss + replay_loss
+    def terms(self, step: Step) -> list[Term]:
+        """Return the decoupled terms; in the first task, the plain one."""
+        task, half = step.task, 0.5 if step.replays else 1.0
+        replayed = [Term(replay, half) for replay in step.replays]
+        if not task.number:
+            return [Term(step.stream, half), *replayed]
+        balance = self.rho * (task.classes.sum() / task.old.sum().clamp(min=1))
+        among_new = (~task.old).view(1, 1, -1)
+        # CE(among new) + balance * (CE - CE(among new))
+        return [
+            Term(step.stream, half * balance),
+            Term(step.stream, half * (1 - balance), among_new),
+            *replayed,
+        ]

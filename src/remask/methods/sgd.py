@@ -9,6 +9,7 @@ class SGD(Method):
 
     name = "sgd"
     title = "SGD"
+    fixed_terms = True
 
     def terms(self, step: Step) -> list[Term]:
         """Return the cross-entropy on the stream."""

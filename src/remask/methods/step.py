@@ -114,7 +114,11 @@ class Batch:
 
 
 class Term(NamedTuple):
-    """One term of a loss: weight * CE(batch), or weight * MSE(logits, stored) with `stored`."""
+    """One term of a loss: weight * CE(batch), or weight * MSE(logits, stored) with `stored`.
+
+    A term whose fields depend on no inputs and logits but `stored`, which is `Batch.recorded`,
+    allows compiled steps.
+    """
 
     batch: Batch
     weight: Weight = 1.0
@@ -125,6 +129,8 @@ class Term(NamedTuple):
     """The value of masked logits, [S, 1, 1]; None: -inf."""
     stored: Tensor | None = None
     """Target logits, [S, B, K]."""
+    shift: Tensor | None = None
+    """What is added to the logits in a cross-entropy, [S, 1, K]."""
 
     def kind(self, step: "Step") -> str:
         """The name of the term in logs."""
@@ -134,20 +140,22 @@ class Term(NamedTuple):
 
     def loss(self) -> Tensor:
         """Return the value per trial, [S], for autograd."""
-        logits = self.batch.logits
+        logits, labels = self._logits(), self.batch.labels
         if self.stored is not None:
             own = logit_mse(logits, self.stored)
         else:
-            own = trial_cross_entropy(logits, self.batch.labels, self.active, self.mask_value)
+            own = trial_cross_entropy(logits, labels, self.active, self.mask_value)
         return own if isinstance(self.weight, float) and self.weight == 1 else self.weight * own
 
     def loss_and_slope(self) -> tuple[Tensor, Tensor]:
         """Return the value, [S], and its gradient in the logits, [S, B, K], without autograd."""
-        logits = self.batch.logits
+        logits, labels = self._logits(), self.batch.labels
         if self.stored is not None:
             return mse_and_slope(logits, self.stored, self.weight)
-        labels = self.batch.labels
         return cross_entropy_and_slope(logits, labels, self.active, self.mask_value, self.weight)
+
+    def _logits(self) -> Tensor:
+        return self.batch.logits if self.shift is None else self.batch.logits + self.shift
 
 
 def total(terms: Sequence[Term]) -> Tensor:

@@ -1,0 +1,325 @@
+"""Compiled steps: what a method's terms and an epoch's plan are for the kernel.
+
+They serve chains of linear layers with ReLU on a CPU, terms that depend on no logits, plain
+gradient descent, and memories without merging. All other stacks take their steps in torch.
+"""
+
+import os
+import time
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from typing_extensions import override
+
+from remask.data.tasks import DataDescription, Task
+from remask.engine.compiling import Kernel, Layout, kernel_for
+from remask.engine.linear_stack import LinearStack
+from remask.engine.steps import EpochPlan, Feed, Optimizer
+from remask.methods.base import Method
+from remask.methods.step import Batch, Joined, Step, Term, added
+from remask.nets.stacked import StackedNet
+
+_HOOKS = ("loss", "begin_step", "adjust_gradients", "after_step")
+_DENSE = 0.5
+"""Zeros are skipped if fewer pairs of neighbouring inputs than this have another number."""
+_LOOKED_AT = 256  # samples
+_MOST_LISTED = 65_535  # rows of a step in which zeros can be skipped
+
+
+class _NeedsLogitsError(Exception):
+    """The terms of a method depend on logits or inputs."""
+
+
+class _NotYet(Joined):
+    """The batches of a step that has not been taken."""
+
+    def __init__(self) -> None:
+        """Have neither inputs nor logits."""
+        super().__init__(torch.empty(0), [], self.logits_of)
+
+    @override
+    def logits_of(self, number: object) -> Tensor:
+        raise _NeedsLogitsError
+
+    @override
+    def inputs_of(self, number: int) -> Tensor:
+        raise _NeedsLogitsError
+
+
+class CompiledSteps:
+    """Takes the steps of a stack in the kernel."""
+
+    @classmethod
+    def of(
+        cls,
+        net: StackedNet,
+        method: Method,
+        feed: Feed,
+        data: DataDescription,
+        optimizer: Optimizer,
+    ) -> "CompiledSteps | None":
+        """Return None if the stack must take its steps in torch."""
+        kind, memory = type(method), feed.reservoir
+        if (
+            not isinstance(net, LinearStack)
+            or net.relu_chain is None
+            or next(iter(net.parameters.values())).device.type != "cpu"
+            or optimizer != "sgd"
+            or not kind.trains_net
+            or any(getattr(kind, hook) is not getattr(Method, hook) for hook in _HOOKS)
+            or data.augment
+            or data.input_type not in (torch.uint8, torch.float32)
+            or (memory is not None and memory.counts is not None)
+            or os.environ.get("REMASK_ENGINE") == "torch"
+        ):
+            return None
+        kernel = kernel_for(data.input_type)
+        return None if kernel is None else cls(kernel, net, net.relu_chain, method, feed, data)
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        net: LinearStack,
+        layers: Sequence[str],
+        method: Method,
+        feed: Feed,
+        data: DataDescription,
+    ) -> None:
+        self._run, self._method, self._feed, self._data = kernel, method, feed, data
+        self._layout = Layout(net.parameters, layers)
+        shape = (-1, *[1] * (len(data.input_shape) - 1))
+        mean, std = (
+            torch.tensor([other] if given is None else given).view(shape)
+            for given, other in ((data.mean, 0.0), (data.std, 1.0))
+        )
+        ones = torch.ones(data.input_shape)
+        self._scale = (ones * data.scale / std).flatten().numpy()
+        self._shift = (ones * -mean / std).flatten().numpy()
+        self._sparse = False
+        self._inputs: NDArray[Any] = np.empty((0, 0))
+        self.usable: bool | None = None
+        """Whether terms can be computed before a step; None until the first step."""
+        self._per_second = 100.0
+
+    def begin(self, plan: EpochPlan, task: Task) -> bool:
+        """Prepare for an epoch; returns whether its steps can be compiled."""
+        inputs, memory = self._feed.samples.inputs, self._feed.reservoir
+        if not isinstance(inputs, Tensor):
+            return False
+        if memory is not None and not isinstance(memory.inputs, Tensor):
+            return False
+        plain = not self._shift.any() and bool((self._scale == self._scale[0]).all())
+        some = inputs[:: max(1, len(inputs) // _LOOKED_AT)].flatten(1).numpy() != 0
+        pairs = some[:, : some.shape[1] // 2 * 2].reshape(len(some), -1, 2).any(2)
+        # Both ways give the same bits.
+        self._sparse = plain and pairs.size > 0 and float(pairs.mean()) < _DENSE
+        self._inputs = inputs.flatten(1).contiguous().numpy()
+        if self.usable is None:
+            self.usable = self._probe(plan, task)
+        return self.usable
+
+    def _probe(self, plan: EpochPlan, task: Task) -> bool:
+        """Whether the method's terms can be computed before a step."""
+        state = self._method.state().values()
+        before = [tensor.clone() for tensor in state]
+        step = self._planned_step(plan, 0, None, task)
+        try:
+            return self._kinds(step, self._method.terms(step)) is not None
+        except _NeedsLogitsError:
+            return False
+        finally:
+            for tensor, old in zip(state, before, strict=True):
+                tensor.copy_(old)
+
+    def steps_in(self, seconds: float) -> int:
+        """About how many steps can be taken in some time; at least one."""
+        return max(1, int(seconds * self._per_second))
+
+    def take(self, plan: EpochPlan, first: int, last: int, task: Task, lr: Tensor) -> Tensor:
+        """Take the steps first to last of a plan; returns the losses [n, S], and logs terms."""
+        began = time.perf_counter()
+        sizes = {n: (len(plan.places[n]), _draw_size(plan, n)) for n in range(first, last)}
+        losses = []
+        for _, alike in groupby(sizes, key=sizes.__getitem__):
+            numbers = list(alike)
+            if self._method.fixed_terms and not self._feed.config.task_free:
+                step = self._planned_step(plan, numbers[0], None, task)
+                if plan.faded is not None:
+                    step.faded = plan.faded[numbers[0] : numbers[-1] + 1]  # [n, S]
+                planned = [(step, self._method.terms(step))]
+                losses.append(self._take(plan, numbers, planned, lr))
+                continue
+            for _, run in groupby(self._in_order(plan, numbers, task), lambda o: self._kinds(*o)):
+                steps = list(run)
+                losses.append(self._take(plan, numbers[: len(steps)], steps, lr))
+                del numbers[: len(steps)]
+        self._per_second = (last - first) / (time.perf_counter() - began)
+        return torch.cat(losses)
+
+    # ---- Terms ---------------------------------------------------------------------------------
+
+    def _in_order(
+        self, plan: EpochPlan, numbers: Sequence[int], task: Task
+    ) -> list[tuple[Step, list[Term]]]:
+        """The terms of steps whose labels they depend on."""
+        memory, planned = self._feed.reservoir, []
+        labels = None if memory is None else memory.labels.clone()
+        for number in numbers:
+            self._method.context.name_draws(*plan.key, number)
+            step = self._planned_step(plan, number, labels, task)
+            planned.append((step, self._method.terms(step)))
+            kept = None if plan.reservoir is None else plan.reservoir.kept(number)
+            if labels is not None and kept is not None:
+                labels.index_copy_(0, kept[1], plan.labels[number].flatten()[kept[0]])
+        return planned
+
+    def _planned_step(
+        self, plan: EpochPlan, number: int, labels: Tensor | None, task: Task
+    ) -> Step:
+        """A step without inputs and logits; without the labels in memory, those are 0."""
+        drawn = None if plan.reservoir is None else plan.reservoir.draws(number)
+        batches = [Batch(None, plan.labels[number], place=(_NotYet(), 0))]
+        if drawn is not None:
+            past = torch.zeros_like(drawn) if labels is None else labels[drawn]
+            for part in torch.split(past, _draw_size(plan, number), dim=1):
+                logits = torch.zeros(()).expand(*part.shape, self._data.num_classes)
+                batches.append(Batch(None, part, recorded=logits, place=(_NotYet(), 0)))
+        return self._feed.step_of(plan, number, task, batches)
+
+    def _kinds(self, step: Step, terms: Sequence[Term]) -> list[tuple[int, int, str]]:
+        """The kind, batch and name of each term."""
+        from remask.engine.kernel import CROSS_ENTROPY, STORED
+
+        batches, kinds = [step.stream, *step.replays], []
+        for term in terms:
+            known = [own is term.batch for own in batches]
+            planned = term.stored is None or term.stored is term.batch.recorded
+            if not (any(known) and planned):
+                raise _NeedsLogitsError
+            number = known.index(True)
+            kind = CROSS_ENTROPY if term.stored is None else STORED
+            kinds.append((kind, number, term.kind(step)))
+        return kinds
+
+    def _classes(self, values: Sequence[Tensor | None], missing: float | bool) -> NDArray[Any]:
+        """A field of a term in some steps, [S or 1, 1, K or 1] each: [P, S, K]."""
+        if all(value is values[0] for value in values):
+            values = values[:1]
+        shape = (self._method.context.trials, 1, self._data.num_classes)
+        filled = [torch.tensor(missing) if value is None else value for value in values]
+        return torch.stack([value.expand(shape) for value in filled]).squeeze(2).numpy()
+
+    # ---- Steps ---------------------------------------------------------------------------------
+
+    def _take(
+        self,
+        plan: EpochPlan,
+        numbers: Sequence[int],
+        planned: Sequence[tuple[Step, list[Term]]],
+        lr: Tensor,
+    ) -> Tensor:
+        """Take steps with the same kinds of terms, given those of each, or of all in one."""
+        from remask.engine import kernel
+
+        first, last = numbers[0], numbers[-1] + 1
+        steps, trials = len(numbers), len(lr)
+        kinds, batches, names = zip(*self._kinds(*planned[0]), strict=True)
+        weights, actives, adjusted, stored_as = [], [], [], -1
+        for number, terms in enumerate(zip(*(own for _, own in planned), strict=True)):
+            own = [torch.as_tensor(term.weight, dtype=torch.float32) for term in terms]
+            weight = torch.stack(own) if len(own) > 1 else own[0]
+            if (weight.ndim < 2 and len(own) > 1) or weight.ndim == 0:
+                weight = weight.unsqueeze(-1)
+            weights.append(weight.expand(steps, trials).numpy())
+            active = self._classes([term.active for term in terms], True)
+            shift = self._classes([term.shift for term in terms], 0.0)
+            value = self._classes([term.mask_value for term in terms], -torch.inf)
+            actives.append(active)
+            adjusted.append(np.where(active, shift, value).astype(np.float32))
+            masked = planned[0][0].active
+            if self._feed.config.mask_stored and masked is not None and terms[0].active is masked:
+                stored_as = number if stored_as < 0 else stored_as
+        many = max(len(own) for own in adjusted)
+        actives = [np.broadcast_to(own, (many, *own.shape[1:])) for own in actives]
+        adjusted = [np.broadcast_to(own, (many, *own.shape[1:])) for own in adjusted]
+        samples, memory, reservoir = self._feed.samples, self._feed.reservoir, plan.reservoir
+        nothing = np.zeros((0, self._data.num_classes), np.float32)
+        inputs = self._inputs
+        data = kernel.Samples(inputs, samples.labels.numpy(), nothing)
+        places = torch.stack(plan.places[first:last]).view(steps, trials, -1).numpy()
+        batch, size, ends = places.shape[2], 0, [places.shape[2]]
+        draws, slots = np.zeros((trials, steps, 0), np.int64), np.full((trials, steps, batch), -1)
+        if reservoir is not None:
+            size = reservoir.size(first)
+            draws = reservoir.chosen[:, first:last, :, :size]
+            ends = [batch + size * draw for draw in range(draws.shape[2] + 1)]
+            draws = draws.reshape(trials, steps, size * draws.shape[2])
+            begin, end = reservoir.ends[first], reservoir.ends[last]
+            slots = reservoir.slots[:, begin:end].reshape(trials, steps, batch)
+        decoding = kernel.Decoding(self._scale, self._shift, self._room(ends[-1]))
+        losses = np.empty((trials, steps, len(kinds)), np.float32)
+        past = self._memories(trials, nothing, inputs)
+        for trial in range(trials):
+            net = kernel.Net(
+                *(self._layout.flat[trial], self._layout.layers, self._layout.widths),
+                *(nothing, nothing),
+            )
+            terms_of_trial = kernel.Terms(
+                np.array(kinds),
+                np.array(batches),
+                np.stack([own[:, trial] for own in weights]),
+                np.stack([own[:, trial] for own in actives]),
+                np.stack([own[:, trial] for own in adjusted]),
+                stored_as,
+            )
+            rows = kernel.Plan(
+                np.ascontiguousarray(places[:, trial]),
+                np.ascontiguousarray(draws[trial]),
+                np.ascontiguousarray(slots[trial]),
+                np.array(ends),
+            )
+            step = np.float32(lr[trial])
+            self._run(net, data, past[trial], decoding, rows, terms_of_trial, step, losses[trial])
+        if memory is not None and reservoir is not None:
+            memory.filled = reservoir.filled[last]
+            if reservoir.offers:
+                memory.offer(torch.cat(plan.labels[first:last], dim=1))
+        values = torch.from_numpy(losses).transpose(0, 1).unbind(2)
+        context = self._method.context
+        for name in dict.fromkeys(names):
+            of_kind = added([own for own, kind in zip(values, names, strict=True) if kind == name])
+            for value in of_kind if context.noted is not None else ():
+                context.note(name, value)
+        return added(values)
+
+    def _room(self, rows: int) -> NDArray[Any]:
+        """Room for the lists of a step with some rows; nothing if zeros are not skipped."""
+        pairs = (len(self._scale) + 1) // 2 * rows
+        if not self._sparse or rows > _MOST_LISTED:
+            pairs = 0
+        if self._data.input_type == torch.uint8:
+            return np.empty(pairs, np.int32)
+        return np.empty(3 * pairs, np.float32)
+
+    def _memories(self, trials: int, nothing: NDArray[Any], inputs: NDArray[Any]) -> list[Any]:
+        """The memory of each trial, whose arrays the kernel changes."""
+        from remask.engine.kernel import Samples
+
+        memory = self._feed.reservoir
+        if memory is None:
+            return [Samples(inputs[:0], np.zeros(0, np.int64), nothing)] * trials
+        assert isinstance(memory.inputs, Tensor)
+        parts = [memory.inputs.flatten(1).numpy(), memory.labels.numpy()]
+        parts.append(nothing if memory.logits is None else memory.logits.numpy())
+        m = memory.capacity
+        return [Samples(*(own[t * m : (t + 1) * m] for own in parts)) for t in range(trials)]
+
+
+def _draw_size(plan: EpochPlan, number: int) -> int:
+    """The samples of each draw of a step."""
+    return 0 if plan.reservoir is None else plan.reservoir.size(number)

@@ -1,0 +1,169 @@
+"""Compiles the kernel, checks it, and lays parameters out for it."""
+
+import hashlib
+import warnings
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from threading import Lock
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+Kernel = Callable[..., None]
+"""`kernel.run_steps`, compiled."""
+TOLERANCE = 1e-4
+"""The largest difference from float64 that a check of a few steps accepts."""
+_LINE = 16  # float32 numbers of a cache line
+_lock = Lock()
+_kernels: dict[torch.dtype, Kernel | None] = {}
+
+
+def kernel_for(inputs: torch.dtype) -> Kernel | None:
+    """The kernel for a type of inputs; None without numba, or with one warning if it fails."""
+    with _lock:
+        if inputs not in _kernels:
+            _kernels[inputs] = None
+            if find_spec("numba") is not None:
+                try:
+                    _kernels[inputs] = _compiled(inputs)
+                except Exception as error:  # whatever is wrong with numba here, torch works
+                    reason = f"{type(error).__name__}: {error}".splitlines()[0]
+                    warnings.warn(
+                        f"training is slower, because numba does not work here ({reason})",
+                        RuntimeWarning,
+                        stacklevel=2,
+                    )
+        return _kernels[inputs]
+
+
+def _compiled(inputs: torch.dtype) -> Kernel:
+    """Compile the kernel, or load it from numba's cache, and compare it with autograd."""
+    from numba import njit
+
+    from remask.engine import kernel, vectors
+
+    # The cache sees no changes in other files, and none in a file of the same date and size.
+    sources = [Path(str(module.__file__)).read_bytes() for module in (kernel, vectors)]
+    digest = hashlib.sha256(b"".join(sources)).hexdigest()
+    kernel.run_steps.__qualname__ = f"run_steps_{digest[:12]}"
+    for cached in (True, False):
+        try:
+            run: Kernel = njit(cache=cached, **kernel.OPTIONS)(kernel.run_steps)
+            apart = max(difference(run, inputs, sparse=sparse) for sparse in (False, True))
+        except (OSError, RuntimeError):  # no folder for the cache, or no room in it
+            if not cached:
+                raise
+            continue
+        if not apart < TOLERANCE:
+            raise ArithmeticError(f"its results are off by {apart:.2g}")
+        break
+    return run
+
+
+class Layout:
+    """Parameters in the kernel's layout; the tensors become views of it."""
+
+    def __init__(self, parameters: dict[str, Tensor], names: Sequence[str]) -> None:
+        """Move those of the linear layers with these names, in order, each [S, ...]."""
+        from remask.engine.vectors import LANES, WIDEST, WIDEST_SPARSE, tile_widths
+
+        shapes = [parameters[f"{name}.weight"].shape for name in names]
+        rows, size = [], 0
+        for _, outputs, inputs in shapes:
+            deep, wide = -(-inputs // LANES) * LANES, -(-outputs // LANES) * LANES
+            rows.append((inputs, outputs, wide, size, size + deep * wide))
+            size += deep * wide + wide
+        self.layers = np.array(rows, dtype=np.int64)
+        """See `kernel.Net`."""
+        tiles = [tile_widths(row[2] // LANES, WIDEST) for row in rows]
+        tiles.append(tile_widths(rows[0][2] // LANES, WIDEST_SPARSE))
+        self.widths = np.zeros((len(tiles), 1 + max(map(len, tiles))), dtype=np.int64)
+        """See `kernel.Net`."""
+        for number, own in enumerate(tiles):
+            self.widths[number, : 1 + len(own)] = [len(own), *own]
+        self._names, self._trials, self.size = names, shapes[0][0], -(-size // _LINE) * _LINE
+        self.flat = self.move(parameters)
+        """float32 [S, P]."""
+
+    def move(self, parameters: dict[str, Tensor]) -> NDArray[np.float32]:
+        """Move parameters to new memory in this layout, and return it: float32 [S, P]."""
+        trials, size = self._trials, self.size
+        room = torch.zeros(trials * size + _LINE)
+        flat = room[-room.data_ptr() // 4 % _LINE :][: trials * size].view(trials, size)
+        for name, row in zip(self._names, self.layers.tolist(), strict=True):
+            inputs, outputs, wide, first, bias = row
+            weights = flat[:, first : first + inputs * wide].view(trials, inputs, wide)
+            views = {"weight": weights[:, :, :outputs].mT, "bias": flat[:, bias : bias + outputs]}
+            for kind, view in views.items():
+                before = parameters[f"{name}.{kind}"]
+                view.copy_(before.detach())
+                parameters[f"{name}.{kind}"] = view.requires_grad_(before.requires_grad)
+        moved: NDArray[np.float32] = flat.detach().numpy()
+        return moved
+
+
+def difference(run: Kernel, kind: torch.dtype, *, sparse: bool) -> float:
+    """How far three steps in the kernel are from the same steps by autograd in float64."""
+    from remask.engine import kernel
+
+    random = torch.Generator().manual_seed(0)
+    inputs, hidden, classes, batch, steps = 77, 40, 5, 7, 3
+    samples = torch.rand((20, inputs), generator=random)
+    samples = (samples * (samples < (0.3 if sparse else 1)) * 255).to(kind)
+    labels = torch.randint(3, (20,), generator=random)
+    memory, past = samples.flip(0).clone(), labels.flip(0).clone()
+    stored = torch.randn((20, classes), generator=random)
+    shapes = {"0.weight": (1, hidden, inputs), "0.bias": (1, hidden)}
+    shapes |= {"1.weight": (1, classes, hidden), "1.bias": (1, classes)}
+    parameters = {name: torch.randn(own, generator=random) / 6 for name, own in shapes.items()}
+    exact = {name: own[0].double().requires_grad_() for name, own in parameters.items()}
+    layout = Layout(parameters, ["0", "1"])
+    places = torch.randint(20, (steps, batch), generator=random)
+    draws = torch.randint(20, (steps, 2 * batch), generator=random)
+    active = torch.tensor([True, True, True, False, False])
+    nothing = np.zeros((0, classes), np.float32)
+    pairs = (inputs + 1) // 2 * 3 * batch * sparse
+    room = np.zeros(pairs, np.int32) if kind == torch.uint8 else np.zeros(3 * pairs, np.float32)
+    losses, lr = np.zeros((steps, 3), np.float32), np.float32(0.1)
+    masks = np.stack([active.numpy(), *np.ones((2, classes), bool)])[:, None]
+    run(
+        kernel.Net(layout.flat[0], layout.layers, layout.widths, nothing, nothing),
+        kernel.Samples(samples.numpy(), labels.numpy(), nothing),
+        kernel.Samples(memory.numpy(), past.numpy(), stored.numpy()),
+        kernel.Decoding(np.full(inputs, 1 / 255, np.float32), np.zeros(inputs, np.float32), room),
+        kernel.Plan(
+            *(places.numpy(), draws.numpy(), np.full((steps, batch), -1)),
+            np.arange(1, 4) * batch,
+        ),
+        kernel.Terms(
+            np.array([kernel.CROSS_ENTROPY, kernel.STORED, kernel.CROSS_ENTROPY]),
+            np.arange(3),
+            np.full((3, steps), 0.5, np.float32),
+            masks,
+            np.where(masks, 0, np.float32(-1)),
+            -1,
+        ),
+        lr,
+        losses,
+    )
+    apart = [0.0]
+    for step in range(steps):
+        first, second = torch.split(draws[step], batch)
+        rows = torch.cat([samples[places[step]], memory[draws[step]]]).double() / 255
+        outputs = F.linear(rows, exact["0.weight"], exact["0.bias"]).relu()
+        logits = torch.split(F.linear(outputs, exact["1.weight"], exact["1.bias"]), batch)
+        terms = [
+            F.cross_entropy(torch.where(active, logits[0], -1.0), labels[places[step]]) / 2,
+            F.mse_loss(logits[1], stored[first].double()) / 2,
+            F.cross_entropy(logits[2], past[second]) / 2,
+        ]
+        apart += [abs(own.item() - value) for own, value in zip(terms, losses[step], strict=True)]
+        slopes = torch.autograd.grad(torch.stack(terms).sum(), [*exact.values()])
+        for parameter, slope in zip(exact.values(), slopes, strict=True):
+            parameter.data -= float(lr) * slope
+    apart += [(parameters[name][0] - own).abs().max().item() for name, own in exact.items()]
+    return max(apart)
