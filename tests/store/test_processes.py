@@ -36,7 +36,10 @@ def start_adding(path: Path, who: str, first: int, last: int) -> "subprocess.Pop
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), *sys.path]),
+        },
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
