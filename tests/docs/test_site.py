@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ _DESCRIBED = {
     name for page in API for name in re.findall(r"^::: (\S+)", page.read_text("utf-8"), re.M)
 }
 _FENCE = re.compile(r"^ *```.*?^ *```", re.DOTALL | re.MULTILINE)
+_ITEM = re.compile(r" *(?:[-*+]|\d+\.) ")
 _LINK = re.compile(r"\]\(([^)\s]+)\)|(?:src|href)=\"([^\"]+)\"")
 
 
@@ -42,6 +44,22 @@ def test_every_link_of_a_page_leads_to_a_file_and_a_heading(page: Path) -> None:
         assert file.is_relative_to(ROOT), target
         if heading:
             assert heading in _anchors(file.read_text("utf-8")), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_every_list_of_a_page_has_an_empty_line_before_it(page: Path) -> None:
+    """Without one, python-markdown renders the list as running text."""
+    lines = ["", *_FENCE.sub("", page.read_text("utf-8")).splitlines()]
+    glued = [
+        line
+        for before, line in pairwise(lines)
+        if _ITEM.match(line)
+        and not line.startswith(" ")
+        and before.strip()
+        and not before.startswith(" ")
+        and not _ITEM.match(before)
+    ]
+    assert glued == []
 
 
 def test_every_page_is_in_the_navigation() -> None:
