@@ -6,7 +6,10 @@ gradient descent, and memories without merging. All other stacks take their step
 
 import os
 import time
+from collections import deque
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from itertools import groupby
 from typing import Any
 
@@ -261,30 +264,37 @@ class CompiledSteps:
             draws = draws.reshape(trials, steps, size * draws.shape[2])
             begin, end = reservoir.ends[first], reservoir.ends[last]
             slots = reservoir.slots[:, begin:end].reshape(trials, steps, batch)
-        decoding = kernel.Decoding(self._scale, self._shift, self._room(ends[-1]))
         losses = np.empty((trials, steps, len(kinds)), np.float32)
         past = self._memories(trials, nothing, inputs)
-        for trial in range(trials):
-            net = kernel.Net(
-                *(self._layout.flat[trial], self._layout.layers, self._layout.widths),
-                *(nothing, nothing),
+
+        def run(trial: int) -> None:
+            self._run(
+                kernel.Net(self._layout.flat[trial], self._layout.layers, self._layout.widths),
+                data,
+                past[trial],
+                kernel.Decoding(self._scale, self._shift, self._room(ends[-1])),
+                kernel.Plan(
+                    np.ascontiguousarray(places[:, trial]),
+                    np.ascontiguousarray(draws[trial]),
+                    np.ascontiguousarray(slots[trial]),
+                    np.array(ends),
+                ),
+                kernel.Terms(
+                    np.array(kinds),
+                    np.array(batches),
+                    np.stack([own[:, trial] for own in weights]),
+                    np.stack([own[:, trial] for own in actives]),
+                    np.stack([own[:, trial] for own in adjusted]),
+                    stored_as,
+                ),
+                np.float32(lr[trial]),
+                losses[trial],
             )
-            terms_of_trial = kernel.Terms(
-                np.array(kinds),
-                np.array(batches),
-                np.stack([own[:, trial] for own in weights]),
-                np.stack([own[:, trial] for own in actives]),
-                np.stack([own[:, trial] for own in adjusted]),
-                stored_as,
-            )
-            rows = kernel.Plan(
-                np.ascontiguousarray(places[:, trial]),
-                np.ascontiguousarray(draws[trial]),
-                np.ascontiguousarray(slots[trial]),
-                np.array(ends),
-            )
-            step = np.float32(lr[trial])
-            self._run(net, data, past[trial], decoding, rows, terms_of_trial, step, losses[trial])
+
+        # The kernel releases the interpreter lock.
+        threads = min(torch.get_num_threads(), trials)
+        with ThreadPoolExecutor(threads) if threads > 1 else nullcontext() as pool:
+            deque((map if pool is None else pool.map)(run, range(trials)), maxlen=0)
         if memory is not None and reservoir is not None:
             memory.filled = reservoir.filled[last]
             if reservoir.offers:

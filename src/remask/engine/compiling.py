@@ -131,7 +131,7 @@ def difference(run: Kernel, kind: torch.dtype, *, sparse: bool) -> float:
     losses, lr = np.zeros((steps, 3), np.float32), np.float32(0.1)
     masks = np.stack([active.numpy(), *np.ones((2, classes), bool)])[:, None]
     run(
-        kernel.Net(layout.flat[0], layout.layers, layout.widths, nothing, nothing),
+        kernel.Net(layout.flat[0], layout.layers, layout.widths),
         kernel.Samples(samples.numpy(), labels.numpy(), nothing),
         kernel.Samples(memory.numpy(), past.numpy(), stored.numpy()),
         kernel.Decoding(np.full(inputs, 1 / 255, np.float32), np.zeros(inputs, np.float32), room),

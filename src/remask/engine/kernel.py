@@ -29,8 +29,8 @@ from remask.engine.vectors import (
     transpose_block,
 )
 
-CROSS_ENTROPY, STORED, TAUGHT = range(3)
-"""Kinds of terms: masked cross-entropy, and distances to stored logits and to those of teachers."""
+CROSS_ENTROPY, STORED = range(2)
+"""Kinds of terms: masked cross-entropy, and distance to stored logits."""
 OPTIONS = {"nogil": True, "fastmath": {"contract"}, "error_model": "numpy", "boundscheck": False}
 _compiled = njit(**OPTIONS)
 _ONE, _ZERO = np.float32(1), np.float32(0)
@@ -38,7 +38,7 @@ _LINE = 64  # bytes of a cache line
 
 
 class Net(NamedTuple):
-    """The parameters of one net, and of slow copies of it."""
+    """The parameters of one net."""
 
     flat: Any
     """Weights [inputs, outputs] and biases of all layers, rows padded to vectors: float32 [P]."""
@@ -47,10 +47,6 @@ class Net(NamedTuple):
     widths: Any
     """Tiles of each layer's outputs, and of the first one's in sparse products: int64 [L + 1, n].
     Each row begins with their number."""
-    teachers: Any
-    """Slow copies: float32 [C, P]."""
-    shares: Any
-    """How far each copy moves towards the net after a step: float32 [C, steps]."""
 
 
 class Samples(NamedTuple):
@@ -153,32 +149,29 @@ def _prefetch(inputs, places):
 
 
 @_compiled
-def _forward(flat, net, decoding, counts, room, work, at, first, rows):
-    """Compute the outputs of all layers for some rows; `at` is where those of a layer begin."""
+def _forward(net, decoding, counts, rows, work, at):
+    """Compute the outputs of all layers; `at` is where those of a layer begin."""
     depth, sparse = len(net.layers), len(decoding.entries) > 0
-    zero, unit = np.int64(0), np.int64(1)
+    flat, zero, unit = net.flat, np.int64(0), np.int64(1)
     for layer in range(depth):
         inputs, _, wide, weights, biases = net.layers[layer]
         mode = RELU if layer + 1 < depth else STORE
-        out = at[layer + 1] + first * wide
+        out = at[layer + 1]
         if layer or not sparse:
             stride = net.layers[layer - 1, 2] if layer else inputs
-            x = (work, at[layer] + first * stride, stride, unit)
+            x = (work, at[layer], stride, unit)
             w, bias = (flat, weights, wide), (flat, biases, zero)
             _product(rows, net.widths[layer], inputs, x, w, bias, (work, out, wide), mode, _ONE)
             continue
         for row in range(rows):
             for j in range(wide):
                 work[out + row * wide + j] = flat[biases + j]
-        for pair in range(counts.shape[1]):
-            early = counts[1, pair] if first else zero
-            count = counts[0, pair] - early
-            if count:
-                start = pair * room + early
+        for pair in range(len(counts)):
+            if counts[pair]:
                 w = (flat, weights + pair * PAIR * wide, wide)
-                whole = (work, at[1], wide)
-                tiles, scale = net.widths[depth], decoding.scale[0]
-                spread_pair(tiles, decoding.entries, start, count, scale, w, whole)
+                start, tiles, scale = pair * rows, net.widths[depth], decoding.scale[0]
+                whole = (work, out, wide)
+                spread_pair(tiles, decoding.entries, start, counts[pair], scale, w, whole)
         if mode == RELU:
             for j in range(out, out + rows * wide):
                 if work[j] < _ZERO:  # keeps NaN
@@ -186,7 +179,7 @@ def _forward(flat, net, decoding, counts, room, work, at, first, rows):
 
 
 @_compiled
-def _backward(net, decoding, counts, room, work, at, slopes, scratch, one, rows, lr):
+def _backward(net, decoding, counts, rows, work, at, slopes, scratch, one, lr):
     """Descend along the slopes of the logits, which are at slopes[-1]."""
     depth, sparse = len(net.layers), len(decoding.entries) > 0
     flat, zero, unit = net.flat, np.int64(0), np.int64(1)
@@ -209,23 +202,13 @@ def _backward(net, decoding, counts, room, work, at, slopes, scratch, one, rows,
             x = (work, at[layer], unit, stride)
             _product(inputs, widths, rows, x, own, w, w, DESCEND, -lr)
         else:
-            for pair in range(counts.shape[1]):
-                count, start = counts[0, pair], pair * room
-                if count:
+            for pair in range(len(counts)):
+                if counts[pair]:
                     w = (flat, weights + pair * PAIR * wide, wide)
-                    tiles, scale = net.widths[depth], decoding.scale[0]
+                    start, tiles, scale = pair * rows, net.widths[depth], decoding.scale[0]
+                    count = counts[pair]
                     descend_pair(tiles, decoding.entries, start, count, scale, own, w, -lr)
         _product(unit, widths, rows, (work, one, zero, zero), own, bias, bias, DESCEND, -lr)
-
-
-@_compiled
-def _log_probability(work, at, classes, label):
-    top, total = work[at], _ZERO
-    for c in range(1, classes):
-        top = max(top, work[at + c])
-    for c in range(classes):
-        total += math.exp(work[at + c] - top)
-    return work[at + label] - top - math.log(total)
 
 
 @_compiled
@@ -255,27 +238,15 @@ def _cross_entropy(work, at, to, first, last, wide, classes, weight, active, adj
 
 
 @_compiled
-def _distance(work, at, to, first, last, wide, classes, weight, targets, source, stride):
+def _distance(work, at, to, first, last, wide, classes, weight, targets):
     """The mean squared distance to target logits; adds its gradient to their slopes."""
     share, total = weight / np.float32((last - first) * classes), _ZERO
     for row in range(first, last):
         for c in range(classes):
-            difference = work[at + row * wide + c] - targets[source + row * stride + c]
+            difference = work[at + row * wide + c] - targets[row * classes + c]
             work[to + row * wide + c] += np.float32(2) * share * difference
             total += difference * difference
     return share * total
-
-
-@_compiled
-def _choose(work, taught, first, last, wide, classes, labels):
-    """Put the logits of the teacher that gives a row's class the highest probability first."""
-    for row in range(first, last):
-        for copy in range(1, len(taught)):
-            best, other = taught[0] + row * wide, taught[copy] + row * wide
-            if _log_probability(work, other, classes, labels[row]) > _log_probability(
-                work, best, classes, labels[row]
-            ):
-                work[best : best + classes] = work[other : other + classes]
 
 
 @_compiled
@@ -292,7 +263,7 @@ def _insert(memory, data, place, slot, logits, terms, step):
 
 
 def run_steps(net, data, memory, decoding, plan, terms, lr, losses):
-    """Run the planned steps; changes the net, its slow copies, the memory, and losses [steps, T].
+    """Run the planned steps; changes the net, the memory, and losses [steps, T].
 
     The losses are those of the terms, with their weights.
     """
@@ -301,16 +272,12 @@ def run_steps(net, data, memory, decoding, plan, terms, lr, losses):
     depth, classes = len(net.layers), net.layers[-1, 1]
     inputs, last, sparse = net.layers[0, 0], net.layers[-1, 2], len(decoding.entries) > 0
     at, slopes = np.zeros(depth + 1, np.int64), np.zeros(depth + 1, np.int64)
-    taught = np.zeros(len(net.teachers), np.int64)
     size, widest = np.int64(0), np.int64(0)
     for layer in range(depth):
         wide = net.layers[layer, 2]
         at[layer + 1], slopes[layer + 1] = size, size + room * wide
         size += 2 * room * wide
         widest = max(widest, wide)
-    for copy in range(len(taught)):
-        taught[copy] = size
-        size += room * last
     scratch, size = size, size + widest * widest
     at[0], size = size, size + (0 if sparse else room * inputs)
     one, size = size, size + 1
@@ -319,14 +286,13 @@ def run_steps(net, data, memory, decoding, plan, terms, lr, losses):
     work = work[aligned:]
     work[one] = _ONE
     pairs = (inputs + PAIR - 1) // PAIR if sparse else np.int64(0)
-    counts = np.zeros((2, pairs), np.int64)  # of each list; of its part for the stream
+    counts = np.zeros(pairs, np.int64)  # the lengths of the lists
     labels, targets = np.zeros(room, np.int64), np.zeros(room * classes, np.float32)
     for step in range(steps):
         counts[:] = 0
         places, slots = plan.places[step], plan.draws[step]
-        _gather(data, places, 0, room, decoding, counts[0], work, at[0])
-        counts[1] = counts[0]
-        _gather(memory, slots, batch, room, decoding, counts[0], work, at[0])
+        _gather(data, places, 0, room, decoding, counts, work, at[0])
+        _gather(memory, slots, batch, room, decoding, counts, work, at[0])
         if step + 1 < steps:
             _prefetch(data.inputs, plan.places[step + 1])
         for row in range(batch):
@@ -337,13 +303,7 @@ def run_steps(net, data, memory, decoding, plan, terms, lr, losses):
             if len(memory.logits):
                 for c in range(classes):
                     targets[row * classes + c] = memory.logits[slot, c]
-        for copy in range(len(taught) + 1):  # the net itself comes last
-            flat, first, outputs = net.flat, np.int64(0), at
-            if copy < len(taught):
-                flat, first, outputs = net.teachers[copy], batch, slopes.copy()
-                outputs[0], outputs[depth] = at[0], taught[copy]
-            _forward(flat, net, decoding, counts, room, work, outputs, first, room - first)
-        _choose(work, taught, batch, room, last, classes, labels)
+        _forward(net, decoding, counts, room, work, at)
         work[slopes[depth] : slopes[depth] + room * last] = _ZERO
         for term in range(len(terms.kind)):
             number = terms.batch[term]
@@ -354,15 +314,9 @@ def run_steps(net, data, memory, decoding, plan, terms, lr, losses):
                 chosen = step if terms.active.shape[1] > 1 else 0
                 active, adjusted = terms.active[term, chosen], terms.adjusted[term, chosen]
                 losses[step, term] = _cross_entropy(*where, weight, active, adjusted, labels)
-            elif kind == STORED:
-                losses[step, term] = _distance(*where, weight, targets, 0, classes)
             else:
-                losses[step, term] = _distance(*where, weight, work, taught[0], last)
-        _backward(net, decoding, counts, room, work, at, slopes, scratch, one, room, lr)
-        for copy in range(len(taught)):
-            share, teacher = net.shares[copy, step], net.teachers[copy]
-            for j in range(len(teacher)):
-                teacher[j] += share * (net.flat[j] - teacher[j])
+                losses[step, term] = _distance(*where, weight, targets)
+        _backward(net, decoding, counts, room, work, at, slopes, scratch, one, lr)
         for row in range(batch):
             slot = plan.slots[step, row]
             if slot >= 0:
