@@ -1,9 +1,11 @@
-"""What building the site needs beyond MkDocs: formulas, the examples as pages, a look at the API.
+"""What the site needs beyond MkDocs: formulas, examples and notebooks as pages, a check of the API.
 
 Formulas become MathML, which browsers draw by themselves: no script and no font is loaded.
 """
 
+import ast
 import html
+import json
 import logging
 import re
 from pathlib import Path
@@ -27,10 +29,12 @@ _log = logging.getLogger("mkdocs.hooks.remask")
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Make a page of every example, so that links to them lead somewhere on the site, too."""
-    examples = [
-        path for path in sorted((_ROOT / "examples").rglob("*")) if path.suffix in _LANGUAGES
-    ]
-    listed = "\n".join(f"- [{path.name}]({_page_of(path)})" for path in examples)
+    files_of = sorted((_ROOT / "examples").rglob("*"))
+    examples = [path for path in files_of if path.suffix in _LANGUAGES]
+    notebooks = [path for path in files_of if path.suffix == ".ipynb"]
+    listed = "\n".join(
+        f"- [{path.name}]({_page_of(path)}){_summary(path)}" for path in [*notebooks, *examples]
+    )
     pages = {"README.md": f"# Examples\n\nThe files in `examples/`:\n\n{listed}\n"}
     for path in examples:
         code = path.read_text("utf-8")
@@ -39,6 +43,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
             f"# `examples/{path.relative_to(_ROOT / 'examples').as_posix()}`\n\n"
             f"````{_LANGUAGES[path.suffix]}\n{code}````\n"
         )
+    for path in notebooks:
+        pages[_page_of(path)] = _notebook(path)
     for name, text in pages.items():
         files.append(File.generated(config, f"examples/{name}", content=text))
     _check_docstrings(files)
@@ -66,6 +72,39 @@ def _formula(tex: str) -> str:
             over.remove(accent)
     ElementTree.register_namespace("", _MATHML.strip("{}"))
     return ElementTree.tostring(tree, encoding="unicode")
+
+
+def _summary(example: Path) -> str:
+    """The first line of a file's docstring, or the title of a notebook."""
+    if example.suffix == ".py":
+        described = ast.get_docstring(ast.parse(example.read_text("utf-8"))) or ""
+        return f": {described.splitlines()[0]}"
+    if example.suffix == ".ipynb":
+        return f": {''.join(_cells(example)[0]['source']).splitlines()[0].lstrip('# ')}"
+    return ""
+
+
+def _cells(notebook: Path) -> list[dict[str, Any]]:
+    cells: list[dict[str, Any]] = json.loads(notebook.read_text("utf-8"))["cells"]
+    return cells
+
+
+def _notebook(path: Path) -> str:
+    """The cells and saved outputs of a notebook as Markdown."""
+    parts = []
+    for cell in _cells(path):
+        source = "".join(cell["source"])
+        parts.append(source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```")
+        for output in cell.get("outputs", []):
+            data = output.get("data", {})
+            if "image/png" in data:
+                image = "".join(data["image/png"]).strip()
+                parts.append(f"![Output of the cell above](data:image/png;base64,{image})")
+            else:
+                text = "".join(output.get("text", data.get("text/plain", "")))
+                parts.append(f"```text\n{text.rstrip()}\n```")
+    parts.insert(1, f"Run it: `examples/{path.name}`")
+    return "\n\n".join(parts) + "\n"
 
 
 def _page_of(example: Path) -> str:
