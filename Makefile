@@ -1,4 +1,4 @@
-# make demo: set everything up and see masked replay forget less.   make test: set up and test.
+# make demo: install remask and run the demo.   make test: install and run the tests.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -13,10 +13,10 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-fast test-slow test-paper test-faults test-integrations test-ray test-wheel test-oldest package soak docs lint format bench bench-check clean
 
-help: ## List the targets.
+help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
 
-# The demo needs remask alone; what tests and lint need on top takes another 600 MB.
+# The demo needs only remask; the development dependencies take another 600 MB.
 $(INSTALLED): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[fast]'
@@ -27,27 +27,27 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev]'
 	touch $(INSTALLED) $(READY)
 
-demo: $(INSTALLED) ## Run five systems on the embedded digits, print the table and write the page.
+demo: $(INSTALLED) ## Train five systems on the embedded digits; print a table and write a page
 	$(BIN)/remask demo --store out/demo.db
 	@echo "The command remask is in $(BIN): source $(BIN)/activate"
 
-test: $(READY) lint ## Lint, type-check, and run all tests that need no data and little time.
+test: $(READY) lint ## Lint, type-check and run the tests (9 minutes on two cores)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto
 
-test-fast: $(READY) ## For the daily loop: no process, no browser, no long test.
+test-fast: $(READY) ## Tests without processes, browsers and long loops
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto -m "$(FAST)"
 
-test-slow: $(READY) ## The tests that take longer.
+test-slow: $(READY) ## Tests that take longer than a few seconds
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m slow
 
-test-paper: $(READY) ## The tests on real data, against published figures.
+test-paper: $(READY) ## Tests on real data, against published figures
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m 'data or paper'
 
-test-faults: $(READY) ## The long fault tests: random kills, faults at every system call, fuzzing.
+test-faults: $(READY) ## Random kills, faults at every system call, fuzzing
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -rP -m faults
 	OMP_NUM_THREADS=1 REMASK_FUZZ_EXAMPLES=1000 $(BIN)/python -m pytest -q tests/store/test_fuzz.py
 
-test-ray: $(READY) ## The tests on clusters: two nodes and more on this machine, killed and added.
+test-ray: $(READY) ## Tests on Ray clusters of several nodes on this machine
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[ray]'
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m ray
 
@@ -56,7 +56,7 @@ $(INTEGRATIONS)/.ready: pyproject.toml constraints.txt
 	$(INTEGRATIONS)/bin/python -m pip install -q -c constraints.txt -e '.[dev,docs,integrations,mlflow,onnx,tensorboard,text,vision,wandb]'
 	touch $(INTEGRATIONS)/.ready
 
-test-integrations: $(INTEGRATIONS)/.ready ## The recipes with Lightning and transformers, ONNX and the encoders, in an environment of their own.
+test-integrations: $(INTEGRATIONS)/.ready ## Recipes, ONNX and encoders, in a separate environment
 	OMP_NUM_THREADS=1 $(INTEGRATIONS)/bin/python -m pytest -q -m integrations
 
 $(DOCS)/.ready: pyproject.toml constraints.txt
@@ -65,7 +65,7 @@ $(DOCS)/.ready: pyproject.toml constraints.txt
 	$(DOCS)/bin/python -m pip install -q -c constraints.txt -r $(DOCS)/wanted.txt
 	touch $(DOCS)/.ready
 
-docs: $(DOCS)/.ready ## Build the site into out/site, without a network; a broken link or a missing docstring fails it.
+docs: $(DOCS)/.ready ## Build the site into out/site; fails on any warning
 	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --clean
 
 $(PACKAGING)/.ready: constraints.txt
@@ -73,7 +73,7 @@ $(PACKAGING)/.ready: constraints.txt
 	$(PACKAGING)/bin/python -m pip install -q -c constraints.txt build cffconvert twine
 	touch $(PACKAGING)/.ready
 
-package: $(PACKAGING)/.ready ## Build the source distribution and the wheel, and check them and CITATION.cff.
+package: $(PACKAGING)/.ready ## Build and check the source distribution, the wheel and CITATION.cff
 	rm -rf build dist
 	REMASK_REPOSITORY="$${REMASK_REPOSITORY-$$(git remote get-url origin 2>/dev/null)}" $(PACKAGING)/bin/python -m build
 	$(PACKAGING)/bin/python -m twine check --strict dist/*
@@ -89,26 +89,26 @@ define test_the_wheel
 	venv/bin/remask demo --store $$away/demo.db
 endef
 
-test-wheel: package ## The fast tests and the demo on the wheel, in an empty environment, away from the source.
+test-wheel: package ## The fast tests and the demo on the wheel, in a new environment
 	$(call test_the_wheel,constraints.txt)
 
-test-oldest: package ## The same with the oldest dependencies that pyproject.toml allows.
+test-oldest: package ## The same with the oldest supported dependencies
 	$(call test_the_wheel,constraints-oldest.txt,-W default::DeprecationWarning)
 
-soak: $(READY) ## Everything that can go wrong, mixed at random: 1,000 kills, at most half an hour.
+soak: $(READY) ## 1,000 random kills and faults; at most 30 minutes
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.runs.soak --minutes 30 --kills 1000
 
-lint: $(READY) ## Ruff, mypy, and the import rules.
+lint: $(READY) ## Ruff, mypy and the import rules
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-format: $(READY) ## Put the code in order.
+format: $(READY) ## Format the code and apply automatic fixes
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(READY) ## Measure speed, as ratios: trials, products, mask, memory, heads, ResNet, methods, growth, workers.
+bench: $(READY) ## Measure speed ratios of trials, mask, memory, heads, nets, methods, workers
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/stacked_trials.py
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/mask_cost.py
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/merging_cost.py
@@ -118,8 +118,8 @@ bench: $(READY) ## Measure speed, as ratios: trials, products, mask, memory, hea
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/growth.py
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/workers.py --rounds 1
 
-bench-check: $(READY) ## Fail if a ratio of speed is more than 15 % worse than its bound.
+bench-check: $(READY) ## Fail if a speed ratio is over 15 % worse than its bound
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/check.py
 
-clean: ## Remove everything that was made here.
+clean: ## Remove everything that make created
 	rm -rf $(VENV) $(INTEGRATIONS) $(DOCS) $(PACKAGING) out build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
