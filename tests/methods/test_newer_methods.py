@@ -424,7 +424,8 @@ def test_a_mask_fades_with_the_share_of_the_stream_in_memory(
     for name, tensor in stack.state().items():
         if name.startswith("net/"):
             assert not torch.equal(tensor[:3], state[name][:3])
-            torch.testing.assert_close(tensor[3:], state[name][3:], rtol=0, atol=0)
+            # Their batches share products with those of other terms, which round differently.
+            torch.testing.assert_close(tensor[3:], state[name][3:], rtol=1e-5, atol=1e-6)
 
 
 def test_a_mask_cannot_fade_where_there_is_none_or_no_memory(

@@ -1,9 +1,8 @@
-"""Stacks of multilayer perceptrons as batched matrix products.
+"""Stacks of multilayer perceptrons as matrix products of each trial.
 
-A backward pass never forms the gradient of a weight. It returns the two factors of it, and the
-update adds their product to the weight in one batched product. For small nets that is most of the
-time saved. What a loss computes from the parameters in any other way, such as a penalty, reaches
-them as ordinary gradients.
+A backward pass does not form the gradient of a weight. It returns its two factors, and the update
+adds their product to the weight. What a loss computes from the parameters in any other way, such as
+a penalty, reaches them as ordinary gradients.
 """
 
 import copy
@@ -25,6 +24,7 @@ from remask.nets.stacked import (
     StackedNet,
     State,
     stacked_state,
+    trial_products,
     trial_sums,
 )
 
@@ -92,7 +92,7 @@ def _function(layer: nn.Module) -> Callable[[Tensor], Tensor] | None:
 
 def form(gradient: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
     """The gradients of a linear layer's weight and bias, from their factors."""
-    return torch.bmm(gradient.mT, inputs), gradient.sum(1)
+    return trial_products(gradient.mT, inputs), gradient.sum(1)
 
 
 class FactoredGradients(LossGradients):
@@ -136,7 +136,7 @@ class FactoredGradients(LossGradients):
         step = -lr.view(-1, 1, 1)
         for name, gradient, inputs in self.factors:
             scaled = gradient * step
-            parameters[f"{name}.weight"].baddbmm_(scaled.mT, inputs)
+            parameters[f"{name}.weight"].add_(trial_products(scaled.mT, inputs))
             parameters[f"{name}.bias"].add_(scaled.sum(1))
         return self.others
 
@@ -205,7 +205,9 @@ def _split(gradients: LossGradients) -> tuple[Factors, LossGradients]:
 def _inner_of_samples(one: tuple[str, Tensor, Tensor], other: tuple[str, Tensor, Tensor]) -> Tensor:
     """The inner products of the gradients of n and m samples in one layer: [S, n, m]."""
     (_, gradient, inputs), (_, others, their) = one, other
-    return torch.bmm(gradient, others.mT) * (torch.bmm(inputs, their.mT) + 1)  # + 1 for the bias
+    return trial_products(gradient, others.mT) * (
+        trial_products(inputs, their.mT) + 1
+    )  # + 1 for the bias
 
 
 def _inner_with_formed(factors: Factors, others: Gradients) -> list[Tensor]:
@@ -213,7 +215,7 @@ def _inner_with_formed(factors: Factors, others: Gradients) -> list[Tensor]:
     parts = []
     for name, gradient, inputs in factors:
         if (weight := others.get(f"{name}.weight")) is not None:
-            parts.append(gradient * torch.bmm(inputs, weight.mT))
+            parts.append(gradient * trial_products(inputs, weight.mT))
         if (bias := others.get(f"{name}.bias")) is not None:
             parts.append(gradient.sum(1) * bias)
     return parts
@@ -284,7 +286,7 @@ class LinearStack(StackedNet):
                 inputs = function(inputs)
                 continue
             weight, bias = own[f"{name}.weight"], own[f"{name}.bias"]
-            inputs = torch.baddbmm(bias.unsqueeze(1), inputs, weight.mT)
+            inputs = trial_products(inputs, weight.mT) + bias.unsqueeze(1)
         return Trace(hidden, inputs)
 
     def trace_gradients(self, trace: Trace, slope: Tensor) -> FactoredGradients:
@@ -300,7 +302,7 @@ class LinearStack(StackedNet):
                 continue
             factors.append((name, gradient, inputs))
             if place > self._first:
-                gradient = torch.bmm(gradient, self.parameters[f"{name}.weight"])
+                gradient = trial_products(gradient, self.parameters[f"{name}.weight"])
         return factors
 
     @override
@@ -326,7 +328,9 @@ class LinearStack(StackedNet):
                 outputs = self._run([layer], inputs).logits
             for name, gradient, seen in gradients.factors:
                 if name == layer.name:
-                    along = torch.bmm(torch.bmm(inputs, seen.mT) + 1, gradient)  # + 1: the bias
+                    along = trial_products(
+                        trial_products(inputs, seen.mT) + 1, gradient
+                    )  # + 1: the bias
                     outputs = outputs - rates * along
         return outputs
 

@@ -31,6 +31,7 @@ from remask.nets.stacked import (
     StackedNet,
     State,
     stacked_state,
+    trial_products,
 )
 from remask.own_code import own_place
 from remask.randomness import torch_seed
@@ -193,7 +194,7 @@ class ModuleStack(StackedNet):
     @override
     def head(self, features: Tensor) -> Tensor:
         weight = self.parameters[f"{self._functional.head}.weight"]
-        logits = torch.bmm(features, weight.transpose(1, 2))
+        logits = trial_products(features, weight.transpose(1, 2))
         bias = self.parameters.get(f"{self._functional.head}.bias")
         return logits if bias is None else logits + bias.unsqueeze(1)
 
@@ -328,7 +329,7 @@ class PlainGradients(SampleGradients):
     def inner(self, other: SampleGradients) -> Tensor:
         assert isinstance(other, PlainGradients)  # of the same stack
         products = [
-            torch.bmm(own.flatten(2), other._gradients[name].flatten(2).mT)
+            trial_products(own.flatten(2), other._gradients[name].flatten(2).mT)
             for name, own in self._gradients.items()
         ]
         return torch.stack(products).sum(0)

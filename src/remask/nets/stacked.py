@@ -84,6 +84,22 @@ def trial_sums(values: Tensor) -> Tensor:
     return torch.stack([own.sum() for own in values.flatten(1)])
 
 
+def trial_products(left: Tensor, right: Tensor) -> Tensor:
+    """The matrix product of each trial: [S, n, k] x [S, k, m] -> [S, n, m].
+
+    Trial by trial on a CPU, on aligned matrices: the last bits of a batched product depend on the
+    size of the batch, and those of a single one on the alignment of its matrices.
+    """
+    if left.device.type != "cpu":
+        return torch.bmm(left, right)
+    pairs = zip(left.unbind(), right.unbind(), strict=True)
+    return torch.stack([torch.mm(_aligned(one), _aligned(other)) for one, other in pairs])
+
+
+def _aligned(matrix: Tensor) -> Tensor:
+    return matrix if matrix.data_ptr() % 64 == 0 else matrix.clone()
+
+
 State = dict[str, Tensor]
 """Parameters and buffers of the networks by name, each [S, ...]."""
 
