@@ -155,7 +155,8 @@ def test_a_trial_is_the_same_alone_and_in_a_stack(
         if not case.tolerance:
             assert measured(alone) == [shown[trial]]
         for name, tensor in alone.state().items():
-            if not name.startswith("log/"):
+            rounded = case.tolerance and name.startswith("metrics/")  # a sample may change sides
+            if not name.startswith("log/") and not rounded:
                 own = of_trial(name, state[name], trial).reshape(tensor.shape)
                 bound = case.tolerance
                 torch.testing.assert_close(

@@ -30,6 +30,7 @@ from remask.nets.stacked import (
     SampleGradients,
     StackedNet,
     State,
+    aligned,
     stacked_state,
     trial_products,
 )
@@ -300,7 +301,7 @@ class ModuleStack(StackedNet):
         outputs = []
         for seed, own_state, own in zip(self._seeds, self._states(state), inputs, strict=True):
             with self._random_numbers_of(seed) if drawing else nullcontext():
-                outputs.append(call(own_state, own))
+                outputs.append(call(own_state, aligned(own)))
         return outputs[0].unsqueeze(0) if len(outputs) == 1 else torch.stack(outputs)
 
     @contextmanager
@@ -312,11 +313,17 @@ class ModuleStack(StackedNet):
             yield
 
     def _states(self, stacked: State) -> list[State]:
-        """The state of each trial, as views: name -> [...]."""
+        """The state of each trial: name -> [...]; copies only of what is not aligned."""
         if len(self._seeds) == 1:  # the backward of unbind would copy every gradient
             return [{name: value.squeeze(0) for name, value in stacked.items()}]
         parts = {name: value.unbind(0) for name, value in stacked.items()}
-        return [{name: p[trial] for name, p in parts.items()} for trial in range(len(self._seeds))]
+        return [
+            {  # buffers are changed in place, so they must not be copies
+                name: aligned(own[trial]) if name in self.parameters else own[trial]
+                for name, own in parts.items()
+            }
+            for trial in range(len(self._seeds))
+        ]
 
 
 class PlainGradients(SampleGradients):

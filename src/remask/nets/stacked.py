@@ -93,10 +93,13 @@ def trial_products(left: Tensor, right: Tensor) -> Tensor:
     if left.device.type != "cpu":
         return torch.bmm(left, right)
     pairs = zip(left.unbind(), right.unbind(), strict=True)
-    return torch.stack([torch.mm(_aligned(one), _aligned(other)) for one, other in pairs])
+    return torch.stack([torch.mm(aligned(one), aligned(other)) for one, other in pairs])
 
 
-def _aligned(matrix: Tensor) -> Tensor:
+def aligned(matrix: Tensor) -> Tensor:
+    """The matrix, or a copy of it that starts at a multiple of 64 bytes."""
+    if matrix.device.type != "cpu":
+        return matrix
     return matrix if matrix.data_ptr() % 64 == 0 else matrix.clone()
 
 
