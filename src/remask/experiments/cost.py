@@ -73,16 +73,17 @@ class Sizes:
     @classmethod
     def of(cls, config: TrialConfig) -> "Sizes":
         """The sizes of a benchmark; the data of remask's own need not be there."""
+        used = (1 - config.validation) * config.share
         if config.benchmark not in BENCHMARKS:
             own = benchmark_of(config)
-            learnt = int(len(own.train_labels) * (1 - config.validation))
+            learnt = int(len(own.train_labels) * used)
             sizes = (learnt, len(own.test_labels), own.num_tasks, own.num_classes)
             return cls(*sizes, own.input_shape)
         info = BENCHMARKS[config.benchmark]
         classes = len(info.dataset.class_names)
         train, test, shape = _SIZES[info.dataset.name]
         most = math.inf if config.limit is None else config.limit * classes
-        learnt = int(min(train, most) * (1 - config.validation))
+        learnt = int(min(train, most) * used)
         return cls(learnt, int(min(test, most)), config.tasks or info.num_tasks, classes, shape)
 
 
@@ -168,6 +169,10 @@ def step_passes(config: TrialConfig, task: int, sizes: Sizes) -> Passes:
             return plain + Passes(evaluated=2 * replay, sweeps=4, calls=2)
         case "er_ema":
             return plain + Passes(evaluated=replay, sweeps=2, calls=1)
+        case "mir":  # five candidates per replayed sample go forward, before and after a step
+            return plain + Passes(evaluated=10 * replay, sweeps=2, calls=2)
+        case "ss_il" if task:
+            return plain + Passes(trained=replay, evaluated=batch + replay, calls=2)
         case method if method in _HERDING:
             return plain + Passes(evaluated=batch * (task > 0), sweeps=3, calls=int(task > 0))
         case "hal":
