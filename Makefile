@@ -7,6 +7,7 @@ READY := $(VENV)/.ready
 INTEGRATIONS := .venv-integrations
 DOCS := .venv-docs
 PACKAGING := .venv-packaging
+JAX := .venv-jax
 FAST := not processes and not thorough and not slow and not data and not paper and not faults and not integrations and not ray
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
@@ -108,8 +109,13 @@ format: $(READY) ## Format the code and apply automatic fixes
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(READY) ## Measure speed ratios of trials, mask, memory, heads, nets, methods, workers
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/stacked_trials.py
+$(JAX)/.ready:
+	test -x $(JAX)/bin/python || $(PYTHON) -m venv $(JAX)
+	$(JAX)/bin/python -m pip install -q jax numpy
+	touch $@
+
+bench: $(READY) $(JAX)/.ready ## Measure speed: trials beside JAX, mask, memory, heads, nets, methods, workers
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/speed.py
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/mask_cost.py
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/merging_cost.py
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/linear_head.py
@@ -122,4 +128,4 @@ bench-check: $(READY) ## Fail if a speed ratio is over 15 % worse than its bound
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/check.py
 
 clean: ## Remove everything that make created
-	rm -rf $(VENV) $(INTEGRATIONS) $(DOCS) $(PACKAGING) out build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(INTEGRATIONS) $(DOCS) $(PACKAGING) $(JAX) out build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -24,7 +24,7 @@ def test_every_file_in_the_package_that_is_not_python_is_package_data() -> None:
     others = {
         path.relative_to(package).as_posix()
         for path in package.rglob("*")
-        if path.is_file() and path.suffix not in (".py", ".pyc")
+        if path.is_file() and path.suffix != ".py" and path.parent.name != "__pycache__"
     }
     assert "py.typed" in others
     assert {name for name in others if not any(fnmatch(name, each) for each in patterns)} == set()
