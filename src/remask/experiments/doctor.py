@@ -28,6 +28,7 @@ State = Literal["ok", "note", "wrong"]
 _EXTRAS = {
     "report": "matplotlib",
     "parquet": "pyarrow",
+    "fast": "numba",
     "images": "PIL",
     "ray": "ray",
     "onnx": "onnx",
