@@ -122,8 +122,8 @@ def _stop_after(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Send SIGTERM to this process after a number of training steps."""
     run = TrialStack.run
 
-    def stopped(stack: TrialStack) -> Iterator[object]:
-        for number, step in enumerate(run(stack)):
+    def stopped(stack: TrialStack, pace: float) -> Iterator[object]:
+        for number, step in enumerate(run(stack)):  # step by step, whatever the pace
             if number == steps:
                 signal.raise_signal(signal.SIGTERM)
             yield step

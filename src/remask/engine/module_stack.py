@@ -86,13 +86,13 @@ class FunctionalModule:
         """Logits: [B, *shape] -> [B, K]."""
         if self._channels_last and inputs.ndim == 4:
             inputs = inputs.contiguous(memory_format=torch.channels_last)
+        if not self._bfloat16:
+            plain: Tensor = functional_call(self.module, state, (inputs,))
+            return plain
         # No cache: under vmap it would keep tensors that end with the forward pass.
-        lower = torch.autocast(
-            self._device.type, torch.bfloat16, enabled=self._bfloat16, cache_enabled=False
-        )
-        with lower if self._bfloat16 else nullcontext():
-            outputs: Tensor = functional_call(self.module, state, (inputs,))
-        return outputs.float() if self._bfloat16 else outputs
+        with torch.autocast(self._device.type, torch.bfloat16, cache_enabled=False):
+            lower: Tensor = functional_call(self.module, state, (inputs,))
+        return lower.float()
 
     def features(self, state: State, inputs: Tensor) -> Tensor:
         """The inputs of the last linear layer, [B, *shape] -> [B, F]; sets `head` to its name."""
