@@ -1,6 +1,6 @@
-"""Whole DER++ trials on Split-MNIST: remask, a plain PyTorch loop and a jitted JAX loop.
+"""Whole DER++ trials on Split-MNIST, in remask and in a jitted JAX loop.
 
-All take turns in one run on one core, by CPU time: planning, training and the evaluation after
+Both take turns in one run on one core, by CPU time: planning, training and the evaluation after
 each task, without compilation. Run with ``python benchmarks/speed.py``, or ``make bench``. JAX runs
 in an environment of its own, made by `make bench`; without it, it is left out.
 """

@@ -17,6 +17,7 @@ from remask.losses import (
     masked_linear_cross_entropy,
     masked_log_softmax,
     masked_softmax,
+    mse_and_slope,
     trial_cross_entropy,
 )
 
@@ -822,3 +823,15 @@ def test_unchecked_targets_outside_the_active_set_are_not_refused() -> None:
         features, weight, None, torch.tensor([1, 3]), ACTIVE, check=False, reduction="none"
     )
     torch.testing.assert_close(loss, torch.tensor([math.log(3), INF]))
+
+
+@pytest.mark.parametrize("weight", [0.3, torch.tensor([0.3, 0.7])], ids=["number", "per trial"])
+def test_slopes_of_squared_distances_are_those_of_autograd(weight: float | Tensor) -> None:
+    random = torch.Generator().manual_seed(0)
+    logits, stored = torch.randn((2, 2, 5, 4), generator=random)
+    logits.requires_grad_()
+    loss, slope = mse_and_slope(logits, stored, weight)
+    expected = weight * logit_mse(logits, stored)
+    torch.testing.assert_close(loss, expected)
+    (gradient,) = torch.autograd.grad(expected.sum(), logits)
+    torch.testing.assert_close(slope, gradient)
