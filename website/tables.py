@@ -35,6 +35,8 @@ BEYOND = ROOT / "docs" / "data" / "beyond.csv"
 ONLINE = ROOT / "docs" / "data" / "online-cifar10.json"
 _TABLE = re.compile(r"(<!-- table: ([\w -]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
+_NUMBER = re.compile(r"\d")
+
 Row = Mapping[str, str]
 """A trial of `BEYOND`: its settings and scores."""
 Where = Mapping[str, object]
@@ -358,11 +360,12 @@ TABLES: Mapping[str, Callable[..., str]] = {
 
 
 def filled_in(page: str) -> str:
-    """A page with its tables as the data has them."""
+    """A page with its tables as the data has them; those without any trial stay as they are."""
 
     def table(found: re.Match[str]) -> str:
         kind, *arguments = found[2].split()
-        return f"{found[1]}{TABLES[kind](*arguments).rstrip()}\n{found[3]}"
+        text = TABLES[kind](*arguments).rstrip()
+        return f"{found[1]}{text}\n{found[3]}" if _NUMBER.search(text) else found[0]
 
     return _TABLE.sub(table, page)
 
@@ -385,7 +388,9 @@ def export_trials(store: Store) -> None:
         if cell.config.benchmark == _MNIST
     }
     export([r for r in records if r.config_hash in of_paper], "json", PAPER)
-    export([r for r in records if not r.config.evaluate_every], "csv", BEYOND)
+    beyond = [r for r in records if not r.config.evaluate_every]
+    if any(r.config.method == "er_ema" for r in beyond):  # the whole of website/trials.sh
+        export(beyond, "csv", BEYOND)
 
 
 def main() -> None:
