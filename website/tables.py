@@ -35,12 +35,14 @@ BEYOND = ROOT / "docs" / "data" / "beyond.csv"
 ONLINE = ROOT / "docs" / "data" / "online-cifar10.json"
 _TABLE = re.compile(r"(<!-- table: ([\w -]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
-_NUMBER = re.compile(r"\d")
-
 Row = Mapping[str, str]
 """A trial of `BEYOND`: its settings and scores."""
 Where = Mapping[str, object]
 """The settings of a cell; those that are not named are the method's usual ones."""
+
+
+class MissingTrialsError(Exception):
+    """`docs/data` lacks trials of a table."""
 
 
 # ---- The paper ----------------------------------------------------------------------------------
@@ -59,6 +61,8 @@ def compared(experiment: str) -> list[ComparedCell]:
 
 def experiment_table(experiment: str) -> str:
     """Ours beside the published figures."""
+    if not all(cell.ours for cell in compared(experiment)):
+        raise MissingTrialsError(f"remask reproduce {experiment}")
     return comparison_markdown(compared(experiment))
 
 
@@ -66,6 +70,8 @@ def method_table(method: str, *masks: str) -> str:
     """The same for one method."""
     wanted = {None if mask == "none" else float(mask) for mask in masks} or {None}
     cells = [c for c in compared("all") if c.paper.method == method and c.paper.mask in wanted]
+    if not all(cell.ours for cell in cells if cell.figures):
+        raise MissingTrialsError(f"trials of {method}")
     return comparison_markdown([cell for cell in cells if cell.figures])
 
 
@@ -143,6 +149,8 @@ def gap_table() -> str:
         for cell in compare(wanted, list(paper_cells().values()))
         if cell.ours
     ]
+    if len(rows) < len(wanted):
+        raise MissingTrialsError("remask reproduce gap")
     names = ["method", "buffer", "A_T", "min-ACC", "WC-ACC", "drop after a switch"]
     return PlainTable(names, rows, left=("method",)).markdown()
 
@@ -192,17 +200,17 @@ def _usual(row: Row) -> Where:
 
 def accuracy(benchmark: str, buffer: int, where: Where, seeds: range = range(10)) -> Spread:
     """Mean and deviation of Class-IL A_T of the trials with these settings."""
-    found = [
-        float(row["class_il_A_T"])
+    rows = [
+        row
         for row in _trials()
         if row["benchmark"] == benchmark
         and int(row["buffer"]) == buffer
         and int(row["seed"]) in seeds
-        and row["status"] == "finished"
         and all(row[name] == value for name, value in {**_usual(row), **where}.items())
     ]
-    if len(found) < len(seeds):
-        print(f"{len(found)} of {len(seeds)} trials: {benchmark}, buffer {buffer}, {dict(where)}")
+    if len(rows) < len(seeds):
+        raise MissingTrialsError(f"{benchmark}, buffer {buffer}, {dict(where)}")
+    found = [float(row["class_il_A_T"]) for row in rows if row["status"] == "finished"]
     return spread(found)
 
 
@@ -360,12 +368,16 @@ TABLES: Mapping[str, Callable[..., str]] = {
 
 
 def filled_in(page: str) -> str:
-    """A page with its tables as the data has them; those without any trial stay as they are."""
+    """A page with its tables as the data has them; those that lack trials stay as they are."""
 
     def table(found: re.Match[str]) -> str:
         kind, *arguments = found[2].split()
-        text = TABLES[kind](*arguments).rstrip()
-        return f"{found[1]}{text}\n{found[3]}" if _NUMBER.search(text) else found[0]
+        try:
+            text = TABLES[kind](*arguments).rstrip()
+        except MissingTrialsError as error:
+            print(f"table {found[2]} stays as it is; missing: {error}")
+            return found[0]
+        return f"{found[1]}{text}\n{found[3]}"
 
     return _TABLE.sub(table, page)
 
