@@ -67,8 +67,8 @@ class TrialConfig(BaseModel):
     )
     net: Name = Field(
         "mlp",
-        description="The network: `mlp`, `resnet18`, `resnet18:20` for width 20, or your own, "
-        "`module:function`.",
+        description="The network: `mlp`, `resnet18`, either with a width, `mlp:256` or "
+        "`resnet18:20`, or your own, `module:function`.",
     )
     lr: float = Field(gt=0, allow_inf_nan=False, description="Learning rate.")
     batch: int = Field(ge=1, lt=INT64, description="Samples of the stream per step.")

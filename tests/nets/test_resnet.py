@@ -131,8 +131,11 @@ def test_an_unknown_net_is_refused_with_the_nearest_name() -> None:
     for name in ("resnet8", "resnet8:20"):
         with pytest.raises(UnknownNameError, match=r"did you mean 'resnet18'\?"):
             net_builder(name)
-    with pytest.raises(UnknownNameError, match="'mlp' takes no width"):
-        net_builder("mlp:20")
+
+
+def test_the_hidden_layers_of_an_mlp_take_a_width() -> None:
+    shapes = [list(p.shape) for p in net_builder("mlp:20")((1, 2, 3), 4).parameters()]
+    assert shapes == [[20, 6], [20], [20, 20], [20], [4, 20], [4]]
 
 
 def test_flat_inputs_are_refused() -> None:

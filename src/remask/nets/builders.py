@@ -75,13 +75,18 @@ def conv(input_shape: tuple[int, ...], num_classes: int, width: int = 16) -> nn.
 NetBuilder = Callable[[tuple[int, ...], int], nn.Module]
 """(input shape, number of classes) -> a classifier that maps `[B, *shape]` to logits `[B, K]`."""
 
+def _wide_mlp(input_shape: tuple[int, ...], num_classes: int, width: int = 100) -> nn.Module:
+    return mlp(input_shape, num_classes, hidden=(width, width))
+
+
 _WITH_WIDTH: dict[str, Callable[..., nn.Module]] = {
+    "mlp": _wide_mlp,
     "conv": conv,
     "resnet18": resnet18,
     "resnet18-cosine": functools.partial(resnet18, cosine=True),
 }
 _WIDTH = re.compile(r"[1-9][0-9]{0,3}")  # one spelling per width, since names identify trials
-NETS: dict[str, NetBuilder] = {"mlp": mlp, **_WITH_WIDTH}
+NETS: dict[str, NetBuilder] = {**_WITH_WIDTH, "mlp": mlp}
 
 
 def net_builder(name: str) -> NetBuilder:
@@ -93,8 +98,6 @@ def net_builder(name: str) -> NetBuilder:
         raise UnknownNameError(unknown("net", kind, NETS) + "; or module:function for your own")
     if not colon:
         return NETS[kind]
-    if kind not in _WITH_WIDTH:
-        raise UnknownNameError(f"the net {kind!r} takes no width; use {kind!r}, not {name!r}")
     if not _WIDTH.fullmatch(width):
         raise UnknownNameError(
             f"the width in {name!r} must be a number from 1 to 9999, as in '{kind}:20'"
