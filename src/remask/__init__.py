@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from remask.methods import Batch, Method, Step, Task
     from remask.store.store import Store
 
-__version__ = "0.2.0"
+__version__ = "1.0.0"
 
 _MODULES = {
     "data.benchmark": "Benchmark load_benchmark",

@@ -173,7 +173,9 @@ class ModuleStack(StackedNet):
         self._functional.enter("evaluation")
         logits = [
             self._without_draws(self._functional.call, self.state(), chunk, shared=True)
-            for chunk in (torch.split(inputs, _PREDICTED_AT_ONCE) if self._channels_last else [inputs])
+            for chunk in (
+                torch.split(inputs, _PREDICTED_AT_ONCE) if self._channels_last else [inputs]
+            )
         ]
         return torch.cat(logits, dim=1)
 
