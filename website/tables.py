@@ -76,17 +76,17 @@ def method_table(method: str, *masks: str) -> str:
 
 
 def short_table() -> str:
-    """The paper's main systems at buffers 200 and 500: accuracy and forgetting."""
+    """The paper's main systems at buffer 200: accuracy and forgetting."""
     rows = []
     for cell in compared("main"):
-        if cell.paper.buffer in (200, 500):
-            row = [cell.label, str(cell.paper.buffer)]
+        if cell.paper.buffer == 200:
+            row = [cell.label]
             for measure in ("class_il_A_T", "class_il_F_T"):
                 figure = cell.figures[measure]
                 row += [write(figure.ours) if figure.ours else "-", write(figure.published)]
             rows.append(row)
-    names = ["method", "buffer", "accuracy", "paper", "forgetting", "paper"]
-    return PlainTable(names, rows, left=("method",)).markdown()
+    names = ["buffer 200", "accuracy", "paper", "forgetting", "paper"]
+    return PlainTable(names, rows, left=("buffer 200",)).markdown()
 
 
 def mask_table() -> str:

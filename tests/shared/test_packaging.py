@@ -45,16 +45,6 @@ def test_the_version_has_one_source_and_the_citation_names_it() -> None:
     assert f"\nversion: {__version__}\n" in CITATION
 
 
-def test_the_bibtex_of_the_readme_says_what_the_citation_says() -> None:
-    entries = re.findall(r"^@\w+{.*?^}", README, re.DOTALL | re.MULTILINE)
-    fields = [dict(re.findall(r"(\w+) += {(.*)},", entry)) for entry in entries]
-    titles = re.findall(r'title: "(.*)"', CITATION)
-    assert {field["title"] for field in fields} == set(titles)
-    assert [field["version"] for field in fields if "version" in field] == [__version__]
-    (paper,) = re.findall(r'value: "(arXiv:[\d.]+)"', CITATION)
-    assert any(paper in field.get("journal", "") for field in fields)
-
-
 def test_the_readme_has_no_formula_that_only_some_pages_render() -> None:
     assert "$$" not in README
 
