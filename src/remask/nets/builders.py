@@ -75,6 +75,7 @@ def conv(input_shape: tuple[int, ...], num_classes: int, width: int = 16) -> nn.
 NetBuilder = Callable[[tuple[int, ...], int], nn.Module]
 """(input shape, number of classes) -> a classifier that maps `[B, *shape]` to logits `[B, K]`."""
 
+
 def _wide_mlp(input_shape: tuple[int, ...], num_classes: int, width: int = 100) -> nn.Module:
     return mlp(input_shape, num_classes, hidden=(width, width))
 
