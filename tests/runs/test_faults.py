@@ -136,7 +136,7 @@ from remask.files import DurabilityError
 from tests.runs.faults import reopened, save, state
 folder = reopened(Path(sys.argv[1]))
 folder.load(state(0))
-resource.setrlimit(resource.RLIMIT_FSIZE, (500, 500))
+resource.setrlimit(resource.RLIMIT_FSIZE, (300, 300))
 try:
     save(folder, 4)
 except DurabilityError as error:

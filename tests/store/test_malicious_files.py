@@ -32,7 +32,6 @@ ENTRIES = {
 NOTE = {
     "format": 1,
     "identity": "run",
-    "tensors": {"net/weight": "torch.float32 [3, 2]", "memory/inputs": "torch.uint8 [7]"},
     "position": {"step": 3},
     "extra": {"version": 3},
 }
@@ -45,11 +44,11 @@ def raw(header: bytes, data: bytes = DATA, length: int | None = None) -> bytes:
 
 def sealed(entries: str, note: str = json.dumps(NOTE), data: bytes = DATA) -> bytes:
     """A file whose checksums are right: its maker knew how to compute them."""
-    line = json.dumps("0" * 128 + note)
-    head, rest = checkpoints._seal(
+    line = json.dumps("0" * 64 + note)
+    parts = checkpoints._seal(
         raw(f'{{"__metadata__":{{"remask":{line}}},{entries[1:]}'.encode(), data)
     )
-    return head + bytes(rest)
+    return b"".join(parts)
 
 
 def entries(name: str = "net/weight", **changes: object) -> str:
@@ -115,10 +114,8 @@ SEALED = {
     "note with deep extra": sealed(entries(), note(extra={"x": 0}).replace("0", DEEP)),
     "note with a huge format": sealed(entries(), note(format=10**4000)),
     "note of format 2": sealed(entries(), note(format=2)),
-    "note with a field too many": sealed(entries(), note(__class__="os.system")),
     "note with a text as position": sealed(entries(), note(position={"step": "3"})),
-    "note of other tensors": sealed(entries(), note(tensors={})),
-    "note with steering tensors": sealed(entries(), note(tensors={"\x1b[2J": "\x07" * 10**5})),
+    "note with a steering identity": sealed(entries(), note(identity="\x1b[2J" * 10**4)),
     "note with NaN": sealed(entries(), note(position={"step": float("nan")})),
 }
 
@@ -173,7 +170,7 @@ def test_a_huge_file_is_refused_without_reading_it(tmp_path: Path) -> None:
         path.write_bytes(data)
         os.truncate(path, 1 << 42)  # sparse: 4 TB that take no space
     tracemalloc.start()
-    with pytest.raises(CheckpointError, match=r"4398046\d*, not 31 bytes"):
+    with pytest.raises(CheckpointError, match=r"it has 4398046\d* bytes, at most"):
         reopened(tmp_path).load(state(0))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()

@@ -1,18 +1,12 @@
 """Checkpoints: the state of a running stack on disk, complete or absent.
 
-A checkpoint is one safetensors file, so one rename puts all of it in place. Its header has one
-entry of metadata: two SHA-256 digests and a JSON note.
-
-    {"__metadata__":{"remask":"<of the header><of the tensors>{...}"}, "net/0.weight":{...}, ...}
-
-The first digest covers the file up to the tensors, except its own digits; the second one covers the
-rest. So every byte is checked, and the header before anything in it is used. Nothing that is read
-can run code.
+A checkpoint is one safetensors file, so one rename puts all of it in place. Its metadata has one
+entry: the SHA-256 digest of the file, computed with zeros in place of the digest, and a JSON note.
+Nothing that is read can run code.
 """
 
 import hashlib
 import json
-import math
 import os
 import re
 from collections.abc import Mapping
@@ -22,7 +16,7 @@ from pathlib import Path
 
 import safetensors.torch
 import torch
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, ConfigDict, JsonValue
 from torch import Tensor
 
 from remask.errors import RemaskError
@@ -37,13 +31,10 @@ from remask.files import (
 
 _NAME = re.compile(r"checkpoint-([0-9]{8,18})\.safetensors")
 _FORMAT = 1
-_MARK = b'"__metadata__":{"remask":"'
-_DIGITS = hashlib.sha256().digest_size * 2
+_MARK = b'{"__metadata__":{"remask":"'
+_ZEROS = b"0" * 64
 _LENGTH_BYTES = 8
-_MAX_HEADER = 4 << 20
-_MOST_GROWTH = 1 << 30
-_SIZE = "(0|[1-9][0-9]{0,14})"
-_SHAPE = re.compile(rf"\[({_SIZE}(, {_SIZE}){{0,15}})?\]")
+_MOST_GROWTH = 1 << 30  # bytes of a file beyond the tensors that are expected
 _REMEDY = "Choose another folder, or remove it to start from the beginning."
 
 
@@ -55,20 +46,13 @@ class _DamagedError(Exception):
     """A file is not the checkpoint that was written; the previous one may be intact."""
 
 
-class _Format(BaseModel):
-    """The part of the note that all formats share."""
-
-    format: int = Field(ge=1, lt=1000)
-
-
 class _Note(BaseModel):
     """Everything in a checkpoint but the tensors."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(strict=True)
 
     format: int
     identity: str
-    tensors: dict[str, str]
     position: dict[str, int]
     extra: dict[str, JsonValue]
 
@@ -138,21 +122,27 @@ class CheckpointFolder:
     ) -> Checkpoint | None:
         """Load the newest intact state; None if none was ever saved.
 
-        The saved tensors must have the names, types and shapes of `expected`, which is checked
-        before memory is allocated. Tensors whose names begin with `growing` may have another shape
-        with as many axes, and take up to 1 GiB more in total (see `TrialStack.growing`). Tensors
-        whose names begin with `optional` may be missing. Raises CheckpointError if all are damaged,
-        or if the newest intact one belongs to another run or a newer remask. Deletes nothing.
+        The saved tensors must have the names, types and shapes of `expected`. Tensors whose names
+        begin with `growing` may have another shape with as many axes (see `TrialStack.growing`),
+        and those that begin with `optional` may be missing. A file that is more than 1 GiB larger
+        than `expected` is not read. Raises CheckpointError if all are damaged, or if the newest
+        intact one belongs to another run or a newer remask. Deletes nothing.
         """
+        limit = sum(tensor.nbytes for tensor in expected.values()) + _MOST_GROWTH
         damages = []
         for number, path in reversed(checkpoints_in(self._folder).items()):
             try:
-                note, tensors = _decode(path, self._identity, expected, growing, optional)
+                note, tensors = _read(path, limit)
+                _check_run(note, self._identity)
+                known = (n for n in expected if n in tensors or not n.startswith(optional))
+                check_fit(tensors, {n: expected[n] for n in known}, "this run", growing)
             except _DamagedError as error:
                 damages.append(f"{path} is damaged: {error}.")
                 continue
-            except CheckpointError as error:
-                raise CheckpointError(" ".join([*damages, str(error)])) from error
+            except ValueError as error:
+                raise CheckpointError(
+                    " ".join([*damages, f"{path} does not fit this run: {error!s:.500}. {_REMEDY}"])
+                ) from error
             self._last_good, self._loaded = path, True
             return Checkpoint(tensors, note.position, note.extra, number, tuple(damages))
         if damages:
@@ -162,6 +152,29 @@ class CheckpointFolder:
             )
         self._loaded = True
         return None
+
+
+def check_fit(
+    saved: Mapping[str, Tensor],
+    own: Mapping[str, Tensor],
+    owner: str,
+    growing: tuple[str, ...] = (),
+) -> None:
+    """Raise ValueError unless saved tensors have the names, shapes and types of the owner's.
+
+    Tensors whose names begin with `growing` only need the same number of axes.
+    """
+    if odd := sorted(saved.keys() ^ own.keys()):
+        raise ValueError(f"{owner} has other tensors than were saved: {_shown(', '.join(odd[:5]))}")
+    for name, tensor in own.items():
+        found = saved[name]
+        may_grow = name.startswith(growing)
+        fits = found.ndim == tensor.ndim if may_grow else found.shape == tensor.shape
+        if not fits or found.dtype != tensor.dtype:
+            raise ValueError(
+                f"the saved {name} is {found.dtype} {list(found.shape)}, that of {owner} is "
+                f"{tensor.dtype} {list(tensor.shape)}"
+            )
 
 
 def is_checkpoint(name: str) -> bool:
@@ -186,16 +199,13 @@ def checkpoints_in(folder: Path) -> dict[int, Path]:
 
 
 def damage_of(path: Path) -> str | None:
-    """What is wrong with a checkpoint according to its checksums; None if nothing is."""
+    """What is wrong with a checkpoint according to its checksum; None if nothing is."""
     try:
         with open_regular(path) as stream:
-            header = _read_header(stream, os.fstat(stream.fileno()).st_size)
-            _, digest = _open_note(path, header)
-            if hashlib.file_digest(stream, "sha256").hexdigest().encode() != digest:
-                return "the checksum of its tensors is wrong"
+            _check_digest(stream)
     except FileNotFoundError:  # its run has saved newer ones meanwhile
         return None
-    except (_DamagedError, CheckpointError) as error:
+    except _DamagedError as error:
         return str(error)
     except OSError as error:
         return f"cannot be read, {error.strerror}"
@@ -207,15 +217,9 @@ def _encode(
     tensors: Mapping[str, Tensor],
     position: Mapping[str, int],
     extra: Mapping[str, JsonValue],
-) -> tuple[bytes, memoryview]:
-    """The file in two parts: up to the tensors, and the rest."""
-    note = {
-        "format": _FORMAT,
-        "identity": identity,
-        "tensors": _kinds(tensors),
-        "position": dict(position),
-        "extra": dict(extra),
-    }
+) -> tuple[bytes, bytes, memoryview]:
+    """The file in three parts, of which the second is the digest."""
+    note = {"format": _FORMAT, "identity": identity, "position": {**position}, "extra": {**extra}}
     text = json.dumps(note, sort_keys=True, separators=(",", ":"), allow_nan=False)
     if _Note.model_validate_json(text).model_dump() != note:
         raise ValueError("position and extra must survive a round trip through JSON")
@@ -225,145 +229,61 @@ def _encode(
         for name, tensor in tensors.items()
     }
     try:
-        return _seal(safetensors.torch.save(plain, {"remask": "0" * 2 * _DIGITS + text}))
+        return _seal(safetensors.torch.save(plain, {"remask": _ZEROS.decode() + text}))
     except BaseException as error:
         if type(error).__name__ == "PanicException":  # safetensors is out of memory
             raise MemoryError(f"not enough memory to build a checkpoint: {error}") from error
         raise
 
 
-def _seal(data: bytes) -> tuple[bytes, memoryview]:
-    """Fill in the digests of a safetensors file."""
-    start = _LENGTH_BYTES + int.from_bytes(data[:_LENGTH_BYTES], "little")
-    if start > _MAX_HEADER:
-        raise ValueError(f"extra is too large: the header would have {start} bytes")
-    rest = memoryview(data)[start:]
-    at = data.index(_MARK, 0, start) + len(_MARK)
-    before, after = data[:at], data[at + 2 * _DIGITS : start]
-    inner = hashlib.sha256(rest).hexdigest().encode()
-    outer = hashlib.sha256(before + inner + after).hexdigest().encode()
-    return before + outer + inner + after, rest
+def _seal(data: bytes) -> tuple[bytes, bytes, memoryview]:
+    """Replace the zeros in a safetensors file by its digest."""
+    at = _LENGTH_BYTES + len(_MARK)
+    digest = hashlib.sha256(data).hexdigest().encode()
+    return data[:at], digest, memoryview(data)[at + len(digest) :]
 
 
-def _decode(
-    path: Path,
-    identity: str,
-    expected: Mapping[str, Tensor],
-    growing: tuple[str, ...],
-    optional: tuple[str, ...],
-) -> tuple[_Note, dict[str, Tensor]]:
-    """Read one file, checking the header before the tensors."""
+def _check_digest(stream: BufferedReader) -> None:
+    """Raise _DamagedError unless a file has its own digest."""
+    start, written = stream.read(_LENGTH_BYTES + len(_MARK)), stream.read(len(_ZEROS))
+    digest = hashlib.sha256(start + _ZEROS)
+    hashlib.file_digest(stream, lambda: digest)
+    if not start.endswith(_MARK) or digest.hexdigest().encode() != written:
+        raise _DamagedError("its checksum is wrong")
+
+
+def _read(path: Path, most_bytes: int) -> tuple[_Note, dict[str, Tensor]]:
+    """Read a file if its size and digest are right."""
     try:
         with open_regular(path) as stream:
             size = os.fstat(stream.fileno()).st_size
-            header = _read_header(stream, size)
-            note, digest = _open_note(path, header)
-            expected = {
-                name: tensor
-                for name, tensor in expected.items()
-                if name in note.tensors or not name.startswith(optional)
-            }
-            _check_fits(path, note, identity, expected, growing)
-            nbytes = sum(_bytes_of(note.tensors[n], tensor) for n, tensor in expected.items())
-            if size != len(header) + nbytes:
-                raise _DamagedError(f"its tensors have {size - len(header)}, not {nbytes} bytes")
+            if size > most_bytes:
+                raise _DamagedError(f"it has {size} bytes, at most {most_bytes} are expected")
+            _check_digest(stream)
             stream.seek(0)
             data = stream.read(size)
     except OSError as error:
         raise _DamagedError(f"cannot be read, {error.strerror}") from error
-    if hashlib.sha256(memoryview(data)[len(header) :]).hexdigest().encode() != digest:
-        raise _DamagedError("the checksum of its tensors is wrong")
     try:
         tensors = safetensors.torch.load(data)
+        length = int.from_bytes(data[:_LENGTH_BYTES], "little")
+        header = json.loads(data[_LENGTH_BYTES : _LENGTH_BYTES + length])
+        note = _Note.model_validate_json(header["__metadata__"]["remask"][len(_ZEROS) :])
     except Exception as error:  # the parser has its own, and odd values make torch raise others
-        raise _DamagedError(f"not a safetensors file, {error}") from error
-    if _kinds(tensors) != note.tensors:
-        raise _DamagedError("its tensors are not those in its note")
+        raise _DamagedError(f"not a checkpoint, {_shown(error)}") from error
     return note, tensors
 
 
-def _read_header(stream: BufferedReader, size: int) -> bytes:
-    """The file up to the tensors, including the length at its beginning."""
-    length = stream.read(_LENGTH_BYTES)
-    start = _LENGTH_BYTES + int.from_bytes(length, "little")
-    if start > min(size, _MAX_HEADER):
-        raise _DamagedError(f"its {size} bytes are not a complete checkpoint")
-    return length + stream.read(start - _LENGTH_BYTES)
-
-
-def _open_note(path: Path, header: bytes) -> tuple[_Note, bytes]:
-    """The note and the digest of the tensors, after checking the digest of the header."""
-    at = header.find(_MARK) + len(_MARK)
-    outer, inner = header[at : at + _DIGITS], header[at + _DIGITS : at + 2 * _DIGITS]
-    sealed = header[:at] + header[at + _DIGITS :]
-    if _MARK not in header or hashlib.sha256(sealed).hexdigest().encode() != outer:
-        raise _DamagedError("the checksum of its header is wrong")
-    try:
-        # Parse this one string only; `at` is behind its opening quote.
-        line, _ = json.JSONDecoder().raw_decode(header[at - 1 :].decode())
-        text = str(line)[2 * _DIGITS :]
-        written_format = _Format.model_validate_json(text).format
-        if written_format > _FORMAT:
-            raise CheckpointError(
-                f"{path} was written by a newer remask (format {written_format}, this one reads "
-                f"up to {_FORMAT}). Update remask, or remove it to start from the beginning."
-            )
-        return _Note.model_validate_json(text), inner
-    except ValueError as error:  # includes pydantic's
-        raise _DamagedError("its note is invalid") from error
-
-
-def _check_fits(
-    path: Path,
-    note: _Note,
-    identity: str,
-    expected: Mapping[str, Tensor],
-    growing: tuple[str, ...],
-) -> None:
+def _check_run(note: _Note, identity: str) -> None:
+    if note.format > _FORMAT:
+        raise ValueError(
+            f"it was written by a newer remask (format {note.format}, this one reads up to "
+            f"{_FORMAT}): update remask"
+        )
     if note.identity != identity:
-        raise CheckpointError(
-            f"{path} belongs to another run: it is of {_shown(note.identity)}, this is "
-            f"{identity!r}. {_REMEDY}"
-        )
-    ours, theirs, grown = _kinds(expected), dict(note.tensors), 0
-    for name, tensor in expected.items():
-        kind = theirs.get(name, "")
-        if name.startswith(growing) and _same_type_and_axes(kind, tensor):
-            grown += _bytes_of(kind, tensor) - tensor.nbytes
-            theirs[name] = ours[name]
-    if grown > _MOST_GROWTH:
-        raise CheckpointError(
-            f"{path} does not fit this run: it is {grown} bytes larger than this run's state; at "
-            f"most {_MOST_GROWTH} are allowed. {_REMEDY}"
-        )
-    if theirs != ours:
-        odd = min(ours.items() ^ theirs.items())[0]
-        raise CheckpointError(
-            f"{path} does not fit this run: {_shown(odd)} is {_shown(note.tensors.get(odd))}, "
-            f"this run's is {_shown(ours.get(odd))}. {_REMEDY}"
-        )
+        raise ValueError(f"it is of another run, {_shown(note.identity)}, not of {identity!r}")
 
 
-def _kinds(tensors: Mapping[str, Tensor]) -> dict[str, str]:
-    """Type and shape of each tensor as text: `torch.float32 [10, 784]`."""
-    return {name: f"{tensor.dtype} {list(tensor.shape)}" for name, tensor in tensors.items()}
-
-
-def _same_type_and_axes(kind: str, tensor: Tensor) -> bool:
-    dtype, _, shape = kind.partition(" ")
-    return (
-        dtype == str(tensor.dtype)
-        and _SHAPE.fullmatch(shape) is not None
-        and len(json.loads(shape)) == tensor.ndim
-    )
-
-
-def _bytes_of(kind: str, tensor: Tensor) -> int:
-    """The size of a tensor of this kind, which has the type of `tensor`."""
-    shape: list[int] = json.loads(kind.partition(" ")[2])
-    return math.prod(shape) * tensor.element_size()
-
-
-def _shown(text: str | None) -> str:
+def _shown(text: object) -> str:
     """Quote text from a file: shortened, and without control characters."""
-    return "missing" if text is None else repr(text[:200])
+    return repr(str(text)[:200])

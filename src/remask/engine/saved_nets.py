@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor, nn
 
 from remask.config import TrialConfig
-from remask.engine.stream import check_fit
+from remask.engine.checkpoints import check_fit
 from remask.errors import RemaskError
 from remask.files import AnyPath, make_folder, open_regular, read_limited
 from remask.methods import Method, MethodError, find_method

@@ -314,29 +314,6 @@ class Stream:
         return torch.bincount(labels.cpu(), minlength=self.data.num_classes)
 
 
-def check_fit(
-    saved: Mapping[str, Tensor],
-    own: Mapping[str, Tensor],
-    owner: str,
-    growing: tuple[str, ...] = (),
-) -> None:
-    """Raise ValueError unless saved tensors have the names, shapes and types of the owner's.
-
-    Tensors whose names begin with `growing` only need the same number of axes.
-    """
-    if odd := sorted(saved.keys() ^ own.keys()):
-        raise ValueError(f"{owner} has other tensors than were saved: {', '.join(odd[:5])}")
-    for name, tensor in own.items():
-        found = saved[name]
-        may_grow = name.startswith(growing)
-        fits = found.ndim == tensor.ndim if may_grow else found.shape == tensor.shape
-        if not fits or found.dtype != tensor.dtype:
-            raise ValueError(
-                f"the saved {name} is {found.dtype} {list(found.shape)}, that of {owner} is "
-                f"{tensor.dtype} {list(tensor.shape)}"
-            )
-
-
 def grown_state(
     saved: Mapping[str, Tensor],
     own: Mapping[str, Tensor],

@@ -12,13 +12,14 @@ from torch import Tensor, nn
 from remask.config import TrialConfig
 from remask.data.benchmark import Benchmark
 from remask.data.tasks import DataDescription, StreamError, Task
+from remask.engine.checkpoints import check_fit
 from remask.engine.choosing import SHARE_APART, Choosing, candidates_of, concrete_configs
 from remask.engine.compiled import CompiledSteps
 from remask.engine.measurements import LOG, LossLog, Measurements
 from remask.engine.module_stack import initial_net, stack_nets
 from remask.engine.saved_nets import assemble, check_predictor, trial_tensors
 from remask.engine.steps import Descent, EpochPlan, Feed, Optimizer
-from remask.engine.stream import Position, Stream, check_fit, grown_state
+from remask.engine.stream import Position, Stream, grown_state
 from remask.engine.validation import check_earlier_samples, check_stack
 from remask.memory import StoredRows
 from remask.methods.base import Context, Method
