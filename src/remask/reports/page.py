@@ -133,10 +133,11 @@ def page_data(
     compared = published_beside(published, paper=paper)
     beside = {id(cell.ours): cell for cell in compared if cell.ours}
     systems = Systems(cells, compared)
+    measures = shown_measures(cells)
     metrics = {
         name: measure
         for name, measure in ALL_MEASURES.items()
-        if any(not math.isnan(cell_value(cell, name).mean) for cell in cells)
+        if name in measures or any(not math.isnan(cell_value(cell, name).mean) for cell in cells)
     }
     groups = by_data([cell for cell in cells if cell.config.validation]).values()
     chosen = {id(c) for g in groups if len(g) > 1 for c in chosen_by_validation(g)[2]}
@@ -150,7 +151,7 @@ def page_data(
     benchmarks = dict.fromkeys(cell.paper.benchmark for cell in compared)
     decided = [row for benchmark in benchmarks for row in _statements(benchmark, ours)]
     return {
-        "measures": shown_measures(cells),
+        "measures": measures,
         "metrics": metrics,
         "cells": [cell for _, cell in sorted(shown, key=lambda placed: placed[0])],
         "contrasts": _contrasts(cells, systems),

@@ -15,7 +15,7 @@ function standing(cell, key) {
 function rankedAt(group, key) {
   const known = group.filter((cell) => cell.scores?.[key]);
   if (known.length < 2) return new Map();
-  const sign = metricOf(key).better === "lower" ? -1 : 1;
+  const sign = metrics[key].better === "lower" ? -1 : 1;
   const height = (cell) => sign * cell.scores[key].mean;
   const top = Math.max(...known.map(height));
   const best = known.filter((cell) => height(cell) === top);

@@ -20,7 +20,7 @@ function compareCells(one, other) {
 // The choice in the address; otherwise the first system with a mask and without, or the first two.
 function comparedCells() {
   const known = (name) => runCells.find((cell) => cell.id === state.get(name));
-  const usual = report.contrasts?.[0];
+  const usual = report.contrasts[0];
   const one = known("one") ?? cellsById.get(usual?.masked_id) ?? runCells[0];
   const other = known("other") ?? [cellsById.get(usual?.plain_id), ...runCells].find((cell) => cell && cell !== one);
   return [one, other];

@@ -1,7 +1,7 @@
 // What the mask changes: each masked system against the same one without a mask.
 
 function drawContrasts() {
-  const contrasts = report.contrasts ?? [];
+  const { contrasts } = report;
   if (!contrasts.length) {
     document.querySelector('nav a[href="#masks"]').hidden = true;
     return;
@@ -13,7 +13,7 @@ function drawContrasts() {
   const head = [...(several ? ["Benchmark"] : []), "Buffer", "Without a mask", "With a mask",
     ...tested.map(([, name]) => measureName(name)), html("span", { class: "visually-hidden" }, "Compare")];
   const rows = contrasts.map((contrast) => [
-    ...(several ? [contrast.benchmark] : []), writtenBuffer(contrast.buffer), contrast.plain, html("b", {}, contrast.masked),
+    ...(several ? [contrast.benchmark] : []), writtenBuffer(contrast.buffer), html("span", {}, breakable(contrast.plain)), html("b", {}, breakable(contrast.masked)),
     ...tested.map(([key]) => differenceEntry(contrast.differences[key])),
     html("button", { type: "button", class: "compare-button", "aria-label": `Compare ${contrast.masked} with ${contrast.plain}`,
       onclick: () => compareCells(contrast.masked_id, contrast.plain_id) }, "Compare"),

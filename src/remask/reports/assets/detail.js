@@ -56,14 +56,14 @@ function measureTable(cell) {
   const head = ["Measure", ourHead, ...(claimed ? ["Published", "Difference", "p (Welch)", "Verdict", "Source"] : [])];
   return scrolling(table(head, known.map((key) => {
     const claim = cell.claims?.[key];
-    const name = measureLabel({ ...metricOf(key), title: nameOfMeasure(key) });
+    const name = measureLabel({ ...metrics[key], title: nameOfMeasure(key) });
     const ours = html("b", {}, writtenMeasure(key, cell.scores?.[key]));
     if (!claimed) return [name, ours];
     if (!claim) return [name, ours, MISSING, MISSING, MISSING, MISSING, MISSING];
     const difference = Number.isNaN(toNumber(claim.deviations)) ? MISSING : `${signed(claim.deviations)} std`;
     return [name, ours, writtenSpread(claim), difference, writtenP(claim.p), badge(claim.verdict),
       `${sourceOf(claim)}, ${counted(claim.trials, "trial")}`];
-  }), { class: "measures" }), "Measures");
+  }), { class: claimed ? "measures" : "" }), "Measures");
 }
 
 function sourceOf(claim) {
@@ -125,19 +125,16 @@ function tasksOf(cell) {
 }
 
 function trialTable(cell) {
-  const rowsOf = (record) => {
-    const status = record.status === "diverged" ? `diverged at step ${record.diverged_at}` : record.status;
-    return html("tr", { class: record.status === "finished" ? null : "bad" },
-      html("td", {}, String(record.seed)),
-      html("td", {}, status, record.error ? html("pre", {}, record.error) : ""),
-      measures.map(([key]) => html("td", {}, written(record.scores[key]))),
-      html("td", {}, written(record.seconds, 1)),
-      html("td", {}, html("code", { title: record.hash }, record.hash.slice(0, 12))));
-  };
   const head = ["Seed", "Status", ...measures.map(([, name]) => measureName(name)), "Seconds", "Hash"];
-  return html("table", { class: "trials" },
-    html("thead", {}, html("tr", {}, head.map((name) => html("th", { scope: "col" }, name)))),
-    html("tbody", {}, cell.records.map(rowsOf)));
+  return table(head, cell.records.map((record) => [
+    String(record.seed),
+    html("span", { class: record.status === "finished" ? null : "bad" },
+      record.status === "diverged" ? `diverged at step ${record.diverged_at}` : record.status,
+      record.error ? html("pre", {}, record.error) : ""),
+    ...measures.map(([key]) => written(record.scores[key])),
+    written(record.seconds, 1),
+    html("code", { title: record.hash }, record.hash.slice(0, 12)),
+  ]), { class: "trials" });
 }
 
 function settingsOf(cell) {

@@ -53,7 +53,7 @@ function writtenStd(std, digits = 2) {
 
 function writtenP(p) {
   if (p === null || p === undefined) return MISSING;
-  return p < 0.0001 ? "< 0.0001" : written(p, p < 0.01 ? 4 : 2);
+  return p < 0.0001 ? "< 0.0001" : written(p, p < 0.01 ? 4 : p < 0.1 ? 3 : 2); // 0.05 says too little
 }
 
 function signed(value, digits = 1) {
@@ -76,6 +76,11 @@ function measureName(name) {
   return index ? html("span", {}, before, html("sub", {}, index)) : html("span", {}, name);
 }
 
+// A label may break between its settings only.
+function breakable(label) {
+  return label.split(", ").flatMap((part, index) => [index ? ", " : "", html("span", { class: "whole" }, part)]);
+}
+
 function badge(word) {
   return html("span", { class: `badge is-${word.replaceAll(" ", "-")}` }, word);
 }
@@ -86,8 +91,13 @@ function table(head, rows, attributes = {}) {
     attributes,
     html("thead", {}, html("tr", {}, head.map((title) => html("th", { scope: "col" }, title)))),
     html("tbody", {}, rows.map((row) => html("tr", {}, row.map((entry, column) =>
-      html("td", { "data-name": head[column].textContent ?? head[column] }, entry))))),
+      html("td", {}, columnName(head[column]), entry))))),
   );
+}
+
+// On a phone each row is a block, where every entry has the name of its column above it.
+function columnName(title) {
+  return html("span", { class: "column-name", "aria-hidden": "true" }, title.cloneNode?.(true) ?? title);
 }
 
 // A wide table scrolls inside its own box; the box takes the focus so that arrow keys scroll it.

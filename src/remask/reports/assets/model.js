@@ -17,12 +17,8 @@ const VERDICTS = {
   "not run": "published, but not run here",
 };
 
-// Every metric that some cell has: { title, about, better, unit }.
-const metrics = report.metrics ?? Object.fromEntries(measures.map(([key, title]) => [key, metricOf(key, title)]));
-
-function metricOf(key, title = report.measures[key] ?? key) {
-  return report.metrics?.[key] ?? { title, about: "", better: key.endsWith("F_T") ? "lower" : "higher", unit: "%" };
-}
+// The measures, and every other metric that some cell has: { title, about, better, unit }.
+const { metrics } = report;
 
 const OTHER_MEASURES = {
   confidence_first_task: "confidence, first task",
@@ -61,20 +57,20 @@ function writtenIn(unit, value) {
 
 function writtenMeasure(key, spread) {
   if (!spread) return MISSING;
-  const { unit } = metricOf(key);
+  const { unit } = metrics[key];
   if (unit === "%" || unit === "points") return writtenSpread(spread);
   const std = Number.isNaN(toNumber(spread.std)) || spread.std <= 1e-9 * Math.abs(spread.mean) ? "" : ` ±${writtenIn(unit, spread.std)}`;
   return writtenIn(unit, spread.mean) + std;
 }
 
 function writtenDifference(key, value) {
-  const text = writtenIn(metricOf(key).unit, value);
+  const text = writtenIn(metrics[key].unit, value);
   return text.startsWith("−") ? text : `+${text}`;
 }
 
 // Trials of a stack share its time, and the other costs follow from the settings: nothing to test.
 function isTested(key) {
-  return ["%", "points"].includes(metricOf(key).unit);
+  return ["%", "points"].includes(metrics[key].unit);
 }
 
 function measureLabel({ title, about }) {

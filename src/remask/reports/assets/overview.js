@@ -1,8 +1,6 @@
 // The head of the page: how much there is, what is running, and how it compares.
 
 function drawOverview() {
-  document.title = report.title ?? "remask";
-  byId("title").textContent = report.title ?? "Results";
   const trials = cells.reduce((sum, cell) => sum + cell.trials, 0);
   const lost = cells.reduce((sum, cell) => sum + (cell.failed ?? 0) + (cell.diverged ?? 0), 0);
   const benchmarks = distinct(runCells.map((cell) => cell.benchmark)).length;
@@ -21,7 +19,7 @@ function drawOverview() {
 }
 
 function drawRunning() {
-  const running = report.running ?? [];
+  const { running } = report;
   if (!running.length) return;
   byId("running").replaceChildren(
     html("h2", { class: "small" }, "Running now"),
@@ -50,15 +48,7 @@ function drawVerdicts() {
 }
 
 function provenance() {
-  const parts = [];
-  if (report.generated) {
-    const moment = new Date(report.generated);
-    const text = Number.isNaN(moment.getTime())
-      ? report.generated
-      : moment.toLocaleString("en-GB", { dateStyle: "long", timeStyle: "short" });
-    parts.push(html("span", {}, "Written ", html("time", { datetime: report.generated }, text)));
-  }
-  if (report.store) parts.push(html("span", {}, "from ", html("code", {}, report.store)));
-  if (report.version) parts.push(html("span", {}, `by remask ${report.version}`));
-  return parts.flatMap((part) => [part, " "]);
+  const moment = new Date(report.generated).toLocaleString("en-GB", { dateStyle: "long", timeStyle: "short" });
+  return ["Written ", html("time", { datetime: report.generated }, moment), " from ", html("code", {}, report.store),
+    ` by remask ${report.version}`];
 }

@@ -3,7 +3,7 @@
 const FINDINGS = ["holds", "contradicted", "undecided", "too few trials", "not run"];
 
 function drawStatements() {
-  const statements = report.statements ?? [];
+  const { statements } = report;
   if (!statements.length) {
     document.querySelector('nav a[href="#statements"]').hidden = true;
     return;
@@ -26,14 +26,9 @@ function introduction(statements) {
   const found = FINDINGS.map((finding) => [
     finding, statements.filter((statement) => statement.finding === finding).length,
   ]).filter(([, count]) => count);
-  const words = {
-    holds: ["holds", "hold"], contradicted: ["is contradicted", "are contradicted"],
-    undecided: ["is undecided", "are undecided"], "not run": ["is not run", "are not run"],
-    "too few trials": ["has too few trials", "have too few trials"],
-  };
-  const counts = found.map(([finding, count]) => `${count} ${words[finding][count === 1 ? 0 : 1]}`);
+  const counts = found.map(([finding, count]) => `${count} ${count > 1 && finding === "holds" ? "hold" : finding}`);
   return [
-    `Of ${counted(statements.length, "statement")}, ${listed(counts)}. `,
+    `${counted(statements.length, "statement")}: ${listed(counts)}. `,
     "Each is a set of comparisons; open one to see them. ",
     "Undecided means that the trials cannot settle it either way. Beside it is the finding by the ",
     "paper's own figures. ",

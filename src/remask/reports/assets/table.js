@@ -16,7 +16,7 @@ const columnsNow = () => [
   ...chosenMeasures().map((key) => ({
     key, title: nameOfMeasure(key), measure: true,
     value: (cell) => cell.scores?.[key]?.mean,
-    first: metricOf(key).better === "lower" ? "ascending" : "descending", // the best on top
+    first: metrics[key].better === "lower" ? "ascending" : "descending", // the best on top
   })),
   hasClaims && {
     key: "verdict", title: "Verdict",
@@ -101,7 +101,7 @@ function drawFilters() {
     labelled("Search", text),
     ...selects.filter(Boolean),
     html("div", { class: "narrow-only" }, labelled("Sort by", choiceOf(
-      "sort", [["", "buffer, then system"], ...orders], `${state.get("sort", "")} ${state.get("order", "")}`.trim(),
+      "sort", [["", "benchmark, buffer, system"], ...orders], `${state.get("sort", "")} ${state.get("order", "")}`.trim(),
       (value) => {
         const [sort, order] = value ? value.split(" ") : [null, null];
         state.change({ sort, order });
@@ -208,7 +208,8 @@ function makeRow(cell) {
     openCell(cell.id);
   };
   const entry = (column) => html("td",
-    { role: "cell", class: column.measure ? "measure" : column.key, "data-name": column.title },
+    { role: "cell", class: column.measure ? "measure" : column.key },
+    ["label", "verdict"].includes(column.key) ? "" : columnName(measureName(column.title)),
     column.measure ? measureEntry(cell, column.key) : plainEntry(cell, column.key));
   return html("tr", { role: "row", class: cell.trials ? null : "idle", "data-cell": cell.id, onclick: open },
     COLUMNS.map(entry));
@@ -236,7 +237,7 @@ function plainEntry(cell, key) {
 function measureEntry(cell, key) {
   const ours = cell.scores?.[key];
   const claim = cell.claims?.[key];
-  const { unit } = metricOf(key);
+  const { unit } = metrics[key];
   const rank = standing(cell, key);
   const std = unit === "%" || unit === "points" ? writtenStd(ours?.std) : "";
   const top = html("div", { class: `ours ${rank}`, title: STANDINGS[rank] }, html("b", {}, ours ? writtenIn(unit, ours.mean) : MISSING),

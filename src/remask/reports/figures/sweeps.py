@@ -219,7 +219,8 @@ def _method(family: Family) -> str:
 
 def _best(family: Family, measure: str) -> str:
     best = max(family.masked, key=lambda cell: cell.spreads[measure].mean)
-    text = f"{_method(family)}, {buffer_name(best)}, m = {mask_name(_mask(best))}: "
+    settings = f", {family.settings}" if family.settings else ""
+    text = f"{_method(family)}, {buffer_name(best)}{settings}, m = {mask_name(_mask(best))}: "
     text += f"{best.spreads[measure].mean:.2f}\N{NO-BREAK SPACE}%"
     if family.plain is None:
         return text
