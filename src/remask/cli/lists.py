@@ -85,7 +85,7 @@ def verify(*, name: Name = None, printer: Printing) -> None:
 
     files = []
     for dataset in _chosen(name):
-        for status in datasets.verify(dataset):
+        for status in datasets.check(dataset):
             line = f"{dataset.name}: {status.path}: {status.state}"
             if status.state == "damaged":
                 line += f" (expected {status.expected}, found {status.found})"

@@ -1,27 +1,59 @@
-"""Datasets: fetched when needed, always verified, mapped into memory.
+"""Datasets: fetched when needed, checked, cached as arrays, and mapped into memory.
 
 A dataset has its own folder in `$REMASK_DATA`, else `$XDG_CACHE_HOME/remask`, else
-`~/.cache/remask`.
+`~/.cache/remask`. Each array is a .npy file of bytes. The manifest lists them with their checksums
+and is written last, so an interrupted preparation never counts as finished. Every preparation uses
+new file names, so the previous one stays complete until its manifest is replaced.
 """
 
 import hashlib
+import importlib.resources
+import io
+import json
+import math
 import os
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
+import re
+import secrets
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from remask.data.downloads import Progress
-from remask.data.sources import users_path
+from remask import files
+from remask.data.downloads import NothingThereError, Progress, SourceError, WrongContentsError
+from remask.data.sources import ReadFile, Source, fetched, on_disk, users_path
 from remask.errors import DataError
-from remask.files import AnyPath
+from remask.files import AnyPath, Lock
 
 Arrays = Mapping[str, npt.NDArray[np.uint8]]
 """train_images, train_labels, test_images, test_labels."""
+_ARRAYS = ("train_images", "train_labels", "test_images", "test_labels")
+_ARRAY_FILE = re.compile(r"[a-z_]+(\.[0-9a-f]{16})?\.npy")
+_MANIFEST, _FORMAT, _MAX_BYTES = "manifest.json", 1, 1 << 16
+# Longer than the slowest preparation: a waiting process needs the data.
+_PATIENCE = 60 * 60.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dataset:
+    """A dataset with a name: images [N, C, H, W] and labels [N, 1] for training and testing."""
+
+    name: str
+    summary: str
+    """One line for listings."""
+    class_names: tuple[str, ...]
+    """By label."""
+    sources: tuple[Source, ...] = ()
+    """To be tried in this order. Users may have the dataset in the form of any of them."""
+    checksums: tuple[str, ...] = ()
+    """SHA-256 of the array files, in the order of the arrays; empty if unknown."""
+    packaged: bool = False
+    """Whether it ships with remask."""
 
 
 @dataclass(frozen=True)
@@ -32,45 +64,6 @@ class FileStatus:
     state: Literal["ok", "missing", "damaged"]
     expected: str
     found: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Dataset(ABC):
-    """A dataset with a name."""
-
-    name: str
-    summary: str
-    """One line for listings."""
-    class_names: tuple[str, ...]
-    """By label."""
-    packaged_in: Path | None = None
-    """The folder inside the installed package, if it ships with remask."""
-
-    @abstractmethod
-    def check(self, folder: Path, *, rehash: bool) -> list[FileStatus]:
-        """Check the files in the folder; with `rehash`, read all of them."""
-
-    @abstractmethod
-    def read(self, folder: Path) -> Arrays:
-        """Return the arrays; labels are [N] or [N, levels], the finest last."""
-
-    def prepare(self, folder: Path, *, given: Path | None, force: bool, progress: Progress) -> None:
-        """Put the files into the folder, from `given` or the web. Raises DataError."""
-        raise DataError(f"{self.name} ships with remask: there is nothing to fetch")
-
-
-def check_file(path: Path, sha256: str, size: int) -> FileStatus:
-    """Compare a file with its checksum, reading all of it."""
-    expected = f"{size} bytes, sha256 {sha256}"
-    try:
-        with path.open("rb") as stream:
-            digest = hashlib.file_digest(stream, "sha256").hexdigest()
-            found = f"{stream.tell()} bytes, sha256 {digest}"
-    except (FileNotFoundError, NotADirectoryError):
-        return FileStatus(path, "missing", expected, "no file")
-    except OSError as error:
-        return FileStatus(path, "damaged", expected, f"cannot be read: {error.strerror}")
-    return FileStatus(path, "ok" if found == expected else "damaged", expected, found)
 
 
 def data_folder() -> Path:
@@ -93,17 +86,72 @@ def cache_folder() -> Path:
 
 def where(dataset: Dataset) -> Path:
     """Return the folder of the dataset, which may not exist yet."""
-    return dataset.packaged_in or data_folder() / dataset.name
+    if dataset.packaged:
+        return Path(str(importlib.resources.files("remask.data") / "files" / dataset.name))
+    return data_folder() / dataset.name
 
 
-def verify(dataset: Dataset) -> list[FileStatus]:
-    """Compare every file of the dataset with its checksum, reading all of it."""
-    return dataset.check(where(dataset), rehash=True)
+def check(dataset: Dataset, *, rehash: bool = True) -> list[FileStatus]:
+    """Compare every file of the dataset with its checksum.
+
+    Without `rehash`, a file that has not been modified since it was written is not read.
+    """
+    folder, expected = where(dataset), "the list of the prepared arrays"
+    try:
+        manifest = _read_manifest(dataset)
+    except ValueError as error:
+        return [FileStatus(folder / _MANIFEST, "damaged", expected, str(error))]
+    if not manifest:
+        return [FileStatus(folder / _MANIFEST, "missing", expected, "no file")]
+    return [_check_file(folder / entry["file"], entry, rehash) for entry in manifest.values()]
+
+
+def _check_file(path: Path, entry: Mapping[str, Any], rehash: bool) -> FileStatus:
+    expected = f"{entry['size']} bytes, sha256 {entry['sha256']}"
+    try:
+        with path.open("rb") as stream:
+            stat = os.fstat(stream.fileno())
+            if not rehash and [stat.st_size, stat.st_mtime_ns] == [entry["size"], entry["time"]]:
+                return FileStatus(path, "ok", expected, expected)
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+            found = f"{stream.tell()} bytes, sha256 {digest}"
+    except (FileNotFoundError, NotADirectoryError):
+        return FileStatus(path, "missing", expected, "no file")
+    except OSError as error:
+        return FileStatus(path, "damaged", expected, f"cannot be read: {error.strerror}")
+    return FileStatus(path, "ok" if found == expected else "damaged", expected, found)
+
+
+def _read_manifest(dataset: Dataset) -> dict[str, dict[str, Any]]:
+    """Return the file, sha256, size and time of each array. Raises ValueError if damaged."""
+    path = where(dataset) / _MANIFEST
+    try:
+        manifest = json.loads(files.read_limited(path, _MAX_BYTES))
+        if (manifest["format"], manifest["dataset"]) != (_FORMAT, dataset.name):
+            raise ValueError("it describes something else")
+        known = dataset.checksums or (None,) * len(_ARRAYS)
+        found = {}
+        for array, checksum in zip(_ARRAYS, known, strict=True):
+            entry = manifest["arrays"][array]
+            # The name becomes a path, so it must not lead elsewhere.
+            if not _ARRAY_FILE.fullmatch(entry["file"]):
+                raise ValueError(f"{entry['file']!r} is not the name of an array")
+            found[array] = {
+                "file": entry["file"],
+                "sha256": checksum or entry["sha256"],
+                "size": entry["size"],
+                "time": entry.get("time"),
+            }
+        return found
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except (OSError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(str(error)) from error
 
 
 def is_complete(dataset: Dataset) -> bool:
-    """Whether the dataset is cached and undamaged; verified files are not read again."""
-    return all(status.state == "ok" for status in dataset.check(where(dataset), rehash=False))
+    """Whether the dataset is cached and undamaged."""
+    return all(status.state == "ok" for status in check(dataset, rehash=False))
 
 
 def load(dataset: Dataset, data: AnyPath | None = None) -> Arrays:
@@ -111,11 +159,15 @@ def load(dataset: Dataset, data: AnyPath | None = None) -> Arrays:
 
     Processes share one copy, and writing to the arrays does not change the files. Raises DataError.
     """
-    arrays = dataset.read(fetch(dataset, data=data))
-    return {
-        name: array.reshape(len(array), -1)[:, -1] if name.endswith("labels") else array
-        for name, array in arrays.items()
-    }
+    folder = fetch(dataset, data=data)
+    try:
+        arrays = {
+            name: np.load(folder / entry["file"], mmap_mode="c", allow_pickle=False)
+            for name, entry in _read_manifest(dataset).items()
+        }
+    except (OSError, ValueError) as error:
+        raise DataError(f"cannot map the arrays in {folder}: {error}") from error
+    return {name: a.reshape(-1) if name.endswith("labels") else a for name, a in arrays.items()}
 
 
 def fetch(
@@ -133,15 +185,29 @@ def fetch(
     DataError.
     """
     folder = where(dataset)
-    path = None if data is None else _given(dataset, data)
-    if (force and dataset.packaged_in is None) or not is_there(dataset, folder):
-        dataset.prepare(folder, given=path, force=force, progress=progress)
+    given = None if data is None else _given(dataset, data)
+    if (dataset.packaged or not force) and _is_there(dataset):
+        return folder
+    for source in dataset.sources[:1]:
+        source.require()
+    try:
+        files.make_folder(folder)
+        with Lock(folder / ".lock", timeout=_PATIENCE):
+            files.remove_stale_temporaries(folder)
+            if force or not _is_there(dataset):
+                _fill(dataset, given, progress)
+    except OSError as error:
+        reason = error.__cause__ if isinstance(error.__cause__, OSError) else error
+        raise DataError(
+            f"cannot write to {folder}: {reason.strerror or reason}. Free some space, fix the "
+            f"permissions, or set REMASK_DATA to another folder."
+        ) from error
     return folder
 
 
 def _given(dataset: Dataset, data: AnyPath) -> Path:
     """Check the path even if the cache has the data."""
-    if dataset.packaged_in is not None:
+    if dataset.packaged:
         raise DataError(f"{dataset.name} ships with remask: leave the path of its data out")
     path = users_path(data).absolute()
     try:
@@ -151,16 +217,119 @@ def _given(dataset: Dataset, data: AnyPath) -> Path:
     return path
 
 
-def is_there(dataset: Dataset, folder: Path) -> bool:
+def _is_there(dataset: Dataset) -> bool:
     """Whether all files are there. Raises DataError for a damaged one."""
-    statuses = dataset.check(folder, rehash=False)
+    statuses = check(dataset, rehash=False)
     for status in statuses:
-        if status.state == "damaged" or (status.state == "missing" and dataset.packaged_in):
+        if status.state == "damaged" or (status.state == "missing" and dataset.packaged):
             remedy = f"`remask data fetch {dataset.name} --force` replaces it."
-            if dataset.packaged_in:
+            if dataset.packaged:
                 remedy = "Install remask again to restore it."
             raise DataError(
                 f"{status.path} is {status.state}.\n  expected: {status.expected}\n"
                 f"  found:    {status.found}\n{remedy}"
             )
     return all(status.state == "ok" for status in statuses)
+
+
+def _fill(dataset: Dataset, given: Path | None, progress: Progress) -> None:
+    """Prepare the dataset from the user's path or, without one, the folder and the sources."""
+    folder = where(dataset)
+    local = given or folder
+    failures: list[str] = []
+    places: list[Path | Source] = [local, *(dataset.sources if given is None else ())]
+    for place in places:
+        shown = place.url if isinstance(place, Source) else str(place)
+        try:
+            _prepare(dataset, place, progress)
+        except SourceError as error:
+            if given is not None or (place is local and isinstance(error, WrongContentsError)):
+                raise DataError(
+                    f"cannot take {dataset.name} from {shown}: {error}. Replace it, or remove it "
+                    f"to download {dataset.name}."
+                ) from error
+            if not isinstance(error, NothingThereError):
+                failures.append(f"  {shown}: {error}")
+        else:
+            _remove_parts(folder)
+            return
+    tried = "\n".join(failures) or "  no sources"
+    raise DataError(
+        f"could not get {dataset.name}; tried:\n{tried}\n"
+        f"To supply it by hand, put\n{dataset.sources[0].instructions}\ninto\n{folder}\n"
+        f"and run the same command again (REMASK_DATA sets another folder), or pass its path\n"
+        f"as --data (in Python, data=)."
+    )
+
+
+def _prepare(dataset: Dataset, place: Path | Source, progress: Progress) -> None:
+    """Prepare the dataset from a source or a path.
+
+    A partial download may be of another file: if resuming it gives wrong contents, start over.
+    """
+    folder = where(dataset)
+    resumed = any(folder.glob("*.part"))
+    try:
+        if isinstance(place, Source):
+            with fetched(place, folder, progress) as read:
+                _store(dataset, place, place.url, read, progress)
+        else:
+            with on_disk(place, dataset.sources, folder) as (source, read):
+                _store(dataset, source, str(place), read, progress)
+    except WrongContentsError:
+        _remove_parts(folder)
+        if not resumed:
+            raise
+        _prepare(dataset, place, progress)
+
+
+def _store(dataset: Dataset, source: Source, name: str, read: ReadFile, progress: Progress) -> None:
+    """Write all arrays and then the manifest, and remove the arrays of other preparations."""
+    folder, token = where(dataset), secrets.token_hex(8)
+    entries: dict[str, dict[str, Any]] = {}
+    try:
+        for array, shape, pieces in source.read(read):
+            path = folder / f"{array}.{token}.npy"
+            entries[array] = _write(path, shape, pieces, progress, f"{dataset.name} {array}")
+            found = entries[array]["sha256"]
+            known = dict(zip(_ARRAYS, dataset.checksums, strict=False)).get(array, found)
+            if found != known:
+                raise WrongContentsError(f"{array}: expected sha256 {known}, found {found}")
+        manifest = {"format": _FORMAT, "dataset": dataset.name, "source": name, "arrays": entries}
+        files.write_atomically(folder / _MANIFEST, json.dumps(manifest, indent=2).encode())
+    finally:
+        with suppress(ValueError):
+            listed = {entry["file"] for entry in _read_manifest(dataset).values()}
+            for path in folder.glob("*.npy"):
+                if path.name not in listed and _ARRAY_FILE.fullmatch(path.name):
+                    files.remove_quietly(path)
+
+
+def _write(
+    path: Path, shape: tuple[int, ...], pieces: Iterable[bytes], progress: Progress, shown: str
+) -> dict[str, Any]:
+    """Write an array, and return its entry in the manifest."""
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(
+        header, {"descr": "|u1", "fortran_order": False, "shape": shape}
+    )
+    total = len(header.getvalue()) + math.prod(shape)
+    digest, size = hashlib.sha256(), 0
+
+    def hashed() -> Iterator[bytes]:
+        nonlocal size
+        for piece in chain([header.getvalue()], pieces):
+            digest.update(piece)
+            size += len(piece)
+            yield piece
+            progress(shown, size, total)
+
+    files.write_atomically(path, hashed())
+    assert size == total, "the pieces fill the shape"
+    time = path.stat().st_mtime_ns
+    return {"file": path.name, "sha256": digest.hexdigest(), "size": size, "time": time}
+
+
+def _remove_parts(folder: Path) -> None:
+    for part in folder.glob("*.part"):
+        files.remove_quietly(part)

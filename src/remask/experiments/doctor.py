@@ -13,7 +13,7 @@ from typing import Literal
 import torch
 
 import remask
-from remask.data.dataset import data_folder, where
+from remask.data.dataset import check, data_folder, where
 from remask.data.registry import DATASETS
 from remask.engine.checkpoints import checkpoints_in, damage_of
 from remask.errors import DataError, SettingsError
@@ -131,14 +131,14 @@ def _disk(store: Path) -> Iterator[Symptom]:
 def _data() -> Iterator[Symptom]:
     for dataset in DATASETS.values():
         try:
-            states = {s.state for s in dataset.check(where(dataset), rehash=False)}
+            states = {s.state for s in check(dataset, rehash=False)}
         except (DataError, OSError) as error:
             yield Symptom("data", "wrong", f"{dataset.name}: {error}")
             continue
         text = f"{dataset.name} in {where(dataset)}"
         if "damaged" in states:
             remedy = f"`remask data fetch {dataset.name} --force` replaces it"
-            if dataset.packaged_in is not None:
+            if dataset.packaged:
                 remedy = "install remask again"
             yield Symptom("data", "wrong", f"{text} is damaged", remedy)
         elif "missing" in states:

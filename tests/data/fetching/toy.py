@@ -4,26 +4,26 @@ import hashlib
 import io
 import tarfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
-from remask.data import cifar
-from remask.data.dataset import Dataset, verify
-from remask.data.downloads import Progress
-from remask.data.records import RecordDataset, RecordFile
-from remask.data.registry import BENCHMARKS
-from remask.data.sources import FileSource, LocalSource, Originals, Version
+from remask.data.dataset import Dataset, check
+from remask.data.published import PIXELS
+from remask.data.registry import BENCHMARKS, DATASETS
+from remask.data.sources import Source
 
 TOP = "cifar-10-batches-bin"
 BATCH = 10
-PIXELS = cifar.PIXELS
+CIFAR10 = DATASETS["cifar10"]
+NAME = "cifar-10-binary.tar.gz"
 
 
 @dataclass(frozen=True)
@@ -65,24 +65,32 @@ TOY = _make_toy()
 TARBALL = pack({f"{TOP}/{name}": contents for name, contents in TOY.files.items()})
 
 
-def toy_version(url: str = "") -> Version:
-    """The binary version, at its published URL or another one."""
-    version = cifar.CIFAR10.versions[0]
-    assert version.archive is not None
+def array_checksums() -> tuple[str, ...]:
+    """SHA-256 of the .npy files."""
+    test = np.frombuffer(TOY.files["test_batch.bin"], np.uint8).reshape(BATCH, -1)
+    sums = []
+    for images, labels in ((TOY.images, TOY.labels), (test[:, 1:], test[:, 0])):
+        for array in (images.reshape(-1, 3, 32, 32), labels.reshape(-1, 1)):
+            buffer = io.BytesIO()
+            np.save(buffer, np.ascontiguousarray(array))
+            sums.append(hashlib.sha256(buffer.getvalue()).hexdigest())
+    return tuple(sums)
+
+
+def small(source: Source, images: int = BATCH) -> Source:
+    """A source of CIFAR whose files have few images."""
+    read: Any = source.read
+    return replace(source, read=partial(read, images=(images, images)))
+
+
+def toy_source(url: str = f"/nowhere/{NAME}") -> Source:
+    """The binary version at a URL, or at none that exists."""
     md5 = hashlib.md5(TARBALL).hexdigest()
-    archive = replace(version.archive, checksum=md5, size=len(TARBALL))
-    return replace(version, archive=replace(archive, url=url or archive.url))
+    return replace(small(CIFAR10.sources[0]), url=url, checksum=md5, size=len(TARBALL))
 
 
-def toy_dataset(*sources: FileSource) -> RecordDataset:
-    files = tuple(
-        RecordFile(name, BATCH, hashlib.sha256(contents).hexdigest())
-        for name, contents in TOY.files.items()
-    )
-    versions = (toy_version(), *cifar.CIFAR10.versions[1:])
-    return replace(
-        cifar.CIFAR10, train=files[:5], test=files[5:], sources=sources, versions=versions
-    )
+def toy_dataset(*sources: Source) -> Dataset:
+    return replace(CIFAR10, sources=sources or (toy_source(),), checksums=array_checksums())
 
 
 def use(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,34 +100,18 @@ def use(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def contents(cache: Path) -> dict[str, bytes]:
-    """Return the files of the cache, except the lock and the stamps."""
-    own = (".lock", ".verified.json")
-    return {path.name: path.read_bytes() for path in cache.iterdir() if path.name not in own}
+    """Return the files of the cache, except the lock."""
+    return {path.name: path.read_bytes() for path in cache.iterdir() if path.name != ".lock"}
+
+
+def states(dataset: Dataset) -> list[str]:
+    return [status.state for status in check(dataset)]
 
 
 def assert_complete(cache: Path) -> None:
     """Four correct arrays and a manifest, and nothing else."""
-    assert [status.state for status in verify(toy_dataset())] == ["ok"] * 4
+    assert states(toy_dataset()) == ["ok"] * 4
     assert sorted(Path(name).suffix for name in contents(cache)) == [".json"] + [".npy"] * 4
-
-
-class Unpacked:
-    """A source that works, or raises."""
-
-    def __init__(self, folder: Path, failure: BaseException | None = None) -> None:
-        self.folder, self.failure = folder, failure
-        self.asked = 0
-
-    def __str__(self) -> str:
-        return "the test"
-
-    @contextmanager
-    def originals(self, folder: Path, progress: Progress) -> Iterator[Originals]:
-        self.asked += 1
-        if self.failure is not None:
-            raise self.failure
-        with LocalSource(self.folder, (toy_version(),)).originals(folder, progress) as originals:
-            yield originals
 
 
 @dataclass
