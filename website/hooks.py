@@ -33,7 +33,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     examples = [path for path in files_of if path.suffix in _LANGUAGES]
     notebooks = [path for path in files_of if path.suffix == ".ipynb"]
     listed = "\n".join(
-        f"- [{path.name}]({_page_of(path)}){_summary(path)}" for path in [*notebooks, *examples]
+        f"- `{path.name}`: [{_summary(path)}]({_page_of(path)})" for path in [*notebooks, *examples]
     )
     pages = {"README.md": f"# Examples\n\nThe files in `examples/`:\n\n{listed}\n"}
     for path in examples:
@@ -75,13 +75,14 @@ def _formula(tex: str) -> str:
 
 
 def _summary(example: Path) -> str:
-    """The first line of a file's docstring, or the title of a notebook."""
+    """The first line of a file's comment or docstring, or the title of a notebook."""
     if example.suffix == ".py":
         described = ast.get_docstring(ast.parse(example.read_text("utf-8"))) or ""
-        return f": {described.splitlines()[0]}"
+        return described.splitlines()[0]
     if example.suffix == ".ipynb":
-        return f": {''.join(_cells(example)[0]['source']).splitlines()[0].lstrip('# ')}"
-    return ""
+        return "".join(_cells(example)[0]["source"]).splitlines()[0].lstrip("# ")
+    lines = example.read_text("utf-8").splitlines()
+    return next(line for line in lines if line.startswith("# ")).removeprefix("# ")
 
 
 def _cells(notebook: Path) -> list[dict[str, Any]]:
