@@ -31,13 +31,14 @@ class UnknownNameError(RemaskError, ValueError):
 
 
 class Stopped(Exception):  # noqa: N818 - a request, not an error
-    """A run stopped because of a signal. Everything is saved except `unsaved`."""
+    """A run stopped because of a signal; the message has what could not be saved, and why."""
 
     def __init__(self, number: int, unsaved: Sequence[str] = ()) -> None:
-        super().__init__(f"stopped by {signal.Signals(number).name}")
+        lost = f", but not everything could be saved ({'; '.join(unsaved)})"
+        saved = lost if unsaved else "; everything is saved"
+        super().__init__(f"stopped by {signal.Signals(number).name}{saved}")
         self.exit_code = 128 + number
         self.unsaved = list(unsaved)
-        """What could not be saved, and why."""
 
 
 def nearest(name: str, options: Iterable[str]) -> str | None:

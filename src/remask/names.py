@@ -80,14 +80,17 @@ _METHODS = {
 TITLES = {name: title for name, (title, _) in _METHODS.items()}
 """The titles of remask's methods in tables, by name."""
 
-SUMMARIES = {name: summary for name, (_, summary) in _METHODS.items()}
-"""A line about each of remask's methods."""
-
 MASKED_NAMES: dict[str, tuple[str, float]] = {
     "mser": ("er", float("-inf")),
     "msderpp": ("derpp", -1.0),
 }
 """Names of methods with a mask: (the method, its default mask)."""
+
+SUMMARIES = {name: summary for name, (_, summary) in _METHODS.items()} | {
+    name: f"{base} with a mask, {mask:g} unless --mask is given"
+    for name, (base, mask) in MASKED_NAMES.items()
+}
+"""A line about each name of a method."""
 
 
 def title_of(method: str) -> str:

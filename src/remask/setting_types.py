@@ -14,6 +14,7 @@ INT64 = 2**63
 """Integers stay below it, so that databases and tables can hold them."""
 _LONGEST_NAME = 500
 _LONGEST_VALUE = 200  # characters of a wrong value in a message
+_MOST_ERRORS = 5  # in a message
 
 
 @dataclass(frozen=True)
@@ -146,9 +147,9 @@ ClassOrder = Annotated[
 
 
 def describe_errors(error: ValidationError) -> str:
-    """A validation error for people: each field, its value, and what is allowed."""
+    """A validation error for people: the first fields, their values, and what is allowed."""
     problems = []
-    for problem in error.errors():
+    for problem in error.errors()[:_MOST_ERRORS]:
         allowed = problem["msg"].removeprefix("Value error, ").removeprefix("Input ")
         field = ".".join(map(str, problem["loc"]))
         problems.append(f"{field} = {_short(problem['input'])}: {allowed}" if field else allowed)

@@ -239,7 +239,7 @@ def test_results_are_listed_shown_and_exported_by_filters(
         (["list", "--mask", ""], "a mask is"),
         (["compare", "--buffer", "1,x"], "'x' is not valid"),
         (["show", "ffff"], "no trial"),
-        (["show", " "], "name the trial by its hash"),
+        (["show", " "], "results list --trials"),
         (["export", "results.xyz"], "--format"),
         (["export", "results.csv", "--format", "cvs"], "did you mean 'csv'"),
         (["export", "/nowhere/at/all/results.csv"], "/nowhere/at/all"),

@@ -53,7 +53,7 @@ def run(*args: str, shell: str = "", **environment: str) -> subprocess.Completed
 @pytest.mark.parametrize(
     ("shell", "environment", "code", "said"),
     [
-        ("", {"LC_ALL": "C", "PYTHONIOENCODING": "ascii"}, 0, "70.38 +-0.00"),
+        ("", {"LC_ALL": "C", "PYTHONIOENCODING": "ascii"}, 0, "70.38 ?0.00"),
         ("<&- 2>&-", {}, 0, "70.38 ±0.00"),
         (">/dev/full", {}, 1, "No space left on device"),
     ],

@@ -86,7 +86,7 @@ def filled(remask: CommandLine) -> CommandLine:
 def test_what_passes_the_filters_is_deleted_and_nothing_else(filled: CommandLine) -> None:
     answer = filled("results", "delete", "--method", "er", "--seed", "0,2", "--yes")
     assert answer.code == 0
-    assert "split-digits er mask none buffer 200 finished seeds 0, 2" in answer.text
+    assert "split-digits ER buffer 200 finished: 2" in answer.text
     assert "2 trials deleted" in answer.text
     with Store(filled.store) as store:
         assert [(r.config.method, r.seed) for r in store.records()] == [

@@ -4,7 +4,6 @@ The module of a command is imported when the command is called: `remask --help` 
 """
 
 import atexit
-import codecs
 import gc
 import os
 import sys
@@ -24,7 +23,6 @@ from remask.machine import lacks_memory
 
 _MARKUP: Literal["markdown"] = "markdown"
 _LEARNER = "A learner: one model that learns new classes for years"
-_ASCII = {"±": "+-", "\N{MINUS SIGN}": "-", "∞": "inf", "†": "*", "─": "-", "…": "..."}
 _UNHARMED = "Stored results are unharmed."
 own_process = False
 """Whether nothing but the command line runs in this process."""
@@ -120,7 +118,7 @@ def main(*, alone: bool = True) -> None:
         open_streams()
         app(prog_name="remask")  # the name that shells complete
     except Stopped as stopped:
-        _print_stop(stopped)
+        errors.print(f"{stopped}. Run the same command, or `remask resume`, to continue.")
         sys.exit(stopped.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)
@@ -129,42 +127,28 @@ def main(*, alone: bool = True) -> None:
         sys.exit(141)
     except RemaskError as error:
         _exit_with(str(error))
-    except OSError as error:
-        if os.environ.get("REMASK_DEBUG"):
-            raise
-        _drop_output()  # printing may be what failed, such as to a file on a full disk
-        place = f"{error.filename}: " if error.filename else ""
-        _exit_with(f"{place}{error.strerror or error}. {_UNHARMED}")
     except Exception as error:
         if os.environ.get("REMASK_DEBUG"):
             raise
-        if lacks_memory(error):
-            _exit_with(f"out of memory. {_UNHARMED}")
-        _exit_with(
-            f"{type(error).__name__}: {error}. This is a bug in remask. Set REMASK_DEBUG=1 to see "
-            "where it happened, and please report it."
-        )
+        _exit_with(_explained(error))
+
+
+def _explained(error: Exception) -> str:
+    if lacks_memory(error):
+        return f"out of memory. {_UNHARMED}"
+    if isinstance(error, OSError):
+        _drop_output()  # printing may be what failed, such as to a file on a full disk
+        place = f"{error.filename}: " if error.filename else ""
+        return f"{place}{error.strerror or error}. {_UNHARMED}"
+    return (
+        f"{type(error).__name__}: {error}. This is a bug in remask. Set REMASK_DEBUG=1 to see "
+        "where it happened, and please report it."
+    )
 
 
 def _drop_output() -> None:
     """Keep Python from flushing standard output at exit, which would fail again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _print_stop(stopped: Stopped) -> None:
-    if stopped.unsaved:
-        errors.print(
-            f"{stopped}, but not everything could be saved:",
-            *stopped.unsaved,
-            "Only the latest checkpoint of these is left, if there was one; everything else is "
-            "saved. Run the same command, or `remask resume`, to continue.",
-            sep="\n",
-        )
-    else:
-        errors.print(
-            f"{stopped}; everything is saved. Run the same command, or `remask resume`, to "
-            f"continue."
-        )
 
 
 def _exit_with(message: str) -> None:
@@ -179,10 +163,9 @@ def open_streams() -> None:
     Otherwise the next file to be opened would get the number of a closed stream, and results would
     be printed into it.
     """
-    codecs.register_error("remask", _in_ascii)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="remask")
+            stream.reconfigure(errors="replace")
     for number in range(3):
         try:
             os.fstat(number)
@@ -193,9 +176,3 @@ def open_streams() -> None:
     if sys.stdout is None:
         sys.stdout = os.fdopen(1, "w", closefd=False)
         errors.print("note: standard output is closed: results are not printed")
-
-
-def _in_ascii(error: UnicodeError) -> tuple[str, int]:
-    assert isinstance(error, UnicodeEncodeError)
-    missing = error.object[error.start : error.end]
-    return "".join(_ASCII.get(character, "?") for character in missing), error.end

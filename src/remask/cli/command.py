@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
 
 import typer
 
-from remask.cli.completion import VALUES, Completion
+from remask.cli.completion import VALUES, Completion, one_of
 from remask.console import PlainConsole, errors, silence
 from remask.errors import RemaskError
 
@@ -49,7 +49,7 @@ class Group:
 
     def without(self, *names: str) -> "Group":
         """Return a group of all options but the named ones."""
-        return Group((option for option in self.options if option.name not in names), self.make)
+        return self.only(*{option.name for option in self.options}.difference(names))
 
 
 def with_groups(command: Callable[..., None]) -> Callable[..., None]:
@@ -118,7 +118,9 @@ def option_for(
     from remask.setting_types import OnCommandLine  # commands without settings need no pydantic
 
     written = next((part for part in field.metadata if isinstance(part, OnCommandLine)), None)
-    kind = _plain_type(field.annotation)
+    kind = _inner_type(field.annotation)
+    if kind not in (int, float, bool, Path):  # other types are parsed later, from text
+        kind = str
     names = []
     if kind is bool:
         own = name.replace("_", "-")
@@ -132,17 +134,18 @@ def option_for(
     if default is not None and default is not False:
         shown = f"{default:g}" if isinstance(default, float) else default
         text += f" Default: {shown}."
-    return option(name, text, metavar, panel, kind, *names, autocompletion=completions.get(name))
+    complete = completions.get(name) or one_of(get_args(_inner_type(field.annotation)))
+    return option(name, text, metavar, panel, kind, *names, autocompletion=complete)
 
 
-def _plain_type(annotation: Any) -> Any:
-    """Return the type that the command line parses; other types are parsed later, from text."""
+def _inner_type(annotation: Any) -> Any:
+    """The annotation without what surrounds it: `int` of `Annotated[int, ...] | None`."""
     if get_origin(annotation) is Annotated:
-        return _plain_type(get_args(annotation)[0])
+        return _inner_type(get_args(annotation)[0])
     if get_origin(annotation) in (Union, UnionType):
         options = [part for part in get_args(annotation) if part is not NoneType]
-        return _plain_type(options[0]) if len(options) == 1 else str
-    return annotation if annotation in (int, float, bool, Path) else str
+        return _inner_type(options[0]) if len(options) == 1 else str
+    return annotation
 
 
 _PANEL = "What to print"

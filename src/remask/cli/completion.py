@@ -6,35 +6,31 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
-Choices = Callable[[Path | None], Iterable[tuple[str, str]]]
-"""Returns names and a description of each, given the store that was named, if any."""
+Choices = Callable[[Path | None], Iterable[str | tuple[str, str]]]
+"""Returns names, or names with a description, given the store that was named, if any."""
 Completion = Callable[..., list[tuple[str, str]]]
 _MAX_HASHES, _HASH_DIGITS = 50, 12
 
 
-def one_of(choices: Choices | str, *, several: bool = False) -> Completion:
+def one_of(choices: Choices | Iterable[str], *, several: bool = False) -> Completion:
     """Complete one of the choices, or the last of several with commas between them."""
 
     def complete(ctx: Any, incomplete: str) -> list[tuple[str, str]]:
         before, comma, last = incomplete.rpartition(",") if several else ("", "", incomplete)
-        if isinstance(choices, str):
-            found: Iterable[tuple[str, str]] = [(name, "") for name in choices.split()]
-        else:
-            found = choices(ctx.params.get("store"))
+        named = choices(ctx.params.get("store")) if callable(choices) else choices
         return [
             (f"{before}{comma}{name}", text)
-            for name, text in found
+            for name, text in (each if isinstance(each, tuple) else (each, "") for each in named)
             if name.startswith(last) and name not in before.split(",")
         ]
 
     return complete
 
 
-def _methods(_: Path | None) -> list[tuple[str, str]]:
-    from remask.names import MASKED_NAMES, SUMMARIES
+def _methods(_: Path | None) -> Iterable[tuple[str, str]]:
+    from remask.names import SUMMARIES
 
-    masked = [(name, f"{base} with a mask") for name, (base, _) in MASKED_NAMES.items()]
-    return [*SUMMARIES.items(), *masked]
+    return SUMMARIES.items()
 
 
 def _encoders(_: Path | None) -> list[tuple[str, str]]:
@@ -57,6 +53,18 @@ def _data(store: Path | None) -> list[tuple[str, str]]:
     return [*datasets, *_benchmarks(store)]
 
 
+def _experiments(_: Path | None) -> Iterable[str]:
+    from remask.papers.experiments import EXPERIMENTS
+
+    return EXPERIMENTS
+
+
+def _formats(_: Path | None) -> Iterable[str]:
+    from remask.store.export import FORMATS
+
+    return FORMATS
+
+
 def _hashes(store: Path | None) -> list[tuple[str, str]]:
     """The newest trials of the store."""
     query = "SELECT config_hash, method, benchmark, seed FROM trials ORDER BY created DESC LIMIT ?"
@@ -70,11 +78,11 @@ def _hashes(store: Path | None) -> list[tuple[str, str]]:
     return []
 
 
-def _runs(store: Path | None) -> list[tuple[str, str]]:
+def _runs(store: Path | None) -> list[str]:
     """The unfinished runs beside the store."""
     path = _store(store)
     plans = path.with_name(f"{path.name}.runs").glob("*/run.json")
-    return [(plan.parent.name, "") for plan in sorted(plans)]
+    return sorted(plan.parent.name for plan in plans)
 
 
 def _store(named: Path | None) -> Path:
@@ -89,24 +97,21 @@ def _store(named: Path | None) -> Path:
 
 METHOD = one_of(_methods)
 BENCHMARK = one_of(_benchmarks)
-NET = one_of("mlp conv resnet18")
+NET = one_of(["mlp", "conv", "resnet18"])
 ENCODER = one_of(_encoders)
 DATA_NAME = one_of(_data)
-EXPERIMENT = one_of("main low-buffer ablation confidence appendix all gap", several=True)
+EXPERIMENT = one_of(_experiments, several=True)
 HASH = one_of(_hashes)
 RUN = one_of(_runs)
-FORMAT = one_of("csv json parquet latex latex-validation")
+FORMAT = one_of(_formats)
 
 VALUES: dict[str, Completion] = {
     "benchmark": one_of(_benchmarks, several=True),
     "method": one_of(_methods, several=True),
-    "mask": one_of("none auto -inf -1 0", several=True),
+    "mask": one_of(["none", "auto", "-inf", "-1", "0"], several=True),
     "net": NET,
-    "memory": one_of("reservoir balanced merging"),
-    "precision": one_of("float32 bf16"),
-    "device": one_of("cpu cuda mps"),
-    "on": one_of("ray"),
-    "status": one_of("finished diverged failed", several=True),
+    "device": one_of(["cpu", "cuda", "mps"]),
+    "status": one_of(["finished", "diverged", "failed"], several=True),
     "hash": one_of(_hashes, several=True),
 }
-"""By the name of a setting, an option of a run, or a filter."""
+"""By the name of a setting, an option of a run, or a filter; others are those of its type."""

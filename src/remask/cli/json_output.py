@@ -10,8 +10,9 @@ if TYPE_CHECKING:
     from remask.experiments.plans import Plan
     from remask.experiments.reproduction import Reproduction
     from remask.experiments.results import Compared, Results
-    from remask.reports.comparison import Comparison
     from remask.store.cells import Cell, TrialSummary
+
+_TRIAL = ("benchmark", "system", "buffer", "seed", "status", "error", "seconds")
 
 
 def results_json(results: "Results", **more: object) -> dict[str, Any]:
@@ -29,9 +30,7 @@ def stored_json(cells: "Iterable[Cell]", trials: "Iterable[TrialSummary]") -> di
             {
                 "label": cell.label,
                 "config": _config(cell.config),
-                "finished": cell.trials,
-                "diverged": cell.ended["diverged"],
-                "failed": cell.ended["failed"],
+                **{status: cell.ended[status] for status in ("finished", "diverged", "failed")},
                 "scores": {
                     name: {"mean": spread.mean, "std": spread.std}
                     for name, spread in cell.spreads.items()
@@ -43,13 +42,7 @@ def stored_json(cells: "Iterable[Cell]", trials: "Iterable[TrialSummary]") -> di
         "trials": [
             {
                 "hash": trial.config_hash,
-                "benchmark": trial.benchmark,
-                "system": trial.system,
-                "buffer": trial.buffer,
-                "seed": trial.seed,
-                "status": trial.status,
-                "error": trial.error,
-                "seconds": trial.seconds,
+                **{name: getattr(trial, name) for name in _TRIAL},
                 "scores": {n: value for n, value in trial.scores.items() if not math.isnan(value)},
             }
             for trial in trials
@@ -61,25 +54,22 @@ def compared_json(compared: "Compared") -> list[dict[str, Any]]:
     """Return our results beside the published figures, by cell."""
     return [
         {
-            "benchmark": cell.paper.benchmark,
-            "method": cell.paper.method,
+            **{name: getattr(cell.paper, name) for name in ("benchmark", "method", "buffer")},
             "mask": "-inf" if cell.paper.mask == -math.inf else cell.paper.mask,
-            "buffer": cell.paper.buffer,
             "label": cell.label,
             "verdict": cell.verdict,
-            "figures": {name: _figure(figure) for name, figure in cell.figures.items()},
+            "figures": {
+                name: {
+                    "ours": figure.ours and figure.ours._asdict(),
+                    "published": figure.published._asdict(),
+                    "p_different": figure.test and figure.test.p_different,
+                    "verdict": figure.verdict,
+                }
+                for name, figure in cell.figures.items()
+            },
         }
         for cell in compared
     ]
-
-
-def _figure(figure: "Comparison") -> dict[str, Any]:
-    return {
-        "ours": figure.ours and figure.ours._asdict(),
-        "published": figure.published._asdict(),
-        "p_different": figure.test and figure.test.p_different,
-        "verdict": figure.verdict,
-    }
 
 
 def reproduction_json(found: "Reproduction") -> dict[str, Any]:
@@ -101,10 +91,7 @@ def plan_json(plan: "Plan") -> dict[str, Any]:
     """Return what a run would do."""
     counted = ("trials", "stored", "to_run", "flops", "seconds")
     return {
-        "trials": plan.trials,
-        "to_run": plan.to_run,
-        "seconds": plan.seconds,
-        "flops": plan.flops,
+        **{name: getattr(plan, name) for name in ("trials", "to_run", "seconds", "flops")},
         "stacks": len(plan.stacks),
         "at_once": plan.at_once,
         "data_to_fetch": plan.lacking,

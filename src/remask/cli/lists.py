@@ -9,7 +9,7 @@ from rich.table import Table
 
 from remask.cli.command import Printer, Printing, arg, exit_if_any, flag, opt, with_groups
 from remask.cli.completion import DATA_NAME
-from remask.names import MASKED_NAMES, SUMMARIES
+from remask.names import SUMMARIES
 
 if TYPE_CHECKING:
     from remask.data.dataset import Dataset
@@ -23,11 +23,7 @@ Name = Annotated[
 @with_groups
 def methods(*, printer: Printing) -> None:
     """List the methods."""
-    masked = {
-        name: f"{base} with a mask, {mask:g} unless --mask is given"
-        for name, (base, mask) in MASKED_NAMES.items()
-    }
-    _print(printer, {**SUMMARIES, **masked})
+    _print(printer, SUMMARIES)
 
 
 @with_groups

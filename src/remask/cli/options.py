@@ -11,9 +11,7 @@ from remask.cli.command import Group, flag, opt, option, option_for
 from remask.cli.completion import VALUES
 from remask.config import IDENTITY, TrialConfig
 from remask.experiments.options import RunOptions
-from remask.outputs import check_output
 from remask.store.filters import FILTERS
-from remask.store.store import Store
 
 WHAT = "What to run"
 HOW = "How to run it"
@@ -70,11 +68,6 @@ class HowToRun:
     dry_run: bool = False
     output: Path | None = None
     store: Path | None = None
-
-    def check_output(self, store: Store, source: Path | None) -> None:
-        """Refuse to write the trials over the store or the file of the settings."""
-        if self.output is not None:
-            check_output(self.output, [store.path, *([source] if source else [])])
 
 
 def _switch(name: str, text: str, **more: Any) -> inspect.Parameter:

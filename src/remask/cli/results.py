@@ -1,24 +1,22 @@
 """`remask results` and `remask report`: what is in the store."""
 
 import math
-from collections.abc import Sequence
+from collections import Counter
 from dataclasses import replace
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 from remask.cli import options as o
 from remask.cli.command import Printing, arg, confirm, exit_if_any, flag, opt, with_groups
-from remask.cli.completion import FORMAT, HASH
+from remask.cli.completion import FORMAT, HASH, one_of
 from remask.cli.json_output import compared_json, stored_json
 from remask.outputs import check_output
 from remask.store.cells import TrialSummary, summarise
 from remask.store.database import StoreError, store_path
-from remask.store.export import FORMATS, export, merge, read_export, trial_json
+from remask.store.export import FORMATS, PREFERRED, export, merge, read_export, trial_json
 from remask.store.store import Store
 
 _ENDINGS = {".csv": "csv", ".parquet": "parquet", ".json": "json", ".tex": "latex"}
-_SEEDS_SHOWN = 10
 
 
 @with_groups
@@ -52,13 +50,14 @@ def list_(
 
 def _line(trial: TrialSummary) -> str:
     """A trial in `list --trials`."""
-    line = (
-        f"{trial.config_hash[:12]}  {trial.benchmark}  {trial.system}  "
-        f"buffer {trial.buffer}  seed {trial.seed}  {trial.status}  "
-    )
-    test = f"Class-IL A_T {trial.scores['class_il_A_T']:.2f}"
+    accuracy = f"Class-IL A_T {trial.scores['class_il_A_T']:.2f}"
     validation = trial.scores["validation_class_il_A_T"]
-    return line + (test if math.isnan(validation) else f"test {test}, validation {validation:.2f}")
+    if not math.isnan(validation):
+        accuracy = f"test {accuracy}, validation {validation:.2f}"
+    return (
+        f"{trial.config_hash[:12]}  {trial.benchmark}  {trial.system}  buffer {trial.buffer}  "
+        f"seed {trial.seed}  {trial.status}  {accuracy}"
+    )
 
 
 @with_groups
@@ -71,8 +70,6 @@ def show(
     printer: Printing,
 ) -> None:
     """Print everything that is kept of one trial, as JSON."""
-    if not hash.strip():
-        raise StoreError("name the trial by its hash: `remask results list --trials` prints it.")
     with _existing(store) as opened:
         record = opened.find(hash)
     replace(printer, json=True).result(trial_json(record))
@@ -120,20 +117,17 @@ def import_(
     printer.result(counts, f"{len(records)} trials read, {new} of them new")
 
 
-class Prefer(StrEnum):
-    """Which result of a trial to keep, if two stores differ."""
-
-    OURS = "ours"
-    THEIRS = "theirs"
-
-
 @with_groups
 def merge_(
     *,
     other: Annotated[Path, arg("OTHER.db", "The store to take from.")],
     prefer: Annotated[
-        Prefer | None,
-        opt("WHOSE", "Keep `ours` or `theirs` where the two differ. Default: refuse."),
+        str | None,
+        opt(
+            "WHOSE",
+            "Keep `ours` or `theirs` where the two differ. Default: refuse.",
+            autocompletion=one_of(PREFERRED),
+        ),
     ] = None,
     store: o.StorePath = None,
     printer: Printing,
@@ -148,7 +142,7 @@ def merge_(
     if not other.exists():  # checked before a store is created
         raise StoreError(f"there are no results at {other}: no such file.")
     with Store(store_path(store)) as opened:
-        merged = merge(opened, other, prefer=None if prefer is None else prefer.value)
+        merged = merge(opened, other, prefer=prefer)
     text = f"{merged.read} trials read, {merged.new} of them new"
     if merged.replaced:
         text += f", {merged.replaced} replaced ours"
@@ -177,8 +171,8 @@ def delete(
         if not found:
             printer.result({"deleted": []}, "No trial matches.")
             return
-        for line in _outline(found):
-            printer.note(line)
+        for cell, number in Counter(map(_cell, found)).items():
+            printer.note(f"{cell}: {number}")
         count = f"{len(found)} trial{'s' * (len(found) > 1)}"
         if not yes:
             confirm(f"Delete {count} from {opened.path}?", "delete", "deleted")
@@ -187,21 +181,8 @@ def delete(
     printer.result({"deleted": hashes}, f"{count} deleted")
 
 
-def _outline(trials: Sequence[TrialSummary]) -> list[str]:
-    """A line for all trials of one benchmark, method, mask, buffer and status."""
-    seeds: dict[str, list[str]] = {}
-    for trial in trials:
-        cell = (
-            f"{trial.benchmark}  {trial.method}  "
-            f"mask {'none' if trial.mask is None else trial.mask}  "
-            f"buffer {trial.buffer}  {trial.status}  "
-        )
-        seeds.setdefault(cell, []).append(str(trial.seed))
-    return [
-        f"{cell}{'seeds' if len(own) > 1 else 'seed'} {', '.join(own[:_SEEDS_SHOWN])}"
-        + (f" and {len(own) - _SEEDS_SHOWN} more" if len(own) > _SEEDS_SHOWN else "")
-        for cell, own in seeds.items()
-    ]
+def _cell(trial: TrialSummary) -> str:
+    return f"{trial.benchmark}  {trial.system}  buffer {trial.buffer}  {trial.status}"
 
 
 @with_groups
@@ -218,10 +199,8 @@ def compare_(
     damaged: list[StoreError] = []
     with _existing(store) as opened:
         compared = Results(opened.records(filters, damaged=damaged)).compare()
-    if markdown or not compared:
-        printer.result(compared_json(compared), compared.markdown())
-    else:
-        printer.result(compared_json(compared), compared.table(), *compared.summary())
+    shown = [compared.table(), *compared.summary()] if compared else compared.summary()
+    printer.result(compared_json(compared), *([compared.markdown()] if markdown else shown))
     exit_if_any(damaged)
 
 
@@ -241,30 +220,26 @@ def report(
     """Write the results as a page, with tables and figures.
 
     It is one HTML file that needs nothing else and no network: tables beside the paper's, curves,
-    every trial. With `--watch` it is updated while
-    trials are stored, and reloads itself, until Ctrl-C; it waits for a store that does not exist
-    yet.
+    every trial. With `--watch` it is updated while trials are stored, and reloads itself, until
+    Ctrl-C; it waits for a store that does not exist yet.
     """
     from remask.experiments import pages  # torch: not before it is needed
+
+    def note(new: pages.Written) -> None:
+        printer.note(f"{new.trials} trials in {new.page}")
 
     path = store_path(store)
     check_output(target, [path])
     if watch:
         if not path.exists():
             printer.note(f"waiting for {path}")
-        written = pages.watch(
-            path,
-            target,
-            filters,
-            lambda new: printer.note(f"{new.trials} trials in {new.page}"),
-            paper=paper,
-        )
+        written = pages.watch(path, target, filters, note, paper=paper)
         if written is None:  # stopped before there was a store
             return
     else:
         with Store(path, create=False) as opened:
             written = pages.write_report(opened, target, filters, figures=figures, paper=paper)
-        printer.note(f"{written.trials} trials in {written.page}")
+        note(written)
         if figures is not None:
             printer.note(f"{len(written.figures)} figures in {figures}")
     printer.result(written)

@@ -1,17 +1,15 @@
 """`remask doctor`, `remask check` and `remask new`."""
 
-from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
 
 from remask.cli import options as o
 from remask.cli.command import Printing, arg, opt, with_groups
-from remask.cli.completion import BENCHMARK, METHOD, NET
+from remask.cli.completion import BENCHMARK, METHOD, NET, one_of
 from remask.errors import RemaskError, SettingsError
 from remask.setting_types import read_weights
-
-Kind = StrEnum("Kind", ["METHOD", "NET", "DATA"])
+from remask.starting_points import KINDS, write_starting_point
 
 
 @with_groups
@@ -81,7 +79,7 @@ def check(
 @with_groups
 def new(
     *,
-    kind: Annotated[Kind, arg("KIND", "`method`, `net` or `data`.")],
+    kind: Annotated[str, arg("KIND", "`method`, `net` or `data`.", autocompletion=one_of(KINDS))],
     name: Annotated[str, arg("NAME", "Its module, such as `my_method`.")],
     printer: Printing,
 ) -> None:
@@ -91,8 +89,6 @@ def new(
 
     Example: `remask new method my_method`
     """
-    from remask.starting_points import write_starting_point
-
-    written = write_starting_point(kind.value, name)
+    written = write_starting_point(kind, name)
     printer.result(written, str(written.file))
     printer.note(f"It is {written.name}. Check it with `{written.check}`.")

@@ -2,8 +2,11 @@
 
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from remask.cli import app
 from remask.cli import options as o
@@ -12,12 +15,14 @@ from remask.cli.completion import EXPERIMENT, RUN, VALUES
 from remask.cli.json_output import plan_json, reproduction_json, results_json
 from remask.config import TrialConfig
 from remask.experiments.options import RunOptions
+from remask.outputs import check_output
 from remask.store.database import store_path
 from remask.store.export import export
 from remask.store.store import Store
 
 if TYPE_CHECKING:
     from remask.experiments.results import Results
+    from remask.reports.tables import PlainTable
 
 _DEMO = """\
 Five tasks, two digits each, learnt one after the other with a memory of 20 samples.
@@ -50,18 +55,13 @@ def run(
 
     Example: `remask run --benchmark split-mnist --method derpp --mask none,-1,-inf --buffer 200`
     """
-    _start_workers(options, dry_run=how.dry_run)
+    _start_workers(options, how)
     from remask.experiments.configs import configs_from  # torch: not before it is needed
-    from remask.experiments.running import run_trials
 
     configs = configs_from(settings, file=config, own_code=how.own_code)
-    if how.dry_run:
-        _print_plan(how.store, configs, options, printer)
-        return
-    with Store(store_path(how.store)) as store:
-        how.check_output(store, source=config)
-        results = run_trials(store, configs, printer.applied_to(options))
-    _print_results(results, store, options, how, printer)
+    results = _train(configs, options, how, printer, source=config)
+    printer.result(results_json(results), *_tables(results, options.save_nets))
+    exit_if_any(results.failures)
 
 
 @with_groups
@@ -83,18 +83,19 @@ def sweep(
     With `--validation 0.1`, or `validation = 0.1` in the file, it also names the best cell: by
     training data that was held out, not by the test set.
     """
-    _start_workers(options, dry_run=how.dry_run)
+    _start_workers(options, how)
     from remask.experiments.grids import grid_configs  # torch: not before it is needed
-    from remask.experiments.running import run_trials
 
     configs = grid_configs(grid, settings, own_code=how.own_code)
-    if how.dry_run:
-        _print_plan(how.store, configs, options, printer)
-        return
-    with Store(store_path(how.store)) as store:
-        how.check_output(store, source=grid)
-        results = run_trials(store, configs, printer.applied_to(options))
-    _print_results(results, store, options, how, printer, choose=True)
+    results = _train(configs, options, how, printer, source=grid)
+    best = results.best_by_validation()
+    advice = "To choose one of these without looking at the test set, add --validation 0.1."
+    printer.result(
+        results_json(results, best_by_validation=best),
+        *_tables(results, options.save_nets),
+        *(best or [advice] * (len(results.cells()) > 1)),
+    )
+    exit_if_any(results.failures)
 
 
 @with_groups
@@ -132,28 +133,14 @@ def reproduce(
     the figures of the ER-ACE paper. `online-small`: the same with a part of the data. Trials that
     are in the store are not run again, and a run that was stopped continues where it was.
     """
-    _start_workers(options, dry_run=how.dry_run)
+    _start_workers(options, how)
     from remask.experiments.reproduction import Reproduction, cell_configs, wanted_cells  # torch
-    from remask.experiments.running import run_trials
 
     cells = wanted_cells(experiment, benchmark, filters)
-    configs = cell_configs(cells, trials)
-    if how.dry_run:
-        _print_plan(how.store, configs, options, printer)
-        return
-    with Store(store_path(how.store)) as store:
-        results = run_trials(store, configs, printer.applied_to(options))
+    results = _train(cell_configs(cells, trials), options, how, printer)
     found = Reproduction.of(cells, results)
-    if printer.json:
-        printer.result(reproduction_json(found))
-    else:
-        _print_if_stored(results, store, printer)
-        if markdown:
-            printer.show(found.markdown())
-        else:
-            printer.show(found.compared.table(), *found.compared.summary())
-            for table, note in found.tables():
-                printer.show(table, note)
+    shown = [found.compared.table(), *found.compared.summary(), *chain(*found.tables())]
+    printer.result(reproduction_json(found), *([found.markdown()] if markdown else shown))
     printer.note("`remask report` makes a page of it.")
     exit_if_any(results.failures)
 
@@ -171,7 +158,7 @@ def resume(
     printer: Printing,
 ) -> None:
     """Continue runs that were stopped."""
-    _start_workers(options)
+    _start_workers(options, how)
     from remask.experiments.running import run_trials, runs_to_resume  # torch
 
     failures, found = [], []
@@ -179,10 +166,8 @@ def resume(
         for unfinished in runs_to_resume(store, name, own_code=how.own_code):
             printer.show(f"run {unfinished.name}")
             results = run_trials(store, unfinished, printer.applied_to(options))
-            if printer.json:
-                found.append(results_json(results, run=unfinished.name))
-            else:
-                _print_tables(results, options.save_nets, printer)
+            printer.show(*_tables(results, options.save_nets))
+            found.append(results_json(results, run=unfinished.name))
             failures += results.failures
     printer.result(found)
     exit_if_any(failures)
@@ -200,14 +185,15 @@ def demo(
 
     It trains on digits that ship with remask, and downloads nothing.
     """
-    _start_workers(options)
+    how = o.HowToRun(store=store)
+    _start_workers(options, how)
     from remask.experiments.pages import write_report  # torch: not before it is needed
     from remask.experiments.reproduction import demo_configs
-    from remask.experiments.running import run_trials
 
+    results = _train(demo_configs(trials), options, how, printer)
+    printer.result(results_json(results), *_tables(results))
+    exit_if_any(results.failures)
     with Store(store_path(store)) as opened:
-        results = run_trials(opened, demo_configs(trials), printer.applied_to(options))
-        _print_results(results, opened, options, o.HowToRun(), printer)
         page = opened.path.with_suffix(".html")
         written = write_report(opened, page)
     hint = f"Open {page} in a browser to see why: curves, every trial, how to run each again."
@@ -218,73 +204,59 @@ def demo(
     exit_if_any(written.damaged)
 
 
-def _start_workers(options: RunOptions, *, dry_run: bool = False) -> None:
+def _start_workers(options: RunOptions, how: o.HowToRun) -> None:
     """Start loading torch for worker processes, if there will be several."""
-    if app.own_process and not dry_run and options.on is None and options.processes > 1:
+    if app.own_process and not how.dry_run and options.on is None and options.processes > 1:
         from remask.experiments.fork_server import start_fork_server
 
         with suppress(OSError):  # an early start only saves time; a full disk is reported later
             start_fork_server()
 
 
-def _print_plan(
-    store: Path | None, configs: Sequence[TrialConfig], options: RunOptions, printer: Printer
-) -> None:
-    """Print what would be run; creates no store."""
-    from remask.experiments.plans import plan_trials  # torch: not before it is needed
-
-    path = store_path(store)
-    with Store(path, create=False) if path.exists() else nullcontext() as opened:
-        plan = plan_trials(opened, configs, options)
-    printer.result(plan_json(plan), plan.table(), plan.summary())
-
-
-def _print_results(
-    results: "Results",
-    store: Store,
+def _train(
+    configs: Sequence[TrialConfig],
     options: RunOptions,
     how: o.HowToRun,
     printer: Printer,
-    *,
-    choose: bool = False,
-) -> None:
-    """Print the table of all trials, or JSON; with `choose`, also the best cell by validation."""
+    source: Path | None = None,
+) -> "Results":
+    """Run the trials and write --output; --dry-run prints what would be run, and exits."""
+    path = store_path(how.store)
+    if how.dry_run:
+        from remask.experiments.plans import plan_trials  # torch: not before it is needed
+
+        with Store(path, create=False) if path.exists() else nullcontext() as opened:
+            plan = plan_trials(opened, configs, options)
+        printer.result(plan_json(plan), plan.table(), plan.summary())
+        raise typer.Exit
+    from remask.experiments.running import run_trials  # torch
+
+    with Store(path) as store:
+        if how.output is not None:
+            check_output(how.output, [path, *([source] if source else [])])
+        results = run_trials(store, configs, printer.applied_to(options))
     if how.output is not None:  # first: printing may fail
         export(results, "json", how.output)
-    if printer.json:
-        best = {"best_by_validation": results.best_by_validation()} if choose else {}
-        printer.result(results_json(results, **best))
-    else:
-        _print_if_stored(results, store, printer)
-        _print_tables(results, options.save_nets, printer, choose=choose)
-    exit_if_any(results.failures)
-
-
-def _print_if_stored(results: "Results", store: Store, printer: Printer) -> None:
     if not results.ran:
-        printer.show(f"All {len(results)} trials are in {store.path} already.")
+        printer.show(f"All {len(results)} trials are in {path} already.")
+    return results
 
 
-def _print_tables(
-    results: "Results", nets: Path | None, printer: Printer, *, choose: bool = False
-) -> None:
-    printer.show(results.table(), *results.masks_chosen())
-    if choose:
-        best = results.best_by_validation()
-        if not best and len(results.cells()) > 1:
-            best = ["To choose one of these without looking at the test set, add --validation 0.1."]
-        printer.show(*best)
+def _tables(results: "Results", nets: Path | None = None) -> list["PlainTable | str"]:
+    """The table of a run, the masks that were chosen, and the nets that were saved."""
+    shown: list[PlainTable | str] = [results.table(), *results.masks_chosen()]
     if nets is None:
-        return
+        return shown
     from remask.experiments.train import without_net  # torch: not before it is needed
 
     finished = [record.config for record in results if record.status == "finished"]
     missing = len(without_net(nets, finished))
-    printer.show(f"Nets in {nets}: {len(finished) - missing}.")
+    shown.append(f"Nets in {nets}: {len(finished) - missing}.")
     if missing:
-        printer.show(
+        shown.append(
             f"Trials without one: {missing}. They were in the store already, which keeps no nets; "
             f"add --again to train them again and save their nets."
         )
     if diverged := sum(record.status == "diverged" for record in results):
-        printer.show(f"Diverged trials, without one: {diverged}.")
+        shown.append(f"Diverged trials, without one: {diverged}.")
+    return shown

@@ -230,7 +230,4 @@ def _opened(store: AnyStore) -> Iterator[Store]:
     except Stopped as stopped:
         if stopped.exit_code != 128 + signal.SIGINT:
             raise
-        saved = "everything is saved; the same call continues"
-        if stopped.unsaved:
-            saved = "not everything could be saved: " + "; ".join(stopped.unsaved)
-        raise KeyboardInterrupt(f"{stopped}; {saved}") from stopped
+        raise KeyboardInterrupt(f"{stopped}; the same call continues") from stopped

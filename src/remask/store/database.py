@@ -155,7 +155,7 @@ def open_database(
         return _open(path, IMMUTABLE, timeout), True
 
 
-def connect(path: Path, *, timeout: float, mode: str) -> sqlite3.Connection:
+def connect(path: Path, timeout: float, mode: str) -> sqlite3.Connection:
     """Connect to the file without checking it."""
     # isolation_level=None: transactions begin where the code begins them.
     connection = sqlite3.connect(
@@ -188,14 +188,9 @@ def writing(connection: sqlite3.Connection) -> Iterator[None]:
         raise
 
 
-def pragma(connection: sqlite3.Connection, name: str) -> int:
-    """Read a pragma that is a number."""
-    return int(connection.execute(f"PRAGMA {name}").fetchone()[0])
-
-
 def _open(path: Path, mode: str, timeout: float) -> sqlite3.Connection:
     with explained(path):
-        connection = connect(path, timeout=timeout, mode=mode)
+        connection = connect(path, timeout, mode)
         try:
             _check(connection, path)
             if mode != "rw":  # which is checked already
@@ -210,12 +205,15 @@ def _open(path: Path, mode: str, timeout: float) -> sqlite3.Connection:
 
 def _check(connection: sqlite3.Connection, path: Path) -> None:
     """Raise StoreError unless the file is a store of this version."""
-    if pragma(connection, "application_id") != APPLICATION_ID:
+    application, version = (
+        connection.execute(f"PRAGMA {name}").fetchone()[0]
+        for name in ("application_id", "user_version")
+    )
+    if application != APPLICATION_ID:
         raise StoreError(
             f"{path} is an SQLite database of another program, not a results store. "
             f"It was left as it is. Choose another file."
         )
-    version = pragma(connection, "user_version")
     if version != VERSION:
         remedy = "Upgrade remask to use it." if version > VERSION else "Choose another file."
         raise StoreError(

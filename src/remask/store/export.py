@@ -5,13 +5,12 @@ import importlib
 import io
 import json
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -20,6 +19,7 @@ from remask.errors import UnknownNameError, unknown
 from remask.files import AnyPath, DurabilityError, read_limited
 from remask.outputs import write_output
 from remask.record import TrialRecord
+from remask.setting_types import describe_errors
 from remask.store.cells import SCORES, scores, summarise, summary_of
 from remask.store.database import StoreError
 from remask.store.latex import latex_table
@@ -28,21 +28,21 @@ from remask.store.store import Store
 _LARGEST_IMPORT = 1024 * 1024 * 1024
 _ROWS_AT_ONCE = 1000
 _DERIVED = ("config_hash", "metrics")  # added by an export, and not part of a record
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
-Preferred = Literal["ours", "theirs"]
+_FORMULA = re.compile(r"[=+@\t\r]|-(?!inf$|[0-9.]+(e[+-]?[0-9]+)?$)")
+"""The beginning of what a spreadsheet would compute; a negative number is no formula."""
+PREFERRED = ("ours", "theirs")
 _MEASURED = (
-    "status", "diverged_at", "class_il", "task_il", "validation_class_il", "validation_task_il",
-    "confidence", "curve", "choices",
-)  # fmt: skip
+    *("status", "diverged_at", "class_il", "task_il", "confidence", "curve", "choices"),
+    *("validation_class_il", "validation_task_il"),
+)
 _MOST_NAMED = 5
 
 
 def export(records: Iterable[TrialRecord], format: str, target: AnyPath) -> int:  # noqa: A002
-    """Write trials to the file `target` as `csv`, `json`, `parquet`, `latex` or `latex-validation`.
+    """Write trials to the file `target` as `csv`, `json`, `parquet` or `latex`.
 
     csv, parquet: one row per trial, with its config and all metrics. json: whole records, accuracy
-    matrices included. latex: a booktabs table, mean ± population std per config, of the test set;
-    latex-validation: also with the accuracies on held-out training data.
+    matrices included. latex: a booktabs table, mean ± population std per config.
 
     A regular file is replaced once the new one is complete. A pipe or a device is written into.
     Returns the number of trials; they are not held in memory.
@@ -98,8 +98,7 @@ def _record(path: Path, number: int, trial: Any) -> TrialRecord:
     except AttributeError:
         reason = "it is not an object"
     except ValidationError as error:
-        first = error.errors()[0]
-        reason = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+        reason = describe_errors(error)
     raise StoreError(f"trial {number} of {path} is damaged ({reason}). Nothing was imported.")
 
 
@@ -125,19 +124,20 @@ def column_types() -> dict[str, type]:
 
 def flat_row(record: TrialRecord) -> dict[str, Any]:
     """A trial's values of the columns; None where there is none."""
-    types = column_types()
-    config = {
-        name: value if value is None or isinstance(value, types[name]) else str(value)
-        for name, value in record.config
-    }
+    types, config = column_types(), dict(record.config)
     config["weights"] = ", ".join(f"{name}={value}" for name, value in record.config.weights)
+    config["mask"] = "none" if record.config.mask is None else record.config.mask
     found = {
         **record.model_dump(mode="json", include=types.keys() - config.keys()),
         **{"config_hash": record.config_hash, "name": record.system},
         **config,
         **_metrics(record),
     }
-    return {name: found[name] for name in types}
+    # Text where a column also has other values: a mask may be a number or a word.
+    return {
+        name: str(found[name]) if kind is str and found[name] is not None else found[name]
+        for name, kind in types.items()
+    }
 
 
 def _metrics(record: TrialRecord) -> dict[str, float | None]:
@@ -145,35 +145,19 @@ def _metrics(record: TrialRecord) -> dict[str, float | None]:
 
 
 def _plain_type(annotation: Any) -> type:
-    """The type of a config's field in a table; a mask is a number, though it may be "auto"."""
-    union = get_origin(annotation) in (Union, UnionType)
-    options = [
-        option
-        for option in (get_args(annotation) if union else (annotation,))
-        if option is not NoneType and get_origin(option) is not Literal
-    ]
-    return options[0] if len(options) == 1 and options[0] in (int, float, bool) else str
+    """The type of a config's field in a table."""
+    return next((kind for kind in (int, float, bool) if annotation in (kind, kind | None)), str)
 
 
 def _csv(records: Iterable[TrialRecord]) -> Iterator[bytes]:
-    columns = list(column_types())
-    yield _csv_line(columns)
-    for record in records:
-        row = flat_row(record)
-        if row["mask"] is None:
-            row["mask"] = "none"  # an empty field would mean "unknown"
-        yield _csv_line([_no_formula(value) for value in row.values()])
-
-
-def _csv_line(values: list[Any]) -> bytes:
     text = io.StringIO(newline="")
-    csv.writer(text, lineterminator="\n").writerow(values)
-    return text.getvalue().encode()
-
-
-def _no_formula(value: Any) -> Any:
-    """Mark text that a spreadsheet would evaluate as text."""
-    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
+    writer = csv.writer(text, lineterminator="\n")
+    for row in chain([column_types()], (flat_row(record).values() for record in records)):
+        # Text that a spreadsheet would compute is marked as text.
+        writer.writerow(f"'{v}" if isinstance(v, str) and _FORMULA.match(v) else v for v in row)
+        yield text.getvalue().encode()
+        text.seek(0)
+        text.truncate()
 
 
 def _json(records: Iterable[TrialRecord]) -> Iterator[bytes]:
@@ -195,26 +179,17 @@ def _parquet(records: Iterable[TrialRecord]) -> Iterator[bytes]:
             "csv and json need nothing more."
         ) from error
     kinds = {str: arrow.string(), int: arrow.int64(), float: arrow.float64(), bool: arrow.bool_()}
-    types = column_types()
-    place = list(types).index("mask")
-    kind, masks, tables = types.pop("mask"), [], []
-    schema = arrow.schema([(name, kinds[kind]) for name, kind in types.items()])
+    schema = arrow.schema([(name, kinds[kind]) for name, kind in column_types().items()])
     rows = map(flat_row, records)
-    while batch := list(islice(rows, _ROWS_AT_ONCE)):
-        masks += [row.pop("mask") for row in batch]
-        tables.append(arrow.Table.from_pylist(batch, schema=schema))
-    if any(isinstance(mask, str) for mask in masks):  # a column has one type
-        kind, masks = str, [None if mask is None else str(mask) for mask in masks]
-    table = arrow.concat_tables(tables) if tables else schema.empty_table()
-    table = table.add_column(place, "mask", arrow.array(masks, kinds[kind]))
     content = io.BytesIO()
-    parquet.write_table(table, content)
+    with parquet.ParquetWriter(content, schema) as writer:
+        while batch := list(islice(rows, _ROWS_AT_ONCE)):
+            writer.write_table(arrow.Table.from_pylist(batch, schema=schema))
     yield content.getvalue()
 
 
-def _latex(records: Iterable[TrialRecord], *, validation: bool = False) -> Iterator[bytes]:
-    cells = summarise(map(summary_of, records))
-    yield latex_table(cells, validation=validation).encode()
+def _latex(records: Iterable[TrialRecord]) -> Iterator[bytes]:
+    yield latex_table(summarise(map(summary_of, records))).encode()
 
 
 _WRITERS: dict[str, Callable[[Iterable[TrialRecord]], Iterator[bytes]]] = {
@@ -222,7 +197,6 @@ _WRITERS: dict[str, Callable[[Iterable[TrialRecord]], Iterator[bytes]]] = {
     "json": _json,
     "parquet": _parquet,
     "latex": _latex,
-    "latex-validation": partial(_latex, validation=True),
 }
 FORMATS = tuple(_WRITERS)
 """The formats of `export`."""
@@ -241,14 +215,16 @@ class Merged:
     """Trials whose other result in the store was kept."""
 
 
-def merge(store: Store, other: AnyPath, *, prefer: Preferred | None = None) -> Merged:
+def merge(store: Store, other: AnyPath, *, prefer: str | None = None) -> Merged:
     """Add the trials of another store to this one, all or, if this raises, none.
 
     The other store's trials stay as they are. A trial in both must have the same result in both,
-    unless `prefer` names the store whose result to keep; a failed trial is replaced by one that did
-    not fail. Raises StoreError.
+    unless `prefer` is `ours` or `theirs`, whose result to keep; a failed trial is replaced by one
+    that did not fail. Raises StoreError.
     """
     other = Path(other)
+    if prefer not in (None, *PREFERRED):
+        raise UnknownNameError(unknown("choice", prefer, PREFERRED))
     if other.exists() and other.samefile(store.path):
         raise StoreError(f"{other} is the store itself: there is nothing to merge.")
     read = 0

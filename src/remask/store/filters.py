@@ -1,10 +1,11 @@
 """Filters that select trials by name and value."""
 
+import re
 from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, NamedTuple, get_args
 
-from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BeforeValidator, TypeAdapter, ValidationError
 
 from remask.errors import UnknownNameError, nearest, unknown
 from remask.names import TITLES, systems_named, unknown_method
@@ -22,6 +23,12 @@ def _check_status(name: str) -> str:
     if name not in get_args(Status):
         raise UnknownNameError(unknown("status", name, get_args(Status)))
     return name
+
+
+def _check_hash(text: str) -> str:
+    if not re.fullmatch("[0-9a-f]{4,64}", digits := text.strip().lower()):
+        raise ValueError("use at least 4 digits of a hash, see `remask results list --trials`")
+    return digits
 
 
 def _refuse_numbers(value: object) -> object:
@@ -51,7 +58,7 @@ _STATUS = TypeAdapter[str](Annotated[str, AfterValidator(_check_status)])
 _SINCE = TypeAdapter[Any](
     Annotated[datetime, BeforeValidator(_refuse_numbers), AfterValidator(_write)]
 )
-_HASH = TypeAdapter[str](Annotated[str, Field(pattern="^[0-9a-f]{4,64}$")])
+_HASH = TypeAdapter[str](Annotated[str, AfterValidator(_check_hash)])
 FILTERS = {
     "benchmark": Filter("benchmark IS ?", TypeAdapter(str), "NAMES", "Benchmarks."),
     "method": Filter(

@@ -18,13 +18,13 @@ _TESTED = ("class_il_A_T", "class_il_F_T", "task_il_A_T", "task_il_F_T")
 _VALIDATED = ("validation_class_il_A_T", "validation_task_il_A_T")
 
 
-def latex_table(cells: Sequence[Cell], *, validation: bool = False) -> str:
+def latex_table(cells: Sequence[Cell]) -> str:
     """A booktabs table of the test set with a row per cell; the best of each buffer in bold.
 
-    With `validation`, it has columns for the accuracies on held-out training data.
+    Where a cell held data out, there are also columns for the accuracies on it.
     """
     several = len({cell.config.benchmark for cell in cells}) > 1
-    held_out = any(cell.config.validation for cell in cells)
+    validation = any(cell.config.validation for cell in cells)
     test = ", test" if validation else ""
     measures = (*_TESTED, *(_VALIDATED if validation else ()))
     best = {name: best_cells(cells, name, lowest=name.endswith("F_T")) for name in measures}
@@ -35,7 +35,6 @@ def latex_table(cells: Sequence[Cell], *, validation: bool = False) -> str:
         rows.append(_row(cell, several, {name: id(cell) in best[name] for name in measures}))
     lines = [
         r"% needs \usepackage{booktabs}; mean $\pm$ population standard deviation over the trials",
-        *(["% figures of the test set, unless marked validation"] if held_out else []),
         rf"\begin{{tabular}}{{{'l' if several else ''}lrr{'r' * len(measures)}}}",
         r"\toprule",
         rf"{'& ' if several else ''}& & & \multicolumn{{2}}{{c}}{{Class-IL{test}}}"
@@ -43,10 +42,7 @@ def latex_table(cells: Sequence[Cell], *, validation: bool = False) -> str:
         rf"{r' & Class-IL, validation & Task-IL, validation' if validation else ''} \\",
         rf"{'Benchmark & ' if several else ''}Method & Buffer & Trials"
         rf" & $A_T$ & $F_T$ & $A_T$ & $F_T${' & $A_T$ & $A_T$' if validation else ''} \\",
-        r"\midrule",
-        *rows,
-        r"\bottomrule",
-        r"\end{tabular}",
+        *(r"\midrule", *rows, r"\bottomrule", r"\end{tabular}"),
     ]
     return "\n".join(lines) + "\n"
 

@@ -10,13 +10,15 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, get_args, get_type_hints
 
 from pydantic import ValidationError
 
 from remask.files import AnyPath
-from remask.record import TrialRecord
+from remask.record import Status, TrialRecord
+from remask.setting_types import MaskValue, describe_errors
 from remask.store.cells import SCORES, TrialSummary, cell_config, summary_of
 from remask.store.database import (
     IMMUTABLE,
@@ -27,7 +29,6 @@ from remask.store.database import (
     explained,
     identity,
     open_database,
-    pragma,
     writing,
 )
 from remask.store.filters import where
@@ -35,27 +36,15 @@ from remask.store.filters import where
 SUMMARY = (*TrialSummary._fields, "details_digest", "digest")
 COLUMNS = (*SUMMARY, "details")
 ORDER = ("benchmark", "method", "mask", "buffer", "seed", "config_hash")
+_TYPES: dict[object, str] = {
+    **{str: "TEXT NOT NULL", int: "INTEGER NOT NULL", float: "REAL NOT NULL"},
+    **{bytes: "BLOB NOT NULL", str | None: "TEXT", MaskValue: "REAL"},
+}
+_FIELDS = ", ".join(f"{name} {_TYPES[kind]}" for name, kind in get_type_hints(TrialSummary).items())
 _TABLE = f"""
 CREATE TABLE trials (
-    config_hash TEXT NOT NULL PRIMARY KEY,
-    benchmark TEXT NOT NULL,
-    method TEXT NOT NULL,
-    mask REAL,
-    buffer INTEGER NOT NULL,
-    seed INTEGER NOT NULL,
-    status TEXT NOT NULL CHECK (status IN ('finished', 'diverged', 'failed')),
-    title TEXT,
-    created TEXT NOT NULL,
-    error TEXT,
-    seconds REAL NOT NULL,
-    num_tasks INTEGER NOT NULL,
-    learnt TEXT NOT NULL,
-    hardware TEXT NOT NULL,
-    cell TEXT NOT NULL,
-    packed BLOB NOT NULL,
-    details_digest BLOB NOT NULL,
-    digest BLOB NOT NULL,
-    details TEXT NOT NULL
+    {_FIELDS}, details_digest BLOB NOT NULL, digest BLOB NOT NULL, details TEXT NOT NULL,
+    PRIMARY KEY (config_hash), CHECK (status IN {get_args(Status)})
 );
 CREATE INDEX trials_in_order ON trials ({", ".join(dict.fromkeys((*ORDER, *SUMMARY)))})
 """
@@ -132,7 +121,7 @@ class Store:
                     mine = self.get(record.config_hash)
                     wanted = mine is not None and replace(mine, record)
                 if wanted or replace is True:
-                    self._connection.execute(_INSERT, to_row(record))
+                    self._rows(_INSERT, to_row(record))
                     written += 1
         return written
 
@@ -164,20 +153,12 @@ class Store:
 
     def find(self, prefix: str) -> TrialRecord:
         """Read the one trial whose hash begins so; StoreError if there is none, or several."""
-        rows = self._rows(
-            f"{_SELECT} WHERE substr(config_hash, 1, ?) = ? ORDER BY config_hash LIMIT 4",
-            [len(prefix), prefix.lower()],
-        )
-        if len(rows) == 1:
-            return _record_from(rows[0], self.path)
-        if not rows:
-            raise StoreError(f"no trial in {self.path} has a hash that begins with {prefix!r}.")
-        some = ", ".join(row[0][: len(prefix) + 8] for row in rows[:3])
-        more = ", ..." if len(rows) > 3 else ""
-        raise StoreError(
-            f"several trials in {self.path} have a hash that begins with {prefix!r}: "
-            f"{some}{more}. Give more of it."
-        )
+        found = list(islice(self.records({"hash": prefix}), 2))
+        if len(found) == 1:
+            return found[0]
+        what = "several trials" if found else "no trial"
+        advice = "Give more of it." if found else "`remask results list --trials` prints hashes."
+        raise StoreError(f"{what} in {self.path} with a hash that begins with {prefix!r}. {advice}")
 
     def records(
         self, filters: _Filters | None = None, *, damaged: list[StoreError] | None = None
@@ -207,12 +188,8 @@ class Store:
     def checked(self, damaged: list[StoreError] | None = None) -> Iterator[TrialRecord]:
         """Read all trials as `records` does, and check every column and every page."""
         yield from self._read(_SELECT, None, partial(_checked_record, path=self.path), damaged)
-        try:
+        with _collected(damaged):
             check_pages(self._connection, self.path, "integrity_check")
-        except StoreError as error:
-            if damaged is None:
-                raise
-            damaged.append(error)
 
     def count(self, filters: _Filters | None = None) -> int:
         """The number of trials that pass the filters of `records`."""
@@ -222,8 +199,7 @@ class Store:
 
     def changes(self) -> int:
         """A number that changes when another process, or Store, writes."""
-        with explained(self.path):
-            return pragma(self._connection, "data_version")
+        return int(self._rows("PRAGMA data_version")[0][0])
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
@@ -248,26 +224,30 @@ class Store:
     ) -> Iterator[_Found]:
         """Convert the rows of the trials that pass; an invalid filter raises at once."""
         condition, parameters = where(filters or {}, self._rows)
-        query = f"{select} WHERE {condition} {_ORDERED}"
         mode = IMMUTABLE if self._read_only else "ro"
 
         def found() -> Iterator[_Found]:
             # A separate connection keeps the view of one moment while this store writes.
             with (
                 explained(self.path),
-                closing(connect(self.path, timeout=self._timeout, mode=mode)) as connection,
+                closing(connect(self.path, self._timeout, mode)) as connection,
             ):
-                for row in connection.execute(query, parameters):
-                    try:
-                        item = convert(row)
-                    except StoreError as error:
-                        if damaged is None:
-                            raise
-                        damaged.append(error)
-                        continue
-                    yield item
+                for row in connection.execute(f"{select} WHERE {condition} {_ORDERED}", parameters):
+                    with _collected(damaged):
+                        yield convert(row)
 
         return found()
+
+
+@contextmanager
+def _collected(damaged: list[StoreError] | None) -> Iterator[None]:
+    """Append a StoreError to `damaged`; without the list, it is raised."""
+    try:
+        yield
+    except StoreError as error:
+        if damaged is None:
+            raise
+        damaged.append(error)
 
 
 def to_row(record: TrialRecord) -> _Row:
@@ -308,14 +288,12 @@ def _record_from(row: _Row, path: Path) -> TrialRecord:
         config = cell_config(summary.cell).model_copy(update={"seed": summary.seed})
         return TrialRecord.model_validate({**json.loads(details), **shared, "config": config})
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        if first["type"] == "extra_forbidden":
+        if error.errors()[0]["type"] == "extra_forbidden":
             raise StoreError(
-                f"the trial {summary.config_hash} in {path} has {place}, which this remask does "
-                f"not support: a newer one stored it. Upgrade remask to read it."
+                f"the trial {summary.config_hash} in {path} was stored by a newer remask "
+                f"({describe_errors(error)}). Upgrade remask to read it."
             ) from error
-        raise _damaged(summary.config_hash, path, f"{place}: {first['msg']}") from error
+        raise _damaged(summary.config_hash, path, describe_errors(error)) from error
     except (ValueError, TypeError, RecursionError) as error:
         raise _damaged(summary.config_hash, path, str(error)) from error
 
