@@ -80,7 +80,7 @@ def losses(kind: str, path: Path) -> Iterator[tuple[str, int, float]]:
 def test_what_a_log_has_is_not_written_again_when_a_run_goes_on(kind: str, tmp_path: Path) -> None:
     path, notes = tmp_path / "log", list[str]()
     for last in (13, 25):
-        with Log({kind: open_logger(f"{kind}:{path}")}, notes.append) as log:
+        with Log([f"{kind}:{path}"], notes.append) as log:
             write(log, last)
             log.on_event("end", ONE, last, 0, {"class_il_A_T": 80.0})
     assert notes == []
@@ -94,17 +94,17 @@ def test_what_a_log_has_is_not_written_again_when_a_run_goes_on(kind: str, tmp_p
 @pytest.mark.parametrize("kind", ["csv", "jsonl"])
 def test_a_line_that_was_cut_short_is_written_again(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "log"
-    with Log({kind: open_logger(f"{kind}:{path}")}, pytest.fail) as log:
+    with Log([f"{kind}:{path}"], pytest.fail) as log:
         write(log, 20)
     whole = path.read_bytes()
     path.write_bytes(whole[:-7])
-    with Log({kind: open_logger(f"{kind}:{path}")}, pytest.fail) as log:
+    with Log([f"{kind}:{path}"], pytest.fail) as log:
         write(log, 20)
     rows = path.read_text().splitlines()
     assert len(rows) == len({*rows})
     assert {*rows} == {*whole.decode().splitlines()}
     path.write_bytes(whole.splitlines()[0][:-3])
-    with Log({kind: open_logger(f"{kind}:{path}")}, pytest.fail) as log:
+    with Log([f"{kind}:{path}"], pytest.fail) as log:
         write(log, 20)
     assert path.read_bytes() == whole
 
@@ -112,9 +112,9 @@ def test_a_line_that_was_cut_short_is_written_again(kind: str, tmp_path: Path) -
 def test_json_lines_have_the_settings_of_a_trial_once_and_no_nan(tmp_path: Path) -> None:
     path = tmp_path / "log"
     for last in (1, 2):
-        with Log({"log": open_logger(f"jsonl:{path}")}, pytest.fail) as log:
+        with Log([f"jsonl:{path}"], pytest.fail) as log:
             log.on_event("step", ONE, last, 1, {"loss": math.nan})
-    first, *others = (json.loads(line) for line in path.read_text().splitlines())
+    _, first, *others = (json.loads(line) for line in path.read_text().splitlines())
     assert first["settings"] == {"method": "er", "mask": "-inf"}
     assert [entry["values"] for entry in others] == [{"loss": None}] * 2
 
@@ -124,7 +124,7 @@ NOT_LOGS = [
     b"my thesis\nand more of it\n",
     b"my thesis\nand more of it",
     b"\n",
-    b"{",
+    b"{}",
     b'{"title": "my thesis"}',
     b'{"trial": "my trial", "event": "my thesis"}',
     b"trial,error\n",
@@ -152,7 +152,7 @@ def test_a_file_that_is_not_a_log_is_refused_and_left_alone(
 
 def test_a_log_of_the_other_kind_is_refused_also_in_the_same_run(tmp_path: Path) -> None:
     path = tmp_path / "log"
-    with Log({"csv": open_logger(f"csv:{path}")}, pytest.fail) as log:
+    with Log([f"csv:{path}"], pytest.fail) as log:
         with pytest.raises(RemaskError, match="is not a remask log"):
             open_logger(f"jsonl:{path}")
         write(log, 1)
@@ -167,27 +167,26 @@ def test_a_device_is_refused_and_not_read_forever() -> None:
 @pytest.mark.parametrize("kind", ["csv", "jsonl"])
 def test_runs_that_start_on_one_new_file_write_one_header(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "log"
-    logs = [Log({kind: open_logger(f"{kind}:{path}")}, pytest.fail) for _ in range(2)]
-    for log, trial in zip(logs, (ONE, OTHER), strict=True):
-        log.on_event("step", trial, 1, 1, {"loss": 0.5})
-    for log in logs:
-        log.close()
+    place = f"{kind}:{path}"
+    with Log([place], pytest.fail) as one, Log([place], pytest.fail) as other:
+        one.on_event("step", ONE, 1, 1, {"loss": 0.5})
+        other.on_event("step", OTHER, 1, 1, {"loss": 0.5})
     assert sorted(losses(kind, path)) == [("one", 1, 0.5), ("other", 1, 0.5)]
     assert path.read_text().count("trial,event") == (kind == "csv")
 
 
 def test_a_logger_that_fails_is_left_out_and_the_others_go_on() -> None:
     notes, sound = list[str](), Remembering()
-    with Log({"csv:full": Failing(), "sound": sound}, notes.append) as log:
+    with Log([Failing(), sound], notes.append) as log:
         write(log, 3)
     assert len(notes) == 1
-    assert notes[0].startswith("nothing more is logged to csv:full: OSError(28")
+    assert notes[0].startswith("nothing more is logged to Failing (1): OSError(28")
     assert len(sound.calls) == 6
 
 
 def test_a_step_that_comes_again_is_handed_on_once() -> None:
     logger = Remembering()
-    with Log({"own": logger}, pytest.fail) as log:
+    with Log([logger], pytest.fail) as log:
         for steps in ((1, 2, 3), (2, 3, 4)):
             for step in steps:
                 log.on_event("step", ONE, step, 1, {"loss": float(step)})
@@ -213,7 +212,7 @@ def test_wandb_keeps_a_run_per_trial_offline(
 ) -> None:
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_DIR", str(tmp_path))
-    with Log({"wandb": open_logger("wandb:remask-test")}, pytest.fail) as log:
+    with Log(["wandb:remask-test"], pytest.fail) as log:
         write(log, 12)
         log.on_event("end", ONE, 12, 0, {"class_il_A_T": 80.0})
     kept = list((tmp_path / "wandb").glob("offline-run-*/run-*.wandb"))

@@ -28,7 +28,7 @@ from remask.errors import printable
 from remask.experiments.jobs import Advanced, Event, Finished, Job, Logged, Note, PickedUp, Run
 from remask.experiments.options import RunOptions
 from remask.experiments.train import net_path
-from remask.loggers import Log, Logger, Setting, TrialInfo, open_logger
+from remask.loggers import Log, Setting, TrialInfo
 from remask.metrics import average_accuracy
 from remask.own_code import own_title
 from remask.record import TrialRecord
@@ -208,27 +208,13 @@ def download_bar(console: PlainConsole = errors) -> Iterator[OnDownload]:
         yield show
 
 
-class RunLog:
+class RunLog(Log):
     """Passes the events of a run to the loggers that its options name."""
 
     def __init__(self, run: Run, options: RunOptions) -> None:
-        loggers: dict[str, Logger] = {}
-        for number, place in enumerate(options.log, start=1):
-            name = place if isinstance(place, str) else f"{type(place).__name__} ({number})"
-            loggers[name] = open_logger(place) if isinstance(place, str) else place
-
-        def say(text: str) -> None:
-            options.console.print(f"note: {text}", highlight=False, soft_wrap=True)
-
-        self._log = Log(loggers, say)
+        super().__init__(options.log, lambda text: options.console.print(f"note: {text}"))
         self._trials = {config.hash: logged_trial(config) for config in run.configs}
         self._steps: dict[str, int] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._log.close()
 
     def take(self, event: Event) -> None:
         """Log an event."""
@@ -238,10 +224,10 @@ class RunLog:
             for record in event.records:
                 metrics = _known(scores(record))
                 step = self._steps.get(record.config_hash, 0)
-                self._log.on_event("end", self._trials[record.config_hash], step, 0, metrics)
+                self.on_event("end", self._trials[record.config_hash], step, 0, metrics)
         else:
             return
-        self._log.flush()
+        self.flush()
 
     def _on_way(self, event: Logged) -> None:
         names = [name if name == "loss" else f"loss/{name}" for name in event.names]
@@ -251,11 +237,11 @@ class RunLog:
                 # Kept even if it is NaN: then the trial has diverged.
                 own = dict(zip(names, values[place], strict=False))
                 shown = {"loss": own.pop("loss"), **_known(own)}
-                self._log.on_event("step", trial, step, task + 1, shown)
+                self.on_event("step", trial, step, task + 1, shown)
                 self._steps[config_hash] = step
             for point in event.tasks:
                 reached = _accuracies(point, place)
-                self._log.on_event("task", trial, point.step, point.task + 1, reached)
+                self.on_event("task", trial, point.step, point.task + 1, reached)
 
 
 def logged_trial(config: TrialConfig) -> TrialInfo:

@@ -1,9 +1,9 @@
 """Loggers: where losses and accuracies go while trials learn."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import NamedTuple, Self
+from typing import Self
 
 from remask.errors import MissingPackageError, RemaskError, SettingsError
 from remask.own_code import failure_of, import_own, names_own_code, own_place
@@ -32,24 +32,6 @@ class TrialInfo:
     settings: Mapping[str, Setting] = field(default_factory=dict, hash=False)
 
 
-class Reached(NamedTuple):
-    """What a logger already has of a trial."""
-
-    step: int = 0
-    """The step of the latest losses."""
-    task_step: int = 0
-    """The step of the latest accuracies after a task."""
-    ended: bool = False
-
-    def after(self, event: str, step: int) -> "Reached":
-        """The same after an event at a step: `step`, `task` or `end`."""
-        if event == "step":
-            return self._replace(step=max(self.step, step))
-        if event == "task":
-            return self._replace(task_step=max(self.task_step, step))
-        return self._replace(ended=self.ended or event == "end")
-
-
 class Logger:
     """Receives the losses and accuracies of trials while they learn, each once.
 
@@ -75,9 +57,9 @@ class Logger:
         else:
             (self.on_step if event == "step" else self.on_task)(trial, step, task, values)
 
-    def reached(self, trial: TrialInfo) -> Reached:
-        """What it has of a trial from earlier runs, which is not logged again."""
-        return Reached()
+    def reached(self, trial: TrialInfo) -> Mapping[str, int]:
+        """The last step of each event in earlier runs of a trial, which are not logged again."""
+        return {}
 
     def flush(self) -> None:
         """Called after several calls, when the next one may take a while."""
@@ -92,20 +74,19 @@ class Log:
     A logger that fails gets no more events, and `report` is called with the reason.
     """
 
-    def __init__(self, loggers: Mapping[str, Logger], report: Callable[[str], None]) -> None:
-        """`loggers` by the names that messages use."""
-        self._loggers = dict(loggers)
+    def __init__(self, places: Sequence[str | Logger], report: Callable[[str], None]) -> None:
+        """Open the loggers of `places`; see `open_logger`."""
+        self._loggers: dict[str, Logger] = {}
         self._report = report
-        self._reached: dict[tuple[str, TrialInfo], Reached] = {}
+        self._reached: dict[tuple[str, TrialInfo], dict[str, int]] = {}
+        for number, place in enumerate(places, start=1):
+            name = place if isinstance(place, str) else f"{type(place).__name__} ({number})"
+            self._loggers[name] = open_logger(place) if isinstance(place, str) else place
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """See `Logger.close`."""
         self._each(lambda _, logger: logger.close())
 
     def on_event(
@@ -113,13 +94,15 @@ class Log:
     ) -> None:
         """See `Logger.on_event`."""
 
-        def unless_logged(name: str, logger: Logger) -> None:
-            before = self._reached.get((name, trial)) or logger.reached(trial)
-            after = self._reached[name, trial] = before.after(event, step)
-            if after != before:
+        def log_once(name: str, logger: Logger) -> None:
+            if (name, trial) not in self._reached:
+                self._reached[name, trial] = {**logger.reached(trial)}
+            reached = self._reached[name, trial]
+            if step > reached.get(event, -1):
+                reached[event] = step
                 logger.on_event(event, trial, step, task, values)
 
-        self._each(unless_logged)
+        self._each(log_once)
 
     def flush(self) -> None:
         """See `Logger.flush`."""

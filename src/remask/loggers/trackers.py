@@ -3,15 +3,16 @@
 import hashlib
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from remask.files import make_folder
-from remask.loggers import Logger, Reached, TrialInfo
+from remask.loggers import Logger, TrialInfo
 
-_MEASURED_AT_TASKS = "class_il/mean", "task_il/mean"
+_LAST = {"loss": "step", "class_il/mean": "task", "task_il/mean": "task"}
+"""The values that show the last step of an event, besides those of its end."""
 
 
 class _Tracker(Logger, ABC):
@@ -41,6 +42,16 @@ class _Tracker(Logger, ABC):
         self._log(self._runs[trial.name], event, step, values)
 
 
+def _reached(names: Iterable[str], last_step: Callable[[str], int]) -> dict[str, int]:
+    """The last step of each event, from the names of the values that a tracker has."""
+    reached: dict[str, int] = {}
+    for name in names:
+        event = "end" if name.startswith("end/") else _LAST.get(name)
+        if event is not None and event not in reached:
+            reached[event] = last_step(name)
+    return reached
+
+
 class TensorBoardLogger(_Tracker):
     """A run per trial, in a folder of its name."""
 
@@ -51,18 +62,15 @@ class TensorBoardLogger(_Tracker):
         self._folder = Path(folder)
         make_folder(self._folder)
 
-    def reached(self, trial: TrialInfo) -> Reached:
+    def reached(self, trial: TrialInfo) -> Mapping[str, int]:
         """See `Logger.reached`."""
         folder = self._folder / trial.name
         if not folder.exists():
-            return Reached()
+            return {}
         reader: Any = import_module("tensorboard.backend.event_processing.event_accumulator")
         events = reader.EventAccumulator(str(folder), size_guidance={"scalars": 1})
         events.Reload()
-        tags = events.Tags()["scalars"]
-        steps = {tag: events.Scalars(tag)[-1].step for tag in tags}
-        at_tasks = (steps.get(tag, 0) for tag in _MEASURED_AT_TASKS)
-        return Reached(steps.get("loss", 0), max(at_tasks), any(t.startswith("end/") for t in tags))
+        return _reached(events.Tags()["scalars"], lambda tag: int(events.Scalars(tag)[-1].step))
 
     def flush(self) -> None:
         """See `Logger.flush`."""
@@ -134,18 +142,17 @@ class MlflowLogger(_Tracker):
             self._client.create_experiment("remask") if found is None else found.experiment_id
         )
 
-    def reached(self, trial: TrialInfo) -> Reached:
+    def reached(self, trial: TrialInfo) -> Mapping[str, int]:
         """See `Logger.reached`."""
         if (run := self._find(trial)) is None:
-            return Reached()
+            return {}
 
-        def last(name: str) -> int:
+        def last_step(name: str) -> int:
             history = self._client.get_metric_history(run, _mlflow_name(name))
-            return max((point.step for point in history), default=0)
+            return int(max(point.step for point in history))
 
         metrics = self._client.get_run(run).data.metrics
-        ended = any(name.startswith("end.") for name in metrics)
-        return Reached(last("loss"), max(map(last, _MEASURED_AT_TASKS)), ended)
+        return _reached((name.replace(".", "/", 1) for name in metrics), last_step)
 
     def _begin(self, trial: TrialInfo) -> str:
         if (found := self._find(trial)) is not None:
