@@ -14,8 +14,8 @@ from pathlib import Path
 
 from remask.experiments import Ray, RunOptions
 from remask.experiments.configs import trial_configs
-from remask.experiments.jobs import Finished
-from remask.experiments.running import continue_run, plan_run
+from remask.experiments.job_queue import job_queue
+from remask.experiments.jobs import Finished, plan_run
 from remask.machine import StopRequest
 from remask.store import Store
 
@@ -35,8 +35,11 @@ def main(stacks: int) -> None:
         assert run is not None
         print(f"planned in {time.monotonic() - began:.1f} s")
         done, first, of_driver = 0, 0.0, time.process_time()
-        for event in continue_run(store, run, RunOptions(), StopRequest(), Ray("local")):
-            if isinstance(event, Finished):
+        stop = StopRequest()
+        with job_queue(store, run, stop, 3) as queue:
+            for event in map(queue.settle, Ray("local").run(queue, RunOptions(), stop)):
+                if not isinstance(event, Finished):
+                    continue
                 done += 1
                 first = first or time.monotonic()
                 if done % max(stacks // MOST_LINES, 1) == 0:

@@ -35,7 +35,7 @@ def test_a_run_prints_a_table_and_stores_every_trial(remask: CommandLine) -> Non
     assert sorted((r.config.mask is None, r.seed) for r in _records(remask)) == [
         (False, 0), (False, 1), (True, 0), (True, 1),
     ]  # fmt: skip
-    assert list(remask.store.with_name("results.db.runs").iterdir()) == []
+    assert list(remask.store.with_name("results.db.runs").glob("*/")) == []
     answer = remask("resume")
     assert answer.code == 1
     assert "no unfinished run" in answer.text

@@ -12,8 +12,7 @@ import pytest
 import torch
 
 from remask.engine.checkpoints import CheckpointFolder, damage_of
-from remask.experiments.jobs import Run
-from remask.experiments.running import plan_run
+from remask.experiments.jobs import Run, plan_run
 from remask.files import Lock
 from remask.store import Store
 from tests.command_line import CommandLine

@@ -19,7 +19,7 @@ from PIL import Image
 from remask import TrialStack
 from remask.experiments import jobs
 from remask.experiments.configs import trial_configs
-from remask.experiments.running import plan_run
+from remask.experiments.jobs import plan_run
 from remask.own_code import find_source
 from remask.store import Store, TrialRecord
 from tests.command_line import QUICK, Answer, CommandLine, start

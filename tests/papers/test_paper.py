@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from remask.experiments import RunOptions, WorkerProcesses
+from remask.experiments import RunOptions
 from remask.experiments.reproduction import configs_of
-from remask.experiments.running import continue_run, plan_run
-from remask.machine import StopRequest
+from remask.experiments.running import run_trials
 from remask.papers.experiments import PaperCell, experiment_cells
 from remask.reports.comparison import compare
 from remask.store import Store, summarise
@@ -17,12 +16,8 @@ from remask.store import Store, summarise
 @pytest.mark.parametrize("cell", experiment_cells("main", "split-mnist"), ids=str)
 def test_split_mnist_agrees_with_the_paper(tmp_path: Path, cell: PaperCell) -> None:
     with Store(tmp_path / "results.db") as store:
-        run = plan_run(
-            store, configs_of(cell, None), workers=2, largest_stack=lambda _: 10, again=False
-        )
-        assert run is not None
-        for _ in continue_run(store, run, RunOptions(), StopRequest(), WorkerProcesses(2)):
-            pass
+        options = RunOptions(workers=2, stack=10, progress=False)
+        assert not run_trials(store, configs_of(cell, None), options).failures
         (compared,) = compare([cell], summarise(store.records()))
     for measure in ("class_il_A_T", "task_il_A_T"):
         figure = compared.figures[measure]

@@ -1,6 +1,7 @@
 """Short trials on the digits, their runs, and what they show."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,8 @@ from remask.config import TrialConfig
 from remask.errors import Stopped
 from remask.experiments import Executor, RunOptions, ThisProcess
 from remask.experiments.configs import trial_configs
-from remask.experiments.jobs import Event, Run
-from remask.experiments.running import continue_run, plan_run
+from remask.experiments.job_queue import job_queue
+from remask.experiments.jobs import Event, Run, plan_run
 from remask.machine import StopRequest
 from remask.store import Store
 
@@ -45,7 +46,12 @@ def events_of(
     stop: StopRequest | None = None,
 ) -> Iterator[Event]:
     executor, options = executor or ThisProcess(), options or RunOptions()
-    return continue_run(store, run, options, stop or StopRequest(), executor)
+    stop = stop or StopRequest()
+    with (
+        job_queue(store, run, stop, executor.tries) as queue,
+        closing(executor.run(queue, options, stop)) as events,
+    ):
+        yield from (shown for event in events if (shown := queue.settle(event)) is not None)
 
 
 def stop_when(

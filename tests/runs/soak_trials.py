@@ -11,9 +11,9 @@ from pathlib import Path
 
 from remask.config import TrialConfig
 from remask.engine import TrialStack
-from remask.experiments import running
+from remask.experiments import job_queue
 from remask.experiments.configs import trial_configs
-from remask.experiments.executors import JobQueue
+from remask.experiments.job_queue import JobQueue
 from remask.experiments.jobs import Job, Work, benchmark_of
 from remask.methods import METHODS
 from remask.store import Store, StoreError, TrialRecord
@@ -171,7 +171,7 @@ def watching(log: Path) -> Callable[[], None]:
         os.close(file)
 
     def install() -> None:
-        running.JobQueue = Watched  # type: ignore[attr-defined]
+        job_queue.JobQueue = Watched  # type: ignore[misc]
         Store.add = watched_add  # type: ignore[method-assign]
 
     return install

@@ -22,8 +22,7 @@ import pytest
 from remask import files
 from remask.errors import RemaskError
 from remask.experiments import RunOptions
-from remask.experiments.jobs import Advanced
-from remask.experiments.running import plan_run
+from remask.experiments.jobs import Advanced, plan_run
 from remask.files import Lock
 from remask.learner import Learner, LearnerError
 from remask.store import Store

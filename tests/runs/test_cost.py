@@ -18,9 +18,9 @@ from remask.experiments.cost import (
     net_cost,
     shortest_time,
     step_passes,
-    usual_stack,
 )
 from remask.experiments.plans import rates_of, seconds_of
+from remask.experiments.running import largest_stacks
 from remask.methods import METHODS
 from remask.nets.builders import net_builder
 
@@ -109,8 +109,10 @@ def test_a_trial_on_data_that_is_not_there_has_a_cost(
     monkeypatch.setenv("REMASK_DATA", str(tmp_path))
     (config,) = trial_configs(benchmark="split-tiny-imagenet", method="er", buffer=500, seeds=[0])
     assert cost_of(config).flops > 1e15
-    assert usual_stack(config, "cpu") == 1
-    assert usual_stack(config, "cuda") == 10
+    for device, trials in (("cpu", 1), ("cuda", 10)):
+        options = RunOptions(device=device)
+        lacking = [config.benchmark]
+        assert largest_stacks([config], options, lacking=lacking) == {"resnet18": trials}
 
 
 def test_rates_are_measured_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

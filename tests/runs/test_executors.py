@@ -22,7 +22,7 @@ from remask.experiments import (
     RunOptions,
     ThisProcess,
     WorkerProcesses,
-    workers,
+    executors,
 )
 from remask.experiments.jobs import (
     Advanced,
@@ -212,7 +212,7 @@ def test_a_worker_that_cannot_save_in_time_is_killed_and_named(
     loading = tmp_path / "loading"
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("LOADING", str(loading))
-    monkeypatch.setattr(workers, "_SECONDS_TO_SAVE", 1.0)
+    monkeypatch.setattr(executors, "SECONDS_TO_SAVE", 1.0)
     stop = StopRequest()
 
     def ask() -> None:

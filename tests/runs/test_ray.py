@@ -14,13 +14,12 @@ from remask.experiments import Ray, RunOptions, ThisProcess
 from remask.experiments.jobs import Advanced, Failed, Note, unfinished_runs
 from remask.experiments.plans import rates_of
 from remask.experiments.ray_cluster import ClusterError
-from remask.experiments.running import continue_run
 from remask.machine import StopRequest
 from remask.store import Store
 from tests.command_line import CommandLine, start
 from tests.runs.ray_nodes import Nodes, nodes, tries_of
 from tests.runs.ray_nodes import write_method as method
-from tests.runs.run_samples import planned, run_here, shown, small
+from tests.runs.run_samples import events_of, planned, run_here, shown, small
 
 pytest.importorskip("ray")
 pytestmark = pytest.mark.ray
@@ -80,7 +79,7 @@ def test_a_worker_that_is_killed_is_replaced(
     configs = [*small(1, method=name), *small(2)]
     with Store(tmp_path / "results.db") as store:
         run = planned(store, configs)
-        events = list(continue_run(store, run, RunOptions(), StopRequest(), Ray(cluster.address)))
+        events = list(events_of(store, run, Ray(cluster.address)))
         (note,) = (event.text for event in events if isinstance(event, Note))
         assert "the worker process on" in note
         assert note.endswith("died; retrying from the start")
@@ -102,7 +101,7 @@ def test_a_node_that_dies_costs_no_trial(
         executor = Ray(cluster.address, checkpoints=places[shared])
         begun: dict[str, list[int]] = {job.name: [] for job in run.jobs}
         notes: list[str] = []
-        for event in continue_run(store, run, QUICK, StopRequest(), executor):
+        for event in events_of(store, run, executor, QUICK):
             if isinstance(event, Note):
                 notes.append(event.text)
                 begun[event.job].append(-1)
@@ -129,7 +128,7 @@ def test_a_node_that_comes_late_is_used(cluster: Nodes, tmp_path: Path) -> None:
         with Store(tmp_path / "results.db") as store:
             run = planned(store, configs)
             executor = Ray(cluster.address, logs=tmp_path / "logs")
-            for event in continue_run(store, run, RunOptions(), StopRequest(), executor):
+            for event in events_of(store, run, executor):
                 if late is None and isinstance(event, Advanced):
                     late = cluster.add()
             assert shown(store) == run_here(tmp_path, configs)
@@ -151,7 +150,7 @@ def test_a_stop_saves_everything_and_the_run_goes_on(
     with Store(tmp_path / "results.db") as store:
         run = planned(store, LONG)
         with pytest.raises(Stopped) as caught:  # noqa: PT012
-            for event in continue_run(store, run, RunOptions(), stop, executor()):
+            for event in events_of(store, run, executor(), stop=stop):
                 if isinstance(event, Advanced) and event.steps_done > 20:
                     stop.signal = signal.SIGINT
         assert caught.value.unsaved == []
@@ -161,7 +160,7 @@ def test_a_stop_saves_everything_and_the_run_goes_on(
         # Checkpoints that lie beside the store are any executor's.
         other = executor() if shared else ThisProcess()
         first: dict[str, int] = {}
-        for event in continue_run(store, run, RunOptions(), StopRequest(), other):
+        for event in events_of(store, run, other):
             if isinstance(event, Advanced):
                 first.setdefault(event.job, event.steps_done)
         assert max(first.values()) > 20
@@ -177,7 +176,7 @@ def test_a_stop_flag_whose_process_is_killed_stops_nothing_and_still_can(
         run = planned(store, LONG)
         steps: dict[str, int] = {}
         with pytest.raises(Stopped) as caught:  # noqa: PT012
-            for event in continue_run(store, run, RunOptions(), stop, Ray(cluster.address)):
+            for event in events_of(store, run, Ray(cluster.address), stop=stop):
                 assert not isinstance(event, Failed | Note), event
                 if isinstance(event, Advanced):
                     steps[event.job] = event.steps_done
@@ -190,7 +189,7 @@ def test_a_stop_flag_whose_process_is_killed_stops_nothing_and_still_can(
         assert len(killed) == 1
         assert caught.value.unsaved == []
         (run,) = unfinished_runs(store.path)
-        for _ in continue_run(store, run, RunOptions(), StopRequest(), Ray(cluster.address)):
+        for _ in events_of(store, run, Ray(cluster.address)):
             pass
         assert shown(store) == long_expected
 

@@ -18,11 +18,9 @@ from remask.engine import TrialStack
 from remask.errors import MissingPackageError, SettingsError
 from remask.experiments import RunOptions, ray_cluster
 from remask.experiments.ray_cluster import (
-    MOST_TRIALS,
     ClusterError,
     Ray,
     places_on,
-    trials_that_fit,
 )
 from remask.experiments.ray_node import (
     CheckpointMirror,
@@ -32,7 +30,6 @@ from remask.experiments.ray_node import (
     scratch_folder,
     write_files,
 )
-from remask.machine import TooLargeError
 from remask.store import Store
 from tests.command_line import CommandLine
 from tests.runs.faults import run_script
@@ -230,27 +227,6 @@ def test_the_scratch_folders_of_dead_processes_are_removed(
             assert living.exists()
     assert {path.name for path in tmp_path.iterdir()} == {new.name, other.name, link.name}
     assert (other / "code" / "method.py").exists()
-
-
-@pytest.mark.parametrize(
-    ("shared", "per_trial", "free", "expected"),
-    [
-        (0.5, 1.0, 10, 8),  # 9 GB can be used: 0.5 + 8 * 1
-        (8.0, 1.0, 10, 1),
-        (0.2, 3.0, 40, 11),
-        (0.5, 0.001, 80, MOST_TRIALS),
-        (1.0, 0.0, 10, MOST_TRIALS),
-    ],
-)
-def test_a_stack_on_a_device_takes_as_many_trials_as_fit(
-    shared: float, per_trial: float, free: float, expected: int
-) -> None:
-    def needed(trials: int) -> int:
-        return int((shared + per_trial * trials) * 1e9)
-
-    assert trials_that_fit(needed, int(free * 1e9)) == expected
-    with pytest.raises(TooLargeError, match=r"one trial takes .* 450 MB can be used"):
-        trials_that_fit(needed, int(0.5e9))
 
 
 @pytest.mark.processes

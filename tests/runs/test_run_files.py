@@ -1,21 +1,17 @@
 """What a run keeps on the disk, when the disk is full or somebody has been at its files."""
 
-import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
 
 from remask.config import TrialConfig
-from remask.experiments.executors import Claims
-from remask.experiments.jobs import Advanced, Finished, Run
-from remask.experiments.running import plan_run
-from remask.store import Store, StoreError
+from remask.experiments.jobs import Advanced, Run, plan_run
+from remask.store import Store
 from tests.command_line import Answer, CommandLine
 from tests.runs.run_samples import events_of, planned, small, stop_when
 from tests.store.store_samples import contents
@@ -212,24 +208,7 @@ def test_a_plan_of_which_others_have_stored_everything_is_removed(tmp_path: Path
         assert all_of_them is not None
         _finish(store, all_of_them)
         assert _plan(store, 2) is None
-    assert list((tmp_path / "results.db.runs").iterdir()) == []
-
-
-def test_results_whose_folder_cannot_be_written_any_more_are_rescued_elsewhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(elsewhere))
-    path = tmp_path / "folder" / "results.db"
-    said = r"1 trials are in .*elsewhere/results\.db\.rescued"
-    with Store(path) as store, pytest.raises(StoreError, match=said):  # noqa: PT012
-        for event in events_of(store, _planned(store)):
-            if isinstance(event, Finished):
-                shutil.rmtree(path.parent)
-                path.parent.touch()  # a file, in which nothing can be written
-    (rescued,) = elsewhere.iterdir()
-    assert len(json.loads(rescued.read_text())["trials"]) == 1
+    assert [path.name for path in (tmp_path / "results.db.runs").iterdir()] == ["claims"]
 
 
 def test_a_run_that_another_process_has_finished_meanwhile_leaves_nothing(tmp_path: Path) -> None:
@@ -238,32 +217,7 @@ def test_a_run_that_another_process_has_finished_meanwhile_leaves_nothing(tmp_pa
         run = _planned(store)
         _finish(store, run)
         _finish(store, run)  # planned before the other one had finished
-    assert list((tmp_path / "results.db.runs").iterdir()) == []
-
-
-def test_a_claim_file_that_a_killed_process_left_goes_with_its_plan(tmp_path: Path) -> None:
-    path = tmp_path / "results.db"
-    claims = tmp_path / "results.db.runs" / "claims"
-    with Store(path) as store:
-        run = _planned(store)
-        with pytest.MonkeyPatch.context() as patch:
-            # As if it were killed in the moment before it gives its claims back.
-            patch.setattr(Claims, "__exit__", _die)
-            with pytest.raises(_KilledError):
-                _finish(store, run)
-        assert claims.exists()
-        _finish(store, _planned(store))
-    assert not claims.exists()
-    assert not run.folder.exists()
-
-
-class _KilledError(Exception):
-    pass
-
-
-def _die(self: Claims, *_: object) -> None:
-    os.close(self._file)
-    raise _KilledError
+    assert [path.name for path in (tmp_path / "results.db.runs").iterdir()] == ["claims"]
 
 
 def _plan(store: Store, trials: int, stack: int = 1) -> Run | None:

@@ -9,13 +9,13 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
 from remask.errors import Stopped
-from remask.experiments.executors import Claims
+from remask.experiments.job_queue import Claims
 from remask.experiments.jobs import Advanced, Event, Finished, Note, PickedUp, Run, unfinished_runs
 from remask.machine import StopRequest
 from remask.store import Store
@@ -26,7 +26,7 @@ from tests.store.store_samples import make_record
 COMPUTE = """
 import json, sys
 from remask.experiments.jobs import Finished
-from remask.experiments.running import plan_run
+from remask.experiments.jobs import plan_run
 from remask.store import Store
 from tests.runs.run_samples import events_of, small
 
@@ -68,7 +68,7 @@ class Holder:
         self._pid: int | None = os.fork()
         if self._pid == 0:
             try:
-                with Claims(claims) as held:
+                with closing(Claims(claims)) as held:
                     assert all(held.take(name) for name in hashes)
                     os.write(writer, b"held")
                     time.sleep(600)
@@ -99,7 +99,7 @@ def _claimed(store: Path, seeds: Sequence[int]) -> Iterator[Holder]:
 def test_a_claim_holds_between_processes_and_dies_with_its_own(tmp_path: Path) -> None:
     store = tmp_path / "results.db"
     mine, theirs = _hashes([0, 1])
-    with Claims(tmp_path / "results.db.runs" / "claims") as claims:
+    with closing(Claims(tmp_path / "results.db.runs" / "claims")) as claims:
         with _claimed(store, [1]) as process:
             assert claims.take(mine)
             assert not claims.take(theirs)
@@ -108,18 +108,6 @@ def test_a_claim_holds_between_processes_and_dies_with_its_own(tmp_path: Path) -
         claims.free(theirs)
         with _claimed(store, [1]):
             assert not claims.take(theirs)
-    assert not (tmp_path / "results.db.runs" / "claims").exists()
-
-
-@pytest.mark.processes
-def test_the_file_of_claims_stays_as_long_as_anybody_has_one(tmp_path: Path) -> None:
-    (theirs,) = _hashes([1])
-    path = tmp_path / "results.db.runs" / "claims"
-    with _claimed(tmp_path / "results.db", [1]):
-        for _ in range(2):
-            with Claims(path) as claims:
-                assert not claims.take(theirs)
-            assert path.exists()
 
 
 @pytest.mark.processes

@@ -7,24 +7,24 @@ from remask.lazy_names import lazy_names
 if TYPE_CHECKING:
     from remask.experiments.calls import report, reproduce, resume, run, settings, sweep
     from remask.experiments.doctor import Symptom, examine
-    from remask.experiments.executors import Executor, JobQueue, ThisProcess
+    from remask.experiments.executors import Executor, ThisProcess, WorkerProcesses
+    from remask.experiments.job_queue import JobQueue
     from remask.experiments.options import RunOptions
     from remask.experiments.plans import Plan, PlannedCell, plan_trials
     from remask.experiments.ray_cluster import Ray
     from remask.experiments.reproduction import Reproduction
     from remask.experiments.results import Compared, Results
-    from remask.experiments.workers import WorkerProcesses
 
 _MODULES = {
     "calls": "report reproduce resume run settings sweep",
     "doctor": "Symptom examine",
-    "executors": "Executor JobQueue ThisProcess",
+    "executors": "Executor ThisProcess WorkerProcesses",
+    "job_queue": "JobQueue",
     "options": "RunOptions",
     "plans": "Plan PlannedCell plan_trials",
     "ray_cluster": "Ray",
     "reproduction": "Reproduction",
     "results": "Compared Results",
-    "workers": "WorkerProcesses",
 }
 
 __all__ = [

@@ -18,7 +18,6 @@ from remask.config import TrialConfig
 from remask.data.registry import BENCHMARKS
 from remask.engine import TrialStack
 from remask.engine.choosing import candidates_of
-from remask.engine.module_stack import preferred_stack
 from remask.experiments.jobs import benchmark_of
 from remask.memory import SPARSE, WINDOW
 from remask.methods import METHODS, find_method
@@ -238,13 +237,6 @@ def net_cost(name: str, shape: tuple[int, ...], classes: int) -> tuple[int, floa
     parameters = sum(parameter.numel() for parameter in net.parameters())
     # A custom net may have neither; then each weight is taken to be used once.
     return parameters, sum(flops) / len(sample) or 2.0 * parameters
-
-
-def usual_stack(config: TrialConfig, device: str) -> int:
-    """The default number of trials in a stack."""
-    sizes = Sizes.of(config)
-    with torch.device("meta"):
-        return preferred_stack(net_builder(config.net)(sizes.shape, sizes.classes), device)
 
 
 def shortest_time(stacks: Iterable[float], workers: int) -> float:

@@ -1,253 +1,40 @@
-"""The queue of the jobs of a run, and where they are trained.
+"""Where jobs are trained: in this process, or in worker processes of this machine."""
 
-Each trial is claimed before it starts, and looked up in the store once more when it is claimed. A
-claimed trial starts at once, and no run waits while it holds a claim, so no two runs can wait for
-each other.
-"""
-
-import fcntl
 import os
+import signal
+import sys
 import time
+import warnings
 from abc import ABC, abstractmethod
-from collections import Counter
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
-from pathlib import Path
-from typing import Any, ClassVar, Self, TypeVar
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkServerProcess
+from typing import Any, ClassVar, TypeVar, cast
 
-from remask.config import TrialConfig
-from remask.engine.checkpoints import checkpoints_in
-from remask.experiments.jobs import (
-    Event,
-    Failed,
-    Finished,
-    Job,
-    Lost,
-    Note,
-    PickedUp,
-    Run,
-    Work,
-    write_plan,
+import numpy as np
+
+from remask.data.readers import UnreadableImageWarning
+from remask.experiments.fork_server import (
+    CONTEXT,
+    prepare_fork_server,
+    start_fork_server,
+    without_main_module,
 )
+from remask.experiments.job_queue import JobQueue
+from remask.experiments.jobs import Event, Failed, Finished, Lost, Note, RunError, Work
 from remask.experiments.options import RunOptions
 from remask.experiments.train import run_job
-from remask.files import DurabilityError, make_folder
-from remask.machine import StopRequest
-from remask.store.store import Store
+from remask.machine import StopRequest, keep_freed_memory
 
-_SECONDS_BETWEEN_LOOKS = 0.5
-_DIGITS = 15
-"""This many hexadecimal digits of a trial's hash are its place in the file of claims."""
-_IN_USE = 16**_DIGITS
-"""The place after all others, on which every user of the file has a shared lock."""
-
-
+SECONDS_BETWEEN_LOOKS = 0.1
+SECONDS_TO_SAVE = 60.0
+_SECONDS_TO_EXIT = 5.0
+_STARTS = 5
+_SAVED = 128 + signal.SIGTERM
+_UNKNOWN = 255
+"""The exit code of a worker whose fork server died."""
 _T = TypeVar("_T")
-
-
-class JobQueue:
-    """Hands out the jobs of a run, whose lock must be held.
-
-    `len(queue)` is the number of jobs to hand out; a job that is lost comes back. `tries` is how
-    many processes may die while they run a job.
-    """
-
-    def __init__(self, store: Store, run: Run, claims: "Claims", tries: int) -> None:
-        self._store, self._run, self._claims, self._tries = store, run, claims, tries
-        self._plan = list(run.jobs)
-        self._waiting = jobs_left(store, run)
-        self._running: dict[str, Job] = {}
-        self._split_from: dict[str, str] = {}  # by the name of a part: that of the planned job
-        self._picked_up: set[TrialConfig] = set()
-        self._losses = Counter[str]()
-        self._next_look = 0.0
-        self._noted_others = False
-
-    def __len__(self) -> int:
-        return len(self._waiting)
-
-    def is_finished(self) -> bool:
-        """Whether every job was taken and has ended."""
-        return not self._waiting and not self._running
-
-    def take(self) -> Work | Event | None:
-        """The next job, or an event to yield; None if no job is free at the moment."""
-        if not self._waiting or time.monotonic() < self._next_look:
-            return None
-        for job in list(self._waiting):
-            if (taken := self._take(job)) is not None:
-                return taken
-        self._next_look = time.monotonic() + _SECONDS_BETWEEN_LOOKS
-        if self._noted_others:
-            return None
-        self._noted_others = True
-        waiting = [config for job in self._waiting for config in job.configs]
-        trials = sum(config not in self._picked_up for config in waiting)
-        return Note("", f"another process trains {trials} of these trials; waiting for its results")
-
-    def job(self, name: str) -> Job:
-        """The running job of that name."""
-        return self._running[name]
-
-    def retry(self, lost: Lost) -> Note | Failed:
-        """Hand out a lost job again, unless it was lost too often."""
-        self._losses[lost.job] += 1
-        if self._losses[lost.job] >= self._tries:
-            again = "continue from the latest checkpoint" if lost.resumes else "try again"
-            return Failed(
-                lost.job,
-                f"{lost.error}, the last of {self._tries} tries; run the same command again to "
-                f"{again}, with fewer --workers if memory is short\n{lost.details}".rstrip(),
-            )
-        job = self._running.pop(lost.job)
-        self._waiting.insert(0, job)  # its claims are kept
-        self._next_look = 0.0
-        where = "from the latest checkpoint" if lost.resumes else "from the start"
-        return Note(lost.job, f"{job.title()}: {lost.error}; retrying {where}")
-
-    def release(self, job: Job) -> None:
-        """Remove a job that has ended, after its results were stored."""
-        del self._running[job.name]
-        self._free(job.configs)
-
-    def as_planned(self, event: Event) -> Event:
-        """The event with the name of the planned job, which may have been split."""
-        job = self._split_from.get(event.job, event.job)
-        if isinstance(event, Finished):
-            new = [record for record in event.records if record.config not in self._picked_up]
-            return replace(event, job=job, records=new)
-        return replace(event, job=job)
-
-    def keep_plan(self) -> None:
-        """Write the plan again if it was removed: without it, checkpoints are lost."""
-        if not self._run.plan.exists():
-            make_folder(self._run.folder)
-            write_plan(self._run, self._plan)
-
-    def _has_begun(self, job: Job) -> bool:
-        try:
-            return bool(checkpoints_in(self._run.checkpoints(job)))
-        except DurabilityError:  # training the job will raise it
-            return False
-
-    def _take(self, job: Job) -> Work | PickedUp | None:
-        if self._run.again:  # also if the store has it
-            return self._begin(job)
-        left = [config for config in job.configs if config not in self._picked_up]
-        mine = [config for config in left if self._claims.take(config.hash)]
-        stored = [config for config in mine if self._store.is_done(config.hash)]
-        found = [record for config in stored if (record := self._store.get(config.hash))]
-        if found:
-            self._free(mine)
-            self._picked_up.update(record.config for record in found)
-            if len(found) == len(left):
-                self._waiting.remove(job)
-            return PickedUp(job.name, found)
-        if not mine:
-            return None
-        begun = self._has_begun(job)
-        if len(mine) == len(job.configs) or (begun and len(mine) == len(left)):
-            return self._begin(job)
-        if begun:  # it cannot be divided any more
-            self._free(mine)
-            return None
-        return self._begin(self._split(job, mine))
-
-    def _begin(self, job: Job) -> Work:
-        self._waiting.remove(job)
-        self._running[job.name] = job
-        return Work(job, self._run.checkpoints(job))
-
-    def _split(self, job: Job, mine: Sequence[TrialConfig]) -> Job:
-        """Divide a job, also in the plan: a resumed run must find the part's checkpoints."""
-        rest = Job(tuple(config for config in job.configs if config not in mine))
-        part = Job(tuple(mine))
-        for piece in (part, rest):
-            self._split_from[piece.name] = self._split_from.get(job.name, job.name)
-        _replace(self._plan, job, [part, rest])
-        all_stored = all(config in self._picked_up for config in rest.configs)
-        _replace(self._waiting, job, [part] if all_stored else [part, rest])
-        write_plan(self._run, self._plan)
-        return part
-
-    def _free(self, configs: Sequence[TrialConfig]) -> None:
-        for config in configs:
-            self._claims.free(config.hash)
-
-
-def _replace(jobs: list[Job], old: Job, new: Sequence[Job]) -> None:
-    at = jobs.index(old)
-    jobs[at : at + 1] = new
-
-
-class Claims:
-    """Claims on trials by their hashes, which hold between processes.
-
-    A claim is a lock on one byte of a file that stays empty. The operating system frees the claims
-    of a process that dies.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __enter__(self) -> Self:
-        make_folder(self._path.parent)
-        try:
-            while not self._open():
-                pass
-        except OSError as error:
-            raise DurabilityError(
-                f"cannot open {self._path}: {error.strerror}. Fix its permissions, or remove it "
-                f"while nothing runs."
-            ) from error
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with suppress(OSError):  # the last user removes it
-            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _IN_USE)
-            self._path.unlink()
-        os.close(self._file)  # which frees all claims
-
-    def _open(self) -> bool:
-        """Open the file; False if its last user has removed it meanwhile."""
-        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
-        fcntl.lockf(self._file, fcntl.LOCK_SH, 1, _IN_USE)
-        with suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(self._file), self._path.stat()):
-                return True
-        os.close(self._file)
-        return False
-
-    def take(self, config_hash: str) -> bool:
-        """Claim a trial; False if another process has."""
-        try:
-            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _place(config_hash))
-        except (BlockingIOError, PermissionError):  # POSIX allows either
-            return False
-        except OSError as error:
-            raise DurabilityError(
-                f"cannot lock {self._path}: {error.strerror}. Choose a store on a file system with "
-                f"locks."
-            ) from error
-        return True
-
-    def free(self, config_hash: str) -> None:
-        """Give a claim back."""
-        fcntl.lockf(self._file, fcntl.LOCK_UN, 1, _place(config_hash))
-
-
-def _place(config_hash: str) -> int:
-    return int(config_hash[:_DIGITS], 16)
-
-
-def jobs_left(store: Store, run: Run) -> list[Job]:
-    """The jobs of a run that are not done."""
-    if run.again:  # the store has had the trials before
-        return [job for job in run.jobs if not run.mark(job).exists()]
-    return [
-        job for job in run.jobs if not all(store.is_done(config.hash) for config in job.configs)
-    ]
 
 
 class Executor(ABC):
@@ -260,12 +47,6 @@ class Executor(ABC):
     """Whether the jobs must fit into the memory of this machine."""
     tries: int = 3
     """How many processes may die while they run a job before it is given up."""
-
-    def largest_stacks(
-        self, configs: Sequence[TrialConfig], options: RunOptions
-    ) -> Callable[[TrialConfig], int] | None:
-        """The most trials like a given one to train as one; None: as on this machine."""
-        return None
 
     def at_once(self, options: RunOptions) -> int:
         """The number of jobs at once that the trials are divided for."""
@@ -301,8 +82,223 @@ class ThisProcess(Executor):
         while stop.signal is None and len(queue):
             taken = queue.take()
             if taken is None:
-                time.sleep(_SECONDS_BETWEEN_LOOKS)
+                time.sleep(SECONDS_BETWEEN_LOOKS)
             elif isinstance(taken, Work):
                 yield from run_job(taken.job, taken.folder, options, stop)
             else:
                 yield taken
+
+
+class Crew(ABC):
+    """Processes that train several jobs at once."""
+
+    @abstractmethod
+    def running(self) -> list[Work]:
+        """The jobs that they have."""
+
+    @abstractmethod
+    def has_room(self) -> bool:
+        """Whether another job can be given to them."""
+
+    @abstractmethod
+    def start(self, work: Work) -> Iterator[Event]:
+        """Give a job to one; yields `Failed` if that is not possible."""
+
+    @abstractmethod
+    def next_events(self) -> Iterator[Event]:
+        """The next events of the jobs, or none after a moment."""
+
+    @abstractmethod
+    def ask_to_stop(self) -> None:
+        """Make all jobs save and end; called several times."""
+
+    @abstractmethod
+    def end(self) -> None:
+        """Leave no process behind, whatever it is doing."""
+
+    def work_off(self, queue: JobQueue, stop: StopRequest) -> Generator[Event]:
+        """Train the jobs of a queue; see `Executor.run`."""
+        try:
+            while stop.signal is None:
+                while self.has_room() and (taken := queue.take()) is not None:
+                    if isinstance(taken, Work):
+                        yield from self.start(taken)
+                    else:
+                        yield taken
+                if not len(queue) and not self.running():
+                    return
+                yield from self.next_events()
+            yield from self._stop()
+        finally:
+            for _ in self._stop():  # drop its events
+                pass
+            self.end()
+
+    def _stop(self) -> Iterator[Event]:
+        """Make all jobs save and end; those that do not in time are lost."""
+        deadline = time.monotonic() + SECONDS_TO_SAVE
+        while self.running() and time.monotonic() < deadline:
+            self.ask_to_stop()
+            yield from (event for event in self.next_events() if not isinstance(event, Note))
+        late = self.running()
+        if late:
+            self.end()
+        for work in late:
+            yield Lost(work.job.name, f"not saved within {SECONDS_TO_SAVE:g} s, and killed")
+
+
+class WorkerProcesses(Executor):
+    """Trains up to `count` jobs at once in worker processes; a single job in this process."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+
+    def run(self, queue: JobQueue, options: RunOptions, stop: StopRequest) -> Generator[Event]:
+        """See `Executor.run`."""
+        if self._count == 1 or len(queue) <= 1:
+            return ThisProcess().run(queue, options, stop)
+        return _Workers(self._count, options).work_off(queue, stop)
+
+
+class _Worker:
+    """A process that trains jobs, one at a time."""
+
+    def __init__(self) -> None:
+        self.connection, theirs = CONTEXT.Pipe()
+        self.process = _started(theirs)
+        theirs.close()
+        self.work: Work | None = None
+        """What it is training."""
+
+    def send(self, order: object) -> None:
+        """Send a job with options; errors are ignored."""
+        with suppress(OSError):  # it died, which the next look notices
+            self.connection.send(order)
+
+    def signal(self, number: int) -> None:
+        """Send a signal, if it is still there."""
+        assert self.process.pid is not None
+        with suppress(ProcessLookupError):
+            os.kill(self.process.pid, number)
+
+    def end(self, seconds: float = _SECONDS_TO_EXIT) -> int:
+        """Wait for its end, or kill it; returns its exit code, or minus a signal's number."""
+        self.connection.close()  # an idle one ends
+        self.process.join(seconds)
+        if self.process.exitcode in (None, _UNKNOWN):
+            self.signal(signal.SIGKILL)
+            self.process.join()
+        code = self.process.exitcode
+        assert code is not None
+        return code
+
+
+class _Workers(Crew):
+    """Worker processes of this machine; new ones are started as they are needed."""
+
+    def __init__(self, count: int, options: RunOptions) -> None:
+        self._count = count
+        # The data is prepared by now, and loggers stay in this process.
+        self._options = options.model_copy(update={"data": None, "log": ()})
+        self._workers: list[_Worker] = []
+        self._is_stopping = False
+
+    def running(self) -> list[Work]:
+        return [worker.work for worker in self._workers if worker.work is not None]
+
+    def has_room(self) -> bool:
+        return len(self.running()) < self._count
+
+    def start(self, work: Work) -> Iterator[Event]:
+        idle = next((worker for worker in self._workers if worker.work is None), None)
+        if idle is None:
+            self._workers.append(idle := _Worker())
+        idle.work = work
+        idle.send((work, self._options))
+        return iter(())
+
+    def next_events(self) -> Iterator[Event]:
+        if not self._workers:
+            time.sleep(SECONDS_BETWEEN_LOOKS)
+            return
+        sources: dict[object, _Worker] = {worker.connection: worker for worker in self._workers}
+        sources |= {worker.process.sentinel: worker for worker in self._workers}
+        ready = wait(cast(list[Connection], list(sources)), SECONDS_BETWEEN_LOOKS)
+        for worker in dict.fromkeys(sources[source] for source in ready):
+            try:
+                # A process of the worker's own may keep the connection of a dead worker open.
+                event = worker.connection.recv() if worker.connection.poll() else None
+            except (EOFError, OSError):
+                event = None
+            if event is None:
+                yield from self._ended(worker)
+                continue
+            if isinstance(event, Finished | Failed):
+                worker.work = None
+            yield event
+
+    def _ended(self, worker: _Worker) -> Iterator[Event]:
+        self._workers.remove(worker)
+        code = worker.end()
+        if code == -signal.SIGKILL:
+            how = "was killed, possibly out of memory"
+        else:
+            how = f"ended with signal {-code}" if code < 0 else f"ended with exit code {code}"
+        if worker.work is None and code:
+            yield Note("", f"an idle worker process {how}")
+        elif worker.work is not None and not (self._is_stopping and code == _SAVED):
+            yield Lost(worker.work.job.name, f"the worker process {how}")
+
+    def ask_to_stop(self) -> None:
+        self._is_stopping = True
+        for worker in self._workers:  # again and again: a new one ignores signals at first
+            if worker.work is not None:
+                for number in (signal.SIGTERM, signal.SIGCONT):  # a paused one must continue first
+                    worker.signal(number)
+
+    def end(self) -> None:
+        for worker in self._workers:
+            if worker.work is not None:
+                worker.signal(signal.SIGKILL)
+            worker.end()
+        self._workers.clear()
+
+
+def _started(connection: Connection) -> ForkServerProcess:
+    """A new worker process; tries again if the fork server has just died."""
+    for attempt in range(_STARTS):
+        process = CONTEXT.Process(target=_work, args=(connection, dict(os.environ)))
+        try:
+            start_fork_server()
+            with without_main_module():
+                process.start()
+        except (EOFError, OSError) as error:
+            reason = error
+            time.sleep(attempt * SECONDS_BETWEEN_LOOKS)
+        else:
+            return process
+    raise RunError(f"cannot start a worker process ({reason}); use --workers 1") from reason
+
+
+def _work(connection: Connection, environment: Mapping[str, str]) -> None:
+    """Train the jobs that arrive until the connection closes: the body of a worker process."""
+    os.environ.clear()
+    os.environ.update(environment)
+    with suppress(OSError):  # standard error may be closed
+        os.dup2(2, 1)  # only results belong on standard output
+    # The parent has loaded the same data and warned once for all.
+    warnings.simplefilter("ignore", UnreadableImageWarning)
+    np.random.seed()  # for the user's own code: not the same in all workers
+    keep_freed_memory()
+    with StopRequest() as stop, suppress(EOFError, BrokenPipeError, ConnectionResetError):
+        # The parent decides what Ctrl-C means, and sends SIGTERM.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        while True:
+            work, options = connection.recv()
+            for event in run_job(work.job, work.folder, options, stop):
+                connection.send(event)
+            if stop.signal is not None:
+                sys.exit(128 + stop.signal)
+
+
+prepare_fork_server()  # which imports this module first

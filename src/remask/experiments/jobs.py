@@ -7,41 +7,35 @@ folder by the hash of its trials, and continues. The folder is removed when all 
 
 import hashlib
 import json
-import math
+import shutil
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
-import torch
 from pydantic import BaseModel, ConfigDict
 
 from remask.config import TrialConfig
 from remask.data.benchmark import Benchmark, load_benchmark
 from remask.engine.measurements import TaskPoint
-from remask.engine.module_stack import preferred_stack
-from remask.engine.validation import check_config
 from remask.errors import RemaskError
-from remask.experiments.options import RunOptions
 from remask.files import (
     AnyPath,
+    DurabilityError,
+    Lock,
+    LockHeldError,
     read_limited,
+    remove_quietly,
     write_atomically,
 )
-from remask.machine import require_room
-from remask.methods import find_method
 from remask.names import system_name
-from remask.nets.builders import net_builder
-from remask.own_code import names_own_code, own_title
+from remask.own_code import own_title
 from remask.record import TrialRecord
+from remask.store.store import Store
 
 _LARGEST_PLAN = 256 * 1024 * 1024
-
-
-class RunError(RemaskError):
-    """A run folder that cannot be used; the message says why, and what to do."""
 
 
 @dataclass(frozen=True)
@@ -100,38 +94,17 @@ def plan_jobs(
     return jobs
 
 
-def largest_stacks(
-    configs: Sequence[TrialConfig], options: RunOptions, *, check_memory: bool = False
-) -> dict[str, int]:
-    """The number of trials to stack, by net. Refuses splits, nets and settings that cannot run.
-
-    With `check_memory`, also refuses a trial that needs more than the free memory: the system would
-    kill the process without a message.
-    """
-    largest: dict[str, int] = {}
-    built = set()
-    for config in sorted(configs, key=_split):  # loads each benchmark once
-        benchmark, method = benchmark_of(config), find_method(config.method)
-        check_config(config, method, benchmark)
-        if (key := (*_split(config), config.net, config.method)) in built:
-            continue
-        built.add(key)
-        # The user's own code is run as in training; others need no memory for the weights.
-        with nullcontext() if names_own_code(config.net) else torch.device("meta"):
-            build, shape = net_builder(config.net), benchmark.input_shape
-            net = build(shape, benchmark.num_classes)
-            method.adapt_net(build, benchmark.num_tasks)(shape, benchmark.num_classes)
-        if check_memory:
-            size = sum(weight.numel() * weight.element_size() for weight in net.parameters())
-            size += config.buffer * math.prod(shape)
-            require_room(size, f"{config.net} with a buffer of {config.buffer:,}")
-        largest[config.net] = options.stack or preferred_stack(net, options.device)
-    return largest
+def benchmark_of(config: TrialConfig) -> Benchmark:
+    """The benchmark of a trial, with its classes dealt as the trial wants them."""
+    names = ("tasks", "class_order", "limit", "blur")
+    return _load(config.benchmark, **{name: getattr(config, name) for name in names})
 
 
-def _split(config: TrialConfig) -> tuple[str, ...]:
-    """The settings that identify a loaded benchmark, sortable."""
-    return tuple(map(str, (config.benchmark, config.tasks, config.class_order, config.limit)))
+_load = lru_cache(maxsize=1)(load_benchmark)  # the jobs of a process mostly have one benchmark
+
+
+class RunError(RemaskError):
+    """A run folder that cannot be used; the message says why, and what to do."""
 
 
 class _Plan(BaseModel):
@@ -180,6 +153,17 @@ class Run:
         """A file that exists once the job was run again and its results replaced."""
         return self.folder / f"{job.name}.done"
 
+    def jobs_left(self, store: Store) -> list[Job]:
+        """The jobs that are not done."""
+        if self.again:  # the store has had the trials before
+            return [job for job in self.jobs if not self.mark(job).exists()]
+        return [job for job in self.jobs if not all(store.is_done(c.hash) for c in job.configs)]
+
+    def discard(self) -> None:
+        """Remove it from the disk; its lock must be held."""
+        remove_quietly(self.plan)  # first: a folder without a plan is not a run
+        shutil.rmtree(self.folder, ignore_errors=True)
+
 
 def runs_folder(store: AnyPath) -> Path:
     """The folder of a store's runs."""
@@ -191,6 +175,52 @@ def unfinished_runs(store: AnyPath) -> list[Run]:
     """The runs that can be continued, oldest first."""
     plans = sorted(runs_folder(store).glob("*/run.json"), key=lambda path: path.stat().st_mtime)
     return [read_plan(plan.parent) for plan in plans]
+
+
+def plan_run(
+    store: Store,
+    configs: Sequence[TrialConfig],
+    *,
+    workers: int,
+    largest_stack: Callable[[TrialConfig], int],
+    again: bool,
+) -> Run | None:
+    """The run of these trials: the one begun earlier, or a new one of what the store lacks.
+
+    `largest_stack` is how many trials like a given one to train as one. None: nothing to do. With
+    `again`, stored trials are run again. Raises LockHeldError while another process works on this
+    run.
+    """
+    wanted = list(dict.fromkeys(configs))
+    hashes = sorted(config.hash for config in wanted)
+    mark = "again" if again else "missing"
+    name = hashlib.sha256(" ".join([mark, *hashes]).encode()).hexdigest()[:12]
+    run = Run(runs_folder(store.path) / name, [], again)
+    missing = [c for c in wanted if again or not store.is_done(c.hash)]
+    if not missing and not run.plan.exists():
+        if run.folder.exists():  # of a process that died before it had a plan, or at the very end
+            with suppress(LockHeldError, DurabilityError), Lock(run.lock):
+                if not run.plan.exists():
+                    run.discard()
+        return None
+    # Under the lock: a plan that another process works by must stay as it is.
+    with Lock(run.lock):
+        if run.plan.exists():
+            begun = read_plan(run.folder)
+            if not set(begun.configs) <= set(wanted):
+                raise RunError(
+                    f"{run.plan} is the plan of other trials. Nothing was changed. Move the folder "
+                    f"{run.folder} away to start this run over."
+                )
+            if all(len(job.configs) <= largest_stack(job.configs[0]) for job in begun.jobs):
+                return begun
+            # Smaller stacks are asked for now, perhaps because larger ones failed.
+        if not missing:
+            run.discard()
+            return None
+        jobs = plan_jobs(missing, workers, largest_stack)
+        write_plan(run, jobs)
+    return replace(run, jobs=jobs)
 
 
 def write_plan(run: Run, jobs: Sequence[Job]) -> None:
@@ -227,22 +257,6 @@ def read_plan(folder: Path) -> Run:
 
 def _checksum(body: object) -> str:
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
-
-
-def benchmark_of(config: TrialConfig) -> Benchmark:
-    """The benchmark of a trial, with its classes dealt as the trial wants them."""
-    return _load(config.benchmark, config.tasks, config.class_order, config.limit, config.blur)
-
-
-@lru_cache(maxsize=1)  # the jobs of a process mostly have one benchmark, and loading checks it all
-def _load(
-    name: str,
-    tasks: int | None,
-    class_order: int | tuple[int, ...] | None,
-    limit: int | None,
-    blur: float,
-) -> Benchmark:
-    return load_benchmark(name, tasks=tasks, class_order=class_order, limit=limit, blur=blur)
 
 
 @dataclass(frozen=True)

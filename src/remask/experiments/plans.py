@@ -28,12 +28,11 @@ from remask.experiments.cost import (
     cost_of,
     net_cost,
     shortest_time,
-    usual_stack,
 )
 from remask.experiments.executors import Executor
-from remask.experiments.jobs import Job, largest_stacks, plan_jobs
+from remask.experiments.jobs import Job, plan_jobs
 from remask.experiments.options import RunOptions
-from remask.experiments.running import executor_for
+from remask.experiments.running import executor_for, largest_stacks
 from remask.files import make_folder, read_limited, write_atomically
 from remask.machine import check_device, provenance
 from remask.own_code import own_title
@@ -178,12 +177,7 @@ def _stacks(
     executor: Executor,
 ) -> list[tuple[Job, float]]:
     """The stacks of these trials, and the seconds that each takes."""
-    largest = {
-        config.net: options.stack or usual_stack(config, options.device)
-        for config in configs
-        if config.benchmark in lacking
-    }
-    largest |= largest_stacks([c for c in configs if c.benchmark not in lacking], options)
+    largest = largest_stacks(configs, options, lacking=lacking)
     jobs = plan_jobs(configs, at_once, lambda config: largest[config.net])
     if jobs and executor.on_this_machine:
         check_device(options.device)

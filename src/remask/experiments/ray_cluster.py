@@ -7,44 +7,23 @@ store.
 import os
 import socket
 import sys
-import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import redirect_stdout, suppress
+from collections.abc import Callable, Generator, Mapping
+from contextlib import redirect_stdout
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
-import torch
-
-from remask.config import TrialConfig
-from remask.engine import TrialStack
 from remask.errors import MissingPackageError, RemaskError
-from remask.experiments.executors import Executor, JobQueue
-from remask.experiments.jobs import Event, Finished, Job, Note, Work, benchmark_of
+from remask.experiments.executors import Executor
+from remask.experiments.job_queue import JobQueue
+from remask.experiments.jobs import Event
 from remask.experiments.options import RunOptions
-from remask.experiments.ray_node import (
-    Arrays,
-    CheckpointMirror,
-    as_arrays,
-    as_benchmark,
-    own_files,
-    scratch_folder,
-)
-from remask.experiments.ray_stacks import Stacks, StopFlag, on_node
+from remask.experiments.ray_node import CheckpointMirror
+from remask.experiments.ray_stacks import Stacks
 from remask.files import AnyPath, make_folder
-from remask.machine import StopRequest, TooLargeError, write_bytes
+from remask.machine import StopRequest
 
 _SECONDS_TO_ANSWER = 10.0
-_SECONDS_BETWEEN_COUNTS = 1.0
-_GIVEN_PER_PLACE = 2
-"""Stacks that Ray has for each that can run: the next one is there when a place becomes free, and
-a cluster that grows with its load notices the demand."""
-MOST_TRIALS = 64
-"""Larger stacks gain nothing."""
-_USABLE = 0.9
-"""The usable share of a device's free memory: allocators leave gaps."""
-_MEASURED_STEPS = 3
-
 _T = TypeVar("_T")
 
 
@@ -80,11 +59,12 @@ class Ray(Executor):
         self.tries = options.tries
         self._address, self._cpus, self._gpus = options.address, options.cpus, options.gpus
         self.logs = options.logs
-        self._checkpoints: str | None = None
+        self.checkpoints: str | None = None
+        """Where all nodes find checkpoints, if anywhere."""
         if options.checkpoints is not None:
-            self._checkpoints = CheckpointMirror(options.checkpoints).address
-            if "://" not in self._checkpoints:
-                make_folder(Path(self._checkpoints))
+            self.checkpoints = CheckpointMirror(options.checkpoints).address
+            if "://" not in self.checkpoints:
+                make_folder(Path(self.checkpoints))
         try:
             self.ray: Any = import_module("ray")
         except ImportError:
@@ -102,21 +82,7 @@ class Ray(Executor):
     def at_once(self, options: RunOptions) -> int:
         """How many stacks have a place in the cluster at this moment."""
         self._connect()
-        return max(self._places(options), 1)
-
-    def largest_stacks(
-        self, configs: Sequence[TrialConfig], options: RunOptions
-    ) -> Callable[[TrialConfig], int] | None:
-        """As many trials as fit on a device of the cluster, measured once per shape."""
-        if options.stack is not None or torch.device(options.device).type == "cpu":
-            return None
-        fitting: dict[object, int] = {}
-        for config in configs:
-            if config.shape() not in fitting:
-                order = (config, as_arrays(benchmark_of(config)), own_files(config), options)
-                fitting[config.shape()] = self.call(measure_stack, *order, options=options)
-        # Earlier plans of trials that are done by now may stay as they are.
-        return lambda config: fitting.get(config.shape(), MOST_TRIALS)
+        return max(self.places(options), 1)
 
     def call(self, function: Callable[..., _T], *args: Any, options: RunOptions) -> _T:
         """Call a function on a node, with the CPUs and GPUs of a stack."""
@@ -143,58 +109,10 @@ class Ray(Executor):
         # Ray prints about its workers on standard output, where only results belong.
         with redirect_stdout(sys.stderr):
             self._connect()
-            # The flag is on this machine, so that no other node's death can take it. If its process
-            # dies, Ray starts it again, and those who wait for it continue to wait.
-            here = on_node(self.ray.get_runtime_context().get_node_id())
-            always = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": -1}
-            flag = self.ray.remote(scheduling_strategy=here, **always)(StopFlag).remote()
             try:
-                stacks = Stacks(self, flag, options)
-                try:
-                    yield from self._run(stacks, queue, options, stop)
-                finally:
-                    stacks.end()
+                yield from Stacks(self, options).work_off(queue, stop)
             finally:
-                with suppress(Exception):  # the cluster may be gone
-                    self.ray.kill(flag)
                 self.disconnect()
-
-    def _run(
-        self, stacks: "Stacks", queue: JobQueue, options: RunOptions, stop: StopRequest
-    ) -> Iterator[Event]:
-        next_count, noted = 0.0, False
-        while stop.signal is None:
-            if time.monotonic() >= next_count:  # nodes come and go
-                places = self._places(options)
-                stacks.most = _GIVEN_PER_PLACE * max(places, 1)
-                next_count = time.monotonic() + _SECONDS_BETWEEN_COUNTS
-                if not places and not noted:
-                    noted = True
-                    needed = "{num_cpus:g} CPUs and {num_gpus:g} GPUs".format(
-                        **self.resources(options)
-                    )
-                    yield Note("", f"no node has {needed} for a stack; waiting")
-            while len(stacks.running) < stacks.most:
-                taken = queue.take()
-                if taken is None:
-                    break
-                if isinstance(taken, Work):
-                    yield from stacks.start(taken)
-                else:
-                    yield taken
-            if not len(queue) and not stacks.running:
-                return
-            for stack, event in stacks.listen():
-                yield event
-                place = self.checkpoints_of(stack.work.job)
-                if place is not None and isinstance(event, Finished) and stop.signal is None:
-                    with suppress(RemaskError):  # it is stored by now: what stays does no harm
-                        CheckpointMirror(place).remove()
-        yield from stacks.stop_all()
-
-    def checkpoints_of(self, job: Job) -> str | None:
-        """Where all nodes find a job's checkpoints, if anywhere."""
-        return None if self._checkpoints is None else f"{self._checkpoints}/{job.name}"
 
     def _connect(self) -> None:
         if self.ray.is_initialized():
@@ -217,7 +135,7 @@ class Ray(Executor):
         cpus = float(options.threads) if self._cpus is None else self._cpus
         return {"num_cpus": cpus, "num_gpus": gpus}
 
-    def _places(self, options: RunOptions) -> int:
+    def places(self, options: RunOptions) -> int:
         """How many stacks the nodes can train at once, whatever else they do."""
         needed = self.resources(options)
         nodes = (node["Resources"] for node in self.ray.nodes() if node["Alive"])
@@ -256,41 +174,3 @@ def _check_reachable(address: str | None) -> None:
             f"`ray start --head`, which prints its address, or use `--address local` for a new one "
             f"on this machine alone."
         ) from error
-
-
-def measure_stack(
-    config: TrialConfig, arrays: Arrays, code: dict[str, bytes], options: RunOptions
-) -> int:
-    """How many trials like this one fit on a device of this node; the body of a Ray task."""
-    device = torch.device(options.device)
-    module = torch.get_device_module(device)
-
-    def peak(trials: int) -> int:
-        module.empty_cache()
-        module.reset_peak_memory_stats(device)
-        before = module.memory_allocated(device)
-        configs = [config.model_copy(update={"seed": seed}) for seed in range(trials)]
-        run = TrialStack(configs, as_benchmark(arrays), device=device).run()
-        for _ in zip(range(_MEASURED_STEPS), run, strict=False):
-            pass
-        return int(module.max_memory_allocated(device) - before)
-
-    with scratch_folder(code):
-        return trials_that_fit(peak, module.mem_get_info(device)[0])
-
-
-def trials_that_fit(needed: Callable[[int], int], free: int) -> int:
-    """The largest stack that fits into `free` bytes; `needed` measures a stack of a given size.
-
-    Memory grows linearly with the trials, so two measurements suffice. Raises TooLargeError if one
-    trial does not fit.
-    """
-    one, two = needed(1), needed(2)
-    usable = int(free * _USABLE)
-    if one > usable:
-        raise TooLargeError(
-            f"one trial takes {write_bytes(one)} of the device's memory, and {write_bytes(usable)} "
-            f"can be used; use a smaller buffer, batch or net"
-        )
-    per_trial = max(two - one, 1)
-    return min((usable - max(one - per_trial, 0)) // per_trial, MOST_TRIALS)

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 import remask
 from remask.data.benchmark import load_benchmark
 from remask.engine.checkpoints import checkpoints_in
-from remask.experiments.jobs import Event, Failed, Finished, Lost, Work
+from remask.errors import RemaskError
+from remask.experiments.executors import SECONDS_BETWEEN_LOOKS, SECONDS_TO_SAVE, Crew
+from remask.experiments.jobs import Event, Failed, Finished, Lost, Note, Work
 from remask.experiments.options import RunOptions
 from remask.experiments.ray_node import (
-    Arrays,
     Began,
+    CheckpointMirror,
     Files,
     Order,
     Printed,
@@ -32,13 +34,14 @@ from remask.own_code import fingerprints_of
 if TYPE_CHECKING:
     from remask.experiments.ray_cluster import Ray
 
-_SECONDS_BETWEEN_LOOKS = 0.1
-_SECONDS_TO_SAVE = 60.0
+_SECONDS_BETWEEN_COUNTS = 1.0
 _SECONDS_FOR_LAST_WORDS = 10.0
 _LINES_OF_LAST_WORDS = 30
 _REPORTS_PER_SECOND = 100
 """Of all stacks together; this process has to keep up with them."""
-_ENDED_EARLY = "its task ended before it was trained"
+_GIVEN_PER_PLACE = 2
+"""Stacks that Ray has for each that can run: the next one is there when a place becomes free, and
+a cluster that grows with its load notices the demand."""
 
 
 class StopFlag:
@@ -57,7 +60,7 @@ class StopFlag:
 
 
 @dataclass(eq=False)
-class Stack:
+class _Stack:
     """A job that the cluster has."""
 
     work: Work
@@ -73,29 +76,53 @@ class Stack:
         return "an unknown node" if self.began is None else self.began.host
 
 
-class Stacks:
+class Stacks(Crew):
     """The stacks that the cluster has."""
 
-    def __init__(self, cluster: "Ray", flag: Any, options: RunOptions) -> None:
-        ray, logs = cluster.ray, cluster.logs
-        resources = cluster.resources(options)
+    def __init__(self, cluster: "Ray", options: RunOptions) -> None:
+        self._ray, self._cluster, self._logs = cluster.ray, cluster, cluster.logs
+        # The flag is on this machine, so that no other node's death can take it. If its process
+        # dies, Ray starts it again, and those who wait for it continue to wait.
+        here = _on_node(self._ray.get_runtime_context().get_node_id())
+        always = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": -1}
+        self._flag = self._ray.remote(scheduling_strategy=here, **always)(StopFlag).remote()
+        self._stop_asked = self._flag.wait.remote()
+        self._is_stopping = False
         # Ray itself retries nothing: the queue does, and counts.
-        self._task = ray.remote(num_returns="streaming", max_retries=0, **resources)(train_stack)
-        self._ray, self._flag, self._logs = ray, flag, logs
-        self._shared = cluster.checkpoints_of
-        self._stop_asked = flag.wait.remote()
-        self._options = options.model_copy(update={"data": None, "log": (), "logs": logs})
+        how = {"num_returns": "streaming", "max_retries": 0, **cluster.resources(options)}
+        self._task = self._ray.remote(**how)(train_stack)
+        self._options = options.model_copy(update={"data": None, "log": (), "logs": self._logs})
         self._data: dict[str, Any] = {}  # references to arrays in the object store
-        self.running: list[Stack] = []
-        self.most = 0
+        self._stacks: list[_Stack] = []
+        self._places = 0
+        self._next_count = 0.0
+        self._noted_none = False
+
+    def running(self) -> list[Work]:
+        """The jobs that the cluster has."""
+        return [stack.work for stack in self._stacks]
+
+    def has_room(self) -> bool:
+        """Whether the cluster is to have another one."""
+        if time.monotonic() >= self._next_count:  # nodes come and go
+            self._places = self._cluster.places(self._options)
+            self._next_count = time.monotonic() + _SECONDS_BETWEEN_COUNTS
+        return len(self._stacks) < self._most()
+
+    def _most(self) -> int:
         """How many stacks the cluster is to have at once."""
+        return _GIVEN_PER_PLACE * max(self._places, 1)
 
     def start(self, work: Work) -> Iterator[Event]:
-        """Give a job to the cluster; yields `Failed` if its data cannot be sent."""
+        """See `Crew.start`."""
         config, kinds = work.job.configs[0], self._ray.exceptions
+        if not self._places and not self._noted_none:
+            self._noted_none = True
+            text = "no node has {num_cpus:g} CPUs and {num_gpus:g} GPUs for a stack; waiting"
+            yield Note("", text.format(**self._cluster.resources(self._options)))
         try:
             if config.benchmark not in self._data:
-                arrays: Arrays = as_arrays(load_benchmark(config.benchmark))
+                arrays = as_arrays(load_benchmark(config.benchmark))
                 self._data[config.benchmark] = self._ray.put(arrays)
         except Exception as error:
             reason = describe_failure(error)
@@ -112,64 +139,64 @@ class Stacks:
             options=self._options,
             version=remask.__version__,
             code=own_files(config),
-            checkpoints=self._shared(work.job),
-            seconds_between_reports=self.most / _REPORTS_PER_SECOND,
+            checkpoints=self._shared(work),
+            seconds_between_reports=self._most() / _REPORTS_PER_SECOND,
         )
         checkpoint = self._ray.put(read_files(checkpoints_in(work.folder).values()))
-        messages = self._task.remote(
-            order, self._data[config.benchmark], checkpoint, [self._stop_asked]
-        )
-        self.running.append(Stack(work, messages))
+        data = self._data[config.benchmark]
+        messages = self._task.remote(order, data, checkpoint, [self._stop_asked])
+        self._stacks.append(_Stack(work, messages))
 
-    def listen(self) -> Iterator[tuple[Stack, Event]]:
-        """The next events of the stacks, or none after a moment."""
-        if not self.running:
-            time.sleep(_SECONDS_BETWEEN_LOOKS)
+    def next_events(self) -> Iterator[Event]:
+        """See `Crew.next_events`."""
+        if not self._stacks:
+            time.sleep(SECONDS_BETWEEN_LOOKS)
             return
-        streams = {stack.messages: stack for stack in self.running}
+        streams = {stack.messages: stack for stack in self._stacks}
         wait = self._ray.wait
-        ready, _ = wait(list(streams), num_returns=1, timeout=_SECONDS_BETWEEN_LOOKS)
+        ready, _ = wait(list(streams), num_returns=1, timeout=SECONDS_BETWEEN_LOOKS)
         if ready:
             ready, _ = wait(list(streams), num_returns=len(streams), timeout=0)
         for stream in ready:
-            for event in self._next_events(streams[stream]):
-                yield streams[stream], event
+            yield from self._next_events(streams[stream])
 
-    def stop_all(self) -> Iterator[Event]:
-        """Make all stacks save and end; what one could not save is lost."""
+    def ask_to_stop(self) -> None:
+        """See `Crew.ask_to_stop`."""
+        if self._is_stopping:
+            return
+        self._is_stopping = True
         with suppress(self._ray.exceptions.RayError):  # then the time to save runs out
-            self._ray.get(self._flag.raise_it.remote(), timeout=_SECONDS_TO_SAVE)
-        for stack in list(self.running):
+            self._ray.get(self._flag.raise_it.remote(), timeout=SECONDS_TO_SAVE)
+        for stack in list(self._stacks):
             if stack.began is None:  # it waits for a place and has nothing to save
                 self._drop(stack)
-        deadline = time.monotonic() + _SECONDS_TO_SAVE
-        while self.running and time.monotonic() < deadline:
-            for _, event in self.listen():
-                if not (isinstance(event, Lost) and event.error == _ENDED_EARLY):
-                    yield event
-        for stack in list(self.running):
-            self._drop(stack)
-            error = f"not saved within {_SECONDS_TO_SAVE:g} s, and killed"
-            yield Lost(stack.work.job.name, error)
 
     def end(self) -> None:
-        """Leave nothing running."""
-        for stack in list(self.running):
+        """See `Crew.end`."""
+        for stack in list(self._stacks):
             self._drop(stack)
-
-    def _drop(self, stack: Stack) -> None:
-        self.running.remove(stack)
         with suppress(Exception):  # the cluster may be gone
+            self._ray.kill(self._flag)
+
+    def _drop(self, stack: _Stack) -> None:
+        self._stacks.remove(stack)
+        with suppress(Exception):
             self._ray.cancel(stack.messages, force=True)
 
-    def _next_events(self, stack: Stack) -> Iterator[Event]:
+    def _shared(self, work: Work) -> str | None:
+        """Where all nodes find the checkpoints of a job, if anywhere."""
+        place = self._cluster.checkpoints
+        return None if place is None else f"{place}/{work.job.name}"
+
+    def _next_events(self, stack: _Stack) -> Iterator[Event]:
         """The events of the next message of a stack, which is ready."""
         try:
             message = self._ray.get(next(stack.messages))
         except (StopIteration, self._ray.exceptions.RayError) as error:
-            self.running.remove(stack)
-            if not stack.ended and isinstance(error, StopIteration):
-                yield self._lost(stack, _ENDED_EARLY)
+            self._stacks.remove(stack)
+            if isinstance(error, StopIteration):
+                if not stack.ended and not self._is_stopping:
+                    yield self._lost(stack, "its task ended before it was trained")
             elif not stack.ended:
                 yield self._lost(stack, *self._cause(stack, error))
             return
@@ -197,15 +224,18 @@ class Stacks:
                     for record in message.records
                 ]
                 yield replace(message, records=records)
+                place = self._shared(stack.work)
+                if place is not None and not self._is_stopping:
+                    with suppress(RemaskError):  # it is stored by now: what stays does no harm
+                        CheckpointMirror(place).remove()
             case _:
                 stack.ended = isinstance(message, Failed)
                 yield message
 
-    def _lost(self, stack: Stack, error: str, details: str = "") -> Lost:
-        resumes = self._shared(stack.work.job) is not None
-        return Lost(stack.work.job.name, error, details, resumes)
+    def _lost(self, stack: _Stack, error: str, details: str = "") -> Lost:
+        return Lost(stack.work.job.name, error, details, self._shared(stack.work) is not None)
 
-    def _cause(self, stack: Stack, error: Exception) -> tuple[str, str]:
+    def _cause(self, stack: _Stack, error: Exception) -> tuple[str, str]:
         """Why the process or node of a stack died, and details."""
         kinds, began, details = self._ray.exceptions, stack.began, ""
         alive = {node["NodeID"] for node in self._ray.nodes() if node["Alive"]}
@@ -225,22 +255,21 @@ class Stacks:
 
     def _last_words(self, began: Began) -> str:
         """The last output of a dead worker process, from the files on its node."""
-        there = on_node(began.node)
+        there = _on_node(began.node)
         read = self._ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=there)(read_logs)
         try:
             text = self._ray.get(read.remote(began.logs, end=True), timeout=_SECONDS_FOR_LAST_WORDS)
         except self._ray.exceptions.RayError:  # the node is gone as well, or busy
             return ""
-        # Ray marks with a colon which task a line is of.
+        # Ray marks with a colon which task a line is of. The thread that crashed comes last.
         lines = [line for line in text.splitlines() if not line.startswith(":")]
-        crash = _find(lines, "Fatal Python error")
+        crash = next((n for n, line in enumerate(lines) if "Fatal Python error" in line), None)
         if crash is None:
             return "\n".join(lines[-_LINES_OF_LAST_WORDS:])
-        # The threads that did not crash come first, and much else follows.
-        current = _find(lines[crash:], "Current thread") or 1
-        return "\n".join([lines[crash], *lines[crash + current :]][:_LINES_OF_LAST_WORDS])
+        threads = (n for n, line in enumerate(lines) if n > crash and "Current thread" in line)
+        return "\n".join([lines[crash], *lines[next(threads, crash + 1) :]][:_LINES_OF_LAST_WORDS])
 
-    def _log(self, stack: Stack, text: str) -> None:
+    def _log(self, stack: _Stack, text: str) -> None:
         if self._logs is None:
             return
         with (self._logs / f"{stack.work.job.name}.log").open("a") as log:
@@ -250,11 +279,7 @@ class Stacks:
             log.write(text)
 
 
-def _find(lines: Sequence[str], text: str) -> int | None:
-    return next((number for number, line in enumerate(lines) if text in line), None)
-
-
-def on_node(node: str) -> Any:
+def _on_node(node: str) -> Any:
     """The scheduling strategy for a task that must run on this node."""
     strategies = import_module("ray.util.scheduling_strategies")
     return strategies.NodeAffinitySchedulingStrategy(node, soft=False)
