@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import remask
-from remask.engine.measurements import LossLog
+from remask.engine.loss_log import LossLog
 from remask.experiments import RunOptions, train
 from remask.experiments.display import RunLog
 from remask.experiments.jobs import Job, Run

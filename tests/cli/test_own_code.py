@@ -476,22 +476,16 @@ def build(shape, classes):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("net", UNSTACKABLE)
-def test_a_net_that_cannot_be_stacked_runs_with_a_stack_of_one_as_the_error_advises(
+def test_a_net_that_vmap_does_not_support_runs_trial_by_trial(
     here: Path, store: Path, remask: Remask, net: str
 ) -> None:
     (here / f"{net}.py").write_text(UNSTACKABLE_NET.format(line=UNSTACKABLE[net]))
     command = ("run", *QUICK, "--limit", "20", "--net", f"{net}:build", "--workers", "1")
-    answer = remask(*command)
-    assert answer.code == 1
-    assert [record.status for record in _records(store)] == ["failed", "failed"]
-    error = _records(store)[0].error
-    assert error is not None
-    assert f"the net '{net}:build' runs alone but not stacked" in error
-    assert f"(at {here}/{net}.py:11)" in error
-    assert "a stack of 1" in error
-    assert "vmap" not in answer.err
-    assert remask(*command, "--stack", "1").code == 0
-    assert [record.status for record in _records(store)] == ["finished", "finished"]
+    assert remask(*command).code == 0
+    together = _records(store)
+    assert remask(*command, "--stack", "1", "--again").code == 0
+    alone = _records(store)
+    assert [record.class_il for record in together] == [record.class_il for record in alone]
 
 
 def test_gss_needs_a_net_that_runs_sample_by_sample(
@@ -502,20 +496,17 @@ def test_gss_needs_a_net_that_runs_sample_by_sample(
     assert remask(*command, "--trials", "1", "--workers", "1").code == 1
     (record,) = _records(store)
     assert record.error is not None
-    assert "runs alone but not sample by sample" in record.error
+    assert "gradients of single samples" in record.error
     assert f"(at {here}/decides.py:11)" in record.error
 
 
-def test_a_net_that_fails_alone_is_not_advised_to_run_alone(
-    here: Path, store: Path, remask: Remask
-) -> None:
+def test_a_net_that_fails_reports_its_own_error(here: Path, store: Path, remask: Remask) -> None:
     line = "assert len(inputs) == 2, 'two at a time'"
     (here / "two.py").write_text(UNSTACKABLE_NET.format(line=line))
     assert remask("run", *QUICK, "--net", "two:build", "--workers", "1").code == 1
     error = _records(store)[0].error
     assert error is not None
     assert "AssertionError: two at a time" in error
-    assert "a stack of 1" not in error
 
 
 # What becomes of results when the code changes

@@ -90,7 +90,7 @@ def test_a_run_on_floats_that_is_stopped_goes_on_from_its_checkpoint_bit_for_bit
         stopped.state(), stopped.position._asdict(), extra={}
     )
     fresh = TrialStack(configs, benchmark, build_net=small_mlp)
-    saved = CheckpointFolder(tmp_path / "run", "run").load(fresh.state())
+    saved = CheckpointFolder(tmp_path / "run", "run").load(fresh.state(), growing=fresh.growing)
     assert saved is not None
     if "memory/inputs" in saved.tensors:
         assert saved.tensors["memory/inputs"].dtype == torch.float32

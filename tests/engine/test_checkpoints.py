@@ -189,7 +189,7 @@ def test_another_runs_checkpoint_is_refused_and_never_overwritten(tmp_path: Path
     filled(tmp_path)
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
     other = CheckpointFolder(tmp_path, "other run")
-    with pytest.raises(CheckpointError, match="of another run, 'run', not of 'other run'"):
+    with pytest.raises(CheckpointError, match="belongs to another run, 'run', not to 'other run'"):
         other.load(state(0))
     with pytest.raises(CheckpointError, match="were not loaded"):
         save(other, 4)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from remask.config import TrialConfig
 from remask.data.benchmark import Benchmark
 from remask.engine import TrialStack, compiled, compiling
-from remask.engine.measurements import LossLog
+from remask.engine.loss_log import LossLog
 from remask.methods import ER, METHODS
 from remask.methods.step import Step, Term
 from remask.nets.builders import mlp

@@ -26,7 +26,7 @@ from tests.engine.stack_samples import (
 MakeConfig = Callable[..., TrialConfig]
 EVERY = 3
 LENGTHS = (10, 8, 18)  # steps of the tasks of `tiny`, in two epochs of batches of 5
-OF_CURVES = {"metrics/curve_class_il", "metrics/curve_task_il"}
+OF_CURVES = {"metrics/curve", "metrics/curve_points"}
 
 some_methods = pytest.mark.parametrize("method", ["derpp", "icarl", "joint", "pnn", "slda"])
 

@@ -60,11 +60,12 @@ def test_tasks_share_a_forward_and_a_method_that_is_told_the_task_gets_one_each(
         finish(stack_of(config, many_tasks, method)) for method in (Counting, ToldTheTask)
     )
     # After the last task: its accuracies, and the answers on all test samples.
+    task_il = [str(stack.results()[0].task_il) for stack in (together, apart)]
     last = [(512, TASKS - 1), (sum(sizes) - 512, TASKS - 1)]
     assert counted(together)[-4:] == last * 2
     assert len(counted(together)) <= 2 * TASKS + 2
     assert counted(apart)[-2 * TASKS :] == [(size, task) for task, size in enumerate(sizes)] * 2
-    assert str(apart.results()[0].task_il) == str(together.results()[0].task_il)
+    assert task_il[0] == task_il[1]
 
 
 def test_shared_forwards_measure_what_each_task_alone_shows_in_every_stack(

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from remask.config import TrialConfig
 from remask.data.benchmark import Benchmark
 from remask.engine import TrialStack
-from remask.engine.measurements import LossLog
+from remask.engine.loss_log import LossLog
 from remask.methods import METHODS
 from remask.nets.builders import NetBuilder
 from tests.engine.stack_samples import (
@@ -34,7 +34,7 @@ from tests.engine.stack_samples import (
 )
 
 INF = float("inf")
-SHARED = ("choices/labels", "choices/samples")  # by all trials of a stack
+SHARED = ("choices/labels", "metrics/curve_points")  # by all trials of a stack
 MakeConfig = Callable[..., TrialConfig]
 
 

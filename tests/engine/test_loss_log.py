@@ -12,7 +12,7 @@ from torch import Tensor
 from remask.config import TrialConfig
 from remask.data.benchmark import Benchmark
 from remask.engine import Position, TrialStack
-from remask.engine.measurements import LossLog
+from remask.engine.loss_log import LossLog
 from remask.methods import METHODS, Method, MethodError, Step
 from tests.engine.stack_samples import small_mlp, snapshot
 

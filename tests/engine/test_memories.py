@@ -123,7 +123,7 @@ def results_of(stack: TrialStack) -> dict[str, Tensor]:
     return {
         name: tensor
         for name, tensor in snapshot(stack).items()
-        if not name.startswith(("memory/inputs", "memory/sources", "metrics/", "validation/"))
+        if not name.startswith(("memory/inputs", "memory/sources", "metrics/"))
     }
 
 

@@ -53,13 +53,9 @@ def comparable(state: dict[str, Tensor]) -> dict[str, Tensor]:
         "method/recorded",
         "method/sizes",
         "stream/",
-        "validation/",
+        "metrics/validation",
     )
-    return {
-        name: tensor
-        for name, tensor in state.items()
-        if not name.startswith(odd) and name != "metrics/confidence"
-    }
+    return {name: tensor for name, tensor in state.items() if not name.startswith(odd)}
 
 
 def restored(stack: TrialStack, benchmark: Benchmark, data: DataDescription) -> TrialStack:

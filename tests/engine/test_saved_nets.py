@@ -80,9 +80,7 @@ def test_running_statistics_come_out_as_well_and_the_net_is_a_copy(
     assert_predicts_as(stack, 1, stack.net(1))
     save_net(stack, 1, tmp_path / "own")
     assert_predicts_as(stack, 1, load_net(tmp_path / "own.json", build=batch_normed))
-    with pytest.raises(
-        SavedNetError, match=r"'batch-normed', which is not a known net. Pass build="
-    ):
+    with pytest.raises(SavedNetError, match=r"unknown net 'batch-normed'.*pass build="):
         load_net(tmp_path / "own")
     with pytest.raises(SavedNetError, match="other tensors than were saved"):
         load_net(tmp_path / "own", build=mlp)
@@ -242,7 +240,7 @@ def test_a_damaged_or_foreign_file_is_refused_with_the_reason(saved: Path) -> No
         load_net(saved)
     weights.write_bytes(b"not tensors")
     change(saved, sha256=hashlib.sha256(b"not tensors").hexdigest())
-    with pytest.raises(SavedNetError, match="not a safetensors file"):
+    with pytest.raises(SavedNetError, match="does not fit the net"):
         load_net(saved)
     weights.unlink()
     with pytest.raises(SavedNetError, match="cannot be read: No such file"):

@@ -125,7 +125,7 @@ def test_nothing_a_trial_learns_or_keeps_depends_on_what_it_held_out(
     assert plain.keys() == painted.keys()
     for name, tensor in plain.items():
         own, same = part_of(name, tensor, 0), part_of(name, painted[name], 0)
-        if not name.startswith("validation/"):
+        if not name.startswith("metrics/validation"):
             torch.testing.assert_close(same, own, rtol=0, atol=0, equal_nan=True)
     # The others hold out other samples: some of what is white they have learnt.
     nets = [name for name in plain if name.startswith(("net/", "method/"))]
@@ -184,7 +184,7 @@ def test_a_trial_without_validation_has_no_such_figures_and_saves_none(
     stack = finish(stack_of([config(method="er")], tiny))
     (result,) = stack.results()
     assert result.validation_class_il == result.validation_task_il == ()
-    assert not [name for name in stack.state() if name.startswith("validation/")]
+    assert not [name for name in stack.state() if name.startswith("metrics/validation")]
 
 
 # What cannot be held out

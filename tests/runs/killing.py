@@ -28,7 +28,9 @@ Bits = dict[str, bytes]
 def final_bits(configs: Sequence[TrialConfig], folder: Path) -> Bits:
     """Every tensor of the state that a finished run left in its last checkpoint, as bytes."""
     stack = TrialStack(configs, load_benchmark(configs[0].benchmark))
-    saved = CheckpointFolder(folder, identity=Job(tuple(configs)).name).load(stack.state())
+    saved = CheckpointFolder(folder, identity=Job(tuple(configs)).name).load(
+        stack.state(), growing=stack.growing
+    )
     assert saved is not None
     assert saved.warnings == ()
     assert saved.position == {"task": len(stack.tasks), "epoch": 0, "step": 0}

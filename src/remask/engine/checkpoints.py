@@ -281,7 +281,7 @@ def _check_run(note: _Note, identity: str) -> None:
             f"{_FORMAT}): update remask"
         )
     if note.identity != identity:
-        raise ValueError(f"it is of another run, {_shown(note.identity)}, not of {identity!r}")
+        raise ValueError(f"it belongs to another run, {_shown(note.identity)}, not to {identity!r}")
 
 
 def _shown(text: object) -> str:

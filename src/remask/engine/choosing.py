@@ -9,6 +9,7 @@ highest d_i - Z * s_i is chosen if that is above 0, and otherwise the default.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from remask.config import TrialConfig
-from remask.data.tasks import DataDescription, Normaliser, Task
+from remask.data.tasks import DataDescription, Normaliser, StreamError, Task
 from remask.engine.evaluation import Scores
 from remask.names import short_number
 from remask.randomness import generator
@@ -106,23 +107,34 @@ class Choosing:
         tasks: int,
         device: torch.device,
     ) -> None:
-        """`configs` are the trials, with the mask "auto"; `tasks` the number of known tasks."""
-        self._names = [candidate.name for candidate in candidates_of(configs[0].buffer)]
+        """`configs` are the trials; `tasks` the number of known tasks."""
+        self.auto = configs[0].mask == "auto"
+        """Whether there is anything to choose; if not, there is one network per trial."""
+        known = candidates_of(configs[0].buffer) if self.auto else _CANDIDATES[:1]
+        self._names = [candidate.name for candidate in known]
         self._seeds = [config.seed for config in configs]
         self._data, self._device = data, device
         self._normalise = Normaliser.of(data, device)
-        trials, places = len(configs), held_out_places(configs[0].buffer)
+        trials = len(configs)
+        places = held_out_places(configs[0].buffer) if self.auto else 0
         shape = (trials, places, *data.input_shape)
         self._inputs = torch.zeros(shape, dtype=data.input_type, device=device)
         self._labels = torch.full((places,), _EMPTY, dtype=torch.int64)  # the same in all trials
         self._given: list[tuple[Tensor, Tensor]] = []
-        self._chosen = torch.zeros((trials, tasks), dtype=torch.int64)
-        self._scores = torch.zeros((trials, tasks, len(self._names)), dtype=torch.float64)
-        self._errors = torch.zeros_like(self._scores)
-        self._samples = torch.zeros((tasks, 2), dtype=torch.int64)  # of earlier tasks, and in all
+        each = torch.zeros((trials, tasks, len(self._names)), dtype=torch.float64)
+        self._table = {
+            "chosen": torch.zeros((trials, tasks), dtype=torch.int64),
+            "samples": torch.zeros((trials, tasks, 2), dtype=torch.int64),
+            "scores": each,
+            "errors": each.clone(),
+        }
+        """The candidate chosen after each task, the samples compared on (of earlier tasks, and in
+        all), and the scores of each candidate with their errors: [S, tasks, ...]."""
 
     def choose_on(self, inputs: Tensor, labels: Tensor) -> None:
         """Also compare candidates on these samples of earlier tasks from now on."""
+        if not self.auto:
+            raise StreamError('choose_on needs trials with the mask "auto"')
         self._data.check("held-out", inputs, labels)
         shared = inputs.to(self._device).expand(len(self._seeds), *inputs.shape)
         self._given = [(shared, labels.cpu())]
@@ -146,17 +158,18 @@ class Choosing:
         old = [(self._inputs[:, filled.to(self._device)], self._labels[filled]), *self._given]
         new = [] if apart is None else [(apart[0][::count], apart[1])]
         labels = torch.cat([own for _, own in (*old, *new)])
-        self._samples[index] = torch.tensor([sum(len(own) for _, own in old), len(labels)])
+        table = self._table
+        table["samples"][:, index] = torch.tensor([sum(len(own) for _, own in old), len(labels)])
         if count > 1 and len(labels):
             right = torch.cat([self._right(scores, task, *part) for part in (*old, *new)], dim=2)
             usable = ~diverged.view(-1, count).cpu().numpy()
-            for trial in range(len(self._seeds)):
-                chosen, found, errors = choice(right[trial].numpy(), labels.numpy(), usable[trial])
-                self._chosen[trial, index] = chosen
-                self._scores[trial, index] = torch.from_numpy(found)
-                self._errors[trial, index] = torch.from_numpy(errors)
-        for inputs, own in new:
-            self._hold(index, inputs, own)
+            for trial, own in enumerate(right.numpy()):
+                chosen, found, errors = choice(own, labels.numpy(), usable[trial])
+                table["chosen"][trial, index] = chosen
+                table["scores"][trial, index] = torch.from_numpy(found)
+                table["errors"][trial, index] = torch.from_numpy(errors)
+        for inputs, own_labels in new:
+            self._hold(index, inputs, own_labels)
 
     @torch.no_grad()
     def spread(self, tensors: Iterable[Tensor], index: int) -> None:
@@ -165,26 +178,27 @@ class Choosing:
         for tensor in tensors if count > 1 else ():
             own = len(tensor) // (trials * count)
             each = tensor.view(trials, count, own, *tensor.shape[1:])
-            chosen = self._chosen[:, index].to(tensor.device)
+            chosen = self._table["chosen"][:, index].to(tensor.device)
             won = each[torch.arange(trials, device=tensor.device), chosen]
             each.copy_(won.unsqueeze(1).expand_as(each))
 
     def networks(self, learnt: int) -> list[int]:
         """Which of the S * C networks each trial predicts with after `learnt` tasks."""
-        latest = self._chosen[:, learnt - 1].tolist() if learnt else [0] * len(self._seeds)
-        return [trial * len(self._names) + own for trial, own in enumerate(latest)]
+        trials = range(len(self._seeds))
+        chosen = self._table["chosen"][:, :learnt].tolist()
+        return [len(self._names) * trial + (chosen[trial] or [0])[-1] for trial in trials]
 
     def choices(self, learnt: int) -> list[tuple[MaskChoice, ...]]:
-        """The choices after each of the first `learnt` tasks, for each trial."""
-        return [
-            tuple(self._choice(trial, index) for index in range(learnt))
-            for trial in range(len(self._seeds))
-        ]
+        """The choices after each of the first `learnt` tasks, for each trial; or none."""
+        tasks = range(learnt if self.auto else 0)
+        trials = range(len(self._seeds))
+        return [tuple(self._choice(trial, index) for index in tasks) for trial in trials]
 
     def _choice(self, trial: int, index: int) -> MaskChoice:
-        chosen, default = self._names[int(self._chosen[trial, index])], self._names[0]
-        scores = dict(zip(self._names, self._scores[trial, index].tolist(), strict=True))
-        errors = dict(zip(self._names, self._errors[trial, index].tolist(), strict=True))
+        own: dict[str, Any] = {n: t[trial, index].tolist() for n, t in self._table.items()}
+        chosen, default = self._names[own["chosen"]], self._names[0]
+        scores = dict(zip(self._names, own["scores"], strict=True))
+        errors = dict(zip(self._names, own["errors"], strict=True))
         if len(scores) == 1:
             reason = "the default; the memory is too small to hold samples out"
         elif chosen == default:
@@ -192,36 +206,29 @@ class Choosing:
         else:
             ahead = scores[chosen] - scores[default]
             reason = f"{ahead:.1f} ±{errors[chosen]:.1f} points ahead of {default}"
-        old_samples, samples = self._samples[index].tolist()
+        old, every = own["samples"]
         return MaskChoice(
             chosen=chosen,
             reason=reason,
             scores=scores,
             errors=errors,
-            old_samples=old_samples,
-            samples=samples,
+            old_samples=old,
+            samples=every,
         )
 
     def state(self) -> dict[str, Tensor]:
         """The tensors to save and restore; the live ones, not copies."""
-        return {
-            "inputs": self._inputs,
-            "labels": self._labels,
-            "chosen": self._chosen,
-            "scores": self._scores,
-            "errors": self._errors,
-            "samples": self._samples,
-        }
+        if not self.auto:
+            return {}
+        return {"inputs": self._inputs, "labels": self._labels, **self._table}
 
     def grow(self, tasks: int) -> None:
         """Make room for choices after `tasks` tasks."""
-        more = tasks - len(self._samples)
-        if more > 0:
-            pad = torch.nn.functional.pad
-            self._chosen = pad(self._chosen, (0, more))
-            self._scores = pad(self._scores, (0, 0, 0, more))
-            self._errors = pad(self._errors, (0, 0, 0, more))
-            self._samples = pad(self._samples, (0, 0, 0, more))
+        for name, tensor in self._table.items():
+            more = tensor.new_zeros(
+                (len(tensor), max(0, tasks - tensor.shape[1]), *tensor.shape[2:])
+            )
+            self._table[name] = torch.cat([tensor, more], dim=1)
 
     def _right(self, scores: Scores, task: Task, inputs: Tensor, labels: Tensor) -> Tensor:
         """Whether each candidate is right about samples [S, n, *shape]: bool [S, C, n]."""

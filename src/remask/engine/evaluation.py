@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, groupby
+from itertools import groupby
 
 import torch
 from torch import Tensor
@@ -10,7 +10,7 @@ from torch import Tensor
 from remask.data.tasks import DataDescription, Normaliser, Subset
 from remask.memory import StoredRows, fetch
 from remask.metrics import CALIBRATION_BINS
-from remask.record import Answers, Curve
+from remask.record import Answers
 
 _ROWS_AT_ONCE = 512  # a chunk whose activations stay in the cache
 _MOST_CLASSES = 100  # of a confusion matrix that is stored: it grows with their square
@@ -40,15 +40,12 @@ class _TestSet:
     """bool [K]: those of the task."""
 
 
-_Pieces = list[tuple[Tensor | StoredRows, Tensor]]
-"""Inputs [N, *shape] and places among them, int64 [n] or [S, n]; one piece after the other."""
-
-
 @dataclass(frozen=True, eq=False)
 class _Chunk:
     """Samples that share a forward pass."""
 
-    inputs: _Pieces
+    inputs: Tensor
+    """As the networks see them, [B, *shape] or [S, B, *shape]."""
     labels: Tensor
     """int64 [B]."""
     owners: Tensor
@@ -58,10 +55,9 @@ class _Chunk:
 
 
 class Evaluator:
-    """Measures a method's accuracy on the tasks of a stream.
+    """Measures a method's accuracy on the tasks of a stream, and stores it.
 
-    Stores matrices of R rows (moments) and T tasks. With `per_class`, only the first samples of
-    each class are used.
+    With `per_class`, only the first samples of each class are used.
     """
 
     def __init__(
@@ -70,18 +66,15 @@ class Evaluator:
         trials: int,
         device: torch.device,
         *,
-        tasks: int = 0,
         per_class: int | None = None,
     ) -> None:
         self._data, self._device, self._per_class = data, device, per_class
         self._normalise = Normaliser.of(data, device)
         self._sets: dict[int, _TestSet] = {}
         # On the device, so that no step waits for it.
-        self.class_il = torch.full((trials, 0, 0), torch.nan, dtype=torch.float64, device=device)
-        """Percent [S, R, T]; NaN where not measured."""
-        self.task_il = self.class_il.clone()
-        """The same with the task of a sample given."""
-        self.grow(tasks, tasks)
+        self.accuracy = torch.zeros((trials, 2, 0, 0), dtype=torch.float64, device=device)
+        """Class-IL and Task-IL accuracy in percent after R moments on T tasks: [S, 2, R, T]; NaN
+        where not measured."""
 
     def add(self, task: int, classes: Tensor, inputs: Tensor | StoredRows, part: Subset) -> None:
         """Measure a task, of these classes bool [K], on the samples of a part that have them."""
@@ -98,40 +91,38 @@ class Evaluator:
 
     def grow(self, rows: int, tasks: int) -> None:
         """Make room for at least this many rows and tasks."""
-        _, had_rows, had_tasks = self.class_il.shape
+        had_rows, had_tasks = self.accuracy.shape[2:]
         room = (0, max(0, tasks - had_tasks), 0, max(0, rows - had_rows))
-        if any(room):
-            self.class_il = torch.nn.functional.pad(self.class_il, room, value=torch.nan)
-            self.task_il = torch.nn.functional.pad(self.task_il, room, value=torch.nan)
-
-    def state(self, prefix: str = "") -> dict[str, Tensor]:
-        """The tensors to save and restore; the live ones, not copies."""
-        return {f"{prefix}class_il": self.class_il, f"{prefix}task_il": self.task_il}
+        self.accuracy = torch.nn.functional.pad(self.accuracy, room, value=torch.nan)
 
     @torch.no_grad()
-    def measure(self, scores: Scores, row: int, latest: int, *, class_il: bool) -> None:
-        """Fill a row with the accuracies on the tasks up to the latest, in percent.
+    def measure(
+        self, scores: Scores, latest: int, *, row: int | None = None, class_il: bool
+    ) -> None:
+        """Fill a row with the accuracies on the tasks up to the latest; by default its own row.
 
         In Class-IL all K classes compete, even those that have not been learnt yet; in Task-IL
         only the task's own. Without `class_il`, Task-IL only.
         """
+        row = latest if row is None else row
+        self.grow(row + 1, latest + 1)
         tasks = [task for task in self._sets if task <= latest]
         if not tasks:
             return
         sizes = torch.tensor([len(self._sets[task].labels) for task in tasks], device=self._device)
         classes = torch.stack([self._sets[task].classes for task in tasks])
-        shape = (len(self.class_il), len(tasks))
-        right_of_all = torch.zeros(shape, dtype=torch.int64, device=self._device)
-        right_of_task = torch.zeros_like(right_of_all)
+        shape = (len(self.accuracy), 2, len(tasks))
+        right = torch.zeros(shape, dtype=torch.int64, device=self._device)
         for chunk in self._chunks(tasks, together=class_il):
-            rated = scores(self._inputs(chunk.inputs), chunk.task)
-            right_of_all.index_add_(1, chunk.owners, (rated.argmax(-1) == chunk.labels).long())
-            rated = rated.masked_fill(~classes[chunk.owners], float("-inf"))
-            right_of_task.index_add_(1, chunk.owners, (rated.argmax(-1) == chunk.labels).long())
+            rated = scores(chunk.inputs, chunk.task)
+            among_own = rated.masked_fill(~classes[chunk.owners], float("-inf"))
+            for kind, some in enumerate((rated, among_own)):
+                correct = (some.argmax(-1) == chunk.labels).long()
+                right[:, kind].index_add_(1, chunk.owners, correct)
         # In float64, and divided last, so that all right is exactly 100.
-        if class_il:
-            self.class_il[:, row, tasks] = right_of_all.double() * 100 / sizes
-        self.task_il[:, row, tasks] = right_of_task.double() * 100 / sizes
+        percent = right.double() * 100 / sizes
+        first = 0 if class_il else 1
+        self.accuracy[:, first:, row, tasks] = percent[:, first:]
 
     @torch.no_grad()
     def answers(self, scores: Scores, *, class_il: bool, confidence: bool) -> "StackAnswers":
@@ -142,9 +133,9 @@ class Evaluator:
         """
         every_label = torch.cat([test.labels for test in self._sets.values()])
         per_class = torch.bincount(every_label, minlength=self._data.num_classes)
-        found = StackAnswers(len(self.class_il), per_class)
+        found = StackAnswers(len(self.accuracy), per_class)
         for chunk in self._chunks(list(self._sets), together=class_il):
-            rated = scores(self._inputs(chunk.inputs), chunk.task)
+            rated = scores(chunk.inputs, chunk.task)
             if class_il:
                 found.count(rated, chunk.labels)
             if confidence:
@@ -156,41 +147,24 @@ class Evaluator:
     def _chunks(self, tasks: Sequence[int], *, together: bool) -> Iterator[_Chunk]:
         """The samples of tasks in order, in chunks; with `together`, across tasks.
 
-        One forward per chunk: many small tasks cost as much as one large task. A chunk's content
-        depends only on the tasks, so the bits of a trial do not depend on its stack.
+        One forward per chunk: many small tasks of a benchmark cost as much as one large task. A
+        chunk's content depends only on the tasks, so the bits of a trial do not depend on its
+        stack.
         """
-        for group in [range(len(tasks))] if together else [[place] for place in range(len(tasks))]:
-            tests = [self._sets[tasks[place]] for place in group]
+        for _, group in groupby(
+            range(len(tasks)), lambda own: id(self._sets[tasks[own]].inputs) if together else own
+        ):
+            owners = list(group)
+            tests = [self._sets[tasks[own]] for own in owners]
+            places = torch.cat([test.places for test in tests], dim=-1)
             labels = torch.cat([test.labels for test in tests])
             counts = torch.tensor([len(test.labels) for test in tests])
-            owners = torch.repeat_interleave(torch.tensor(list(group)), counts).to(self._device)
-            start = 0
-            for inputs in _pieces(tests):
-                end = start + sum(places.shape[-1] for _, places in inputs)
-                yield _Chunk(inputs, labels[start:end], owners[start:end], tasks[group[-1]])
-                start = end
-
-    def _inputs(self, pieces: _Pieces) -> Tensor:
-        axis = pieces[0][1].dim() - 1
-        found = [fetch(inputs, places, self._device) for inputs, places in pieces]
-        return self._normalise(found[0] if len(found) == 1 else torch.cat(found, axis))
-
-
-def _pieces(tests: Sequence[_TestSet]) -> Iterator[_Pieces]:
-    """The samples of some tasks in order, `_ROWS_AT_ONCE` at a time."""
-    pieces: _Pieces = []
-    room = _ROWS_AT_ONCE
-    for _, sharing in groupby(tests, key=lambda test: id(test.inputs)):
-        alike = list(sharing)
-        places = torch.cat([test.places for test in alike], dim=-1)
-        while places.shape[-1]:
-            pieces.append((alike[0].inputs, places[..., :room]))
-            places, room = places[..., room:], room - pieces[-1][1].shape[-1]
-            if not room:
-                yield pieces
-                pieces, room = [], _ROWS_AT_ONCE
-    if pieces:
-        yield pieces
+            owner = torch.repeat_interleave(torch.tensor(owners), counts).to(self._device)
+            task = tasks[-1] if together else tasks[owners[0]]
+            for start in range(0, len(labels), _ROWS_AT_ONCE):
+                some = slice(start, start + _ROWS_AT_ONCE)
+                inputs = fetch(tests[0].inputs, places[..., some], self._device)
+                yield _Chunk(self._normalise(inputs), labels[some], owner[some], task)
 
 
 class StackAnswers:
@@ -229,9 +203,11 @@ class StackAnswers:
         for total, values in zip(self._bins, parts, strict=True):
             total.scatter_add_(1, bins, values)
 
-    def confidence(self) -> Tensor:
-        """The mean probability of the true class, for each class: [S, K]."""
-        return self._sums / self._per_class
+    def confidence(self, trial: int) -> list[float]:
+        """The mean probability of the true class, for each class; NaN without probabilities."""
+        known = self._bins[0, trial].any()
+        means = torch.where(known, self._sums[trial] / self._per_class, torch.nan)
+        return means.tolist()
 
     def of_trial(self, trial: int) -> Answers:
         """The predictions of one trial."""
@@ -243,45 +219,6 @@ class StackAnswers:
             confidence=sure if any(counts) else [],
             right=[int(count) for count in right] if any(counts) else [],
         )
-
-
-class Curves:
-    """Accuracy within tasks: measured every few steps, on a few test samples of each class."""
-
-    def __init__(
-        self, data: DataDescription, trials: int, every: int, device: torch.device
-    ) -> None:
-        self.evaluator = Evaluator(
-            data, trials, device, per_class=samples_per_class(data.num_classes)
-        )
-        self._every = every
-
-    def steps(self, lengths: Sequence[int]) -> list[list[int]]:
-        """After which steps tasks of these lengths, in steps, are measured."""
-        return [measured_steps(length, self._every, seen) for seen, length in enumerate(lengths, 1)]
-
-    def points(self, lengths: Sequence[int]) -> dict[int, int]:
-        """The rows of the last of these tasks, by the number of its steps taken."""
-        *earlier, last = self.steps(lengths)
-        first = sum(map(len, earlier))
-        return {step: first + place for place, step in enumerate(last)}
-
-    def of_trials(self, lengths: Sequence[int], numbers: Sequence[int]) -> list[Curve]:
-        """The curve of each trial so far, for tasks of these lengths and numbers."""
-        starts = [0, *accumulate(lengths)]
-        places = [
-            (start + step, number)
-            for start, number, steps in zip(starts, numbers, self.steps(lengths), strict=False)
-            for step in steps
-        ]
-        class_il, task_il = self.evaluator.class_il, self.evaluator.task_il
-        known = (~task_il.isnan().all(-1).all(0)).nonzero().flatten().tolist()
-        steps, learning = ([places[point][part] for point in known] for part in (0, 1))
-        matrices = class_il[:, known].tolist(), task_il[:, known].tolist()
-        return [
-            Curve(steps=steps, learning=learning, class_il=own, task_il=own_task_il)
-            for own, own_task_il in zip(*matrices, strict=True)
-        ]
 
 
 def samples_per_class(num_classes: int) -> int:

@@ -1,13 +1,12 @@
 """Stacks of any modules, under vmap or trial by trial.
 
 Trial by trial where that is faster (convolutions on a CPU, in the channels-last format, and single
-trials) and where the net draws random numbers (dropout).
+trials), where the net draws random numbers (dropout), and where vmap does not support it.
 """
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from functools import partial
 from threading import Lock
 from typing import Literal
 
@@ -22,6 +21,7 @@ from remask.engine.linear_stack import LinearStack, linear_layers
 from remask.engine.validation import require_bfloat16
 from remask.errors import RemaskError
 from remask.losses import trial_cross_entropy
+from remask.machine import lacks_memory
 from remask.methods import MethodError
 from remask.nets.builders import NetBuilder
 from remask.nets.stacked import (
@@ -41,79 +41,15 @@ from remask.setting_types import Precision
 _seeding = Lock()  # of the random state that all threads share
 _LARGEST_GRADIENTS = 1 << 26  # numbers, a quarter of a GiB
 _PREDICTED_AT_ONCE = 64  # images whose activations stay in the cache: twice as fast as 512
-_UNRELATED_TO_VMAP = ("randomness", "not enough memory", "out of memory")
 _TOO_FEW = "Expected more than 1 value per channel"  # the beginning of torch's message
+_Mode = Literal["training", "evaluation", "teaching"]
+"""Teaching is evaluation with the statistics of the batch."""
 _Forward = Callable[[State, Tensor], Tensor]
 """One trial's: (state, inputs [B, *shape]) -> outputs."""
 
 
-class NotStackableError(RemaskError):
-    """A net that runs by itself, but not for several trials or samples at once."""
-
-
 class BatchTooSmallError(RemaskError):
     """A batch with too few values for batch normalisation."""
-
-
-class FunctionalModule:
-    """A copy of a net that is called with the state of one network at a time."""
-
-    def __init__(
-        self, net: nn.Module, device: torch.device, *, channels_last: bool, bfloat16: bool
-    ) -> None:
-        # It keeps its parameters, since moving them to the meta device would untie tied ones.
-        self.module = copy.deepcopy(net)
-        self.normalising = {
-            name: module
-            for name, module in self.module.named_modules()
-            if isinstance(module, nn.modules.batchnorm._NormBase)
-        }
-        """The layers with batch statistics."""
-        self.head: str | None = None
-        """The linear layer that is called last, once `features` has found it."""
-        self._device, self._channels_last, self._bfloat16 = device, channels_last, bfloat16
-        self._mode = ""
-
-    def enter(self, mode: Literal["training", "evaluation", "teaching"]) -> None:
-        """Switch the mode; "teaching" is evaluation with the statistics of the batch."""
-        if mode == self._mode:  # train() walks through all modules
-            return
-        self.module.train(mode == "training")
-        for module in self.normalising.values() if mode == "teaching" else ():
-            module.train()
-        self._mode = mode
-
-    def call(self, state: State, inputs: Tensor) -> Tensor:
-        """Logits: [B, *shape] -> [B, K]."""
-        if self._channels_last and inputs.ndim == 4:
-            inputs = inputs.contiguous(memory_format=torch.channels_last)
-        if not self._bfloat16:
-            plain: Tensor = functional_call(self.module, state, (inputs,))
-            return plain
-        # No cache: under vmap it would keep tensors that end with the forward pass.
-        with torch.autocast(self._device.type, torch.bfloat16, cache_enabled=False):
-            lower: Tensor = functional_call(self.module, state, (inputs,))
-        return lower.float()
-
-    def features(self, state: State, inputs: Tensor) -> Tensor:
-        """The inputs of the last linear layer, [B, *shape] -> [B, F]; sets `head` to its name."""
-        caught: list[tuple[str, Tensor]] = []
-        hooks = [
-            layer.register_forward_pre_hook(
-                lambda _, given, name=name: caught.append((name, given[0]))
-            )
-            for name, layer in self.module.named_modules()
-            if isinstance(layer, nn.Linear)
-        ]
-        try:
-            self.call(state, inputs)
-        finally:
-            for hook in hooks:
-                hook.remove()
-        if not caught:
-            raise MethodError("a method that uses features needs a net with a linear last layer")
-        self.head, features = caught[-1]
-        return features.float()
 
 
 class ModuleStack(StackedNet):
@@ -132,79 +68,78 @@ class ModuleStack(StackedNet):
         *,
         bfloat16: bool = False,
     ) -> None:
-        self._name = name or type(nets[0]).__name__
-        self._device = torch.device(device)
+        net = nets[0]
+        self._name = name or type(net).__name__
+        self._device, self._seeds, self._bfloat16 = torch.device(device), list(seeds), bfloat16
         on_cpu = self._device.type == "cpu"
         if bfloat16 and on_cpu:
             require_bfloat16()
-        channels_last = on_cpu and has_convolutions(nets[0]) and _safe_channels_last(nets[0])
-        self._channels_last = channels_last
+        self._channels_last = on_cpu and has_convolutions(net) and _safe_channels_last(net)
         self.parameters, self.buffers = stacked_state(nets, device)
-        self._functional = FunctionalModule(
-            nets[0], self._device, channels_last=channels_last, bfloat16=bfloat16
-        )
-        self.module = self._functional.module
-        weights = sum(parameter.numel() for parameter in self.parameters.values())
-        self.samples_at_once = max(1, _LARGEST_GRADIENTS // max(weights, 1))
-        self._seeds = list(seeds)
-        self._key: tuple[int, ...] = ()
-        self._forwards = 0  # since the key was set
-        draws = any(isinstance(m, nn.modules.dropout._DropoutNd) for m in nets[0].modules())
-        self._in_turn = len(nets) == 1 or channels_last or draws
-        if channels_last:
-            self.parameters = {n: _with_channels_last(v) for n, v in self.parameters.items()}
-        if not self._in_turn:
-            _transpose_in_memory(self.parameters, nets[0])
-        self.couples_samples = bool(self._functional.normalising)
+        # It keeps its parameters, since moving them to the meta device would untie tied ones.
+        self.module = copy.deepcopy(net)
+        norms = nn.modules.batchnorm._NormBase
+        parts = dict(self.module.named_modules())
+        normalising = {place: part for place, part in parts.items() if isinstance(part, norms)}
+        self._normalising = list(normalising.values())
+        self.couples_samples = bool(normalising)
         self.statistics = frozenset(
             f"{place}.{name}" if place else name
-            for place, module in self._functional.normalising.items()
-            for name, _ in module.named_buffers()
+            for place, part in normalising.items()
+            for name, _ in part.named_buffers()
         )
+        weights = sum(parameter.numel() for parameter in self.parameters.values())
+        self.samples_at_once = max(1, _LARGEST_GRADIENTS // max(weights, 1))
+        self._mode = ""
+        self._head = ""  # the linear layer that is called last, once `features` has found it
+        self._key: tuple[int, ...] = ()
+        self._forwards = 0  # since the key was set
+        draws = any(isinstance(part, nn.modules.dropout._DropoutNd) for part in parts.values())
+        self._in_turn = len(nets) == 1 or self._channels_last or draws
+        self._vmapped: set[str] = set()  # the modes in which vmap is known to work
+        if self._channels_last:
+            self.parameters = {n: _with_channels_last(v) for n, v in self.parameters.items()}
+        if not self._in_turn:
+            _transpose_in_memory(self.parameters, net)
 
     @override
     def __call__(self, inputs: Tensor, parameters: Mapping[str, Tensor] | None = None) -> Tensor:
         state = self.state() if parameters is None else {**parameters, **self.buffers}
-        return self._train(self._functional.call, state, inputs)
+        return self._run("training", self._logits, state, inputs)
 
     @override
     @torch.no_grad()
     def predict(self, inputs: Tensor) -> Tensor:
-        self._functional.enter("evaluation")
+        at_once = _PREDICTED_AT_ONCE if self._channels_last else len(inputs)
+        state = self.state()
         logits = [
-            self._without_draws(self._functional.call, self.state(), chunk, shared=True)
-            for chunk in (
-                torch.split(inputs, _PREDICTED_AT_ONCE) if self._channels_last else [inputs]
-            )
+            self._run("evaluation", self._logits, state, own, shared=True)
+            for own in torch.split(inputs, at_once)
         ]
         return torch.cat(logits, dim=1)
 
     @override
     @torch.no_grad()
     def evaluate(self, inputs: Tensor, state: State | None = None) -> Tensor:
-        self._functional.enter("evaluation")
         own = self.state() if state is None else state
-        return self._without_draws(self._functional.call, own, inputs)
+        return self._run("evaluation", self._logits, own, inputs)
 
     @override
     @torch.no_grad()
     def teach(self, inputs: Tensor, state: State) -> Tensor:
-        self._functional.enter("teaching")
-        return self._without_draws(self._functional.call, state, inputs)
+        return self._run("teaching", self._logits, state, inputs)
 
     @override
     def features(self, inputs: Tensor, *, training: bool) -> Tensor:
-        if training:
-            return self._train(self._functional.features, self.state(), inputs)
-        self._functional.enter("evaluation")
-        with torch.no_grad():
-            return self._without_draws(self._functional.features, self.state(), inputs)
+        with torch.set_grad_enabled(training and torch.is_grad_enabled()):
+            mode: _Mode = "training" if training else "evaluation"
+            return self._run(mode, self._features, self.state(), inputs)
 
     @override
     def head(self, features: Tensor) -> Tensor:
-        weight = self.parameters[f"{self._functional.head}.weight"]
+        weight = self.parameters[f"{self._head}.weight"]
         logits = trial_products(features, weight.transpose(1, 2))
-        bias = self.parameters.get(f"{self._functional.head}.bias")
+        bias = self.parameters.get(f"{self._head}.bias")
         return logits if bias is None else logits + bias.unsqueeze(1)
 
     @override
@@ -221,7 +156,7 @@ class ModuleStack(StackedNet):
 
     @override
     def sample_gradients(self, inputs: Tensor, labels: Tensor) -> SampleGradients:
-        self._functional.enter("evaluation")
+        self._enter("evaluation")
         trained = [n for n, value in self.parameters.items() if value.requires_grad]
 
         def loss(own: State, rest: State, x: Tensor, y: Tensor) -> Tensor:
@@ -234,26 +169,34 @@ class ModuleStack(StackedNet):
         for state, own, truth in zip(self._states(self.state()), inputs, labels, strict=True):
             detached = {name: value.detach() for name, value in state.items()}
             ours = {name: detached.pop(name) for name in trained}
-            with self._vectorised(
-                partial(self._functional.call, state, own[:1]),
-                "sample by sample, which this method needs for the gradients of single samples",
-                "use another net or method",
-            ):
+            try:
                 trials.append(each(ours, detached, own, truth))
+            except Exception as error:
+                if lacks_memory(error):
+                    raise
+                raise MethodError(
+                    f"this method needs gradients of single samples, which torch.vmap cannot "
+                    f"compute for the net {self._name!r}{own_place(error)}: use another net or "
+                    f"method, or rewrite what depends on values, such as `if x.sum() > 0`"
+                ) from error
         return PlainGradients({n: torch.stack([trial[n] for trial in trials]) for n in trained})
 
-    def _train(self, call: _Forward, state: State, inputs: Tensor) -> Tensor:
-        self._functional.enter("training")
-        self._forwards += 1
+    def _run(
+        self, mode: _Mode, call: _Forward, state: State, inputs: Tensor, *, shared: bool = False
+    ) -> Tensor:
+        """Call the nets with inputs [S, B, *shape], or [B, *shape] that they share."""
+        self._enter(mode)
+        self._forwards += mode == "training"
         try:
             if not self._in_turn:
-                try:
-                    return self._at_once(call, state, inputs)
-                except RuntimeError as error:
-                    if "randomness" not in str(error):
-                        raise
-                    self._stop_vmap()  # it calls F.dropout or the like, which no module shows
-            return self._one_by_one(call, state, list(inputs), drawing=True)
+                found = self._at_once(call, state, inputs, shared=shared)
+                if found is not None:
+                    return found
+            outputs = []
+            each = [inputs] * len(self._seeds) if shared else list(inputs)
+            for seed, own_state, own in zip(self._seeds, self._states(state), each, strict=True):
+                with self._random_numbers_of(seed) if mode == "training" else nullcontext():
+                    outputs.append(call(own_state, aligned(own)))
         except ValueError as error:
             if _TOO_FEW not in str(error):
                 raise
@@ -262,55 +205,70 @@ class ModuleStack(StackedNet):
                 f"{inputs.shape[1]} is too small for inputs of this size: choose a batch size that "
                 f"leaves at least 2 samples in the last batch, or a net without batch normalisation"
             ) from error
-
-    def _stop_vmap(self) -> None:
-        """Run trial by trial from now on, and undo the memory layout for vmap."""
-        self._in_turn = True
-        for parameter in self.parameters.values():
-            parameter.data = parameter.data.contiguous()
-
-    def _without_draws(
-        self, call: _Forward, state: State, inputs: Tensor, *, shared: bool = False
-    ) -> Tensor:
-        if not self._in_turn:
-            return self._at_once(call, state, inputs, shared=shared)
-        own = [inputs] * len(self._seeds) if shared else list(inputs)
-        return self._one_by_one(call, state, own, drawing=False)
+        return outputs[0].unsqueeze(0) if len(outputs) == 1 else torch.stack(outputs)
 
     def _at_once(
-        self, call: _Forward, state: State, inputs: Tensor, *, shared: bool = False
-    ) -> Tensor:
+        self, call: _Forward, state: State, inputs: Tensor, *, shared: bool
+    ) -> Tensor | None:
+        """Call all nets under vmap; None if it does not support them, now and from now on."""
         run = torch.vmap(call, in_dims=(0, None if shared else 0))
-        with self._vectorised(
-            lambda: call(self._states(state)[0], inputs if shared else inputs[0]),
-            "stacked with other trials",
-            "run one trial at a time (a stack of 1)",
-        ):
-            stacked: Tensor = run(state, inputs)
-        return stacked
-
-    @contextmanager
-    def _vectorised(self, alone: Callable[[], object], how: str, advice: str) -> Iterator[None]:
-        """Raise NotStackableError if the net fails only under vmap."""
+        if self._mode in self._vmapped:
+            return run(state, inputs)
+        before = {name: value.clone() for name, value in state.items() if name in self.buffers}
         try:
-            yield
+            found: Tensor = run(state, inputs)
         except Exception as error:
-            if any(cause in str(error) for cause in _UNRELATED_TO_VMAP):
+            if lacks_memory(error):
                 raise
-            alone()  # raises the net's own error, if it also fails without vmap
-            raise NotStackableError(
-                f"the net {self._name!r} runs alone but not {how}{own_place(error)}: {advice}, or "
-                "rewrite what depends on values, such as `if x.sum() > 0` or `.item()`"
-            ) from error
+            # Perhaps it calls F.dropout or depends on values. If it fails alone, too, that raises.
+            self._in_turn = True
+            for name, value in before.items():
+                state[name].copy_(value)
+            for parameter in self.parameters.values():
+                parameter.data = parameter.data.contiguous()  # undo the layout for vmap
+            return None
+        self._vmapped.add(self._mode)
+        return found
 
-    def _one_by_one(
-        self, call: _Forward, state: State, inputs: Sequence[Tensor], *, drawing: bool
-    ) -> Tensor:
-        outputs = []
-        for seed, own_state, own in zip(self._seeds, self._states(state), inputs, strict=True):
-            with self._random_numbers_of(seed) if drawing else nullcontext():
-                outputs.append(call(own_state, aligned(own)))
-        return outputs[0].unsqueeze(0) if len(outputs) == 1 else torch.stack(outputs)
+    def _enter(self, mode: _Mode) -> None:
+        if mode == self._mode:  # train() walks through all modules
+            return
+        self.module.train(mode == "training")
+        for part in self._normalising if mode == "teaching" else ():
+            part.train()
+        self._mode = mode
+
+    def _logits(self, state: State, inputs: Tensor) -> Tensor:
+        """One trial's logits: [B, *shape] -> [B, K]."""
+        if self._channels_last and inputs.ndim == 4:
+            inputs = inputs.contiguous(memory_format=torch.channels_last)
+        if not self._bfloat16:
+            plain: Tensor = functional_call(self.module, state, (inputs,))
+            return plain
+        # No cache: under vmap it would keep tensors that end with the forward pass.
+        with torch.autocast(self._device.type, torch.bfloat16, cache_enabled=False):
+            lower: Tensor = functional_call(self.module, state, (inputs,))
+        return lower.float()
+
+    def _features(self, state: State, inputs: Tensor) -> Tensor:
+        """One trial's inputs of the last linear layer, [B, *shape] -> [B, F]; finds that layer."""
+        caught: list[tuple[str, Tensor]] = []
+        hooks = [
+            layer.register_forward_pre_hook(
+                lambda _, given, name=name: caught.append((name, given[0]))
+            )
+            for name, layer in self.module.named_modules()
+            if isinstance(layer, nn.Linear)
+        ]
+        try:
+            self._logits(state, inputs)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        if not caught:
+            raise MethodError("a method that uses features needs a net with a linear last layer")
+        self._head, features = caught[-1]
+        return features.float()
 
     @contextmanager
     def _random_numbers_of(self, seed: int) -> Iterator[None]:

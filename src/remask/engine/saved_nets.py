@@ -6,9 +6,10 @@ that is read can run code: a net or method of the user's own is imported only if
 
 import hashlib
 import json
+import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import safetensors.torch
 import torch
@@ -17,10 +18,10 @@ from torch import Tensor, nn
 
 from remask.config import TrialConfig
 from remask.engine.checkpoints import check_fit
-from remask.errors import RemaskError
-from remask.files import AnyPath, make_folder, open_regular, read_limited
+from remask.errors import RemaskError, UnknownNameError
+from remask.files import AnyPath, make_folder, read_limited
 from remask.methods import Method, MethodError, find_method
-from remask.nets.builders import NETS, NetBuilder, net_builder
+from remask.nets.builders import NetBuilder, net_builder
 from remask.nets.stacked import StackedNet
 from remask.outputs import write_output
 from remask.own_code import names_own_code
@@ -32,13 +33,14 @@ _LARGEST_NOTE = 16 << 20
 NET, METHOD = "net/", "method/"
 
 
+def definer(method: type[Method], name: str) -> type[Method]:
+    """The class that defines an attribute of a method."""
+    return next(kind for kind in method.__mro__ if name in vars(kind))
+
+
 def check_predictor(method: type[Method]) -> None:
     """Raise MethodError for a method that overrides `scores` but not `predictor`."""
-    scorer, predictor = (
-        next(kind for kind in method.__mro__ if name in vars(kind))
-        for name in ("scores", "predictor")
-    )
-    if not issubclass(predictor, scorer):
+    if not issubclass(definer(method, "predictor"), definer(method, "scores")):
         raise MethodError(
             f"{method.title} overrides `scores`, so its net alone would predict something else. "
             f"Define `predictor` as well to get its nets out."
@@ -68,25 +70,21 @@ def assemble(
     The net may be on the meta device: nothing is allocated before all shapes are known to fit.
     Without a method the net itself predicts. Raises ValueError if they do not fit.
     """
-    places = {f"{NET}{n}": place for n, place in (*net.named_parameters(), *net.named_buffers())}
-    saved = {
-        name: tensor
-        for name, tensor in tensors.items()
-        if method is None or not name.startswith(METHOD)
-    }
-    check_fit(saved, places, "the net")
-    device = next(iter(tensors.values())).device
-    if any(place.is_meta for place in places.values()):
-        net = net.to_empty(device=device)
-    net = net.to(device)
-    places = {f"{NET}{n}": place for n, place in (*net.named_parameters(), *net.named_buffers())}
-    with torch.no_grad():
-        for name, place in places.items():
-            place.copy_(tensors[name])
-    if method is None:
-        return net.eval()
     own = {n.removeprefix(METHOD): t for n, t in tensors.items() if n.startswith(METHOD)}
-    return method.predictor(net.eval(), own).eval()
+    saved = {name: t for name, t in tensors.items() if not name.startswith(METHOD)}
+    check_fit(tensors if method is None else saved, _places(net), "the net")
+    device = next(iter(tensors.values())).device
+    if any(place.is_meta for place in _places(net).values()):
+        net = net.to_empty(device=device)
+    net = net.to(device).eval()
+    with torch.no_grad():
+        for name, place in _places(net).items():
+            place.copy_(tensors[name])
+    return net if method is None else method.predictor(net, own).eval()
+
+
+def _places(net: nn.Module) -> dict[str, Tensor]:
+    return {f"{NET}{n}": place for n, place in (*net.named_parameters(), *net.named_buffers())}
 
 
 class SavedNetError(RemaskError):
@@ -124,7 +122,7 @@ def save_net(stack: "TrialStack", trial: int, path: AnyPath) -> None:
         {name: tensor.cpu() for name, tensor in stack.net_tensors(trial).items()}
     )
     config, data, method = stack.configs[trial], stack.data, stack.method
-    plain = _defines(method, "predictor") is Method and _defines(method, "adapt_net") is Method
+    plain = all(definer(method, name) is Method for name in ("predictor", "adapt_net"))
     note = SavedNet(
         net=config.net,
         method=None if plain else config.method,
@@ -136,23 +134,18 @@ def save_net(stack: "TrialStack", trial: int, path: AnyPath) -> None:
         config=config,
         sha256=hashlib.sha256(weights).hexdigest(),
     )
-    path = Path(path)
-    make_folder(path.parent)
-    write_output(_with(path, "safetensors"), weights)
+    weights_path, note_path = _files(Path(path))
+    make_folder(note_path.parent)
+    write_output(weights_path, weights)
     written = json.dumps(note.model_dump(mode="json"), indent=1, allow_nan=False)
-    write_output(_with(path, "json"), written.encode() + b"\n")
+    write_output(note_path, written.encode() + b"\n")
 
 
 def read_saved_net(path: AnyPath) -> SavedNet:
     """Read the description of a saved net, without its weights. Raises SavedNetError."""
-    note_path = _with(_stem(Path(path)), "json")
+    _, note_path = _files(Path(path))
     try:
-        return SavedNet.model_validate_json(read_limited(note_path, _LARGEST_NOTE))
-    except OSError as error:
-        raise SavedNetError(
-            f"{note_path} cannot be read: {error.strerror}. A net is two files, NAME.safetensors "
-            f"and NAME.json; keep them together."
-        ) from error
+        return SavedNet.model_validate_json(_read(note_path, _LARGEST_NOTE))
     except ValidationError as error:
         problem = error.errors()[0]
         where = ".".join(map(str, problem["loc"]))[:100] or "the file"
@@ -171,79 +164,56 @@ def load_net(
     `net(inputs, task)`. For a net of your own, give its builder, or `own_code=True` to import what
     the file names. Raises SavedNetError.
     """
-    note = read_saved_net(path)
-    weights_path = _with(_stem(Path(path)), "safetensors")
-    tensors = _read_tensors(weights_path, note.sha256)
-    method = _method_of(weights_path, note, own_code=own_code)
-    builder = build or _builder_of(weights_path, note, own_code=own_code)
+    note, (file, _) = read_saved_net(path), _files(Path(path))
+    data = _read(file, sys.maxsize)
+    if hashlib.sha256(data).hexdigest() != note.sha256:
+        raise SavedNetError(
+            f"{file} is damaged, or is not what {file.with_suffix('.json').name} was written for. "
+            f"Bring back a copy, or run the trial again and save its net."
+        )
+    named = [("net", note.net)] * (build is None) + [("method", note.method or "")]
+    for kind, name in named:
+        if names_own_code(name) and not own_code:
+            raise SavedNetError(
+                f"{file} uses a custom {kind}, {name!r:.200}. Pass own_code=True to import it, "
+                f"which runs its code, or for a net build=... with the function that builds it."
+            )
+    try:
+        builder = build or net_builder(note.net)
+        method = None if note.method is None else find_method(note.method)
+    except UnknownNameError as error:
+        raise SavedNetError(
+            f"{file}: {error}. For a net, pass build=... with the function that builds it."
+        ) from error
     if method is not None:
         builder = method.adapt_net(builder, note.num_tasks)
     trusted = build is not None or names_own_code(note.net)
     try:
+        tensors = safetensors.torch.load(data)
         # On the meta device a file that lies about its size takes no memory.
         with torch.device("cpu" if trusted else "meta"):
             net = builder(note.input_shape, note.num_classes)
         return assemble(method, net, tensors)
     except RemaskError:
         raise
-    except (ValueError, RuntimeError, TypeError, KeyError, OverflowError) as error:
+    except Exception as error:  # the parser's own, and whatever torch makes of odd values
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise SavedNetError(
-            f"{weights_path} does not fit the net {note.net!r} of its JSON file: {reason:.300}"
+            f"{file} does not fit the net {note.net!r} of its JSON file: {reason:.300}"
         ) from error
 
 
-def _read_tensors(path: Path, digest: str) -> dict[str, Tensor]:
+def _read(path: Path, most_bytes: int) -> bytes:
     try:
-        with open_regular(path) as stream:
-            data = stream.read()
+        return read_limited(path, most_bytes)
     except OSError as error:
-        raise SavedNetError(f"{path} cannot be read: {error.strerror}") from error
-    if hashlib.sha256(data).hexdigest() != digest:
         raise SavedNetError(
-            f"{path} is damaged, or is not what {path.with_suffix('.json').name} was written for. "
-            f"Bring back a copy, or run the trial again and save its net."
-        )
-    try:
-        return safetensors.torch.load(data)
-    except Exception as error:  # the parser's own, and whatever torch makes of odd values
-        raise SavedNetError(f"{path} is not a safetensors file: {error}") from error
+            f"{path} cannot be read: {error.strerror}. A net is two files, NAME.safetensors and "
+            f"NAME.json; keep them together."
+        ) from error
 
 
-def _builder_of(path: Path, note: SavedNet, *, own_code: bool) -> NetBuilder:
-    if names_own_code(note.net) and not own_code:
-        raise SavedNetError(
-            f"{path} is a custom net, {note.net!r:.200}. Pass build=... with the "
-            f"function that builds it, or own_code=True to import it: importing runs it."
-        )
-    if not names_own_code(note.net) and note.net.partition(":")[0] not in NETS:
-        raise SavedNetError(
-            f"{path} is the net {note.net!r:.200}, which is not a known net. Pass build=... with "
-            f"the function that builds it."
-        )
-    return net_builder(note.net)
-
-
-def _method_of(path: Path, note: SavedNet, *, own_code: bool) -> type[Method] | None:
-    if note.method is None:
-        return None
-    if names_own_code(note.method) and not own_code:
-        raise SavedNetError(
-            f"{path} uses a custom method to predict, {note.method!r:.200}. Pass "
-            f"own_code=True to import it: importing runs it."
-        )
-    return find_method(note.method)
-
-
-def _defines(method: type[Method], name: str) -> Any:
-    """The class that defines an attribute of a method."""
-    return next(kind for kind in method.__mro__ if name in vars(kind))
-
-
-def _stem(path: Path) -> Path:
-    """The path of both files without suffix."""
-    return path.with_suffix("") if path.suffix in (".safetensors", ".json") else path
-
-
-def _with(path: Path, suffix: str) -> Path:
-    return path.with_name(f"{path.name}.{suffix}")
+def _files(path: Path) -> tuple[Path, Path]:
+    """The files with the weights and with the description, given either or their common stem."""
+    stem = path.with_suffix("") if path.suffix in (".safetensors", ".json") else path
+    return stem.with_name(f"{stem.name}.safetensors"), stem.with_name(f"{stem.name}.json")

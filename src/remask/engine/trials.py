@@ -13,22 +13,23 @@ from remask.config import TrialConfig
 from remask.data.benchmark import Benchmark
 from remask.data.tasks import DataDescription, StreamError, Task
 from remask.engine.checkpoints import check_fit
-from remask.engine.choosing import SHARE_APART, Choosing, candidates_of, concrete_configs
+from remask.engine.choosing import SHARE_APART, Choosing, concrete_configs
 from remask.engine.compiled import CompiledSteps
-from remask.engine.measurements import LOG, LossLog, Measurements
+from remask.engine.growing import grown_state
+from remask.engine.loss_log import LOG, LossLog
+from remask.engine.measurements import GROWING, POINTS, Measurements
 from remask.engine.module_stack import initial_net, stack_nets
 from remask.engine.saved_nets import assemble, check_predictor, trial_tensors
 from remask.engine.steps import Descent, EpochPlan, Feed, Optimizer
-from remask.engine.stream import Position, Stream, grown_state
+from remask.engine.stream import Position, Stream
 from remask.engine.validation import check_earlier_samples, check_stack
 from remask.memory import StoredRows
 from remask.methods.base import Context, Method
 from remask.nets.builders import NetBuilder, net_builder
 from remask.record import MaskChoice, TrialRecord
 
-_GROWING = ("metrics/", "validation/", "stream/", "method/", "choices/")
-"""The prefixes of the names of tensors that grow with the tasks of an open stream."""
-_SHARED = ("stream/counts", "stream/steps", "choices/", LOG)  # by the candidates of a trial
+_OPEN = ("stream/", "method/", "choices/")  # what also grows if tasks come one by one
+_SHARED = ("stream/counts", "stream/steps", "choices/", POINTS, LOG)  # by candidates of a trial
 _BEGIN, _END = -1, -2  # in place of an epoch, in the names of random numbers
 _PACE = 1.0  # seconds between positions that nobody looks at
 
@@ -73,10 +74,8 @@ class TrialStack:
             check_earlier_samples(earlier_samples, benchmark, kind, configs[0])
         device, config = torch.device(device), configs[0]
         self.configs, self.method = list(configs), kind
-        auto, share_apart = config.mask == "auto", 0.0
-        if auto:
-            configs = concrete_configs(configs)
-            share_apart = SHARE_APART if len(candidates_of(config.buffer)) > 1 else 0.0
+        configs = concrete_configs(configs)
+        share_apart = SHARE_APART if len(configs) > len(self.configs) else 0.0
         self._stream = stream = Stream(benchmark, configs, kind, device, share_apart)
         self.data = stream.data
         """The description of all data, including what has not arrived yet."""
@@ -93,13 +92,8 @@ class TrialStack:
         self._feed = Feed(
             configs, kind, self._net, self.data, stream.samples, device, earlier_samples
         )
-        weights = {
-            name: torch.tensor(
-                [own.weight(name) for own in configs], dtype=torch.float32, device=device
-            )
-            for name in kind.weights
-        }
-        self._method = kind(weights)
+        given = {name: torch.tensor([own.weight(name) for own in configs]) for name in kind.weights}
+        self._method = kind({name: own.float().to(device) for name, own in given.items()})
         self._descent = Descent(self._net, self._method, configs, device, optimizer)
         self._context = self._method.context = Context(
             configs,
@@ -111,14 +105,14 @@ class TrialStack:
             class_sizes=stream.counts.sum(0),
             largest_task=max((len(task.rows) for task in self.tasks), default=0),
         )
+        self._log = log
         self._context.noted = None if log is None else log.noted
         self._method.prepare()
         stream.keep(self._method.memory)
-        stream.plan_steps([self._method.extra_samples(task) for task in self.tasks])
+        for index, task in enumerate(self.tasks):
+            stream.plan_steps(index, task, self._method.extra_samples(task))
         self._compiled = CompiledSteps.of(self._net, self._method, self._feed, self.data, optimizer)
-        self._choosing = (
-            Choosing(self.configs, self.data, len(self.tasks), device) if auto else None
-        )
+        self._choosing = Choosing(self.configs, self.data, len(self.tasks), device)
         self.measured = Measurements(self.configs, stream, self._method, self._choosing, log)
         """Losses and accuracies so far."""
 
@@ -197,8 +191,7 @@ class TrialStack:
         index, begun, done = stream.position
         extra = self._begin(task)
         epochs = self._context.epochs
-        steps = stream.steps_of(task, 0 if extra is None else extra.shape[1])
-        stream.note(task, steps)
+        steps = stream.plan_steps(index, task, 0 if extra is None else extra.shape[1])
         measured.begin_task(steps * epochs)
         earlier = int(stream.counts[:index].sum())
         for epoch in range(begun, epochs):
@@ -248,7 +241,7 @@ class TrialStack:
         self._stream.begin(task)
         if self._feed.reservoir is not None:
             self._feed.reservoir.begin_task(index, self._stream.samples.inputs)
-        self._context.class_sizes = self._stream.class_sizes(task)
+        self._context.class_sizes = self._stream.counts.sum(0)
         if not any(steps_taken):
             self._enter(index, _BEGIN, lr=self._descent.rates(0))
             self._method.begin_task(task)
@@ -261,7 +254,7 @@ class TrialStack:
 
     def _choose(self, task: Task) -> None:
         """Copy the best candidate of each trial to all its candidates."""
-        if self._choosing is None:
+        if not self._choosing.auto:
             return
         index, apart = self.position.task, self._stream.apart_of(task)
         scores, diverged = self._method.own_scores, self.measured.diverged
@@ -287,8 +280,6 @@ class TrialStack:
         They are not part of the state: pass them again after a restore. Raises StreamError unless
         the mask is "auto".
         """
-        if self._choosing is None:
-            raise StreamError('choose_on needs trials with the mask "auto"')
         self._choosing.choose_on(inputs, labels)
 
     @property
@@ -301,13 +292,8 @@ class TrialStack:
 
         Raises StreamError before anything is learnt of a stream without known tasks.
         """
-        records = self.measured.results()
-        engine = "kernel" if self._compiled is not None and self._compiled.usable else "torch"
-        machine = [record.machine | {"engine": engine} for record in records]
-        return [
-            record.model_copy(update={"machine": own})
-            for record, own in zip(records, machine, strict=True)
-        ]
+        compiled = self._compiled is not None and self._compiled.usable
+        return self.measured.results("kernel" if compiled else "torch")
 
     @property
     def diverged_at(self) -> list[int | None]:
@@ -317,8 +303,7 @@ class TrialStack:
     @torch.no_grad()
     def scores(self, inputs: Tensor, task: int) -> Tensor:
         """Each trial's scores of the classes for inputs [B, *shape] of a task: [S, B, K]."""
-        scores = self._method.scores(inputs, task)
-        return scores if self._choosing is None else scores[self.measured.networks]
+        return self._method.scores(inputs, task)[self.measured.networks]
 
     def net(self, trial: int) -> nn.Module:
         """A copy of one trial's net that predicts as the trial does now.
@@ -346,11 +331,9 @@ class TrialStack:
             named["optimizer"] = self._descent.adamw.state()
         if self._feed.reservoir is not None:
             named["memory"] = self._feed.reservoir.state()
-        named |= self.measured.state()
         named["stream"] = self._stream.state()
-        if self._choosing is not None:
-            named["choices"] = self._choosing.state()
-        return {
+        named["choices"] = self._choosing.state()
+        return self.measured.state() | {
             f"{part}/{name}": tensor for part, own in named.items() for name, tensor in own.items()
         }
 
@@ -362,18 +345,20 @@ class TrialStack:
         """
         logged = {name.removeprefix(LOG): state[name] for name in state if name.startswith(LOG)}
         state, own = _without_log(state), _without_log(self.state())
+        check_fit(state, own, "this run", self.growing)
+        self.measured.grow_as(state)
         if self._stream.open:
-            check_fit(state, own, "this stack", growing=_GROWING)
             self._stream.grow_as(state)
             self._method.grow_as(state)
-            if self._choosing is not None:
-                self._choosing.grow(len(state["choices/samples"]))
-            own = _without_log(self.state())
+            if self._choosing.auto:
+                self._choosing.grow(state["choices/samples"].shape[1])
+        own = _without_log(self.state())
         check_fit(state, own, "this run")
         for name, tensor in own.items():
             tensor.copy_(state[name])
         self._stream.position = Position(*position)
-        self.measured.restore(logged)
+        if self._log is not None:
+            self._log.restore(logged)
 
     def grow_from(self, state: dict[str, Tensor], position: Position) -> None:
         """Restore a state that was saved with fewer classes, in a stack that has learnt nothing.
@@ -397,7 +382,7 @@ class TrialStack:
     @property
     def growing(self) -> tuple[str, ...]:
         """The prefixes of the names in `state()` whose tensors grow with the tasks."""
-        return _GROWING if self._stream.open else ()
+        return (*GROWING, LOG, *(_OPEN if self._stream.open else ()))
 
 
 def _without_log(state: dict[str, Tensor]) -> dict[str, Tensor]:

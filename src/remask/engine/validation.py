@@ -7,7 +7,6 @@ import faulthandler
 import functools
 import os
 import signal
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -54,13 +53,16 @@ def check_stack(
     for config in configs:
         check_config(config, kind, source)
     _check_benchmark(first, source)
-    if method is not None and _is_of_another_method(first.method, method):
+    registered = first.method in METHODS or first.method in MASKED_NAMES
+    if method is not None and _is_another(first.method, method, method.name, registered):
         raise ContradictionError(
             f"the config has method={first.method!r}, but the class given is "
             f"{method.__qualname__}. Use method={(method.name or method.__name__)!r}, or leave the "
             f"class out."
         )
-    if build_net is not None and _is_of_another_net(first.net, build_net):
+    own = next((name for name, known in NETS.items() if known is build_net), None)
+    registered = first.net.partition(":")[0] in NETS
+    if build_net is not None and _is_another(first.net, build_net, own, registered):
         own = getattr(build_net, "__name__", "my-net")
         raise ContradictionError(
             f"the config has net={first.net!r}, but another builder is given, {own}. Use a name of "
@@ -180,45 +182,33 @@ def _check_benchmark(config: TrialConfig, benchmark: Benchmark | DataDescription
                 f"the benchmark given was loaded with {name}={asked!r}; set it in the config, too."
             )
     order = [label for task in benchmark.tasks for label in task]
-    most = max(
-        int(torch.bincount(labels).max())
-        for labels in (benchmark.train_labels, benchmark.test_labels)
-    )
-    actual: object = None
-    if config.tasks is not None and config.tasks != benchmark.num_tasks:
-        name, actual = "tasks", f"{benchmark.num_tasks} tasks"
-    elif config.blur and dict(benchmark.asked).get("blur") != config.blur:
-        name, actual = "blur", "other borders"
-    elif (
+    parts = benchmark.train_labels, benchmark.test_labels
+    most = max(int(torch.bincount(labels).max()) for labels in parts)
+    other_borders = bool(config.blur) and dict(benchmark.asked).get("blur") != config.blur
+    other_order = (
         config.class_order is not None
         and not config.blur
         and order != ordered_classes(config.class_order, benchmark.num_classes)
+    )
+    for name, differs, actual in (
+        ("tasks", config.tasks not in (None, benchmark.num_tasks), f"{benchmark.num_tasks} tasks"),
+        ("blur", other_borders, "other borders"),
+        ("class_order", other_order, f"the order {order}"),
+        ("limit", most > (config.limit or most), f"up to {most} samples of a class"),
     ):
-        name, actual = "class_order", f"the order {order}"
-    elif config.limit is not None and most > config.limit:
-        name, actual = "limit", f"up to {most} samples of a class"
-    if actual is not None:
-        raise ContradictionError(
-            f"the config has {name}={getattr(config, name)!r}, but the benchmark given has "
-            f"{actual}. Leave {name} out of the config, or load the benchmark with it: "
-            f"load_benchmark({config.benchmark!r}, {name}=...)."
-        )
+        if differs:
+            raise ContradictionError(
+                f"the config has {name}={getattr(config, name)!r}, but the benchmark given has "
+                f"{actual}. Leave {name} out of the config, or load the benchmark with it: "
+                f"load_benchmark({config.benchmark!r}, {name}=...)."
+            )
 
 
-def _is_of_another_method(name: str, method: type[Method]) -> bool:
-    registered = name in METHODS or name in MASKED_NAMES
-    return name != method.name and (registered or _names_another(name, method))
-
-
-def _is_of_another_net(name: str, build: NetBuilder) -> bool:
-    registered = name.partition(":")[0] in NETS
-    return NETS.get(name) is not build and (registered or _names_another(name, build))
-
-
-def _names_another(name: str, given: object) -> bool:
-    """Whether `module:name` cannot be the name of `given`; nothing is imported."""
+def _is_another(name: str, given: object, known_as: str | None, registered: bool) -> bool:
+    """Whether a name of a config cannot be that of the object given; nothing is imported."""
     own = getattr(given, "__name__", None)
-    return names_own_code(name) and own is not None and name.partition(":")[2] != own
+    names_another = names_own_code(name) and own is not None and name.partition(":")[2] != own
+    return name != known_as and (registered or names_another)
 
 
 class PrecisionError(RemaskError):
@@ -250,18 +240,12 @@ def _survives() -> bool:
     child = fork()
     if child == 0:
         try:
+            signal.setitimer(signal.ITIMER_REAL, _LONGEST_TRY)  # ends it
             faulthandler.disable()  # suppress the crash dump
             torch.set_num_threads(1)  # the parent's other threads do not exist here
             ones = torch.ones(64, 64, dtype=torch.bfloat16)
             torch.mm(ones, ones)
         finally:
             os._exit(0)
-    deadline = time.monotonic() + _LONGEST_TRY
-    while time.monotonic() < deadline:
-        ended, status = os.waitpid(child, os.WNOHANG)
-        if ended:
-            return not os.WIFSIGNALED(status)
-        time.sleep(0.005)
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return False
+    _, status = os.waitpid(child, 0)
+    return not os.WIFSIGNALED(status)

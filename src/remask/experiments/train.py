@@ -14,7 +14,7 @@ from remask.config import TrialConfig
 from remask.data.benchmark import Benchmark
 from remask.engine import Position, TrialStack, save_net
 from remask.engine.checkpoints import CheckpointFolder
-from remask.engine.measurements import LOG, LossLog
+from remask.engine.loss_log import LOG, LossLog
 from remask.engine.saved_nets import check_predictor
 from remask.errors import RemaskError
 from remask.experiments.cost import training_flops
@@ -156,7 +156,7 @@ class _Saver:
         # It may have been saved with or without a log.
         unlogged = {f"{LOG}{name}": tensor for name, tensor in LossLog().state().items()}
         saved = self._checkpoints.load(
-            unlogged | self._stack.state(), growing=(LOG,), optional=(LOG,)
+            unlogged | self._stack.state(), growing=self._stack.growing, optional=(LOG,)
         )
         if saved is None:
             return ()
