@@ -94,8 +94,8 @@ class TrialConfig(BaseModel):
     )
     class_order: ClassOrder = Field(
         None,
-        description="The order in which classes are learnt, `3,1,0,2`, or a seed to draw it from. "
-        "Default: by label.",
+        description="The order in which classes are learnt: `3,1,0,2`, a seed to draw it from, or "
+        "`seed` to draw it from the seed of each trial. Default: by label.",
     )
     limit: int | None = Field(
         None, ge=1, lt=INT64, description="Keep only this many samples of each class."
@@ -227,9 +227,16 @@ class TrialConfig(BaseModel):
             return float(getattr(self, name))
         return float(dict(self.weights)[name])
 
+    @property
+    def split(self) -> dict[str, Any]:
+        """The arguments of `load_benchmark` that select the tasks of the trial."""
+        order = self.seed if self.class_order == "seed" else self.class_order
+        blur = self.blur or None
+        return {"tasks": self.tasks, "class_order": order, "limit": self.limit, "blur": blur}
+
     def shape(self) -> tuple[Any, ...]:
-        """The fields that all trials of a stack share."""
-        return (self.mask == "auto", *_shared_fields(self))
+        """The values that all trials of a stack share."""
+        return (self.mask == "auto", self.split["class_order"], *_shared_fields(self))
 
 
 _shared_fields = attrgetter(*(name for name in TrialConfig.model_fields if name not in _PER_TRIAL))

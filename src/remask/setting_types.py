@@ -124,6 +124,8 @@ def _read_integers(value: object) -> object:
 
 def _read_order(value: object) -> object:
     """A single number in a text is a seed; in a list, it is the order."""
+    if isinstance(value, str) and value.strip() == "seed":
+        return "seed"
     numbers = _read_integers(value)
     single = isinstance(value, str) and isinstance(numbers, list) and len(numbers) == 1
     return numbers[0] if single else numbers  # type: ignore[index]
@@ -142,7 +144,9 @@ Epochs = Annotated[
     OnCommandLine("EPOCHS"),
 ]
 ClassOrder = Annotated[
-    Integer | tuple[Integer, ...] | None, BeforeValidator(_read_order), OnCommandLine("ORDER")
+    Literal["seed"] | Integer | tuple[Integer, ...] | None,
+    BeforeValidator(_read_order),
+    OnCommandLine("ORDER"),
 ]
 
 

@@ -26,6 +26,7 @@ from tests.store.store_samples import make_config
         make_config(method="oewc", buffer=0, replay_batch=0, weights={"penalty": 3, "gamma": 0.5}),
         make_config(tasks=2, class_order=(3, 1, 0, 2, 4, 5, 6, 7, 9, 8), limit=9, task_free=True),
         make_config(tasks=5, class_order=7, net="resnet18:8", batch=3, replay_batch=4),
+        make_config(class_order="seed"),
         make_config(validation=0.15),
         make_config(mask=0.5, positive_mask=True, buffer=20, fade=1.5),
         make_config(method="derpp", mask=-1.0, mask_stored=True, alpha=0.5, beta=0.5),

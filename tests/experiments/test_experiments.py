@@ -19,7 +19,7 @@ from remask.engine.steps import Feed
 from remask.errors import MissingPackageError, SettingsError
 from remask.experiments.jobs import unfinished_runs
 from remask.experiments.reproduction import wanted_cells
-from remask.store import StoreError
+from remask.store import StoreError, scores, summarise
 from tests.store.store_samples import (
     contents,
     failed,
@@ -55,6 +55,22 @@ def test_a_run_is_every_combination_with_published_settings_and_is_stored(store:
         assert {record.config_hash for record in opened.records()} == {
             record.config_hash for record in results
         }
+
+
+def test_class_orders_drawn_per_seed_are_averaged_in_one_cell(store: Path) -> None:
+    asked: Any = {"mask": [None, -1.0], "buffer": 20, "class_order": "seed"} | SMALL
+    results = remask.run("split-digits", "er", store=store, **asked)
+    for record in results:
+        split = remask.load_benchmark("split-digits", class_order=record.seed, limit=10)
+        assert record.tasks == split.tasks
+    plain, masked = summarise(results)
+    assert (plain.label, masked.label) == ("ER", "MSER(-1)")
+    assert (plain.trials, masked.trials) == (2, 2)
+    assert plain.learnt == masked.learnt
+    assert plain.tasks is None
+    found = [scores(record)["class_il_A_T"] for record in plain.records]
+    assert plain.spreads["class_il_A_T"].mean == pytest.approx(sum(found) / 2)
+    remask.report(store.with_suffix(".html"), store=store)
 
 
 def test_stored_trials_are_run_again_only_on_request(store: Path) -> None:

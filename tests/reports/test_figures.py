@@ -692,6 +692,20 @@ def test_a_confusion_matrix_is_the_mean_share_of_predictions_in_the_order_of_lea
     assert plot(summarise(records), "confusion") is not None
 
 
+def test_the_confusion_matrix_of_trials_with_different_tasks_is_of_tasks() -> None:
+    counts = [[8, 0, 2, 0], [0, 10, 0, 0], [0, 0, 10, 0], [0, 0, 0, 10]]
+    records = [
+        make_record(
+            make_config(seed=seed, class_order="seed"), answers={"confusion": counts}, tasks=tasks
+        )
+        for seed, tasks in enumerate((((0, 1), (2, 3)), ((3, 2), (1, 0))))
+    ]
+    (cell,) = summarise(records)
+    (panel,) = _described("confusion", [cell]).panels
+    assert panel.x.places == ("task 1", "task 2")
+    assert panel.marks[0].values == pytest.approx((95.0, 5.0, 5.0, 95.0))
+
+
 def test_the_confusion_matrix_of_many_classes_is_of_tasks() -> None:
     classes = 22
     confusion = [[int(a == b) for a in range(classes)] for b in range(classes)]

@@ -176,8 +176,9 @@ def _check_benchmark(config: TrialConfig, benchmark: Benchmark | DataDescription
         )
     if isinstance(benchmark, DataDescription):
         return
+    split = config.split
     for name, asked in benchmark.asked:
-        if getattr(config, name) is None or (name == "blur" and not config.blur):
+        if split[name] is None:
             raise ContradictionError(
                 f"the benchmark given was loaded with {name}={asked!r}; set it in the config, too."
             )
@@ -186,9 +187,9 @@ def _check_benchmark(config: TrialConfig, benchmark: Benchmark | DataDescription
     most = max(int(torch.bincount(labels).max()) for labels in parts)
     other_borders = bool(config.blur) and dict(benchmark.asked).get("blur") != config.blur
     other_order = (
-        config.class_order is not None
+        split["class_order"] is not None
         and not config.blur
-        and order != ordered_classes(config.class_order, benchmark.num_classes)
+        and order != ordered_classes(split["class_order"], benchmark.num_classes)
     )
     for name, differs, actual in (
         ("tasks", config.tasks not in (None, benchmark.num_tasks), f"{benchmark.num_tasks} tasks"),

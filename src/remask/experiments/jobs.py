@@ -95,9 +95,8 @@ def plan_jobs(
 
 
 def benchmark_of(config: TrialConfig) -> Benchmark:
-    """The benchmark of a trial, with its classes dealt as the trial wants them."""
-    names = ("tasks", "class_order", "limit", "blur")
-    return _load(config.benchmark, **{name: getattr(config, name) for name in names})
+    """The benchmark of a trial, split as in its config."""
+    return _load(config.benchmark, **config.split)
 
 
 _load = lru_cache(maxsize=1)(load_benchmark)  # the jobs of a process mostly have one benchmark

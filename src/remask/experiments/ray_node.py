@@ -135,13 +135,7 @@ def _train(
     known = [path.name for path in checkpoints_in(folder).values()]
     if max(checkpoint, default="") > max(known, default=""):
         write_files(folder, checkpoint)
-    config = order.job.configs[0]
-    benchmark = resplit(
-        as_benchmark(arrays),
-        tasks=config.tasks,
-        class_order=config.class_order,
-        limit=config.limit,
-    )
+    benchmark = resplit(as_benchmark(arrays), **order.job.configs[0].split)
     save = None if mirror is None else lambda: mirror.push(folder)
     events = run_job(order.job, folder, options, stop, benchmark=benchmark, after_save=save)
     ended, next_report = False, 0.0

@@ -142,11 +142,13 @@ def summary_of(record: TrialRecord) -> TrialSummary:
     config = record.config
     device = record.machine.get("device") or record.machine.get("processor")
     torch = record.versions.get("torch")
+    # With an order per seed, only the sizes of tasks are the same in all trials of a cell.
+    tasks = tuple(map(len, record.tasks)) if config.class_order == "seed" else record.tasks
     return TrialSummary(
         *(config.hash, config.benchmark, config.method, config.mask, config.buffer, config.seed),
         *(record.status, record.title, write_moment(record.created), record.error, record.seconds),
         num_tasks=len(record.class_il),
-        learnt=_fingerprint(record.tasks, record.class_names, len(record.confidence)),
+        learnt=_fingerprint(tasks, record.class_names, len(record.confidence)),
         hardware=", ".join([str(device), *([f"torch {torch}"] if torch else [])]) if device else "",
         cell=config.cell.canonical,
         packed=np.fromiter(scores(record).values(), "<f8").tobytes(),
@@ -221,8 +223,9 @@ class Cell:
 
     @property
     def tasks(self) -> Tasks | None:
-        """The classes of each task, in order of learning; None if no trial finished."""
-        return self.finished[0].tasks if self.finished else None
+        """The classes of each task, in order of learning; None if unknown or if trials differ."""
+        found = {trial.tasks for trial in self.finished}
+        return found.pop() if len(found) == 1 else None
 
     @property
     def class_names(self) -> tuple[str, ...] | None:

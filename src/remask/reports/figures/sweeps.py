@@ -255,7 +255,7 @@ def plane_figure(rows: Sequence[Row], setting: str, systems: Systems) -> Figure:
         Axis("plasticity, accuracy right after learning (%)", name="plasticity", near_100=True),
         tuple(marks),
         sizes=tuple(sizes.values()),
-        guides=_equal_accuracy({len(cell.tasks or ()) for cell in drawn.cells}),
+        guides=_equal_accuracy({len(trial.tasks) for c in drawn.cells for trial in c.finished}),
     )
     return Figure(
         key="stability-plasticity",

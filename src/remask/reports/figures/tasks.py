@@ -194,7 +194,8 @@ def confusion_figure(rows: Sequence[Row], setting: str, systems: Systems) -> Fig
     for number, row in enumerate(rows):
         counted = [cell for cell in row.cells if setting == "class_il" and _counts(cell).size]
         for cell in counted:
-            counts, names = _by_task(cell) if _has_many_classes(cell) else _by_class(cell)
+            by_task = len(cell.class_names or ()) > _MOST_CONFUSED or cell.tasks is None
+            counts, names = _by_task(cell) if by_task else _by_class(cell)
             shares = 100 * (counts / counts.sum(axis=-1, keepdims=True)).mean(axis=0)
             predictions = Axis("predicted", names, tuple(f"predicted {name}" for name in names))
             heat = _heat(shares, shares >= _LEAST_CONFUSED, cell, systems)
@@ -221,10 +222,6 @@ def _heat(values: Array, shown: Array, cell: Cell, systems: Systems) -> Mark:
     return systems.mark("heat", "", [cell], x, y=known(y), values=known(values[y, x]))
 
 
-def _has_many_classes(cell: Cell) -> bool:
-    return len(cell.class_names or ()) > _MOST_CONFUSED
-
-
 def _by_class(cell: Cell) -> tuple[Array, tuple[str, ...]]:
     """Confusion counts in the order of learning, [S, K, K], and the names of the classes."""
     counts = _counts(cell)
@@ -235,10 +232,12 @@ def _by_class(cell: Cell) -> tuple[Array, tuple[str, ...]]:
 
 def _by_task(cell: Cell) -> tuple[Array, tuple[str, ...]]:
     """Confusion counts between tasks, [S, T, T], and the names of the tasks."""
-    tasks = cell.tasks or ()
-    member = np.array([[c in task for c in range(len(cell.class_names or ()))] for task in tasks])
-    counts = member @ _counts(cell) @ member.T
-    return counts, tuple(f"task {number}" for number in numbered(len(tasks)))
+    found = []
+    for record in cell.finished:
+        if record.answers and (counts := np.array(record.answers.confusion, np.float64)).size:
+            member = np.array([[c in t for c in range(len(counts))] for t in record.tasks])
+            found.append(member @ counts @ member.T)
+    return np.array(found), tuple(f"task {number}" for number in numbered(len(found[0])))
 
 
 def _counts(cell: Cell) -> Array:
