@@ -158,7 +158,7 @@ def largest_stacks(
 
 def _split(config: TrialConfig) -> tuple[str, ...]:
     """The settings that identify a loaded benchmark, sortable."""
-    return tuple(map(str, (config.benchmark, config.tasks, config.class_order, config.limit)))
+    return tuple(map(str, (config.benchmark, *config.split.values())))
 
 
 def note_changed_code(store: Store, configs: Sequence[TrialConfig], console: PlainConsole) -> None:
