@@ -4,7 +4,6 @@ import ctypes
 import errno
 import os
 import platform
-import resource
 import signal
 import subprocess
 import sys
@@ -21,7 +20,6 @@ from typing import Any, Self
 from remask.errors import RemaskError, SettingsError
 
 _NO_MEMORY = ("not enough memory", "can't allocate memory", "out of memory", "Unable to allocate")
-_SCIPY, _BLAS_OF_A_CORE = 192 << 20, 64 << 20
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # as <malloc.h> numbers them
 _KEPT, _LARGEST_KEPT = 256 << 20, 128 << 20
 _GROUPS = Path("/sys/fs/cgroup")
@@ -49,11 +47,6 @@ def write_bytes(size: float) -> str:
 def free_memory() -> int | None:
     """Bytes that are free on the machine and in its control group; None: unknown."""
     return min((*_free_on_the_machine(), *_free_in_groups()), default=None)
-
-
-def free_in_process() -> int | None:
-    """Bytes that this process may still allocate; None: no limit."""
-    return min(_free_within_limits(), default=None)
 
 
 def check_device(name: str) -> None:
@@ -89,18 +82,7 @@ def fork() -> int:
 
 def require_room(size: int, purpose: str) -> None:
     """Raise TooLargeError if `size` bytes cannot be allocated."""
-    known = [free for free in (free_memory(), free_in_process()) if free is not None]
-    _refuse_beyond(min(known, default=None), size, purpose)
-
-
-def require_room_for_scipy(purpose: str) -> None:
-    """Refuse to load SciPy under a low limit: its BLAS would try forever to get its memory."""
-    if "scipy.linalg" not in sys.modules:
-        size = _SCIPY + _BLAS_OF_A_CORE * (os.cpu_count() or 1)
-        _refuse_beyond(free_in_process(), size, f"{purpose} needs SciPy, which")
-
-
-def _refuse_beyond(free: int | None, size: int, purpose: str) -> None:
+    free = free_memory()
     if free is not None and size > free:
         raise TooLargeError(
             f"{purpose} takes {write_bytes(size)} of memory, and {write_bytes(max(free, 0))} are "
@@ -133,18 +115,6 @@ def _free_in_group(folder: Path) -> int | None:
     except (OSError, ValueError):  # not visible here, or "max": no limit
         return None
     return limit - used + _table(folder / "memory.stat").get("inactive_file", 0)
-
-
-def _free_within_limits() -> Iterator[int]:
-    try:
-        pages = Path("/proc/self/statm").read_text().split()
-    except OSError:
-        pages = ["0"] * 6
-    taken = {resource.RLIMIT_AS: int(pages[0]), resource.RLIMIT_DATA: int(pages[5])}
-    for name, used in taken.items():
-        limit = resource.getrlimit(name)[0]
-        if limit != resource.RLIM_INFINITY:
-            yield limit - used * os.sysconf("SC_PAGE_SIZE")
 
 
 def _table(path: Path) -> dict[str, int]:

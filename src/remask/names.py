@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Literal, NamedTuple
 
 from remask.errors import UnknownNameError, unknown
@@ -160,25 +161,20 @@ def unknown_method(
     return UnknownNameError(unknown(kind, name, known, [*titles, *masked]))
 
 
-_RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789")
-
-
 def _split_mask(name: str) -> tuple[str, float | Literal["auto"] | None]:
-    """Split `mser(-1)` into (`mser`, -1.0); also reads `−∞` and `−10⁹`, as in figures."""
-    parts = re.fullmatch(r"(.+?)\s*\(([^()]+)\)", name)
-    if parts is None:
-        return name, None
-    system, text = parts.groups()
-    text = text.strip().replace("\N{MINUS SIGN}", "-").replace("\N{INFINITY}", "inf")
-    if text == "auto":
-        return system, "auto"
-    if power := re.fullmatch(r"-10([⁰¹²³⁴⁵⁶⁷⁸⁹]+)", text):
-        text = f"-1e{power[1].translate(_RAISED)}"
-    try:
-        mask = float(text)
-    except ValueError:
-        return name, None
-    return (system, mask) if mask < math.inf else (name, None)
+    """Split `mser(-1)` into (`mser`, -1.0); also reads `−10⁹`, as in figures."""
+    from remask.setting_types import read_mask  # a list of methods needs no pydantic
+
+    if parts := re.fullmatch(r"(.+?)\s*\(([^()]+)\)", name):
+        power = re.fullmatch("(.10)([⁰¹²³⁴⁵⁶⁷⁸⁹]+)", parts[2])
+        text = f"{power[1][0]}1e{power[2].translate(_RAISED)}" if power else parts[2]
+        with suppress(ValueError):
+            if (mask := read_mask(text)) is not None:
+                return parts[1], mask
+    return name, None
+
+
+_RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789")
 
 
 def short_number(number: float) -> str:

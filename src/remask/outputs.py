@@ -26,7 +26,6 @@ _BEGINNINGS = {
     )
 }
 """The first bytes of files that no output may replace."""
-_LEARNER_FILE = re.compile(r"[a-z]+-[0-9]{6,12}\.(?:safetensors|npy)")
 _SIDE_FILE = re.compile(r"(.+)-(?:wal|shm|journal)")
 
 
@@ -81,8 +80,8 @@ def _kept_as(path: Path, there: os.stat_result | None, used: Sequence[Path]) -> 
         store = path.with_name(beside[1])
         if store.resolve() in used or _begins_as(store) is not None:
             return f"part of {store.name}, which is an SQLite database"
-    if _LEARNER_FILE.fullmatch(path.name) and _begins_as(path.with_name("learner.json")):
-        return "part of the learner beside it"
+    if path.suffix in (".safetensors", ".npy") and _begins_as(path.with_name("learner.json")):
+        return "in the folder of a learner"
     return _begins_as(path) if there is not None and stat.S_ISREG(there.st_mode) else None
 
 

@@ -90,13 +90,6 @@ def test_damaged_trials_and_data_are_named_with_what_to_do(
     assert wrong["remedy"].startswith("`remask data fetch mnist --force`")
 
 
-def test_a_file_that_is_not_a_store_is_wrong(remask: CommandLine) -> None:
-    remask.store.write_text("no store")
-    (store,) = _symptoms(remask, code=1)["store"]
-    assert "not a results store" in store["text"]
-    assert remask.store.read_text() == "no store"
-
-
 def test_a_stopped_run_can_be_resumed_and_one_at_work_is_named(healthy: CommandLine) -> None:
     run, _ = _stopped_run(healthy, checkpoints=1)
     (stopped,) = _symptoms(healthy, code=0)["runs"]
@@ -138,13 +131,3 @@ def test_a_plan_that_cannot_be_read_is_wrong(healthy: CommandLine) -> None:
     plan.write_text("{}")
     (run,) = _symptoms(healthy, code=1)["runs"]
     assert "Move the folder" in run["text"]
-
-
-@pytest.mark.parametrize("store", ["/", ".", ".."])
-def test_a_folder_as_a_store_is_reported(
-    healthy: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    answer = healthy("doctor", "--store", store)
-    assert answer.code == 1
-    assert f"{store} is a folder, not a file. Name a file" in answer.text

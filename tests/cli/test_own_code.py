@@ -18,8 +18,6 @@ from PIL import Image
 
 from remask import TrialStack
 from remask.experiments import jobs
-from remask.experiments.configs import trial_configs
-from remask.experiments.jobs import plan_run
 from remask.own_code import find_source
 from remask.store import Store, TrialRecord
 from tests.command_line import QUICK, Answer, CommandLine, start
@@ -159,16 +157,6 @@ def test_the_page_quotes_the_examples_as_they_are() -> None:
         assert example.read_text("utf-8") in PYTHON, example.name
 
 
-def test_the_page_shows_data_net_and_method() -> None:
-    words = [word for command in COMMANDS for word in command]
-    assert PAGE.count("remask run") == len(COMMANDS) == 3
-    for word in (
-        "my_data:measurements", "my_data:photos", "my_net:small_conv", "my_method:WeightedReplay",
-        "past=2", "none,-1",
-    ):  # fmt: skip
-        assert word in words
-
-
 @pytest.mark.processes
 def test_the_script_runs_a_command_of_the_page_in_two_workers_with_the_same_results(
     here: Path, store: Path, remask: Remask, tmp_path: Path
@@ -244,12 +232,6 @@ def test_the_python_of_the_page_runs(
 
 
 # What can be run
-
-
-def test_a_dataset_becomes_a_benchmark(store: Path, remask: Remask) -> None:
-    answer = remask("run", "--benchmark", "my_data:noise", *SMALL, "--epochs", "1")
-    assert answer.code == 0, answer.err
-    assert [len(record.class_il) for record in _records(store)] == [2, 2]
 
 
 @pytest.mark.slow
@@ -567,21 +549,6 @@ def test_modules_that_own_code_imports_are_part_of_its_version(
     assert "older version" not in remask(*RUN_PLAIN).text  # unknown
 
 
-def test_the_place_of_an_error_is_in_the_user_s_file_not_in_an_installed_package(
-    here: Path, remask: Remask
-) -> None:
-    package = here / "another_environment" / "site-packages"
-    package.mkdir(parents=True)
-    (package / "foreign.py").write_text("def fail():\n    raise RuntimeError('boom')\n")
-    (here / "caller.py").write_text(
-        f"import sys\nsys.path.append({str(package)!r})\nimport foreign\n"
-        "def build(shape, classes):\n    return foreign.fail()\n"
-    )
-    message = _one_line(remask("run", "--net", "caller:build", "--trials", "1"))
-    assert f"RuntimeError: boom (at {here}/caller.py:5)" in message
-    sys.modules.pop("foreign", None)
-
-
 # Names that come from files
 
 
@@ -662,26 +629,3 @@ def test_a_stopped_run_of_own_code_resumes_only_if_allowed_and_keeps_its_first_v
     undisturbed = tmp_path / "undisturbed.db"
     assert remask(*command, "--store", str(undisturbed)).code == 0
     assert _shown(store) == _shown(undisturbed)
-
-
-def test_the_plan_of_another_run_cannot_bring_in_own_code(
-    here: Path, store: Path, remask: Remask
-) -> None:
-    asked = trial_configs(
-        benchmark="split-digits", method="er", seeds=range(2), overrides={"epochs": 1}
-    )
-    with Store(store) as opened:
-        named = plan_run(opened, asked, workers=1, largest_stack=lambda _: 2, again=False)
-        other = plan_run(
-            opened,
-            [config.model_copy(update={"benchmark": "mine:photos"}) for config in asked],
-            workers=1,
-            largest_stack=lambda _: 2,
-            again=False,
-        )
-    assert named is not None
-    assert other is not None
-    shutil.copy(other.folder / "run.json", named.folder / "run.json")
-    answer = remask("run", *QUICK, "--workers", "1")
-    assert not (here / "imported").exists()
-    assert "run.json" in _one_line(answer)

@@ -2,7 +2,6 @@
 
 import importlib
 import inspect
-import os
 import pkgutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,9 +11,8 @@ import numpy as np
 import pytest
 
 import remask
-from remask import Learner, Store, load_benchmark
+from remask import Learner, Store
 from remask.data.user_data import arrays
-from remask.errors import DataError
 from remask.store import export, read_export
 from tests.store.store_samples import make_config, make_record
 
@@ -88,15 +86,3 @@ def test_text_and_path_like_objects_name_the_same_files(
     learner.export(given(folder / "net.safetensors"), to="safetensors")
     assert (folder / "net.safetensors").exists()
     assert not list(elsewhere.iterdir())
-
-
-def test_a_home_folder_is_expanded_wherever_data_is_given(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HOME", os.fspath(tmp_path))
-    np.savez(tmp_path / "both.npz", inputs=INPUTS, labels=LABELS)
-    assert arrays("~/both.npz", tasks=2).num_classes == 2
-    with pytest.raises(DataError, match=rf"{tmp_path}/nowhere: No such file"):
-        load_benchmark("split-mnist", data="~/nowhere")
-    with pytest.raises(DataError, match=r"cannot find ~nobody-has-this-name/x"):
-        load_benchmark("split-mnist", data="~nobody-has-this-name/x")

@@ -60,17 +60,6 @@ def test_the_command_to_run_a_cell_again_asks_for_exactly_its_trials(
     assert found == [config.model_copy(update={"seed": seed}) for seed in seeds]
 
 
-def test_published_settings_need_no_words() -> None:
-    (config,) = trial_configs(
-        benchmark="split-mnist", method="derpp", masks=[-1.0], buffer=200, seeds=[0]
-    )
-    assert changed_settings(config) == {}
-    assert rerun_command(config, range(10)) == (
-        "remask run --benchmark split-mnist --method derpp --mask=-1 --buffer 200 --trials 10"
-        " --again"
-    )
-
-
 def test_code_of_one_s_own_is_not_imported_to_tell_its_settings() -> None:
     config = make_config(method="antigravity_of_mine:Method", benchmark="data_of_mine:load")
     assert changed_settings(config)["lr"] == 0.1

@@ -69,10 +69,3 @@ def test_the_summary_of_a_command_is_the_first_line_of_its_own_help(name: str) -
     command = load(name)
     assert command.name in (name, "")
     assert inspect.cleandoc(command.help).split("\n")[0] == COMMANDS[name][1]
-
-
-def test_a_lazy_name_that_does_not_exist_is_an_attribute_error() -> None:
-    import remask.data
-
-    with pytest.raises(AttributeError, match=r"'remask\.data' has no attribute 'nothing'"):
-        remask.data.nothing  # type: ignore[attr-defined]  # noqa: B018

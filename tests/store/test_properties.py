@@ -1,21 +1,13 @@
 """What holds for every record, whatever is in it."""
 
 import json
-import math
 import random
-from collections.abc import Callable
-from datetime import UTC
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remask.config import TrialConfig
-from remask.store import Store, TrialRecord, summarise
-from remask.store.export import trial_json
+from remask.store import TrialRecord, summarise
 from tests.store.store_samples import diverged, failed, make_config, make_record
 
 ANY_TEXT = st.text(
@@ -32,7 +24,6 @@ CONFIGS = st.builds(
     alpha=st.floats(0, 1e6),
     validation=st.just(0.0) | st.floats(0, 1, exclude_max=True),
 )
-MEASURED = st.floats(0, 100) | st.just(math.nan)
 # Few values each, so that some trials share a cell, and some cells a method and a buffer.
 SIMILAR = st.builds(
     lambda make, **settings: make(make_config(**settings)),
@@ -45,28 +36,6 @@ SIMILAR = st.builds(
 few = settings(max_examples=20, deadline=None)
 
 
-@st.composite
-def records(draw: Callable[[Any], Any]) -> TrialRecord:
-    tasks = draw(st.integers(1, 3))
-    row = st.lists(MEASURED, min_size=tasks, max_size=tasks)
-    matrix = st.lists(row, min_size=tasks, max_size=tasks)
-    ending = draw(
-        st.just({})
-        | st.builds(lambda step: {"status": "diverged", "diverged_at": step}, st.integers(0, 9**9))
-        | st.builds(lambda text: {"status": "failed", "error": text}, st.text(max_size=40))
-    )
-    return make_record(
-        draw(CONFIGS),
-        class_il=draw(matrix),
-        task_il=draw(matrix),
-        confidence=draw(st.lists(st.floats(0, 1) | st.just(math.nan), min_size=tasks, max_size=4)),
-        machine=draw(st.dictionaries(ANY_TEXT, ANY_TEXT | st.integers(0, 999), max_size=3)),
-        started=draw(st.datetimes(timezones=st.just(UTC))),
-        seconds=draw(st.floats(0, 1e9)),
-        **ending,
-    )
-
-
 @few
 @given(CONFIGS, CONFIGS, st.sampled_from(["seed", "buffer", "batch", "lr"]))
 def test_configs_have_the_same_hash_exactly_if_they_are_equal(
@@ -75,28 +44,6 @@ def test_configs_have_the_same_hash_exactly_if_they_are_equal(
     assert (one.hash == other.hash) == (one == other)
     assert one.model_copy(update={name: getattr(one, name) + 1}).hash != one.hash
     assert TrialConfig.model_validate(json.loads(one.canonical)) == one
-
-
-@pytest.mark.thorough
-@few
-@given(st.lists(records(), max_size=3))
-def test_any_record_comes_back_as_it_went_in(several: list[TrialRecord]) -> None:
-    with TemporaryDirectory() as folder, Store(Path(folder) / "results.db") as store:
-        expected: dict[str, TrialRecord] = {}
-        for record in several:
-            there = expected.get(record.config_hash)
-            new = there is None or (there.status == "failed" and record.status != "failed")
-            assert store.add(record) == new
-            if new:
-                expected[record.config_hash] = record
-        found = list(store.checked())
-        assert {record.config_hash: record for record in found} == expected
-        assert len(found) == store.count() == len(expected)
-    for record in several:
-        parts = json.loads(json.dumps(trial_json(record), allow_nan=False))
-        assert parts.pop("config_hash") == record.config_hash
-        del parts["metrics"]
-        assert TrialRecord.model_validate(parts) == record
 
 
 @few

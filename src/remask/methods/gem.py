@@ -7,7 +7,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from remask.machine import require_room_for_scipy
 from remask.methods.agem import AGEM
 from remask.methods.step import Step
 from remask.nets.stacked import Gradients, LossGradients
@@ -70,7 +69,6 @@ def solve(
 
 def solver() -> Any:
     """SciPy's `nnls`, imported when it is needed: most runs need no SciPy."""
-    require_room_for_scipy("GEM")
     from scipy.optimize import nnls  # type: ignore[import-untyped]
 
     return nnls

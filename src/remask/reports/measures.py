@@ -13,7 +13,6 @@ from typing import Literal, cast
 import numpy as np
 
 from remask.config import TrialConfig
-from remask.machine import require_room_for_scipy
 from remask.record import TrialRecord
 from remask.store.cells import COSTS, Cell, Spread, grouped, spread
 
@@ -139,7 +138,6 @@ def _cdf() -> Callable[[float, float], float]:
 
     `scipy.stats` takes four times as long to import, and its tests a hundred times as long to run.
     """
-    require_room_for_scipy("A t-test")
     from scipy.special import stdtr  # type: ignore[import-untyped]
 
     return cast(Callable[[float, float], float], lambda freedom, t: float(stdtr(freedom, t)))
