@@ -321,7 +321,6 @@ def test_a_learner_is_shown_without_its_code(remask: CommandLine, taught: Path) 
     assert found["classes"][1]["seen"] == 36
     assert found["disk"]["total"] == sum(p.stat().st_size for p in taught.rglob("*"))
     assert found["settings"]["keep_generations"] == 3
-    assert found["effective"]["lr"] > 0
     assert found["calibration"]["temperature"] > 0
 
 

@@ -282,9 +282,9 @@ def test_every_damaged_byte_is_found(tmp_path: Path, before: Path) -> None:
 def test_a_newer_version_s_learner_is_left_alone(tmp_path: Path, before: Path) -> None:
     path = tmp_path / "a"
     shutil.copytree(before, path)
-    text = (path / MANIFEST).read_text().replace('"format": 4', '"format": 5', 1)
+    text = (path / MANIFEST).read_text().replace('"format": 5', '"format": 6', 1)
     (path / MANIFEST).write_text(text)
-    with pytest.raises(LearnerError, match=r"newer remask \(format 5.*Update"):
+    with pytest.raises(LearnerError, match=r"newer remask \(format 6.*Update"):
         Learner.open(path)
     assert (path / MANIFEST).read_text() == text
 

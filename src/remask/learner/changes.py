@@ -3,15 +3,11 @@
 Forgetting removes a class's output, its samples and what was stored with them, in every file.
 """
 
-import hashlib
-from collections.abc import Iterable, Iterator, Mapping
-from mmap import ACCESS_READ, mmap
-from pathlib import Path
+from collections.abc import Mapping
 
 import torch
-from torch import Tensor
 
-from remask.files import DurabilityError, open_regular
+from remask.files import DurabilityError
 from remask.learner.calibration import calibrate
 from remask.learner.data import moments
 from remask.learner.folder import (
@@ -29,15 +25,12 @@ from remask.learner.manifest import Learnt, Manifest
 from remask.learner.model import Model
 from remask.learner.results import Forgotten, Undone
 from remask.learner.samples import ChosenRows, HeldOut, measured_on, statistics_without
-from remask.learner.scoring import make_scorer, score_held_out
 from remask.learner.settings import LearnerError
 from remask.learner.stacks import make_stack
 from remask.learner.training import Candidate, Training, choose
-from remask.memory import EMPTY, StoredRows
+from remask.memory import EMPTY
 
 _MOST_PASSES = 20  # over the memory, per epoch of a visit
-_ROWS_AT_ONCE = 256
-_SHORTEST = 16  # bytes of a sample that no file contains by chance
 
 
 def undo(folder: LearnerFolder) -> Undone:
@@ -89,22 +82,17 @@ def forget(folder: LearnerFolder, model: Model, name: str, *, retrain: bool) -> 
     before = folder.manifest
     outputs = [number for number, own in enumerate(before.classes) if own == name]
     _check_method(folder, model, retrain=retrain)
-    old, rows = folder.read_state(), folder.samples()
-    make_scorer(before, old, model)  # damage is found before anything changes
-    kept, others, removed = _divided(old, outputs)
-    gone = dict(_digests(rows, removed))
-    for digest, _ in _digests(rows, others):  # the same picture may also be of another class
-        gone.pop(digest, None)
+    kept, removed = _divided(folder.read_state(), outputs)
     classes = tuple(None if own == name else own for own in before.classes)
     history = tuple(visit.without(name) for visit in before.history)
     after = before.model_copy(update={"classes": classes, "history": history, "earlier": ()})
-    exact = retrained = False
+    exact, retrained = True, False
     if not after.known:
         empty = {field: info.default for field, info in Learnt.model_fields.items()}
-        after, exact = after.model_copy(update=empty), True
+        after = after.model_copy(update=empty)
     else:
-        after, retrained = _without(folder, model, after, kept, rows, outputs, retrain=retrain)
-        exact = before.exact and after.head != "net"
+        after, retrained = _without(folder, model, after, kept, outputs, retrain=retrain)
+        exact = after.head != "net"
     left = folder.commit(after)
     try:
         folder.visit.discard()  # its samples may be of the class
@@ -115,9 +103,8 @@ def forget(folder: LearnerFolder, model: Model, name: str, *, retrain: bool) -> 
             f"{name} is forgotten, but {left[0]}, which may hold its samples, cannot be "
             f"removed. Fix the permissions, then open the learner again."
         )
-    _prove(folder, name, gone)
     files = tuple(note.name for note in folder.manifest.own_files)
-    return Forgotten(name, len(removed), files, retrained=retrained, exact=exact)
+    return Forgotten(name, removed, files, retrained=retrained, exact=exact)
 
 
 def _check_method(folder: LearnerFolder, model: Model, *, retrain: bool) -> None:
@@ -143,7 +130,6 @@ def _without(
     model: Model,
     manifest: Manifest,
     kept: Tensors,
-    rows: StoredRows,
     outputs: list[int],
     *,
     retrain: bool,
@@ -154,9 +140,8 @@ def _without(
     is trained again.
     """
     assert manifest.data is not None
-    settings, held = manifest.settings, HeldOut.of(kept, rows)
-    calibration = None if manifest.exact else manifest.calibration
-    nets, statistics = [], None
+    rows, settings = folder.samples(), manifest.settings
+    held, nets, statistics = HeldOut.of(kept, rows), [], None
     if manifest.data.features is not None and settings.heads:
         statistics = statistics_without(folder, kept, outputs)
         retrain = settings.trains(features=True) and manifest.samples is not None
@@ -164,19 +149,19 @@ def _without(
         tensors, manifest = _retrained(manifest, kept, held, model)
         nets = [Candidate("", manifest.model_copy(update={"head": "net"}), tensors)]
     elif statistics is None:
-        tensors = _cleared(kept, outputs, _class_axes(folder.manifest, model))
+        tensors = _cleared(kept, outputs, _class_axes(manifest, model))
+        nets = [Candidate("", manifest, tensors)]
     else:
         tensors = held.tensors()
+    measured = held
     if statistics is not None:
         measured = measured_on(folder, manifest, statistics.notes, held)
-        chosen = choose(manifest, statistics, nets, measured, model)
-        files = {"statistics": statistics.notes, "exact": statistics.exact}
-        manifest = chosen.candidate.manifest.model_copy(update=files)
-        tensors = {**tensors, **chosen.candidate.tensors, **statistics.tensors()}
-        calibration = calibrate(chosen.scores, chosen.truth) or calibration
-    elif len(held):
-        scored = score_held_out(held, manifest, tensors, model)
-        calibration = calibrate(*scored) or calibration
+    chosen = choose(manifest, statistics, nets, measured, model)
+    manifest, tensors = chosen.candidate.manifest, {**tensors, **chosen.candidate.tensors}
+    if statistics is not None:
+        manifest = manifest.model_copy(update={"statistics": statistics.notes})
+        tensors |= statistics.tensors()
+    calibration = calibrate(chosen.scores, chosen.truth)
     update = {**folder.save(tensors, rows), "calibration": calibration}
     return manifest.model_copy(update=update), retrain
 
@@ -211,29 +196,29 @@ def _retrained(
     return tensors, manifest.model_copy(update={"tasks": 1})
 
 
-def _divided(tensors: Tensors, outputs: list[int]) -> tuple[Tensors, Tensor, Tensor]:
-    """A state without the samples of some outputs; and the rows of the others, and of these."""
+def _divided(tensors: Tensors, outputs: list[int]) -> tuple[Tensors, int]:
+    """Return a state without the samples of some outputs, and the number of these samples."""
     wanted = torch.tensor(outputs)
     held = torch.isin(tensors[HELD_LABELS], wanted)
     names = (HELD_SOURCES, HELD_LABELS, HELD_KEYS)
     kept = {**tensors, **{name: tensors[name][~held] for name in names}}
-    gone, left = [tensors[HELD_SOURCES][held]], [tensors[HELD_SOURCES][~held]]
+    removed = set(tensors[HELD_SOURCES][held].tolist())
     if MEMORY_SOURCES in tensors:
         labels = tensors[MEMORY_LABELS]
         own = torch.isin(labels, wanted)
         others = ~own & (labels != EMPTY)
-        gone.append(tensors[MEMORY_SOURCES][own])
-        left.append(tensors[MEMORY_SOURCES][others])
+        removed |= set(tensors[MEMORY_SOURCES][own].tolist())
         for name in {MEMORY_SOURCES, MEMORY_LABELS, MEMORY_LOGITS} & tensors.keys():
             # Slots are filled in order, so the others move together.
             kept[name] = torch.full_like(tensors[name], EMPTY if name == MEMORY_LABELS else 0)
             kept[name][: int(others.sum())] = tensors[name][others]
-    return kept, torch.cat(left), torch.cat(gone)
+    return kept, len(removed)
 
 
 def _class_axes(manifest: Manifest, model: Model) -> dict[str, list[int]]:
-    """The axes of classes of each tensor in the state: those that grow with the head."""
-    wider = manifest.model_copy(update={"outputs": manifest.outputs + 1})
+    """Return the axes of classes of each tensor in the state: those that grow with the head."""
+    more = (None,) * (manifest.outputs + 1 - len(manifest.classes))
+    wider = manifest.model_copy(update={"classes": (*manifest.classes, *more)})
     own, other = (
         make_stack(each, model, 1, seen=1, only_default=True).state() for each in (manifest, wider)
     )
@@ -259,43 +244,3 @@ def _cleared(tensors: Tensors, outputs: list[int], axes: Mapping[str, list[int]]
             for axis in own:
                 cleared[name].index_fill_(axis, torch.tensor(outputs), 0)
     return cleared
-
-
-def _prove(folder: LearnerFolder, name: str, gone: Mapping[bytes, bytes]) -> None:
-    """Search every file below the folder for the removed samples. Raises LearnerError."""
-    if folder.manifest.known:
-        rows = folder.samples()
-        if any(digest in gone for digest, _ in _digests(rows, torch.arange(len(rows)))):
-            raise LearnerError("samples of the forgotten class are still there. This is a bug.")
-    for path in folder.other_files():
-        if _holds(path, gone.values()):
-            raise LearnerError(
-                f"{name} is forgotten, but {path}, which does not belong to the learner, holds "
-                f"its samples, or cannot be read. Remove it."
-            )
-
-
-def _digests(rows: StoredRows, numbers: Tensor) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the digest and the bytes of each sample with these numbers."""
-    for some in torch.split(numbers, _ROWS_AT_ONCE):
-        for row in rows.read(some.numpy()):
-            data = row.tobytes()
-            yield hashlib.sha256(data).digest(), data
-
-
-def _holds(path: Path, samples: Iterable[bytes]) -> bool:
-    """Whether a file contains the bytes of a sample, or cannot be read.
-
-    Short or plain samples, which any file may contain by chance, are not searched for.
-    """
-    try:
-        if path.is_symlink() or path.lstat().st_size == 0:
-            return False
-        with open_regular(path) as stream, mmap(stream.fileno(), 0, access=ACCESS_READ) as data:
-            return any(
-                data.find(sample) >= 0
-                for sample in samples
-                if len(sample) >= _SHORTEST and len({*sample}) > 1
-            )
-    except OSError:
-        return True

@@ -91,7 +91,7 @@ def _without_encoder(form: InputFormat, settings: LearnerSettings, *, files: boo
     if not isinstance(settings.normalise, str):
         mean, std = settings.normalise
         seen = Normalisation(scale=_scale(form), mean=mean, std=std)
-        if not seen.fits(form):
+        if not len(mean) == len(std) == form.shape[0]:
             raise LearnerError(
                 f"normalise has {len(mean)} means and {len(std)} deviations, but the inputs have "
                 f"{form.shape[0]} channels"

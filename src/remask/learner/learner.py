@@ -191,7 +191,7 @@ class Learner:
                 staged = stage_visit(self._folder, self._model, source, name, discard, on_progress)
             if isinstance(staged, Visit):
                 return staged
-            if self._manifest.data is None and lacks_encoder(self.settings, staged.note.data):
+            if self._manifest.data is None and lacks_encoder(self.settings, staged.data):
                 warnings.warn(NO_ENCODER, NoEncoderWarning, stacklevel=2)
             run = VisitRun(self._folder, staged, self._model)
             return run.run(on_progress, self.checkpoint_seconds, max_drop=max_drop, force=force)
@@ -206,9 +206,9 @@ class Learner:
     def forget(self, name: str | int, *, retrain: bool = False) -> Forgotten:
         """Remove a class for good: its output, its samples and what was stored with them.
 
-        Every file that held them is written again, earlier generations are removed, and every file
-        of the folder is searched for the samples. An unfinished visit is discarded. A head in
-        closed form becomes that of a learner that never saw the class (`Forgotten.exact`).
+        Every file that held them is written again, and earlier generations are removed. An
+        unfinished visit is discarded. A head in closed form becomes that of a learner that never
+        saw the class (`Forgotten.exact`).
         Otherwise the other weights, which were trained on the class, stay
         (`Forgotten.not_promised`), unless `retrain` trains a new net from the remaining memory.
 
@@ -381,9 +381,8 @@ class Learner:
     @property
     def unfinished(self) -> str | None:
         """The name of an unfinished visit, if there is one."""
-        visit = self._folder.visit
-        note = None if visit.is_rejected() else visit.note()
-        return None if note is None else note.name
+        note = self._folder.visit.note()
+        return None if note is None or note.rejected else note.name
 
     @property
     def preprocessing(self) -> Preprocessing:
@@ -391,7 +390,18 @@ class Learner:
         data = self._manifest.data
         if data is None:
             raise LearnerError(f"{self._folder.path} has not learnt anything yet")
-        return data.preprocessing
+        form = data.inputs
+        if form.is_text:
+            raise LearnerError(
+                "a learner of texts has no preprocessing and cannot be exported: splitting a text "
+                "into tokens cannot be part of an ONNX or torch.export file. Use the learner itself"
+            )
+        return Preprocessing(
+            input_shape=form.shape,
+            input_type=form.tensor_type,
+            resize="bilinear" if form.is_image and form.dtype == "uint8" else None,
+            **data.seen.model_dump(),
+        )
 
     @property
     def _manifest(self) -> Manifest:

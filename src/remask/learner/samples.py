@@ -5,7 +5,7 @@ also a file of statistics per class, so that a class can be removed exactly. A l
 memory also stores statistics of held-out samples, from which samples to measure on are drawn.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,7 @@ from remask.learner.folder import (
     LearnerFolder,
     Tensors,
 )
-from remask.learner.manifest import Learnt, Manifest, StatisticsNote
+from remask.learner.manifest import FileNote, Learnt, Manifest
 from remask.learner.settings import damaged
 from remask.memory import JoinedRows, StoredRows, fair_shares
 from remask.methods.closed_form import LinearHead, ncm, ridge, slda
@@ -119,9 +119,8 @@ class Statistics:
     """The sum of the statistics of all classes, and their files for the next manifest."""
 
     pooled: ClassStatistics
-    notes: tuple[StatisticsNote, ...]
-    exact: bool
-    """Whether there is a file for each class."""
+    notes: dict[int, FileNote]
+    """By output."""
 
     def tensors(self) -> Tensors:
         """Return the tensors to save in a state."""
@@ -138,7 +137,7 @@ class Statistics:
         return {HEAD_WEIGHT: (scale * head.weight).float(), HEAD_BIAS: (scale * head.bias).float()}
 
     def _spread(self) -> float:
-        """The mean squared distance of samples from the mean of their class; 1 where it is 0."""
+        """Return the mean squared distance of samples from the mean of their class, or 1."""
         stats = self.pooled
         assert stats.gram is not None
         within = stats.gram.trace() - (stats.counts * stats.means.square().sum(1)).sum()
@@ -169,15 +168,10 @@ def updated_statistics(
     pooled = ClassStatistics.empty(outputs, size)
     if state is not None:
         before = pooled_of(state)
-        if len(before.counts) > outputs or before.sums.shape[1] != size:
-            raise StatisticsError("the statistics of the state do not fit the learner")
         pooled.counts[: len(before.counts)] = before.counts
         pooled.sums[: len(before.counts)] = before.sums
         pooled.gram = before.gram
-    if not after.exact:
-        pooled.add(*new)
-        return Statistics(pooled, (), exact=False)
-    notes = {note.output: note for note in after.statistics}
+    notes = dict(after.statistics)
     for output in sorted({*new[1].tolist()}):
         stats = PerClassStatistics(size)
         if output in notes:
@@ -186,39 +180,28 @@ def updated_statistics(
         for number, (features, labels) in enumerate([new] if held is None else [new, held]):
             stats.add(number, features[labels == output])
         tensors = stats.to_tensors()
-        file = folder.write_tensors(f"statistics-{output}", tensors, private=True)
-        notes[output] = StatisticsNote(**file.model_dump(), output=output)
+        notes[output] = folder.write_tensors(
+            "statistics", tensors, private=True, suffix=f"-{output}"
+        )
         rounded = PerClassStatistics.from_tensors(tensors, size)
         pooled.merge(_total(output, rounded, outputs))
-    if sum(note.size for note in notes.values()) > after.settings.statistics_bytes:
-        return Statistics(pooled, (), exact=False)
-    return Statistics(pooled, tuple(notes[output] for output in sorted(notes)), exact=True)
+    return Statistics(pooled, dict(sorted(notes.items())))
 
 
 def statistics_without(
     folder: LearnerFolder, tensors: Mapping[str, Tensor], outputs: Sequence[int]
 ) -> Statistics:
-    """Return the statistics of the classes of other outputs.
-
-    They are summed up from their files. If there are none, the covariance of all classes is removed
-    in place of that of the classes, which is not exact.
-    """
-    now = folder.manifest
-    assert now.data is not None
-    size = now.data.kept.shape[0]
-    if not now.exact:
-        stats = pooled_of(tensors)
-        _remove_approximately(stats, outputs)
-        return Statistics(stats, (), exact=False)
-    kept = tuple(note for note in now.statistics if note.output not in outputs)
-    pooled = ClassStatistics.empty(now.outputs, size)
-    for note in kept:
-        pooled.merge(_total(note.output, _read(folder, note, size), now.outputs))
-    return Statistics(pooled, kept, exact=True)
+    """Return the statistics without the classes of some outputs."""
+    now, pooled = folder.manifest, pooled_of(tensors)
+    for output in outputs:
+        stats = _read(folder, now.statistics[output], pooled.sums.shape[1])
+        pooled.remove(_total(output, stats, len(pooled.counts)))
+    kept = {own: note for own, note in now.statistics.items() if own not in outputs}
+    return Statistics(pooled, kept)
 
 
 def measured_on(
-    folder: LearnerFolder, learnt: Learnt, notes: Sequence[StatisticsNote], held: HeldOut
+    folder: LearnerFolder, learnt: Learnt, notes: Mapping[int, FileNote], held: HeldOut
 ) -> HeldOut:
     """Return the samples to measure on: those that are held out.
 
@@ -231,44 +214,27 @@ def measured_on(
     assert learnt.data is not None
     size = learnt.data.kept.shape[0]
     features, labels = [torch.zeros(0, size)], [torch.zeros(0, dtype=torch.int64)]
-    for note in notes:
+    for output, note in notes.items():
         stats = _read(folder, note, size)
         if found := stats.count(_HELD_OUT):
             count = min(found, _MOST_DRAWN)
             random = generator(settings.seed, "held-out statistics")
             noise = torch.from_numpy(random.standard_normal((count, min(found, size))))
             features.append(stats.draw(_HELD_OUT, noise).float())
-            labels.append(torch.full((count,), note.output))
+            labels.append(torch.full((count,), output))
     numbers = torch.arange(sum(map(len, labels)))
     return HeldOut(JoinedRows([torch.cat(features)]), numbers, torch.cat(labels), numbers)
 
 
-def _read(folder: LearnerFolder, note: StatisticsNote, features: int) -> PerClassStatistics:
-    path, tensors = folder.path / note.name, folder.read_tensors(note)
+def _read(folder: LearnerFolder, note: FileNote, features: int) -> PerClassStatistics:
     try:
-        found = PerClassStatistics.from_tensors(tensors, features)
+        return PerClassStatistics.from_tensors(folder.read_tensors(note), features)
     except StatisticsError as error:
-        raise damaged(path, str(error)) from error
-    if not found.count(_TRAINED):
-        raise damaged(path, "it has no statistics of samples")
-    return found
+        raise damaged(folder.path / note.name, str(error)) from error
 
 
 def _total(output: int, stats: PerClassStatistics, outputs: int) -> ClassStatistics:
-    """The statistics of one class as those of a head, without held-out samples."""
+    """Return the statistics of one class as those of a head, without held-out samples."""
     own = PerClassStatistics(stats.features)
     own.take(stats, {_TRAINED: output})
     return own.total(outputs)
-
-
-def _remove_approximately(stats: ClassStatistics, outputs: Iterable[int]) -> None:
-    assert stats.gram is not None
-    means = stats.means
-    free = (stats.counts.sum() - stats.seen.sum()).clamp(min=1)
-    within = (stats.gram - stats.sums.T @ means) / free
-    for label in outputs:
-        count = float(stats.counts[label])
-        stats.gram -= count * torch.outer(means[label], means[label])
-        stats.gram -= max(count - 1, 0) * within
-        stats.counts[label] = 0
-        stats.sums[label] = 0

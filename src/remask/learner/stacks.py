@@ -17,7 +17,7 @@ from remask.engine.choosing import candidates_of
 from remask.engine.saved_nets import check_predictor
 from remask.engine.validation import check_config, check_open
 from remask.learner.folder import Tensors
-from remask.learner.manifest import SMALLEST_HEAD, Manifest
+from remask.learner.manifest import Manifest
 from remask.learner.model import Model
 from remask.learner.settings import (
     AUTO,
@@ -160,14 +160,6 @@ def candidate_configs(
         *(masks[0].model_copy(update={"lr": rate}) for rate in rates),
         *(mask.model_copy(update={"lr": rates[0]}) for mask in others),
     ]
-
-
-def outputs_for(classes: int, now: int) -> int:
-    """Return the size of a head: no more outputs than needed, but at least as many as now.
-
-    Spare outputs would weaken distillation, which averages over all of them.
-    """
-    return max(SMALLEST_HEAD, now, classes)
 
 
 def make_stack(

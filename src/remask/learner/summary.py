@@ -19,10 +19,8 @@ from remask.learner.folder import HELD_LABELS, LearnerFolder, memory_of
 from remask.learner.manifest import DataNote, Manifest
 from remask.learner.model import AT_ONCE, Model
 from remask.learner.results import Calibration, Choice, html_table, listed, paragraphs, percent
-from remask.learner.settings import AUTO, AUTO_METHOD, LearnerError
-from remask.learner.stacks import make_stack, outputs_for, trial_config
-from remask.methods import find_method
-from remask.own_code import names_own_code
+from remask.learner.settings import LearnerError
+from remask.learner.stacks import make_stack
 
 _MEASURED_STEPS = 3
 _UNITS = ((10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
@@ -60,8 +58,6 @@ class Summary:
     """The name of an unfinished visit."""
     settings: dict[str, Any]
     """What the learner was created with."""
-    effective: dict[str, Any]
-    """Settings of the next visit; empty for a method of your own."""
     choice: Choice | None
     """Settings that the last visit chose."""
     calibration: Calibration | None
@@ -89,8 +85,8 @@ class Summary:
             f"  generation {self.generation}; `undo` can take back: "
             f"{listed(self.earlier[::-1]) or 'nothing'}",
         ]
-        shown = self.effective or self.settings
-        lines.append("  settings: " + ", ".join(f"{k} {v}" for k, v in shown.items()))
+        shown = (f"{name} {value}" for name, value in self.settings.items() if value is not None)
+        lines.append(f"  settings: {', '.join(shown)}")
         if self.choice is not None:
             lines.append(f"  last visit: {self.choice}")
         if self.calibration is not None:
@@ -162,7 +158,6 @@ def summary(folder: LearnerFolder) -> Summary:
         visits=len(history),
         unfinished=unfinished,
         settings=settings.model_dump(mode="json"),
-        effective=_effective(manifest),
         choice=None if last is None else last.choice,
         calibration=manifest.calibration,
         generation=manifest.generation,
@@ -171,28 +166,6 @@ def summary(folder: LearnerFolder) -> Summary:
         input_type=None if data is None else data.inputs.dtype,
         disk=_disk(folder.path),
     )
-
-
-def _effective(manifest: Manifest) -> dict[str, Any]:
-    settings, data = manifest.settings, manifest.data
-    trains = settings.trains(features=data is not None and data.features is not None)
-    if names_own_code(settings.method) or not trains:
-        return {}
-    method = find_method(AUTO_METHOD if settings.method == AUTO else settings.method)
-    replayed, held_out = settings.places(1 if data is None else data.kept.sample_bytes)
-    net = settings.net if data is None else data.net
-    config = trial_config(settings, method, replayed, net, 1000)
-    return {
-        "replayed": replayed,
-        "held_out": held_out,
-        "lr": manifest.lr or config.lr,
-        "batch": config.batch,
-        "replay_batch": config.replay_batch,
-        "optimizer": settings.optimizer,
-        "mask": settings.mask,
-        "seed": settings.seed,
-        "keep_generations": settings.keep_generations,
-    }
 
 
 def _disk(folder: Path) -> dict[str, int]:
@@ -264,8 +237,8 @@ def estimate(manifest: Manifest, model: Model, source: SampleReader) -> Estimate
 
 def _training(manifest: Manifest, data: DataNote, model: Model, samples: int) -> float:
     """The seconds of all steps, from a few steps on random inputs."""
-    update = {"data": data, "outputs": outputs_for(2, manifest.outputs)}
-    stack = make_stack(manifest.model_copy(update=update), model, samples, seen=samples)
+    learnt = manifest.model_copy(update={"data": data})
+    stack = make_stack(learnt, model, samples, seen=samples)
     config = stack.configs[0]
     count = config.batch * (_MEASURED_STEPS + 1)
     if data.kept.dtype == "float32":

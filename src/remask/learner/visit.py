@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from remask.data.classes import in_order
-from remask.data.readers import InputFormat, SampleReader
+from remask.data.readers import SampleReader
 from remask.engine import Position, TrialStack
 from remask.engine.checkpoints import CheckpointFolder
 from remask.errors import RemaskError
@@ -28,12 +28,11 @@ from remask.learner.samples import (
 )
 from remask.learner.scoring import score_held_out
 from remask.learner.settings import MISFITS, LearnerError, VisitRejectedError, damaged
-from remask.learner.stacks import copies, make_stack, outputs_for
+from remask.learner.stacks import copies, make_stack
 from remask.learner.staging import (
     OnProgress,
     ReadSamples,
     Staged,
-    VisitNote,
     choose_held_out,
     fingerprint_of,
 )
@@ -55,60 +54,56 @@ def stage_visit(
 ) -> Staged | Visit:
     """Write the samples of a visit to disk; return the visit if it was learnt before.
 
-    Raises LearnerError and DataError.
+    If this is interrupted, computed features stay, and the next call uses them. Raises LearnerError
+    and DataError.
     """
-    manifest = folder.manifest
+    manifest, place = folder.manifest, folder.visit
     data = manifest.data or first_data(source, model)
     before = next((v for v in manifest.history if v.name == name and v.samples), None)
     if before is not None:
-        return _learnt_before(before, source, data.inputs)
-    begun = None if discard else folder.visit.note()
-    if begun is not None:
-        same = begun.name == name and begun.data.inputs == data.inputs
-        if same and fingerprint_of(source, data.inputs) == begun.fingerprint:
-            return folder.visit.resume(begun, manifest)
-        if not folder.visit.is_rejected():
-            raise LearnerError(
-                f"the visit {begun.name!r} was started on {begun.began[:10]} and is not finished. "
-                f"Learn the same samples again under this name to continue it, or discard it: "
-                f"discard=True (--discard)."
-            )
+        return _learnt_before(before, source, data)
+    begun = None if discard else place.note()
+    unfinished = begun is not None and not begun.rejected
+    if begun is not None and unfinished and begun.name != name:
+        raise _unfinished(begun.name, begun.began)
+    if begun is None:
+        place.discard(keep_features=True)
+    read = ReadSamples(source, data, manifest.settings.seed, model.features(data), on_progress)
+    try:
+        rows = place.write_inputs(read)
+        fingerprint = read.fingerprint()
+        if begun is not None and unfinished and begun.fingerprint != fingerprint:
+            raise _unfinished(begun.name, begun.began)
+        new = in_order(set(read.names) - manifest.known.keys())
+        outputs = {own: len(manifest.classes) + n for n, own in enumerate(new)} | manifest.known
+        labels = [outputs[own] for own in read.names]
+        held_out = choose_held_out(labels, read.keys)
+        if manifest.data is None:
+            learnt = np.setdiff1d(np.arange(len(labels)), held_out)
+            data = measured(data, manifest.settings, rows, learnt)
+        note = place.begin(name, fingerprint, manifest.generation)
+    except BaseException:
+        if begun is None:
+            place.discard(keep_features=True)
+        raise
+    keys = torch.tensor([read.keys[row] for row in held_out], dtype=torch.int64)
+    aside = torch.tensor(held_out, dtype=torch.int64)
+    classes = (*manifest.classes, *new)
+    return Staged(note, data, classes, rows, torch.tensor(labels), aside, keys)
 
-    def make_note(found: ReadSamples) -> VisitNote:
-        return _note(folder, name, data, found)
 
-    seed = manifest.settings.seed
-    return folder.visit.stage(source, data, model.features(data), make_note, seed, on_progress)
-
-
-def _note(folder: LearnerFolder, name: str, data: DataNote, found: ReadSamples) -> VisitNote:
-    manifest = folder.manifest
-    new = in_order(set(found.names) - manifest.known.keys())
-    outputs = {own: len(manifest.classes) + n for n, own in enumerate(new)} | manifest.known
-    labels = [outputs[own] for own in found.names]
-    held_out = choose_held_out(labels, found.keys)
-    if manifest.data is None:
-        learnt = np.setdiff1d(np.arange(len(labels)), held_out)
-        data = measured(data, manifest.settings, found.rows, learnt)
-    return VisitNote(
-        name=name,
-        fingerprint=found.fingerprint(),
-        generation=manifest.generation,
-        began=_now(),
-        classes=(*manifest.classes, *new),
-        labels=tuple(labels),
-        held_out=tuple(held_out),
-        keys=tuple(found.keys[row] for row in held_out),
-        data=data,
-        rows_sha256="",
+def _unfinished(name: str, began: str) -> LearnerError:
+    return LearnerError(
+        f"the visit {name!r} was started on {began[:10]} and is not finished. Learn the same "
+        f"samples again under this name to continue it, or discard it: discard=True (--discard)."
     )
 
 
-def _learnt_before(before: Visit, source: SampleReader, form: InputFormat) -> Visit:
+def _learnt_before(before: Visit, source: SampleReader, data: DataNote) -> Visit:
     reason = "from other samples"
     if before.fingerprint is None:
         reason = "and a class of it was forgotten since"
-    elif fingerprint_of(source, form) == before.fingerprint:
+    elif fingerprint_of(source, data) == before.fingerprint:
         return before.model_copy(update={"repeated": True})
     raise LearnerError(
         f"a visit {before.name!r} was learnt on {before.finished[:10]}, {reason}. Choose another "
@@ -121,26 +116,18 @@ class VisitRun:
 
     def __init__(self, folder: LearnerFolder, staged: Staged, model: Model) -> None:
         self._folder, self._staged, self._model = folder, staged, model
-        self._before, note = folder.manifest, staged.note
-        self._settings = folder.manifest.settings
+        self._before, self._settings = folder.manifest, folder.manifest.settings
         self._old = folder.read_state() if self._before.state else None
-        self._after = self._before.model_copy(
-            update={
-                "classes": note.classes,
-                "outputs": outputs_for(len(note.classes), self._before.outputs),
-                "data": note.data,
-                "tasks": self._before.tasks + 1,
-            }
-        )
+        tasks = self._before.tasks + 1
+        update = {"classes": staged.classes, "data": staged.data, "tasks": tasks}
+        self._after = self._before.model_copy(update=update)
         self._earlier: list[StoredRows] = [folder.samples()] if self._before.samples else []
         self._rows = JoinedRows([*self._earlier, staged.inputs])
         self._first = len(self._rows) - len(staged.labels)  # the number of the visit's first sample
-        self._aside = torch.tensor(note.held_out, dtype=torch.int64)
-        everything = torch.arange(len(staged.labels))
-        self._learnt = everything[~torch.isin(everything, self._aside)]
-        keys = torch.tensor(note.keys, dtype=torch.int64)
+        everything, aside = torch.arange(len(staged.labels)), staged.held_out
+        self._learnt = everything[~torch.isin(everything, aside)]
         held = HeldOut.of(self._old, self._rows)
-        self._held = held.and_also(self._first + self._aside, staged.labels[self._aside], keys)
+        self._held = held.and_also(self._first + aside, staged.labels[aside], staged.keys)
         self._training: Training | None = None
 
     def run(
@@ -155,9 +142,9 @@ class VisitRun:
 
         Raises VisitRejectedError, unless `force` is set.
         """
-        features = self._staged.note.data.features is not None
+        features = self._staged.data.features is not None
         statistics = self._statistics() if features and self._settings.heads else None
-        notes = () if statistics is None else statistics.notes
+        notes = {} if statistics is None else statistics.notes
         held = measured_on(self._folder, self._after, notes, self._held)
         before = None
         if self._old is not None:
@@ -175,7 +162,10 @@ class VisitRun:
             nets = [Candidate(f"{title} (replay)", manifest, net)]
         chosen = choose(self._after, statistics, nets, held, self._model)
         if statistics is not None:
-            choice = self._with_head(choice, chosen, statistics)
+            why, head = chosen.why or "as the learner was created", chosen.candidate.manifest.head
+            if head == "net":
+                why = f"{why}. Among trained heads: {choice.why}"
+            choice = choice.model_copy(update={"head": head, "why": why})
         if not force:
             self._check(before, chosen, max_drop)
         visit = self._result(before, chosen, choice)
@@ -183,31 +173,19 @@ class VisitRun:
         return visit
 
     def _statistics(self) -> Statistics:
+        staged = self._staged
         learnt, held = (
-            (self._staged.inputs.take(rows), self._staged.labels[rows])
-            for rows in (self._learnt, self._aside)
+            (staged.inputs.take(rows), staged.labels[rows])
+            for rows in (self._learnt, staged.held_out)
         )
         keeps = self._settings.memory != 0
         return updated_statistics(
             self._folder, self._after, self._old, learnt, None if keeps else held
         )
 
-    def _with_head(self, trained: Choice, chosen: Chosen, statistics: Statistics) -> Choice:
-        """Add the head that predicts to the settings of the trained net."""
-        why, head = chosen.why or "as the learner was created", chosen.candidate.manifest.head
-        if not statistics.exact and self._before.exact:
-            why += (
-                f". Statistics of each class exceed {self._settings.statistics_bytes:,} bytes "
-                f"(statistics_bytes): only their sum is stored from now on, so that forgetting a "
-                f"class is not exact"
-            )
-        if head == "net":
-            why = f"{why}. Among trained heads: {trained.why}"
-        return trained.model_copy(update={"head": head, "why": why})
-
     def _check(self, before: tuple[Tensor, Tensor] | None, chosen: Chosen, max_drop: float) -> None:
         name, scores, truth = self._staged.note.name, chosen.scores, chosen.truth
-        advice = advice_for(self._settings, self._staged.note.data)
+        advice = advice_for(self._settings, self._staged.data)
         new = truth >= len(self._before.known)
         try:
             check_chance(name, scores, truth, advice)
@@ -218,7 +196,7 @@ class VisitRun:
         except VisitRejectedError:
             if self._training is not None:
                 self._training.save()
-            self._folder.visit.reject()
+            self._folder.visit.reject(self._staged.note)
             self._folder.remove_leftovers()
             raise
 
@@ -238,8 +216,8 @@ class VisitRun:
                 earlier_samples=self._earlier,
             )
             self._restore(stack)
-            path = self._folder.visit.checkpoints(attempt)
-            checkpoints = CheckpointFolder(path, f"{note.name} {note.fingerprint}")
+            path = self._folder.visit.checkpoints(note, attempt)
+            checkpoints = CheckpointFolder(path, note.fingerprint)
             self._training = Training(
                 stack, held, self._after, self._model.device, checkpoints, checkpoint_seconds
             )
@@ -270,29 +248,29 @@ class VisitRun:
         self, before: tuple[Tensor, Tensor] | None, chosen: Chosen, choice: Choice
     ) -> Visit:
         accuracy, counts = per_class(chosen.scores, chosen.truth, list(self._after.known))
-        note, training = self._staged.note, self._training
+        staged, training = self._staged, self._training
         sizes = Counter(self._staged.labels[self._learnt].tolist())
         return Visit(
-            name=note.name,
+            name=staged.note.name,
             number=len(self._before.history) + 1,
-            finished=_now(),
+            finished=datetime.now(UTC).isoformat(timespec="seconds"),
             seconds=round(training.seconds, 3) if training else 0.0,
             steps=training.steps if training else 0,
             epochs=training.epochs if training else 0,
-            samples={str(note.classes[label]): sizes[label] for label in sorted(sizes)},
-            new_classes=tuple(map(str, note.classes[len(self._before.classes) :])),
+            samples={str(staged.classes[label]): sizes[label] for label in sorted(sizes)},
+            new_classes=tuple(map(str, staged.classes[len(self._before.classes) :])),
             before={} if before is None else per_class(*before, list(self._before.known))[0],
             accuracy=accuracy,
             held_out=counts,
             choice=choice,
             calibration=calibrate(chosen.scores, chosen.truth),
-            fingerprint=note.fingerprint,
+            fingerprint=staged.note.fingerprint,
         )
 
     def _commit(
         self, visit: Visit, chosen: Chosen, net: Tensors, statistics: Statistics | None
     ) -> None:
-        _, places = self._settings.places(self._staged.note.data.kept.sample_bytes)
+        _, places = self._settings.places(self._staged.data.kept.sample_bytes)
         tensors = {**net, **chosen.candidate.tensors, **self._held.reduced(places).tensors()}
         update: dict[str, object] = {
             "calibration": visit.calibration,
@@ -302,7 +280,7 @@ class VisitRun:
         }
         if statistics is not None:
             tensors |= statistics.tensors()
-            update |= {"statistics": statistics.notes, "exact": statistics.exact}
+            update["statistics"] = statistics.notes
         if MEMORY_SOURCES in tensors:
             # The engine counts the visit's samples without those that are held out.
             counted, learnt = tensors[MEMORY_SOURCES].cpu(), self._first + self._learnt
@@ -312,7 +290,3 @@ class VisitRun:
         private = method is not None and method.own_memory != "no"
         update |= self._folder.save(tensors, self._rows, private=private)
         self._folder.commit(chosen.candidate.manifest.model_copy(update=update))
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
