@@ -209,7 +209,7 @@ def test_wrong_arrays_are_refused(
         (5, r"4 classes can be split into 1\.\.4 tasks, not 5"),
         (0, "not 0"),
         ([[0, 1], [2]], "the tasks hold 3 classes, the data has 4"),
-        ([[0, 1], [2, 2]], "class 2 is in task 1 and again in task 1"),
+        ([[0, 1], [2, 2]], "class 2 is in the tasks twice"),
         ([[0, 1], [2, 4]], r"ids must be 0\.\.3"),
         ([["cat"], [0, 1, 2]], "unknown class 'cat'. Known: 0, 1, 2, 3"),
     ],

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remask.data.benchmark import Benchmark, first_of_each_class, load_benchmark, resplit
-from remask.data.classes import SplitError, spread_classes
+from remask.data.classes import SplitError, split_classes
 from remask.errors import RemaskError
 
 
@@ -21,7 +21,7 @@ def test_classes_are_spread_as_evenly_as_can_be_with_larger_tasks_first(
 ) -> None:
     num_classes = data.draw(st.integers(1, 50))
     num_tasks = data.draw(st.integers(1, num_classes))
-    tasks = spread_classes(num_classes, num_tasks)
+    tasks = split_classes(num_classes, num_tasks)
     sizes = [len(task) for task in tasks]
     assert len(tasks) == num_tasks
     assert [label for task in tasks for label in task] == list(range(num_classes))

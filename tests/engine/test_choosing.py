@@ -13,7 +13,7 @@ from torch import Tensor
 
 from remask.config import TrialConfig
 from remask.data.benchmark import Benchmark
-from remask.data.tasks import hold_out
+from remask.data.tasks import Subset, hold_out
 from remask.engine import DataDescription, StreamError, TrialStack, choosing
 from remask.engine.choosing import (
     SHARE_APART,
@@ -193,7 +193,7 @@ def test_neither_test_data_nor_later_tasks_have_a_say(
 
 def held_out_rows(benchmark: Benchmark) -> Tensor:
     """What some trial holds out."""
-    _, apart = hold_out(benchmark.train_labels, SHARE_APART, SEEDS)
+    _, apart = hold_out(Subset(benchmark.train_labels), SHARE_APART, SEEDS)
     assert apart is not None
     assert apart.places is not None
     return apart.places

@@ -13,7 +13,7 @@ from torch import Tensor
 from remask.config import TrialConfig
 from remask.data.benchmark import Benchmark
 from remask.data.classes import SplitError
-from remask.data.tasks import hold_out
+from remask.data.tasks import Subset, hold_out
 from remask.engine import TrialStack
 from remask.methods import METHODS
 from remask.methods.er_ema import EREMA
@@ -40,7 +40,7 @@ def stack_of(
 
 def held_out_by(benchmark: Benchmark, seed: int, share: float = SHARE) -> Tensor:
     """The rows of the train set that a trial holds out."""
-    _, held_out = hold_out(benchmark.train_labels, share, [seed])
+    _, held_out = hold_out(Subset(benchmark.train_labels), share, [seed])
     assert held_out is not None
     assert held_out.places is not None
     return held_out.places[0]
@@ -70,7 +70,7 @@ def test_every_class_holds_out_its_share_at_least_one_and_never_all(
     tiny: Benchmark, share: float, expected: list[int]
 ) -> None:
     """Classes have 7, 10, 13, 16, 19 and 22 samples; halves are rounded to even numbers."""
-    learnt, held_out = hold_out(tiny.train_labels, share, SEEDS)
+    learnt, held_out = hold_out(Subset(tiny.train_labels), share, SEEDS)
     assert held_out is not None
     assert torch.bincount(held_out.labels).tolist() == expected
     assert torch.bincount(learnt.labels).tolist() == [
@@ -81,7 +81,7 @@ def test_every_class_holds_out_its_share_at_least_one_and_never_all(
 def test_a_sample_is_learnt_or_held_out_and_rows_have_one_label_in_all_trials(
     tiny: Benchmark,
 ) -> None:
-    learnt, held_out = hold_out(tiny.train_labels, SHARE, SEEDS)
+    learnt, held_out = hold_out(Subset(tiny.train_labels), SHARE, SEEDS)
     assert held_out is not None
     assert learnt.places is not None
     assert held_out.places is not None
@@ -93,7 +93,7 @@ def test_a_sample_is_learnt_or_held_out_and_rows_have_one_label_in_all_trials(
 
 
 def test_the_seed_alone_decides_what_is_held_out(tiny: Benchmark) -> None:
-    _, together = hold_out(tiny.train_labels, SHARE, SEEDS)
+    _, together = hold_out(Subset(tiny.train_labels), SHARE, SEEDS)
     assert together is not None
     assert together.places is not None
     for trial, seed in enumerate(SEEDS):
@@ -102,7 +102,7 @@ def test_the_seed_alone_decides_what_is_held_out(tiny: Benchmark) -> None:
 
 
 def test_without_validation_all_of_the_train_set_is_learnt_as_it_stands(tiny: Benchmark) -> None:
-    learnt, held_out = hold_out(tiny.train_labels, 0.0, SEEDS)
+    learnt, held_out = hold_out(Subset(tiny.train_labels), 0.0, SEEDS)
     assert held_out is None
     assert learnt.places is None
     assert torch.equal(learnt.labels, tiny.train_labels)

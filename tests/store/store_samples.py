@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from remask.config import TrialConfig
-from remask.data.classes import spread_classes
+from remask.data.classes import split_classes
 from remask.store import TrialRecord, export
 from remask.store.cells import TrialSummary
 from remask.store.store import COLUMNS, sealed
@@ -71,7 +71,7 @@ def _classes(values: dict[str, Any]) -> dict[str, Any]:
     if not 1 <= num_tasks <= num_classes:
         return {}
     names = [str(label) for label in range(num_classes)]
-    return {"tasks": spread_classes(num_classes, num_tasks), "class_names": names}
+    return {"tasks": split_classes(num_classes, num_tasks), "class_names": names}
 
 
 def make_records(number: int, **settings: Any) -> list[TrialRecord]:

@@ -19,15 +19,6 @@ class SplitError(RemaskError, ValueError):
 
 
 def split_classes(num_classes: int, num_tasks: int) -> Tasks:
-    """Split the classes 0..num_classes-1 into tasks of equal size, in the order of their labels."""
-    if num_classes < 1 or num_tasks < 1 or num_classes % num_tasks:
-        raise ValueError(
-            f"{num_classes} classes do not divide into {num_tasks} tasks of equal size"
-        )
-    return spread_classes(num_classes, num_tasks)
-
-
-def spread_classes(num_classes: int, num_tasks: int) -> Tasks:
     """Split classes as evenly as possible, larger tasks first, in label order."""
     return _cut(range(num_classes), _even_sizes(num_classes, num_tasks))
 
@@ -77,38 +68,30 @@ def check_tasks(tasks: Tasks, *, shared: bool = False) -> None:
     """
     if not tasks:
         raise ValueError("a benchmark needs at least one task")
-    task_of: dict[int, int] = {}
-    for number, task in enumerate(tasks):
-        if not task:
-            raise ValueError(f"task {number} has no classes")
-        for label in task:
-            if label in task_of and not shared:
-                raise ValueError(
-                    f"class {label} is in task {task_of[label]} and again in task {number}"
-                )
-            task_of[label] = number
-    if set(task_of) != set(range(len(task_of))):
+    empty = [number for number, task in enumerate(tasks) if not task]
+    if empty:
+        raise ValueError(f"task {empty[0]} has no classes")
+    labels = [label for task in tasks for label in task]
+    if {*labels} != {*range(len({*labels}))}:
         raise ValueError(
-            f"the tasks hold {len(task_of)} classes, so their ids must be "
-            f"0..{len(task_of) - 1}; got {sorted(task_of)}"
+            f"the tasks hold {len({*labels})} classes, so their ids must be "
+            f"0..{len({*labels}) - 1}; got {sorted({*labels})}"
         )
+    if not shared and len({*labels}) < len(labels):
+        twice = next(label for at, label in enumerate(labels) if label in labels[:at])
+        raise ValueError(f"class {twice} is in the tasks twice")
 
 
 def check_class_names(names: Sequence[object], num_classes: int) -> None:
     """Raise ValueError unless every class has a distinct name."""
     if len(names) != num_classes:
         raise ValueError(f"class_names has {len(names)} names for {num_classes} classes")
-    label_of: dict[str, int] = {}
+    label_of: dict[object, int] = {}
     for label, name in enumerate(names):
-        if not isinstance(name, str) or not name.strip():
-            raise ValueError(f"the name of class {label} must be text, not {name!r}")
-        try:
-            name.encode()
-        except UnicodeEncodeError:
-            raise ValueError(f"the name of class {label} is not valid Unicode: {name!r}") from None
-        if name in label_of:
-            raise ValueError(f"classes {label_of[name]} and {label} have the same name, {name!r}")
-        label_of[name] = label
+        if not isinstance(name, str) or not name.strip() or not name.isprintable():
+            raise ValueError(f"the name of class {label} must be printable text, not {name!r}")
+        if (first := label_of.setdefault(name, label)) < label:
+            raise ValueError(f"classes {first} and {label} have the same name, {name!r}")
 
 
 def _even_sizes(num_classes: int, num_tasks: int) -> list[int]:

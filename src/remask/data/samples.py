@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -11,10 +10,6 @@ from torch import Tensor
 from remask.data.tasks import DataDescription, Normaliser, Subset
 from remask.memory import JoinedRows, KeptRows, StoredRows
 from remask.randomness import generator
-
-if TYPE_CHECKING:
-    pass
-
 
 # Augmentation: the views of an epoch are planned ahead, per trial, so nothing has to be saved.
 
@@ -141,7 +136,7 @@ class Samples:
 
     def __init__(self, data: DataDescription, seeds: Sequence[int], device: torch.device) -> None:
         self._data, self._seeds, self._device = data, seeds, device
-        self._normalise = Normaliser.of(data, device)
+        self._normalise = Normaliser(data, device)
         self._crop = Cropper(data.input_shape, data.crop_padding) if data.augment else None
         self._kept: tuple[Tensor, Tensor] | None = None
         self._row_labels = torch.zeros(0, dtype=torch.int64)

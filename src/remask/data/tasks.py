@@ -1,7 +1,7 @@
 """What a stack learns from: the description of data, tasks, and the samples that are held out."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from math import isfinite
 from typing import TYPE_CHECKING, Any
@@ -107,19 +107,9 @@ class DataDescription:
     @classmethod
     def of(cls, benchmark: "Benchmark", *, num_tasks: int | None = None) -> "DataDescription":
         """Describe the data of a benchmark."""
-        return cls(
-            input_shape=benchmark.input_shape,
-            num_classes=benchmark.num_classes,
-            name=benchmark.name,
-            input_type=benchmark.train_inputs.dtype,
-            scale=benchmark.scale,
-            mean=benchmark.mean,
-            std=benchmark.std,
-            crop_padding=benchmark.crop_padding,
-            flip=benchmark.flip,
-            class_names=benchmark.class_names,
-            num_tasks=num_tasks,
-        )
+        own = {each.name for each in fields(cls)} - {"input_type", "num_tasks"}
+        values = {name: getattr(benchmark, name) for name in own}
+        return cls(**values, input_type=benchmark.train_inputs.dtype, num_tasks=num_tasks)
 
     def preprocessed(self, protocol: Protocol, *, augment: bool) -> "DataDescription":
         """Return the description under a protocol, and without augmentation unless `augment`."""
@@ -165,27 +155,13 @@ class DataDescription:
 class Normaliser:
     """Converts stored inputs to what the network receives, `(inputs * scale - mean) / std`."""
 
-    def __init__(
-        self,
-        scale: float,
-        mean: Sequence[float] | None,
-        std: Sequence[float] | None,
-        input_shape: Sequence[int],
-        device: torch.device | str = "cpu",
-    ) -> None:
-        self._scale = scale
-        self._mean_and_std: tuple[Tensor, Tensor] | None = None
-        if mean is not None and std is not None:
-            shape = (-1, *[1] * (len(input_shape) - 1))
-            self._mean_and_std = (
-                torch.tensor(mean, device=device).view(shape),
-                torch.tensor(std, device=device).view(shape),
-            )
-
-    @classmethod
-    def of(cls, data: DataDescription, device: torch.device | str = "cpu") -> "Normaliser":
-        """Make the normaliser of described data."""
-        return cls(data.scale, data.mean, data.std, data.input_shape, device)
+    def __init__(self, data: DataDescription, device: torch.device | str = "cpu") -> None:
+        self._scale = data.scale
+        shape = (-1, *[1] * (len(data.input_shape) - 1))
+        self._mean, self._std = (
+            None if values is None else torch.tensor(values, device=device).view(shape)
+            for values in (data.mean, data.std)
+        )
 
     def __call__(self, inputs: Tensor) -> Tensor:
         """Return new floats [..., C, *rest]; int64 inputs unchanged."""
@@ -194,10 +170,9 @@ class Normaliser:
         # Not in place for floats, which may belong to the caller.
         floats = inputs.dtype == torch.float32
         scaled = inputs * self._scale if floats else inputs.to(torch.float32).mul_(self._scale)
-        if self._mean_and_std is None:
+        if self._mean is None or self._std is None:
             return scaled
-        mean, std = self._mean_and_std
-        return scaled.sub_(mean).div_(std)
+        return scaled.sub_(self._mean).div_(self._std)
 
 
 @dataclass(frozen=True, eq=False)
@@ -227,29 +202,22 @@ def held_out(labels: Tensor, share: float, seed: int) -> Tensor:
     return chosen
 
 
-def hold_out(labels: Tensor, share: float, seeds: Sequence[int]) -> tuple[Subset, Subset | None]:
-    """Split labels [N] into the rows to learn and, if `share` is not 0, the rows to hold out.
+def hold_out(whole: Subset, share: float, seeds: Sequence[int]) -> tuple[Subset, Subset | None]:
+    """Split a set into the rows to learn and, if `share` is not 0, the rows to hold out.
 
     The samples are drawn per trial; their number per class is the same. Rows are sorted by class.
     """
     if not share:
-        return Subset(labels), None
-    order = labels.argsort(stable=True)
-    chosen = [held_out(labels, share, seed)[order] for seed in seeds]
-    learnt = torch.stack([order[~mask] for mask in chosen])
-    apart = torch.stack([order[mask] for mask in chosen])
-    return Subset(labels[learnt[0]], learnt), Subset(labels[apart[0]], apart)
+        return whole, None
+    order = whole.labels.argsort(stable=True)
+    chosen = [held_out(whole.labels, share, seed)[order] for seed in seeds]
 
+    def part(rows: Tensor) -> Subset:
+        places = rows if whole.places is None else whole.places.gather(1, rows)
+        return Subset(whole.labels[rows[0]], places)
 
-def set_apart(subset: Subset, share: float, seeds: Sequence[int]) -> tuple[Subset, Subset | None]:
-    """Split a subset again, as `hold_out` splits a whole set."""
-    learnt, apart = hold_out(subset.labels, share, seeds)
-    if apart is None or subset.places is None or learnt.places is None or apart.places is None:
-        return (subset, None) if apart is None else (learnt, apart)
-    return (
-        Subset(learnt.labels, subset.places.gather(1, learnt.places)),
-        Subset(apart.labels, subset.places.gather(1, apart.places)),
-    )
+    learnt, apart = ([order[mask == held] for mask in chosen] for held in (False, True))
+    return part(torch.stack(learnt)), part(torch.stack(apart))
 
 
 def check_share(labels: Tensor, share: float, name: str, class_names: Sequence[str]) -> None:

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from remask.data.benchmark import Benchmark
-from remask.data.classes import Tasks, class_names, in_order, spread_classes
+from remask.data.classes import Tasks, class_names, in_order, split_classes
 from remask.data.images import ImageReader, Listing, list_any, list_classes
 from remask.data.readers import (
     SKIP_UNREADABLE,
@@ -328,7 +328,7 @@ def _load(reader: SampleReader) -> tuple[Tensor, list[str]]:
 
 def _tasks(tasks: TaskList, number_of: Mapping[str, int]) -> Tasks:
     if isinstance(tasks, int):
-        return spread_classes(len(number_of), tasks)
+        return split_classes(len(number_of), tasks)
 
     def number(given: int | str) -> int:
         if str(given) in number_of:

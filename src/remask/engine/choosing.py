@@ -114,7 +114,7 @@ class Choosing:
         self._names = [candidate.name for candidate in known]
         self._seeds = [config.seed for config in configs]
         self._data, self._device = data, device
-        self._normalise = Normaliser.of(data, device)
+        self._normalise = Normaliser(data, device)
         trials = len(configs)
         places = held_out_places(configs[0].buffer) if self.auto else 0
         shape = (trials, places, *data.input_shape)

@@ -20,7 +20,6 @@ from remask.data.tasks import (
     check_share,
     hold_out,
     labels_in,
-    set_apart,
     union_task,
 )
 from remask.engine.evaluation import Evaluator, samples_per_class
@@ -116,9 +115,9 @@ class Stream:
 
     def _divide(self, labels: Tensor) -> dict[str, Subset]:
         """The samples to learn, and if any, those to validate and to compare candidates on."""
-        learnt, held_out = hold_out(labels, self._config.validation, self._seeds)
-        learnt, _ = set_apart(learnt, 1 - self._config.share, self._seeds)
-        learnt, apart = set_apart(learnt, self._share_apart, self._seeds)
+        learnt, held_out = hold_out(Subset(labels), self._config.validation, self._seeds)
+        learnt, _ = hold_out(learnt, 1 - self._config.share, self._seeds)
+        learnt, apart = hold_out(learnt, self._share_apart, self._seeds)
         parts = {"learnt": learnt, "held out": held_out, "apart": apart}
         return {name: part for name, part in parts.items() if part is not None}
 
