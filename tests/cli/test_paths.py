@@ -21,7 +21,7 @@ LABELS = np.arange(10) % 2
 # Types that remask creates; users do not.
 RECORDS = {
     *("BenchmarkInfo", "Dataset", "FileStatus", "Listing", "Run", "RunOptions", "StartingPoint"),
-    *("StoreMovedError", "Work", "Written", "list_classes"),
+    *("StoreMovedError", "Work", "Written", "list_images"),
 }
 
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pytest
 from PIL import Image, ImageOps, features
 
-from remask.data.images import ImageReader, UnreadableImageError, decode, list_classes, user_formats
+from remask.data.images import ImageReader, UnreadableImageError, decode, list_images, user_formats
 from remask.data.readers import InputFormat
 from remask.data.user_data import read
 from remask.errors import DataError
@@ -140,15 +140,15 @@ def test_grey_images_are_grey_unless_one_of_them_has_colour(tmp_path: Path) -> N
         folder = tmp_path / "photos" / "a"
         folder.mkdir(parents=True, exist_ok=True)
         Image.new("L", (8, 8), 100).save(folder / f"{number}.png")
-    source = ImageReader(list_classes(tmp_path / "photos"))
+    source = ImageReader(list_images(tmp_path / "photos", labelled=True))
     assert source.format().shape == (1, 8, 8)
     Image.new("RGB", (8, 8), "red").save(folder / "9.png")
-    source = ImageReader(list_classes(tmp_path / "photos"))
+    source = ImageReader(list_images(tmp_path / "photos", labelled=True))
     assert source.format().shape == (3, 8, 8)
     assert [sample.shape for sample in source.samples(source.format())] == [(3, 8, 8)] * 4
     grey = InputFormat(shape=(1, 8, 8), dtype="uint8")
     assert [sample.shape for sample in source.samples(grey)] == [(1, 8, 8)] * 4
-    always = ImageReader(list_classes(tmp_path / "photos"), channels=3)
+    always = ImageReader(list_images(tmp_path / "photos", labelled=True), channels=3)
     assert always.format().shape == (3, 8, 8)
 
 

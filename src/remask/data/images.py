@@ -180,39 +180,37 @@ class Listing:
     """The folder that was listed; None for a list of files."""
 
 
-def list_classes(path: Path) -> Listing:
-    """Find CLASS/NAME.png, sorted by their names. Raises DataError."""
-    found = Listing(root=path)
-    for entry in _entries(path):
-        if not entry.is_dir():
-            found.ignored.append(entry.name)
-            continue
-        images = _list_images(entry)
-        name = checked_name(entry.name.encode(errors="backslashreplace").decode(), "a class")
-        found.files += images.files
-        found.classes += [name] * len(images.files)
-        found.ignored += [f"{entry.name}/{each}" for each in images.ignored]
-    if not found.files:
+def list_images(path: Path, *, labelled: bool) -> Listing:
+    """Find CLASS/NAME.png, sorted by name; without labels also NAME.png. Raises DataError."""
+    if path.is_file() and not labelled:
+        return Listing([path])
+    if not path.is_dir():
+        wanted = "a folder with a folder per class, CLASS/NAME.png"
+        found = "is not a regular file" if path.exists() else "does not exist"
+        raise DataError(
+            f"{path} {'is a file' if path.is_file() else found}: expected "
+            f"{wanted if labelled else 'an image, or a folder of images'}"
+        )
+    listing, entries = Listing(root=path), _entries(path)
+    folders = [entry for entry in entries if entry.is_dir()]
+    if labelled or folders:
+        listing.ignored += [entry.name for entry in entries if not entry.is_dir()]
+    if labelled and not folders:
         raise DataError(f"{path} has no images: expected a folder per class, CLASS/NAME.png")
-    return found
-
-
-def list_any(path: Path) -> Listing:
-    """Find CLASS/NAME.png or, if there is no folder, NAME.png. Raises DataError."""
-    has_classes = any(entry.is_dir() for entry in _entries(path))
-    return list_classes(path) if has_classes else _list_images(path)
-
-
-def _list_images(folder: Path) -> Listing:
-    found = Listing(root=folder)
-    for entry in _entries(folder):
-        if entry.suffix.lower() in ENDINGS:
-            found.files.append(entry)
-        else:
-            found.ignored.append(entry.name)
-    if not found.files:
-        raise DataError(f"{folder} has no images: expected files that end in {', '.join(ENDINGS)}")
-    return found
+    for folder in folders or [path]:
+        start = f"{folder.name}/" if folders else ""
+        every = _entries(folder) if folders else entries
+        images = [entry for entry in every if entry.suffix.lower() in ENDINGS]
+        others = [entry for entry in every if entry.suffix.lower() not in ENDINGS]
+        if not images:
+            endings = ", ".join(ENDINGS)
+            raise DataError(f"{folder} has no images: expected files that end in {endings}")
+        listing.files += images
+        listing.ignored += [f"{start}{entry.name}" for entry in others]
+        if folders:
+            name = folder.name.encode(errors="backslashreplace").decode()
+            listing.classes += [checked_name(name, "a class")] * len(images)
+    return listing
 
 
 def _entries(folder: Path) -> list[Path]:

@@ -4,7 +4,6 @@ import csv
 import io
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import compress
 from pathlib import Path
@@ -20,6 +19,7 @@ TEXT = InputFormat(shape=(1,), dtype="text")
 _LARGEST_FILE = 2 << 30
 _LARGEST_FIELD = 16 << 20  # csv refuses more than 128 KiB unless it is given a limit
 _SHOWN_COLUMNS = 20
+ENDINGS = (".csv", ".jsonl", ".ndjson")
 
 _Row = tuple[int, dict[str, Any]]
 """The number of its first line, and its values by column."""
@@ -102,12 +102,12 @@ def read_text_file(file: TextFile, *, labelled: bool, skip_unreadable: bool = Fa
     path = users_path(file.path)
     if labelled and file.label is None:
         raise DataError(f"name the column of {path} that has the classes: label=... (--label)")
-    readers = {".csv": _csv_rows, ".jsonl": _json_rows, ".ndjson": _json_rows}
-    if path.suffix.lower() not in readers:
+    if path.suffix.lower() not in ENDINGS:
         raise DataError(f"{path}: expected a file that ends in .csv or .jsonl")
     wanted = [file.text, *([file.label] if labelled and file.label is not None else [])]
     texts, names, sources, bad = [], [], [], []
-    for line, row in readers[path.suffix.lower()](path, _decoded(path), wanted):
+    rows = _csv_rows if path.suffix.lower() == ".csv" else _json_rows
+    for line, row in rows(path, _decoded(path), wanted):
         source = f"{path}:{line}"
         text, reason = row[file.text], _why_bad(row[file.text])
         if reason is None and labelled:
@@ -153,35 +153,24 @@ def _decoded(path: Path) -> str:
 
 
 def _csv_rows(path: Path, text: str, wanted: Sequence[str]) -> Iterator[_Row]:
-    with _large_fields():
-        reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-        end = 0
-        try:
-            header = next(reader, [])
-            _check_columns(path, header, wanted)
-            places = {name: header.index(name) for name in wanted}
-            end = reader.line_num
-            for row in reader:
-                line, end = end + 1, reader.line_num
-                if not row:  # an empty line
-                    continue
-                if len(row) != len(header):
-                    raise DataError(
-                        f"{path}, line {line}: {len(row)} fields, but the header has "
-                        f"{len(header)}. Put fields with commas or line breaks in double quotes."
-                    )
-                yield line, {name: row[place] for name, place in places.items()}
-        except csv.Error as error:
-            raise DataError(f"{path}, after line {end}: {error}") from error
-
-
-@contextmanager
-def _large_fields() -> Iterator[None]:
-    before = csv.field_size_limit(_LARGEST_FIELD)
+    csv.field_size_limit(_LARGEST_FIELD)
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    end = 0
     try:
-        yield
-    finally:
-        csv.field_size_limit(before)
+        header = next(reader, [])
+        _check_columns(path, header, wanted)
+        end = reader.line_num
+        for row in reader:
+            line, end = end + 1, reader.line_num
+            if row and len(row) != len(header):  # not an empty line
+                raise DataError(
+                    f"{path}, line {line}: {len(row)} fields, but the header has {len(header)}. "
+                    f"Put fields with commas or line breaks in double quotes."
+                )
+            if row:
+                yield line, dict(zip(header, row, strict=True))
+    except csv.Error as error:
+        raise DataError(f"{path}, after line {end}: {error}") from error
 
 
 def _json_rows(path: Path, text: str, wanted: Sequence[str]) -> Iterator[_Row]:

@@ -20,7 +20,7 @@ from torch.utils.data import Dataset
 
 from remask.data.benchmark import Benchmark
 from remask.data.classes import Tasks, class_names, in_order, split_classes
-from remask.data.images import ImageReader, Listing, list_any, list_classes
+from remask.data.images import ImageReader, Listing, list_images
 from remask.data.readers import (
     SKIP_UNREADABLE,
     ArrayReader,
@@ -35,7 +35,7 @@ from remask.data.readers import (
 )
 from remask.data.sources import users_path
 from remask.data.tasks import check_share, held_out
-from remask.data.texts import TextFile, read_text_file, read_texts
+from remask.data.texts import ENDINGS, TextFile, read_text_file, read_texts
 from remask.errors import DataError
 from remask.files import AnyPath
 
@@ -91,7 +91,13 @@ def read(
     if isinstance(data, TextFile):
         return read_text_file(data, labelled=labelled, skip_unreadable=skip_unreadable)
     if isinstance(data, str | os.PathLike):
-        return images(_listing(users_path(data), labelled=labelled))
+        path = users_path(data)
+        if path.suffix.lower() in ENDINGS:
+            raise DataError(
+                f"name the columns of {path}: --text COLUMN --label COLUMN (in Python, "
+                f"TextFile(path, text=..., label=...))"
+            )
+        return images(list_images(path, labelled=labelled))
     if isinstance(data, Tensor) or (isinstance(data, np.ndarray) and data.dtype.kind not in "UOT"):
         if labelled and names is None:
             raise DataError("an array needs `labels`, one for each input")
@@ -127,26 +133,6 @@ def read(
         pairs = class_names([label for _, label in items]) if labelled else None
         return texts([text for text, _ in items], pairs)
     return ItemReader(items, labelled=labelled, what="the data")
-
-
-def _listing(path: Path, *, labelled: bool) -> Listing:
-    """Find the images of a folder of classes or, to predict, of a folder or a file."""
-    if path.suffix.lower() in (".csv", ".jsonl", ".ndjson"):
-        raise DataError(
-            f"name the columns of {path}: --text COLUMN --label COLUMN (in Python, "
-            f"TextFile(path, text=..., label=...))"
-        )
-    if path.is_file() and not labelled:
-        return Listing([path])
-    if path.is_dir():
-        return list_classes(path) if labelled else list_any(path)
-    wanted = "a folder with a folder per class, CLASS/NAME.png"
-    if not labelled:
-        wanted = "an image, or a folder of images"
-    found = "is a file" if path.is_file() else "does not exist"
-    if path.exists() and not path.is_file():
-        found = "is not a regular file"
-    raise DataError(f"{path} {found}: expected {wanted}")
 
 
 def _is_text_pair(item: Any) -> bool:
