@@ -4,14 +4,12 @@ A download that breaks off is resumed by the next try. pooch is not used: it doe
 has no limit of size or time.
 """
 
-import os
 import shutil
-import signal
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from http import HTTPStatus
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
@@ -109,25 +107,19 @@ def npm_pack(spec: str, part: Path, limit: int) -> None:
         workplace = Path(name)
         with (workplace / "npm.log").open("w+b") as log:
             try:
-                process = subprocess.Popen(
+                code = subprocess.run(
                     command,
                     cwd=workplace,
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
-                    start_new_session=True,
-                )
+                    timeout=timeout,
+                    check=False,
+                ).returncode
             except OSError as error:
                 raise SourceError(f"{npm} does not start: {error.strerror}") from error
-            try:
-                code = process.wait(timeout)
             except subprocess.TimeoutExpired as error:
                 raise SourceError(f"not done after {timeout:g} seconds") from error
-            finally:
-                if process.poll() is None:
-                    with suppress(ProcessLookupError):
-                        os.killpg(process.pid, signal.SIGKILL)  # with its children
-                    process.wait()
             if code != 0:
                 log.seek(0)
                 lines = log.read(_PIECE).decode(errors="replace").split("\n")
