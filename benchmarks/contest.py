@@ -37,7 +37,9 @@ def split_mnist() -> tuple[Benchmark, str]:
         images = torch.randint(256, (count, 1, 28, 28), dtype=torch.uint8, generator=generator)
         return images, torch.arange(count) % 10
 
-    benchmark = Benchmark("random", *part(60_000), *part(10_000), split_classes(10, 5), 1 / 255)
+    benchmark = Benchmark(
+        "random", *part(60_000), *part(10_000), split_classes(10, 5), scale=1 / 255
+    )
     return benchmark, "random images of MNIST's shape, because MNIST is not available"
 
 
@@ -54,7 +56,7 @@ def stretch(benchmark: Benchmark, samples: int) -> Benchmark:
         benchmark.test_inputs,
         benchmark.test_labels,
         benchmark.tasks,
-        benchmark.scale,
+        scale=benchmark.scale,
     )
 
 

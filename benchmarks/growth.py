@@ -102,7 +102,7 @@ def random_stream(
     test_labels = torch.cat(classes_of).repeat(tests_per_class)
     test_inputs = torch.zeros(len(test_labels), *shape, dtype=torch.uint8)
     dealt = tuple(map(tuple, tasks))
-    return Benchmark("random", inputs, labels, test_inputs, test_labels, dealt, 1 / 255)
+    return Benchmark("random", inputs, labels, test_inputs, test_labels, dealt, scale=1 / 255)
 
 
 def stack_with_full_memory(

@@ -30,7 +30,7 @@ def random_images(classes: int, tasks: int, steps: int, batch: int = 10) -> Benc
     images = torch.randint(256, shape, dtype=torch.uint8, generator=generator)
     dealt = split_classes(classes, tasks)
     test = images[-classes:], labels[-classes:]
-    return Benchmark("random", images, labels, *test, dealt, 1 / 255)
+    return Benchmark("random", images, labels, *test, dealt, scale=1 / 255)
 
 
 def mask_ratio(classes: int, tasks: int, rounds: int) -> float:

@@ -28,7 +28,7 @@ def random_digits() -> Benchmark:
     labels = torch.arange(10).repeat(PER_CLASS)
     inputs = torch.randint(256, (len(labels), 1, 28, 28), dtype=torch.uint8, generator=generator)
     tasks = tuple((2 * task, 2 * task + 1) for task in range(5))
-    return Benchmark("random", inputs, labels, inputs[:50], labels[:50], tasks, 1 / 255)
+    return Benchmark("random", inputs, labels, inputs[:50], labels[:50], tasks, scale=1 / 255)
 
 
 def alike(name: str, benchmark: Benchmark) -> list[TrialConfig]:

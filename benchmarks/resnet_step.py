@@ -60,7 +60,7 @@ def random_images(samples: int, size: int) -> Benchmark:
         *part(samples),
         *part(CLASSES),
         split_classes(CLASSES, 1),
-        1 / 255,
+        scale=1 / 255,
         mean=(0.4914, 0.4822, 0.4465),
         std=(0.2470, 0.2435, 0.2615),
         crop_padding=4,

@@ -103,7 +103,7 @@ def tiny_benchmark() -> Callable[..., Benchmark]:
         train_inputs, train_labels = part([7 + 3 * k for k in range(num_classes)])
         test_inputs, test_labels = part([3 + k for k in range(num_classes)])
         return Benchmark(
-            "tiny", train_inputs, train_labels, test_inputs, test_labels, tasks, 1 / 255
+            "tiny", train_inputs, train_labels, test_inputs, test_labels, tasks, scale=1 / 255
         )
 
     return make

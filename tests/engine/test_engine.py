@@ -486,7 +486,7 @@ def test_classes_that_have_not_come_yet_compete_in_class_il_and_not_in_task_il(
 def test_all_right_is_exactly_100_percent(config: MakeConfig) -> None:
     # 45 of 45: in float32 the percentage would come out above 100.
     inputs, labels = torch.ones(45, 1, dtype=torch.uint8), torch.zeros(45, dtype=torch.int64)
-    single = Benchmark("tiny", inputs, labels, inputs, labels, ((0,),), 1 / 255)
+    single = Benchmark("tiny", inputs, labels, inputs, labels, ((0,),), scale=1 / 255)
     (result,) = finish(stack_of([config(method="sgd")], single)).results()
     assert result.class_il == ((100.0,),)
     assert result.task_il == ((100.0,),)

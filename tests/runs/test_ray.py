@@ -280,7 +280,7 @@ def load():
     labels = torch.arange(4).repeat(5000)
     inputs = torch.randint(0, 256, (20000, 3, 48, 48), generator=generator, dtype=torch.uint8)
     parts = (inputs, labels, inputs[:40], labels[:40])
-    return remask.Benchmark("large", *parts, ((0, 1), (2, 3)), 1 / 255)
+    return remask.Benchmark("large", *parts, ((0, 1), (2, 3)), scale=1 / 255)
 """
 
 

@@ -26,7 +26,7 @@ from remask.data.dataset import data_folder, load
 from remask.data.domains import blur as blurred
 from remask.data.domains import in_domains
 from remask.data.registry import BENCHMARKS, BenchmarkInfo, check_name
-from remask.data.tasks import DataDescription
+from remask.data.tasks import DataDescription, Preprocessing
 from remask.errors import DataError, RemaskError
 from remask.files import AnyPath, make_folder, open_regular, write_atomically
 from remask.own_code import OwnCodeError, failure_of, import_own
@@ -34,12 +34,11 @@ from remask.own_code import OwnCodeError, failure_of, import_own
 
 # eq=False: comparing tensors field by field has no single truth value, so identity is equality.
 @dataclass(frozen=True, eq=False)
-class Benchmark:
+class Benchmark(Preprocessing):
     """Labelled inputs whose classes arrive in tasks.
 
-    Inputs are uint8 or float32 and keep their type in memory and in checkpoints; the network
-    receives `(inputs * scale - mean) / std`. An input has any shape: `[1, 28, 28]` for grey images,
-    `[3, 32, 32]` for colour, `[512]` for embeddings.
+    Inputs are uint8 or float32 and keep their type in memory and in checkpoints. An input has any
+    shape: `[1, 28, 28]` for grey images, `[3, 32, 32]` for colour, `[512]` for embeddings.
     """
 
     name: str
@@ -53,18 +52,8 @@ class Benchmark:
     """int64 [N_test], each in 0..K-1"""
     tasks: Tasks
     """The class ids of each task, in order of learning; tasks may differ in size."""
-    scale: float
+    scale: float = field(kw_only=True)
     """Factor of the inputs; bytes must end up in [0, 1]."""
-    mean: tuple[float, ...] | None = None
-    """Per channel, subtracted after scaling; None: inputs are only scaled."""
-    std: tuple[float, ...] | None = None
-    """Per channel, divided by last; given with `mean` or not at all."""
-    crop_padding: int = 0
-    """Zeros on every side of train images before they are cropped back at random."""
-    flip: bool = False
-    """Whether a random half of the train images is mirrored left to right."""
-    class_names: tuple[str, ...] = field(default=(), repr=False)
-    """By label; default: the labels as text."""
     train_tasks: torch.Tensor | None = field(default=None, repr=False)
     """int64 [N], the task of each train sample, if tasks share classes; None: that of its class."""
     test_tasks: torch.Tensor | None = field(default=None, repr=False)
@@ -132,11 +121,6 @@ class Benchmark:
     def input_shape(self) -> tuple[int, ...]:
         """The shape of one input, without the batch axis."""
         return tuple(self.train_inputs.shape[1:])
-
-    @property
-    def augment(self) -> bool:
-        """Whether train images are changed at random."""
-        return self.crop_padding > 0 or self.flip
 
     def train_indices(self, task: int) -> torch.Tensor:
         """Return the rows of the train set that belong to the task, ascending; int64 [N_task]."""

@@ -23,12 +23,32 @@ class StreamError(RemaskError, ValueError):
     """Data that a stack cannot learn from."""
 
 
-@dataclass(frozen=True)
-class DataDescription:
-    """The shape, type, classes and preprocessing of data that may arrive later.
+@dataclass(frozen=True, kw_only=True)
+class Preprocessing:
+    """How stored inputs become what the network receives: `(inputs * scale - mean) / std`."""
 
-    Inputs are stored unchanged; the network receives `(inputs * scale - mean) / std`.
-    """
+    scale: float = 1 / 255
+    """Factor of the inputs; bytes must end up in [0, 1]. 1.0 for int64."""
+    mean: tuple[float, ...] | None = None
+    """Per channel, subtracted after scaling; None: inputs are only scaled."""
+    std: tuple[float, ...] | None = None
+    """Per channel, divided by last; given with `mean` or not at all."""
+    crop_padding: int = 0
+    """Zeros on every side of train images before they are cropped back at random."""
+    flip: bool = False
+    """Whether a random half of the train images is mirrored left to right."""
+    class_names: tuple[str, ...] = field(default=(), repr=False)
+    """By label; default: the labels as text."""
+
+    @property
+    def augment(self) -> bool:
+        """Whether train images are changed at random."""
+        return self.crop_padding > 0 or self.flip
+
+
+@dataclass(frozen=True)
+class DataDescription(Preprocessing):
+    """The shape, type, classes and preprocessing of data that may arrive later."""
 
     input_shape: tuple[int, ...]
     """Of one input."""
@@ -38,17 +58,6 @@ class DataDescription:
     """The `benchmark` of configs."""
     input_type: torch.dtype = torch.uint8
     """uint8, float32, or int64 for token ids, which the network receives unchanged."""
-    scale: float = 1 / 255
-    """1.0 for int64."""
-    mean: tuple[float, ...] | None = None
-    """Per channel, given with `std` or not at all."""
-    std: tuple[float, ...] | None = None
-    crop_padding: int = 0
-    """Zeros on every side of train images before they are cropped back at random."""
-    flip: bool = False
-    """Whether a random half of the train images is mirrored left to right."""
-    class_names: tuple[str, ...] = field(default=(), repr=False)
-    """By label; default: the labels as text."""
     num_tasks: int | None = None
     """The number of tasks, which some methods need; None if unknown."""
 
@@ -118,11 +127,6 @@ class DataDescription:
             half = (0.5,) * self.input_shape[0]
             changes |= {"mean": half, "std": half}  # pixels in [-1, 1]
         return replace(self, **changes)
-
-    @property
-    def augment(self) -> bool:
-        """Whether train images are changed at random."""
-        return self.crop_padding > 0 or self.flip
 
     def check(self, part: str, inputs: Tensor | StoredRows, labels: Tensor) -> None:
         """Raise StreamError unless the samples are as described."""

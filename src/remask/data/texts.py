@@ -138,18 +138,15 @@ def _decoded(path: Path) -> str:
         data = files.read_limited(path, _LARGEST_FILE)
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from error
-    is_utf_16 = data[:2] in (b"\xff\xfe", b"\xfe\xff")
     try:
-        if not is_utf_16:
-            return data.decode("utf-8-sig")
-        problem = "it starts with the mark of UTF-16"
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        problem = f"line {line} has the byte 0x{data[error.start]:02x}"
-    raise DataError(
-        f"{path} is not in UTF-8: {problem}. Convert it, for example with "
-        f"`iconv -f {'UTF-16' if is_utf_16 else 'ISO-8859-1'} -t UTF-8`"
-    )
+        likely = "UTF-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "ISO-8859-1"
+        raise DataError(
+            f"{path} is not in UTF-8: line {line} has the byte 0x{data[error.start]:02x}. Convert "
+            f"it, for example with `iconv -f {likely} -t UTF-8`"
+        ) from error
 
 
 def _csv_rows(path: Path, text: str, wanted: Sequence[str]) -> Iterator[_Row]:
@@ -195,12 +192,6 @@ def _check_columns(where: Path | str, columns: Sequence[str], wanted: Sequence[s
                 f"{where} has {columns.count(name)} columns {name!r}: rename all but one"
             )
         if name not in columns:
-            shown = ", ".join(map(repr, columns[:_SHOWN_COLUMNS]))
-            if len(columns) > _SHOWN_COLUMNS:
-                shown += ", ..."
-            hint = ""
-            if len(columns) == 1 and any(mark in columns[0] for mark in ";\t"):
-                hint = ". Separate columns by commas"
-            raise DataError(
-                printable(f"{where} has no column {name!r}; it has {shown or 'none'}{hint}")
-            )
+            shown = ", ".join(map(repr, columns[:_SHOWN_COLUMNS])) or "none"
+            hint = ". Separate columns by commas" if len(columns) == 1 and ";" in columns[0] else ""
+            raise DataError(printable(f"{where} has no column {name!r}; it has {shown}{hint}"))

@@ -310,7 +310,7 @@ def _stack(
     labels = torch.arange(sizes.classes).repeat(-(-_STEPS * batch // sizes.classes))
     inputs = torch.zeros((), dtype=torch.uint8).expand(len(labels), *sizes.shape)
     parts = (inputs, labels, inputs[: sizes.classes], labels[: sizes.classes])
-    benchmark = Benchmark("rates", *parts, split_classes(sizes.classes, 1), 1 / 255)
+    benchmark = Benchmark("rates", *parts, split_classes(sizes.classes, 1), scale=1 / 255)
     chosen: dict[str, Any] = {"benchmark": "rates", "method": "sgd", "net": config.net, "lr": 1e-6}
     configs = [
         TrialConfig(**chosen, batch=batch, buffer=0, replay_batch=0, epochs=1, seed=seed)
